@@ -1,0 +1,56 @@
+# The project's commands. `make demo` and `make test` need python3 >= 3.11, make and a package index, nothing else;
+# everything is installed into .venv, once, and again only when pyproject.toml or constraints.txt change.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+PYTEST := $(BIN)/python -m pytest -q
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-long check format bench clean
+
+help: ## this list
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 18
+
+setup: $(INSTALLED) ## make .venv and install everything into it
+
+$(INSTALLED): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "make: $$($(PYTHON) --version) is too old; name a Python >= 3.11 with: make PYTHON=/path/to/python3" >&2; exit 1; }
+	@test -x $(BIN)/pip || $(PYTHON) -m venv --clear $(VENV) || { \
+	  echo "make: could not create $(VENV); on Debian and Ubuntu install python3-venv" >&2; exit 1; }
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	@touch $@
+
+demo: setup ## start a broker, use it, kill it, find everything still there (20 s)
+	@$(BIN)/python docs/demo.py
+
+check: setup ## format, lint, types, layering, tidiness (budget: 60 s)
+	$(BIN)/ruff format --check --quiet src tests bench docs
+	$(BIN)/ruff check --quiet src tests bench docs
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(PYTEST) tests/unit/test_tidy.py
+
+# Budgets in seconds on two cores: a stage that outgrows its own gives tests to `make test-long`.
+test: check ## check, then every test that is not marked `long` (10 minutes at most)
+	@echo "== unit, golden, property, wire: 90 s"
+	$(PYTEST) tests/unit tests/golden tests/property tests/wire
+	@echo "== real processes: 90 s"
+	$(PYTEST) tests/real
+	@echo "== clients: 120 s"
+	$(PYTEST) tests/compat
+
+test-long: setup ## the tests marked `long`
+	$(PYTEST) -m long tests
+
+format: setup ## let ruff format and mend what it can
+	$(BIN)/ruff format src tests bench docs
+	$(BIN)/ruff check --fix src tests bench docs
+
+bench: setup ## measure the broker and append to bench/results
+	$(BIN)/python -m bench
+
+clean: ## remove .venv and every cache
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist

@@ -1,0 +1,200 @@
+"""librdkafka by ctypes: batches of messages cross from Python into C in one call, so that Python is not the limit.
+
+The library is the one that the confluent-kafka wheel brings along. Payloads are not copied into it: they outlive it.
+"""
+
+import ctypes
+import time
+from pathlib import Path
+from typing import Any
+
+import confluent_kafka
+
+_ERROR_BYTES = 512
+_PRODUCER, _CONSUMER = 0, 1
+_QUEUE_FULL = -184
+# Messages handed over in one call, and in the library's queue at most.
+_CALL_MESSAGES = 2_000
+_QUEUED_MESSAGES = 400_000
+_DEADLINE_S = 60.0
+
+
+class _Message(ctypes.Structure):
+    # rd_kafka_message_t
+    _fields_ = (
+        ("error", ctypes.c_int),
+        ("topic", ctypes.c_void_p),
+        ("partition", ctypes.c_int32),
+        ("payload", ctypes.c_void_p),
+        ("payload_bytes", ctypes.c_size_t),
+        ("key", ctypes.c_void_p),
+        ("key_bytes", ctypes.c_size_t),
+        ("offset", ctypes.c_int64),
+        ("private", ctypes.c_void_p),
+    )
+
+
+def _load() -> ctypes.CDLL:
+    package = Path(confluent_kafka.__file__).parent
+    found = sorted(package.parent.glob("confluent_kafka.libs/librdkafka-*.so*"))
+    if not found:
+        raise RuntimeError("no librdkafka in the confluent-kafka package; install it as a wheel")
+    library = ctypes.CDLL(str(found[0]))
+    pointer, text, number = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int
+    for name, result, arguments in (
+        ("conf_new", pointer, ()),
+        ("conf_set", number, (pointer, text, text, text, ctypes.c_size_t)),
+        ("new", pointer, (number, pointer, text, ctypes.c_size_t)),
+        ("destroy", None, (pointer,)),
+        ("topic_new", pointer, (pointer, text, pointer)),
+        ("topic_destroy", None, (pointer,)),
+        ("produce_batch", number, (pointer, ctypes.c_int32, number, pointer, number)),
+        ("poll", number, (pointer, number)),
+        ("flush", number, (pointer, number)),
+        ("outq_len", number, (pointer,)),
+        ("queue_new", pointer, (pointer,)),
+        ("queue_destroy", None, (pointer,)),
+        ("consume_start_queue", number, (pointer, ctypes.c_int32, ctypes.c_int64, pointer)),
+        ("consume_stop", number, (pointer, ctypes.c_int32)),
+        ("consume_callback_queue", number, (pointer, number, pointer, pointer)),
+    ):
+        function = getattr(library, f"rd_kafka_{name}")
+        function.restype, function.argtypes = result, arguments
+    return library
+
+
+class _Handle:
+    """One client of the library and one topic."""
+
+    def __init__(self, kind: int, topic: str, settings: dict[str, Any]) -> None:
+        self.library = _load()
+        error = ctypes.create_string_buffer(_ERROR_BYTES)
+        conf = self.library.rd_kafka_conf_new()
+        for name, value in settings.items():
+            if self.library.rd_kafka_conf_set(conf, name.encode(), str(value).encode(), error, _ERROR_BYTES):
+                raise ValueError(error.value.decode())
+        self.client = self.library.rd_kafka_new(kind, conf, error, _ERROR_BYTES)
+        if not self.client:
+            raise RuntimeError(error.value.decode())
+        self.topic = self.library.rd_kafka_topic_new(self.client, topic.encode(), None)
+
+    def close(self) -> None:
+        self.library.rd_kafka_topic_destroy(self.topic)
+        self.library.rd_kafka_destroy(self.client)
+
+
+def produced_per_second(topic: str, value_bytes: int, seconds: float, **settings: Any) -> tuple[int, float]:
+    """How many messages were written to partition 0, and how many a second, all acknowledged."""
+    handle = _Handle(
+        _PRODUCER,
+        topic,
+        {
+            "queue.buffering.max.messages": _QUEUED_MESSAGES,
+            "queue.buffering.max.kbytes": 1 << 20,
+            "linger.ms": 5,
+            "batch.num.messages": 100_000,
+            **{name.replace("_", "."): value for name, value in settings.items()},
+        },
+    )
+    library = handle.library
+    payload = ctypes.create_string_buffer(bytes(range(256)) * (value_bytes // 256 + 1), value_bytes)
+    messages = (_Message * _CALL_MESSAGES)()
+    _fill(messages, payload, value_bytes)
+    # The first message waits for connection and metadata, which are not what is measured.
+    _produce(handle, messages, 1)
+    if library.rd_kafka_flush(handle.client, int(_DEADLINE_S * 1000)):
+        raise TimeoutError("the first message was not acknowledged")
+    count = 0
+    start = time.perf_counter()
+    while time.perf_counter() - start < seconds:
+        if library.rd_kafka_outq_len(handle.client) > _QUEUED_MESSAGES - _CALL_MESSAGES:
+            library.rd_kafka_poll(handle.client, 1)
+        else:
+            count += _produce(handle, messages, _CALL_MESSAGES)
+    if library.rd_kafka_flush(handle.client, int(_DEADLINE_S * 1000)):
+        raise TimeoutError("messages were not acknowledged")
+    elapsed = time.perf_counter() - start
+    handle.close()
+    return count + 1, count / elapsed
+
+
+def _fill(messages: Any, payload: Any, value_bytes: int) -> None:
+    address = ctypes.addressof(payload)
+    for message in messages:
+        message.payload, message.payload_bytes = address, value_bytes
+
+
+def _produce(handle: _Handle, messages: Any, count: int) -> int:
+    taken = handle.library.rd_kafka_produce_batch(handle.topic, 0, 0, messages, count)
+    if taken < count:
+        refused = next(message.error for message in messages[:count] if message.error)
+        if refused != _QUEUE_FULL:
+            raise RuntimeError(f"librdkafka refused a message with error {refused}")
+        for message in messages[:count]:
+            message.error = 0
+        handle.library.rd_kafka_poll(handle.client, 1)
+    return taken
+
+
+def consumed_per_second(topic: str, count: int, **settings: Any) -> float:
+    """Messages a second from offset 0 of partition 0, from the first one that came to the last."""
+    handle = _Handle(
+        _CONSUMER,
+        topic,
+        {
+            "queued.min.messages": 1_000_000,
+            "queued.max.messages.kbytes": 1 << 20,
+            "fetch.message.max.bytes": 4 << 20,
+            "fetch.max.bytes": 64 << 20,
+            "fetch.error.backoff.ms": 10,
+            **{name.replace("_", "."): value for name, value in settings.items()},
+        },
+    )
+    library = handle.library
+    queue = library.rd_kafka_queue_new(handle.client)
+    library.rd_kafka_consume_start_queue(handle.topic, 0, 0, queue)
+    # The callback must exist and may do nothing: a function of the library itself that ignores its arguments.
+    nothing = ctypes.cast(library.rd_kafka_version, ctypes.c_void_p)
+    deadline = time.perf_counter() + _DEADLINE_S
+    seen = first = 0
+    start = 0.0
+    while seen < count:
+        if time.perf_counter() > deadline:
+            raise TimeoutError(f"{seen} of {count} messages came")
+        got = library.rd_kafka_consume_callback_queue(queue, 100, nothing, None)
+        if got > 0 and not seen:
+            start, first = time.perf_counter(), got
+        seen += max(0, got)
+    elapsed = time.perf_counter() - start
+    library.rd_kafka_consume_stop(handle.topic, 0)
+    library.rd_kafka_queue_destroy(queue)
+    handle.close()
+    return (seen - first) / elapsed
+
+
+def ack_latencies_ms(topic: str, *, rate: int, seconds: float, value_bytes: int, **settings: Any) -> list[float]:
+    """How long each acknowledgement took, by the library's own clock, at a steady rate and linger.ms=1."""
+    latencies: list[float] = []
+
+    def delivered(error: Any, message: Any) -> None:
+        if error is not None:
+            raise RuntimeError(error)
+        latencies.append(message.latency() * 1000)
+
+    producer = confluent_kafka.Producer(
+        {"linger.ms": 1, "acks": "1", **{name.replace("_", "."): value for name, value in settings.items()}}
+    )
+    payload = bytes(value_bytes)
+    producer.produce(topic, payload, partition=0)
+    producer.flush(_DEADLINE_S)
+    start = time.perf_counter()
+    sent = 0
+    while (elapsed := time.perf_counter() - start) < seconds:
+        while sent < elapsed * rate:
+            producer.produce(topic, payload, partition=0, on_delivery=delivered)
+            sent += 1
+        producer.poll(0)
+        time.sleep(0.0005)
+    if producer.flush(_DEADLINE_S):
+        raise TimeoutError("messages were not acknowledged")
+    return sorted(latencies)

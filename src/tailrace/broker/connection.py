@@ -1,0 +1,365 @@
+"""One client connection: receives, cuts frames, takes them in order, and sends the answers in the same order.
+
+Rules
+- Frames are parsed in place, in a buffer lent from the pool. A connection without unread bytes holds none; so a handler
+  that has to wait before its effect copies the records it was given (all else that is decoded are copies already).
+- One request at a time, as in Kafka, with one exception: a Produce that has appended lets the next request start and
+  keeps its place in `_slots`. A parked Fetch and a handler that has to wait hold the later requests back.
+- Answers are joined and sent once a turn. While output is queued no further request is taken, so a slow reader is
+  held back by TCP and costs at most one buffer.
+- While requests are held back, what arrives is received only as far as the lent buffer has room: enough to notice
+  that the client is gone.
+- Whatever breaks the protocol closes the connection, after the answers to earlier requests. A disconnect drops the
+  slots; an append is never undone, and a handler under way runs to its end.
+"""
+
+from __future__ import annotations
+
+from asyncio import Future, ensure_future
+from collections import deque
+from struct import Struct
+from typing import TYPE_CHECKING, Any
+
+from tailrace.broker.buffers import START_BYTES
+from tailrace.broker.context import Pending, RequestContext, UnanswerableError
+from tailrace.broker.express import Express
+from tailrace.broker.outbox import Outbox
+from tailrace.model.errors import ProtocolError
+from tailrace.model.ports import Bytes, FileSlice, Stream
+from tailrace.wire.schema import Message
+
+if TYPE_CHECKING:
+    from tailrace.broker.server import BoundListener, Server
+
+_SIZE = Struct(">i")
+_unpack_size = _SIZE.unpack_from
+# The smallest request header: api key, version, correlation id.
+_REQUEST_MIN_BYTES = 8
+# Requests through the general path before other connections have their turn.
+_REQUESTS_PER_TURN = 32
+
+
+class Slot:
+    """The place of an answer among the others of its connection."""
+
+    __slots__ = ("parts", "pending")
+
+    def __init__(self, pending: Pending[Any] | None, parts: list[Bytes | FileSlice] | None = None) -> None:
+        self.pending = pending
+        self.parts = parts  # None until the answer is known.
+
+
+class Connection:
+    __slots__ = (
+        "_buffer",
+        "_end",
+        "_express",
+        "_held_by",
+        "_is_closing",
+        "_is_reading",
+        "_outbox",
+        "_resume_is_scheduled",
+        "_server",
+        "_size_hint",
+        "_slots",
+        "_start",
+        "_stream",
+        "_view",
+        "_waits_for_memory",
+        "is_closed",
+        "last_active_ms",
+        "listener",
+        "peer",
+    )
+
+    def __init__(self, stream: Stream, listener: BoundListener, server: Server) -> None:
+        self.peer = stream.peer
+        self.listener = listener
+        self.last_active_ms = server.clock.monotonic_ms()
+        self.is_closed = False
+        self._stream = stream
+        self._server = server
+        self._outbox = Outbox(stream, server.background, on_drained=self._on_drained, on_broken=self._on_broken)
+        self._express = Express(server.broker, self._outbox)
+        self._buffer: bytearray | None = None
+        self._view = memoryview(b"")
+        # Unread bytes are _buffer[_start:_end].
+        self._start = 0
+        self._end = 0
+        self._size_hint = START_BYTES  # What to borrow: grows with the requests of this client.
+        self._slots: deque[Slot] = deque()
+        # The parked Fetch or the waiting handler that holds later requests back.
+        self._held_by: Pending[Any] | Future[Any] | None = None
+        self._waits_for_memory = False
+        self._is_reading = True
+        self._is_closing = False  # Takes no more requests; closes when the earlier answers are sent.
+        self._resume_is_scheduled = False
+        stream.watch_reads(self._on_readable)
+
+    @property
+    def is_idle(self) -> bool:
+        """Nothing is under way: neither a request nor an answer. Half a request counts as idle too: a peer that
+        stops in the middle of one is no better than one that says nothing."""
+        return self._held_by is None and not self._slots and self._outbox.is_empty
+
+    @property
+    def holds_part_of_request(self) -> bool:
+        return self._buffer is not None and self.is_idle
+
+    # ---- receiving
+
+    def _on_readable(self) -> None:
+        if self._resume_is_scheduled or (self._buffer is None and not self._borrow()):
+            return
+        end = self._end
+        if end == len(self._view):
+            self._stop_reading()  # Held back, and the buffer is full.
+            return
+        try:
+            received = self._stream.recv_into(self._view[end : end + self._server.turn_max_bytes])
+        except (BlockingIOError, InterruptedError):
+            self._tidy()
+            return
+        except OSError as error:
+            self._on_broken(error)
+            return
+        if received == 0:
+            self.close()
+            return
+        self._end = end + received
+        self.last_active_ms = self._server.clock.monotonic_ms()
+        if self._may_take():
+            self._serve()
+
+    def _may_take(self) -> bool:
+        return (
+            self._held_by is None
+            and self._outbox.is_empty
+            and not self._is_closing
+            and not self._waits_for_memory
+            and len(self._slots) < self._server.slots_max
+        )
+
+    def _serve(self) -> None:
+        """Takes whole frames until there are none left, one holds the rest back, or the turn is over."""
+        buffer, end = self._buffer, self._end
+        if buffer is None:
+            return
+        request_max_bytes = self._server.request_max_bytes
+        for _ in range(_REQUESTS_PER_TURN):
+            position = self._start
+            if not self._slots:
+                position = self._start = self._express.take(buffer, self._view, position, end)
+            if end - position < 4:
+                break
+            (size,) = _unpack_size(buffer, position)
+            if not _REQUEST_MIN_BYTES <= size <= request_max_bytes:
+                self._refuse(self._size_problem(size))
+                break
+            frame_end = position + 4 + size
+            if frame_end > end:
+                break
+            self._start = frame_end
+            self._take(position + 4, frame_end)
+            if self._held_by is not None or self._is_closing or len(self._slots) >= self._server.slots_max:
+                break
+        else:
+            self._resume_soon()
+        if not self.is_closed:
+            self._tidy()
+            self._outbox.flush()
+            self._close_if_finished()
+
+    def _take(self, start: int, end: int) -> None:
+        dispatcher = self._server.dispatcher
+        try:
+            context, result = dispatcher.dispatch(self._view[start:end], self)
+            if result is None:
+                return
+            if isinstance(result, Message):
+                self._answer(dispatcher.encode(context, result))
+            elif isinstance(result, Pending):
+                self._keep_place(context, result)
+            else:
+                self._held_by = task = ensure_future(result)
+                task.add_done_callback(lambda done: self._on_handler_done(context, done))
+        except ProtocolError as error:
+            self._refuse(str(error))
+        except UnanswerableError:
+            self._is_closing = True
+        except Exception:
+            # Dispatch answers what handlers raise; this is a bug around them, and must not leave the client waiting.
+            self._server.report_bug(self)
+            self._is_closing = True
+
+    def _on_handler_done(self, context: RequestContext, task: Future[Message | None]) -> None:
+        self._held_by = None
+        if self.is_closed:
+            task.cancelled() or task.exception()  # Retrieved, so that nothing complains about it.
+            return
+        if task.cancelled() or task.exception() is not None:
+            self._is_closing = True  # Reported by dispatch already.
+        else:
+            answer = task.result()
+            if answer is not None:
+                self._answer(self._server.dispatcher.encode(context, answer))
+        self._resume()
+
+    # ---- answering
+
+    def _answer(self, parts: list[Bytes | FileSlice]) -> None:
+        if self._slots:
+            self._slots.append(Slot(None, parts))
+        else:
+            self._outbox.put(parts)
+
+    def _keep_place(self, context: RequestContext, pending: Pending[Any]) -> None:
+        slot = Slot(pending)
+        self._slots.append(slot)
+        if pending.holds_next:
+            self._held_by = pending
+        pending.deliver_to(lambda answer: self._on_answer(context, slot, answer))
+
+    def _on_answer(self, context: RequestContext, slot: Slot, answer: Message) -> None:
+        """An answer that was waited for; may come at any moment but from within a handler."""
+        if self.is_closed:
+            return
+        if self._held_by is slot.pending:
+            self._held_by = None
+        slot.pending = None
+        slot.parts = self._server.dispatcher.encode(context, answer)
+        slots = self._slots
+        while slots and slots[0].parts is not None:
+            self._outbox.put(slots.popleft().parts or [])
+        self._resume_soon()
+
+    def _on_drained(self) -> None:
+        self._resume()
+
+    def _resume_soon(self) -> None:
+        """Many answers may come in one turn: they are sent together, at its end."""
+        if not self._resume_is_scheduled:
+            self._resume_is_scheduled = True
+            self._server.call_soon(self._on_resume)
+
+    def _on_resume(self) -> None:
+        self._resume_is_scheduled = False
+        if not self.is_closed:
+            self._resume()
+
+    def _resume(self) -> None:
+        """Sends what is there, then takes up requests that were held back."""
+        self._outbox.flush()
+        if self.is_closed:
+            return
+        if self._may_take():
+            self._serve()
+        self._close_if_finished()
+        if not self.is_closed and not self._is_reading and self._may_take():
+            self._is_reading = True
+            self._stream.watch_reads(self._on_readable)
+
+    # ---- the buffer
+
+    def _borrow(self) -> bool:
+        buffer = self._server.buffers.lend(self._size_hint)
+        if buffer is None:
+            self._wait_for_memory()
+            return False
+        self._buffer, self._view = buffer, memoryview(buffer)
+        self._start = self._end = 0
+        return True
+
+    def _wait_for_memory(self) -> None:
+        self._waits_for_memory = True
+        self._stop_reading()
+        self._server.buffers.wait(self._on_memory)
+
+    def _on_memory(self) -> None:
+        self._waits_for_memory = False
+        if not self.is_closed:
+            self._tidy()
+            self._resume()
+
+    def _tidy(self) -> None:
+        """Gives an empty buffer back, makes room for the rest of a frame in a full one."""
+        buffer = self._buffer
+        if buffer is None:
+            return
+        unread = self._end - self._start
+        if unread == 0:
+            self._give_back(buffer)
+        elif not self._resume_is_scheduled and (self._end == len(buffer) or self._start > len(buffer) // 2):
+            self._make_room(buffer, unread)
+
+    def _make_room(self, buffer: bytearray, unread: int) -> None:
+        """Grows as the bytes of a large request arrive, never by what it claims: a claim costs nothing."""
+        grown = None
+        if self._start == 0 and self._end == len(buffer) and self._may_take():
+            grown = self._server.buffers.lend(len(buffer) * 2)
+            if grown is None:
+                self._wait_for_memory()
+                return
+        if grown is not None:
+            grown[:unread] = self._view[self._start : self._end]
+            self._give_back(buffer)
+            self._buffer, self._view = grown, memoryview(grown)
+            self._size_hint = min(len(grown), self._server.size_hint_max_bytes)
+        elif self._start:
+            # A copy of the rest: a bytearray cannot move bytes within itself while views of it exist.
+            self._view[:unread] = bytes(self._view[self._start : self._end])
+        self._start, self._end = 0, unread
+
+    def _give_back(self, buffer: bytearray) -> None:
+        self._view = memoryview(b"")
+        self._buffer = None
+        self._start = self._end = 0
+        self._server.buffers.give_back(buffer)
+
+    # ---- the end
+
+    def _stop_reading(self) -> None:
+        if self._is_reading:
+            self._is_reading = False
+            self._stream.watch_reads(None)
+
+    def _size_problem(self, size: int) -> str:
+        greeting = self._server.describe_greeting(bytes(self._view[self._start : self._start + 16]))
+        if greeting is not None:
+            return greeting
+        if size < _REQUEST_MIN_BYTES:
+            return f"a request of {size} bytes: a Kafka request has at least {_REQUEST_MIN_BYTES}"
+        return f"a request of {size} bytes, more than socket.request.max.bytes={self._server.request_max_bytes}"
+
+    def _refuse(self, problem: str) -> None:
+        self._server.report_refused(self, problem)
+        self._is_closing = True
+
+    def _on_broken(self, error: OSError) -> None:
+        self._server.report_broken(self, error)
+        self.close()
+
+    def _close_if_finished(self) -> None:
+        if self._is_closing and not self.is_closed and not self._slots and self._outbox.is_empty:
+            self.close()
+
+    def finish(self) -> None:
+        """Takes no more requests; closes when the answers to earlier ones are sent."""
+        self._is_closing = True
+        if isinstance(self._held_by, Pending):
+            self._held_by.hurry()
+        self._resume_soon()
+
+    def close(self) -> None:
+        if self.is_closed:
+            return
+        self.is_closed = True
+        self._stream.close()
+        self._outbox.close()
+        for slot in self._slots:
+            if slot.pending is not None:
+                slot.pending.abandon()
+        self._slots.clear()
+        if self._buffer is not None:
+            self._give_back(self._buffer)
+        self._server.forget(self)

@@ -1,0 +1,337 @@
+"""Metadata, DescribeCluster, DescribeTopicPartitions: who is there and who leads what, from the published image.
+
+A request for the metadata of a missing topic creates it if auto.create.topics.enable and the request allow it; the
+answer then has the topic in it, since it waits for the creation. Internal topics are left to their coordinators.
+Without authentication everyone may do everything, and the fields of authorized operations say so.
+
+Version notes of Metadata: 0 asks for all topics by an empty list, later ones by null; 4 adds the permission to
+create; 6 names a missing listener instead of LEADER_NOT_AVAILABLE; 12 asks by topic id (a request does so for all its
+topics or none); authorized operations of the cluster moved to DescribeCluster with version 11.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+from tailrace.controller.image import BrokerImage, MetadataImage, PartitionImage, TopicImage
+from tailrace.controller.names import check_topic_name
+from tailrace.model.config import Endpoint
+from tailrace.model.errors import ErrorCode, KafkaError
+from tailrace.model.ids import CLUSTER_METADATA_TOPIC, INTERNAL_TOPICS, ZERO_UUID, Uuid
+from tailrace.wire.apis.admin import (
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+)
+from tailrace.wire.apis.data import MetadataRequest, MetadataResponse
+
+if TYPE_CHECKING:
+    from tailrace.broker.broker import Broker
+    from tailrace.broker.context import RequestContext
+
+_ResponseTopic = MetadataResponse.MetadataResponseTopic
+_ResponsePartition = MetadataResponse.MetadataResponsePartition
+_DescribedTopic = DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic
+_DescribedPartition = DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponsePartition
+
+# Bits by the numbers of Kafka's AclOperation: all that exist for a topic, and for the cluster.
+ALL_TOPIC_OPERATIONS = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11))
+ALL_CLUSTER_OPERATIONS = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
+_BROKERS_ENDPOINT = 1
+_CONTROLLERS_ENDPOINT = 2
+_NO_NODE = -1
+# What an automatic creation may tell a client; for the rest it asks again.
+_CREATION_ERRORS = (
+    ErrorCode.INVALID_TOPIC_EXCEPTION,
+    ErrorCode.INVALID_REPLICATION_FACTOR,
+    ErrorCode.POLICY_VIOLATION,
+)
+
+
+class _Leader(NamedTuple):
+    error_code: ErrorCode
+    node_id: int
+
+
+def handle_metadata(
+    broker: Broker, context: RequestContext, request: MetadataRequest
+) -> MetadataResponse | Coroutine[Any, Any, MetadataResponse]:
+    asked = request.topics
+    version = context.api_version
+    if asked is None or (version == 0 and not asked):
+        return _respond(broker, context, request, _Cluster(broker, context).topics(broker.image.topics.values()))
+    if version < 12 and any(topic.name is None or topic.topic_id != ZERO_UUID for topic in asked):
+        # Versions 10 and 11 have a field for the id, which does not work yet.
+        wrong = [_ResponseTopic(error_code=ErrorCode.INVALID_REQUEST, name=topic.name or "") for topic in asked]
+        return _respond(broker, context, request, wrong)
+    ids = [Uuid(topic.topic_id) for topic in asked if topic.topic_id != ZERO_UUID]
+    if ids:
+        return _respond(broker, context, request, _topics_by_id(broker, context, ids))
+    names = list(dict.fromkeys(topic.name for topic in asked if topic.name is not None))
+    if request.allow_auto_topic_creation and broker.config.auto_create_topics_enable:
+        missing = [name for name in names if name not in broker.image.topics and _may_be_created(name)]
+        if missing:
+            return _create_and_respond(broker, context, request, names, missing)
+    return _respond(broker, context, request, _topics_by_name(broker, context, names, {}))
+
+
+async def _create_and_respond(
+    broker: Broker, context: RequestContext, request: MetadataRequest, names: list[str], missing: list[str]
+) -> MetadataResponse:
+    errors = await _create_topics(broker, missing)
+    return _respond(broker, context, request, _topics_by_name(broker, context, names, errors))
+
+
+async def _create_topics(broker: Broker, names: list[str]) -> dict[str, ErrorCode]:
+    """Creates them with the broker's defaults. Gives the error of each that could not be."""
+    from tailrace.wire.apis.admin import CreateTopicsRequest, CreateTopicsResponse
+
+    topic = CreateTopicsRequest.CreatableTopic
+    request = CreateTopicsRequest(topics=[topic(name=name, num_partitions=-1, replication_factor=-1) for name in names])
+    try:
+        response = cast("CreateTopicsResponse", await broker.quorum.submit(request))
+    except KafkaError:
+        return dict.fromkeys(names, ErrorCode.LEADER_NOT_AVAILABLE)
+    return {
+        result.name: ErrorCode(result.error_code)
+        if result.error_code in _CREATION_ERRORS
+        else ErrorCode.LEADER_NOT_AVAILABLE
+        for result in response.topics
+        if result.error_code
+    }
+
+
+def _may_be_created(name: str) -> bool:
+    return name not in INTERNAL_TOPICS and name != CLUSTER_METADATA_TOPIC and _missing_error(name) is not _INVALID_NAME
+
+
+_INVALID_NAME = ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+def _missing_error(name: str) -> ErrorCode:
+    """Why a topic is not there: its name cannot be, or it simply is not."""
+    try:
+        check_topic_name(name)
+    except KafkaError as error:
+        return error.code
+    return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def _topics_by_name(
+    broker: Broker, context: RequestContext, names: Iterable[str], errors: dict[str, ErrorCode]
+) -> Iterator[MetadataResponse.MetadataResponseTopic]:
+    cluster = _Cluster(broker, context)
+    for name in names:
+        topic = cluster.image.topics.get(name)
+        if topic is not None:
+            yield cluster.topic(topic)
+        else:
+            error = errors.get(name) or _missing_error(name)
+            yield _ResponseTopic(error_code=error, name=name, is_internal=name in INTERNAL_TOPICS)
+
+
+def _topics_by_id(
+    broker: Broker, context: RequestContext, ids: Iterable[Uuid]
+) -> Iterator[MetadataResponse.MetadataResponseTopic]:
+    cluster = _Cluster(broker, context)
+    for topic_id in dict.fromkeys(ids):
+        topic = cluster.image.topic_by_id(topic_id)
+        if topic is not None:
+            yield cluster.topic(topic)
+        else:
+            yield _ResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id)
+
+
+def _respond(
+    broker: Broker,
+    context: RequestContext,
+    request: MetadataRequest,
+    topics: Iterable[MetadataResponse.MetadataResponseTopic],
+) -> MetadataResponse:
+    image = broker.image
+    response = MetadataResponse(
+        brokers=[
+            MetadataResponse.MetadataResponseBroker(
+                node_id=node.node_id, host=endpoint.host, port=endpoint.port, rack=node.rack
+            )
+            for node, endpoint in reachable_brokers(image, context.listener.name)
+        ],
+        cluster_id=image.cluster_id,
+        controller_id=_controller_id(broker, image),
+        topics=list(topics),
+    )
+    if request.include_topic_authorized_operations:
+        for topic in response.topics:
+            topic.topic_authorized_operations = ALL_TOPIC_OPERATIONS
+    if request.include_cluster_authorized_operations:
+        response.cluster_authorized_operations = ALL_CLUSTER_OPERATIONS
+    return response
+
+
+def reachable_brokers(
+    image: MetadataImage, listener_name: str, *, include_fenced: bool = False
+) -> Iterator[tuple[BrokerImage, Endpoint]]:
+    """Brokers that clients may be sent to, with their address on the listener that the client uses."""
+    for _, node in sorted(image.brokers.items()):
+        endpoint = node.endpoint(listener_name)
+        if endpoint is not None and (include_fenced or not node.fenced):
+            yield node, endpoint
+
+
+def _controller_id(broker: Broker, image: MetadataImage) -> int:
+    """A live broker: admin requests may go to any, and this one is known to work for the client."""
+    own = image.brokers.get(broker.node_id)
+    return broker.node_id if own is not None and not own.fenced else _NO_NODE
+
+
+class _Cluster:
+    """The image as one client sees it: through its listener, in its version."""
+
+    def __init__(self, broker: Broker, context: RequestContext) -> None:
+        self.image = broker.image
+        self._alive = {node.node_id for node in self.image.brokers.values() if not node.fenced}
+        self._reachable = {node.node_id for node, _ in reachable_brokers(self.image, context.listener.name)}
+        self._version = context.api_version
+
+    def topics(self, topics: Iterable[TopicImage]) -> Iterator[MetadataResponse.MetadataResponseTopic]:
+        return map(self.topic, topics)
+
+    def topic(self, topic: TopicImage) -> MetadataResponse.MetadataResponseTopic:
+        return _ResponseTopic(
+            name=topic.name,
+            topic_id=topic.id,
+            is_internal=topic.name in INTERNAL_TOPICS,
+            partitions=[self._partition(index, partition) for index, partition in topic.partitions.items()],
+        )
+
+    def _partition(self, index: int, partition: PartitionImage) -> _ResponsePartition:
+        missing = ErrorCode.LISTENER_NOT_FOUND if self._version >= 6 else ErrorCode.LEADER_NOT_AVAILABLE
+        error, leader = self.leader(partition, missing)
+        replicas, isr = list(partition.replicas), list(partition.isr)
+        if self._version == 0:
+            # Version 0 cannot tell of offline replicas, so it leaves them out and says that it did.
+            if error is ErrorCode.NONE and not self._reachable.issuperset(replicas):
+                error = ErrorCode.REPLICA_NOT_AVAILABLE
+            replicas = [node for node in replicas if node in self._reachable]
+            isr = [node for node in isr if node in self._reachable]
+        return _ResponsePartition(
+            error_code=error,
+            partition_index=index,
+            leader_id=leader,
+            leader_epoch=partition.leader_epoch,
+            replica_nodes=cast("list[int]", replicas),
+            isr_nodes=cast("list[int]", isr),
+            offline_replicas=self.offline(partition),
+        )
+
+    def leader(self, partition: PartitionImage, missing_listener: ErrorCode) -> _Leader:
+        if partition.leader in self._reachable:
+            return _Leader(ErrorCode.NONE, partition.leader)
+        if partition.leader in self._alive:
+            return _Leader(missing_listener, _NO_NODE)
+        return _Leader(ErrorCode.LEADER_NOT_AVAILABLE, _NO_NODE)
+
+    def offline(self, partition: PartitionImage) -> list[int]:
+        return [node for node in partition.replicas if node not in self._alive]
+
+    def describe_partition(self, index: int, partition: PartitionImage) -> _DescribedPartition:
+        error, leader = self.leader(partition, ErrorCode.LISTENER_NOT_FOUND)
+        return _DescribedPartition(
+            error_code=error,
+            partition_index=index,
+            leader_id=leader,
+            leader_epoch=partition.leader_epoch,
+            replica_nodes=list(partition.replicas),
+            isr_nodes=list(partition.isr),
+            eligible_leader_replicas=list(partition.eligible_leader_replicas),
+            last_known_elr=list(partition.last_known_elr),
+            offline_replicas=self.offline(partition),
+        )
+
+
+def handle_describe_cluster(
+    broker: Broker, context: RequestContext, request: DescribeClusterRequest
+) -> DescribeClusterResponse:
+    if request.endpoint_type != _BROKERS_ENDPOINT:
+        return _refuse_endpoint_type(broker, request.endpoint_type)
+    image = broker.image
+    response = DescribeClusterResponse(
+        cluster_id=image.cluster_id,
+        controller_id=_controller_id(broker, image),
+        brokers=[
+            DescribeClusterResponse.DescribeClusterBroker(
+                broker_id=node.node_id, host=endpoint.host, port=endpoint.port, rack=node.rack, is_fenced=node.fenced
+            )
+            for node, endpoint in reachable_brokers(
+                image, context.listener.name, include_fenced=request.include_fenced_brokers
+            )
+        ],
+    )
+    if request.include_cluster_authorized_operations:
+        response.cluster_authorized_operations = ALL_CLUSTER_OPERATIONS
+    return response
+
+
+def _refuse_endpoint_type(broker: Broker, endpoint_type: int) -> DescribeClusterResponse:
+    if endpoint_type == _CONTROLLERS_ENDPOINT:
+        code = ErrorCode.MISMATCHED_ENDPOINT_TYPE
+        message = "The request was sent to an endpoint of type BROKER, but we wanted an endpoint of type CONTROLLER"
+    else:
+        code, message = ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"Unsupported endpoint type {endpoint_type}"
+    return DescribeClusterResponse(
+        error_code=code, error_message=message, endpoint_type=endpoint_type, cluster_id=broker.image.cluster_id
+    )
+
+
+def handle_describe_topic_partitions(
+    broker: Broker, context: RequestContext, request: DescribeTopicPartitionsRequest
+) -> DescribeTopicPartitionsResponse:
+    """Topics by name from the cursor on, until the limit of partitions is reached; then the next cursor is given."""
+    cluster = _Cluster(broker, context)
+    cursor = request.cursor
+    wanted = {topic.name for topic in request.topics} or cluster.image.topics.keys()
+    names = sorted(name for name in wanted if cursor is None or name >= cursor.topic_name)
+    is_wrong = cursor is not None and (
+        cursor.partition_index < 0 or (request.topics and cursor.topic_name not in wanted)
+    )
+    response = DescribeTopicPartitionsResponse()
+    if is_wrong:
+        response.topics = [
+            _DescribedTopic(error_code=ErrorCode.INVALID_REQUEST, name=topic.name) for topic in request.topics
+        ]
+        return response
+    limit = min(broker.config.max_request_partition_size_limit, request.response_partition_limit)
+    remaining = max(1, limit)
+    for name in names:
+        if remaining == 0:
+            response.next_cursor = DescribeTopicPartitionsResponse.Cursor(topic_name=name, partition_index=0)
+            break
+        topic = cluster.image.topics.get(name)
+        start = cursor.partition_index if cursor is not None and cursor.topic_name == name else 0
+        described = _describe_topic(cluster, name, topic, start, remaining)
+        response.topics.append(described)
+        remaining -= len(described.partitions)
+        if topic is not None and start + len(described.partitions) < len(topic.partitions):
+            end = start + len(described.partitions)
+            response.next_cursor = DescribeTopicPartitionsResponse.Cursor(topic_name=name, partition_index=end)
+            break
+    return response
+
+
+def _describe_topic(
+    cluster: _Cluster, name: str, topic: TopicImage | None, start: int, limit: int
+) -> DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic:
+    described = _DescribedTopic(
+        name=name, is_internal=name in INTERNAL_TOPICS, topic_authorized_operations=ALL_TOPIC_OPERATIONS
+    )
+    if topic is None:
+        described.error_code = _missing_error(name)
+        return described
+    described.topic_id = topic.id
+    described.partitions = [
+        cluster.describe_partition(index, topic.partitions[index])
+        for index in range(start, min(start + limit, len(topic.partitions)))
+    ]
+    return described

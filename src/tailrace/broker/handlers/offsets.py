@@ -1,0 +1,155 @@
+"""Offsets of partitions: ListOffsets, OffsetForLeaderEpoch, DeleteRecords.
+
+ListOffsets looks up an offset by time or by one of the special times below. Version notes: 4 adds leader epochs
+(KIP-320), 5 OFFSET_NOT_AVAILABLE (KIP-207), 7 the largest timestamp (KIP-734), 8 the earliest local offset (KIP-405),
+9 the latest tiered offset (KIP-1005), 11 the earliest pending upload (KIP-1023). Without a remote tier the local log
+is all there is. DeleteRecords moves the start of a log up to an offset or, with -1, to the high watermark.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, NamedTuple
+
+from tailrace.model.errors import ErrorCode, KafkaError
+from tailrace.model.ids import INTERNAL_TOPICS
+from tailrace.wire.apis.data import (
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+)
+
+if TYPE_CHECKING:
+    from tailrace.broker.broker import Broker
+    from tailrace.broker.context import RequestContext
+    from tailrace.replica.partition import Partition
+
+_LATEST = -1
+_EARLIEST = -2
+_MAX_TIMESTAMP = -3
+_EARLIEST_LOCAL = -4
+_LATEST_TIERED = -5
+_EARLIEST_PENDING_UPLOAD = -6
+# The first version that knows each of the special times.
+_SPECIAL_SINCE = {
+    _LATEST: 1,
+    _EARLIEST: 1,
+    _MAX_TIMESTAMP: 7,
+    _EARLIEST_LOCAL: 8,
+    _LATEST_TIERED: 9,
+    _EARLIEST_PENDING_UPLOAD: 11,
+}
+_FIRST_VERSION_WITH_OFFSET_NOT_AVAILABLE = 5
+_CONSUMER = -1
+
+OffsetAnswer = ListOffsetsResponse.ListOffsetsPartitionResponse
+EpochAnswer = OffsetForLeaderEpochResponse.EpochEndOffset
+DeleteAnswer = DeleteRecordsResponse.DeleteRecordsPartitionResult
+
+
+class _Found(NamedTuple):
+    timestamp: int
+    offset: int
+    leader_epoch: int
+
+
+_NOTHING = _Found(-1, -1, -1)
+
+
+def handle_list_offsets(broker: Broker, context: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
+    response = ListOffsetsResponse()
+    asked_for = Counter((topic.name, asked.partition_index) for topic in request.topics for asked in topic.partitions)
+    for topic in request.topics:
+        answers: list[OffsetAnswer] = []
+        for asked in topic.partitions:
+            answer = OffsetAnswer(partition_index=asked.partition_index)
+            answers.append(answer)
+            try:
+                if asked_for[topic.name, asked.partition_index] > 1:
+                    raise KafkaError(ErrorCode.INVALID_REQUEST, "The partition stands in the request more than once")
+                partition = broker.replicas.find(topic.name, asked.partition_index)
+                partition.check_leader(asked.current_leader_epoch)
+                found = _look_up(partition, asked.timestamp, context.api_version, request)
+                answer.timestamp, answer.offset, answer.leader_epoch = found
+            except KafkaError as error:
+                answer.error_code = int(error.code)
+        response.topics.append(ListOffsetsResponse.ListOffsetsTopicResponse(name=topic.name, partitions=answers))
+    return response
+
+
+def _look_up(partition: Partition, timestamp: int, version: int, request: ListOffsetsRequest) -> _Found:
+    if timestamp < 0 and version < _SPECIAL_SINCE.get(timestamp, 1 << 15):
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"ListOffsets {version} knows no timestamp {timestamp}")
+    log = partition.log
+    is_consumer = request.replica_id == _CONSUMER
+    end_offset = partition.readable_end(request.isolation_level) if is_consumer else log.log_end_offset
+    if (
+        is_consumer
+        and end_offset < partition.leader_epoch_start_offset
+        and timestamp not in (_EARLIEST, _EARLIEST_LOCAL)
+    ):
+        # A new leader does not know yet how far its predecessor had confirmed records (KIP-207).
+        knows = version >= _FIRST_VERSION_WITH_OFFSET_NOT_AVAILABLE
+        raise KafkaError(
+            ErrorCode.OFFSET_NOT_AVAILABLE if knows else ErrorCode.LEADER_NOT_AVAILABLE,
+            f"{partition.topic_partition} has a new leader whose high watermark is still catching up",
+        )
+    if timestamp == _LATEST:
+        return _Found(-1, end_offset, partition.leader_epoch)
+    if timestamp in (_EARLIEST, _EARLIEST_LOCAL, _EARLIEST_PENDING_UPLOAD):
+        return _Found(-1, log.log_start_offset, log.epochs.epoch_for(log.log_start_offset))
+    if timestamp == _LATEST_TIERED:
+        return _NOTHING
+    if timestamp == _MAX_TIMESTAMP:
+        found = log.max_timestamp_offset(end_offset=end_offset)
+    else:
+        found = log.offset_by_timestamp(timestamp, end_offset=end_offset)
+    return _NOTHING if found is None else _Found(*found)
+
+
+def handle_offset_for_leader_epoch(
+    broker: Broker, _context: RequestContext, request: OffsetForLeaderEpochRequest
+) -> OffsetForLeaderEpochResponse:
+    response = OffsetForLeaderEpochResponse()
+    for topic in request.topics:
+        answers: list[EpochAnswer] = []
+        for asked in topic.partitions:
+            answer = EpochAnswer(partition=asked.partition)
+            answers.append(answer)
+            try:
+                partition = broker.replicas.find(topic.topic, asked.partition)
+                partition.check_leader(asked.current_leader_epoch)
+                # A consumer may not learn of more than it may read.
+                answer.leader_epoch, answer.end_offset = partition.log.epochs.end_offset_for(
+                    asked.leader_epoch, partition.high_watermark
+                )
+            except KafkaError as error:
+                answer.error_code = int(error.code)
+        response.topics.append(
+            OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult(topic=topic.topic, partitions=answers)
+        )
+    return response
+
+
+def handle_delete_records(
+    broker: Broker, _context: RequestContext, request: DeleteRecordsRequest
+) -> DeleteRecordsResponse:
+    response = DeleteRecordsResponse()
+    for topic in request.topics:
+        answers: list[DeleteAnswer] = []
+        for asked in topic.partitions:
+            answer = DeleteAnswer(partition_index=asked.partition_index, low_watermark=-1)
+            answers.append(answer)
+            try:
+                if topic.name in INTERNAL_TOPICS:
+                    raise KafkaError(
+                        ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot delete records of internal topic {topic.name}"
+                    )
+                answer.low_watermark = broker.replicas.delete_records(topic.name, asked.partition_index, asked.offset)
+            except KafkaError as error:
+                answer.error_code = int(error.code)
+        response.topics.append(DeleteRecordsResponse.DeleteRecordsTopicResult(name=topic.name, partitions=answers))
+    return response

@@ -1,0 +1,186 @@
+"""Produce: record batches go to the logs of their partitions.
+
+Every partition stands or falls alone, with its own error code. acks=1 is answered when the log has written, acks=all
+when the high watermark has passed the records or `timeout_ms` is over (REQUEST_TIMED_OUT: written, but not
+confirmed). acks=0 has no answer: an error closes the connection, which is all that such a client can notice.
+
+Version notes: 3 is the first with record batches v2; zstd from 7 on; error messages and record errors from 8 (KIP-467);
+leader hints from 10 (KIP-951); topic ids instead of names from 13.
+"""
+
+from __future__ import annotations
+
+from asyncio import TimerHandle, get_running_loop
+from functools import partial
+from typing import TYPE_CHECKING
+
+from tailrace.broker.context import Pending, UnanswerableError
+from tailrace.broker.handlers.hints import hint_leader, node_endpoints
+from tailrace.log.validation import InvalidRecordsError
+from tailrace.model.errors import ErrorCode, KafkaError
+from tailrace.model.ids import INTERNAL_TOPICS
+from tailrace.wire.apis.data import ProduceRequest, ProduceResponse
+
+if TYPE_CHECKING:
+    from tailrace.broker.broker import Broker
+    from tailrace.broker.context import RequestContext
+    from tailrace.replica.partition import Partition
+
+TopicData = ProduceRequest.TopicProduceData
+PartitionAnswer = ProduceResponse.PartitionProduceResponse
+
+_VALID_ACKS = (-1, 0, 1)
+_FIRST_VERSION_WITH_ZSTD = 7
+_FIRST_VERSION_WITH_HINTS = 10
+_FIRST_VERSION_WITH_TOPIC_IDS = 13
+# The low byte of a batch's attributes, whose lowest three bits name the codec.
+_ATTRIBUTES_LOW_BYTE = 22
+_CODEC_MASK, _ZSTD = 0x07, 4
+# Kafka's own admin client may write to internal topics; nobody else.
+_ADMIN_CLIENT_ID = "__admin_client"
+_EMPTY = memoryview(b"")
+
+
+def handle_produce(
+    broker: Broker, context: RequestContext, request: ProduceRequest
+) -> ProduceResponse | PendingProduce | None:
+    appends = _Appends(broker, context, request)
+    response = ProduceResponse(responses=[appends.append_topic(topic) for topic in request.topic_data])
+    if request.acks == 0:
+        if appends.has_failed:
+            raise UnanswerableError
+        return None
+    if appends.leaders:
+        response.node_endpoints = [
+            ProduceResponse.NodeEndpoint(node_id=node_id, host=host, port=port, rack=rack)
+            for node_id, host, port, rack in node_endpoints(broker, context.listener.name, appends.leaders)
+        ]
+    if not appends.waits:
+        return response
+    return PendingProduce(response, appends.waits, request.timeout_ms)
+
+
+class _Appends:
+    """The appends of one request, one after the other, and what has to be waited for."""
+
+    def __init__(self, broker: Broker, context: RequestContext, request: ProduceRequest) -> None:
+        self._broker = broker
+        self._context = context
+        self._request = request
+        self._seen: set[tuple[str, int]] = set()
+        self.has_failed = False
+        self.leaders: set[int] = set()
+        self.waits: list[tuple[Partition, int, PartitionAnswer]] = []
+
+    def append_topic(self, topic: TopicData) -> ProduceResponse.TopicProduceResponse:
+        answers: list[PartitionAnswer] = []
+        for data in topic.partition_data:
+            answer = PartitionAnswer(index=data.index)
+            answers.append(answer)
+            try:
+                self._append(topic, data, answer)
+            except KafkaError as error:
+                self._fail(topic, answer, error)
+        return ProduceResponse.TopicProduceResponse(
+            name=topic.name, topic_id=topic.topic_id, partition_responses=answers
+        )
+
+    def _append(
+        self,
+        topic: TopicData,
+        data: ProduceRequest.PartitionProduceData,
+        answer: PartitionAnswer,
+    ) -> None:
+        name = topic.name
+        if self._context.api_version >= _FIRST_VERSION_WITH_TOPIC_IDS:
+            name = self._broker.replicas.topic_name(topic.topic_id)
+        records = data.records if isinstance(data.records, memoryview) else _EMPTY
+        self._check(name, data.index, records)
+        partition = self._broker.replicas.find(name, data.index)
+        acks = self._request.acks
+        result = partition.append(records, required_acks=acks)
+        answer.base_offset = result.base_offset
+        answer.log_append_time_ms = result.log_append_time_ms
+        answer.log_start_offset = partition.log.log_start_offset
+        if partition.must_wait(result, acks):
+            self.waits.append((partition, result.next_offset, answer))
+
+    def _check(self, name: str, index: int, records: memoryview) -> None:
+        if self._request.acks not in _VALID_ACKS:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUIRED_ACKS, f"acks must be -1 (all), 0 or 1, not {self._request.acks}"
+            )
+        if self._request.transactional_id is not None:
+            raise KafkaError(ErrorCode.INVALID_TXN_STATE, "Transactions are not served by this broker yet")
+        if name in INTERNAL_TOPICS and self._context.client_id != _ADMIN_CLIENT_ID:
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot append to internal topic {name}")
+        if (
+            self._context.api_version < _FIRST_VERSION_WITH_ZSTD
+            and len(records) > _ATTRIBUTES_LOW_BYTE
+            and records[_ATTRIBUTES_LOW_BYTE] & _CODEC_MASK == _ZSTD
+        ):
+            raise KafkaError(
+                ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+                f"Produce {self._context.api_version} may not carry zstd: use version 7 or later, or another codec",
+            )
+        if (name, index) in self._seen:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name}-{index} stands in the request more than once")
+        self._seen.add((name, index))
+
+    def _fail(self, topic: TopicData, answer: PartitionAnswer, error: KafkaError) -> None:
+        self.has_failed = True
+        fill_error(answer, error)
+        if self._context.api_version >= _FIRST_VERSION_WITH_HINTS:
+            leader = hint_leader(self._broker, error, topic.name, topic.topic_id, answer.index)
+            if leader is not None:
+                answer.current_leader.leader_id, answer.current_leader.leader_epoch = leader
+                self.leaders.add(leader[0])
+
+
+def fill_error(answer: PartitionAnswer, error: KafkaError) -> None:
+    answer.error_code = int(error.code)
+    answer.error_message = error.message or None
+    answer.base_offset = answer.log_append_time_ms = answer.log_start_offset = -1
+    if isinstance(error, InvalidRecordsError):
+        answer.record_errors = [
+            ProduceResponse.BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=message)
+            for index, message in error.record_errors
+        ]
+
+
+class PendingProduce(Pending[ProduceResponse]):
+    """Everything is appended; the answer waits until the last partition is confirmed or the time is over."""
+
+    __slots__ = ("_response", "_timer", "_unconfirmed")
+
+    def __init__(
+        self, response: ProduceResponse, waits: list[tuple[Partition, int, PartitionAnswer]], timeout_ms: int
+    ) -> None:
+        super().__init__()
+        self._response = response
+        self._unconfirmed: dict[int, PartitionAnswer] = {}
+        self._timer: TimerHandle = get_running_loop().call_later(max(0, timeout_ms) / 1000, self._on_timeout)
+        for number, (partition, end_offset, answer) in enumerate(waits):
+            self._unconfirmed[number] = answer
+            partition.wait_for_high_watermark(end_offset, partial(self._on_confirmed, number))
+
+    def _on_confirmed(self, number: int, error: KafkaError | None) -> None:
+        answer = self._unconfirmed.pop(number, None)
+        if answer is not None and error is not None:
+            fill_error(answer, error)
+        if not self._unconfirmed and not self.is_over:
+            self._timer.cancel()
+            self.complete(self._response)
+
+    def _on_timeout(self) -> None:
+        for answer in self._unconfirmed.values():
+            fill_error(
+                answer,
+                KafkaError(ErrorCode.REQUEST_TIMED_OUT, "The records are written but were not confirmed in time"),
+            )
+        self._unconfirmed.clear()
+        self.complete(self._response)
+
+    def abandon(self) -> None:
+        super().abandon()
+        self._timer.cancel()

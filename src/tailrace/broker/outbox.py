@@ -1,0 +1,166 @@
+"""What a connection still has to send: bytes and file slices, in order.
+
+Writes are joined: a turn of the loop puts many answers here and flushes once. File slices go out by `sendfile` and are
+never read into Python. Before a slice is sent its next window is probed; if it is not in memory, a helper thread reads
+it first, so that a cold disk stalls a thread and not the loop.
+"""
+
+from __future__ import annotations
+
+from asyncio import Future, ensure_future
+from collections.abc import Callable
+from itertools import islice
+
+from tailrace.model.ports import Background, Bytes, FileSlice, Stream
+
+# A slice is probed and sent in windows of this size: enough to keep a disk streaming, small enough to begin early.
+WINDOW_BYTES = 1024 * 1024
+
+
+class Outbox:
+    """Owned by one connection, which must not put more in while `is_empty` is false (back-pressure)."""
+
+    __slots__ = (
+        "_background",
+        "_has_slices",
+        "_is_closed",
+        "_is_waiting",
+        "_on_broken",
+        "_on_drained",
+        "_parts",
+        "_stream",
+        "_warming",
+    )
+
+    def __init__(
+        self,
+        stream: Stream,
+        background: Background,
+        *,
+        on_drained: Callable[[], None],
+        on_broken: Callable[[OSError], None],
+    ) -> None:
+        self._stream = stream
+        self._background = background
+        self._on_drained = on_drained
+        self._on_broken = on_broken
+        self._parts: list[Bytes | FileSlice] = []
+        self._has_slices = False
+        self._is_waiting = False  # For room in the socket or for a cold window.
+        self._is_closed = False
+        self._warming: Future[None] | None = None  # Held, for the loop keeps only weak references to its tasks.
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._parts
+
+    def put(self, parts: list[Bytes | FileSlice]) -> None:
+        self._parts += parts
+        if len(parts) > 1 and not self._has_slices:
+            self._has_slices = any(isinstance(part, FileSlice) for part in parts)
+
+    def put_bytes(self, answer: bytes) -> None:
+        self._parts.append(answer)
+
+    def flush(self) -> None:
+        """Sends as much as the socket takes now; the rest follows by itself, then `on_drained` is called."""
+        if self._is_waiting or not self._parts:
+            return
+        try:
+            if self._has_slices:
+                self._send_windows()
+            else:
+                self._advance(self._stream.send(self._parts), len(self._parts))
+        except OSError as error:
+            self._on_broken(error)
+            return
+        if self._parts and not self._is_waiting:
+            self._is_waiting = True
+            self._stream.watch_writes(self._on_room)
+
+    def close(self) -> None:
+        self._is_closed = True
+        self._parts.clear()
+
+    def _on_room(self) -> None:
+        self._is_waiting = False
+        self._stream.watch_writes(None)
+        self._flush_again()
+
+    def _flush_again(self) -> None:
+        self.flush()
+        if not self._parts and not self._is_closed:
+            self._on_drained()
+
+    def _send_windows(self) -> None:
+        """One window after another, while each goes out whole."""
+        while self._parts:
+            count, size, window = self._next_window()
+            if window is not None and not window.file.is_resident(window.position, window.size):
+                self._warm(window)
+                return
+            taken = self._stream.send(self._parts[:count])
+            self._advance(taken, count)
+            if taken < size:
+                return
+        self._has_slices = False
+
+    def _next_window(self) -> tuple[int, int, FileSlice | None]:
+        """Cuts the queue after its first slice (or a window of it): how many parts, their size, and that slice."""
+        parts = self._parts
+        size = 0
+        for index, part in enumerate(parts):
+            if isinstance(part, FileSlice):
+                window = part
+                if part.size > WINDOW_BYTES:
+                    window = FileSlice(part.file, part.position, WINDOW_BYTES)
+                    rest = FileSlice(part.file, part.position + WINDOW_BYTES, part.size - WINDOW_BYTES)
+                    parts[index : index + 1] = (window, rest)
+                return index + 1, size + window.size, window
+            size += len(part)
+        return len(parts), size, None
+
+    def _advance(self, taken: int, count: int) -> None:
+        """Drops `taken` bytes from the front of the first `count` parts."""
+        parts = self._parts
+        whole = 0
+        for part in islice(parts, count):
+            if taken < len(part):
+                break
+            taken -= len(part)
+            whole += 1
+        del parts[:whole]
+        if taken:
+            part = parts[0]
+            if isinstance(part, FileSlice):
+                parts[0] = FileSlice(part.file, part.position + taken, part.size - taken)
+            else:
+                parts[0] = memoryview(part)[taken:]
+
+    def _warm(self, window: FileSlice) -> None:
+        self._is_waiting = True
+        self._warming = ensure_future(self._read_ahead(window))
+
+    async def _read_ahead(self, window: FileSlice) -> None:
+        try:
+            await self._background.run(lambda: len(window.read()))
+            broken = None
+        except OSError as error:
+            broken = error
+        self._is_waiting = False
+        if self._is_closed:
+            return
+        if broken is not None:
+            self._on_broken(broken)
+            return
+        self._send_warm_window()
+
+    def _send_warm_window(self) -> None:
+        """Without probing again: a page that is evicted in between costs one stall, a loop of probes could starve."""
+        count, _size, _window = self._next_window()
+        try:
+            self._advance(self._stream.send(self._parts[:count]), count)
+        except OSError as error:
+            self._on_broken(error)
+            return
+        self._flush_again()

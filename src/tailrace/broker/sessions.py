@@ -1,0 +1,199 @@
+"""Fetch sessions (KIP-227): a client names its partitions once, then only what has changed; the broker answers only
+with what is new.
+
+    request             session id, epoch     what happens
+    full, sessionless   any, -1               the session, if named, ends; nothing is remembered
+    full, new session   any, 0                the session, if named, ends; a new one is made if there is room
+    incremental         id, n                 the epoch must be the one expected; the session's partitions are read
+
+A session belongs to nobody and survives its connection; an id that is unknown or an epoch out of step is answered
+with an error, on which clients start anew with a full fetch. Sessions are bounded by
+`max.incremental.fetch.session.cache.slots`: when all are taken, one that was not used for two minutes makes room,
+else the client goes on with full fetches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from tailrace.model.errors import ErrorCode, KafkaError
+from tailrace.model.ports import Clock, Random
+from tailrace.wire.apis.data import FetchRequest, FetchResponse
+
+NO_SESSION = 0
+_INITIAL_EPOCH = 0
+_FINAL_EPOCH = -1
+_EPOCH_MAX = 0x7FFFFFFF
+_FIRST_VERSION_WITH_TOPIC_IDS = 13
+# Kafka's min.incremental.fetch.session.eviction.ms.
+_EVICTABLE_AFTER_MS = 120_000
+
+FetchPartition = FetchRequest.FetchPartition
+PartitionData = FetchResponse.PartitionData
+
+
+class FetchKey(NamedTuple):
+    """A partition as the client names it: by name or, from version 13 on, by topic id."""
+
+    topic: str
+    topic_id: bytes
+    partition: int
+
+
+class SessionPartition:
+    """What is remembered of one partition: what to read, and what the client was told last."""
+
+    __slots__ = ("fetch", "high_watermark", "log_start_offset")
+
+    def __init__(self, fetch: FetchPartition) -> None:
+        self.fetch = fetch
+        self.high_watermark = -1
+        self.log_start_offset = -1
+
+    def take_news(self, answer: PartitionData) -> bool:
+        """Remembers what the client is about to be told; whether it is anything new."""
+        is_new = (
+            bool(answer.records)
+            or answer.error_code != 0
+            or answer.high_watermark != self.high_watermark
+            or answer.log_start_offset != self.log_start_offset
+            or answer.diverging_epoch.epoch >= 0
+        )
+        # After an error the next answer counts as news even if it is empty: it tells that the error is over.
+        self.high_watermark = -1 if answer.error_code else answer.high_watermark
+        self.log_start_offset = answer.log_start_offset
+        return is_new
+
+
+class FetchSession:
+    __slots__ = ("epoch", "id", "last_used_ms", "partitions", "uses_topic_ids")
+
+    def __init__(self, session_id: int, *, uses_topic_ids: bool, now_ms: float) -> None:
+        self.id = session_id
+        self.epoch = _INITIAL_EPOCH + 1  # What the next request must say.
+        self.uses_topic_ids = uses_topic_ids
+        self.last_used_ms = now_ms
+        # In the order in which they are read; see `FetchPlan.settle`.
+        self.partitions: dict[FetchKey, SessionPartition] = {}
+
+    def change(self, request: FetchRequest) -> None:
+        for forgotten in request.forgotten_topics_data:
+            for index in forgotten.partitions:
+                self.partitions.pop(FetchKey(forgotten.topic, forgotten.topic_id, index), None)
+        for key, fetch in _partitions(request):
+            known = self.partitions.get(key)
+            if known is None:
+                self.partitions[key] = SessionPartition(fetch)
+            else:
+                known.fetch = fetch
+
+
+class FetchPlan:
+    """What one request reads, and how its answer is cut down to what is new."""
+
+    __slots__ = ("_incremental", "_new_session", "partitions")
+
+    def __init__(
+        self,
+        partitions: list[tuple[FetchKey, FetchPartition]],
+        *,
+        incremental: FetchSession | None = None,
+        new_session: FetchSession | None = None,
+    ) -> None:
+        self.partitions = partitions
+        self._incremental = incremental
+        self._new_session = new_session
+
+    def settle(self, answers: list[tuple[FetchKey, PartitionData]]) -> tuple[int, list[tuple[FetchKey, PartitionData]]]:
+        """The session id to tell, and the answers to send. Called once, when the answer goes out."""
+        if self._new_session is not None:
+            for key, answer in answers:
+                self._new_session.partitions[key].take_news(answer)
+            return self._new_session.id, answers
+        session = self._incremental
+        if session is None:
+            return NO_SESSION, answers
+        news = []
+        for key, answer in answers:
+            known = session.partitions.get(key)
+            if known is None or not known.take_news(answer):
+                continue
+            news.append((key, answer))
+            if answer.records:
+                # Those that had records go to the end, so that a busy partition does not starve the others.
+                session.partitions[key] = session.partitions.pop(key)
+        return session.id, news
+
+
+class FetchSessions:
+    def __init__(self, clock: Clock, random: Random, *, slots_max: int) -> None:
+        self._clock = clock
+        self._random = random
+        self._slots_max = slots_max
+        self._sessions: dict[int, FetchSession] = {}  # The least recently used first.
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def plan(self, request: FetchRequest, version: int) -> FetchPlan:
+        """Raises KafkaError for a session that is unknown or out of step."""
+        if request.session_epoch in (_INITIAL_EPOCH, _FINAL_EPOCH):
+            self._sessions.pop(request.session_id, None)
+            partitions = list(_partitions(request))
+            wants_session = request.session_epoch == _INITIAL_EPOCH and partitions
+            return FetchPlan(partitions, new_session=self._create(partitions, version) if wants_session else None)
+        session = self._find(request, version)
+        session.change(request)
+        if not session.partitions:
+            del self._sessions[session.id]
+            return FetchPlan([])
+        session.epoch = 1 if session.epoch == _EPOCH_MAX else session.epoch + 1
+        session.last_used_ms = self._clock.monotonic_ms()
+        self._sessions[session.id] = self._sessions.pop(session.id)
+        return FetchPlan([(key, known.fetch) for key, known in session.partitions.items()], incremental=session)
+
+    def _find(self, request: FetchRequest, version: int) -> FetchSession:
+        session = self._sessions.get(request.session_id)
+        if session is None:
+            raise KafkaError(
+                ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
+                f"There is no fetch session {request.session_id}: it has ended or made room for others",
+            )
+        if session.epoch != request.session_epoch:
+            raise KafkaError(
+                ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+                f"Fetch session {session.id} expects epoch {session.epoch}, not {request.session_epoch}",
+            )
+        if session.uses_topic_ids != (version >= _FIRST_VERSION_WITH_TOPIC_IDS):
+            raise KafkaError(
+                ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
+                f"Fetch session {session.id} was made with topic {'ids' if session.uses_topic_ids else 'names'}",
+            )
+        return session
+
+    def _create(self, partitions: list[tuple[FetchKey, FetchPartition]], version: int) -> FetchSession | None:
+        now_ms = self._clock.monotonic_ms()
+        if len(self._sessions) >= self._slots_max and not self._evict(now_ms):
+            return None
+        session_id = NO_SESSION
+        while session_id == NO_SESSION or session_id in self._sessions:
+            session_id = self._random.randrange(_EPOCH_MAX) + 1
+        session = FetchSession(session_id, uses_topic_ids=version >= _FIRST_VERSION_WITH_TOPIC_IDS, now_ms=now_ms)
+        for key, fetch in partitions:
+            session.partitions[key] = SessionPartition(fetch)
+        self._sessions[session_id] = session
+        return session
+
+    def _evict(self, now_ms: float) -> bool:
+        oldest = next(iter(self._sessions.values()), None)
+        if oldest is None or now_ms - oldest.last_used_ms <= _EVICTABLE_AFTER_MS:
+            return False
+        del self._sessions[oldest.id]
+        return True
+
+
+def _partitions(request: FetchRequest) -> Iterable[tuple[FetchKey, FetchPartition]]:
+    for topic in request.topics:
+        for fetch in topic.partitions:
+            yield FetchKey(topic.topic, topic.topic_id, fetch.partition), fetch

@@ -1,0 +1,216 @@
+"""`tailrace consume`: the records of a topic on stdout, from an offset or a time, to the end or as they come."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, NamedTuple
+
+from tailrace.cli import CommandError
+from tailrace.cli.output import CYAN, DIM, Progress, coloured, has_colours, is_terminal
+from tailrace.cli.records import ENCODINGS, Shape, compile_template, record_json
+from tailrace.cli.session import add_client_options, run_client
+from tailrace.client.consumer import EARLIEST, LATEST, Consumer
+from tailrace.client.metadata import Cluster
+from tailrace.model.ids import PartitionIndex, TopicPartition
+from tailrace.wire.records import Record
+
+if TYPE_CHECKING:
+    from tailrace.cli import Subparsers
+
+EXAMPLES = """\
+examples:
+  tailrace consume orders                                  everything, then what comes; Ctrl-C ends
+  tailrace consume orders --from end
+  tailrace consume orders --from -10 --until-end           the last 10 of each partition
+  tailrace consume orders --from-time -5m                  from five minutes ago
+  tailrace consume orders --from-time 2026-01-01T00:00:00Z --count 100 --json
+  tailrace consume orders -e --format '%p:%o %k = %v\\n' --value-encoding hex
+
+format: %v value  %k key  %h headers  %t topic  %p partition  %o offset  %T timestamp in ms  %V, %K sizes  %% percent
+"""
+
+_POLL_MS = 60_000
+_AGO = re.compile(r"-?(\d+)(ms|s|m|h|d)")
+_UNIT_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_NEGATIVE_VALUE = re.compile(r"-\d+(ms|s|m|h|d)?$")
+
+Write = Callable[[str, int, Record], bytes]
+
+
+def register(subparsers: Subparsers) -> None:
+    parser = subparsers.add_parser(
+        "consume",
+        help="print the records of a topic",
+        description="Print the records of a topic, from an offset or a time, to the end or as they come.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    # Without this argparse takes the -5m of `--from-time -5m` for an option.
+    parser._negative_number_matcher = _NEGATIVE_VALUE
+    parser.add_argument("topic", metavar="TOPIC")
+    add_client_options(parser)
+    parser.add_argument("--partition", "-p", type=int, action="append", metavar="N", help="only this one; repeatable")
+    start = parser.add_mutually_exclusive_group()
+    start.add_argument(
+        "--from",
+        dest="start",
+        type=_start,
+        default="beginning",
+        metavar="WHERE",
+        help="beginning (default), end, an offset, or -N: the last N of each partition",
+    )
+    start.add_argument(
+        "--from-time",
+        type=parse_time,
+        metavar="TIME",
+        help="ISO 8601, milliseconds since 1970, or a time ago: -30s, -5m, -2h, -1d",
+    )
+    parser.add_argument("--count", "-n", type=_count, metavar="N", help="end after so many records")
+    parser.add_argument("--until-end", "-e", action="store_true", help="end at the last record that is there now")
+    shape = parser.add_mutually_exclusive_group()
+    shape.add_argument("--format", type=_template, metavar="TEMPLATE", help="how to print a record, see below")
+    shape.add_argument("--json", action="store_true", help="one JSON object a line")
+    parser.add_argument("--key-encoding", choices=ENCODINGS, default="utf-8", help="how to print keys")
+    parser.add_argument("--value-encoding", choices=ENCODINGS, default="utf-8", help="how to print values and headers")
+    parser.add_argument("--null", default="", metavar="TEXT", help="what to print for a null key or value")
+    parser.set_defaults(run=run)
+
+
+def _start(word: str) -> str:
+    if word not in ("beginning", "end") and not re.fullmatch(r"-?\d{1,18}", word):
+        raise argparse.ArgumentTypeError(f"{word!r} is not beginning, end, an offset, or -N for the last N")
+    return word
+
+
+def _count(word: str) -> int:
+    count = int(word)
+    if count < 1:
+        raise argparse.ArgumentTypeError(f"{word} is not a number above 0")
+    return count
+
+
+def _template(text: str) -> str:
+    try:
+        compile_template(text, Shape())
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return text
+
+
+class Moment(NamedTuple):
+    """A point in time: `is_ago` tells that the milliseconds count back from now."""
+
+    milliseconds: int
+    is_ago: bool
+
+
+def parse_time(word: str) -> Moment:
+    """A time without a zone is UTC."""
+    ago = _AGO.fullmatch(word)
+    if ago is not None:
+        return Moment(int(ago.group(1)) * _UNIT_MS[ago.group(2)], is_ago=True)
+    if word.isascii() and word.isdigit():
+        return Moment(int(word), is_ago=False)
+    try:
+        moment = datetime.fromisoformat(word)
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"{word!r} is not a time: use 2026-01-01T00:00:00Z, milliseconds since 1970, or -5m (s, m, h, d ago)"
+        ) from None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return Moment(int(moment.timestamp() * 1000), is_ago=False)
+
+
+def run(options: argparse.Namespace) -> int:
+    write = _writer(options)
+    return run_client(options, lambda cluster: _consume(cluster, options, write))
+
+
+def _writer(options: argparse.Namespace) -> Write:
+    shape = Shape(ENCODINGS[options.key_encoding], ENCODINGS[options.value_encoding], options.null.encode())
+    if options.json:
+        return lambda topic, partition, record: record_json(topic, partition, record, shape).encode() + b"\n"
+    if options.format is not None:
+        return compile_template(options.format, shape)
+    if has_colours(sys.stdout):
+        return lambda _topic, partition, record: _coloured_line(partition, record, shape)
+    return lambda _topic, _partition, record: shape.value_of(record) + b"\n"
+
+
+def _coloured_line(partition: int, record: Record, shape: Shape) -> bytes:
+    where = coloured(b"%d:%d" % (partition, record.offset), DIM)
+    key = b"" if record.key is None else coloured(shape.key_of(record), CYAN) + b" "
+    return where + b" " + key + shape.value_of(record) + b"\n"
+
+
+async def _consume(cluster: Cluster, options: argparse.Namespace, write: Write) -> int:
+    partitions = await _partitions(cluster, options)
+    consumer = Consumer(cluster)
+    positions = await _start_positions(consumer, partitions, options)
+    ends = await consumer.offsets_at(partitions, LATEST) if options.until_end else None
+    await consumer.assign(positions)
+    progress = Progress("consumed", is_shown=not is_terminal(sys.stdout))
+    try:
+        left = options.count
+        while not _is_at_end(consumer, ends) and left != 0:
+            for partition, records in (await consumer.poll(_POLL_MS)).items():
+                wanted = _wanted(records, left, ends[partition] if ends else None)
+                left = None if left is None else left - len(wanted)
+                lines = b"".join([write(partition.topic, partition.partition, record) for record in wanted])
+                sys.stdout.buffer.write(lines)
+                progress.add(len(wanted), len(lines))
+            sys.stdout.buffer.flush()
+    finally:
+        progress.end()
+        await consumer.close()
+    return 0
+
+
+def _wanted(records: list[Record], left: int | None, end: int | None) -> list[Record]:
+    """Without those that came after the end as it was at the start, and those beyond the count."""
+    if end is not None and records[-1].offset >= end:
+        records = [record for record in records if record.offset < end]
+    return records if left is None else records[:left]
+
+
+def _is_at_end(consumer: Consumer, ends: Mapping[TopicPartition, int] | None) -> bool:
+    return ends is not None and all(consumer.position(partition).offset >= end for partition, end in ends.items())
+
+
+async def _partitions(cluster: Cluster, options: argparse.Namespace) -> list[TopicPartition]:
+    topic = await cluster.topic(options.topic)
+    for index in options.partition or ():
+        if index not in topic.partitions:
+            raise CommandError(f"topic {topic.name} has no partition {index}: it has 0 to {len(topic.partitions) - 1}")
+    return [TopicPartition(topic.name, PartitionIndex(index)) for index in options.partition or topic.partitions]
+
+
+async def _start_positions(
+    consumer: Consumer, partitions: list[TopicPartition], options: argparse.Namespace
+) -> dict[TopicPartition, int]:
+    if options.from_time is not None:
+        moment = options.from_time
+        now = consumer.cluster.ports.clock.wall_ms()
+        timestamp = max(0, now - moment.milliseconds) if moment.is_ago else moment.milliseconds
+        return await consumer.offsets_at(partitions, timestamp)
+    if options.start == "end":
+        return await consumer.offsets_at(partitions, LATEST)
+    starts = await consumer.offsets_at(partitions, EARLIEST)
+    if options.start == "beginning":
+        return starts
+    ends = await consumer.offsets_at(partitions, LATEST)
+    if options.start.startswith("-"):
+        return {partition: max(starts[partition], ends[partition] + int(options.start)) for partition in partitions}
+    offset = int(options.start)
+    for partition in partitions:
+        if not starts[partition] <= offset <= ends[partition]:
+            raise CommandError(
+                f"offset {offset} is not in {partition}, which has {starts[partition]} to {ends[partition]}: "
+                "give one of these, --from beginning, or --partition"
+            )
+    return dict.fromkeys(partitions, offset)

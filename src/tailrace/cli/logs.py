@@ -1,0 +1,24 @@
+"""Where log lines go: stderr, as key=value text or as JSON. stdout is only for what a command was asked for."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+
+from tailrace.model.events import JsonFormatter, TextFormatter
+
+LEVELS = ("debug", "info", "warning", "error")
+
+
+def add_log_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--log-level", choices=LEVELS, default="info", help="what to log on stderr (default: info)")
+    parser.add_argument("--log-format", choices=("text", "json"), default="text", help="text (default), or JSON lines")
+
+
+def start_logging(options: argparse.Namespace) -> None:
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonFormatter() if options.log_format == "json" else TextFormatter())
+    # asyncio and libraries speak through the root logger, and only when something is wrong.
+    logging.basicConfig(level=logging.WARNING, handlers=[handler])
+    logging.getLogger("tailrace").setLevel(options.log_level.upper())

@@ -1,0 +1,277 @@
+"""One connection to one broker: requests out, responses in, in the same order.
+
+Owns framing, correlation ids and the choice of a version for each request. Requests are pipelined: `call` sends at
+once, up to `in_flight_max`, and waits for its own answer. A broker answers in the order of the requests, so an
+answer that does not fit the oldest open request, one that is too large, or one that does not come in time ends the
+connection and fails everything that waits on it.
+
+Every failure is a KafkaError. NETWORK_EXCEPTION tells that the connection is gone; it is retriable, on a new one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import NamedTuple, TypeVar, cast
+
+from tailrace import __version__
+from tailrace.client.frames import FrameReader
+from tailrace.model.errors import ErrorCode, KafkaError, ProtocolError
+from tailrace.model.ports import Bytes, FileSlice, Network, Stream
+from tailrace.wire.apis import api_name
+from tailrace.wire.apis.data import ApiVersionsRequest, ApiVersionsResponse
+from tailrace.wire.frame import decode_response, encode_request
+from tailrace.wire.schema import Message
+
+R = TypeVar("R", bound=Message)
+
+CLIENT_SOFTWARE = "tailrace"
+_API_VERSIONS_KEY = 18
+# The newest version that every broker since 2.4 answers; an older one answers with the list of what it has.
+_API_VERSIONS_VERSION = 3
+# Received in one turn of the loop, so that a fast broker does not hold up other connections.
+_RECEIVES_PER_TURN = 16
+
+
+class Address(NamedTuple):
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+class ConnectionLimits(NamedTuple):
+    """The bounds of a connection."""
+
+    connect_timeout_ms: int = 10_000
+    request_timeout_ms: int = 30_000
+    # Requests without an answer; the next one waits.
+    in_flight_max: int = 64
+    # A fetch may exceed its own bound by one batch, which a topic may allow to be large.
+    response_bytes_max: int = 256 * 1024 * 1024
+
+
+def error_code(number: int) -> ErrorCode:
+    """A newer broker may answer with a code that does not exist here yet."""
+    try:
+        return ErrorCode(number)
+    except ValueError:
+        return ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+class _Pending(NamedTuple):
+    correlation_id: int
+    api_key: int
+    version: int
+    answer: asyncio.Future[Message]
+
+
+async def open_connection(
+    network: Network, address: Address, *, client_id: str = CLIENT_SOFTWARE, limits: ConnectionLimits | None = None
+) -> Connection:
+    """Connects and asks the broker for its versions. Raises KafkaError NETWORK_EXCEPTION with cause and remedy."""
+    limits = limits or ConnectionLimits()
+    try:
+        async with asyncio.timeout(limits.connect_timeout_ms / 1000):
+            stream = await network.connect(address.host, address.port)
+    except TimeoutError:
+        raise _unreachable(address, f"no answer within {limits.connect_timeout_ms} ms", "check the address") from None
+    except ConnectionRefusedError:
+        remedy = "is the broker running? start one with: tailrace up"
+        raise _unreachable(address, "connection refused", remedy) from None
+    except OSError as error:
+        raise _unreachable(address, (error.strerror or str(error)).lower(), "check the address") from None
+    connection = Connection(stream, address, client_id, limits)
+    try:
+        await connection.negotiate()
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _unreachable(address: Address, cause: str, remedy: str) -> KafkaError:
+    return KafkaError(ErrorCode.NETWORK_EXCEPTION, f"cannot reach {address}: {cause}; {remedy}")
+
+
+class Connection:
+    """Made by `open_connection`."""
+
+    def __init__(self, stream: Stream, address: Address, client_id: str, limits: ConnectionLimits) -> None:
+        self.address = address
+        self._stream = stream
+        self._client_id = client_id
+        self._limits = limits
+        self._loop = asyncio.get_running_loop()
+        # api key -> the versions that the broker serves
+        self._served: dict[int, range] = {}
+        self._slots = asyncio.Semaphore(limits.in_flight_max)
+        # Oldest first, as the answers come. Bounded by the slots.
+        self._pending: deque[_Pending] = deque()
+        self._next_correlation_id = 0
+        self._outbox: deque[Bytes] = deque()
+        self._frames = FrameReader(limits.response_bytes_max)
+        self._failure: KafkaError | None = None
+        stream.watch_reads(self._on_readable)
+
+    @property
+    def is_open(self) -> bool:
+        return self._failure is None
+
+    def version_of(self, request_type: type[Message], version_max: int | None = None) -> int:
+        """The newest version of an API that both sides have. Raises KafkaError UNSUPPORTED_VERSION."""
+        ours = request_type.versions
+        newest = ours.stop - 1 if version_max is None else version_max
+        served = self._served.get(request_type.api_key, range(0))
+        version = min(newest, served.stop - 1)
+        if version < max(ours.start, served.start) or version not in served:
+            theirs = f"{served.start}-{served.stop - 1}" if served else "none"
+            raise KafkaError(
+                ErrorCode.UNSUPPORTED_VERSION,
+                f"{self.address} serves {api_name(request_type.api_key)} in versions {theirs}, this client has "
+                f"{ours.start}-{newest}: use a broker of Kafka 4 or of this release",
+            )
+        return version
+
+    async def call(
+        self,
+        request: Message,
+        response_type: type[R],
+        *,
+        version_max: int | None = None,
+        timeout_ms: int | None = None,
+    ) -> R:
+        """`timeout_ms` defaults to the connection's; a request that makes the broker wait has to add that time."""
+        version = self.version_of(type(request), version_max)
+        answer = await self._exchange(request, version, timeout_ms)
+        assert isinstance(answer, response_type)
+        return answer
+
+    async def post(self, request: Message, *, version_max: int | None = None) -> None:
+        """Sends a request that has no answer: a Produce with acks=0."""
+        self._check_is_open()
+        self._transmit(request, self.version_of(type(request), version_max))
+
+    def close(self) -> None:
+        self._fail("it was closed on this side")
+
+    async def negotiate(self) -> None:
+        request = ApiVersionsRequest(client_software_name=CLIENT_SOFTWARE, client_software_version=__version__)
+        answer = cast(ApiVersionsResponse, await self._exchange(request, _API_VERSIONS_VERSION, None))
+        if answer.error_code == ErrorCode.UNSUPPORTED_VERSION:
+            answer = cast(ApiVersionsResponse, await self._exchange(request, 0, None))
+        if answer.error_code:
+            raise KafkaError(error_code(answer.error_code), f"{self.address} does not tell which versions it serves")
+        self._served = {api.api_key: range(api.min_version, api.max_version + 1) for api in answer.api_keys}
+
+    # --- sending
+
+    async def _exchange(self, request: Message, version: int, timeout_ms: int | None) -> Message:
+        timeout = self._limits.request_timeout_ms if timeout_ms is None else timeout_ms
+        async with self._slots:
+            self._check_is_open()
+            answer: asyncio.Future[Message] = self._loop.create_future()
+            self._pending.append(_Pending(self._next_correlation_id, request.api_key, version, answer))
+            self._transmit(request, version)
+            timer = self._loop.call_later(timeout / 1000, self._expire, request.api_key, timeout)
+            try:
+                return await answer
+            finally:
+                timer.cancel()
+
+    def _transmit(self, request: Message, version: int) -> None:
+        frame = encode_request(request.api_key, version, self._next_correlation_id, self._client_id, request)
+        self._next_correlation_id = (self._next_correlation_id + 1) % (1 << 31)
+        for part in frame:
+            assert not isinstance(part, FileSlice), "clients send bytes, never files"
+            self._outbox.append(part)
+        self._flush()
+
+    def _flush(self) -> None:
+        try:
+            while self._outbox:
+                sent = self._stream.send(tuple(self._outbox))
+                if not self._take_off(sent):
+                    self._stream.watch_writes(self._on_writable)
+                    return
+        except OSError as error:
+            self._fail((error.strerror or str(error)).lower())
+
+    def _take_off(self, sent: int) -> bool:
+        """Drops what was sent from the outbox; whether nothing is left in it."""
+        while self._outbox and sent >= len(self._outbox[0]):
+            sent -= len(self._outbox.popleft())
+        if sent:
+            self._outbox[0] = memoryview(self._outbox[0])[sent:]
+        return not self._outbox
+
+    def _on_writable(self) -> None:
+        self._stream.watch_writes(None)
+        if self.is_open:
+            self._flush()
+
+    # --- receiving
+
+    def _on_readable(self) -> None:
+        try:
+            for _ in range(_RECEIVES_PER_TURN):
+                received = self._stream.recv_into(self._frames.room())
+                if not received:
+                    self._fail("the broker closed the connection")
+                    return
+                for frame in self._frames.take(received):
+                    self._on_frame(frame)
+                if not self.is_open:
+                    return
+        except BlockingIOError:
+            return
+        except OSError as error:
+            self._fail((error.strerror or str(error)).lower())
+        except ProtocolError as error:
+            self._fail(f"what came is not the Kafka protocol ({error}); is this the port of a broker?")
+
+    def _on_frame(self, frame: memoryview) -> None:
+        if not self._pending:
+            raise ProtocolError("an answer that was not asked for")
+        pending = self._pending.popleft()
+        if pending.answer.done():
+            return  # Whoever asked was cancelled.
+        try:
+            answer = _decode_answer(pending, frame)
+        except ProtocolError:
+            self._pending.appendleft(pending)  # It fails with the connection.
+            raise
+        pending.answer.set_result(answer)
+
+    # --- ending
+
+    def _expire(self, api_key: int, timeout_ms: int) -> None:
+        self._fail(f"no answer to {api_name(api_key)} within {timeout_ms} ms")
+
+    def _check_is_open(self) -> None:
+        if self._failure is not None:
+            raise KafkaError(self._failure.code, self._failure.message)
+
+    def _fail(self, cause: str) -> None:
+        if self._failure is not None:
+            return
+        self._failure = KafkaError(ErrorCode.NETWORK_EXCEPTION, f"lost the connection to {self.address}: {cause}")
+        self._stream.close()
+        self._outbox.clear()
+        pending, self._pending = self._pending, deque()
+        for open_request in pending:
+            if not open_request.answer.done():
+                open_request.answer.set_exception(KafkaError(self._failure.code, self._failure.message))
+
+
+def _decode_answer(pending: _Pending, frame: memoryview) -> Message:
+    if len(frame) < 4:
+        raise ProtocolError(f"an answer of {len(frame)} bytes")
+    correlation_id = int.from_bytes(frame[:4], "big")
+    if correlation_id != pending.correlation_id:
+        raise ProtocolError(f"the answer to request {correlation_id} where {pending.correlation_id} is due")
+    if pending.api_key == _API_VERSIONS_KEY and frame[4:6] == ErrorCode.UNSUPPORTED_VERSION.to_bytes(2, "big"):
+        # Whatever version was asked for, this refusal has the form of version 0 (KIP-511). Its list is not needed.
+        return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
+    return decode_response(pending.api_key, pending.version, frame)[1]

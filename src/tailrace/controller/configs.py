@@ -1,0 +1,195 @@
+"""Changing settings: IncrementalAlterConfigs (SET, DELETE, APPEND, SUBTRACT) and AlterConfigs, which replaces all
+settings of a resource by those of the request.
+
+Resources are a topic, a broker by its number, or with an empty name all brokers. One resource succeeds or fails as a
+whole, independent of the others. What is stored is the text as it came; it was checked to parse, to be in range and
+to fit the resource's other settings. Broker settings that are read at the start alone are refused.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from enum import IntEnum
+from typing import TypeAlias
+
+from tailrace.controller.image import ResourceType
+from tailrace.controller.names import check_topic_name
+from tailrace.controller.view import Result, View
+from tailrace.model.config import SETTINGS, TOPIC_SETTINGS, format_value, parse_topic_config
+from tailrace.model.errors import ErrorCode, KafkaError
+from tailrace.model.settings import Kind, Setting, parse_value, unknown
+from tailrace.wire.apis.admin import (
+    AlterConfigsRequest,
+    AlterConfigsResponse,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+from tailrace.wire.apis.stored import ConfigRecord
+from tailrace.wire.schema import Message
+
+
+class Operation(IntEnum):
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+_Resource: TypeAlias = AlterConfigsRequest.AlterConfigsResource | IncrementalAlterConfigsRequest.AlterConfigsResource
+_Error: TypeAlias = KafkaError | None
+
+
+def incremental_alter_configs(view: View, request: IncrementalAlterConfigsRequest) -> Result:
+    def new_texts(resource: IncrementalAlterConfigsRequest.AlterConfigsResource) -> dict[str, str]:
+        texts = dict(view.image.config(resource.resource_type, resource.resource_name))
+        for config in resource.configs:
+            _apply_operation(texts, _settings_of(resource.resource_type), config)
+        return texts
+
+    records, errors = _alter(view, request.resources, new_texts)
+    response = IncrementalAlterConfigsResponse.AlterConfigsResourceResponse
+    responses = [
+        response(
+            error_code=error.code if error else ErrorCode.NONE,
+            error_message=error.message if error else None,
+            resource_type=resource.resource_type,
+            resource_name=resource.resource_name,
+        )
+        for resource, error in zip(request.resources, errors, strict=True)
+    ]
+    return Result([] if request.validate_only else records, IncrementalAlterConfigsResponse(responses=responses))
+
+
+def alter_configs(view: View, request: AlterConfigsRequest) -> Result:
+    def new_texts(resource: AlterConfigsRequest.AlterConfigsResource) -> dict[str, str]:
+        return {config.name: config.value or "" for config in resource.configs}
+
+    records, errors = _alter(view, request.resources, new_texts)
+    response = AlterConfigsResponse.AlterConfigsResourceResponse
+    responses = [
+        response(
+            error_code=error.code if error else ErrorCode.NONE,
+            error_message=error.message if error else None,
+            resource_type=resource.resource_type,
+            resource_name=resource.resource_name,
+        )
+        for resource, error in zip(request.resources, errors, strict=True)
+    ]
+    return Result([] if request.validate_only else records, AlterConfigsResponse(responses=responses))
+
+
+def _alter(
+    view: View, resources: Sequence[_Resource], new_texts: Callable[..., dict[str, str]]
+) -> tuple[list[Message], list[_Error]]:
+    """The records of all resources that may be changed, and the error of each one that may not."""
+    times_named = Counter((resource.resource_type, resource.resource_name) for resource in resources)
+    records: list[Message] = []
+    errors: list[_Error] = []
+    for resource in resources:
+        try:
+            if times_named[resource.resource_type, resource.resource_name] > 1:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
+            _check_keys(resource)
+            _check_resource_name(view, resource)
+            texts = new_texts(resource)
+            records += _decide_records(view, resource, texts)
+            errors.append(None)
+        except KafkaError as error:
+            errors.append(error)
+    return records, errors
+
+
+def _check_keys(resource: _Resource) -> None:
+    if len({config.name for config in resource.configs}) != len(resource.configs):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
+    empty = [
+        config.name
+        for config in resource.configs
+        if config.value is None and getattr(config, "config_operation", Operation.SET) != Operation.DELETE
+    ]
+    if empty:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {', '.join(empty)}")
+
+
+def _check_resource_name(view: View, resource: _Resource) -> None:
+    name = resource.resource_name
+    if resource.resource_type == ResourceType.TOPIC:
+        if not name:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
+        check_topic_name(name)
+        if name not in view.image.topics:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
+    elif resource.resource_type == ResourceType.BROKER:
+        if name and not name.isdecimal():
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Node id must be an integer, but it is: {name}")
+        if name and int(name) not in view.image.brokers:
+            known = " or ".join(map(str, sorted(view.image.brokers)))
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unexpected broker id, expected {known}, but received {name}")
+    else:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource.resource_type}")
+
+
+def _settings_of(resource_type: int) -> Mapping[str, Setting]:
+    return TOPIC_SETTINGS if resource_type == ResourceType.TOPIC else SETTINGS
+
+
+def _apply_operation(
+    texts: dict[str, str],
+    settings: Mapping[str, Setting],
+    config: IncrementalAlterConfigsRequest.AlterableConfig,
+) -> None:
+    text = config.value or ""
+    match config.config_operation:
+        case Operation.SET:
+            texts[config.name] = text
+        case Operation.DELETE:
+            texts.pop(config.name, None)
+        case Operation.APPEND | Operation.SUBTRACT:
+            operation = Operation(config.config_operation)
+            setting = settings.get(config.name)
+            if setting is None or setting.kind is not Kind.LIST:
+                reason = f"Can't {operation.name} to key {config.name} because its type is not LIST."
+                raise KafkaError(ErrorCode.INVALID_CONFIG, reason)
+            old = texts.get(config.name, format_value(setting, setting.default)) or ""
+            elements, given = _split(old), _split(text)
+            if operation is Operation.APPEND:
+                elements += [element for element in given if element not in elements]
+            else:
+                elements = [element for element in elements if element not in given]
+            texts[config.name] = ",".join(elements)
+        case other:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown operations type {other}")
+
+
+def _split(text: str) -> list[str]:
+    return [element.strip() for element in text.split(",") if element.strip()]
+
+
+def _decide_records(view: View, resource: _Resource, texts: Mapping[str, str]) -> list[Message]:
+    """What changes between the settings that the resource has and `texts`, the ones it shall have."""
+    current = view.image.config(resource.resource_type, resource.resource_name)
+    changed = {name: text for name, text in texts.items() if current.get(name) != text}
+    if resource.resource_type == ResourceType.TOPIC:
+        parse_topic_config(texts, view.config)
+    else:
+        _check_broker_settings(changed)
+    changes: dict[str, str | None] = {**changed, **{name: None for name in current if name not in texts}}
+    return [
+        ConfigRecord(resource_type=resource.resource_type, resource_name=resource.resource_name, name=name, value=value)
+        for name, value in sorted(changes.items())
+    ]
+
+
+def _check_broker_settings(texts: Mapping[str, str]) -> None:
+    """Only what is changed is checked: an older version may have stored what this one does not know."""
+    for name, text in texts.items():
+        setting = SETTINGS.get(name)
+        if setting is None:
+            raise unknown(name, SETTINGS, what="broker")
+        if not setting.dynamic:
+            reason = f"Cannot update these configs dynamically: [{name}]. Edit the broker's file and restart it."
+            raise KafkaError(ErrorCode.INVALID_REQUEST, reason)
+        try:
+            parse_value(setting, text)
+        except KafkaError as error:
+            # Kafka answers with this code where it checks broker settings (KAFKA-13609).
+            raise KafkaError(ErrorCode.INVALID_REQUEST, error.message) from None

@@ -1,0 +1,206 @@
+"""Metadata records, one after the other, into an image. The only code that changes the cluster's metadata.
+
+A record was valid when it was decided and is on the log: replaying never refuses it. One that cannot apply means that
+the log or this code is wrong; the assert stops the broker, for wrong metadata loses data.
+Records of features that this version does not have (tokens, quotas, ACLs) change nothing yet.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+from tailrace.controller.image import (
+    BrokerImage,
+    MetadataImage,
+    PartitionImage,
+    ResourceType,
+    TopicImage,
+)
+from tailrace.controller.names import collision_key
+from tailrace.model.config import Endpoint
+from tailrace.model.ids import NodeId, Offset, Uuid
+from tailrace.wire.apis import stored
+from tailrace.wire.schema import Message
+
+_LEADER_UNCHANGED = -2
+_RECOVERY_STATE_UNCHANGED = -1
+
+
+class Replay:
+    """Builds the next image from one and the records after it. Maps are copied when they first change, so a start
+    that replays thousands of records copies each once."""
+
+    def __init__(self, image: MetadataImage) -> None:
+        self._base = image
+        self._parts: dict[str, Any] = {}
+        # Topics whose map of partitions is a copy made here, and so may be changed.
+        self._own_partitions: dict[str, dict[int, PartitionImage]] = {}
+        self._own_configs: set[tuple[int, str]] = set()
+
+    @property
+    def is_changed(self) -> bool:
+        return bool(self._parts)
+
+    def replay_record(self, offset: int, record: Message) -> None:
+        assert offset >= self._part("next_offset"), "a metadata record was replayed twice"
+        apply = self._HANDLERS.get(type(record))
+        if apply is not None:
+            apply(self, record)
+        self.replay_control(offset + 1)
+
+    def replay_control(self, next_offset: int) -> None:
+        """A control batch changes no metadata but takes offsets."""
+        self._parts["next_offset"] = Offset(next_offset)
+
+    def image(self) -> MetadataImage:
+        """The image so far. Further records go on from it, on new copies."""
+        if self._parts:
+            parts = {name: self._part(name) for name in MetadataImage.__slots__ if name != "cluster_id"}
+            self._base = MetadataImage(self._base.cluster_id, **parts)
+            self._parts.clear()
+            self._own_partitions.clear()
+            self._own_configs.clear()
+        return self._base
+
+    def _part(self, name: str) -> Any:
+        return self._parts[name] if name in self._parts else getattr(self._base, name)
+
+    def _own(self, name: str) -> dict[Any, Any]:
+        """A map of the image as a copy that may be changed."""
+        owned = self._parts.get(name)
+        if owned is None:
+            owned = self._parts[name] = dict(getattr(self._base, name))
+        return owned
+
+    def _own_topic(self, topic_id: bytes) -> dict[int, PartitionImage]:
+        """The partitions of a topic as a copy that may be changed."""
+        name = self._part("topic_names")[topic_id]
+        partitions = self._own_partitions.get(name)
+        if partitions is None:
+            topics = self._own("topics")
+            topic: TopicImage = topics[name]
+            partitions = self._own_partitions[name] = dict(topic.partitions)
+            topics[name] = topic._replace(partitions=partitions)
+        return partitions
+
+    def _replay_topic(self, record: stored.TopicRecord) -> None:
+        topics = self._own("topics")
+        assert record.name not in topics, f"topic {record.name} was created twice"
+        partitions = self._own_partitions[record.name] = {}
+        topics[record.name] = TopicImage(record.name, Uuid(record.topic_id), partitions)
+        self._own("topic_names")[record.topic_id] = record.name
+        key = collision_key(record.name)
+        if key is not None:
+            self._own("collisions")[key] = record.name
+
+    def _replay_remove_topic(self, record: stored.RemoveTopicRecord) -> None:
+        name = self._own("topic_names").pop(record.topic_id)
+        topic: TopicImage = self._own("topics").pop(name)
+        self._own_partitions.pop(name, None)
+        self._parts["partition_count"] = self._part("partition_count") - len(topic.partitions)
+        self._own("collisions").pop(collision_key(name), None)
+        if (ResourceType.TOPIC, name) in self._part("configs"):
+            del self._own("configs")[ResourceType.TOPIC, name]
+            self._own_configs.discard((ResourceType.TOPIC, name))
+
+    def _replay_partition(self, record: stored.PartitionRecord) -> None:
+        partitions = self._own_topic(record.topic_id)
+        if record.partition_id not in partitions:
+            self._parts["partition_count"] = self._part("partition_count") + 1
+        partitions[record.partition_id] = PartitionImage(
+            replicas=_nodes(record.replicas),
+            isr=_nodes(record.isr),
+            leader=NodeId(record.leader),
+            leader_epoch=record.leader_epoch,
+            partition_epoch=record.partition_epoch,
+            directories=tuple(map(Uuid, record.directories)),
+            adding_replicas=_nodes(record.adding_replicas),
+            removing_replicas=_nodes(record.removing_replicas),
+            leader_recovery_state=record.leader_recovery_state,
+            eligible_leader_replicas=_nodes(record.eligible_leader_replicas or ()),
+            last_known_elr=_nodes(record.last_known_elr or ()),
+        )
+
+    def _replay_partition_change(self, record: stored.PartitionChangeRecord) -> None:
+        partitions = self._own_topic(record.topic_id)
+        old = partitions[record.partition_id]
+        changes: dict[str, Any] = {"partition_epoch": old.partition_epoch + 1}
+        if record.leader != _LEADER_UNCHANGED:
+            changes |= {"leader": NodeId(record.leader), "leader_epoch": old.leader_epoch + 1}
+        if record.leader_recovery_state != _RECOVERY_STATE_UNCHANGED:
+            changes["leader_recovery_state"] = record.leader_recovery_state
+        for name in ("isr", "replicas", "adding_replicas", "removing_replicas", "directories"):
+            if getattr(record, name) is not None:
+                changes[name] = tuple(getattr(record, name))
+        for name in ("eligible_leader_replicas", "last_known_elr"):
+            if getattr(record, name) is not None:
+                changes[name] = _nodes(getattr(record, name))
+        partitions[record.partition_id] = old._replace(**changes)
+
+    def _replay_config(self, record: stored.ConfigRecord) -> None:
+        resource = (record.resource_type, record.resource_name)
+        configs = self._own("configs")
+        if resource not in self._own_configs:
+            configs[resource] = dict(configs.get(resource, {}))
+            self._own_configs.add(resource)
+        values = configs[resource]
+        if record.value is None:
+            values.pop(record.name, None)
+        else:
+            values[record.name] = record.value
+        if not values:
+            del configs[resource]
+            self._own_configs.discard(resource)
+
+    def _replay_register_broker(self, record: stored.RegisterBrokerRecord) -> None:
+        self._own("brokers")[record.broker_id] = BrokerImage(
+            node_id=NodeId(record.broker_id),
+            epoch=record.broker_epoch,
+            incarnation_id=Uuid(record.incarnation_id),
+            endpoints=tuple(Endpoint(end.name, end.host, end.port) for end in record.end_points),
+            rack=record.rack,
+            fenced=record.fenced,
+            in_controlled_shutdown=record.in_controlled_shutdown,
+            log_dirs=tuple(map(Uuid, record.log_dirs)),
+        )
+
+    def _replay_broker_change(self, record: stored.BrokerRegistrationChangeRecord) -> None:
+        old: BrokerImage = self._own("brokers")[record.broker_id]
+        assert old.epoch == record.broker_epoch, "a change of another incarnation of the broker"
+        # 1 sets, -1 clears, 0 leaves as it is (KIP-841).
+        fenced = old.fenced if record.fenced == 0 else record.fenced == 1
+        stopping = old.in_controlled_shutdown if record.in_controlled_shutdown == 0 else True
+        log_dirs = tuple(map(Uuid, record.log_dirs)) or old.log_dirs
+        self._own("brokers")[record.broker_id] = old._replace(
+            fenced=fenced, in_controlled_shutdown=stopping, log_dirs=log_dirs
+        )
+
+    def _replay_unregister_broker(self, record: stored.UnregisterBrokerRecord) -> None:
+        del self._own("brokers")[record.broker_id]
+
+    def _replay_feature(self, record: stored.FeatureLevelRecord) -> None:
+        features = self._own("features")
+        if record.feature_level == 0:
+            features.pop(record.name, None)
+        else:
+            features[record.name] = record.feature_level
+
+    def _replay_producer_ids(self, record: stored.ProducerIdsRecord) -> None:
+        assert record.next_producer_id > self._part("next_producer_id"), "producer ids were given out twice"
+        self._parts["next_producer_id"] = record.next_producer_id
+
+    _HANDLERS: ClassVar[dict[type[Message], Callable[[Any, Any], None]]] = {
+        stored.TopicRecord: _replay_topic,
+        stored.RemoveTopicRecord: _replay_remove_topic,
+        stored.PartitionRecord: _replay_partition,
+        stored.PartitionChangeRecord: _replay_partition_change,
+        stored.ConfigRecord: _replay_config,
+        stored.RegisterBrokerRecord: _replay_register_broker,
+        stored.BrokerRegistrationChangeRecord: _replay_broker_change,
+        stored.UnregisterBrokerRecord: _replay_unregister_broker,
+        stored.FeatureLevelRecord: _replay_feature,
+        stored.ProducerIdsRecord: _replay_producer_ids,
+    }
+
+
+def _nodes(numbers: Sequence[int]) -> tuple[NodeId, ...]:
+    return tuple(map(NodeId, numbers))

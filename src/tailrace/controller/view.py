@@ -1,0 +1,26 @@
+"""What an op of the controller sees, and what it gives back. An op only reads: its records change the image when they
+are replayed, after they were appended to the log."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from tailrace.controller.image import MetadataImage
+from tailrace.model.config import BrokerConfig
+from tailrace.model.ports import Random
+from tailrace.wire.schema import Message
+
+
+class View(NamedTuple):
+    # As of the last record written, committed or not.
+    image: MetadataImage
+    # The controller's own settings: from its file, and with the dynamic ones applied.
+    static_config: BrokerConfig
+    config: BrokerConfig
+    random: Random
+    now_ms: int
+
+
+class Result(NamedTuple):
+    # One atomic batch of the metadata log; empty if there is nothing to change.
+    records: Sequence[Message]
+    response: Message

@@ -1,0 +1,195 @@
+"""Kafka's small text files: what a data folder knows about its logs.
+
+    checkpoint          0 \\n count \\n lines of words          recovery-point-, log-start-, replication-,
+                                                              cleaner-offset-checkpoint; leader-epoch-checkpoint
+    partition.metadata  version: 0 \\n topic_id: <base64url>
+    meta.properties     key=value lines, version=1
+    .kafka_cleanshutdown  JSON; unknown keys are ignored by Kafka
+
+Each is replaced as a whole, so a reader sees the old or the new content. Each can be rebuilt or done without, so a
+damaged one is reported and read as missing; meta.properties alone is refused, because it says whose data this is.
+"""
+
+import json
+from bisect import insort
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from tailrace.model import events
+from tailrace.model.errors import StorageError
+from tailrace.model.ids import PartitionIndex, TopicPartition, Uuid, parse_uuid, uuid_text
+from tailrace.model.ports import Disk
+
+RECOVERY_POINTS = "recovery-point-offset-checkpoint"
+LOG_START_OFFSETS = "log-start-offset-checkpoint"
+HIGH_WATERMARKS = "replication-offset-checkpoint"
+CLEANER_OFFSETS = "cleaner-offset-checkpoint"
+META_PROPERTIES = "meta.properties"
+PARTITION_METADATA = "partition.metadata"
+CLEAN_MARK = ".kafka_cleanshutdown"
+
+_VERSION = "0"
+
+log = events.logger("log.checkpoints")
+
+
+def format_entries(entries: Iterable[Sequence[object]]) -> bytes:
+    lines = [" ".join(map(str, entry)) for entry in entries]
+    return "\n".join([_VERSION, str(len(lines)), *lines, ""]).encode("utf-8")
+
+
+def parse_entries(data: bytes, *, columns: int) -> list[list[int]]:
+    """Lines of numbers. StorageError if the file is not what was written."""
+    return [[_parse_number(word) for word in words] for words in _split_entries(data, columns)]
+
+
+def read_offsets(disk: Disk, folder: str, name: str) -> dict[TopicPartition, int]:
+    """One of the offset checkpoints; empty if it is missing or damaged."""
+    try:
+        data = disk.read(f"{folder}/{name}")
+        return {
+            TopicPartition(topic, PartitionIndex(_parse_number(partition))): _parse_number(offset)
+            for topic, partition, offset in _split_entries(data, 3)
+        }
+    except FileNotFoundError:
+        return {}
+    except StorageError as error:
+        log.warning("a damaged checkpoint is read as missing and will be rebuilt", file=f"{folder}/{name}", cause=error)
+        return {}
+
+
+def write_offsets(
+    disk: Disk, folder: str, name: str, offsets: Mapping[TopicPartition, int], *, sync: bool = True
+) -> None:
+    entries = [(topic, partition, offset) for (topic, partition), offset in offsets.items()]
+    disk.replace(f"{folder}/{name}", format_entries(entries), sync=sync)
+
+
+def read_topic_id(disk: Disk, folder: str) -> Uuid | None:
+    """From partition.metadata; None if it is missing or damaged."""
+    try:
+        properties = _parse_properties(disk.read(f"{folder}/{PARTITION_METADATA}"), ":")
+        return parse_uuid(properties["topic_id"])
+    except FileNotFoundError:
+        return None
+    except (StorageError, KeyError, ValueError) as error:
+        log.warning("partition.metadata is damaged and read as missing", folder=folder, cause=error)
+        return None
+
+
+def write_topic_id(disk: Disk, folder: str, topic_id: Uuid) -> None:
+    text = f"version: 0\ntopic_id: {uuid_text(topic_id)}"
+    disk.replace(f"{folder}/{PARTITION_METADATA}", text.encode("ascii"), sync=False)
+
+
+def read_meta_properties(disk: Disk, folder: str) -> dict[str, str] | None:
+    """None if the folder is new. StorageError if the file does not parse."""
+    try:
+        return _parse_properties(disk.read(f"{folder}/{META_PROPERTIES}"), "=")
+    except FileNotFoundError:
+        return None
+
+
+def write_meta_properties(disk: Disk, folder: str, properties: Mapping[str, str]) -> None:
+    lines = [f"{key}={value}\n" for key, value in properties.items()]
+    disk.replace(f"{folder}/{META_PROPERTIES}", "".join(lines).encode("utf-8"))
+
+
+def read_clean_mark(disk: Disk, folder: str) -> dict[str, object] | None:
+    """None if the last stop was not clean. A mark that does not parse proves nothing."""
+    try:
+        mark = json.loads(disk.read(f"{folder}/{CLEAN_MARK}"))
+    except FileNotFoundError:
+        return None
+    except ValueError:
+        return None
+    return mark if isinstance(mark, dict) else None
+
+
+def write_clean_mark(disk: Disk, folder: str, *, broker_epoch: int) -> None:
+    mark = {"version": 0, "brokerEpoch": broker_epoch}
+    disk.replace(f"{folder}/{CLEAN_MARK}", json.dumps(mark).encode("ascii"))
+
+
+def remove_clean_mark(disk: Disk, folder: str) -> None:
+    """Durably: a power loss must not bring back the proof of a clean stop."""
+    try:
+        disk.remove(f"{folder}/{CLEAN_MARK}")
+    except FileNotFoundError:
+        return
+    disk.sync_folder(folder)
+
+
+class ProducerSnapshots:
+    """The files %020d.snapshot of one log: the state of its producers at an offset. One is written at each roll and
+    at a clean close; each can be made again from an older one and the batches since, so none is synced."""
+
+    def __init__(self, disk: Disk, folder: str) -> None:
+        self._disk = disk
+        self._folder = folder
+        self.offsets: list[int] = []  # in order
+
+    def path(self, offset: int) -> str:
+        return f"{self._folder}/{offset:020d}.snapshot"
+
+    def read(self, offset: int) -> bytes:
+        return self._disk.read(self.path(offset))
+
+    def write(self, offset: int, data: bytes) -> None:
+        self._disk.replace(self.path(offset), data, sync=False)
+        if offset not in self.offsets:
+            insort(self.offsets, offset)
+
+    def newest_first(self, end_offset: int) -> list[int]:
+        return [offset for offset in reversed(self.offsets) if offset <= end_offset]
+
+    def remove(self, offset: int) -> None:
+        self.offsets.remove(offset)
+        try:
+            self._disk.remove(self.path(offset))
+        except FileNotFoundError:
+            return
+
+    def prune(self, base_offsets: Collection[int], *, end_offset: int) -> None:
+        """Keeps those of the segments that are there, and the newest up to the log end."""
+        newest = max((offset for offset in self.offsets if offset <= end_offset), default=-1)
+        for offset in list(self.offsets):
+            if offset > end_offset or (offset not in base_offsets and offset != newest):
+                self.remove(offset)
+
+
+def _split_entries(data: bytes, columns: int) -> list[list[str]]:
+    try:
+        lines = data.decode("utf-8").split("\n")
+    except UnicodeDecodeError as error:
+        raise StorageError("it is not text") from error
+    if lines[0] != _VERSION:
+        raise StorageError(f"its version is {lines[0]!r} and not {_VERSION}")
+    count = _parse_number(lines[1]) if len(lines) > 1 else -1
+    entries = [line.split(" ") for line in lines[2:] if line]
+    if len(entries) != count:
+        raise StorageError(f"it says {count} entries but has {len(entries)}")
+    if any(len(entry) != columns for entry in entries):
+        raise StorageError(f"an entry has not the {columns} words it needs")
+    return entries
+
+
+def _parse_number(word: str) -> int:
+    try:
+        return int(word)
+    except ValueError as error:
+        raise StorageError(f"{word[:20]!r} is not a number") from error
+
+
+def _parse_properties(data: bytes, separator: str) -> dict[str, str]:
+    properties = {}
+    try:
+        lines = data.decode("utf-8").splitlines()
+    except UnicodeDecodeError as error:
+        raise StorageError("it is not text") from error
+    for line in lines:
+        if line.strip() and not line.startswith("#"):
+            key, found, value = line.partition(separator)
+            if not found:
+                raise StorageError(f"the line {line[:60]!r} has no {separator!r}")
+            properties[key.strip()] = value.strip()
+    return properties

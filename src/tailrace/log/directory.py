@@ -1,0 +1,327 @@
+"""One data folder: who may use it, which logs lie in it, and what it knows about them between two runs.
+
+    meta.properties                    whose data it is: node, cluster, and an id of the folder itself
+    .lock                              one process at a time
+    .kafka_cleanshutdown               the last stop was clean; taken away right after the start
+    recovery-point-offset-checkpoint   per log: all below is on the device; after a clean stop the log end
+    log-start-offset-checkpoint        per log: what DeleteRecords and retention left
+    replication-offset-checkpoint      per log: the high watermark, for the replica's next start
+    cleaner-offset-checkpoint          per log: compaction has come this far
+    <topic>-<partition>                a log
+    <topic>-<partition>.<id>-delete    a deleted log, removed after file.delete.delay.ms or at the next start
+
+A broker with several data folders has several of these. Rules: the mark is written last, after every log has been
+stored and synced; a log that cannot be opened is offline and does not keep the others from opening.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from tailrace.log import checkpoints
+from tailrace.log.log import Log
+from tailrace.model import events
+from tailrace.model.config import TopicConfig
+from tailrace.model.errors import StorageError
+from tailrace.model.ids import CLUSTER_METADATA_TOPIC, PartitionIndex, TopicPartition, Uuid, parse_uuid, uuid_text
+from tailrace.model.ports import Clock, Disk, Lock, Random
+
+LOCK_FILE = ".lock"
+_DELETE_SUFFIX = "-delete"
+# Of a file name, on every file system that matters.
+_NAME_LENGTH_MAX = 255
+
+log = events.logger("log.directory")
+
+
+class _Removal(NamedTuple):
+    due_ms: int
+    folder: str
+
+
+class LogDirectory:
+    """Opened by `LogDirectory.open`, which takes the lock; `close` gives it back."""
+
+    def __init__(self, disk: Disk, clock: Clock, random: Random, path: str, *, lock: Lock, directory_id: Uuid) -> None:
+        self.path = path
+        self.directory_id = directory_id
+        self.logs: dict[TopicPartition, Log] = {}
+        self.offline: dict[TopicPartition, str] = {}  # logs that could not be opened, and why
+        self._disk = disk
+        self._clock = clock
+        self._random = random
+        self._lock: Lock | None = lock
+        self._removals: list[_Removal] = []
+        self._versions: dict[str, int] = {}  # of each checkpoint, counted when it is asked for
+        mark = checkpoints.read_clean_mark(disk, path)
+        self.was_clean = mark is not None
+        broker_epoch = mark.get("brokerEpoch") if mark else None
+        self.previous_broker_epoch = broker_epoch if isinstance(broker_epoch, int) else -1
+        # What the last run left; an entry is replaced by that of the log once it is open.
+        self._recovery_points = checkpoints.read_offsets(disk, path, checkpoints.RECOVERY_POINTS)
+        self._log_start_offsets = checkpoints.read_offsets(disk, path, checkpoints.LOG_START_OFFSETS)
+
+    @classmethod
+    def open(
+        cls, disk: Disk, clock: Clock, random: Random, path: str, *, node_id: int, cluster_id: str
+    ) -> "LogDirectory":
+        """Takes possession of the folder, making it if it is not there. Opens no log yet. Raises StorageError with
+        cause and remedy where it cannot be had."""
+        lock = _take_lock(disk, path)
+        try:
+            directory_id = _settle_identity(disk, random, path, node_id=node_id, cluster_id=cluster_id)
+            directory = cls(disk, clock, random, path, lock=lock, directory_id=directory_id)
+            # From here on a kill is an unclean stop.
+            checkpoints.remove_clean_mark(disk, path)
+            directory._forget_missing(disk.list(path))
+        except OSError as error:
+            lock.release()
+            raise _unusable(path, error) from error
+        except StorageError:
+            lock.release()
+            raise
+        return directory
+
+    @staticmethod
+    def stored_cluster_id(disk: Disk, path: str) -> str | None:
+        """Of a folder that was used before; None if it is new."""
+        properties = checkpoints.read_meta_properties(disk, path)
+        return properties.get("cluster.id") if properties else None
+
+    def _forget_missing(self, names: list[str]) -> None:
+        present = {partition for name in names if (partition := _parse_folder_name(name)) is not None}
+        for offsets in (self._recovery_points, self._log_start_offsets):
+            for gone in offsets.keys() - present:
+                del offsets[gone]
+        self._removals.extend(_Removal(0, f"{self.path}/{name}") for name in names if name.endswith(_DELETE_SUFFIX))
+
+    # Logs
+
+    def partitions_on_disk(self) -> list[TopicPartition]:
+        """Of which there is a folder, open or not."""
+        partitions = map(_parse_folder_name, self._disk.list(self.path))
+        return [partition for partition in partitions if partition is not None]
+
+    def load_logs(self, config_for: Callable[[str], TopicConfig]) -> None:
+        """Opens every log in the folder that is not open yet. One that fails is put into `offline` and logged."""
+        for partition in self.partitions_on_disk():
+            if partition not in self.logs:
+                try:
+                    self.open_log(partition, config_for(partition.topic))
+                except StorageError as error:
+                    log.error("a log is offline", partition=partition, cause=error)
+
+    def open_log(self, topic_partition: TopicPartition, config: TopicConfig, *, topic_id: Uuid | None = None) -> Log:
+        """The open log, or that in the folder, or a new one. Raises StorageError."""
+        opened = self.logs.get(topic_partition)
+        if opened is not None:
+            return opened
+        recovery_point = self._recovery_points.get(topic_partition)
+        try:
+            opened = Log.open(
+                self._disk,
+                self._clock,
+                f"{self.path}/{topic_partition}",
+                config,
+                topic_partition=topic_partition,
+                topic_id=topic_id,
+                recovery_point=recovery_point or 0,
+                log_start_offset=self._log_start_offsets.get(topic_partition, 0),
+                is_clean=self.was_clean,
+                log_end_hint=recovery_point,
+            )
+        except StorageError as error:
+            self.offline[topic_partition] = str(error)
+            raise
+        self.offline.pop(topic_partition, None)
+        opened.before_recovery_point_falls = self._checkpoint_lower_recovery_points
+        self.logs[topic_partition] = opened
+        return opened
+
+    def delete_log(self, topic_partition: TopicPartition) -> None:
+        """The name is free at once; the files go after file.delete.delay.ms. Raises StorageError."""
+        folder = f"{self.path}/{topic_partition}"
+        opened = self.logs.pop(topic_partition, None)
+        delay_ms = 0
+        if opened is not None:
+            delay_ms = opened.config.file_delete_delay_ms
+            opened.close(clean=False)
+        suffix = f"-{topic_partition.partition}.{self._random.uuid().hex()}{_DELETE_SUFFIX}"
+        target = f"{self.path}/{topic_partition.topic[: _NAME_LENGTH_MAX - len(suffix)]}{suffix}"
+        try:
+            self._disk.rename(folder, target)
+        except FileNotFoundError:
+            log.warning("the folder of a deleted log was gone already", folder=folder)
+        except OSError as error:
+            raise StorageError(f"{folder} cannot be deleted: {error}") from error
+        else:
+            self._removals.append(_Removal(self._clock.wall_ms() + delay_ms, target))
+        self.offline.pop(topic_partition, None)
+        self._recovery_points.pop(topic_partition, None)
+        self._log_start_offsets.pop(topic_partition, None)
+
+    # Checkpoints
+
+    def begin_checkpoint(self) -> Callable[[], None]:
+        """Work for Background that stores recovery points and log start offsets as they are now. It raises OSError."""
+        write_recovery_points = self._recovery_points_writer()
+        write_log_start_offsets = self._log_start_offsets_writer(sync=True)
+
+        def work() -> None:
+            write_recovery_points()
+            write_log_start_offsets()
+
+        return work
+
+    def checkpoint_log_start_offsets(self) -> None:
+        """After DeleteRecords, at once. It survives the end of the process; that of the machine only once the next
+        checkpoint has synced it. OSError."""
+        self._log_start_offsets_writer(sync=False)()
+
+    def _checkpoint_lower_recovery_points(self) -> None:
+        self._recovery_points_writer()()
+
+    def _recovery_points_writer(self) -> Callable[[], None]:
+        self._recovery_points.update({partition: each.recovery_point for partition, each in self.logs.items()})
+        return self._writer(checkpoints.RECOVERY_POINTS, dict(self._recovery_points), sync=True)
+
+    def _log_start_offsets_writer(self, *, sync: bool) -> Callable[[], None]:
+        self._log_start_offsets.update({partition: each.log_start_offset for partition, each in self.logs.items()})
+        moved = {partition: offset for partition, offset in self._log_start_offsets.items() if offset > 0}
+        return self._writer(checkpoints.LOG_START_OFFSETS, moved, sync=sync)
+
+    def _writer(self, name: str, offsets: Mapping[TopicPartition, int], *, sync: bool) -> Callable[[], None]:
+        """Work that stores a checkpoint, unless a later one of its name has been asked for meanwhile: work in
+        Background may come late, and an old recovery point could be ahead of a log that was cut."""
+        version = self._versions[name] = self._versions.get(name, 0) + 1
+
+        def work() -> None:
+            if self._versions[name] == version:
+                checkpoints.write_offsets(self._disk, self.path, name, offsets, sync=sync)
+
+        return work
+
+    def read_high_watermarks(self) -> dict[TopicPartition, int]:
+        return checkpoints.read_offsets(self._disk, self.path, checkpoints.HIGH_WATERMARKS)
+
+    def checkpoint_high_watermarks(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """OSError."""
+        checkpoints.write_offsets(self._disk, self.path, checkpoints.HIGH_WATERMARKS, offsets, sync=False)
+
+    def read_cleaner_offsets(self) -> dict[TopicPartition, int]:
+        return checkpoints.read_offsets(self._disk, self.path, checkpoints.CLEANER_OFFSETS)
+
+    def checkpoint_cleaner_offsets(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """OSError."""
+        checkpoints.write_offsets(self._disk, self.path, checkpoints.CLEANER_OFFSETS, offsets, sync=False)
+
+    # Housekeeping
+
+    def begin_removal(self, now_ms: int) -> Callable[[], None] | None:
+        """Work for Background that removes what was deleted and is due; None if nothing is. What it cannot remove
+        (it raises OSError) is left for the next start."""
+        due = [each.folder for each in self._removals if each.due_ms <= now_ms]
+        self._removals = [each for each in self._removals if each.due_ms > now_ms]
+        segments = [segment for each in self.logs.values() for segment in each.take_due_segments(now_ms)]
+        if not due and not segments:
+            return None
+
+        def work() -> None:
+            for segment in segments:
+                segment.remove()
+            for folder in due:
+                self._disk.remove_folder(folder)
+
+        return work
+
+    def remove_due(self, now_ms: int) -> None:
+        """Removes at once what is due. OSError."""
+        work = self.begin_removal(now_ms)
+        if work is not None:
+            work()
+
+    def close_idle_handles(self) -> int:
+        """Closes the handles that nobody used since the last call; returns how many are open."""
+        return sum(each.close_idle_handles() for each in self.logs.values())
+
+    def close(self, *, clean: bool = True, broker_epoch: int = -1) -> None:
+        """With `clean`, stores and syncs every log, then says so in the mark. A log that fails costs the mark, and
+        nothing else: its next start scans. Without `clean` only the handles and the lock are given back."""
+        if self._lock is None:
+            return
+        try:
+            is_stored = clean and not self.offline
+            for each in self.logs.values():
+                try:
+                    each.close(clean=clean)
+                    is_stored = is_stored and not each.is_offline
+                except StorageError as error:
+                    is_stored = False
+                    log.error(
+                        "a log could not be stored: the next start scans it",
+                        partition=each.topic_partition,
+                        cause=error,
+                    )
+            if clean:
+                self.begin_checkpoint()()
+            if is_stored:
+                checkpoints.write_clean_mark(self._disk, self.path, broker_epoch=broker_epoch)
+        except OSError as error:
+            log.error("the data folder could not be closed cleanly", folder=self.path, cause=error)
+        finally:
+            self._lock.release()
+            self._lock = None
+            self.logs.clear()
+
+
+def _take_lock(disk: Disk, path: str) -> Lock:
+    lock_path = f"{path}/{LOCK_FILE}"
+    try:
+        disk.make_folder(path)
+        return disk.lock(lock_path)
+    except BlockingIOError as error:
+        holder = disk.read(lock_path).decode("ascii", "replace").strip() or "unknown"
+        raise StorageError(
+            f"The data folder {path} is in use by another process (pid {holder}). "
+            "Stop that broker first, or give this one its own folder (log.dirs, --data)."
+        ) from error
+    except OSError as error:
+        raise _unusable(path, error) from error
+
+
+def _unusable(path: str, error: OSError) -> StorageError:
+    return StorageError(
+        f"The data folder {path} cannot be used: {error}. Make it a folder that this user may write to, "
+        "with space left, or choose another one (log.dirs, --data)."
+    )
+
+
+def _settle_identity(disk: Disk, random: Random, path: str, *, node_id: int, cluster_id: str) -> Uuid:
+    """Checks that the folder is this node's, or makes it so; returns its directory id."""
+    file = f"{path}/{checkpoints.META_PROPERTIES}"
+    try:
+        stored = checkpoints.read_meta_properties(disk, path)
+    except StorageError as error:
+        raise StorageError(f"{file} is damaged ({error}): restore it, or remove the folder to start anew.") from error
+    if stored is None:
+        stored = {"version": "1", "node.id": str(node_id), "cluster.id": cluster_id}
+    for key, expected in (("node.id", str(node_id)), ("cluster.id", cluster_id)):
+        if stored.get(key, expected) != expected:
+            raise StorageError(
+                f"The data folder {path} belongs to {key}={stored[key]}, but this broker has {key}={expected}. "
+                f"Point log.dirs (--data) to this broker's own folder, or set {key}={stored[key]}."
+            )
+    if "directory.id" not in stored:
+        stored["directory.id"] = uuid_text(Uuid(random.uuid()))
+        checkpoints.write_meta_properties(disk, path, stored)
+    try:
+        return parse_uuid(stored["directory.id"])
+    except ValueError as error:
+        raise StorageError(f"{file} is damaged ({error}): restore it, or remove the folder to start anew.") from error
+
+
+def _parse_folder_name(name: str) -> TopicPartition | None:
+    topic, dash, partition = name.rpartition("-")
+    # The metadata log lies beside the others but belongs to the quorum: as a stray it would be deleted.
+    if not topic or not dash or not partition.isdecimal() or topic == CLUSTER_METADATA_TOPIC:
+        return None
+    return TopicPartition(topic, PartitionIndex(int(partition)))

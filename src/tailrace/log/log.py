@@ -1,0 +1,458 @@
+"""The log of one partition: segments in order, appended at the end, read from any offset, cut at either end.
+
+    log_start_offset <= high_watermark (the replica's) <= log_end_offset
+    recovery_point   <= log_end_offset; all below it is on the device
+    segments         never empty; the last is the active one, the only one that is written
+
+An append is one write of all its batches. When it returns, the bytes are the kernel's: a killed process loses
+nothing. When it raises StorageError (a full disk, a broken one) nothing has changed; the next append first cuts off
+what the failed one left behind, so the log is whole again as soon as the disk is. A failed sync is worse, because
+the kernel may have dropped what it could not write: the log then stays offline until it is recovered by a restart.
+
+Single-threaded. What blocks for long (`begin_sync`'s work) is handed out to be run in Background. Never knows of
+leaders, followers or high watermarks beyond what it is told.
+"""
+
+from collections.abc import Callable, Sequence
+from struct import Struct
+from typing import NamedTuple
+
+from tailrace.log.checkpoints import ProducerSnapshots
+from tailrace.log.durability import Durability
+from tailrace.log.epochs import LeaderEpochs
+from tailrace.log.producers import ProducerStates
+from tailrace.log.recovery import LogLoader, coordinator_epoch, load_producers
+from tailrace.log.retention import decide_expired_segments
+from tailrace.log.segment import MAX_RELATIVE_OFFSET, Found, Segment
+from tailrace.log.segments import Segments, disk_errors
+from tailrace.log.validation import Origin, ValidatedBatches, validate_batches
+from tailrace.model import events
+from tailrace.model.config import TopicConfig
+from tailrace.model.errors import ErrorCode, KafkaError, StorageError
+from tailrace.model.ids import ZERO_UUID, TopicPartition, Uuid
+from tailrace.model.ports import Clock, Disk, FileSlice
+
+# Base offset, batch length, leader epoch: what the leader stamps lies before the CRC's range.
+_STAMP = Struct(">qii").pack_into
+_LOG_OVERHEAD = 12
+# Below every timestamp: the age of the active segment is looked at with the next append.
+_UNARMED = -(1 << 62)
+
+events_log = events.logger("log")
+
+
+class AppendResult(NamedTuple):
+    base_offset: int
+    next_offset: int
+    log_append_time_ms: int  # -1 where the records keep their create time
+    duplicate: bool = False  # nothing was written: the offsets are those of the original
+
+    @property
+    def last_offset(self) -> int:
+        return self.next_offset - 1
+
+
+class Log:
+    """Opened by `Log.open`."""
+
+    def __init__(
+        self, disk: Disk, clock: Clock, folder: str, config: TopicConfig, topic_partition: TopicPartition
+    ) -> None:
+        self.topic_partition = topic_partition
+        self.topic_id = ZERO_UUID
+        self.config = config
+        self.folder = folder
+        self.log_start_offset = 0
+        self.log_end_offset = 0
+        self.producers = ProducerStates()
+        self.epochs = LeaderEpochs(disk, folder)
+        self.last_flush_ms = clock.wall_ms()
+        self.offline_reason: str | None = None
+        # Called before anything below the recovery point goes: its checkpoint must never be ahead of the log.
+        self.before_recovery_point_falls: Callable[[], None] | None = None
+        self._disk = disk
+        self._clock = clock
+        self._snapshots = ProducerSnapshots(disk, folder)
+        self._durability = Durability(disk, folder, self.epochs)
+        self._segments: Segments
+        self._segment_bytes = config.internal_segment_bytes or config.segment_bytes
+        self._roll_timestamp = _UNARMED
+        self._is_stored = False  # nothing has changed since a clean close
+        self._is_closed = False
+
+    @classmethod
+    def open(
+        cls,
+        disk: Disk,
+        clock: Clock,
+        folder: str,
+        config: TopicConfig,
+        *,
+        topic_partition: TopicPartition,
+        topic_id: Uuid | None = None,
+        recovery_point: int = 0,
+        log_start_offset: int = 0,
+        is_clean: bool = False,
+        log_end_hint: int | None = None,
+    ) -> "Log":
+        """Opens or creates. Raises StorageError where the disk fails or the folder is another topic's."""
+        log = cls(disk, clock, folder, config, topic_partition)
+        loader = LogLoader(
+            disk=disk,
+            clock=clock,
+            folder=folder,
+            config=config,
+            topic_partition=topic_partition,
+            epochs=log.epochs,
+            producers=log.producers,
+            snapshots=log._snapshots,
+        )
+        with disk_errors(f"{folder} cannot be opened"):
+            log.topic_id = loader.settle_topic_id(topic_id)
+            loaded = loader.load(
+                recovery_point=recovery_point,
+                log_start_offset=log_start_offset,
+                is_clean=is_clean,
+                log_end_hint=log_end_hint,
+            )
+        log._segments = Segments(loaded.segments)
+        log.log_start_offset = loaded.log_start_offset
+        log.log_end_offset = loaded.log_end_offset
+        log._durability.recovery_point = loaded.recovery_point
+        log._is_stored = is_clean and loaded.recovery_point == loaded.log_end_offset
+        return log
+
+    @property
+    def segments(self) -> Sequence[Segment]:
+        return self._segments.all
+
+    @property
+    def active(self) -> Segment:
+        return self._segments.active
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(segment.size_bytes for segment in self._segments.all)
+
+    @property
+    def is_offline(self) -> bool:
+        return self.offline_reason is not None
+
+    def reconfigure(self, config: TopicConfig) -> None:
+        self.config = config
+        self.active.configure(config)
+        self._segment_bytes = config.internal_segment_bytes or config.segment_bytes
+        self._roll_timestamp = _UNARMED
+
+    # Appending
+
+    def append_as_leader(
+        self, batches: memoryview, *, leader_epoch: int, origin: Origin = Origin.CLIENT
+    ) -> AppendResult:
+        """Gives the batches their offsets and writes them. The view is changed in place if it is writable. Raises
+        KafkaError for what the topic does not take, StorageError if the disk does not."""
+        validated = validate_batches(batches, self.config, now_ms=self._clock.wall_ms(), origin=origin)
+        headers = validated.headers
+        for header in headers:
+            if header.producer_id >= 0:
+                duplicate = self.producers.check(header, origin=origin)
+                if duplicate is not None:
+                    return AppendResult(duplicate.base_offset, duplicate.last_offset + 1, -1, True)
+        view = validated.view
+        if view.readonly:
+            view = memoryview(bytearray(view))
+        base_offset = next_offset = self.log_end_offset
+        position = 0
+        for header in headers:
+            _STAMP(view, position, next_offset, header.batch_length, leader_epoch)
+            position += header.batch_length + _LOG_OVERHEAD
+            next_offset += header.last_offset_delta + 1
+        segment = self._write(view, next_offset - 1, validated)
+        position, offset = segment.size_bytes - position, base_offset
+        for header in headers:
+            last_offset = offset + header.last_offset_delta
+            segment.note_batch(position, header.batch_length + _LOG_OVERHEAD, last_offset, header.max_timestamp)
+            if header.producer_id >= 0:
+                self.producers.update(header, offset, coordinator_epoch=coordinator_epoch(header, view))
+            position += header.batch_length + _LOG_OVERHEAD
+            offset = last_offset + 1
+        if leader_epoch != self.epochs.latest:
+            self.epochs.assign(leader_epoch, base_offset)
+        self.log_end_offset = next_offset
+        return AppendResult(base_offset, next_offset, validated.log_append_time_ms)
+
+    def append_as_follower(self, batches: memoryview) -> AppendResult:
+        """Writes what a leader has numbered, as it is. A batch cut short at the end is left out."""
+        validated = validate_batches(batches, self.config, now_ms=self._clock.wall_ms(), origin=Origin.REPLICATION)
+        headers, view = validated.headers, validated.view
+        if not headers:
+            return AppendResult(self.log_end_offset, self.log_end_offset, -1)
+        if headers[0].base_offset < self.log_end_offset:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"The leader sent offset {headers[0].base_offset} but the log of {self.topic_partition} already ends "
+                f"at {self.log_end_offset}: the logs have parted and must be truncated first.",
+            )
+        segment = self._write(view, headers[-1].last_offset, validated)
+        start = position = segment.size_bytes - len(view)
+        for header in headers:
+            segment.note_batch(position, header.size_bytes, header.last_offset, header.max_timestamp)
+            if header.leader_epoch > self.epochs.latest:
+                self.epochs.assign(header.leader_epoch, header.base_offset)
+            if header.producer_id >= 0:
+                batch = view[position - start :]
+                self.producers.update(header, coordinator_epoch=coordinator_epoch(header, batch))
+            position += header.size_bytes
+        self.log_end_offset = headers[-1].next_offset
+        return AppendResult(headers[0].base_offset, self.log_end_offset, -1)
+
+    def _write(self, view: memoryview, last_offset: int, validated: ValidatedBatches) -> Segment:
+        """One write at the end of the active segment, or of a new one where the active one has had its time."""
+        if self.offline_reason is not None:
+            raise StorageError(f"the log of {self.topic_partition} is offline: {self.offline_reason}")
+        active = self._segments.active
+        if (
+            active.size_bytes + len(view) > self._segment_bytes
+            or validated.max_timestamp > self._roll_timestamp
+            or last_offset - active.base_offset > MAX_RELATIVE_OFFSET
+            or active.is_index_full
+        ):
+            self._roll_if_due(len(view), last_offset, validated.max_timestamp)
+            active = self._segments.active
+        active.write(view)
+        self._is_stored = False
+        return active
+
+    def _roll_if_due(self, size: int, last_offset: int, max_timestamp: int) -> None:
+        if size > self._segment_bytes:
+            raise KafkaError(
+                ErrorCode.RECORD_LIST_TOO_LARGE,
+                f"{size} bytes of batches do not fit into a segment of segment.bytes={self._segment_bytes}.",
+            )
+        active = self._segments.active
+        if last_offset - active.base_offset > MAX_RELATIVE_OFFSET or active.is_index_full:
+            self.roll()
+        elif active.size_bytes == 0:
+            # Its age begins with the batch that is about to be written.
+            self._roll_timestamp = _UNARMED
+        elif active.size_bytes + size > self._segment_bytes or self._is_too_old(active, max_timestamp):
+            self.roll()
+
+    def _is_too_old(self, active: Segment, max_timestamp: int) -> bool:
+        """By the timestamps of the records, counted from the first batch; by the clock where they have none."""
+        age_max_ms = self.config.segment_ms - active.roll_jitter_ms(self.config)
+        if active.first_timestamp < 0:
+            return self._clock.wall_ms() - active.created_ms > age_max_ms
+        self._roll_timestamp = active.first_timestamp + age_max_ms
+        return max_timestamp > self._roll_timestamp
+
+    def roll(self) -> Segment:
+        """Closes the active segment and begins a new one at the log end. An empty one is kept. StorageError."""
+        active = self._segments.active
+        if active.base_offset == self.log_end_offset:
+            return active
+        with disk_errors(f"{self.folder} cannot be given a new segment"):
+            active.seal()
+            self._snapshots.write(self.log_end_offset, self.producers.snapshot())
+            segment = self._create_segment(self.log_end_offset)
+        self._segments.add(segment)
+        self._durability.note_names_changed()
+        self._roll_timestamp = _UNARMED
+        self._is_stored = False
+        return segment
+
+    def _create_segment(self, base_offset: int) -> Segment:
+        now_ms = self._clock.wall_ms()
+        return Segment.create(self._disk, self.folder, base_offset, config=self.config, created_ms=now_ms)
+
+    # Reading
+
+    def read(
+        self, offset: int, max_bytes: int, *, end_offset: int, at_least_one_batch: bool = True
+    ) -> FileSlice | None:
+        """From the batch that holds `offset` (or the next there is) to the end of its segment, `max_bytes` or
+        `end_offset`, whichever comes first. None if there is nothing to give."""
+        if not self.log_start_offset <= offset <= self.log_end_offset:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"Offset {offset} of {self.topic_partition} is not within [{self.log_start_offset}, "
+                f"{self.log_end_offset}].",
+            )
+        if offset >= end_offset:
+            if offset == self.log_end_offset:
+                self.active.hint(offset, self.active.size_bytes)
+            return None
+        with disk_errors(f"{self.folder} cannot be read"):
+            return self._segments.read(
+                offset,
+                max_bytes,
+                end_offset=end_offset,
+                log_end_offset=self.log_end_offset,
+                at_least_one_batch=at_least_one_batch,
+            )
+
+    def offset_by_timestamp(self, timestamp: int, *, end_offset: int) -> Found | None:
+        """Timestamp, offset and leader epoch of the first record whose timestamp is >= `timestamp`."""
+        with disk_errors(f"{self.folder} cannot be read"):
+            found = self._segments.find_timestamp(timestamp, self.log_start_offset)
+        return found if found is not None and found[1] < end_offset else None
+
+    def max_timestamp_offset(self, *, end_offset: int) -> Found | None:
+        """Timestamp, offset and leader epoch of the first record that has the largest timestamp."""
+        with disk_errors(f"{self.folder} cannot be read"):
+            found = self._segments.find_max_timestamp(self.log_start_offset)
+        return found if found is not None and found[1] < end_offset else None
+
+    # Cutting
+
+    def truncate(self, offset: int) -> None:
+        """The log ends at `offset` at the latest: a batch that reaches to it goes as a whole. StorageError."""
+        if offset >= self.log_end_offset:
+            return
+        if offset < self._segments.all[0].base_offset:
+            self.truncate_fully_and_start_at(offset)
+            return
+        self._lower_recovery_point(offset)
+        with disk_errors(f"{self.folder} cannot be truncated"):
+            segments = self._segments
+            segments.delete([each for each in segments.all if each.base_offset > offset], due_ms=self._due_ms)
+            segments.active.truncate(offset)
+        self._cut_to(min(self.log_start_offset, offset), offset)
+        self.epochs.truncate_from_end(offset)
+        load_producers(self.producers, self._snapshots, segments.all, end_offset=offset, now_ms=self._clock.wall_ms())
+
+    def truncate_fully_and_start_at(self, offset: int) -> None:
+        """Nothing is left; the next record gets `offset`. StorageError."""
+        self._lower_recovery_point(offset)
+        with disk_errors(f"{self.folder} cannot be truncated"):
+            self._segments.delete(self._segments.all, due_ms=self._due_ms)
+            self._segments.start_anew(self._create_segment(offset))
+        self._cut_to(offset, offset)
+        self._durability.recovery_point = offset
+        self.epochs.clear()
+        self.producers.clear()
+
+    def advance_start(self, offset: int) -> None:
+        """DeleteRecords: what lies before `offset` is not read any more. Its segments go with the next retention."""
+        if not offset <= self.log_end_offset:
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{self.topic_partition} ends at {self.log_end_offset}.")
+        if offset > self.log_start_offset:
+            self.log_start_offset = offset
+            self.epochs.truncate_from_start(offset)
+            self._is_stored = False
+
+    def delete_expired_segments(self, now_ms: int, high_watermark: int) -> int:
+        """Retention; returns how many segments went. StorageError."""
+        with disk_errors(f"{self.folder} cannot lose its expired segments"):
+            expired = decide_expired_segments(
+                self._segments.all,
+                self.config,
+                now_ms=now_ms,
+                log_start_offset=self.log_start_offset,
+                log_end_offset=self.log_end_offset,
+                high_watermark=high_watermark,
+            )
+            if expired.count == 0:
+                return 0
+            if expired.count == len(self._segments.all):
+                self.roll()
+            self.advance_start(self._segments.all[expired.count].base_offset)
+            self._segments.delete(self._segments.all[: expired.count], due_ms=self._due_ms)
+            self._prune_snapshots()
+        self._durability.note_names_changed()
+        self._is_stored = False
+        events_log.info(
+            "deleted expired segments", partition=self.topic_partition, segments=expired.count, cause=expired.reason
+        )
+        return expired.count
+
+    def replace_segments(self, old: Sequence[Segment], new: Segment) -> None:
+        """Compaction: `new` (synced, still .cleaned) takes the place of `old`. StorageError."""
+        with disk_errors(f"{self.folder} cannot take a cleaned segment"):
+            self._segments.replace(old, new)
+        self._durability.note_names_changed()
+        self._is_stored = False
+
+    def take_due_segments(self, now_ms: int) -> list[Segment]:
+        """Deleted segments whose delay has passed: the caller removes their files."""
+        return self._segments.take_due(now_ms)
+
+    @property
+    def _due_ms(self) -> int:
+        return self._clock.wall_ms() + self.config.file_delete_delay_ms
+
+    def _lower_recovery_point(self, offset: int) -> None:
+        if self._durability.lower(offset) and self.before_recovery_point_falls is not None:
+            self.before_recovery_point_falls()
+
+    def _cut_to(self, log_start_offset: int, log_end_offset: int) -> None:
+        self.log_start_offset = log_start_offset
+        self.log_end_offset = log_end_offset
+        self._durability.note_names_changed()
+        self._roll_timestamp = _UNARMED
+        self._is_stored = False
+        self._prune_snapshots()
+
+    def _prune_snapshots(self) -> None:
+        bases = {segment.base_offset for segment in self._segments.all}
+        self._snapshots.prune(bases, end_offset=self.log_end_offset)
+
+    # Syncing and closing
+
+    @property
+    def recovery_point(self) -> int:
+        return self._durability.recovery_point
+
+    @property
+    def unflushed_messages(self) -> int:
+        return self.log_end_offset - self._durability.recovery_point
+
+    @property
+    def has_unsynced_closed_segments(self) -> bool:
+        """A roll leaves one behind: it is to be synced soon, so that recovery has little to scan."""
+        return self._durability.recovery_point < self._segments.active.base_offset
+
+    def begin_sync(self) -> tuple[Callable[[], None], int]:
+        """Work for Background (it raises OSError) and the offset up to which all is durable once it is done. Then
+        `mark_synced`, or `mark_sync_failed`."""
+        return self._durability.begin(self._segments, self.log_end_offset), self.log_end_offset
+
+    def mark_synced(self, end_offset: int) -> None:
+        self._durability.end(end_offset)
+        self.last_flush_ms = self._clock.wall_ms()
+
+    def mark_sync_failed(self, end_offset: int, error: OSError) -> None:
+        """Takes the log offline. The kernel may have dropped what it could not write, so a second sync that succeeds
+        would prove nothing."""
+        self._durability.fail(end_offset)
+        if not self._is_closed:
+            self.offline_reason = f"a sync failed ({error}); restart the broker once the disk is sound"
+            events_log.error("a log went offline", partition=self.topic_partition, cause=self.offline_reason)
+
+    def close(self, clean: bool) -> None:
+        """With `clean`, stores and syncs everything, so that the next start need not look. StorageError."""
+        try:
+            if clean and not self._is_stored and not self.is_offline:
+                with disk_errors(f"{self.folder} cannot be closed cleanly"):
+                    self._store_all()
+        finally:
+            self._is_closed = True
+            self._segments.release()
+
+    def _store_all(self) -> None:
+        self.active.seal()
+        self._snapshots.write(self.log_end_offset, self.producers.snapshot())
+        self._prune_snapshots()
+        work, end_offset = self.begin_sync()
+        work()
+        self.mark_synced(end_offset)
+        self._is_stored = True
+
+    def close_idle_handles(self) -> int:
+        """Closes the handles that nobody used since the last call; returns how many are open."""
+        return self._segments.close_idle_handles()
+
+    def delete(self) -> None:
+        """Removes the folder at once. Readers keep the slices they hold. OSError."""
+        self._segments.release()
+        self._disk.remove_folder(self.folder)

@@ -1,0 +1,269 @@
+"""What a partition remembers of its producers, so that a retried batch is written once and a zombie is fenced.
+
+    batch of a client                                    answer
+    no producer id                                       accepted, nothing remembered
+    same epoch, sequences of one of the last five        Duplicate: where the original lies
+    older epoch                                          INVALID_PRODUCER_EPOCH
+    newer epoch, first sequence not 0                    OUT_OF_ORDER_SEQUENCE_NUMBER
+    same epoch, sequence not the next                    OUT_OF_ORDER_SEQUENCE_NUMBER
+    plain batch while a transaction is open              INVALID_TXN_STATE
+    unknown producer id                                  accepted with any first sequence: its state may have expired
+    else                                                 accepted
+
+Five batches are remembered because a client may have five requests in flight (KIP-98). Sequences count 0..2^31-1 and
+then begin again at 0. A coordinator's batches have no sequences, so only their epoch is checked; replicated batches
+are only recorded. `check` decides and changes nothing, `update` records what was written; the state of a log is what
+`update` makes of its batches, so a log can always be scanned to rebuild it. A snapshot is Kafka's own file.
+
+The number of producers is bounded: above it the one that wrote longest ago is forgotten, as if it had expired.
+Never reads or writes files: `Log` does.
+"""
+
+from collections import deque
+from collections.abc import Mapping
+from struct import Struct
+from types import MappingProxyType
+from typing import NamedTuple
+
+from tailrace.log.validation import Origin
+from tailrace.model.errors import ErrorCode, KafkaError, ProtocolError, StorageError
+from tailrace.model.ids import NO_OFFSET, NO_PRODUCER_EPOCH, NO_SEQUENCE
+from tailrace.wire.apis.stored import ProducerSnapshot
+from tailrace.wire.checksum import crc32c
+from tailrace.wire.compile import decode, encode
+from tailrace.wire.records import BatchHeader
+
+BATCHES_REMEMBERED = 5
+MAX_SEQUENCE = 2**31 - 1
+# Kafka's producer.id.expiration.ms.
+DEFAULT_EXPIRATION_MS = 86_400_000
+# About 6 MB in a partition that is written by ever new producers; a forgotten one may go on with any sequence.
+DEFAULT_MAX_PRODUCERS = 10_000
+
+_SNAPSHOT_VERSION = 1
+_VERSION = Struct(">h")
+_CRC_POSITION, _CRC = 2, Struct(">I")
+_ENTRIES_POSITION = 6
+_TRANSACTIONAL_BIT = 0x10
+_CONTROL_BIT = 0x20
+
+
+class Duplicate(NamedTuple):
+    """Where the original of a retried batch lies. It is answered once that is below the high watermark."""
+
+    base_offset: int
+    last_offset: int
+    timestamp: int
+
+
+class RememberedBatch(NamedTuple):
+    base_sequence: int
+    last_sequence: int
+    last_offset: int
+    offset_delta: int
+    timestamp: int
+
+
+class ProducerState:
+    """One producer id. Its batches all carry `epoch`; a new epoch forgets those of the old one."""
+
+    __slots__ = ("batches", "coordinator_epoch", "current_txn_first_offset", "epoch", "last_timestamp")
+
+    def __init__(self) -> None:
+        self.epoch: int = NO_PRODUCER_EPOCH
+        self.batches: deque[RememberedBatch] = deque(maxlen=BATCHES_REMEMBERED)
+        self.last_timestamp = -1
+        self.coordinator_epoch = -1
+        self.current_txn_first_offset: int = NO_OFFSET  # -1 while no transaction is open
+
+    @property
+    def last_sequence(self) -> int:
+        return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
+
+    @property
+    def last_data_offset(self) -> int:
+        return self.batches[-1].last_offset if self.batches else NO_OFFSET
+
+
+class ProducerStates:
+    def __init__(
+        self, *, expiration_ms: int = DEFAULT_EXPIRATION_MS, max_producers: int = DEFAULT_MAX_PRODUCERS
+    ) -> None:
+        self.expiration_ms = expiration_ms
+        self.max_producers = max_producers
+        # In the order of their last update, oldest first.
+        self._states: dict[int, ProducerState] = {}
+
+    @property
+    def states(self) -> Mapping[int, ProducerState]:
+        """By producer id; for reading only."""
+        return MappingProxyType(self._states)
+
+    def __len__(self) -> int:
+        return len(self._states)
+
+    def check(self, header: BatchHeader, *, origin: Origin) -> Duplicate | None:
+        """Raises KafkaError if the batch may not be appended."""
+        producer_id = header.producer_id
+        if producer_id < 0 or origin is Origin.REPLICATION or origin is Origin.RAFT:
+            return None
+        state = self._states.get(producer_id)
+        if state is None:
+            return None
+        if origin is Origin.CLIENT:
+            duplicate = _find_duplicate(state, header)
+            if duplicate is not None:
+                return duplicate
+        if header.producer_epoch < state.epoch:
+            raise KafkaError(
+                ErrorCode.INVALID_PRODUCER_EPOCH,
+                f"Producer {producer_id} writes with epoch {header.producer_epoch} but {state.epoch} was seen already: "
+                "a newer instance has taken over its id. Abort and call InitProducerId.",
+            )
+        if origin is Origin.CLIENT:
+            _check_sequence(state, header)
+        if state.current_txn_first_offset >= 0 and not header.attributes & _TRANSACTIONAL_BIT:
+            raise KafkaError(
+                ErrorCode.INVALID_TXN_STATE,
+                f"Producer {producer_id} has an open transaction since offset {state.current_txn_first_offset} and "
+                "sent a plain batch. End the transaction first.",
+            )
+        return None
+
+    def update(self, header: BatchHeader, base_offset: int | None = None, *, coordinator_epoch: int = -1) -> None:
+        """Records a batch that was written at `base_offset` (the header's own where none is given). A control batch
+        ends the producer's transaction; its coordinator epoch comes from its record."""
+        producer_id = header.producer_id
+        if producer_id < 0:
+            return
+        # Taken out and put back, so that the dict stays ordered by last update.
+        state = self._states.pop(producer_id, None) or ProducerState()
+        self._states[producer_id] = state
+        if header.producer_epoch != state.epoch:
+            state.epoch = header.producer_epoch
+            state.batches.clear()
+        state.last_timestamp = header.max_timestamp
+        if header.attributes & _CONTROL_BIT:
+            state.current_txn_first_offset = NO_OFFSET
+            state.coordinator_epoch = max(state.coordinator_epoch, coordinator_epoch)
+        else:
+            first_offset = header.base_offset if base_offset is None else base_offset
+            delta = header.last_offset_delta
+            batch = RememberedBatch(
+                header.base_sequence, header.last_sequence, first_offset + delta, delta, header.max_timestamp
+            )
+            state.batches.append(batch)
+            if header.attributes & _TRANSACTIONAL_BIT and state.current_txn_first_offset < 0:
+                state.current_txn_first_offset = first_offset
+        if len(self._states) > self.max_producers:
+            self._forget_oldest()
+
+    def expire(self, now_ms: int) -> int:
+        """Forgets producers whose last batch is older than producer.id.expiration.ms; returns how many."""
+        oldest_ms = now_ms - self.expiration_ms
+        expired = [
+            producer_id
+            for producer_id, state in self._states.items()
+            if state.last_timestamp <= oldest_ms and state.current_txn_first_offset < 0
+        ]
+        for producer_id in expired:
+            del self._states[producer_id]
+        return len(expired)
+
+    def clear(self) -> None:
+        self._states.clear()
+
+    def snapshot(self) -> bytes:
+        """Kafka's file: int16 version, CRC-32C of all that follows it, entries with the last batch of each."""
+        entries = [
+            ProducerSnapshot.ProducerEntry(
+                producer_id=producer_id,
+                epoch=state.epoch,
+                last_sequence=state.last_sequence,
+                last_offset=state.last_data_offset,
+                offset_delta=state.batches[-1].offset_delta if state.batches else 0,
+                timestamp=state.last_timestamp,
+                coordinator_epoch=state.coordinator_epoch,
+                current_txn_first_offset=state.current_txn_first_offset,
+            )
+            for producer_id, state in self._states.items()
+        ]
+        data = bytearray(_VERSION.pack(_SNAPSHOT_VERSION))
+        data += encode(ProducerSnapshot(producer_entries=entries), _SNAPSHOT_VERSION)
+        _CRC.pack_into(data, _CRC_POSITION, crc32c(memoryview(data)[_ENTRIES_POSITION:]))
+        return bytes(data)
+
+    def load(self, data: bytes, *, now_ms: int | None = None) -> None:
+        """Replaces all state by a snapshot's, without the producers that have expired by `now_ms`. StorageError if
+        the file is damaged: the state is then empty and the log must be scanned."""
+        self._states.clear()
+        for entry in _read_snapshot(data).producer_entries:
+            state = ProducerState()
+            state.epoch = entry.epoch
+            state.last_timestamp = entry.timestamp
+            state.coordinator_epoch = entry.coordinator_epoch
+            state.current_txn_first_offset = entry.current_txn_first_offset
+            if entry.last_offset >= 0:
+                base_sequence = decrement_sequence(entry.last_sequence, entry.offset_delta)
+                batch = RememberedBatch(
+                    base_sequence, entry.last_sequence, entry.last_offset, entry.offset_delta, entry.timestamp
+                )
+                state.batches.append(batch)
+            self._states[entry.producer_id] = state
+        if now_ms is not None:
+            self.expire(now_ms)
+
+    def _forget_oldest(self) -> None:
+        """A producer in a transaction is never forgotten: its marker is still to come."""
+        for producer_id, state in self._states.items():
+            if state.current_txn_first_offset < 0:
+                del self._states[producer_id]
+                return
+
+
+def decrement_sequence(sequence: int, count: int) -> int:
+    """The sequence `count` before; the one before 0 is 2^31-1."""
+    return sequence - count if sequence >= count else MAX_SEQUENCE - (count - sequence) + 1
+
+
+def _find_duplicate(state: ProducerState, header: BatchHeader) -> Duplicate | None:
+    if header.producer_epoch != state.epoch:
+        return None
+    base_sequence = header.base_sequence
+    for batch in state.batches:
+        if batch[0] == base_sequence and batch[1] == header.last_sequence:
+            return Duplicate(batch.last_offset - batch.offset_delta, batch.last_offset, batch.timestamp)
+    return None
+
+
+def _check_sequence(state: ProducerState, header: BatchHeader) -> None:
+    base_sequence = header.base_sequence
+    if header.producer_epoch != state.epoch:
+        expected = 0
+        if state.epoch == NO_PRODUCER_EPOCH:
+            return
+    else:
+        last_sequence = state.last_sequence
+        expected = 0 if last_sequence == MAX_SEQUENCE else last_sequence + 1
+    if base_sequence != expected:
+        raise KafkaError(
+            ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+            f"Producer {header.producer_id} with epoch {header.producer_epoch} sent sequence {base_sequence} where "
+            f"{expected} comes next (epoch {state.epoch} here): an earlier batch is missing. "
+            "Send the missing batch first, or begin a new epoch with InitProducerId.",
+        )
+
+
+def _read_snapshot(data: bytes) -> ProducerSnapshot:
+    if len(data) < _ENTRIES_POSITION:
+        raise StorageError(f"the producer snapshot has only {len(data)} bytes; it is rebuilt from the log")
+    (version,) = _VERSION.unpack_from(data)
+    if version != _SNAPSHOT_VERSION:
+        raise StorageError(f"the producer snapshot has the unknown version {version}; it is rebuilt from the log")
+    (stored_crc,) = _CRC.unpack_from(data, _CRC_POSITION)
+    if crc32c(memoryview(data)[_ENTRIES_POSITION:]) != stored_crc:
+        raise StorageError("the CRC of the producer snapshot does not match; it is rebuilt from the log")
+    try:
+        return decode(ProducerSnapshot, version, data, _VERSION.size)
+    except ProtocolError as error:
+        raise StorageError(f"the producer snapshot does not decode ({error}); it is rebuilt from the log") from error

@@ -1,0 +1,340 @@
+"""Opening a log: what the files of a folder amount to, after any kind of stop.
+
+    stop        log end                             scanned
+    clean       the recovery point (= log end)      nothing
+    unclean     where the good batches end          from the recovery point's segment on: length, magic, CRC, order
+
+What recovery finds, it does:
+    a batch that is cut short, damaged or out of order   the log ends before it; later segments are dropped; reported
+    a gap before a segment that was not synced           the same: the end of the segment before was lost
+    an index missing or damaged                          rebuilt from the batches
+    a producer snapshot missing or damaged               an older one, and the batches since
+    leader-epoch-checkpoint missing or damaged           rebuilt from the batches
+    .deleted .cleaned .tmp                               removed: work that was done or never finished
+    .swap                                                finished: a cleaned segment replaces its originals
+
+Nothing below the recovery point is cut: it was synced. Files are read in chunks of 1 MB, never whole. A gap proves a
+loss because neither an append nor a compaction leaves one between segments. A compacted log that Kafka wrote may
+have some: where the recovery point is unknown, a compacted log is not judged by gaps.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tailrace.log.checkpoints import ProducerSnapshots, read_topic_id, write_topic_id
+from tailrace.log.compaction.swap import finish_swaps
+from tailrace.log.epochs import LeaderEpochs
+from tailrace.log.producers import ProducerStates
+from tailrace.log.segment import (
+    CLEANED_SUFFIX,
+    DELETED_SUFFIX,
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    MAX_DECOMPRESSED_BYTES,
+    MAX_RELATIVE_OFFSET,
+    SCAN_BYTES,
+    SNAPSHOT_SUFFIX,
+    SWAP_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    Segment,
+)
+from tailrace.model import events
+from tailrace.model.config import TopicConfig
+from tailrace.model.errors import KafkaError, StorageError
+from tailrace.model.ids import ZERO_UUID, TopicPartition, Uuid, uuid_text
+from tailrace.model.ports import Bytes, Clock, Disk
+from tailrace.wire.records import HEADER_SIZE, BatchHeader, crc_is_valid, iterate_records, read_header
+
+_NAME_DIGITS = 20
+_TEMPORARY_SUFFIX = ".tmp"
+_UNSETTLED_SUFFIXES = (DELETED_SUFFIX, CLEANED_SUFFIX, SWAP_SUFFIX, _TEMPORARY_SUFFIX)
+
+log = events.logger("log.recovery")
+
+
+@dataclass(slots=True)
+class LoadedLog:
+    segments: list[Segment]  # at least one, in order
+    log_start_offset: int
+    log_end_offset: int
+    recovery_point: int
+
+
+@dataclass(slots=True, kw_only=True)
+class LogLoader:
+    """Opens one log. `epochs`, `producers` and `snapshots` come empty and leave filled."""
+
+    disk: Disk
+    clock: Clock
+    folder: str
+    config: TopicConfig
+    topic_partition: TopicPartition
+    epochs: LeaderEpochs
+    producers: ProducerStates
+    snapshots: ProducerSnapshots
+
+    def settle_topic_id(self, topic_id: Uuid | None) -> Uuid:
+        """The id in partition.metadata, which is written where it is missing; the folder is made if it must be."""
+        stored = None
+        if self.disk.is_folder(self.folder):
+            stored = read_topic_id(self.disk, self.folder)
+        else:
+            self.disk.make_folder(self.folder)
+        if stored is None and topic_id is not None:
+            write_topic_id(self.disk, self.folder, topic_id)
+        elif stored is not None and topic_id is not None and stored != topic_id:
+            raise StorageError(
+                f"{self.folder} holds the topic with id {uuid_text(stored)}, not {uuid_text(topic_id)}: a topic of "
+                "this name was deleted and made again. Remove the folder, or start with the old cluster metadata."
+            )
+        return topic_id or stored or ZERO_UUID
+
+    def load(
+        self, *, recovery_point: int, log_start_offset: int, is_clean: bool, log_end_hint: int | None
+    ) -> LoadedLog:
+        names = self._settle_files(self.disk.list(self.folder))
+        segments = self._find_segments(names)
+        if not segments:
+            return self._start_empty(log_start_offset)
+        self.snapshots.offsets = [_number(name) for name in names if name.endswith(SNAPSHOT_SUFFIX)]
+        has_epochs = self.epochs.load()
+        log_start_offset = max(log_start_offset, segments[0].base_offset)
+        if is_clean:
+            log_end_offset = self._trust(segments, log_end_hint, has_epochs=has_epochs)
+        else:
+            log_end_offset = self._verify(segments, recovery_point, has_epochs=has_epochs)
+        self.snapshots.prune({segment.base_offset for segment in segments}, end_offset=log_end_offset)
+        if log_start_offset > log_end_offset:
+            self._report("dropped all segments: they end before the log start offset", log_end_offset=log_end_offset)
+            self._remove(segments)
+            return self._start_empty(log_start_offset)
+        self.epochs.truncate_from_end(log_end_offset)
+        self.epochs.truncate_from_start(log_start_offset)
+        return LoadedLog(segments, log_start_offset, log_end_offset, min(recovery_point, log_end_offset))
+
+    def _start_empty(self, offset: int) -> LoadedLog:
+        self.epochs.clear()
+        self.producers.clear()
+        segment = Segment.create(self.disk, self.folder, offset, config=self.config, created_ms=self.clock.wall_ms())
+        return LoadedLog([segment], offset, offset, offset)
+
+    # Files
+
+    def _settle_files(self, names: list[str]) -> list[str]:
+        """Finishes or undoes what a stop has interrupted; returns the names that are left."""
+        if not any(name.endswith(_UNSETTLED_SUFFIXES) for name in names):
+            return names
+        finish_swaps(self.disk, self.folder)
+        for name in self.disk.list(self.folder):
+            if name.endswith(_TEMPORARY_SUFFIX):
+                self.disk.remove(f"{self.folder}/{name}")
+        return self.disk.list(self.folder)
+
+    def _find_segments(self, names: list[str]) -> list[Segment]:
+        present = set(names)
+        segments = []
+        for name in names:
+            base_offset = _number(name)
+            if base_offset < 0:
+                continue
+            path = f"{self.folder}/{name}"
+            if name.endswith(LOG_SUFFIX):
+                segment = Segment(
+                    self.disk,
+                    self.folder,
+                    base_offset,
+                    config=self.config,
+                    created_ms=self.clock.wall_ms(),
+                    size_bytes=self.disk.size(path),
+                )
+                segments.append(segment)
+            elif name.endswith((INDEX_SUFFIX, TIME_INDEX_SUFFIX)) and f"{base_offset:020d}{LOG_SUFFIX}" not in present:
+                log.warning("removed an index without a log", partition=self.topic_partition, file=path)
+                self.disk.remove(path)
+        return segments
+
+    def _remove(self, segments: list[Segment]) -> None:
+        # From the end, so that what is left after a crash is a prefix.
+        while segments:
+            segments.pop().remove()
+
+    # A clean stop
+
+    def _trust(self, segments: list[Segment], log_end_hint: int | None, *, has_epochs: bool) -> int:
+        active = segments[-1]
+        least = active.base_offset + (1 if active.size_bytes else 0)
+        if log_end_hint is not None and log_end_hint >= least:
+            log_end_offset = log_end_hint
+        else:
+            log_end_offset = active.read_next_offset()
+        if not has_epochs:
+            self._rebuild_epochs(segments)
+        self._load_producers(segments, log_end_offset)
+        return log_end_offset
+
+    # An unclean stop
+
+    def _verify(self, segments: list[Segment], recovery_point: int, *, has_epochs: bool) -> int:
+        """Leaves only good segments in the list and returns where the log ends."""
+        bases = [segment.base_offset for segment in segments]
+        first = max(0, bisect_right(bases, recovery_point) - 1)
+        if has_epochs:
+            self.epochs.truncate_from_end(segments[first].base_offset)
+        else:
+            self._rebuild_epochs(segments[:first])
+        self._load_producers(segments[:first], segments[first].base_offset)
+        judges_gaps = recovery_point > 0 or "compact" not in self.config.cleanup_policy
+        next_offset = segments[first].base_offset
+        for number in range(first, len(segments)):
+            segment = segments[number]
+            if number > first and next_offset != segment.base_offset:
+                if segment.base_offset < next_offset or (judges_gaps and segment.base_offset > recovery_point):
+                    self._drop_from(segments, number, f"it does not follow on offset {next_offset}")
+                    break
+                next_offset = segment.base_offset
+            next_offset, problem = self._scan(segment, next_offset)
+            if problem:
+                self._drop_from(segments, number + 1, "an earlier segment was cut")
+                break
+        for segment in segments[first:-1]:
+            segment.seal()
+        return next_offset
+
+    def _scan(self, segment: Segment, next_offset: int) -> tuple[int, str]:
+        """Checks every batch and notes it in indexes, epochs and producers. Cuts the segment at the first problem;
+        returns the next offset and the problem, if any."""
+        segment.reset_indexes()
+        end = segment.size_bytes
+        good_end = 0
+        problem = ""
+        for position, header, batch in _batches(segment):
+            problem = _find_problem(segment, header, batch, next_offset)
+            if header is None or problem:
+                break
+            self._note(segment, position, header, batch)
+            next_offset = header.next_offset
+            good_end = position + header.size_bytes
+        if not problem and good_end < end:
+            problem = "it ends in the middle of a batch"
+        if problem:
+            self._report(
+                "cut a torn or damaged tail",
+                file=segment.path(LOG_SUFFIX),
+                position=good_end,
+                bytes=end - good_end,
+                cause=problem,
+                log_end_offset=next_offset,
+            )
+            segment.cut(good_end)
+        return next_offset, problem
+
+    def _note(self, segment: Segment, position: int, header: BatchHeader, batch: Bytes) -> None:
+        segment.note_batch(position, header.size_bytes, header.last_offset, header.max_timestamp)
+        if header.leader_epoch > self.epochs.latest:
+            self.epochs.assign(header.leader_epoch, header.base_offset)
+        if header.producer_id >= 0:
+            self.producers.update(header, coordinator_epoch=coordinator_epoch(header, batch))
+
+    def _drop_from(self, segments: list[Segment], number: int, cause: str) -> None:
+        dropped = segments[number:]
+        if not dropped:
+            return
+        size = sum(segment.size_bytes for segment in dropped)
+        # An empty segment holds nothing to lose: it was made by a roll right before the stop.
+        if size:
+            self._report("dropped segments after the end of the log", segments=len(dropped), bytes=size, cause=cause)
+        self._remove(dropped)
+        del segments[number:]
+
+    # Epochs and producers
+
+    def _rebuild_epochs(self, segments: list[Segment]) -> None:
+        self.epochs.clear()
+        for segment in segments:
+            for _, header in segment.headers():
+                if header.leader_epoch > self.epochs.latest:
+                    self.epochs.assign(header.leader_epoch, header.base_offset)
+
+    def _load_producers(self, segments: list[Segment], end_offset: int) -> None:
+        load_producers(self.producers, self.snapshots, segments, end_offset=end_offset, now_ms=self.clock.wall_ms())
+
+    def _report(self, sentence: str, **facts: object) -> None:
+        log.warning(sentence, partition=self.topic_partition, **facts)
+
+
+def load_producers(
+    producers: ProducerStates, snapshots: ProducerSnapshots, segments: list[Segment], *, end_offset: int, now_ms: int
+) -> None:
+    """The state at `end_offset`: the newest good snapshot below it, and the batches since."""
+    producers.clear()
+    start_offset = -1
+    for offset in snapshots.newest_first(end_offset):
+        try:
+            producers.load(snapshots.read(offset), now_ms=now_ms)
+            start_offset = offset
+            break
+        except (StorageError, OSError) as error:
+            log.warning("a producer snapshot is passed over", file=snapshots.path(offset), cause=error)
+            snapshots.remove(offset)
+    for number, segment in enumerate(segments):
+        is_before = number + 1 < len(segments) and segments[number + 1].base_offset <= start_offset
+        if is_before or segment.base_offset >= end_offset or start_offset >= end_offset:
+            continue
+        position = segment.position_of(start_offset) if start_offset > segment.base_offset else 0
+        for at, header in segment.headers(position) if position is not None else ():
+            if header.base_offset >= end_offset:
+                break
+            if header.producer_id >= 0 and header.base_offset >= start_offset:
+                batch = segment.file.read(at, header.size_bytes) if header.is_control else b""
+                producers.update(header, coordinator_epoch=coordinator_epoch(header, batch))
+
+
+def coordinator_epoch(header: BatchHeader, batch: Bytes) -> int:
+    """Of a transaction marker (key: version and type, value: version and epoch); -1 for any other batch."""
+    if not header.is_control:
+        return -1
+    for record in iterate_records(batch, max_decompressed_bytes=MAX_DECOMPRESSED_BYTES):
+        if record.value is not None and len(record.value) >= 6:
+            return int.from_bytes(record.value[2:6], "big", signed=True)
+    return -1
+
+
+def _batches(segment: Segment) -> Iterator[tuple[int, BatchHeader | None, Bytes]]:
+    """Every batch as far as its length can be followed; a header that makes no sense comes as None."""
+    file, position, end = segment.file, 0, segment.size_bytes
+    chunk, chunk_start = memoryview(b""), 0
+    while position + HEADER_SIZE <= end:
+        at = position - chunk_start
+        if at + HEADER_SIZE > len(chunk):
+            chunk, chunk_start, at = memoryview(file.read(position, SCAN_BYTES)), position, 0
+        try:
+            header = read_header(chunk, at)
+        except KafkaError:
+            yield position, None, b""
+            return
+        size = header.size_bytes
+        if position + size > end:
+            return
+        if at + size > len(chunk):
+            chunk, chunk_start, at = memoryview(file.read(position, max(size, SCAN_BYTES))), position, 0
+        yield position, header, chunk[at : at + size]
+        position += size
+
+
+def _find_problem(segment: Segment, header: BatchHeader | None, batch: Bytes, next_offset: int) -> str:
+    if header is None:
+        return "no batch begins there"
+    if not crc_is_valid(batch, 0, header):
+        return "the CRC of a batch does not match"
+    if header.base_offset < next_offset or header.last_offset_delta < 0:
+        return f"offset {header.base_offset} follows {next_offset - 1}"
+    if header.last_offset - segment.base_offset > MAX_RELATIVE_OFFSET:
+        return f"offset {header.last_offset} is too far from the segment's base"
+    return ""
+
+
+def _number(name: str) -> int:
+    """The offset that a file is named after; -1 for other files."""
+    digits = name[:_NAME_DIGITS]
+    return int(digits) if len(digits) == _NAME_DIGITS and digits.isdecimal() else -1

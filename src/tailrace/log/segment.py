@@ -1,0 +1,443 @@
+"""A segment: one file of batches back to back, and the two sparse indexes that find places in it.
+
+Rules:
+  - `size_bytes` is the end of the good batches. What a failed write left behind it is cut off before the next write,
+    and is never read.
+  - Every `index.interval.bytes` a batch gets an offset entry (its last offset, its position) and, if the largest
+    timestamp has grown, a time entry. So a lookup walks over at most one interval and one batch, by headers alone.
+  - Handles, maps and index sizes are got when first needed: a clean start opens no segment.
+  - A FileSlice holds its file: renaming, removing and replacing a segment disturb no reader.
+
+Never decides when to roll, sync or delete: `log` does.
+"""
+
+from collections.abc import Iterator
+from struct import Struct
+from zlib import crc32
+
+from tailrace.log.index import OFFSET_ENTRY, TIME_ENTRY, SparseIndex
+from tailrace.model import events
+from tailrace.model.config import TopicConfig
+from tailrace.model.errors import KafkaError, StorageError
+from tailrace.model.ports import Disk, File, FileSlice
+from tailrace.wire.records import HEADER_SIZE, BatchHeader, iterate_records, read_header
+
+LOG_SUFFIX = ".log"
+INDEX_SUFFIX = ".index"
+TIME_INDEX_SUFFIX = ".timeindex"
+SNAPSHOT_SUFFIX = ".snapshot"
+DELETED_SUFFIX = ".deleted"
+CLEANED_SUFFIX = ".cleaned"
+SWAP_SUFFIX = ".swap"
+SEGMENT_SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX)
+
+MAX_RELATIVE_OFFSET = 2**31 - 1
+NO_TIMESTAMP = -1
+# One read of a lookup: an index interval of the default 4 KB and the header behind it.
+LOOKUP_BYTES = 4096 + HEADER_SIZE
+# One read of a scan over many batches: large enough for the device, small beside a broker's memory.
+SCAN_BYTES = 1024 * 1024
+# Places that tailing readers come back to, one each.
+HINTS_MAX = 64
+# A batch that is searched for a timestamp may unpack to this much; it was let in under the same bound.
+MAX_DECOMPRESSED_BYTES = 64 * 1024 * 1024
+
+# Base offset, batch length and last offset delta: all that a walk needs.
+_WALK = Struct(">qi11xi")
+_LOG_OVERHEAD = 12
+_BATCH_LENGTH_MIN = HEADER_SIZE - _LOG_OVERHEAD
+
+log = events.logger("log.segment")
+
+# Timestamp, offset and leader epoch of a record.
+Found = tuple[int, int, int]
+
+
+class Segment:
+    __slots__ = (
+        "_disk",
+        "_file",
+        "_first_timestamp",
+        "_folder",
+        "_hints",
+        "_is_loaded",
+        "_is_torn",
+        "_max_timestamp",
+        "_offset_of_max_timestamp",
+        "_suffix",
+        "base_offset",
+        "bytes_since_index",
+        "created_ms",
+        "index_bytes_max",
+        "index_interval_bytes",
+        "is_index_full",
+        "offset_index",
+        "size_bytes",
+        "time_index",
+        "was_used",
+    )
+
+    def __init__(
+        self,
+        disk: Disk,
+        folder: str,
+        base_offset: int,
+        *,
+        config: TopicConfig,
+        created_ms: int,
+        size_bytes: int = 0,
+        suffix: str = "",
+    ) -> None:
+        self.base_offset = base_offset
+        self.size_bytes = size_bytes
+        self.created_ms = created_ms
+        self.is_index_full = False
+        self.bytes_since_index = 0
+        self.was_used = False  # since the last sweep over idle handles
+        self._disk = disk
+        self._folder = folder
+        self._suffix = suffix
+        self.offset_index = SparseIndex(disk, self.path(INDEX_SUFFIX), OFFSET_ENTRY)
+        self.time_index = SparseIndex(disk, self.path(TIME_INDEX_SUFFIX), TIME_ENTRY)
+        self._file: File | None = None
+        self._is_loaded = size_bytes == 0  # the indexes of a segment that was there are looked at when needed
+        self._is_torn = False  # a failed write may have left bytes behind size_bytes
+        self._max_timestamp = NO_TIMESTAMP
+        self._offset_of_max_timestamp = base_offset
+        self._first_timestamp: int | None = None
+        self._hints: dict[int, int] = {}  # offset -> position of the batch that begins or will begin there
+        self.configure(config)
+
+    def configure(self, config: TopicConfig) -> None:
+        self.index_interval_bytes = config.index_interval_bytes
+        self.index_bytes_max = config.segment_index_bytes
+
+    @classmethod
+    def create(
+        cls,
+        disk: Disk,
+        folder: str,
+        base_offset: int,
+        *,
+        config: TopicConfig,
+        created_ms: int,
+        suffix: str = "",
+    ) -> "Segment":
+        """A new, empty segment. Files of an earlier one with its names are emptied."""
+        segment = cls(disk, folder, base_offset, config=config, created_ms=created_ms, suffix=suffix)
+        file = disk.open(segment.path(LOG_SUFFIX), create=True)
+        if file.size:
+            file.truncate(0)
+        segment._file = file
+        return segment
+
+    def path(self, kind: str) -> str:
+        return f"{self._folder}/{self.base_offset:020d}{kind}{self._suffix}"
+
+    @property
+    def file(self) -> File:
+        self.was_used = True
+        if self._file is None:
+            self._file = self._disk.open(self.path(LOG_SUFFIX))
+        return self._file
+
+    @property
+    def is_open(self) -> bool:
+        return self._file is not None
+
+    def release(self) -> None:
+        """Closes handle and maps; those who hold slices keep theirs."""
+        self._file = None
+        self.offset_index.release()
+        self.time_index.release()
+
+    @property
+    def max_timestamp(self) -> int:
+        """The largest of its records, -1 where none has one."""
+        if not self._is_loaded:
+            self.load()
+        return self._max_timestamp
+
+    @property
+    def offset_of_max_timestamp(self) -> int:
+        """The last offset of the first batch that has it."""
+        if not self._is_loaded:
+            self.load()
+        return self._offset_of_max_timestamp
+
+    @property
+    def largest_timestamp(self) -> int:
+        """For retention: the file's own time where the records have none."""
+        timestamp = self.max_timestamp
+        return timestamp if timestamp >= 0 else self._disk.modified_ms(self.path(LOG_SUFFIX))
+
+    @property
+    def first_timestamp(self) -> int:
+        """Of the first batch, from which the age of a segment counts; -1 if it is empty."""
+        if self._first_timestamp is None:
+            if self.size_bytes == 0:
+                return NO_TIMESTAMP
+            self._first_timestamp = read_header(self.file.read(0, HEADER_SIZE)).max_timestamp
+        return self._first_timestamp
+
+    def roll_jitter_ms(self, config: TopicConfig) -> int:
+        """Taken off segment.ms so that segments do not roll all at once: chance enough, and the same next time."""
+        limit_ms = min(config.segment_jitter_ms, config.segment_ms)
+        return crc32(self.path(LOG_SUFFIX).encode()) % limit_ms if limit_ms > 0 else 0
+
+    # Writing
+
+    def write(self, view: memoryview | bytes) -> None:
+        """One write for all batches in the view. If it fails nothing has changed, and StorageError tells why."""
+        file = self._file or self.file
+        try:
+            if self._is_torn:
+                file.truncate(self.size_bytes)
+                self._is_torn = False
+            file.append((view,))
+        except OSError as error:
+            self._cut_tail(file)
+            raise StorageError(f"{self.path(LOG_SUFFIX)} cannot be written: {error}") from error
+        self.size_bytes += len(view)
+
+    def note_batch(self, position: int, size: int, last_offset: int, max_timestamp: int) -> None:
+        """A batch lies at `position`: keeps the largest timestamp and, an interval apart, the indexes."""
+        if not self._is_loaded:
+            self.load()
+        if max_timestamp > self._max_timestamp:
+            self._max_timestamp = max_timestamp
+            self._offset_of_max_timestamp = last_offset
+        if position == 0:
+            self._first_timestamp = max_timestamp
+        if self.bytes_since_index > self.index_interval_bytes:
+            self.offset_index.append(last_offset - self.base_offset, position)
+            self._add_time_entry()
+            self.bytes_since_index = 0
+            # One time entry is kept free for the last, which is added when the segment is sealed.
+            entries_size = max(len(self.offset_index) * OFFSET_ENTRY.size, (len(self.time_index) + 1) * TIME_ENTRY.size)
+            self.is_index_full = entries_size + TIME_ENTRY.size > self.index_bytes_max
+        self.bytes_since_index += size
+
+    def seal(self, *, sync: bool = False) -> None:
+        """Puts the indexes into their files, the largest timestamp as last entry, as on roll and close."""
+        if self._is_loaded and self.size_bytes:
+            self._add_time_entry()
+            self.offset_index.write_out(sync=sync)
+            self.time_index.write_out(sync=sync)
+
+    def sync(self) -> None:
+        """Blocks: Background only. Data alone; the indexes are rebuilt if they are lost."""
+        (self._file or self._disk.open(self.path(LOG_SUFFIX))).sync()
+
+    def _add_time_entry(self) -> None:
+        count = len(self.time_index)
+        if self._max_timestamp > (self.time_index.entry(count - 1)[0] if count else NO_TIMESTAMP):
+            self.time_index.append(self._max_timestamp, self._offset_of_max_timestamp - self.base_offset)
+
+    def _cut_tail(self, file: File) -> None:
+        self._is_torn = True
+        try:
+            file.truncate(self.size_bytes)
+            self._is_torn = False
+        except OSError as error:
+            # The next write tries again first; readers never look behind size_bytes.
+            log.warning("a failed write could not be cut off yet", file=file.path, cause=error)
+
+    # Reading
+
+    def read_from(
+        self, position: int, max_bytes: int, end_position: int, *, at_least_one_batch: bool
+    ) -> FileSlice | None:
+        """From the batch at `position` up to `end_position`. Where max_bytes cuts, the slice ends before a batch that
+        the index knows; where it knows none, in the middle of one as in Kafka, but never within the first."""
+        size = end_position - position
+        if size > max_bytes:
+            size = self._limited_size(position, max_bytes, at_least_one_batch=at_least_one_batch)
+        return FileSlice(self.file, position, size) if size > 0 else None
+
+    def position_of(self, offset: int) -> int | None:
+        """Where the first batch begins whose last offset is >= `offset`; None if there is none."""
+        position = self._hints.get(offset)
+        if position is not None and position < self.size_bytes:
+            return position
+        position, end = self._floor_position(offset), self.size_bytes
+        file, chunk, chunk_start = self.file, b"", position
+        while position + HEADER_SIZE <= end:
+            at = position - chunk_start
+            if at + _WALK.size > len(chunk):
+                chunk, chunk_start, at = file.read(position, LOOKUP_BYTES), position, 0
+            base_offset, batch_length, last_offset_delta = _WALK.unpack_from(chunk, at)
+            if base_offset + last_offset_delta >= offset:
+                return position
+            if batch_length < _BATCH_LENGTH_MIN:
+                raise StorageError(f"{self.path(LOG_SUFFIX)} is damaged at position {position}")
+            position += batch_length + _LOG_OVERHEAD
+        return None
+
+    def hint(self, offset: int, position: int) -> None:
+        """A reader has come to `offset` and will ask for it next: spares the search."""
+        hints = self._hints
+        if offset not in hints:
+            if len(hints) >= HINTS_MAX:
+                del hints[next(iter(hints))]
+            hints[offset] = position
+
+    def headers(self, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
+        """Position and header of each whole batch from `position`, which must be where one begins. Reads in chunks,
+        and large batches not at all. Raises KafkaError where the bytes are no batch."""
+        file, chunk, chunk_start = self.file, b"", position
+        while position + HEADER_SIZE <= self.size_bytes:
+            at = position - chunk_start
+            if at + HEADER_SIZE > len(chunk):
+                chunk, chunk_start, at = file.read(position, SCAN_BYTES), position, 0
+            header = read_header(chunk, at)
+            size = header.batch_length + _LOG_OVERHEAD
+            if position + size > self.size_bytes:
+                return
+            yield position, header
+            position += size
+
+    def find_timestamp(self, timestamp: int, start_offset: int) -> Found | None:
+        """The first record from `start_offset` on whose timestamp is >= `timestamp`."""
+        number = self.time_index.floor(timestamp) if self.max_timestamp >= 0 else -1
+        first_offset = self.base_offset + self.time_index.entry(number)[1] if number >= 0 else self.base_offset
+        position = self.position_of(max(first_offset, start_offset))
+        if position is None:
+            return None
+        for at, header in self.headers(position):
+            if header.max_timestamp >= timestamp and header.last_offset >= start_offset:
+                batch = self.file.read(at, header.size_bytes)
+                for record in iterate_records(batch, max_decompressed_bytes=MAX_DECOMPRESSED_BYTES):
+                    if record.timestamp >= timestamp and record.offset >= start_offset:
+                        return record.timestamp, record.offset, header.leader_epoch
+        return None
+
+    def read_next_offset(self) -> int:
+        """The offset after its last record, found behind the last index entry."""
+        next_offset = self.base_offset
+        for _, header in self.headers(self._last_indexed_position()):
+            next_offset = header.next_offset
+        return next_offset
+
+    def _floor_position(self, offset: int) -> int:
+        if not self._is_loaded:
+            self.load()
+        number = self.offset_index.floor(offset - self.base_offset)
+        return self.offset_index.entry(number)[1] if number >= 0 else 0
+
+    def _last_indexed_position(self) -> int:
+        if not self._is_loaded:
+            self.load()
+        count = len(self.offset_index)
+        return self.offset_index.entry(count - 1)[1] if count else 0
+
+    def _limited_size(self, position: int, max_bytes: int, *, at_least_one_batch: bool) -> int:
+        _, batch_length, _ = _WALK.unpack_from(self.file.read(position, _WALK.size))
+        first_size = int(batch_length) + _LOG_OVERHEAD
+        if first_size >= max_bytes:
+            return first_size if at_least_one_batch or first_size == max_bytes else 0
+        number = self.offset_index.floor(position + max_bytes, column=1)
+        indexed = self.offset_index.entry(number)[1] if number >= 0 else 0
+        return indexed - position if indexed > position else max_bytes
+
+    # Cutting and rebuilding
+
+    def truncate(self, offset: int) -> None:
+        """Removes the batch that holds `offset` and all after it. Raises OSError."""
+        position = self.position_of(offset)
+        if position is None:
+            return
+        self._hints.clear()
+        self.file.truncate(position)
+        self.size_bytes = position
+        self.offset_index.truncate(self.offset_index.floor(offset - self.base_offset - 1) + 1)
+        self.time_index.truncate(self.time_index.floor(offset - self.base_offset - 1, column=1) + 1)
+        self._restore_from_indexes()
+
+    def cut(self, position: int) -> None:
+        """Recovery: what lies behind `position` is no part of the log. The indexes are rebuilt by the caller."""
+        self._hints.clear()
+        self.file.truncate(position)
+        self.size_bytes = position
+
+    def reset_indexes(self) -> None:
+        """Forgets all entries; whoever walks the batches notes them anew."""
+        self.offset_index.truncate(0)
+        self.time_index.truncate(0)
+        self._is_loaded = True
+        self._max_timestamp, self._offset_of_max_timestamp = NO_TIMESTAMP, self.base_offset
+        self._first_timestamp = None
+        self.bytes_since_index = 0
+
+    def rebuild_indexes(self) -> None:
+        self.reset_indexes()
+        for position, header in self.headers():
+            self.note_batch(position, header.size_bytes, header.last_offset, header.max_timestamp)
+        self.seal()
+
+    def load(self) -> None:
+        """Takes up the index files, or makes them anew where they are missing or cannot be right."""
+        self._is_loaded = True
+        problem = self.offset_index.attach() or self.time_index.attach() or self._find_index_problem()
+        if problem:
+            log.warning("an index is rebuilt", file=self.path(INDEX_SUFFIX), cause=problem)
+            self.rebuild_indexes()
+        else:
+            self._restore_from_indexes()
+
+    def _find_index_problem(self) -> str:
+        """Looks at the last entries alone: segments above the recovery point were checked by recovery."""
+        if count := len(self.offset_index):
+            relative_offset, position = self.offset_index.entry(count - 1)
+            if not 0 <= position <= self.size_bytes - HEADER_SIZE:
+                return f"its last entry points to position {position} of {self.size_bytes}"
+            try:
+                header = read_header(self.file.read(position, HEADER_SIZE))
+            except KafkaError:
+                return f"its last entry points to position {position}, where no batch begins"
+            if header.last_offset != self.base_offset + relative_offset:
+                return f"its last entry names offset {self.base_offset + relative_offset}, not {header.last_offset}"
+        if count := len(self.time_index):
+            if self.time_index.entry(count - 1)[0] < self.time_index.entry(0)[0]:
+                return "its timestamps go back"
+        elif self.size_bytes and self.first_timestamp >= 0:
+            return "the time index is empty"
+        return ""
+
+    def _restore_from_indexes(self) -> None:
+        """The last time entry is the largest timestamp up to the last offset entry; the few batches after that are
+        looked at."""
+        start = self._last_indexed_position()
+        self.bytes_since_index = self.size_bytes - start
+        self._max_timestamp, self._offset_of_max_timestamp = NO_TIMESTAMP, self.base_offset
+        if count := len(self.time_index):
+            self._max_timestamp, relative_offset = self.time_index.entry(count - 1)
+            self._offset_of_max_timestamp = self.base_offset + relative_offset
+        if not self.size_bytes:
+            self._first_timestamp = None
+        for _, header in self.headers(start):
+            if header.max_timestamp > self._max_timestamp:
+                self._max_timestamp, self._offset_of_max_timestamp = header.max_timestamp, header.last_offset
+
+    # Names
+
+    def rename(self, suffix: str) -> None:
+        """Gives all its files another suffix. Raises OSError."""
+        old_paths = [self.path(kind) for kind in SEGMENT_SUFFIXES]
+        self._suffix = suffix
+        for kind, old_path in zip(SEGMENT_SUFFIXES, old_paths, strict=True):
+            try:
+                self._disk.rename(old_path, self.path(kind))
+            except FileNotFoundError:
+                # An index that was never put into a file, or a segment that someone removed.
+                continue
+        self.offset_index.path = self.path(INDEX_SUFFIX)
+        self.time_index.path = self.path(TIME_INDEX_SUFFIX)
+
+    def remove(self) -> None:
+        """Removes its files. Raises OSError."""
+        for kind in SEGMENT_SUFFIXES:
+            try:
+                self._disk.remove(self.path(kind))
+            except FileNotFoundError:
+                continue

@@ -1,0 +1,176 @@
+"""The segments of a log in order: which one holds an offset or a time, which of them are open, and how they go.
+
+Rules:
+  - Never empty; base offsets grow; the last is the active one.
+  - A segment leaves in two steps: its files are renamed to .deleted, and removed after file.delete.delay.ms, so that
+    whoever is about to open them still can. Slices hold their file and outlive both.
+  - A cleaned segment takes the place of its originals through the suffix .swap, which `compaction.swap` finishes at
+    the next start if it must.
+  - Handles of closed segments are bounded: the one opened longest ago is closed first.
+
+Every method that touches files raises OSError.
+"""
+
+from bisect import bisect_right
+from collections.abc import Sequence
+
+from tailrace.log.segment import DELETED_SUFFIX, INDEX_SUFFIX, SWAP_SUFFIX, TIME_INDEX_SUFFIX, Found, Segment
+from tailrace.model.errors import StorageError
+from tailrace.model.ports import File, FileSlice
+
+# Handles of closed segments kept open per log: as many readers in different old places as are likely at once. With
+# 1,000 partitions that is a fraction of the usual limit of open files.
+OPEN_CLOSED_SEGMENTS_MAX = 8
+
+
+class Segments:
+    def __init__(self, segments: list[Segment]) -> None:
+        assert segments, "a log has at least one segment"
+        self.all = segments
+        self.active = segments[-1]
+        self._bases = [segment.base_offset for segment in segments]
+        self._opened: list[Segment] = []  # closed segments whose handles are open, oldest first
+        self._due: list[tuple[int, Segment]] = []  # deleted ones and when their files may go
+
+    def floor(self, offset: int) -> int:
+        """The number of the segment that holds `offset`, or would; -1 if it is before the first."""
+        return bisect_right(self._bases, offset) - 1
+
+    # Reading
+
+    def read(
+        self, offset: int, max_bytes: int, *, end_offset: int, log_end_offset: int, at_least_one_batch: bool
+    ) -> FileSlice | None:
+        """From the first batch that reaches to `offset`, within one segment, nothing at or above `end_offset`."""
+        number = len(self.all) - 1 if offset >= self.active.base_offset else max(0, self.floor(offset))
+        for segment in self.all[number:]:
+            if segment.base_offset >= end_offset:
+                return None
+            if segment is not self.active:
+                self._use(segment)
+            number += 1
+            segment_end = self._bases[number] if number < len(self._bases) else log_end_offset
+            position = segment.position_of(offset)
+            # Compaction may have removed all from `offset` to the end of this segment: the next one has more.
+            if position is not None:
+                end_position = segment.position_of(end_offset) if end_offset < segment_end else None
+                if end_position is None:
+                    end_position = segment.size_bytes
+                return segment.read_from(position, max_bytes, end_position, at_least_one_batch=at_least_one_batch)
+        return None
+
+    def find_timestamp(self, timestamp: int, start_offset: int) -> Found | None:
+        """The first record from `start_offset` on that is not older."""
+        for segment in self.all[max(0, self.floor(start_offset)) :]:
+            self._use(segment)
+            if segment.max_timestamp >= timestamp:
+                found = segment.find_timestamp(timestamp, start_offset)
+                if found is not None:
+                    return found
+        return None
+
+    def find_max_timestamp(self, start_offset: int) -> Found | None:
+        """The first record from `start_offset` on that has the largest timestamp of all."""
+        newest = None
+        for segment in self.all[max(0, self.floor(start_offset)) :]:
+            self._use(segment)
+            if newest is None or segment.max_timestamp > newest.max_timestamp:
+                newest = segment
+        if newest is None or newest.max_timestamp < 0:
+            return None
+        return newest.find_timestamp(newest.max_timestamp, start_offset)
+
+    # Changing
+
+    def add(self, segment: Segment) -> None:
+        """Becomes the active one."""
+        assert segment.base_offset > self._bases[-1], "base offsets grow"
+        self._use(self.active)
+        self.all.append(segment)
+        self._bases.append(segment.base_offset)
+        self.active = segment
+
+    def delete(self, segments: Sequence[Segment], *, due_ms: int) -> None:
+        """Takes segments out. The last goes first, so that after a crash those that are left follow on each other."""
+        for segment in reversed(segments):
+            segment.rename(DELETED_SUFFIX)
+            self._due.append((due_ms, segment))
+            self._set([each for each in self.all if each is not segment])
+
+    def start_anew(self, segment: Segment) -> None:
+        """The first segment of a log whose segments were all deleted."""
+        assert not self.all, "a log has one history"
+        self._set([segment])
+
+    def replace(self, old: Sequence[Segment], new: Segment) -> None:
+        """Puts a cleaned segment (synced, with the suffix .cleaned) in the place of its originals, whose files are
+        left under .deleted."""
+        assert self.active not in old, "the active segment is never cleaned"
+        new.rename(SWAP_SUFFIX)
+        for segment in reversed(old):
+            segment.rename(DELETED_SUFFIX)
+        new.rename("")
+        number = self.all.index(old[0])
+        assert list(self.all[number : number + len(old)]) == list(old), "the originals are neighbours"
+        self._set([*self.all[:number], new, *self.all[number + len(old) :]])
+
+    def take_due(self, now_ms: int) -> list[Segment]:
+        """Deleted segments whose files may go now; they are the caller's to remove."""
+        due = [segment for due_ms, segment in self._due if due_ms <= now_ms]
+        if due:
+            self._due = [(due_ms, segment) for due_ms, segment in self._due if due_ms > now_ms]
+        return due
+
+    # Handles
+
+    def sync_targets(self, recovery_point: int) -> tuple[list[File], list[str]]:
+        """What a sync must make durable: files with batches from the recovery point on, and the indexes of those that
+        are closed. The active one's indexes are in memory, and recovery rebuilds them."""
+        segments = self.all[max(0, self.floor(recovery_point)) :]
+        files = [segment.file for segment in segments if segment.size_bytes]
+        return files, [segment.path(kind) for segment in segments[:-1] for kind in (INDEX_SUFFIX, TIME_INDEX_SUFFIX)]
+
+    def close_idle_handles(self) -> int:
+        """Closes what was not used since the last call; returns how many handles are still open."""
+        for segment in self.all:
+            if not segment.was_used:
+                segment.release()
+            segment.was_used = False
+        self._opened = [segment for segment in self._opened if segment.is_open]
+        return sum(segment.is_open for segment in self.all)
+
+    def release(self) -> None:
+        for segment in self.all:
+            segment.release()
+        self._opened.clear()
+
+    def _use(self, segment: Segment) -> None:
+        """Called before a segment may open its handle."""
+        if segment not in self._opened and segment is not self.active:
+            self._opened.append(segment)
+            if len(self._opened) > OPEN_CLOSED_SEGMENTS_MAX:
+                self._opened.pop(0).release()
+
+    def _set(self, segments: list[Segment]) -> None:
+        present = set(segments)
+        self._opened = [segment for segment in self._opened if segment in present]
+        self.all = segments
+        self._bases = [segment.base_offset for segment in segments]
+        if segments:
+            self.active = segments[-1]
+
+
+class disk_errors:  # noqa: N801 - reads as a statement
+    """`with disk_errors("x cannot be read"):` turns what the disk refuses into a StorageError that says so."""
+
+    __slots__ = ("_problem",)
+
+    def __init__(self, problem: str) -> None:
+        self._problem = problem
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, OSError):
+            raise StorageError(f"{self._problem}: {error}") from error

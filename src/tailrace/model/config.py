@@ -1,0 +1,829 @@
+"""Every setting of a broker and of a topic: name, type, default, bounds, documentation. One table each.
+
+The class bodies are the tables: what they declare is what `--set`, config files, CreateTopics and the Alter- and
+DescribeConfigs requests know, and docs/configuration.md is generated from them. Names, defaults and bounds are those
+of Kafka 4.3; a row with `ours=True` is our own limit, or departs from Kafka on purpose, and says why.
+A value is looked up in this order: topic, dynamic setting of the broker, dynamic default of all brokers, the
+broker's own file, the default here.
+Never reads a file; parsing is in model.settings.
+"""
+
+import re
+from collections.abc import Mapping
+from contextlib import suppress
+from functools import cached_property
+from typing import Any, NamedTuple
+
+from tailrace.model.errors import ErrorCode, KafkaError
+from tailrace.model.settings import (
+    INT_MAX,
+    LONG_MAX,
+    Config,
+    Setting,
+    Synonym,
+    boolean,
+    double,
+    flatten,
+    format_value,
+    integer,
+    invalid,
+    items,
+    long,
+    parse_value,
+    required_integer,
+    short,
+    string,
+    unknown,
+)
+
+__all__ = [
+    "SETTINGS",
+    "TOPIC_SETTINGS",
+    "BrokerConfig",
+    "Endpoint",
+    "TopicConfig",
+    "apply_dynamic",
+    "apply_topic",
+    "decide_advertised",
+    "flatten",
+    "format_value",
+    "parse_broker_config",
+    "parse_endpoint",
+    "parse_topic_config",
+]
+
+SECOND_MS = 1000
+MINUTE_MS = 60 * SECOND_MS
+HOUR_MS = 60 * MINUTE_MS
+DAY_MS = 24 * HOUR_MS
+KIB = 1 << 10
+MIB = 1 << 20
+GIB = 1 << 30
+
+COMPRESSION_TYPES = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
+TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
+CLEANUP_POLICIES = ("compact", "delete")
+_SECURED_LISTENERS = ("SSL", "SASL_PLAINTEXT", "SASL_SSL")
+
+
+class Endpoint(NamedTuple):
+    """Where a listener is bound, or reached. An empty host means all addresses of the machine."""
+
+    listener_name: str
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.listener_name}://{host}:{self.port}"
+
+
+_ENDPOINT = r"([A-Za-z0-9_]+)://(?:\[([0-9A-Fa-f:%._]+)\]|([A-Za-z0-9_.%-]*)):([0-9]{1,5})"
+
+
+def parse_endpoint(text: str) -> Endpoint:
+    """`PLAINTEXT://host:port`; an IPv6 address stands in brackets. Raises ValueError."""
+    match = re.fullmatch(_ENDPOINT, text)
+    if match is None or int(match[4]) > 65535:
+        raise ValueError("Write NAME://host:port, such as PLAINTEXT://127.0.0.1:9092 or PLAINTEXT://[::1]:9092.")
+    name = match[1].upper()
+    if name in _SECURED_LISTENERS:
+        raise ValueError(f"Listeners with {name} are not served: use PLAINTEXT.")
+    return Endpoint(name, match[2] or match[3], int(match[4]))
+
+
+def _parse_throttled_replica(text: str) -> str:
+    if text != "*" and not re.fullmatch(r"[0-9]+:[0-9]+", text):
+        raise ValueError("Must be the literal '*' or a list of replicas: [partitionId]:[brokerId],...")
+    return text
+
+
+def _same(name: str) -> tuple[Synonym, ...]:
+    return (Synonym(name),)
+
+
+class TopicConfig(Config, scope="topic"):
+    """The settings of one topic. All of them may be changed while the topic is in use."""
+
+    # ---- segments and indexes
+    segment_bytes: int = integer(
+        default=GIB,
+        minimum=MIB,
+        broker_synonyms=_same("log.segment.bytes"),
+        doc="Size at which the active segment is rolled. Retention and compaction work on whole segments.",
+    )
+    internal_segment_bytes: int | None = integer(
+        default=None,
+        minimum=KIB,
+        internal=True,
+        doc="Overrides segment.bytes without its lower bound, so that tests can roll segments quickly.",
+    )
+    segment_ms: int = long(
+        default=7 * DAY_MS,
+        minimum=1,
+        broker_synonyms=(Synonym("log.roll.ms"), Synonym("log.roll.hours", HOUR_MS)),
+        doc="Age at which the active segment is rolled even if it is not full, so that retention can take it.",
+    )
+    segment_jitter_ms: int = long(
+        default=0,
+        minimum=0,
+        broker_synonyms=(Synonym("log.roll.jitter.ms"), Synonym("log.roll.jitter.hours", HOUR_MS)),
+        doc="Largest random part taken off segment.ms, so that segments do not all roll at once.",
+    )
+    segment_index_bytes: int = integer(
+        default=10 * MIB,
+        minimum=4,
+        broker_synonyms=_same("log.index.size.max.bytes"),
+        doc="Size of an index at which its segment is rolled.",
+    )
+    index_interval_bytes: int = integer(
+        default=4 * KIB,
+        minimum=0,
+        broker_synonyms=_same("log.index.interval.bytes"),
+        doc="Bytes of log between two index entries: a lookup scans at most that much.",
+    )
+    preallocate: bool = boolean(
+        default=False,
+        broker_synonyms=_same("log.preallocate"),
+        doc="Accepted for compatibility; segments grow as they are written.",
+    )
+    file_delete_delay_ms: int = long(
+        default=MINUTE_MS,
+        minimum=0,
+        broker_synonyms=_same("log.segment.delete.delay.ms"),
+        doc="Time between taking a segment out of the log and removing its file.",
+    )
+    # ---- durability
+    flush_messages: int = long(
+        default=LONG_MAX,
+        minimum=1,
+        broker_synonyms=_same("log.flush.interval.messages"),
+        doc="Records after which the log is synced to the device; with 1 an acknowledgement waits for the sync.",
+    )
+    flush_ms: int = long(
+        default=LONG_MAX,
+        minimum=0,
+        broker_synonyms=(Synonym("log.flush.interval.ms"), Synonym("log.flush.scheduler.interval.ms")),
+        doc="Time after which written records are synced to the device.",
+    )
+    min_insync_replicas: int = integer(
+        default=1,
+        minimum=1,
+        broker_synonyms=_same("min.insync.replicas"),
+        doc="In-sync replicas that a write with acks=all needs; below it fails with NOT_ENOUGH_REPLICAS.",
+    )
+    unclean_leader_election_enable: bool = boolean(
+        default=False,
+        broker_synonyms=_same("unclean.leader.election.enable"),
+        doc="Whether a replica outside the in-sync set may lead as a last resort, losing records.",
+    )
+    # ---- retention and compaction
+    cleanup_policy: frozenset[str] = items(
+        default=frozenset({"delete"}),
+        choices=CLEANUP_POLICIES,
+        broker_synonyms=_same("log.cleanup.policy"),
+        doc="delete: old segments go by retention.ms and retention.bytes; compact: the last value of each key stays; "
+        "both; or none, which keeps everything.",
+    )
+    retention_ms: int = long(
+        default=7 * DAY_MS,
+        minimum=-1,
+        broker_synonyms=(
+            Synonym("log.retention.ms"),
+            Synonym("log.retention.minutes", MINUTE_MS),
+            Synonym("log.retention.hours", HOUR_MS),
+        ),
+        doc="Age at which a segment is deleted under cleanup.policy delete; -1 for no limit.",
+    )
+    retention_bytes: int = long(
+        default=-1,
+        broker_synonyms=_same("log.retention.bytes"),
+        doc="Size of a partition above which its oldest segments are deleted; -1 for no limit.",
+    )
+    delete_retention_ms: int = long(
+        default=DAY_MS,
+        minimum=0,
+        broker_synonyms=_same("log.cleaner.delete.retention.ms"),
+        doc="Time for which tombstones stay in a compacted topic, so that a reader from the start sees them.",
+    )
+    min_cleanable_dirty_ratio: float = double(
+        default=0.5,
+        minimum=0,
+        maximum=1,
+        broker_synonyms=_same("log.cleaner.min.cleanable.ratio"),
+        doc="Share of the log that must be uncompacted before compaction is worth its cost.",
+    )
+    min_compaction_lag_ms: int = long(
+        default=0,
+        minimum=0,
+        broker_synonyms=_same("log.cleaner.min.compaction.lag.ms"),
+        doc="Time for which a record stays uncompacted at least.",
+    )
+    max_compaction_lag_ms: int = long(
+        default=LONG_MAX,
+        minimum=1,
+        broker_synonyms=_same("log.cleaner.max.compaction.lag.ms"),
+        doc="Time for which a record may stay uncompacted at most.",
+    )
+    # ---- records
+    max_message_bytes: int = integer(
+        default=MIB + 12,
+        minimum=0,
+        broker_synonyms=_same("message.max.bytes"),
+        doc="Largest record batch taken, after compression; larger ones fail with MESSAGE_TOO_LARGE.",
+    )
+    compression_type: str = string(
+        default="producer",
+        choices=COMPRESSION_TYPES,
+        broker_synonyms=_same("compression.type"),
+        doc="Codec in which batches are stored; producer keeps what the producer chose.",
+    )
+    compression_gzip_level: int = integer(
+        default=-1,
+        minimum=1,
+        maximum=9,
+        also=-1,
+        broker_synonyms=_same("compression.gzip.level"),
+        doc="Level used when compression.type is gzip; -1 for the library's default.",
+    )
+    compression_lz4_level: int = integer(
+        default=9,
+        minimum=1,
+        maximum=17,
+        broker_synonyms=_same("compression.lz4.level"),
+        doc="Level used when compression.type is lz4.",
+    )
+    compression_zstd_level: int = integer(
+        default=3,
+        minimum=-131072,
+        maximum=22,
+        broker_synonyms=_same("compression.zstd.level"),
+        doc="Level used when compression.type is zstd.",
+    )
+    message_timestamp_type: str = string(
+        default="CreateTime",
+        choices=TIMESTAMP_TYPES,
+        broker_synonyms=_same("log.message.timestamp.type"),
+        doc="Whether a record keeps the producer's timestamp or gets the time of its append.",
+    )
+    message_timestamp_before_max_ms: int = long(
+        default=LONG_MAX,
+        minimum=0,
+        broker_synonyms=_same("log.message.timestamp.before.max.ms"),
+        doc="How far a producer's timestamp may lie before the broker's clock.",
+    )
+    message_timestamp_after_max_ms: int = long(
+        default=HOUR_MS,
+        minimum=0,
+        broker_synonyms=_same("log.message.timestamp.after.max.ms"),
+        doc="How far a producer's timestamp may lie after the broker's clock.",
+    )
+    record_validation_deep: bool = boolean(
+        default=False,
+        ours=True,
+        broker_synonyms=_same("record.validation.deep"),
+        doc="Whether every record inside a batch is decoded and checked. It costs work per record, so it is asked for.",
+    )
+    # ---- replication and tiers
+    leader_replication_throttled_replicas: tuple[str, ...] = items(
+        default=(),
+        convert=_parse_throttled_replica,
+        doc="Replicas whose leader side is throttled: * or partition:broker pairs.",
+    )
+    follower_replication_throttled_replicas: tuple[str, ...] = items(
+        default=(),
+        convert=_parse_throttled_replica,
+        doc="Replicas whose follower side is throttled: * or partition:broker pairs.",
+    )
+    remote_storage_enable: bool = boolean(default=False, doc="Whether segments are copied to the remote tier.")
+    remote_log_copy_disable: bool = boolean(
+        default=False, doc="Whether a topic with remote data stops copying more of it."
+    )
+    remote_log_delete_on_disable: bool = boolean(
+        default=False, doc="Whether turning remote storage off deletes what was copied."
+    )
+    local_retention_ms: int = long(
+        default=-2,
+        minimum=-2,
+        broker_synonyms=_same("log.local.retention.ms"),
+        doc="Age at which a copied segment leaves the local disk; -2 for retention.ms.",
+    )
+    local_retention_bytes: int = long(
+        default=-2,
+        minimum=-2,
+        broker_synonyms=_same("log.local.retention.bytes"),
+        doc="Local size above which copied segments leave the disk; -2 for retention.bytes.",
+    )
+
+
+class BrokerConfig(Config, scope="broker"):
+    """The settings of one node. Those declared `dynamic` may be changed by IncrementalAlterConfigs."""
+
+    # ---- identity and folders
+    node_id: int = required_integer(minimum=0, doc="The number of this node, unique in its cluster.")
+    process_roles: tuple[str, ...] = items(
+        default=("broker", "controller"),
+        choices=("broker", "controller"),
+        ours=True,
+        doc="What the node does. Kafka has no default here; a single node is both.",
+    )
+    cluster_id: str | None = string(
+        default=None,
+        ours=True,
+        doc="The cluster to belong to, 22 base64url characters. Unset: a new one is made at the first start. A data "
+        "folder of another cluster is refused.",
+    )
+    broker_rack: str | None = string(default=None, doc="Rack or zone of this broker, for placement and near fetches.")
+    log_dirs: tuple[str, ...] = items(
+        default=("tailrace-data",),
+        ours=True,
+        doc="Folders for partition data. Kafka's default lies under /tmp, which many machines empty at boot.",
+    )
+    log_dir: str | None = string(default=None, ours=True, doc="A single data folder; used if log.dirs is not set.")
+    metadata_log_dir: str | None = string(
+        default=None, doc="Folder for the metadata log. Unset: the first of log.dirs."
+    )
+    # ---- listeners and connections
+    listeners: tuple[Endpoint, ...] = items(
+        default=(Endpoint("PLAINTEXT", "127.0.0.1", 9092),),
+        convert=parse_endpoint,
+        ours=True,
+        doc="Where to listen: NAME://host:port; an empty host means all addresses, port 0 a free one. Kafka's default "
+        "listens on all addresses; without authentication that should be asked for.",
+    )
+    advertised_listeners: tuple[Endpoint, ...] = items(
+        default=(),
+        convert=parse_endpoint,
+        doc="What clients are told to connect to, if it differs from listeners. A listener without a host is "
+        "advertised as localhost.",
+    )
+    controller_listener_names: tuple[str, ...] = items(
+        default=(), ours=True, doc="Listeners of the metadata quorum. None are needed for a single combined node."
+    )
+    inter_broker_listener_name: str | None = string(
+        default=None, doc="Listener that other brokers use. Unset: the first one that is not a controller's."
+    )
+    socket_request_max_bytes: int = integer(
+        default=100 * MIB, minimum=1, doc="Largest request taken; a larger size closes the connection at once."
+    )
+    socket_receive_buffer_bytes: int = integer(
+        default=100 * KIB, doc="SO_RCVBUF of connections; -1 leaves it to the kernel."
+    )
+    socket_send_buffer_bytes: int = integer(
+        default=100 * KIB, doc="SO_SNDBUF of connections; -1 leaves it to the kernel."
+    )
+    socket_listen_backlog_size: int = integer(default=50, minimum=1, doc="Connections that may wait to be accepted.")
+    socket_read_bytes_per_turn: int = integer(
+        default=MIB,
+        minimum=4 * KIB,
+        ours=True,
+        doc="Bytes taken from one connection before the others have their turn: one loop serves all, so a fast sender "
+        "must not hold it.",
+    )
+    socket_buffer_pool_bytes: int = long(
+        default=32 * MIB,
+        minimum=0,
+        ours=True,
+        doc="Receive buffers kept for reuse. More may be lent out; what exceeds this is given back to the system.",
+    )
+    max_connections: int = integer(
+        default=INT_MAX, minimum=0, dynamic=True, doc="Connections in all; further ones are closed at once."
+    )
+    max_connections_per_ip: int = integer(
+        default=INT_MAX, minimum=0, dynamic=True, doc="Connections from one address; further ones are closed at once."
+    )
+    connections_max_idle_ms: int = long(
+        default=10 * MINUTE_MS, doc="Time without a request after which a connection is closed."
+    )
+    queued_max_requests: int = integer(
+        default=500,
+        minimum=1,
+        doc="Requests that may wait for their effect, over all connections, before no more are read.",
+    )
+    queued_max_request_bytes: int = long(
+        default=512 * MIB,
+        ours=True,
+        doc="Bytes of requests held in memory over all connections; above it no more are read. -1 for no limit, which "
+        "is Kafka's default, and lets a thousand slow senders take a thousand times socket.request.max.bytes.",
+    )
+    max_pending_responses_per_connection: int = integer(
+        default=1000,
+        minimum=1,
+        ours=True,
+        doc="Answers that one connection may have outstanding before its next request waits: an appended Produce "
+        "lets the next request start, so something must bound them.",
+    )
+    request_timeout_ms: int = integer(default=30 * SECOND_MS, doc="How long a request to another node may take.")
+    loop_lag_warning_ms: int = integer(
+        default=250,
+        minimum=1,
+        ours=True,
+        doc="Delay of the event loop from which on it is logged: all connections wait that long.",
+    )
+    # ---- topics
+    auto_create_topics_enable: bool = boolean(
+        default=True, doc="Whether asking for the metadata of a missing topic creates it, if the client allows it."
+    )
+    num_partitions: int = integer(default=1, minimum=1, doc="Partitions of a topic created without a number.")
+    default_replication_factor: int = integer(default=1, doc="Replicas of a topic created without a number.")
+    delete_topic_enable: bool = boolean(default=True, doc="Whether topics may be deleted.")
+    max_partitions_per_request: int = integer(
+        default=10_000,
+        minimum=1,
+        ours=True,
+        doc="Partitions that one request may create, as Kafka's controller bounds its batches: one request becomes "
+        "one atomic batch of the metadata log.",
+    )
+    max_partitions_per_cluster: int = integer(
+        default=200_000,
+        minimum=1,
+        ours=True,
+        doc="Partitions that the cluster may have: topic creation is open to clients, and each costs memory and files.",
+    )
+    max_request_partition_size_limit: int = integer(
+        default=2000, minimum=1, doc="Partitions in one answer to DescribeTopicPartitions."
+    )
+    # ---- defaults of topics
+    log_segment_bytes: int = integer(default=GIB, minimum=MIB, dynamic=True, doc="Default of segment.bytes.")
+    log_roll_ms: int | None = long(default=None, dynamic=True, doc="Default of segment.ms.")
+    log_roll_hours: int = integer(default=168, minimum=1, doc="Default of segment.ms in hours, after log.roll.ms.")
+    log_roll_jitter_ms: int | None = long(default=None, dynamic=True, doc="Default of segment.jitter.ms.")
+    log_roll_jitter_hours: int = integer(
+        default=0, minimum=0, doc="Default of segment.jitter.ms in hours, after log.roll.jitter.ms."
+    )
+    log_index_size_max_bytes: int = integer(
+        default=10 * MIB, minimum=4, dynamic=True, doc="Default of segment.index.bytes."
+    )
+    log_index_interval_bytes: int = integer(
+        default=4 * KIB, minimum=0, dynamic=True, doc="Default of index.interval.bytes."
+    )
+    log_preallocate: bool = boolean(default=False, dynamic=True, doc="Default of preallocate.")
+    log_segment_delete_delay_ms: int = long(
+        default=MINUTE_MS, minimum=0, dynamic=True, doc="Default of file.delete.delay.ms."
+    )
+    log_flush_interval_messages: int = long(default=LONG_MAX, minimum=1, dynamic=True, doc="Default of flush.messages.")
+    log_flush_interval_ms: int | None = long(default=None, dynamic=True, doc="Default of flush.ms.")
+    log_flush_scheduler_interval_ms: int = long(
+        default=LONG_MAX, doc="Default of flush.ms, after log.flush.interval.ms."
+    )
+    min_insync_replicas: int = integer(
+        default=1, minimum=1, dynamic=True, doc="Default of the topic setting of the same name."
+    )
+    unclean_leader_election_enable: bool = boolean(
+        default=False, dynamic=True, doc="Default of the topic setting of the same name."
+    )
+    log_cleanup_policy: frozenset[str] = items(
+        default=frozenset({"delete"}), choices=CLEANUP_POLICIES, dynamic=True, doc="Default of cleanup.policy."
+    )
+    log_retention_ms: int | None = long(default=None, dynamic=True, doc="Default of retention.ms.")
+    log_retention_minutes: int | None = integer(
+        default=None, doc="Default of retention.ms in minutes, after log.retention.ms."
+    )
+    log_retention_hours: int = integer(
+        default=168, doc="Default of retention.ms in hours, after log.retention.ms and log.retention.minutes."
+    )
+    log_retention_bytes: int = long(default=-1, dynamic=True, doc="Default of retention.bytes.")
+    message_max_bytes: int = integer(default=MIB + 12, minimum=0, dynamic=True, doc="Default of max.message.bytes.")
+    compression_type: str = string(
+        default="producer",
+        choices=COMPRESSION_TYPES,
+        dynamic=True,
+        doc="Default of the topic setting of the same name.",
+    )
+    compression_gzip_level: int = integer(
+        default=-1, minimum=1, maximum=9, also=-1, dynamic=True, doc="Default of the topic setting of the same name."
+    )
+    compression_lz4_level: int = integer(
+        default=9, minimum=1, maximum=17, dynamic=True, doc="Default of the topic setting of the same name."
+    )
+    compression_zstd_level: int = integer(
+        default=3, minimum=-131072, maximum=22, dynamic=True, doc="Default of the topic setting of the same name."
+    )
+    log_message_timestamp_type: str = string(
+        default="CreateTime", choices=TIMESTAMP_TYPES, dynamic=True, doc="Default of message.timestamp.type."
+    )
+    log_message_timestamp_before_max_ms: int = long(
+        default=LONG_MAX, minimum=0, dynamic=True, doc="Default of message.timestamp.before.max.ms."
+    )
+    log_message_timestamp_after_max_ms: int = long(
+        default=HOUR_MS, minimum=0, dynamic=True, doc="Default of message.timestamp.after.max.ms."
+    )
+    record_validation_deep: bool = boolean(
+        default=False, dynamic=True, ours=True, doc="Default of the topic setting of the same name."
+    )
+    log_local_retention_ms: int = long(default=-2, minimum=-2, dynamic=True, doc="Default of local.retention.ms.")
+    log_local_retention_bytes: int = long(default=-2, minimum=-2, dynamic=True, doc="Default of local.retention.bytes.")
+    # ---- upkeep of logs
+    log_retention_check_interval_ms: int = long(
+        default=5 * MINUTE_MS, minimum=1, doc="How often logs are checked for segments to delete."
+    )
+    log_initial_task_delay_ms: int = long(
+        default=30 * SECOND_MS, minimum=0, internal=True, doc="Time after the start before the first such check."
+    )
+    log_flush_offset_checkpoint_interval_ms: int = integer(
+        default=MINUTE_MS, minimum=0, doc="How often the recovery points of all logs are saved."
+    )
+    log_flush_start_offset_checkpoint_interval_ms: int = integer(
+        default=MINUTE_MS, minimum=0, doc="How often the start offsets of all logs are saved."
+    )
+    replica_high_watermark_checkpoint_interval_ms: int = long(
+        default=5 * SECOND_MS, doc="How often the high watermarks of all partitions are saved."
+    )
+    log_cleaner_enable: bool = boolean(default=True, doc="Whether compacted topics are compacted.")
+    log_cleaner_backoff_ms: int = long(
+        default=15 * SECOND_MS, minimum=0, dynamic=True, doc="Pause of the cleaner when there is nothing to compact."
+    )
+    log_cleaner_dedupe_buffer_size: int = long(
+        default=128 * MIB,
+        minimum=MIB,
+        dynamic=True,
+        doc="Memory for the map of keys; a log whose keys do not fit is compacted in several passes.",
+    )
+    log_cleaner_io_buffer_size: int = integer(
+        default=512 * KIB, minimum=0, dynamic=True, doc="Bytes that the cleaner reads at once."
+    )
+    log_cleaner_io_max_bytes_per_second: float = double(
+        default=1.7976931348623157e308, dynamic=True, doc="Rate of the cleaner's reads and writes together."
+    )
+    log_cleaner_delete_retention_ms: int = long(
+        default=DAY_MS, minimum=0, dynamic=True, doc="Default of delete.retention.ms."
+    )
+    log_cleaner_min_cleanable_ratio: float = double(
+        default=0.5, minimum=0, maximum=1, dynamic=True, doc="Default of min.cleanable.dirty.ratio."
+    )
+    log_cleaner_min_compaction_lag_ms: int = long(
+        default=0, minimum=0, dynamic=True, doc="Default of min.compaction.lag.ms."
+    )
+    log_cleaner_max_compaction_lag_ms: int = long(
+        default=LONG_MAX, minimum=1, dynamic=True, doc="Default of max.compaction.lag.ms."
+    )
+    # ---- fetches and producers
+    fetch_max_bytes: int = integer(
+        default=55 * MIB, minimum=1024, doc="Most bytes of records in one answer, whatever the client asks for."
+    )
+    max_incremental_fetch_session_cache_slots: int = integer(
+        default=1000, minimum=0, doc="Fetch sessions kept; above it clients send their whole list each time."
+    )
+    producer_id_expiration_ms: int = integer(
+        default=DAY_MS, minimum=1, dynamic=True, doc="Idle time after which a producer's sequence state is dropped."
+    )
+    producer_id_expiration_check_interval_ms: int = integer(
+        default=10 * MINUTE_MS, minimum=1, internal=True, doc="How often idle producers are looked for."
+    )
+    max_producer_ids_per_partition: int = integer(
+        default=10_000,
+        minimum=1,
+        ours=True,
+        doc="Producers whose sequence state one partition keeps. Above it the longest idle one is dropped: each costs "
+        "about a kilobyte, and any client can make up ids.",
+    )
+    max_decompressed_bytes: int = integer(
+        default=100 * MIB,
+        minimum=MIB,
+        ours=True,
+        doc="Size to which one batch may expand when the broker must decompress it: a few kilobytes can claim "
+        "gigabytes.",
+    )
+    # ---- metadata quorum
+    controller_quorum_bootstrap_servers: tuple[str, ...] = items(
+        default=(), doc="Addresses host:port of controllers to find the quorum. None for a single combined node."
+    )
+    controller_quorum_election_timeout_ms: int = integer(
+        default=SECOND_MS, minimum=0, doc="Time to wait for votes before trying again."
+    )
+    controller_quorum_election_backoff_max_ms: int = integer(
+        default=SECOND_MS, minimum=0, doc="Longest random pause before another election."
+    )
+    controller_quorum_fetch_timeout_ms: int = integer(
+        default=2 * SECOND_MS, minimum=0, doc="Time without a fetch from the leader before an election."
+    )
+    controller_quorum_request_timeout_ms: int = integer(
+        default=2 * SECOND_MS, minimum=0, doc="How long a request of the quorum may take."
+    )
+    controller_quorum_retry_backoff_ms: int = integer(
+        default=20, minimum=0, doc="Pause before a request of the quorum is tried again."
+    )
+    broker_heartbeat_interval_ms: int = integer(
+        default=2 * SECOND_MS, doc="How often a broker tells the controller that it lives."
+    )
+    broker_session_timeout_ms: int = integer(
+        default=9 * SECOND_MS, doc="Time without a heartbeat after which a broker is fenced."
+    )
+    metadata_log_segment_bytes: int = integer(
+        default=GIB, minimum=8 * MIB, doc="Size at which a segment of the metadata log is rolled."
+    )
+    metadata_log_segment_ms: int = long(default=7 * DAY_MS, doc="Age at which a segment of the metadata log is rolled.")
+    metadata_log_max_record_bytes_between_snapshots: int = long(
+        default=20 * MIB, minimum=1, doc="Bytes of metadata records after which a snapshot is written."
+    )
+    metadata_max_batch_bytes: int = integer(
+        default=8 * MIB,
+        minimum=MIB,
+        ours=True,
+        doc="Largest batch of the metadata log: bounds how much one request can make the controller write.",
+    )
+    # ---- replication
+    replica_lag_time_max_ms: int = long(
+        default=30 * SECOND_MS, doc="Time behind the leader after which a follower leaves the in-sync set."
+    )
+    replica_fetch_wait_max_ms: int = integer(default=500, doc="How long a follower's fetch may wait for records.")
+    replica_fetch_min_bytes: int = integer(default=1, doc="Bytes that a follower's fetch waits for.")
+    replica_fetch_max_bytes: int = integer(
+        default=MIB, minimum=0, doc="Bytes per partition that a follower asks for; a larger first batch still comes."
+    )
+    replica_fetch_response_max_bytes: int = integer(
+        default=10 * MIB, minimum=0, doc="Bytes in all that a follower asks for."
+    )
+    replica_fetch_backoff_ms: int = integer(default=SECOND_MS, minimum=0, doc="Pause of a follower after an error.")
+    # ---- groups and offsets
+    group_initial_rebalance_delay_ms: int = integer(
+        default=3 * SECOND_MS, doc="How long a new group waits for more members before its first assignment."
+    )
+    group_min_session_timeout_ms: int = integer(
+        default=6 * SECOND_MS, doc="Shortest session timeout that a member may ask for."
+    )
+    group_max_session_timeout_ms: int = integer(
+        default=30 * MINUTE_MS, doc="Longest session timeout that a member may ask for."
+    )
+    group_max_size: int = integer(default=INT_MAX, minimum=1, doc="Members of one classic group.")
+    offset_metadata_max_bytes: int = integer(default=4 * KIB, doc="Largest text beside a committed offset.")
+    offsets_retention_minutes: int = integer(
+        default=10_080, minimum=1, doc="Time for which the offsets of an empty group are kept."
+    )
+    offsets_retention_check_interval_ms: int = long(
+        default=10 * MINUTE_MS, minimum=1, doc="How often such offsets are looked for."
+    )
+    offsets_commit_timeout_ms: int = integer(
+        default=5 * SECOND_MS, minimum=1, doc="How long an offset commit may wait for its replicas."
+    )
+    offsets_topic_num_partitions: int = integer(
+        default=50, minimum=1, doc="Partitions of __consumer_offsets; never change it once the topic exists."
+    )
+    offsets_topic_replication_factor: int = short(default=3, minimum=1, doc="Replicas of __consumer_offsets.")
+    offsets_topic_segment_bytes: int = integer(
+        default=100 * MIB, minimum=1, doc="Segment size of __consumer_offsets: small, so that it loads quickly."
+    )
+    # ---- transactions
+    transactional_id_expiration_ms: int = integer(
+        default=7 * DAY_MS, minimum=1, doc="Idle time after which a transactional id is forgotten."
+    )
+    transaction_max_timeout_ms: int = integer(
+        default=15 * MINUTE_MS, minimum=1, doc="Longest transaction timeout that a producer may ask for."
+    )
+    transaction_state_log_num_partitions: int = integer(
+        default=50, minimum=1, doc="Partitions of __transaction_state; never change it once the topic exists."
+    )
+    transaction_state_log_replication_factor: int = short(default=3, minimum=1, doc="Replicas of __transaction_state.")
+    transaction_state_log_min_isr: int = integer(
+        default=2, minimum=1, doc="In-sync replicas that a write to __transaction_state needs."
+    )
+    transaction_state_log_segment_bytes: int = integer(
+        default=100 * MIB, minimum=1, doc="Segment size of __transaction_state: small, so that it loads quickly."
+    )
+
+    @property
+    def metadata_folder(self) -> str:
+        return self.metadata_log_dir or self.log_dirs[0]
+
+    @cached_property
+    def topic_defaults(self) -> TopicConfig:
+        """What a topic without settings of its own has; shared by all of them."""
+        return TopicConfig(**_topic_defaults(self))
+
+
+TOPIC_SETTINGS: Mapping[str, Setting] = TopicConfig.SETTINGS
+SETTINGS: Mapping[str, Setting] = BrokerConfig.SETTINGS
+
+
+def parse_topic_config(overrides: Mapping[str, str], broker: BrokerConfig) -> TopicConfig:
+    """Raises KafkaError INVALID_CONFIG for what is unknown, does not parse, is out of range or contradicts itself."""
+    if not overrides:
+        return broker.topic_defaults
+    config = broker.topic_defaults.replace(**_parse_all(overrides, TOPIC_SETTINGS, what="topic"))
+    _check_topic(config)
+    return config
+
+
+def parse_broker_config(values: Mapping[str, str]) -> BrokerConfig:
+    """Raises KafkaError INVALID_CONFIG as parse_topic_config does."""
+    parsed = _parse_all(values, SETTINGS, what="broker")
+    if "node_id" not in parsed:
+        raise KafkaError(
+            ErrorCode.INVALID_CONFIG, 'Missing required configuration "node.id": give each node its number, such as 1.'
+        )
+    if "log_dirs" not in parsed and parsed.get("log_dir"):
+        parsed["log_dirs"] = (parsed["log_dir"],)
+    config = BrokerConfig(**parsed)
+    _check_broker(config)
+    return config
+
+
+def apply_dynamic(broker: BrokerConfig, *layers: Mapping[str, str]) -> BrokerConfig:
+    """The broker's settings under dynamic ones, the later layer winning."""
+    values: dict[str, Any] = {}
+    for layer in layers:
+        values |= _parse_stored({name: text for name, text in layer.items() if _is_dynamic(name)}, SETTINGS)
+    return broker.replace(**values) if values else broker
+
+
+def apply_topic(broker: BrokerConfig, overrides: Mapping[str, str]) -> TopicConfig:
+    """The settings of an existing topic, whose texts were checked when they were set."""
+    if not overrides:
+        return broker.topic_defaults
+    return broker.topic_defaults.replace(**_parse_stored(overrides, TOPIC_SETTINGS))
+
+
+def decide_advertised(broker: BrokerConfig, bound_ports: Mapping[str, int]) -> tuple[Endpoint, ...]:
+    """What clients are told, given the ports that listeners with port 0 really got, by listener name."""
+    chosen = broker.advertised_listeners or broker.listeners
+    return tuple(Endpoint(name, host or "localhost", port or bound_ports.get(name, 0)) for name, host, port in chosen)
+
+
+def _parse_all(texts: Mapping[str, str], settings: Mapping[str, Setting], *, what: str) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    for name, text in texts.items():
+        setting = settings.get(name)
+        if setting is None:
+            raise unknown(name, settings, what=what)
+        values[setting.attribute] = parse_value(setting, text)
+    _prefer_internal(values)
+    return values
+
+
+def _parse_stored(texts: Mapping[str, str], settings: Mapping[str, Setting]) -> dict[str, Any]:
+    """What this version cannot read any more is left out, rather than keeping the broker from starting."""
+    values: dict[str, Any] = {}
+    for name, text in texts.items():
+        setting = settings.get(name)
+        if setting is not None:
+            with suppress(KafkaError):
+                values[setting.attribute] = parse_value(setting, text)
+    _prefer_internal(values)
+    return values
+
+
+def _prefer_internal(values: dict[str, Any]) -> None:
+    if values.get("internal_segment_bytes") is not None:
+        values["segment_bytes"] = values["internal_segment_bytes"]
+
+
+def _is_dynamic(name: str) -> bool:
+    return name in SETTINGS and SETTINGS[name].dynamic
+
+
+def _topic_defaults(broker: BrokerConfig) -> dict[str, Any]:
+    """Each topic setting from the first of its synonyms that has a value."""
+    values: dict[str, Any] = {}
+    for setting in TOPIC_SETTINGS.values():
+        for synonym in setting.broker_synonyms:
+            value = broker.value(SETTINGS[synonym.name])
+            if value is not None:
+                values[setting.attribute] = value * synonym.factor if synonym.factor != 1 else value
+                break
+    # -1 hours or minutes mean no limit, not minus one hour.
+    values["retention_ms"] = max(-1, values["retention_ms"])
+    return values
+
+
+def _check_topic(config: TopicConfig) -> None:
+    if config.min_compaction_lag_ms > config.max_compaction_lag_ms:
+        raise KafkaError(
+            ErrorCode.INVALID_CONFIG,
+            f"conflict topic config setting min.compaction.lag.ms ({config.min_compaction_lag_ms}) > "
+            f"max.compaction.lag.ms ({config.max_compaction_lag_ms})",
+        )
+    if config.remote_storage_enable:
+        raise KafkaError(
+            ErrorCode.INVALID_CONFIG,
+            "Tiered Storage functionality is disabled in the broker. "
+            "Topic cannot be configured with remote log storage.",
+        )
+
+
+def _check_broker(config: BrokerConfig) -> None:
+    if not config.listeners:
+        raise invalid("listeners", "", "At least one listener is needed, such as PLAINTEXT://127.0.0.1:9092.")
+    if not config.log_dirs:
+        raise invalid("log.dirs", "", "At least one data folder is needed.")
+    ports = [endpoint.port for endpoint in config.listeners if endpoint.port]
+    names = [endpoint.listener_name for endpoint in config.listeners]
+    if len(set(ports)) != len(ports) or len(set(names)) != len(names):
+        text = ",".join(map(str, config.listeners))
+        raise invalid("listeners", text, "Each listener must have a different name and port.")
+    _check_advertised(config, names)
+    if config.cluster_id is not None and not re.fullmatch(r"[A-Za-z0-9_-]{22}", config.cluster_id):
+        raise invalid("cluster.id", config.cluster_id, "A cluster id is 22 base64url characters.")
+
+
+def _check_advertised(config: BrokerConfig, names: list[str]) -> None:
+    name = "advertised.listeners" if config.advertised_listeners else "listeners"
+    for endpoint in config.advertised_listeners or config.listeners:
+        if endpoint.listener_name not in names:
+            raise invalid(name, endpoint, "Each advertised listener must be one of listeners.")
+        if endpoint.host in ("0.0.0.0", "::"):  # noqa: S104 (compared, not bound)
+            raise invalid(
+                name,
+                endpoint,
+                "Clients cannot connect to the meta-address 0.0.0.0. Set advertised.listeners to an address that they "
+                "can reach.",
+            )

@@ -1,0 +1,53 @@
+"""Ids, offsets and epochs: Kafka's nouns as types.
+
+A NewType costs nothing at run time and keeps an offset from being passed as an epoch. Ranges are half-open
+(`start <= x < end`) everywhere; `last` is used only where the wire itself is inclusive.
+"""
+
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from typing import NamedTuple, NewType
+
+NodeId = NewType("NodeId", int)
+PartitionIndex = NewType("PartitionIndex", int)
+Offset = NewType("Offset", int)
+LeaderEpoch = NewType("LeaderEpoch", int)
+ProducerId = NewType("ProducerId", int)
+ProducerEpoch = NewType("ProducerEpoch", int)
+# 16 raw bytes, as on the wire; its text form is unpadded base64url, as in Kafka's tools and files.
+Uuid = NewType("Uuid", bytes)
+
+NO_OFFSET = Offset(-1)
+NO_EPOCH = LeaderEpoch(-1)
+NO_PRODUCER_ID = ProducerId(-1)
+NO_PRODUCER_EPOCH = ProducerEpoch(-1)
+NO_SEQUENCE = -1
+ZERO_UUID = Uuid(bytes(16))
+
+CLUSTER_METADATA_TOPIC = "__cluster_metadata"
+# Kafka gives the metadata topic this fixed id: version 0, last bit one.
+CLUSTER_METADATA_TOPIC_ID = Uuid(bytes(15) + b"\x01")
+CONSUMER_OFFSETS_TOPIC = "__consumer_offsets"
+TRANSACTION_STATE_TOPIC = "__transaction_state"
+INTERNAL_TOPICS = frozenset({CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC})
+
+
+class TopicPartition(NamedTuple):
+    """One partition of one topic, by name."""
+
+    topic: str
+    partition: PartitionIndex
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+def uuid_text(uuid: Uuid) -> str:
+    return urlsafe_b64encode(uuid).rstrip(b"=").decode("ascii")
+
+
+def parse_uuid(text: str) -> Uuid:
+    """Raises ValueError for anything but 22 base64url characters."""
+    raw = urlsafe_b64decode(text + "==")
+    if len(raw) != 16:
+        raise ValueError(f"{text!r} is not a UUID: expected 22 base64url characters")
+    return Uuid(raw)

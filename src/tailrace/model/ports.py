@@ -1,0 +1,186 @@
+"""The ports: everything the broker asks of the world, as Protocols.
+
+`Broker(config, ports)` is the same code in two worlds: `real/` talks to the kernel, `sim/` is deterministic. No
+third implementation exists and nothing of ours is mocked. Whatever may block (sync, cold reads, folder syncs) is
+called through Background, never on the loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+T = TypeVar("T")
+Bytes = bytes | bytearray | memoryview
+
+
+class Clock(Protocol):
+    def monotonic_ms(self) -> float:
+        """Never goes back; only differences mean anything."""
+
+    def wall_ms(self) -> int:
+        """Milliseconds since 1970; may jump."""
+
+
+class Random(Protocol):
+    def random(self) -> float: ...
+
+    def randrange(self, stop: int) -> int: ...
+
+    def uuid(self) -> bytes:
+        """16 random bytes (version 4)."""
+
+
+class File(Protocol):
+    """An open file. It stays readable while anyone holds it, whatever becomes of its name; dropping the last
+    reference closes it. Every method raises OSError when the device does."""
+
+    @property
+    def path(self) -> str: ...
+
+    @property
+    def size(self) -> int:
+        """The end of the file; known without a system call."""
+
+    def append(self, views: Sequence[Bytes]) -> None:
+        """Writes all the views at the end, in order. If it raises, a part may have been written and `size` tells
+        how much: the caller truncates."""
+
+    def read(self, position: int, size: int) -> bytes:
+        """May block on the device. Short only at the end of the file."""
+
+    def is_resident(self, position: int, size: int) -> bool:
+        """Whether reading there would be served from memory. A cheap probe, never blocks."""
+
+    def map(self) -> memoryview:
+        """A read-only view of the whole content as it is now (memory-mapped in the real world)."""
+
+    def truncate(self, size: int) -> None: ...
+
+    def sync(self) -> None:
+        """Blocks until everything written so far is on the device: Background only."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileSlice:
+    """`size` bytes of a file from `position`; goes to a socket without passing through Python."""
+
+    file: File
+    position: int
+    size: int
+
+    def __len__(self) -> int:
+        return self.size
+
+    def read(self) -> bytes:
+        return self.file.read(self.position, self.size)
+
+
+class Lock(Protocol):
+    def release(self) -> None: ...
+
+
+class Disk(Protocol):
+    """Paths are plain strings with '/'. Every method raises OSError as the kernel would."""
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        """For reading and appending. With `create` a missing file is made; without, FileNotFoundError."""
+
+    def exists(self, path: str) -> bool: ...
+
+    def list(self, folder: str) -> list[str]:
+        """Names in a folder, sorted."""
+
+    def is_folder(self, path: str) -> bool: ...
+
+    def size(self, path: str) -> int: ...
+
+    def modified_ms(self, path: str) -> int: ...
+
+    def make_folder(self, path: str) -> None:
+        """With its parents; fine if it is there."""
+
+    def rename(self, source: str, target: str) -> None:
+        """Atomic; replaces a file at `target`."""
+
+    def remove(self, path: str) -> None:
+        """A file."""
+
+    def remove_folder(self, path: str) -> None:
+        """A folder with all it holds."""
+
+    def read(self, path: str) -> bytes:
+        """A whole small file."""
+
+    def replace(self, path: str, data: bytes, *, sync: bool = True) -> None:
+        """Atomically replaces a small file: a temporary beside it, synced, then renamed. A reader sees the old or
+        the new content, after a crash too. `sync=False` skips the syncs (survives a killed process, not a power
+        loss)."""
+
+    def sync_folder(self, path: str) -> None:
+        """Makes names created, renamed or removed in a folder durable."""
+
+    def lock(self, path: str) -> Lock:
+        """Exclusive among processes, gone with the process. Raises BlockingIOError if another holds it."""
+
+    def free_bytes(self, path: str) -> int: ...
+
+    def total_bytes(self, path: str) -> int: ...
+
+    def boot_id(self) -> str:
+        """Changes when the kernel restarts: the same id means that the page cache survived."""
+
+
+class Stream(Protocol):
+    """One connection, raw and non-blocking. Framing is ours and lives in broker.connection and
+    client.connection."""
+
+    @property
+    def peer(self) -> str:
+        """`host:port` of the other side."""
+
+    def recv_into(self, buffer: memoryview) -> int:
+        """Bytes received; 0 at the end of the stream. BlockingIOError if there is nothing now, OSError if it
+        broke."""
+
+    def send(self, parts: Sequence[Bytes | FileSlice]) -> int:
+        """Takes a prefix of the parts, as much as fits now (perhaps 0), and returns its size in bytes. File slices
+        go by sendfile. OSError if it broke, or if a slice's file has become shorter."""
+
+    def watch_reads(self, callback: Callable[[], None] | None) -> None:
+        """Calls back on the loop whenever there is something to receive; None stops it."""
+
+    def watch_writes(self, callback: Callable[[], None] | None) -> None:
+        """Calls back on the loop whenever there is room to send; None stops it."""
+
+    def close(self) -> None: ...
+
+
+class Listener(Protocol):
+    @property
+    def port(self) -> int: ...
+
+    def close(self) -> None: ...
+
+
+class Network(Protocol):
+    async def listen(self, host: str, port: int, accept: Callable[[Stream], None]) -> Listener:
+        """Port 0 picks a free one."""
+
+    async def connect(self, host: str, port: int) -> Stream: ...
+
+
+class Background(Protocol):
+    """Helper threads for calls that block or release the GIL. They decide nothing."""
+
+    def run(self, work: Callable[[], T]) -> Awaitable[T]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    clock: Clock
+    random: Random
+    disk: Disk
+    network: Network
+    background: Background

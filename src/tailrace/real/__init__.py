@@ -1,0 +1,1 @@
+"""The real world behind the ports: the only code that touches the kernel."""

@@ -1,0 +1,18 @@
+"""The real world as one bundle of ports."""
+
+from tailrace.model.ports import Ports
+from tailrace.real.background import RealBackground
+from tailrace.real.clock import RealClock
+from tailrace.real.disk import RealDisk
+from tailrace.real.network import RealNetwork
+from tailrace.real.random import RealRandom
+
+
+def real_ports() -> Ports:
+    return Ports(
+        clock=RealClock(),
+        random=RealRandom(),
+        disk=RealDisk(),
+        network=RealNetwork(),
+        background=RealBackground(),
+    )

@@ -1,0 +1,176 @@
+"""The work behind the requests, each kind in a task of its own:
+
+    flushing      logs whose flush.ms is over, and closed segments, are synced
+    checkpoints   recovery points, log start offsets and high watermarks are saved
+    retention     expired segments are deleted
+    removal       files of deleted logs and segments are removed once their delay is over
+    compaction    the dirtiest log is compacted, in steps that let the loop turn (log.compaction)
+    producers     the state of idle producers is forgotten
+
+Nothing here is needed for a correct answer: what is late is done later. Sweeps over many logs let the loop turn,
+syncs and removals run in the background. A task that fails is logged and goes on with its next round.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+from tailrace.log.compaction.cleaner import Cleaner, drive
+from tailrace.log.compaction.run import CompactionAborted, Limits
+from tailrace.log.directory import LogDirectory
+from tailrace.log.log import Log
+from tailrace.model import events
+from tailrace.model.errors import StorageError
+from tailrace.model.ids import TopicPartition
+from tailrace.model.ports import Ports
+from tailrace.replica.manager import ReplicaManager
+from tailrace.replica.partition import Partition
+
+_log = events.logger("maintenance")
+
+# Logs looked at before the loop turns: a few hundred microseconds.
+_LOGS_PER_TURN = 64
+_REMOVAL_INTERVAL_MS = 1000
+_IDLE_HANDLES_INTERVAL_MS = 60_000
+# flush.ms is looked after this often, or more often where a topic asks for less.
+_FLUSH_INTERVAL_MS = 1000
+_FLUSH_INTERVAL_MIN_MS = 10
+
+
+class Maintenance:
+    def __init__(self, replicas: ReplicaManager, ports: Ports) -> None:
+        self._replicas = replicas
+        self._clock = ports.clock
+        self._background = ports.background
+        self._cleaners = {
+            directory: Cleaner(ports.disk, directory.path, self._cleaner_limits()) for directory in replicas.directories
+        }
+        self._tasks: list[asyncio.Task[None]] = []
+        self._flush_interval_ms: float = _FLUSH_INTERVAL_MS
+
+    def start(self) -> None:
+        config = self._replicas.config
+        initial_ms = config.log_initial_task_delay_ms
+        self._every(lambda: self._flush_interval_ms, self.flush_due)
+        self._every(lambda: config.log_flush_offset_checkpoint_interval_ms, self.checkpoint)
+        self._every(lambda: config.replica_high_watermark_checkpoint_interval_ms, self.checkpoint_high_watermarks)
+        self._every(lambda: config.log_retention_check_interval_ms, self.apply_retention, first_ms=initial_ms)
+        self._every(lambda: _REMOVAL_INTERVAL_MS, self.remove_due)
+        self._every(lambda: _IDLE_HANDLES_INTERVAL_MS, self.close_idle_handles)
+        self._every(lambda: config.producer_id_expiration_check_interval_ms, self.expire_producers)
+        self._replicas.before_deletion.append(self._on_deletion)
+        if config.log_cleaner_enable:
+            self._every(lambda: self._replicas.config.log_cleaner_backoff_ms, self.compact)
+
+    async def stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._tasks.clear()
+
+    def _every(
+        self, interval_ms: Callable[[], float], work: Callable[[], Awaitable[None]], *, first_ms: float | None = None
+    ) -> None:
+        self._tasks.append(asyncio.create_task(_repeat(interval_ms, work, first_ms), name=work.__name__))
+
+    async def flush_due(self) -> None:
+        now_ms = self._clock.wall_ms()
+        interval_ms: float = _FLUSH_INTERVAL_MS
+        async for partition in self._sweep():
+            log = partition.log
+            interval_ms = min(interval_ms, max(_FLUSH_INTERVAL_MIN_MS, log.config.flush_ms / 2))
+            if not log.unflushed_messages or log.is_offline:
+                continue
+            if now_ms - log.last_flush_ms >= log.config.flush_ms or log.has_unsynced_closed_segments:
+                self._replicas.flusher.request(log, partition.on_synced)
+        self._flush_interval_ms = interval_ms
+
+    async def checkpoint(self) -> None:
+        for directory in self._replicas.directories:
+            await self._background.run(directory.begin_checkpoint())
+
+    async def checkpoint_high_watermarks(self) -> None:
+        for directory in self._replicas.directories:
+            partitions = self._replicas.partitions
+            offsets = {key: partitions[key].high_watermark for key in directory.logs if key in partitions}
+            await self._background.run(lambda d=directory, o=offsets: d.checkpoint_high_watermarks(o))  # type: ignore[misc]
+
+    async def apply_retention(self) -> None:
+        changed = False
+        async for partition in self._sweep():
+            try:
+                removed = partition.log.delete_expired_segments(self._clock.wall_ms(), partition.high_watermark)
+                changed = changed or removed > 0
+            except StorageError as error:
+                _log.error("retention failed", partition=partition.topic_partition, cause=error)
+        if changed:
+            await self.checkpoint()
+
+    async def remove_due(self) -> None:
+        for directory in self._replicas.directories:
+            work = directory.begin_removal(self._clock.wall_ms())
+            if work is not None:
+                await self._background.run(work)
+
+    async def close_idle_handles(self) -> None:
+        for directory in self._replicas.directories:
+            directory.close_idle_handles()
+
+    async def expire_producers(self) -> None:
+        async for partition in self._sweep():
+            partition.log.producers.expire(self._clock.wall_ms())
+
+    async def compact(self) -> None:
+        for directory, cleaner in self._cleaners.items():
+            cleaner.limits = self._cleaner_limits()
+            while (steps := cleaner.begin(self._compacted_logs(directory), self._clock.wall_ms())) is not None:
+                try:
+                    await drive(steps, self._background, _turn)
+                except (StorageError, CompactionAborted):
+                    continue  # The cleaner has logged it and lets that log rest.
+
+    def _compacted_logs(self, directory: LogDirectory) -> list[tuple[Log, int]]:
+        partitions = self._replicas.partitions
+        return [
+            (log, partitions[key].last_stable_offset)
+            for key, log in directory.logs.items()
+            if key in partitions and "compact" in log.config.cleanup_policy
+        ]
+
+    def _cleaner_limits(self) -> Limits:
+        config = self._replicas.config
+        return Limits(
+            map_bytes=config.log_cleaner_dedupe_buffer_size,
+            read_bytes=config.log_cleaner_io_buffer_size,
+            max_decompressed_bytes=config.max_decompressed_bytes,
+        )
+
+    def _on_deletion(self, topic_partition: TopicPartition) -> None:
+        for cleaner in self._cleaners.values():
+            cleaner.abort(topic_partition)
+            cleaner.forget(topic_partition)
+
+    async def _sweep(self) -> AsyncIterator[Partition]:
+        """All partitions; the loop turns now and then, so some may have come or gone meanwhile."""
+        for number, partition in enumerate(list(self._replicas.partitions.values())):
+            if number % _LOGS_PER_TURN == _LOGS_PER_TURN - 1:
+                await asyncio.sleep(0)
+            yield partition
+
+
+async def _turn() -> None:
+    await asyncio.sleep(0)
+
+
+async def _repeat(
+    interval_ms: Callable[[], float], work: Callable[[], Awaitable[None]], first_ms: float | None
+) -> None:
+    pause_ms = interval_ms() if first_ms is None else first_ms
+    while True:
+        await asyncio.sleep(pause_ms / 1000)
+        try:
+            await work()
+        except Exception:
+            _log.error("a round of maintenance failed", trace=True, work=work.__name__)
+        pause_ms = interval_ms()

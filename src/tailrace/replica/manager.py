@@ -1,0 +1,184 @@
+"""All partitions of which this broker has a replica. Follows the metadata image: creates, reconfigures and deletes
+logs.
+
+The image is applied in the same turn in which it is published, so a topic can be served before the answer to its
+creation goes out. A log that cannot be created (disk full, read-only) leaves its partition without a log:
+KAFKA_STORAGE_ERROR, and it is tried again whenever the partition is asked for; other partitions go on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from tailrace.controller import effective
+from tailrace.controller.image import MetadataImage, TopicImage
+from tailrace.log.directory import LogDirectory
+from tailrace.log.log import Log
+from tailrace.model import events
+from tailrace.model.config import BrokerConfig, TopicConfig
+from tailrace.model.errors import ErrorCode, KafkaError, StorageError
+from tailrace.model.ids import CLUSTER_METADATA_TOPIC, LeaderEpoch, NodeId, PartitionIndex, TopicPartition, Uuid
+from tailrace.model.ports import Background, Clock
+from tailrace.replica.flusher import Flusher
+from tailrace.replica.partition import Partition
+
+_log = events.logger("replicas")
+
+
+class ReplicaManager:
+    def __init__(
+        self, static: BrokerConfig, directories: Sequence[LogDirectory], *, clock: Clock, background: Background
+    ) -> None:
+        self.node_id = NodeId(static.node_id)
+        self.config = static  # With the dynamic settings of the image applied.
+        self.directories = directories
+        self.partitions: dict[tuple[str, int], Partition] = {}
+        self.flusher = Flusher(background)
+        # Told of a log that is about to be deleted: a compaction of it must end first.
+        self.before_deletion: list[Callable[[TopicPartition], None]] = []
+        self._static = static
+        self._clock = clock
+        self._image: MetadataImage | None = None
+        # Logs that the last run left and that are not open yet, and where they lie.
+        self._found: dict[TopicPartition, LogDirectory] = {}
+
+    # ---- finding a partition
+
+    def find(self, topic: str, index: int) -> Partition:
+        """Raises the error that a client should see if the partition is not here."""
+        partition = self.partitions.get((topic, index))
+        return partition if partition is not None else self._find_or_explain(topic, index)
+
+    def topic_name(self, topic_id: bytes) -> str:
+        name = self._image.topic_names.get(Uuid(topic_id)) if self._image is not None else None
+        if name is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "There is no topic with this id")
+        return name
+
+    def _find_or_explain(self, topic: str, index: int) -> Partition:
+        image = self._image.topics.get(topic) if self._image is not None else None
+        state = image.partitions.get(index) if image is not None else None
+        if image is None or state is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no partition {topic}-{index}")
+        if self.node_id not in state.replicas:
+            raise KafkaError(
+                ErrorCode.NOT_LEADER_OR_FOLLOWER, f"Broker {self.node_id} has no replica of {topic}-{index}"
+            )
+        self._ensure(image, index)
+        partition = self.partitions.get((topic, index))
+        if partition is None:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"The log of {topic}-{index} could not be created")
+        return partition
+
+    # ---- following the image
+
+    def follow_image(self, old: MetadataImage | None, new: MetadataImage) -> None:
+        """Brings the logs in line with the newest metadata. With `old` None all of it is new: strays are removed."""
+        self._image = new
+        if old is None or old.configs is not new.configs or old.brokers is not new.brokers:
+            self.config = effective.broker_config(self._static, new)
+        if old is None:
+            self._find_logs(new)
+        elif old.topics is not new.topics:
+            self._remove_deleted(old, new)
+        if old is None or old.topics is not new.topics:
+            for name, topic in new.topics.items():
+                if old is None or old.topics.get(name) is not topic:
+                    self._follow_topic(topic)
+        if old is not None and old.configs is not new.configs:
+            self._reconfigure(new)
+
+    def _follow_topic(self, topic: TopicImage) -> None:
+        for index, state in topic.partitions.items():
+            if self.node_id in state.replicas:
+                self._ensure(topic, index)
+
+    def _ensure(self, topic: TopicImage, index: int) -> None:
+        """The partition exists here and knows its leader."""
+        state = topic.partitions[index]
+        partition = self.partitions.get((topic.name, index))
+        if partition is None:
+            try:
+                log = self._open_log(topic, TopicPartition(topic.name, PartitionIndex(index)))
+            except (OSError, StorageError) as error:
+                _log.error("cannot create a log", partition=f"{topic.name}-{index}", cause=str(error))
+                return
+            partition = Partition(log, topic_id=topic.id, node_id=self.node_id, flusher=self.flusher)
+            self.partitions[topic.name, index] = partition
+        partition.follow_image(
+            leader_id=state.leader,
+            leader_epoch=LeaderEpoch(state.leader_epoch),
+            replicas=state.replicas,
+            isr=state.isr,
+        )
+
+    def _open_log(self, topic: TopicImage, topic_partition: TopicPartition) -> Log:
+        """The log that is there, or a new one in the folder that holds the fewest."""
+        directory = self._found.pop(topic_partition, None)
+        if directory is None:
+            directory = min(self.directories, key=lambda each: len(each.logs))
+        log = directory.open_log(topic_partition, self._topic_config(topic.name), topic_id=topic.id)
+        log.producers.expiration_ms = self.config.producer_id_expiration_ms
+        log.producers.max_producers = self.config.max_producer_ids_per_partition
+        return log
+
+    def _topic_config(self, topic: str) -> TopicConfig:
+        assert self._image is not None, "the image comes before the first partition"
+        return effective.topic_config(self.config, self._image, topic)
+
+    def _reconfigure(self, new: MetadataImage) -> None:
+        """Settings are few and change seldom: all logs are looked at."""
+        configs: dict[str, TopicConfig] = {}
+        for (topic, _index), partition in self.partitions.items():
+            config = configs.get(topic)
+            if config is None:
+                config = configs[topic] = effective.topic_config(self.config, new, topic)
+            if config != partition.log.config:
+                partition.log.reconfigure(config)
+                partition.reconfigure()
+
+    def _remove_deleted(self, old: MetadataImage, new: MetadataImage) -> None:
+        for name, topic in old.topics.items():
+            now = new.topics.get(name)
+            if now is not None and now.id == topic.id:
+                continue
+            for index in topic.partitions:
+                partition = self.partitions.pop((name, index), None)
+                if partition is not None:
+                    partition.close()
+                    for tell in self.before_deletion:
+                        tell(partition.topic_partition)
+                    for directory in self.directories:
+                        if partition.topic_partition in directory.logs:
+                            _delete_log(directory, partition.topic_partition)
+
+    def _find_logs(self, image: MetadataImage) -> None:
+        """Looks for the logs of the last run. Those of topics that were deleted meanwhile are removed."""
+        for directory in self.directories:
+            for topic_partition in directory.partitions_on_disk():
+                if topic_partition.topic == CLUSTER_METADATA_TOPIC:
+                    continue
+                topic = image.topics.get(topic_partition.topic)
+                if topic is not None and topic_partition.partition in topic.partitions:
+                    self._found[topic_partition] = directory
+                else:
+                    _log.warning("removes a stray log", partition=topic_partition, folder=directory.path)
+                    _delete_log(directory, topic_partition)
+
+    # ---- requests that need more than one partition's own rules
+
+    def delete_records(self, topic: str, index: int, offset: int) -> int:
+        """Returns the low watermark: the smallest log start offset of all replicas."""
+        return self.find(topic, index).delete_records(offset)
+
+    def close(self) -> None:
+        """Answers all who wait; the logs are closed by their directories."""
+        for partition in self.partitions.values():
+            partition.close()
+
+
+def _delete_log(directory: LogDirectory, topic_partition: TopicPartition) -> None:
+    try:
+        directory.delete_log(topic_partition)
+    except StorageError as error:
+        _log.error("cannot delete a log", partition=topic_partition, cause=error)

@@ -1,0 +1,25 @@
+"""The simulated Clock: time stands still until someone moves it."""
+
+# 2026-01-01, so that timestamps look like timestamps.
+_START_WALL_MS = 1_767_225_600_000
+
+
+class SimClock:
+    def __init__(self, wall_ms: int = _START_WALL_MS) -> None:
+        self._monotonic_ms = 0.0
+        self._wall_ms = float(wall_ms)
+
+    def monotonic_ms(self) -> float:
+        return self._monotonic_ms
+
+    def wall_ms(self) -> int:
+        return int(self._wall_ms)
+
+    def advance_ms(self, duration_ms: float) -> None:
+        assert duration_ms >= 0, "monotonic time never goes back"
+        self._monotonic_ms += duration_ms
+        self._wall_ms += duration_ms
+
+    def set_wall_ms(self, wall_ms: int) -> None:
+        """The wall clock alone, as an administrator or NTP would move it; it may go back."""
+        self._wall_ms = float(wall_ms)

@@ -1,0 +1,349 @@
+"""The simulated Disk: files in memory, in two layers, with faults on demand.
+
+    written   what a process sees: every write, rename and removal, at once
+    durable   what a power loss leaves: what was synced, and a part of the rest that chance picks
+
+`crash()` is the death of the process: written data stays, handles and locks are gone. `power_loss(random)` is the
+death of the machine. Of each file the synced bytes stay; of what was written since, a prefix of chance length whose
+pages (4 KB) may never have arrived and then read as zeros. Of the names changed in each folder since its last sync,
+a prefix of the changes holds, as in the journal of a file system.
+
+Faults are set from outside: `disk.capacity_bytes`, `disk.is_read_only`, `disk.fail(...)`. Holds no broker logic.
+"""
+
+import errno
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+
+from tailrace.model.ports import Bytes, Clock, Random
+from tailrace.sim.clock import SimClock
+
+_PAGE_BYTES = 4096
+_UNLIMITED_BYTES = 1 << 50
+
+
+@dataclass(slots=True, eq=False)
+class _Content:
+    """What a name points to. Only appending and truncating change it, so a size tells what is durable."""
+
+    modified_ms: int
+    data: bytearray = field(default_factory=bytearray)
+    durable_size: int = 0
+    # The synced bytes, kept apart once a truncation has cut into them and until the next sync.
+    durable_before_cut: bytes | None = None
+
+
+@dataclass(slots=True)
+class Fault:
+    """Every `operation` (append, read, sync, open, rename, remove, replace, truncate, ...) on a path that matches
+    fails, `count` times."""
+
+    operation: str
+    pattern: str
+    error: int
+    count: int
+
+
+@dataclass(slots=True)
+class _NameChange:
+    """One change of names in one folder: each name with what it points to from now on, or None."""
+
+    names: dict[str, _Content | None]
+
+
+class SimFile:
+    def __init__(self, disk: "SimDisk", path: str, content: _Content) -> None:
+        self._disk = disk
+        self._path = path
+        self._content = content
+        self._incarnation = disk.incarnation
+
+    @property
+    def path(self) -> str:
+        return self._path
+
+    @property
+    def size(self) -> int:
+        return len(self._content.data)
+
+    def append(self, views: Sequence[Bytes]) -> None:
+        self._check("append")
+        for view in views:
+            room = self._disk.free_bytes(self._path)
+            self._content.data += view[:room]
+            self._content.modified_ms = self._disk.clock.wall_ms()
+            if room < len(view):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self._path)
+
+    def read(self, position: int, size: int) -> bytes:
+        self._check("read")
+        return bytes(self._content.data[position : position + size])
+
+    def is_resident(self, position: int, size: int) -> bool:  # noqa: ARG002 - memory is always resident
+        return True
+
+    def map(self) -> memoryview:
+        self._check("map")
+        return memoryview(bytes(self._content.data))
+
+    def truncate(self, size: int) -> None:
+        self._check("truncate")
+        content = self._content
+        if size < content.durable_size:
+            if content.durable_before_cut is None:
+                content.durable_before_cut = bytes(content.data[: content.durable_size])
+            content.durable_size = size
+        del content.data[size:]
+
+    def sync(self) -> None:
+        self._check("sync")
+        self._content.durable_size = len(self._content.data)
+        self._content.durable_before_cut = None
+
+    def _check(self, operation: str) -> None:
+        if self._incarnation != self._disk.incarnation:
+            raise OSError(errno.EBADF, "the process that opened this file is dead", self._path)
+        self._disk.check(operation, self._path)
+
+
+class SimLock:
+    def __init__(self, disk: "SimDisk", path: str) -> None:
+        self._disk = disk
+        self._path = path
+
+    def release(self) -> None:
+        self._disk.locked.discard(self._path)
+
+
+class SimDisk:
+    def __init__(self, clock: Clock | None = None) -> None:
+        self.clock: Clock = clock or SimClock()
+        self.incarnation = 0
+        self.capacity_bytes = _UNLIMITED_BYTES
+        self.is_read_only = False
+        self.locked: set[str] = set()
+        self._boots = 0
+        self._faults: list[Fault] = []
+        # A folder is its set of names; the content of a name is None where it is a folder itself.
+        self._folders: dict[str, dict[str, _Content]] = {"": {}, "/": {}}
+        self._durable_folders: dict[str, dict[str, _Content]] = {"": {}, "/": {}}
+        self._unsynced: dict[str, list[_NameChange]] = {}
+
+    # Faults
+
+    def fail(self, operation: str, pattern: str = "*", *, error: int = errno.EIO, count: int = 1 << 30) -> Fault:
+        """Fails matching operations until `heal`; `pattern` is a shell pattern for the whole path."""
+        fault = Fault(operation, pattern, error, count)
+        self._faults.append(fault)
+        return fault
+
+    def heal(self) -> None:
+        """No fault is left: space, permissions and device are back."""
+        self._faults.clear()
+        self.is_read_only = False
+        self.capacity_bytes = _UNLIMITED_BYTES
+
+    def crash(self) -> None:
+        """The process dies: its handles and locks are gone, all it wrote is there."""
+        self.incarnation += 1
+        self.locked.clear()
+
+    def power_loss(self, random: Random) -> None:
+        """The machine dies. Handles, locks and a part of what was not synced are gone."""
+        self.crash()
+        self._boots += 1
+        for folder, changes in self._unsynced.items():
+            for change in changes[: random.randrange(len(changes) + 1)]:
+                _apply(self._durable_folders.setdefault(folder, {}), change)
+        self._unsynced.clear()
+        self._folders = {folder: dict(names) for folder, names in self._durable_folders.items()}
+        survivors = {id(content): content for names in self._folders.values() for content in names.values()}
+        for content in survivors.values():
+            _lose_unsynced(content, random)
+
+    def check(self, operation: str, path: str) -> None:
+        """Raises what was asked for by `fail`, and EROFS for every change of a read-only disk."""
+        if self.is_read_only and operation not in ("read", "map", "list"):
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS), path)
+        for fault in self._faults:
+            if fault.count > 0 and fault.operation == operation and fnmatchcase(path, fault.pattern):
+                fault.count -= 1
+                raise OSError(fault.error, os.strerror(fault.error), path)
+
+    # Disk
+
+    def open(self, path: str, *, create: bool = False) -> SimFile:
+        content = self._find(path)
+        if content is None:
+            if not create:
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+            self.check("create", path)
+            content = _Content(self.clock.wall_ms())
+            self._change(path, content)
+        return SimFile(self, path, content)
+
+    def exists(self, path: str) -> bool:
+        return path in self._folders or self._find(path) is not None
+
+    def list(self, folder: str) -> list[str]:
+        self.check("list", folder)
+        if folder not in self._folders:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), folder)
+        prefix = folder.rstrip("/") + "/"
+        folders = {path[len(prefix) :] for path in self._folders if path.startswith(prefix) and path != prefix}
+        return sorted({name for name in folders if "/" not in name} | set(self._folders[folder]))
+
+    def is_folder(self, path: str) -> bool:
+        return path in self._folders
+
+    def size(self, path: str) -> int:
+        return len(self._get(path).data)
+
+    def modified_ms(self, path: str) -> int:
+        return self._get(path).modified_ms
+
+    def make_folder(self, path: str) -> None:
+        missing = path
+        while missing not in self._folders:
+            self.check("make_folder", missing)
+            self._folders[missing] = {}
+            # Folders are few and made early: they are durable at once, their names and contents are not.
+            self._durable_folders[missing] = {}
+            missing = _parent(missing)
+
+    def rename(self, source: str, target: str) -> None:
+        self.check("rename", source)
+        if source in self._folders:
+            self._rename_folder(source, target)
+            return
+        content = self._get(source)
+        if _parent(source) == _parent(target):
+            self._apply_change(_parent(source), {_name(source): None, _name(target): content})
+        else:
+            self._change(target, content)
+            self._change(source, None)
+
+    def remove(self, path: str) -> None:
+        self.check("remove", path)
+        self._get(path)
+        self._change(path, None)
+
+    def remove_folder(self, path: str) -> None:
+        self.check("remove_folder", path)
+        if path not in self._folders:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        for folder in [each for each in self._folders if each == path or each.startswith(path + "/")]:
+            del self._folders[folder]
+            self._durable_folders.pop(folder, None)
+            self._unsynced.pop(folder, None)
+
+    def read(self, path: str) -> bytes:
+        self.check("read", path)
+        return bytes(self._get(path).data)
+
+    def replace(self, path: str, data: bytes, *, sync: bool = True) -> None:
+        self.check("replace", path)
+        temporary = self.open(path + ".tmp", create=True)
+        temporary.truncate(0)
+        temporary.append([data])
+        if sync:
+            temporary.sync()
+        self.rename(path + ".tmp", path)
+        if sync:
+            self.sync_folder(_parent(path))
+
+    def sync_folder(self, path: str) -> None:
+        self.check("sync_folder", path)
+        for change in self._unsynced.pop(path, ()):
+            _apply(self._durable_folders[path], change)
+
+    def lock(self, path: str) -> SimLock:
+        self.check("lock", path)
+        if path in self.locked:
+            raise BlockingIOError(errno.EWOULDBLOCK, os.strerror(errno.EWOULDBLOCK), path)
+        file = self.open(path, create=True)
+        file.truncate(0)
+        file.append([b"%d\n" % (self.incarnation + 1)])
+        self.locked.add(path)
+        return SimLock(self, path)
+
+    def free_bytes(self, path: str) -> int:  # noqa: ARG002 - one device for all paths
+        if self.capacity_bytes == _UNLIMITED_BYTES:
+            return _UNLIMITED_BYTES
+        used = sum(len(content.data) for names in self._folders.values() for content in names.values())
+        return max(0, self.capacity_bytes - used)
+
+    def total_bytes(self, path: str) -> int:  # noqa: ARG002 - one device for all paths
+        return self.capacity_bytes
+
+    def boot_id(self) -> str:
+        return f"boot-{self._boots}"
+
+    # Names
+
+    def _find(self, path: str) -> _Content | None:
+        return self._folders.get(_parent(path), {}).get(_name(path))
+
+    def _get(self, path: str) -> _Content:
+        content = self._find(path)
+        if content is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        return content
+
+    def _change(self, path: str, content: _Content | None) -> None:
+        self._apply_change(_parent(path), {_name(path): content})
+
+    def _apply_change(self, folder: str, names: dict[str, _Content | None]) -> None:
+        if folder not in self._folders:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), folder)
+        change = _NameChange(names)
+        _apply(self._folders[folder], change)
+        self._unsynced.setdefault(folder, []).append(change)
+
+    def _rename_folder(self, source: str, target: str) -> None:
+        for table in (self._folders, self._durable_folders, self._unsynced):
+            _move_keys(table, source, target)
+
+
+def _move_keys(
+    table: dict[str, object] | dict[str, dict[str, _Content]] | dict[str, list[_NameChange]], source: str, target: str
+) -> None:
+    for folder in [each for each in table if each == source or each.startswith(source + "/")]:
+        table[target + folder[len(source) :]] = table.pop(folder)  # type: ignore[assignment]
+
+
+def _apply(names: dict[str, _Content], change: _NameChange) -> None:
+    for name, content in change.names.items():
+        if content is None:
+            names.pop(name, None)
+        else:
+            names[name] = content
+
+
+def _lose_unsynced(content: _Content, random: Random) -> None:
+    """Leaves the synced bytes, then a prefix of the rest in which whole pages may be zero."""
+    if content.durable_before_cut is not None and random.random() < 0.5:
+        # Neither the truncation nor what was written after it has reached the device.
+        content.data = bytearray(content.durable_before_cut)
+    else:
+        start = content.durable_size
+        end = start + random.randrange(len(content.data) - start + 1)
+        del content.data[end:]
+        page_start = start
+        while page_start < end:
+            page_end = min(end, (page_start // _PAGE_BYTES + 1) * _PAGE_BYTES)
+            if random.random() < 0.25:
+                content.data[page_start:page_end] = bytes(page_end - page_start)
+            page_start = page_end
+    content.durable_size = len(content.data)
+    content.durable_before_cut = None
+
+
+def _parent(path: str) -> str:
+    return path.rpartition("/")[0]
+
+
+def _name(path: str) -> str:
+    return path.rpartition("/")[2]

@@ -1,0 +1,193 @@
+"""`Broker`: a real broker for the length of a test.
+
+By default it is a child process, as close to production as it gets: it can be killed, paused and restarted on the same
+port and data. With `in_process=True` it runs on the caller's own event loop (`async with` only), where a debugger can
+follow a request from the client into the log.
+
+It leaves nothing behind: no process and no temporary folder, even if the test process itself is killed.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import tempfile
+from collections.abc import Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from tailrace.testing.child import Child, Guard
+
+if TYPE_CHECKING:
+    from typing import Self
+
+    from tailrace.testing.in_process import InProcess
+
+
+class Broker:
+    """A broker on a free port. `settings` are Kafka's, by their own names: `Broker({"log.segment.bytes": 1 << 20})`.
+
+    `data` is a folder to keep; without it the data lives in a temporary folder for the life of this object, across
+    `kill` and `restart`. `port` 0 picks a free one, which `restart` takes again.
+    """
+
+    def __init__(
+        self,
+        settings: Mapping[str, str | int | float | bool] | None = None,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        data: str | os.PathLike[str] | None = None,
+        in_process: bool = False,
+        log_level: str = "info",
+        start_timeout_s: float = 15.0,
+    ) -> None:
+        self.host = host
+        self.port = port
+        self.settings = {name: _setting_text(value) for name, value in (settings or {}).items()}
+        self._data = None if data is None else os.fspath(data)
+        self._in_process = in_process
+        self._log_level = log_level
+        self._start_timeout_s = start_timeout_s
+        self._folder: str | None = None
+        self._guard: Guard | None = None
+        self._child: Child | None = None
+        self._inner: InProcess | None = None
+
+    @property
+    def bootstrap(self) -> str:
+        """`host:port`, for a client's `bootstrap.servers`."""
+        return f"{self.host}:{self.port}"
+
+    @property
+    def data(self) -> str:
+        """The folder that holds the broker's data."""
+        if self._data is not None:
+            return self._data
+        if self._inner is not None:
+            return self._inner.data
+        if self._folder is None:
+            raise RuntimeError("the broker has no data folder before it is started")
+        return os.path.join(self._folder, "data")
+
+    @property
+    def process_id(self) -> int:
+        return self._running_child().process_id
+
+    @property
+    def is_running(self) -> bool:
+        return self._inner is not None or (self._child is not None and self._child.is_running)
+
+    def log(self) -> str:
+        """What the child process has logged so far, over all its restarts."""
+        with open(self._log_path(), encoding="utf-8", errors="replace") as file:
+            return file.read()
+
+    def start(self) -> None:
+        """Returns when clients can connect."""
+        if self._in_process:
+            raise RuntimeError(
+                "a broker in this process needs a running loop: use `async with Broker(in_process=True)`"
+            )
+        if self._child is not None:
+            raise RuntimeError("the broker was started already")
+        if self._guard is None:
+            self._folder = tempfile.mkdtemp(prefix="tailrace-test-")
+            self._guard = Guard(self._folder)
+        self._child = Child(self._arguments(), self._log_path(), self._guard)
+        try:
+            bootstrap = self._child.wait_ready(self._start_timeout_s)
+        except BaseException:
+            self.close()
+            raise
+        self.port = int(bootstrap.rpartition(":")[2])
+
+    def stop(self) -> None:
+        """SIGTERM: answers are sent, logs closed with the clean mark. The data stays until `close`."""
+        if self._child is not None:
+            child, self._child = self._child, None
+            child.stop()
+
+    def kill(self) -> None:
+        """SIGKILL: whatever was acknowledged must be there after `start`."""
+        child, self._child = self._running_child(), None
+        child.kill()
+
+    def pause(self) -> None:
+        """SIGSTOP: the process is there, its connections stay open, and nothing answers."""
+        self._running_child().signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self._running_child().signal(signal.SIGCONT)
+
+    def restart(self) -> None:
+        """Stops it if it runs, then starts it on the same port and data."""
+        self.stop()
+        self.start()
+
+    def close(self) -> None:
+        """Ends the process, if it still runs, and removes the temporary folder."""
+        if self._child is not None:
+            child, self._child = self._child, None
+            child.kill()
+        if self._guard is not None:
+            guard, self._guard = self._guard, None
+            guard.close()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if error is None:
+                self.stop()
+        finally:
+            self.close()
+
+    async def __aenter__(self) -> Self:
+        if self._in_process:
+            from tailrace.testing.in_process import InProcess
+
+            inner = InProcess(self.host, self.port, self._data, self.settings)
+            self.port = await inner.start()
+            self._inner = inner
+        else:
+            import asyncio
+
+            await asyncio.to_thread(self.start)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._inner is not None:
+            inner, self._inner = self._inner, None
+            await inner.stop()
+        else:
+            import asyncio
+
+            await asyncio.to_thread(self.__exit__, kind, error, trace)
+
+    def _arguments(self) -> list[str]:
+        words = ["--host", self.host, "--port", str(self.port), "--data", self.data, "--log-level", self._log_level]
+        for name, value in self.settings.items():
+            words += ["--set", f"{name}={value}"]
+        return words
+
+    def _log_path(self) -> str:
+        if self._folder is None:
+            raise RuntimeError("the broker has no log: it was never started as a child process")
+        return os.path.join(self._folder, "broker.log")
+
+    def _running_child(self) -> Child:
+        if self._child is None:
+            raise RuntimeError("the broker does not run as a child process now")
+        return self._child
+
+
+def _setting_text(value: str | float | bool) -> str:
+    """As a properties file would have it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)

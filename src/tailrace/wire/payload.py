@@ -1,0 +1,183 @@
+"""The records inside a batch, decompressed: a run of varints, keys, values and headers.
+
+    record: length | attributes 1 (always 0) | timestamp delta | offset delta
+            key length, key | value length, value | header count
+            per header: name length, name | value length, value
+
+All but the attributes are zigzag varints; a length of -1 means null. Owns these bytes and nothing of the batch
+around them. Every lie in them is INVALID_RECORD, found before anything is allocated for it.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from tailrace.model.errors import ErrorCode, KafkaError
+from tailrace.model.ports import Bytes
+from tailrace.wire.varint import encode_varint, read_rest_of_varint, read_rest_of_varlong
+
+_NULL = 1  # the varint of -1
+_INT64_MIN, _INT64_MAX = -(1 << 63), (1 << 63) - 1
+
+Headers = tuple[tuple[str, bytes | None], ...]
+
+
+class Record(NamedTuple):
+    """One record, with its absolute offset; the timestamp is in milliseconds. A header's name that is not UTF-8
+    carries surrogate escapes, so that it can be written back unchanged."""
+
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers = ()
+
+
+# What can be encoded: a Record, or a plain tuple in the same order.
+RecordLike = tuple[int, int, Bytes | None, Bytes | None, Sequence[tuple[str, Bytes | None]]]
+
+
+def iterate_payload(
+    data: bytes, count: int, *, base_offset: int, last_offset_delta: int, base_timestamp: int, append_time: int | None
+) -> Iterator[Record]:
+    """`append_time`, if given, is the timestamp of every record. Offsets must rise up to `last_offset_delta` and may
+    have gaps, which compaction leaves."""
+    # Varints are read in line: most have one byte, and a call for each would double the time.
+    new_record = tuple.__new__
+    size = len(data)
+    timestamp = base_timestamp if append_time is None else append_time
+    position, previous_delta = 0, -1
+    try:
+        for _ in range(count):
+            raw = data[position]
+            position += 1
+            if raw > 127:
+                raw, position = read_rest_of_varint(raw, data, position)
+            end = position + (raw >> 1)
+            if raw & 1 or end > size:
+                raise _impossible_length(raw, "record", size - position)
+            raw = data[position + 1]  # behind the attributes, which have no meaning yet
+            position += 2
+            if raw > 127:
+                raw, position = read_rest_of_varlong(raw, data, position)
+            if append_time is None:
+                timestamp = base_timestamp + ((raw >> 1) ^ -(raw & 1))
+                if not _INT64_MIN <= timestamp <= _INT64_MAX:
+                    raise _invalid(f"a record has a timestamp of {timestamp}, more than 64 bits")
+            raw = data[position]
+            position += 1
+            if raw > 127:
+                raw, position = read_rest_of_varint(raw, data, position)
+            delta = raw >> 1
+            if raw & 1 or not previous_delta < delta <= last_offset_delta:
+                raise _misplaced(raw, previous_delta, last_offset_delta)
+            previous_delta = delta
+            key = value = None
+            raw = data[position]
+            position += 1
+            if raw != _NULL:
+                if raw > 127:
+                    raw, position = read_rest_of_varint(raw, data, position)
+                start = position
+                position += raw >> 1
+                if raw & 1:
+                    raise _impossible_length(raw, "key", end - start)
+                key = data[start:position]
+            raw = data[position]
+            position += 1
+            if raw != _NULL:
+                if raw > 127:
+                    raw, position = read_rest_of_varint(raw, data, position)
+                start = position
+                position += raw >> 1
+                if raw & 1:
+                    raise _impossible_length(raw, "value", end - start)
+                value = data[start:position]
+            headers: Headers = ()
+            raw = data[position]
+            position += 1
+            if raw:
+                headers, position = _read_headers(raw, data, position)
+            if position != end:
+                raise _invalid(f"a record of {end} bytes so far has fields up to {position}")
+            yield new_record(Record, (base_offset + delta, timestamp, key, value, headers))
+    except IndexError:
+        raise _invalid(f"a batch of {count} records ends amid one of them") from None
+    if position != size:
+        raise _invalid(f"{size - position} bytes follow the {count} records of a batch")
+
+
+def _read_headers(raw: int, data: bytes, position: int) -> tuple[Headers, int]:
+    """`raw` is the first byte of their count. A count that lies meets the end of the data, for each takes two bytes
+    or more."""
+    if raw > 127:
+        raw, position = read_rest_of_varint(raw, data, position)
+    if raw & 1:
+        raise _impossible_length(raw, "list of headers", len(data) - position)
+    headers: list[tuple[str, bytes | None]] = []
+    for _ in range(raw >> 1):
+        raw = data[position]
+        position += 1
+        if raw > 127:
+            raw, position = read_rest_of_varint(raw, data, position)
+        if raw & 1:
+            raise _impossible_length(raw, "header name", len(data) - position)
+        start = position
+        position += raw >> 1
+        name = data[start:position].decode("utf-8", "surrogateescape")
+        value = None
+        raw = data[position]
+        position += 1
+        if raw != _NULL:
+            if raw > 127:
+                raw, position = read_rest_of_varint(raw, data, position)
+            if raw & 1:
+                raise _impossible_length(raw, "header", len(data) - position)
+            start = position
+            position += raw >> 1
+            value = data[start:position]
+        headers.append((name, value))
+    return tuple(headers), position
+
+
+def _invalid(lie: str) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_RECORD, lie)
+
+
+def _impossible_length(raw: int, what: str, room: int) -> KafkaError:
+    return _invalid(f"a {what} claims a length of {(raw >> 1) ^ -(raw & 1)} where {room} bytes are left")
+
+
+def _misplaced(raw: int, previous_delta: int, last_offset_delta: int) -> KafkaError:
+    delta = (raw >> 1) ^ -(raw & 1)
+    return _invalid(f"a record has offset delta {delta} after {previous_delta}, in a batch up to {last_offset_delta}")
+
+
+def encode_payload(records: Sequence[RecordLike], *, base_offset: int, base_timestamp: int) -> bytes:
+    """The offsets must rise from `base_offset` on."""
+    parts: list[Bytes] = []
+    previous_delta = -1
+    for offset, timestamp, key, value, headers in records:
+        delta = offset - base_offset
+        assert delta > previous_delta, "the offsets of a batch rise from its base offset on"
+        previous_delta = delta
+        head = b"\x00" + encode_varint(timestamp - base_timestamp) + encode_varint(delta)
+        head += b"\x01" if key is None else encode_varint(len(key)) + key
+        tail = _encode_headers(headers) if headers else b"\x00"
+        if value is None:
+            parts += (encode_varint(len(head) + 1 + len(tail)), head, b"\x01", tail)
+        else:
+            head += encode_varint(len(value))
+            parts += (encode_varint(len(head) + len(value) + len(tail)), head, value, tail)
+    return b"".join(parts)
+
+
+def _encode_headers(headers: Sequence[tuple[str, Bytes | None]]) -> bytes:
+    parts: list[Bytes] = [encode_varint(len(headers))]
+    for name, value in headers:
+        encoded = name.encode("utf-8", "surrogateescape")
+        parts += (encode_varint(len(encoded)), encoded)
+        if value is None:
+            parts.append(b"\x01")
+        else:
+            parts += (encode_varint(len(value)), value)
+    return b"".join(parts)

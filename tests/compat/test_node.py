@@ -1,0 +1,105 @@
+"""The JavaScript clients. Their packages come from npm, into a folder that git ignores, once."""
+
+import base64
+import json
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .clients import DEADLINE_S, Sent
+from .clients.confluent import Confluent
+from .clients.corpus import START_MS, records
+
+SCRIPTS = Path(__file__).parent / "node"
+INSTALLED = Path(__file__).parents[2] / ".cache" / "compat-node"
+INSTALL_DEADLINE_S = 120.0
+
+
+@pytest.fixture(scope="module")
+def run_script(tmp_path_factory: pytest.TempPathFactory, bootstrap: str) -> Callable[..., dict[str, Any]]:
+    """Run one of the scripts against the broker with a plan of records; return what it printed."""
+    if shutil.which("node") is None or shutil.which("npm") is None:
+        pytest.skip("node and npm are not installed")
+    _install()
+    plan = tmp_path_factory.mktemp("plan") / "records.json"
+
+    def run(script: str, topic: str, sent: list[Sent]) -> dict[str, Any]:
+        plan.write_text(json.dumps([_as_json(record) for record in sent]))
+        done = subprocess.run(
+            ["node", INSTALLED / script, bootstrap, topic, plan],
+            capture_output=True,
+            text=True,
+            timeout=2 * DEADLINE_S,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    return run
+
+
+def _install() -> None:
+    INSTALLED.mkdir(parents=True, exist_ok=True)
+    wanted = (SCRIPTS / "package.json").read_bytes()
+    installed = INSTALLED / "installed.json"
+    if not installed.exists() or installed.read_bytes() != wanted:
+        (INSTALLED / "package.json").write_bytes(wanted)
+        command = ["npm", "install", "--no-audit", "--no-fund", "--no-package-lock", "--loglevel=error"]
+        try:
+            done = subprocess.run(
+                command, cwd=INSTALLED, capture_output=True, text=True, timeout=INSTALL_DEADLINE_S, check=False
+            )
+        except subprocess.TimeoutExpired:
+            pytest.skip(f"npm install did not end within {INSTALL_DEADLINE_S:.0f} s")
+        if done.returncode != 0:
+            pytest.skip(f"npm install failed: {done.stderr.strip()[-200:]}")
+        installed.write_bytes(wanted)
+    # Node looks for packages beside the script, so the scripts go where the packages are.
+    for script in SCRIPTS.glob("*.mjs"):
+        shutil.copy(script, INSTALLED)
+
+
+def _as_json(record: Sent) -> dict[str, Any]:
+    def text(value: bytes | None) -> str | None:
+        return None if value is None else base64.b64encode(value).decode()
+
+    return {
+        "key": text(record.key),
+        "value": text(record.value),
+        "headers": [(name, text(value)) for name, value in record.headers],
+        "timestamp_ms": record.timestamp_ms,
+    }
+
+
+def test_kafkajs_administers_and_writes(
+    bootstrap: str, run_script: Callable[..., dict[str, Any]], fresh_name: Callable[[], str]
+):
+    # kafkajs keeps headers in an object: a name can stand there once.
+    sent = [record for record in records() if len(dict(record.headers)) == len(record.headers)]
+    topic, count = fresh_name(), len(sent)
+    told = run_script("kafkajs.mjs", topic, sent)
+    assert (told["created"], told["again"]) == (True, False)
+    assert (told["retention"], told["partitions"]) == ("3600000", 2)
+    expected = [offset for start in range(0, 3 * count, count) for offset in (start, start + 3)]
+    assert told["offsets"] == [*expected, None, None]
+    assert (told["byTime"], told["low"], told["lowAfterDelete"]) == (2, 0, 1)
+    assert told["brokers"] == [bootstrap]
+    received = Confluent().read(bootstrap, topic, 4 * count - 1, offset=1)
+    assert [record.as_sent for record in received] == (sent * 4)[1:]
+
+
+def test_platformatic_writes_and_reads(
+    bootstrap: str, run_script: Callable[..., dict[str, Any]], fresh_name: Callable[[], str]
+):
+    # It reads a record of no value as an empty one, so the plan has values only.
+    sent = [Sent(b"key-%d" % number, b"value %d" % number, (), START_MS + number) for number in range(50)]
+    told = run_script("platformatic.mjs", fresh_name(), sent)
+    assert (told["partitions"], told["listed"], told["left"]) == ([1, 2], True, False)
+    assert told["retention"] == "604800000"
+    assert told["offsets"] == [0, 50, 100, 150, 200]
+    assert told["end"] == 250
+    assert [base64.b64decode(value) for value in told["values"]] == [record.value for record in sent] * 5

@@ -1,0 +1,140 @@
+"""A broker that cannot start says what is wrong and what to do, exits with 1, and changes nothing."""
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tailrace.testing import Broker
+
+from .raw import RawClient, batch
+
+
+def test_port_in_use():
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        error = _refusal("--port", str(port))
+    assert f"127.0.0.1:{port}" in error
+    assert "in use" in error
+    assert "--port" in error
+
+
+def test_address_of_another_machine():
+    assert "203.0.113.1" in _refusal("--host", "203.0.113.1", "--port", "0")
+
+
+def test_locked_data_folder(tmp_path: Path):
+    with Broker(data=tmp_path) as broker:
+        error = _refusal("--port", "0", "--data", str(tmp_path))
+        assert str(tmp_path) in error
+        assert "in use by another" in error
+        with RawClient(broker.bootstrap) as client:
+            assert client.is_served()
+
+
+def test_data_folder_of_another_cluster(tmp_path: Path):
+    with Broker(data=tmp_path):
+        pass
+    before = _content(tmp_path)
+    error = _refusal("--port", "0", "--data", str(tmp_path), "--set", "cluster.id=AAAAAAAAAAAAAAAAAAAAAA")
+    assert str(tmp_path) in error
+    assert "cluster" in error
+    assert "AAAAAAAAAAAAAAAAAAAAAA" in error
+    assert _content(tmp_path) == before
+
+
+def test_data_folder_of_another_node(tmp_path: Path):
+    with Broker(data=tmp_path):
+        pass
+    error = _refusal("--port", "0", "--data", str(tmp_path), "--set", "node.id=7")
+    assert str(tmp_path) in error
+    assert "node.id" in error
+
+
+def test_data_folder_that_is_a_file(tmp_path: Path):
+    file = tmp_path / "file"
+    file.write_text("not a folder")
+    error = _refusal("--port", "0", "--data", str(file))
+    assert str(file) in error
+    assert file.read_text() == "not a folder"
+
+
+def test_data_folder_that_cannot_be_written():
+    """Nobody, not even root, can make a folder there."""
+    error = _refusal("--port", "0", "--data", "/proc/tailrace")
+    assert "/proc/tailrace" in error
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write to a read-only folder")
+def test_read_only_data_folder(tmp_path: Path):
+    tmp_path.chmod(0o500)
+    error = _refusal("--port", "0", "--data", str(tmp_path))
+    assert str(tmp_path) in error
+    assert "ermission" in error
+
+
+@pytest.mark.parametrize(
+    ("setting", "told"),
+    [
+        ("no.such.setting=1", "no.such.setting"),
+        ("log.segment.bytes=large", "log.segment.bytes"),
+        ("log.segment.bytes=1", "log.segment.bytes"),
+        ("listeners=nonsense", "listeners"),
+        ("just-a-word", "KEY=VALUE"),
+    ],
+)
+def test_bad_setting(setting: str, told: str):
+    assert told in _refusal("--port", "0", "--set", setting)
+
+
+@pytest.mark.parametrize("port", ["-1", "65536"])
+def test_port_that_cannot_be(port: str):
+    assert f"--port {port}" in _refusal("--port", port)
+
+
+def test_several_brokers_are_not_there_yet():
+    assert "--brokers 3" in _refusal("--brokers", "3")
+
+
+def test_data_survives_a_refused_start(tmp_path: Path):
+    with Broker({"auto.create.topics.enable": True}, data=tmp_path) as broker, RawClient(broker.bootstrap) as client:
+        broker_topic = "kept"
+        _create(broker, broker_topic)
+        assert client.produce(broker_topic, batch(b"value")).error == 0
+        stored = client.fetch(broker_topic)
+        _refusal("--port", "0", "--data", str(tmp_path))
+        broker.stop()
+        _refusal("--port", "0", "--data", str(tmp_path), "--set", "node.id=2")
+        broker.start()
+        with RawClient(broker.bootstrap) as again:
+            assert again.fetch(broker_topic) == stored
+
+
+def _create(broker: Broker, topic: str) -> None:
+    from confluent_kafka.admin import AdminClient, NewTopic
+
+    (created,) = AdminClient({"bootstrap.servers": broker.bootstrap}).create_topics([NewTopic(topic, 1, 1)]).values()
+    created.result(10)
+
+
+def _refusal(*words: str) -> str:
+    """What `tailrace up` says on stderr when it refuses to start."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tailrace", "up", "--log-level", "error", *words],
+        capture_output=True,
+        text=True,
+        timeout=20,
+        check=False,
+    )
+    assert done.returncode == 1, done
+    assert done.stdout == ""
+    assert done.stderr.startswith("tailrace: ")
+    assert "Traceback" not in done.stderr
+    return done.stderr
+
+
+def _content(folder: Path) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}

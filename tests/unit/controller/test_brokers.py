@@ -1,0 +1,124 @@
+"""Registration, fencing and producer ids."""
+
+import pytest
+
+from tailrace.controller.image import NO_LEADER
+from tailrace.model.config import Endpoint
+from tailrace.model.errors import ErrorCode, KafkaError
+from tailrace.wire.apis.data import MetadataRequest
+from tailrace.wire.apis.quorum import (
+    AllocateProducerIdsRequest,
+    AllocateProducerIdsResponse,
+    BrokerHeartbeatRequest,
+    BrokerHeartbeatResponse,
+    BrokerRegistrationRequest,
+    BrokerRegistrationResponse,
+)
+from tailrace.wire.schema import Message
+
+from .cluster import DIRECTORY_ID, Cluster, assigned, topic
+
+
+def test_a_registered_broker() -> None:
+    cluster = Cluster(brokers=0)
+    epoch = cluster.register(1, unfence=False)
+    broker = cluster.image.brokers[1]
+    assert broker.epoch == epoch == 0, "the offset of its record"
+    assert broker.endpoints == (Endpoint("PLAINTEXT", "localhost", 9092),)
+    assert broker.endpoint("PLAINTEXT") == broker.endpoints[0]
+    assert broker.endpoint("OTHER") is None
+    assert broker.log_dirs == (DIRECTORY_ID,)
+    assert not broker.is_active
+    cluster.unfence(1, epoch)
+    assert cluster.image.brokers[1].is_active
+    assert cluster.image.active_brokers() == [cluster.image.brokers[1]]
+
+
+def test_a_broker_of_another_cluster_is_refused() -> None:
+    cluster = Cluster(brokers=0)
+    request = BrokerRegistrationRequest(broker_id=1, cluster_id="another")
+    response = cluster.do(request, BrokerRegistrationResponse)
+    assert response.error_code == ErrorCode.INCONSISTENT_CLUSTER_ID
+    assert cluster.image.brokers == {}
+
+
+def test_a_broker_that_died_gets_new_leader_epochs() -> None:
+    cluster = Cluster()
+    cluster.create(topic("orders", 2))
+    cluster.register(1)
+    for partition in cluster.image.topics["orders"].partitions.values():
+        assert (partition.leader, partition.leader_epoch, partition.isr) == (1, 1, (1,))
+
+
+def test_a_broker_that_stopped_cleanly_keeps_its_leader_epochs() -> None:
+    cluster = Cluster(brokers=0)
+    epoch = cluster.register(1)
+    cluster.create(topic("orders", 2))
+    before = cluster.image.topics
+    cluster.register(1, previous_broker_epoch=epoch)
+    assert cluster.image.topics is before
+    assert cluster.image.brokers[1].epoch > epoch
+
+
+def test_a_dead_leader_with_company_loses_its_leadership() -> None:
+    cluster = Cluster(brokers=2)
+    cluster.create(assigned("orders", [1, 2], [2, 1]))
+    epoch = cluster.register(1, unfence=False)
+    led, followed = cluster.image.topics["orders"].partitions.values()
+    assert (led.leader, led.leader_epoch) == (NO_LEADER, 1)
+    assert (followed.leader, followed.leader_epoch) == (2, 0)
+    cluster.unfence(1, epoch)
+    led, followed = cluster.image.topics["orders"].partitions.values()
+    assert (led.leader, led.leader_epoch, led.partition_epoch) == (1, 2, 2)
+
+
+def test_heartbeats_must_be_of_this_incarnation() -> None:
+    cluster = Cluster(brokers=0)
+    old = cluster.register(1)
+    cluster.register(1)
+    unknown = cluster.ask(BrokerHeartbeatRequest(broker_id=2), BrokerHeartbeatResponse)
+    stale = cluster.ask(BrokerHeartbeatRequest(broker_id=1, broker_epoch=old), BrokerHeartbeatResponse)
+    assert (unknown.error_code, stale.error_code) == (
+        ErrorCode.BROKER_ID_NOT_REGISTERED,
+        ErrorCode.STALE_BROKER_EPOCH,
+    )
+
+
+@pytest.mark.parametrize(("want_fence", "offset"), [(True, 1 << 40), (False, -1)])
+def test_a_broker_stays_fenced_until_it_asks_and_has_caught_up(want_fence: bool, offset: int) -> None:
+    cluster = Cluster(brokers=0)
+    epoch = cluster.register(1, unfence=False)
+    request = BrokerHeartbeatRequest(
+        broker_id=1, broker_epoch=epoch, want_fence=want_fence, current_metadata_offset=offset
+    )
+    response = cluster.do(request, BrokerHeartbeatResponse)
+    assert response.is_fenced
+    assert cluster.image.brokers[1].fenced
+
+
+def test_a_heartbeat_of_an_active_broker_writes_nothing() -> None:
+    cluster = Cluster(brokers=0)
+    epoch = cluster.register(1)
+    before = cluster.image
+    cluster.unfence(1, epoch)
+    assert cluster.image is before
+
+
+def test_producer_ids_are_given_out_once() -> None:
+    cluster = Cluster(brokers=0)
+    epoch = cluster.register(1)
+    request = AllocateProducerIdsRequest(broker_id=1, broker_epoch=epoch)
+    first = cluster.do(request, AllocateProducerIdsResponse)
+    second = cluster.do(request, AllocateProducerIdsResponse)
+    assert (first.producer_id_start, first.producer_id_len) == (0, 1000)
+    assert second.producer_id_start == 1000
+    assert cluster.rebuilt().next_producer_id == 2000
+    stale = cluster.do(AllocateProducerIdsRequest(broker_id=1, broker_epoch=99), AllocateProducerIdsResponse)
+    unknown = cluster.do(AllocateProducerIdsRequest(broker_id=5), AllocateProducerIdsResponse)
+    assert stale.error_code == ErrorCode.STALE_BROKER_EPOCH
+    assert unknown.error_code == ErrorCode.BROKER_ID_NOT_REGISTERED
+
+
+def test_what_the_controller_does_not_serve() -> None:
+    with pytest.raises(KafkaError, match="does not serve MetadataRequest"):
+        Cluster().do(MetadataRequest(), Message)

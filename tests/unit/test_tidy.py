@@ -1,0 +1,171 @@
+"""The style that a tool can judge: sizes, dead modules, the map in ARCHITECTURE.md, docstrings, loose ends.
+
+Ruff, mypy and import-linter judge the rest. An exemption stands in a table below with its reason; a stale one fails.
+"""
+
+import ast
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "src" / "tailrace"
+
+FILE_LINES_MAX = 500
+FUNCTION_LINES_MAX = 70
+FOLDER_FILES_MAX = 12
+DECISION_LINES_MAX = 60
+
+# Folders and files whose length is the length of a list, not of a thought.
+LONG_FILES = {
+    "src/tailrace/wire/apis": "the declarations of Kafka's messages, one after the other",
+    "src/tailrace/model/config.py": "the table of every setting",
+}
+
+# Where execution starts: the command, `python -m`, what users import in their tests, and what pytest loads.
+ENTRY_POINTS = ("tailrace.__main__", "tailrace.cli", "tailrace.testing", "tailrace.testing.plugin")
+
+
+def test_no_file_is_too_long():
+    long = {name: lines for name, lines in _line_counts() if lines > FILE_LINES_MAX and not _exempt(name)}
+    assert not long, f"split these files (over {FILE_LINES_MAX} lines): {long}"
+
+
+def test_every_exemption_is_needed():
+    counts = dict(_line_counts())
+    stale = [
+        entry
+        for entry in LONG_FILES
+        if not any(lines > FILE_LINES_MAX for name, lines in counts.items() if name.startswith(entry))
+    ]
+    assert not stale, f"take these exemptions away: {stale}"
+
+
+def test_no_function_is_too_long():
+    long = {
+        f"{_name(path)}:{node.lineno} {node.name}": _length(node)
+        for path in _python_files("src", "bench", "docs")
+        for node in ast.walk(_tree(path))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and _length(node) > FUNCTION_LINES_MAX
+    }
+    assert not long, f"split these functions (over {FUNCTION_LINES_MAX} lines): {long}"
+
+
+def test_no_folder_holds_too_many_files():
+    crowded = {
+        _name(folder): count
+        for folder in _folders()
+        if (count := sum(path.name != "__init__.py" for path in folder.glob("*.py"))) > FOLDER_FILES_MAX
+    }
+    assert not crowded, f"split these folders (over {FOLDER_FILES_MAX} files): {crowded}"
+
+
+def test_every_module_opens_with_its_contract():
+    silent = [
+        _name(path)
+        for path in _python_files("src", "tests", "bench", "docs")
+        if path.stat().st_size and not ast.get_docstring(_tree(path))
+    ]
+    assert not silent, f"say what these modules own and never do, in a docstring: {silent}"
+
+
+def test_every_module_is_reachable_from_an_entry_point():
+    modules = {_module(path): path for path in _python_files("src") if PACKAGE in path.parents}
+    reached: set[str] = set()
+    waiting = [*ENTRY_POINTS, *_simulator_modules_under_test(modules)]
+    while waiting:
+        module = waiting.pop()
+        if module in reached or module not in modules:
+            continue
+        reached.add(module)
+        waiting += [module.rpartition(".")[0], *_mentions(module, modules[module])]
+    dead = sorted(set(modules) - reached)
+    assert not dead, f"nothing leads to these modules: {dead}"
+
+
+def test_the_map_names_every_folder():
+    text = (ROOT / "ARCHITECTURE.md").read_text()
+    missing = [name for folder in _folders() if f"`{(name := _name(folder, PACKAGE))}/`" not in text and name != "."]
+    assert not missing, f"give each a line in ARCHITECTURE.md: {missing}"
+
+
+def test_no_loose_ends():
+    words = re.compile(r"\b(TO" + r"DO|FIX" + r"ME|XX" + r"X)\b")
+    found = [
+        f"{_name(path)}:{number}"
+        for path in _python_files("src", "tests", "bench", "docs")
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if words.search(line)
+    ]
+    assert not found, f"do it, or write it where work is planned: {found}"
+
+
+def test_decisions_are_short():
+    long = [
+        path.name
+        for path in (ROOT / "docs" / "decisions").glob("*.md")
+        if len(path.read_text().splitlines()) > DECISION_LINES_MAX
+    ]
+    assert not long, f"cut these decisions to {DECISION_LINES_MAX} lines: {long}"
+
+
+def _python_files(*folders: str) -> Iterator[Path]:
+    for folder in folders:
+        yield from sorted((ROOT / folder).rglob("*.py"))
+
+
+def _folders() -> list[Path]:
+    return sorted({path.parent for path in PACKAGE.rglob("*.py")})
+
+
+def _line_counts() -> list[tuple[str, int]]:
+    return [
+        (_name(path), len(path.read_text().splitlines())) for path in _python_files("src", "tests", "bench", "docs")
+    ]
+
+
+def _exempt(name: str) -> bool:
+    return any(name.startswith(entry) for entry in LONG_FILES)
+
+
+def _name(path: Path, base: Path = ROOT) -> str:
+    return path.relative_to(base).as_posix()
+
+
+@cache
+def _tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(), str(path))
+
+
+def _length(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    return (node.end_lineno or node.lineno) - node.lineno + 1
+
+
+def _module(path: Path) -> str:
+    parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def _mentions(module: str, path: Path) -> Iterator[str]:
+    """What a module imports, by statement or by a string: lazily imported modules stand as names in a table."""
+    package = module if path.name == "__init__.py" else module.rpartition(".")[0]
+    for node in ast.walk(_tree(path)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value
+            yield f"{package}.{node.value}"
+
+
+def _simulator_modules_under_test(modules: dict[str, Path]) -> set[str]:
+    """The simulated ports are what unit tests run on: a module there is alive if a test uses it."""
+    return {
+        name
+        for path in _python_files("tests")
+        for name in _mentions("", path)
+        if name.startswith("tailrace.sim") and name in modules
+    }
