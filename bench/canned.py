@@ -27,7 +27,11 @@ def produce_response_bytes(topic: str) -> int:
 
 def fetch_request(topic: str, *, offset: int, max_bytes: int) -> bytes:
     """A Fetch of partition 0 that does not wait."""
-    body = struct.pack(">iiiibi", -1, 0, 0, max_bytes, 0, 1) + _string(topic) + struct.pack(">iiqi", 1, 0, offset, max_bytes)
+    body = (
+        struct.pack(">iiiibi", -1, 0, 0, max_bytes, 0, 1)
+        + _string(topic)
+        + struct.pack(">iiqi", 1, 0, offset, max_bytes)
+    )
     return _frame(1, 4, body)
 
 

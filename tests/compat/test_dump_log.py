@@ -41,7 +41,7 @@ def data(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
             for codec in client.codecs:
                 client.produce(broker.bootstrap, "mixed", records(), codec=codec, idempotent=True)
             client.produce(broker.bootstrap, "many", small(4_000, size_bytes=500), idempotent=True)
-            client.produce(broker.bootstrap, "stamped", small(4_000, size_bytes=500), codec="lz4")
+            client.produce(broker.bootstrap, "stamped", small(4_000, size_bytes=500))
         if request.param != "stopped":
             broker.kill()
             broker.start()

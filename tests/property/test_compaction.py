@@ -216,7 +216,7 @@ def die_and_recover(world: World, changes: int, *, power_fails: bool, seed: int)
         world.disk.power_loss(SimRandom(seed))
     else:
         world.disk.crash()
-    world.open()
+    world.open(recovery_point=seed % (end_offset + 1))
     content = world.content()
     assert world.log.log_end_offset == end_offset
     assert set(wanted) <= set(content) <= set(world.rows)

@@ -1,6 +1,6 @@
 """A client made of a socket and struct.pack: nothing of ours is used, so that it can say what no client would.
 
-Requests are of old, non-flexible versions: Produce 8, Fetch 4, Metadata 4, ApiVersions 0.
+Requests are of old, non-flexible versions: Produce 8, Fetch 4, ApiVersions 0, CreateTopics 2.
 """
 
 import socket
@@ -11,7 +11,7 @@ from crc32c import crc32c
 
 TIMEOUT_S = 10.0
 
-PRODUCE, FETCH, METADATA, API_VERSIONS = 0, 1, 3, 18
+PRODUCE, FETCH, METADATA, API_VERSIONS, CREATE_TOPICS = 0, 1, 3, 18, 19
 
 
 class Produced(NamedTuple):
@@ -81,6 +81,14 @@ class RawClient:
         answer.number("q"), answer.number("q")
         assert answer.number("i") <= 0, "no transactions here"
         return error, answer.take(max(0, answer.number("i")))
+
+    def create_topic(self, name: str, *, partitions: int = 1, replicas: int = 1) -> int:
+        """The error code."""
+        wanted = string(name) + struct.pack(">ihii", partitions, replicas, 0, 0)
+        answer = self.ask(CREATE_TOPICS, 2, struct.pack(">i", 1) + wanted + struct.pack(">i?", 5000, False))
+        answer.number("i")
+        assert (answer.number("i"), answer.string()) == (1, name)
+        return answer.number("h")
 
     def _exactly(self, size: int) -> bytes:
         data = b""

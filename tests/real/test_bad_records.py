@@ -23,7 +23,7 @@ REFUSED = {
     "CRC of an empty batch": (batch(crc=0, payload=b"", count=1), ErrorCode.CORRUPT_MESSAGE),
     "magic 1": (batch(*TWO, magic=1), ErrorCode.INVALID_RECORD),
     "magic 0": (batch(*TWO, magic=0), ErrorCode.INVALID_RECORD),
-    "magic 3": (batch(*TWO, magic=3), ErrorCode.INVALID_RECORD),
+    "magic 3": (batch(*TWO, magic=3), ErrorCode.CORRUPT_MESSAGE),
     "length too small": (batch(*TWO, length=10), ErrorCode.CORRUPT_MESSAGE),
     "length negative": (batch(*TWO, length=-1), ErrorCode.CORRUPT_MESSAGE),
     "length too large": (batch(*TWO, length=5000), ErrorCode.CORRUPT_MESSAGE),

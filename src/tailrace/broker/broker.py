@@ -186,7 +186,7 @@ class Broker:
         config, ports = self._static_config, self.ports
         self.quorum = Quorum(config, ports, cluster_id=self._cluster_id, directory_id=self.directories[0].directory_id)
         await self.quorum.start()
-        self.replicas = ReplicaManager(config, self.directories, clock=ports.clock, background=ports.background)
+        self.replicas = ReplicaManager(config, self.directories, background=ports.background)
         self.replicas.follow_image(None, self.quorum.image)
         self._is_started = True
         self.quorum.subscribe(self.replicas.follow_image)

@@ -27,7 +27,6 @@ from typing import NamedTuple
 
 from tailrace.controller.image import METADATA_VERSION, METADATA_VERSION_LEVEL, MetadataImage
 from tailrace.controller.machine import Controller
-from tailrace.controller.records import decode_record, encode_record
 from tailrace.log.log import Log
 from tailrace.log.validation import Origin
 from tailrace.model import events
@@ -47,6 +46,7 @@ from tailrace.wire.apis.stored import FeatureLevelRecord, LeaderChangeMessage
 from tailrace.wire.compile import encode
 from tailrace.wire.records import Record, build_batch, iterate_headers, iterate_records
 from tailrace.wire.schema import Message
+from tailrace.wire.stored import decode_metadata_record, encode_metadata_record
 
 _log = events.logger("quorum")
 
@@ -54,7 +54,8 @@ Subscriber = Callable[[MetadataImage, MetadataImage], None]
 
 _PARTITION = TopicPartition(CLUSTER_METADATA_TOPIC, PartitionIndex(0))
 _QUORUM_STATE_VERSION = 1
-_LEADER_CHANGE_VERSION = 1
+# Version 1 names the directories of voters too, but Kafka 4.3's kafka-dump-log reads every one as version 0.
+_LEADER_CHANGE_VERSION = 0
 # The key of a control record: its version, then the type "leader change".
 _LEADER_CHANGE_KEY = pack(">hh", 0, 2)
 _REPLAY_CHUNK_BYTES = 8 << 20
@@ -180,7 +181,9 @@ class Quorum:
         """Writes the records as one batch, then replays them. Raises KafkaError and has changed nothing if they cannot
         be written."""
         now_ms = self._ports.clock.wall_ms()
-        framed = [Record(index, now_ms, None, encode_record(record), ()) for index, record in enumerate(records)]
+        framed = [
+            Record(index, now_ms, None, encode_metadata_record(record), ()) for index, record in enumerate(records)
+        ]
         offset = self._write(build_batch(framed))
         for index, record in enumerate(records):
             self._controller.replay(offset + index, record)
@@ -292,9 +295,12 @@ class Quorum:
         limit = self.static_config.metadata_max_batch_bytes
         for record in iterate_records(batch, max_decompressed_bytes=limit):
             try:
-                self._controller.replay(record.offset, decode_record(record.value or b""))
+                self._controller.replay(record.offset, decode_metadata_record(record.value or b""))
             except ProtocolError as error:
-                raise StorageError(f"{self._folder}, offset {record.offset}: {error}") from error
+                raise StorageError(
+                    f"{self._folder} cannot be read at offset {record.offset}: {error}. If a newer version wrote it, "
+                    "start that one."
+                ) from error
             count += 1
         return count
 

@@ -151,7 +151,7 @@ class Connection:
     async def post(self, request: Message, *, version_max: int | None = None) -> None:
         """Sends a request that has no answer: a Produce with acks=0."""
         self._check_is_open()
-        self._transmit(request, self.version_of(type(request), version_max))
+        self._transmit(self._encode(request, self.version_of(type(request), version_max))[1])
 
     def close(self) -> None:
         self._fail("it was closed on this side")
@@ -172,17 +172,22 @@ class Connection:
         async with self._slots:
             self._check_is_open()
             answer: asyncio.Future[Message] = self._loop.create_future()
-            self._pending.append(_Pending(self._next_correlation_id, request.api_key, version, answer))
-            self._transmit(request, version)
+            correlation_id, frame = self._encode(request, version)
+            self._pending.append(_Pending(correlation_id, request.api_key, version, answer))
+            self._transmit(frame)
             timer = self._loop.call_later(timeout / 1000, self._expire, request.api_key, timeout)
             try:
                 return await answer
             finally:
                 timer.cancel()
 
-    def _transmit(self, request: Message, version: int) -> None:
-        frame = encode_request(request.api_key, version, self._next_correlation_id, self._client_id, request)
-        self._next_correlation_id = (self._next_correlation_id + 1) % (1 << 31)
+    def _encode(self, request: Message, version: int) -> tuple[int, list[Bytes | FileSlice]]:
+        correlation_id = self._next_correlation_id
+        frame = encode_request(request.api_key, version, correlation_id, self._client_id, request)
+        self._next_correlation_id = (correlation_id + 1) % (1 << 31)
+        return correlation_id, frame
+
+    def _transmit(self, frame: list[Bytes | FileSlice]) -> None:
         for part in frame:
             assert not isinstance(part, FileSlice), "clients send bytes, never files"
             self._outbox.append(part)

@@ -29,6 +29,8 @@ _PRODUCE_VERSION_MAX = 12
 _INIT_PRODUCER_ID_VERSION_MAX = 5
 # What a record takes beside its key, value and headers, at most: lengths, deltas and the count of headers.
 _RECORD_OVERHEAD_BYTES = 32
+# What its objects take in memory, which for small records is more than their bytes.
+_RECORD_MEMORY_BYTES = 512
 _SEQUENCE_MODULUS = 1 << 31
 _CREATION_TIMEOUT_MS = 3000
 ACKS_ALL = -1
@@ -87,7 +89,8 @@ class Producer:
         self._sticky: dict[str, StickyChoice] = {}
         self._unacknowledged_bytes = 0
         self._room = asyncio.Event()
-        self._identity: asyncio.Future[_Identity] | None = None
+        self._identity: _Identity | None = None
+        self._identifying = asyncio.Lock()
 
     async def __aenter__(self) -> Producer:
         return self
@@ -109,7 +112,8 @@ class Producer:
     ) -> asyncio.Future[Delivered]:
         size = _RECORD_OVERHEAD_BYTES + len(key or b"") + len(value or b"")
         size += sum(len(name) * 4 + len(content or b"") + 10 for name, content in headers)
-        while self._unacknowledged_bytes and self._unacknowledged_bytes + size > self.options.buffer_bytes:
+        held = size + _RECORD_MEMORY_BYTES
+        while self._unacknowledged_bytes and self._unacknowledged_bytes + held > self.options.buffer_bytes:
             self._room.clear()
             await self._room.wait()
         lane = await self._lane(topic, key, partition, size)
@@ -121,19 +125,33 @@ class Producer:
             size,
             asyncio.get_running_loop().create_future(),
         )
-        self._unacknowledged_bytes += size
-        lane.add(record)
+        self._unacknowledged_bytes += held
+        if lane.add(record):
+            await asyncio.sleep(0)  # Lets the full batch go out, even if the caller never waits for anything.
         return record.delivered
 
     async def _lane(self, topic: str, key: bytes | None, partition: int | None, size_bytes: int) -> _Lane:
+        known = self.cluster.known_topic(topic) or await self._describe(topic)
         if partition is None:
-            partition = await self._choose_partition(topic, key, size_bytes)
+            partition = self._choose_partition(known, key, size_bytes)
         where = TopicPartition(topic, PartitionIndex(partition))
         lane = self._lanes.get(where)
         if lane is None:
             await self._check_exists(where)
-            lane = self._lanes[where] = _Lane(self, where)
+            # Another caller may have come first meanwhile, and two lanes would overtake each other.
+            lane = self._lanes.get(where) or _Lane(self, where)
+            self._lanes[where] = lane
         return lane
+
+    def _choose_partition(self, topic: TopicMetadata, key: bytes | None, size_bytes: int) -> int:
+        partitions = topic.partitions
+        if key is not None:
+            return partition_for_key(key, len(partitions))
+        choice = self._sticky.get(topic.name)
+        if choice is None:
+            choice = self._sticky[topic.name] = StickyChoice(self.cluster.ports.random, self.options.batch_bytes)
+        available = [index for index, found in partitions.items() if found.leader_id >= 0]
+        return choice.choose(available or list(partitions), size_bytes)
 
     async def _check_exists(self, where: TopicPartition) -> None:
         if where.partition in (await self._describe(where.topic)).partitions:
@@ -146,22 +164,9 @@ class Producer:
                 f"topic {where.topic} has no partition {where.partition}: it has 0 to {count - 1}",
             )
 
-    async def _choose_partition(self, topic: str, key: bytes | None, size_bytes: int) -> int:
-        partitions = (await self._describe(topic)).partitions
-        if key is not None:
-            return partition_for_key(key, len(partitions))
-        choice = self._sticky.get(topic)
-        if choice is None:
-            choice = self._sticky[topic] = StickyChoice(self.cluster.ports.random, self.options.batch_bytes)
-        available = [index for index, found in partitions.items() if found.leader_id >= 0]
-        return choice.choose(available or list(partitions), size_bytes)
-
     async def _describe(self, topic: str) -> TopicMetadata:
-        if not self.options.create_topics:
+        if not self.options.create_topics or self.cluster.known_topic(topic) is not None:
             return await self.cluster.topic(topic)
-        known = self.cluster.known_topic(topic)
-        if known is not None:
-            return known
 
         async def ask() -> TopicMetadata:
             return (await self.cluster.refresh([topic], allow_auto_creation=True))[topic]
@@ -172,15 +177,12 @@ class Producer:
     async def identify(self, *, anew: bool) -> _Identity:
         """The producer id that all lanes share; `anew` for a lane whose last batch has failed: whether the broker has
         it is not known, and under a new id the sequence may start over."""
-        if self._identity is None:
-            self._identity = asyncio.ensure_future(self._ask_for_identity())
         if anew:
             return await self._ask_for_identity()
-        try:
-            return await asyncio.shield(self._identity)
-        except KafkaError:
-            self._identity = None
-            raise
+        async with self._identifying:
+            if self._identity is None:
+                self._identity = await self._ask_for_identity()
+            return self._identity
 
     async def _ask_for_identity(self) -> _Identity:
         connection = await self.cluster.any_connection()
@@ -193,8 +195,8 @@ class Producer:
             raise KafkaError(error_code(answer.error_code), "the broker gives no producer id")
         return _Identity(answer.producer_id, answer.producer_epoch)
 
-    def acknowledge(self, size_bytes: int) -> None:
-        self._unacknowledged_bytes -= size_bytes
+    def release(self, records: Sequence[_Record]) -> None:
+        self._unacknowledged_bytes -= sum(record.size_bytes + _RECORD_MEMORY_BYTES for record in records)
         self._room.set()
 
     async def flush(self) -> None:
@@ -213,8 +215,6 @@ class Producer:
         """At once; what was not flushed fails."""
         for lane in self._lanes.values():
             lane.close()
-        if self._identity is not None:
-            self._identity.cancel()
 
 
 class _Lane:
@@ -235,7 +235,9 @@ class _Lane:
         self._has_failed = False
         self._task = asyncio.create_task(self._run())
 
-    def add(self, record: _Record) -> None:
+    def add(self, record: _Record) -> bool:
+        """Whether this record has filled a batch."""
+        batches = self._waiting_bytes // self._options.batch_bytes
         self._waiting.append(record)
         self._waiting_bytes += record.size_bytes
         if self._waiting_bytes >= self._options.batch_bytes or self._producer.is_flushing:
@@ -243,6 +245,7 @@ class _Lane:
         elif self._linger is None:
             loop = asyncio.get_running_loop()
             self._linger = loop.call_later(self._options.linger_ms / 1000, self.hurry)
+        return self._waiting_bytes // self._options.batch_bytes > batches
 
     def hurry(self) -> None:
         if self._waiting:
@@ -300,7 +303,7 @@ class _Lane:
             timestamp = result.log_append_time_ms if result.log_append_time_ms >= 0 else record.timestamp
             if not record.delivered.done():
                 record.delivered.set_result(Delivered(self._partition, offset, timestamp))
-        self._producer.acknowledge(sum(record.size_bytes for record in records))
+        self._producer.release(records)
 
     async def _build(self) -> bytes:
         identity, sequence = _ANONYMOUS, NO_SEQUENCE
@@ -366,7 +369,7 @@ class _Lane:
                 record.delivered.set_exception(KafkaError(error.code, error.message))
                 # Whoever sent it may have left without waiting, on purpose: that is no news for the log.
                 record.delivered.exception()
-        self._producer.acknowledge(sum(record.size_bytes for record in records))
+        self._producer.release(records)
 
 
 def _bug(error: Exception) -> KafkaError:

@@ -181,6 +181,31 @@ class Log:
         self.log_end_offset = next_offset
         return AppendResult(base_offset, next_offset, validated.log_append_time_ms)
 
+    def append_plain(self, batches: Sequence[PlainBatch], *, leader_epoch: int) -> int:
+        """Batches that `read_plain` has let in, all in one write. Gives the offset of the first; the others follow it
+        without a gap. Raises StorageError, and then nothing has changed."""
+        first_offset = offset = self.log_end_offset
+        size_bytes, newest = 0, NO_TIMESTAMP
+        for view, batch_size, last_offset_delta, max_timestamp in batches:
+            _STAMP(view, 0, offset, batch_size - _LOG_OVERHEAD, leader_epoch)
+            offset += last_offset_delta + 1
+            size_bytes += batch_size
+            if max_timestamp > newest:
+                newest = max_timestamp
+        segment = self._segment_for(size_bytes, offset - 1, newest)
+        position = segment.size_bytes
+        segment.write_all([batch[0] for batch in batches], size_bytes)
+        self._is_stored = False
+        offset = first_offset
+        for _view, batch_size, last_offset_delta, max_timestamp in batches:
+            segment.note_batch(position, batch_size, offset + last_offset_delta, max_timestamp)
+            position += batch_size
+            offset += last_offset_delta + 1
+        if leader_epoch != self.epochs.latest:
+            self.epochs.assign(leader_epoch, first_offset)
+        self.log_end_offset = offset
+        return first_offset
+
     def append_as_follower(self, batches: memoryview) -> AppendResult:
         """Writes what a leader has numbered, as it is. A batch cut short at the end is left out."""
         validated = validate_batches(batches, self.config, now_ms=self._clock.wall_ms(), origin=Origin.REPLICATION)
@@ -207,20 +232,25 @@ class Log:
         return AppendResult(headers[0].base_offset, self.log_end_offset, -1)
 
     def _write(self, view: memoryview, last_offset: int, validated: ValidatedBatches) -> Segment:
-        """One write at the end of the active segment, or of a new one where the active one has had its time."""
+        """One write at the end of the log."""
+        segment = self._segment_for(len(view), last_offset, validated.max_timestamp)
+        segment.write_all((view,), len(view))
+        self._is_stored = False
+        return segment
+
+    def _segment_for(self, size_bytes: int, last_offset: int, max_timestamp: int) -> Segment:
+        """The active segment, or a new one where the active one has had its time."""
         if self.offline_reason is not None:
             raise StorageError(f"the log of {self.topic_partition} is offline: {self.offline_reason}")
         active = self._segments.active
         if (
-            active.size_bytes + len(view) > self._segment_bytes
-            or validated.max_timestamp > self._roll_timestamp
+            active.size_bytes + size_bytes > self._segment_bytes
+            or max_timestamp > self._roll_timestamp
             or last_offset - active.base_offset > MAX_RELATIVE_OFFSET
             or active.is_index_full
         ):
-            self._roll_if_due(len(view), last_offset, validated.max_timestamp)
+            self._roll_if_due(size_bytes, last_offset, max_timestamp)
             active = self._segments.active
-        active.write(view)
-        self._is_stored = False
         return active
 
     def _roll_if_due(self, size: int, last_offset: int, max_timestamp: int) -> None:

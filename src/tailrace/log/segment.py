@@ -188,17 +188,21 @@ class Segment:
     # Writing
 
     def write(self, view: memoryview | bytes) -> None:
-        """One write for all batches in the view. If it fails nothing has changed, and StorageError tells why."""
+        """All batches in the view; see `write_all`."""
+        self.write_all((view,), len(view))
+
+    def write_all(self, views: Sequence[memoryview | bytes], size_bytes: int) -> None:
+        """One write for all batches in the views. If it fails nothing has changed, and StorageError tells why."""
         file = self._file or self.file
         try:
             if self._is_torn:
                 file.truncate(self.size_bytes)
                 self._is_torn = False
-            file.append((view,))
+            file.append(views)
         except OSError as error:
             self._cut_tail(file)
             raise StorageError(f"{self.path(LOG_SUFFIX)} cannot be written: {error}") from error
-        self.size_bytes += len(view)
+        self.size_bytes += size_bytes
 
     def note_batch(self, position: int, size: int, last_offset: int, max_timestamp: int) -> None:
         """A batch lies at `position`: keeps the largest timestamp and, an interval apart, the indexes."""

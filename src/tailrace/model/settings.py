@@ -228,8 +228,8 @@ def unknown(name: str, known: Iterable[str], *, what: str) -> KafkaError:
     from difflib import get_close_matches
 
     close = get_close_matches(name, list(known), n=1, cutoff=0.7)
-    hint = f" Did you mean {close[0]}?" if close else ""
-    return KafkaError(ErrorCode.INVALID_CONFIG, f"Unknown {what} config name: {name}.{hint}")
+    hint = f". Did you mean {close[0]}?" if close else ""
+    return KafkaError(ErrorCode.INVALID_CONFIG, f"Unknown {what} config name: {name}{hint}")
 
 
 def parse_value(setting: Setting, text: str) -> Any:

@@ -18,7 +18,7 @@ from tailrace.model import events
 from tailrace.model.config import BrokerConfig, TopicConfig
 from tailrace.model.errors import ErrorCode, KafkaError, StorageError
 from tailrace.model.ids import CLUSTER_METADATA_TOPIC, LeaderEpoch, NodeId, PartitionIndex, TopicPartition, Uuid
-from tailrace.model.ports import Background, Clock
+from tailrace.model.ports import Background
 from tailrace.replica.flusher import Flusher
 from tailrace.replica.partition import Partition
 
@@ -26,9 +26,7 @@ _log = events.logger("replicas")
 
 
 class ReplicaManager:
-    def __init__(
-        self, static: BrokerConfig, directories: Sequence[LogDirectory], *, clock: Clock, background: Background
-    ) -> None:
+    def __init__(self, static: BrokerConfig, directories: Sequence[LogDirectory], *, background: Background) -> None:
         self.node_id = NodeId(static.node_id)
         self.config = static  # With the dynamic settings of the image applied.
         self.directories = directories
@@ -37,7 +35,7 @@ class ReplicaManager:
         # Told of a log that is about to be deleted: a compaction of it must end first.
         self.before_deletion: list[Callable[[TopicPartition], None]] = []
         self._static = static
-        self._clock = clock
+        self._background = background
         self._image: MetadataImage | None = None
         # Logs that the last run left and that are not open yet, and where they lie.
         self._found: dict[TopicPartition, LogDirectory] = {}
@@ -165,11 +163,18 @@ class ReplicaManager:
                     _log.warning("removes a stray log", partition=topic_partition, folder=directory.path)
                     _delete_log(directory, topic_partition)
 
-    # ---- requests that need more than one partition's own rules
+    # ---- the whole
 
-    def delete_records(self, topic: str, index: int, offset: int) -> int:
-        """Returns the low watermark: the smallest log start offset of all replicas."""
-        return self.find(topic, index).delete_records(offset)
+    async def store_log_start_offsets(self) -> None:
+        """Raises KafkaError if they could not be stored."""
+        for directory in self.directories:
+            try:
+                await self._background.run(directory.begin_checkpoint())
+            except OSError as error:
+                raise KafkaError(
+                    ErrorCode.KAFKA_STORAGE_ERROR,
+                    f"The log start offsets in {directory.path} cannot be stored: {error}",
+                ) from error
 
     def close(self) -> None:
         """Answers all who wait; the logs are closed by their directories."""

@@ -261,6 +261,7 @@ class Struct(metaclass=StructType):
     def __init__(self, **values: Any) -> None:
         """Stands in until the first instance is made, then gives way to a constructor compiled for the class."""
         cls = type(self)
+        assert cls not in (Struct, Message), "only declared messages and structs have instances"
         cls.__init__ = _compile_constructor(cls)  # type: ignore[method-assign]
         self.__init__(**values)  # type: ignore[misc]
 

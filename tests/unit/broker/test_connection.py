@@ -18,7 +18,6 @@ async def test_requests_are_answered_in_order():
             peer.send(MetadataRequest(topics=[]), 9)
         for _ in range(200):
             assert (await peer.receive()).error_code == 0
-        await peer.close()
 
 
 async def test_a_frame_may_arrive_byte_by_byte():
@@ -29,7 +28,6 @@ async def test_a_frame_may_arrive_byte_by_byte():
             await peer.writer.drain()
             await asyncio.sleep(0)
         assert (await peer.receive()).cluster_id == world.broker.image.cluster_id
-        await peer.close()
 
 
 async def test_an_idle_connection_holds_no_buffer_and_half_a_request_holds_one():
@@ -42,7 +40,6 @@ async def test_an_idle_connection_holds_no_buffer_and_half_a_request_holds_one()
         peer.writer.write(frame[10:])
         await peer.receive()
         assert world.broker.statistics()["request_buffer_bytes"] == 0
-        await peer.close()
 
 
 async def test_a_large_request_grows_the_buffer_only_as_it_arrives():
@@ -56,7 +53,6 @@ async def test_a_large_request_grows_the_buffer_only_as_it_arrives():
         peer.writer.write(frame[70_000:])
         assert produced(await peer.receive()).base_offset == 0
         assert world.broker.statistics()["request_buffer_bytes"] == 0
-        await peer.close()
 
 
 async def test_a_parked_fetch_holds_the_later_requests_of_its_connection_only():
@@ -70,8 +66,6 @@ async def test_a_parked_fetch_holds_the_later_requests_of_its_connection_only():
         assert produced(await other.request(produce("t", batch(b"a")), 9)).base_offset == 0
         assert fetched(await waiting.receive()).high_watermark == 1
         assert (await waiting.receive()).error_code == 0
-        await waiting.close()
-        await other.close()
 
 
 async def test_a_parked_fetch_ends_when_its_time_is_over():
@@ -81,7 +75,6 @@ async def test_a_parked_fetch_ends_when_its_time_is_over():
         started = asyncio.get_running_loop().time()
         assert not fetched(await peer.request(fetch("t", 0, max_wait_ms=100), 11)).records
         assert asyncio.get_running_loop().time() - started >= 0.09
-        await peer.close()
 
 
 async def test_a_client_that_leaves_takes_its_parked_fetch_with_it():
@@ -96,7 +89,6 @@ async def test_a_client_that_leaves_takes_its_parked_fetch_with_it():
         await asyncio.sleep(0.02)
         assert not partition.readers
         assert world.broker.statistics()["connections"] == 1
-        await other.close()
 
 
 async def test_a_slow_reader_is_held_back_and_gets_everything():
@@ -114,8 +106,6 @@ async def test_a_slow_reader_is_held_back_and_gets_everything():
         peer.reader._transport.resume_reading()
         for _ in range(20):
             assert len(fetched(await peer.receive()).records) > 1_500_000
-        await peer.close()
-        await other.close()
 
 
 @pytest.mark.parametrize(
@@ -143,8 +133,6 @@ async def test_what_breaks_the_protocol_is_named_and_its_connection_closed(greet
         assert said in str(records[0].facts)
         assert records[0].facts["peer"].startswith("127.0.0.1:")
         assert (await other.request(MetadataRequest(topics=[]), 9)).error_code == 0
-        await peer.close()
-        await other.close()
 
 
 async def test_earlier_answers_are_sent_before_a_broken_connection_closes():
@@ -154,7 +142,6 @@ async def test_earlier_answers_are_sent_before_a_broken_connection_closes():
         peer.writer.write(b"\xff\xff\xff\xff")
         assert (await peer.receive()).error_code == 0
         assert await peer.is_closed()
-        await peer.close()
 
 
 async def test_a_storm_of_garbage_fills_no_log(caplog):
@@ -189,8 +176,6 @@ async def test_idle_connections_are_closed_and_parked_ones_are_not():
         parked.send(fetch("t", 0, max_wait_ms=400), 11)
         assert await idle.is_closed()
         assert not fetched(await parked.receive()).records
-        await idle.close()
-        await parked.close()
 
 
 async def test_memory_for_requests_is_bounded_and_waited_for():
@@ -224,7 +209,6 @@ async def test_a_thousand_idle_connections_cost_the_others_nothing():
         assert world.broker.statistics()["request_buffer_bytes"] == 0
         for connection in idle:
             connection.close()
-        await peer.close()
 
 
 async def test_a_clean_stop_answers_what_is_under_way():
@@ -237,4 +221,3 @@ async def test_a_clean_stop_answers_what_is_under_way():
         assert fetched(await peer.receive()).error_code == 0
         assert await peer.is_closed()
         await asyncio.wait_for(stopping, 5)
-        await peer.close()

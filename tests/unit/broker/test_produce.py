@@ -33,7 +33,6 @@ async def test_every_version_appends_and_says_where(version, acks):
             answer = produced(await peer.request(produce("t", batch(b"a", b"b"), acks=acks), version))
             assert (answer.error_code, answer.base_offset, answer.log_append_time_ms) == (0, expected, -1)
             assert answer.log_start_offset == (0 if version >= 5 else -1)
-        await peer.close()
 
 
 async def test_version_13_names_topics_by_id():
@@ -45,7 +44,6 @@ async def test_version_13_names_topics_by_id():
         assert produced(response).base_offset == 0
         answer = produced(await peer.request(produce("", batch(b"a"), topic_id=bytes(15) + b"x"), 13))
         assert answer.error_code == ErrorCode.UNKNOWN_TOPIC_ID
-        await peer.close()
 
 
 async def test_acks_0_has_no_answer():
@@ -55,7 +53,6 @@ async def test_acks_0_has_no_answer():
         peer.send(produce("t", batch(b"a"), acks=0), 9, expects_answer=False)
         assert (await peer.request(MetadataRequest(topics=[]), 9)).error_code == 0
         assert world.broker.replicas.find("t", 0).high_watermark == 1
-        await peer.close()
 
 
 async def test_an_error_with_acks_0_closes_the_connection_after_earlier_answers():
@@ -65,7 +62,6 @@ async def test_an_error_with_acks_0_closes_the_connection_after_earlier_answers(
         peer.send(produce("missing", batch(b"a"), acks=0), 9, expects_answer=False)
         assert (await peer.receive()).error_code == 0
         assert await peer.is_closed()
-        await peer.close()
 
 
 @pytest.mark.parametrize("acks", [2, -2, 7])
@@ -76,12 +72,17 @@ async def test_other_acks_are_refused(acks):
         answer = produced(await peer.request(produce("t", batch(b"a"), acks=acks), 9))
         assert (answer.error_code, answer.base_offset) == (ErrorCode.INVALID_REQUIRED_ACKS, -1)
         assert world.broker.replicas.find("t", 0).high_watermark == 0
-        await peer.close()
 
 
 def _damaged(records: bytes, position: int) -> bytes:
     changed = bytearray(records)
     changed[position] ^= 0xFF
+    return bytes(changed)
+
+
+def _with_magic(magic: int) -> bytes:
+    changed = bytearray(batch(b"a"))
+    changed[16] = magic
     return bytes(changed)
 
 
@@ -93,14 +94,16 @@ def _damaged(records: bytes, position: int) -> bytes:
         (batch(b"a") + batch(b"b"), ErrorCode.INVALID_RECORD),
         (batch(b"a")[:-1], ErrorCode.CORRUPT_MESSAGE),
         (_damaged(batch(b"a"), 65), ErrorCode.CORRUPT_MESSAGE),
-        (_damaged(batch(b"a"), 16), ErrorCode.INVALID_RECORD),  # magic
-        (b"\xff" * 40, ErrorCode.INVALID_RECORD),
+        (_with_magic(1), ErrorCode.INVALID_RECORD),
+        (_with_magic(3), ErrorCode.CORRUPT_MESSAGE),
+        (b"\xff" * 40, ErrorCode.CORRUPT_MESSAGE),
         (batch(b"a", last_offset_delta=5), ErrorCode.INVALID_RECORD),
         (batch(b"a", control=True), ErrorCode.INVALID_RECORD),
         (batch(b"a", producer_id=5, producer_epoch=0), ErrorCode.INVALID_RECORD),
         (batch(b"x" * 2000), ErrorCode.MESSAGE_TOO_LARGE),
         (batch(b"a", now_ms=1 << 60), ErrorCode.INVALID_TIMESTAMP),
     ],
+    ids=lambda value: value.name if isinstance(value, ErrorCode) else "records",
 )
 async def test_bad_records_are_refused_with_a_message_and_nothing_is_written(records, code):
     async with running({"message.max.bytes": "1000"}) as world:
@@ -111,7 +114,6 @@ async def test_bad_records_are_refused_with_a_message_and_nothing_is_written(rec
         assert answer.error_message
         assert answer.base_offset == -1
         assert produced(await peer.request(produce("t", batch(b"good")), 9)).base_offset == 0
-        await peer.close()
 
 
 async def test_record_errors_name_the_records():
@@ -121,7 +123,6 @@ async def test_record_errors_name_the_records():
         answer = produced(await peer.request(produce("t", batch(b"no key", b"none either")), 8))
         assert answer.error_code == ErrorCode.INVALID_RECORD
         assert [error.batch_index for error in answer.record_errors] == [0, 1]
-        await peer.close()
 
 
 async def test_every_partition_stands_or_falls_alone():
@@ -141,7 +142,6 @@ async def test_every_partition_stands_or_falls_alone():
             (0, ErrorCode.INVALID_REQUEST),
         ]
         assert world.broker.replicas.find("t", 0).high_watermark == 1
-        await peer.close()
 
 
 async def test_internal_topics_and_transactions_are_refused():
@@ -154,7 +154,6 @@ async def test_internal_topics_and_transactions_are_refused():
         assert answer.error_code == ErrorCode.INVALID_TXN_STATE
         answer = produced(await peer.request(produce("__cluster_metadata", batch(b"a")), 9))
         assert answer.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        await peer.close()
 
 
 async def test_zstd_needs_version_7():
@@ -165,7 +164,6 @@ async def test_zstd_needs_version_7():
         answer = produced(await peer.request(produce("t", records), 6))
         assert answer.error_code == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
         assert produced(await peer.request(produce("t", records), 7)).error_code == 0
-        await peer.close()
 
 
 async def test_duplicates_are_answered_with_their_first_offset():
@@ -185,7 +183,6 @@ async def test_duplicates_are_answered_with_their_first_offset():
         assert produced(await peer.request(produce("t", newer, acks=-1), 9)).base_offset == 3
         answer = produced(await peer.request(produce("t", old, acks=-1), 9))
         assert answer.error_code == ErrorCode.INVALID_PRODUCER_EPOCH
-        await peer.close()
 
 
 async def test_log_append_time_is_told():
@@ -195,7 +192,6 @@ async def test_log_append_time_is_told():
         before = world.clock.wall_ms()
         answer = produced(await peer.request(produce("t", batch(b"a")), 9))
         assert before <= answer.log_append_time_ms <= world.clock.wall_ms()
-        await peer.close()
 
 
 async def test_too_few_in_sync_replicas_refuse_acks_all_alone():
@@ -205,7 +201,6 @@ async def test_too_few_in_sync_replicas_refuse_acks_all_alone():
         answer = produced(await peer.request(produce("t", batch(b"a"), acks=-1), 9))
         assert answer.error_code == ErrorCode.NOT_ENOUGH_REPLICAS
         assert produced(await peer.request(produce("t", batch(b"a"), acks=1), 9)).error_code == 0
-        await peer.close()
 
 
 async def test_a_full_disk_fails_one_partition_and_it_recovers():
@@ -221,7 +216,6 @@ async def test_a_full_disk_fails_one_partition_and_it_recovers():
         world.disk.heal()
         assert produced(await peer.request(produce("full", batch(b"c")), 9)).base_offset == 1
         assert len(fetched(await peer.request(fetch("full", 0), 11)).records) == 2 * len(batch(b"a"))
-        await peer.close()
 
 
 class SlowBackground(RealBackground):
@@ -261,8 +255,6 @@ async def test_flush_messages_1_acknowledges_after_the_sync_and_the_loop_goes_on
         assert [produced(await peer.receive()).base_offset for _ in range(10)] == list(range(10))
         assert partition.high_watermark == 10
         assert background.runs <= 3  # One for the first, one for all that came meanwhile.
-        await peer.close()
-        await other.close()
 
 
 async def test_acks_all_times_out_when_the_sync_does_not_end():
@@ -274,7 +266,6 @@ async def test_acks_all_times_out_when_the_sync_does_not_end():
         answer = produced(await peer.request(produce("t", batch(b"a"), acks=-1, timeout_ms=50), 9))
         assert answer.error_code == ErrorCode.REQUEST_TIMED_OUT
         background.gate.set()
-        await peer.close()
 
 
 async def test_a_failed_sync_takes_the_log_offline():
@@ -288,7 +279,6 @@ async def test_a_failed_sync_takes_the_log_offline():
         answer = produced(await peer.request(produce("t", batch(b"a"), acks=-1), 9))
         assert answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR
         assert fetched(await peer.request(fetch("t", 0), 11)).error_code == ErrorCode.KAFKA_STORAGE_ERROR
-        await peer.close()
 
 
 async def test_a_deleted_topic_ends_the_wait_of_its_producers():
@@ -306,8 +296,6 @@ async def test_a_deleted_topic_ends_the_wait_of_its_producers():
         await delete_topic(admin, "t")
         answer = produced(await peer.request(produce("t", batch(b"a")), 9))
         assert answer.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        await peer.close()
-        await admin.close()
 
 
 async def test_a_disconnect_does_not_undo_an_append():
@@ -336,4 +324,3 @@ async def test_answers_outstanding_are_bounded():
         assert world.broker.replicas.find("t", 0).log.log_end_offset == 3
         background.gate.set()
         assert [produced(await peer.receive()).base_offset for _ in range(10)] == list(range(10))
-        await peer.close()

@@ -10,7 +10,6 @@ import pytest
 
 from tailrace.broker.quorum import Quorum
 from tailrace.controller.image import METADATA_VERSION, MetadataImage
-from tailrace.controller.records import decode_record
 from tailrace.model.config import BrokerConfig, Endpoint
 from tailrace.model.errors import ErrorCode, KafkaError, StorageError
 from tailrace.model.ids import Uuid
@@ -24,6 +23,7 @@ from tailrace.wire.apis.quorum import AllocateProducerIdsRequest, AllocateProduc
 from tailrace.wire.apis.stored import FeatureLevelRecord, LeaderChangeMessage, RegisterBrokerRecord
 from tailrace.wire.compile import decode
 from tailrace.wire.records import build_batch, iterate_headers, iterate_records
+from tailrace.wire.stored import decode_metadata_record
 
 T = TypeVar("T")
 CLUSTER_ID = "AAAAAAAAAAAAAAAAAAAAAA"
@@ -122,13 +122,13 @@ async def test_what_the_first_start_writes(world: World) -> None:
     assert [header.is_control for header, _ in batches] == [True, False, False, False]
     (leader_change,) = iterate_records(batches[0][1], max_decompressed_bytes=1000)
     assert leader_change.key == b"\x00\x00\x00\x02"
-    message = decode(LeaderChangeMessage, 1, leader_change.value or b"")
-    voter = LeaderChangeMessage.Voter(voter_id=1, voter_directory_id=DIRECTORY_ID)
-    assert message == LeaderChangeMessage(version=1, leader_id=1, voters=[voter], granting_voters=[voter])
+    message = decode(LeaderChangeMessage, 0, leader_change.value or b"")
+    voter = LeaderChangeMessage.Voter(voter_id=1)
+    assert message == LeaderChangeMessage(version=0, leader_id=1, voters=[voter], granting_voters=[voter])
     (feature,) = iterate_records(batches[1][1], max_decompressed_bytes=1000)
-    assert decode_record(feature.value or b"") == FeatureLevelRecord(name=METADATA_VERSION, feature_level=30)
+    assert decode_metadata_record(feature.value or b"") == FeatureLevelRecord(name=METADATA_VERSION, feature_level=30)
     (registration,) = iterate_records(batches[2][1], max_decompressed_bytes=1000)
-    record = decode_record(registration.value or b"")
+    record = decode_metadata_record(registration.value or b"")
     assert isinstance(record, RegisterBrokerRecord)
     assert record.broker_epoch == registration.offset == 2
     assert json.loads(world.disk.read(f"{FOLDER}/quorum-state")) == {
@@ -336,7 +336,7 @@ async def test_a_log_of_the_future_is_not_guessed_at(world: World) -> None:
     end = quorum.image.next_offset
     of_the_future = build_batch([(end, 0, None, b"\x01\x7f\x00", ())], base_offset=end, leader_epoch=1)
     world.disk.open(LOG_FILE).append([of_the_future])
-    with pytest.raises(StorageError, match="written by a newer version"):
+    with pytest.raises(StorageError, match="If a newer version wrote it"):
         await world.restart()
 
 

@@ -41,6 +41,7 @@ class World:
             background=background or SimBackground(),
         )
         self.broker: Broker
+        self.peers: list[Peer] = []
 
     async def start(self, settings: dict[str, str] | None = None) -> Broker:
         values = {"node.id": "1", "listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": "data", **(settings or {})}
@@ -50,7 +51,8 @@ class World:
 
     async def connect(self) -> Peer:
         reader, writer = await asyncio.open_connection("127.0.0.1", self.broker.port)
-        return Peer(reader, writer)
+        self.peers.append(Peer(reader, writer))
+        return self.peers[-1]
 
 
 @asynccontextmanager
@@ -60,6 +62,8 @@ async def running(settings: dict[str, str] | None = None, **world: Any) -> Async
     try:
         yield everything
     finally:
+        for peer in everything.peers:
+            await peer.close()
         await everything.broker.stop()
 
 

@@ -4,13 +4,13 @@ from typing import TypeVar
 
 from tailrace.controller.image import MetadataImage
 from tailrace.controller.machine import Controller
-from tailrace.controller.records import decode_record, encode_record
 from tailrace.model.config import BrokerConfig
 from tailrace.model.ids import Uuid
 from tailrace.sim.random import SimRandom
 from tailrace.wire.apis.admin import CreateTopicsRequest, CreateTopicsResponse
 from tailrace.wire.apis.quorum import BrokerHeartbeatRequest, BrokerRegistrationRequest, BrokerRegistrationResponse
 from tailrace.wire.schema import Message
+from tailrace.wire.stored import decode_metadata_record, encode_metadata_record
 
 CLUSTER_ID = "AAAAAAAAAAAAAAAAAAAAAA"
 DIRECTORY_ID = Uuid(b"directory-number")
@@ -45,7 +45,7 @@ class Cluster:
         assert self.image is before, "an op only reads"
         for record in result.records:
             # As they come back from the log.
-            self.controller.replay(len(self.records), decode_record(encode_record(record)))
+            self.controller.replay(len(self.records), decode_metadata_record(encode_metadata_record(record)))
             self.records.append(record)
         assert isinstance(result.response, response_type)
         return result.response
@@ -77,7 +77,7 @@ class Cluster:
         """The image that a new start replays from the same records."""
         controller = Controller(self.config, SimRandom(0), cluster_id=CLUSTER_ID)
         for offset, record in enumerate(self.records):
-            controller.replay(offset, decode_record(encode_record(record)))
+            controller.replay(offset, decode_metadata_record(encode_metadata_record(record)))
         return controller.image
 
 

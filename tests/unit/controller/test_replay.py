@@ -3,11 +3,10 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.unit.controller.cluster import CLUSTER_ID, Cluster, topic
 
 from tailrace.controller.image import MetadataImage, ResourceType
-from tailrace.controller.records import decode_record, encode_record
 from tailrace.controller.replay import Replay
-from tailrace.model.errors import ProtocolError
 from tailrace.wire.apis.admin import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
@@ -24,8 +23,6 @@ from tailrace.wire.apis.stored import (
     TopicRecord,
     UnregisterBrokerRecord,
 )
-
-from .cluster import CLUSTER_ID, Cluster, topic
 
 TOPIC_ID = b"t" * 16
 NAMES = ["a", "b", "a.b", "a_b"]
@@ -98,19 +95,6 @@ def test_a_record_is_never_replayed_twice() -> None:
     replay.replay_record(0, NoOpRecord())
     with pytest.raises(AssertionError, match="replayed twice"):
         replay.replay_record(0, NoOpRecord())
-
-
-def test_the_frame_of_a_record() -> None:
-    record = TopicRecord(name="orders", topic_id=TOPIC_ID)
-    framed = encode_record(record)
-    assert framed[:3] == bytes([1, 2, 0]), "frame version, type, version of the record"
-    assert decode_record(framed) == record
-
-
-@pytest.mark.parametrize("value", [b"", b"\x01\x02", b"\x02\x02\x00", b"\x01\x7f\x00", b"\x01\x02\x63"])
-def test_frames_of_the_future_are_refused(value: bytes) -> None:
-    with pytest.raises(ProtocolError):
-        decode_record(value)
 
 
 def _change(name: str, key: str, value: str | None) -> IncrementalAlterConfigsRequest:

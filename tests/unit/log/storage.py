@@ -97,9 +97,7 @@ def offsets_in(found: FileSlice | None) -> list[int]:
     return [
         record.offset
         for position, header in iterate_headers(data, allow_partial=True)
-        for record in iterate_records(
-            data[position : position + header.size_bytes], max_decompressed_bytes=BOMB
-        )
+        for record in iterate_records(data[position : position + header.size_bytes], max_decompressed_bytes=BOMB)
     ]
 
 

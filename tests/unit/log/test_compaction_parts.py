@@ -1,4 +1,4 @@
-"""The pure parts of compaction: plan, groups, map of keys, spans, and what is left of a batch."""
+"""The parts of compaction: plan, groups, map of keys, spans, what is left of a batch, what a crash leaves behind."""
 
 from dataclasses import dataclass
 
@@ -13,8 +13,10 @@ from tailrace.log.compaction.plan import (
 )
 from tailrace.log.compaction.rewrite import BatchFilter, empty_header
 from tailrace.log.compaction.spans import scan_spans
+from tailrace.log.compaction.swap import finish_swaps
 from tailrace.model.config import TopicConfig
 from tailrace.model.errors import StorageError
+from tailrace.sim.disk import SimDisk
 from tailrace.wire.records import (
     HEADER_SIZE,
     Record,
@@ -255,3 +257,56 @@ def test_an_empty_batch_keeps_offsets_and_sequences() -> None:
     assert (header.base_offset, header.last_offset, header.leader_epoch) == (100, 101, 3)
     assert (header.producer_id, header.producer_epoch, header.base_sequence, header.last_sequence) == (5, 6, 7, 8)
     assert (header.record_count, header.base_timestamp, header.max_timestamp) == (0, -1, NOW_MS + 300)
+
+
+# Files that a crash left behind
+
+
+def left_behind(*names: str) -> SimDisk:
+    disk = SimDisk()
+    disk.make_folder("/f")
+    for name in names:
+        data = build_batch(RECORDS[:2], base_offset=100) if ".log" in name else b""
+        disk.open(f"/f/{name}", create=True).append([data])
+    return disk
+
+
+def name_of(base_offset: int, kind: str) -> str:
+    return f"{base_offset:020d}{kind}"
+
+
+def test_a_folder_without_such_files_is_left_alone() -> None:
+    names = ["leader-epoch-checkpoint", "notes.swap", name_of(0, ".log"), f"{7:020d}-{1:010d}.checkpoint"]
+    disk = left_behind(*names)
+    finish_swaps(disk, "/f")
+    assert disk.list("/f") == sorted(names)
+
+
+def test_what_was_not_wholly_renamed_is_undone() -> None:
+    disk = left_behind(
+        name_of(100, ".log"), name_of(100, ".log.swap"), name_of(100, ".index.cleaned"), name_of(0, ".log.deleted")
+    )
+    finish_swaps(disk, "/f")
+    assert disk.list("/f") == [name_of(100, ".log")]
+
+
+def test_what_was_wholly_renamed_replaces_its_offsets() -> None:
+    disk = left_behind(
+        name_of(50, ".log"),
+        name_of(100, ".log"),
+        name_of(100, ".timeindex"),
+        name_of(101, ".log"),
+        name_of(101, ".snapshot"),
+        name_of(102, ".log"),
+        name_of(100, ".log.swap"),
+        name_of(100, ".index.swap"),
+    )
+    finish_swaps(disk, "/f")
+    assert disk.list("/f") == [
+        name_of(50, ".log"),
+        name_of(100, ".index"),
+        name_of(100, ".log"),
+        name_of(102, ".log"),
+    ]
+    finish_swaps(disk, "/f")
+    assert len(disk.list("/f")) == 4

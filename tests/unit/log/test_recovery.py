@@ -4,10 +4,10 @@ import logging
 
 import pytest
 
+from tailrace.log.log import Log
 from tailrace.model.config import TopicConfig
 from tailrace.model.errors import StorageError
 from tailrace.model.ids import Uuid
-from tailrace.log.log import Log
 from tailrace.sim.random import SimRandom
 
 from .storage import FOLDER, PARTITION, World, append, make_batch, offsets_in, read_all, sync
@@ -337,7 +337,9 @@ def test_a_damaged_snapshot_is_passed_over(world, caplog):
     assert_same(world.open(is_clean=True, recovery_point=80), Twin(world, 40).log)
 
 
-@pytest.mark.parametrize("content", [None, b"", b"0\n", b"0\n1\n", b"9\n0\n", b"0\n2\n5 5\n4 6\n", b"0\n1\nx y\n", b"\xff"])
+@pytest.mark.parametrize(
+    "content", [None, b"", b"0\n", b"0\n1\n", b"9\n0\n", b"0\n2\n5 5\n4 6\n", b"0\n1\nx y\n", b"\xff"]
+)
 @pytest.mark.parametrize("is_clean", [False, True])
 def test_damaged_leader_epochs_are_rebuilt(world, content, is_clean):
     log = world.open()
@@ -395,3 +397,28 @@ def test_batches_larger_than_a_chunk_are_recovered(world):
     reopened = world.reopen_after_crash(log)
     assert read_all(reopened) == list(range(7))
     assert offsets_in(reopened.read(5, 10, end_offset=7)) == [4, 5]
+
+
+def test_the_indexes_of_closed_segments_are_synced_with_their_data(world):
+    world.config = TopicConfig(index_interval_bytes=1, internal_segment_bytes=1 << 20)
+    log = world.open()
+    for number in range(1500):
+        append(log, timestamp=1000 + number)
+    log.roll()
+    sync(log)
+    written = index_files(world)
+    assert all(len(data) > 8192 for data in written.values())
+    for seed in range(5):
+        world.disk.power_loss(SimRandom(seed))
+        assert index_files(world) == written
+
+
+def test_recovery_leaves_no_closed_segment_without_its_indexes(world):
+    log = world.open()
+    fill(log)
+    for name in world.names("index"):
+        world.disk.remove(f"{FOLDER}/{name}")
+    reopened = world.reopen_after_crash(log)
+    closed = [f"{segment.base_offset:020d}" for segment in reopened.segments[:-1]]
+    assert [name[:20] for name in world.names(".index")] == closed
+    assert [name[:20] for name in world.names(".timeindex")] == closed

@@ -160,7 +160,7 @@ def test_values_that_kafka_takes(name: str, text: str, value: object) -> None:
         ("cleanup.policy", ",delete", "Elements of the list must not be empty"),
         ("leader.replication.throttled.replicas", "x", "Must be the literal '*' or a list of replicas"),
         ("remote.storage.enable", "true", "Tiered Storage functionality is disabled in the broker"),
-        ("retention.milliseconds", "1", "Unknown topic config name: retention.milliseconds."),
+        ("retention.milliseconds", "1", "Unknown topic config name: retention.milliseconds"),
         ("retenion.ms", "1", "Unknown topic config name: retenion.ms. Did you mean retention.ms?"),
     ],
 )

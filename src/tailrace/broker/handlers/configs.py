@@ -56,7 +56,7 @@ def handle_describe_configs(
     layers = broker_layers(broker.quorum.static_config, broker.image)
     results = []
     for resource in request.resources:
-        result = _Result(resource_type=resource.resource_type, resource_name=resource.resource_name, error_message=None)
+        result = _Result(resource_type=resource.resource_type, resource_name=resource.resource_name)
         try:
             result.configs = _describe_resource(broker, resource, request, layers)
         except KafkaError as error:

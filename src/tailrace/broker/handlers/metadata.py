@@ -65,7 +65,7 @@ def handle_metadata(
     if version < 12 and any(topic.name is None or topic.topic_id != ZERO_UUID for topic in asked):
         # Versions 10 and 11 have a field for the id, which does not work yet.
         wrong = [_ResponseTopic(error_code=ErrorCode.INVALID_REQUEST, name=topic.name or "") for topic in asked]
-        return _respond(broker, context, request, wrong)
+        return MetadataResponse(topics=wrong)
     ids = [Uuid(topic.topic_id) for topic in asked if topic.topic_id != ZERO_UUID]
     if ids:
         return _respond(broker, context, request, _topics_by_id(broker, context, ids))
@@ -255,7 +255,7 @@ def handle_describe_cluster(
     broker: Broker, context: RequestContext, request: DescribeClusterRequest
 ) -> DescribeClusterResponse:
     if request.endpoint_type != _BROKERS_ENDPOINT:
-        return _refuse_endpoint_type(broker, request.endpoint_type)
+        return _refuse_endpoint_type(request.endpoint_type)
     image = broker.image
     response = DescribeClusterResponse(
         cluster_id=image.cluster_id,
@@ -274,15 +274,13 @@ def handle_describe_cluster(
     return response
 
 
-def _refuse_endpoint_type(broker: Broker, endpoint_type: int) -> DescribeClusterResponse:
+def _refuse_endpoint_type(endpoint_type: int) -> DescribeClusterResponse:
     if endpoint_type == _CONTROLLERS_ENDPOINT:
         code = ErrorCode.MISMATCHED_ENDPOINT_TYPE
         message = "The request was sent to an endpoint of type BROKER, but we wanted an endpoint of type CONTROLLER"
     else:
         code, message = ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"Unsupported endpoint type {endpoint_type}"
-    return DescribeClusterResponse(
-        error_code=code, error_message=message, endpoint_type=endpoint_type, cluster_id=broker.image.cluster_id
-    )
+    return DescribeClusterResponse(error_code=code, error_message=message)
 
 
 def handle_describe_topic_partitions(

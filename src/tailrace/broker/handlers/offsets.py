@@ -134,7 +134,7 @@ def handle_offset_for_leader_epoch(
     return response
 
 
-def handle_delete_records(
+async def handle_delete_records(
     broker: Broker, _context: RequestContext, request: DeleteRecordsRequest
 ) -> DeleteRecordsResponse:
     response = DeleteRecordsResponse()
@@ -148,8 +148,16 @@ def handle_delete_records(
                     raise KafkaError(
                         ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot delete records of internal topic {topic.name}"
                     )
-                answer.low_watermark = broker.replicas.delete_records(topic.name, asked.partition_index, asked.offset)
+                answer.low_watermark = broker.replicas.find(topic.name, asked.partition_index).delete_records(
+                    asked.offset
+                )
             except KafkaError as error:
                 answer.error_code = int(error.code)
         response.topics.append(DeleteRecordsResponse.DeleteRecordsTopicResult(name=topic.name, partitions=answers))
+    # Before the answer: what a client was told to be deleted must not come back after a crash.
+    try:
+        await broker.replicas.store_log_start_offsets()
+    except KafkaError as error:
+        for answer in (each for topic in response.topics for each in topic.partitions):
+            answer.error_code = answer.error_code or int(error.code)
     return response

@@ -33,7 +33,9 @@ class CleanableLog(CompactableLog, Protocol):
     topic_partition: TopicPartition
     log_start_offset: int
     log_end_offset: int
-    recovery_point: int
+
+    @property
+    def recovery_point(self) -> int: ...
 
     @property
     def is_offline(self) -> bool: ...

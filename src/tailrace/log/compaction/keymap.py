@@ -5,8 +5,8 @@ digest. So a key never stands for another: no literal key is 33 bytes long, and 
 equal. (Kafka keeps a 128-bit MD5 of every key in 24 bytes of a fixed table. In Python hashing a short key costs more
 than the bytes it saves.)
 
-The map is many small dicts, because one large one stops the loop: growing a dict of a million entries takes 20 ms
-and freeing it 50. A dict of some thousands grows and dies in microseconds.
+The map is many small dicts, because one large one stops the loop: growing a dict of a million entries takes tens of
+milliseconds, and so does freeing it. A dict of some thousands grows and dies in microseconds.
 """
 
 from collections.abc import Iterator

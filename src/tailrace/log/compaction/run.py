@@ -236,7 +236,7 @@ class Compaction:
     def _must_outlive_its_records(self, header: BatchHeader) -> bool:
         # The last of each new segment stays, so that segments follow on each other without a gap: recovery takes a gap
         # for a loss.
-        if header.next_offset == self.plan.end_offset:
+        if header.next_offset == self._group_end_offset:
             return True
         if header.producer_id < 0:
             return False

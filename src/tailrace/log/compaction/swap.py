@@ -50,8 +50,8 @@ def finish_swaps(disk: Disk, folder: str) -> None:
 
 
 def _remove_replaced(disk: Disk, folder: str, swap_name: str) -> None:
-    """Every file of the offsets that the new segment stands for. An old segment above its last record may stay: all
-    that it holds was replaced by later records, and the next run drops it again."""
+    """Every file of the offsets that the new segment stands for. Its last batch, kept even when empty, reaches to the
+    end of the last of its originals, so none of them is missed."""
     start = _offset_of(swap_name)
     end = max(_read_next_offset(disk.open(f"{folder}/{swap_name}"), start), start + 1)
     for name in disk.list(folder):

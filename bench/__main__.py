@@ -1,0 +1,111 @@
+"""`python -m bench`: measures, prints a table, appends one line to bench/results.jsonl."""
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from bench.measures import Figure, Plan, all_figures
+
+GROUPS = ("start", "latency", "requests", "batches", "throughput", "cold")
+RESULTS = Path(__file__).parent / "results.jsonl"
+
+
+def main() -> int:
+    options = _parse()
+    figures = all_figures(Plan(options.seconds, options.rounds), set(options.only))
+    _print(figures)
+    if not options.no_record:
+        with RESULTS.open("a") as results:
+            results.write(json.dumps(_line(figures, options)) + "\n")
+    return 0
+
+
+def _parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench", description="Measure the broker on this machine.")
+    parser.add_argument("--only", nargs="+", choices=GROUPS, default=GROUPS, help="groups of measures to take")
+    parser.add_argument("--seconds", type=float, default=2.0, help="length of one round (default 2)")
+    parser.add_argument("--rounds", type=int, default=3, help="rounds of which the median is told (default 3)")
+    parser.add_argument("--no-record", action="store_true", help=f"do not append to {RESULTS.name}")
+    return parser.parse_args()
+
+
+def _print(figures: list[Figure]) -> None:
+    table = Table(title="Tailrace on this machine, client included")
+    table.add_column("measure")
+    for heading in ("value", "goal", "to goal", "baseline", "to baseline"):
+        table.add_column(heading, justify="right")
+    for figure in figures:
+        table.add_row(
+            figure.name,
+            f"{_number(figure.value)} {figure.unit}",
+            _number(figure.goal),
+            _ratio(figure.to_goal),
+            f"{_number(figure.baseline)} {figure.baseline_name}".strip(),
+            _ratio(figure.to_baseline),
+        )
+    # A pipe has no width of its own; the table must not be cut there.
+    Console(width=None if sys.stdout.isatty() else 170).print(table)
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return ""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.2f}"
+
+
+def _ratio(value: float | None) -> str:
+    return "" if value is None else f"{value:.2f}x"
+
+
+def _line(figures: list[Figure], options: argparse.Namespace) -> dict[str, Any]:
+    return {
+        "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "commit": _git("rev-parse", "--short", "HEAD") + ("+changes" if _git("status", "--porcelain", "src") else ""),
+        "machine": _machine(),
+        "seconds": options.seconds,
+        "rounds": options.rounds,
+        "figures": [
+            {
+                "name": figure.name,
+                "value": round(figure.value, 3),
+                "unit": figure.unit,
+                "goal": figure.goal,
+                "baseline": None if figure.baseline is None else round(figure.baseline, 3),
+                "baseline_name": figure.baseline_name,
+            }
+            for figure in figures
+        ],
+    }
+
+
+def _git(*arguments: str) -> str:
+    done = subprocess.run(["git", *arguments], capture_output=True, text=True, cwd=RESULTS.parent, check=False)
+    return done.stdout.strip()
+
+
+def _machine() -> dict[str, Any]:
+    processor = platform.processor() or platform.machine()
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            processor = line.partition(":")[2].strip()
+            break
+    return {
+        "processor": processor,
+        "cores": len(os.sched_getaffinity(0)),
+        "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9),
+        "kernel": platform.release(),
+        "python": platform.python_version(),
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main())

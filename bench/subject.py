@@ -1,0 +1,80 @@
+"""The broker under measurement: a process of its own, started as a user starts it."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from confluent_kafka.admin import AdminClient, NewTopic
+
+# Warm topics keep a few segments and give their memory back soon: what is written next takes the same pages.
+_WARM = {"segment.bytes": str(64 << 20), "retention.bytes": str(128 << 20), "file.delete.delay.ms": "0"}
+_SETTINGS = {"log.retention.check.interval.ms": "100"}
+_READY = re.compile(r"ready: \S+?:(\d+)")
+_DEADLINE_S = 30.0
+
+
+class Subject(NamedTuple):
+    """A running broker."""
+
+    port: int
+    process_id: int
+    ready_after_s: float
+
+    @property
+    def bootstrap(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def create_topic(self, name: str, *, warm: bool) -> str:
+        admin = AdminClient({"bootstrap.servers": self.bootstrap})
+        (created,) = admin.create_topics([NewTopic(name, 1, 1, config=_WARM if warm else {})]).values()
+        created.result(_DEADLINE_S)
+        return name
+
+    def delete_topic(self, name: str) -> None:
+        (deleted,) = AdminClient({"bootstrap.servers": self.bootstrap}).delete_topics([name]).values()
+        deleted.result(_DEADLINE_S)
+
+    def resident_bytes(self) -> int:
+        pages = int(Path(f"/proc/{self.process_id}/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE")
+
+    def pin(self, cores: set[int]) -> None:
+        """Every thread of the broker, the helpers too, to these cores."""
+        for task in Path(f"/proc/{self.process_id}/task").iterdir():
+            os.sched_setaffinity(int(task.name), cores)
+
+
+@contextmanager
+def running() -> Iterator[Subject]:
+    """A broker with its data in a temporary folder, from the moment clients can connect until the end of the block."""
+    with tempfile.TemporaryDirectory(prefix="tailrace-bench-", ignore_cleanup_errors=True) as folder:
+        command = [sys.executable, "-m", "tailrace", "up", "--port", "0", "--data", folder]
+        for name, value in _SETTINGS.items():
+            command += ["--set", f"{name}={value}"]
+        start = time.perf_counter()
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        try:
+            assert process.stdout is not None
+            line = process.stdout.readline()
+            ready_after_s = time.perf_counter() - start
+            found = _READY.search(line)
+            if found is None:
+                raise RuntimeError(f"the broker did not get ready: it said {line!r}")
+            yield Subject(int(found[1]), process.pid, ready_after_s)
+        finally:
+            process.send_signal(signal.SIGTERM)
+            try:
+                process.wait(_DEADLINE_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+            if process.stdout is not None:
+                process.stdout.close()

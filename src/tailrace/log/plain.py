@@ -1,0 +1,83 @@
+"""Plain batches: what most Produce requests carry, judged by one unpacking and one CRC.
+
+A batch is plain if the topic wants nothing done to it and nothing needs to be remembered of it: one batch of magic 2,
+uncompressed or compressed as the producer chose, create time within the topic's bounds, no producer id, no
+transaction. Such batches can be judged one by one and written many at a time (`Log.append_plain`).
+
+`validation` owns the rules and explains what breaks them. This is only its fast way to say yes: whatever is not
+plain, bad batches included, gets None here and goes there. A property test holds the two together.
+"""
+
+from struct import Struct
+
+from tailrace.model.config import TopicConfig
+from tailrace.wire.checksum import crc32c
+from tailrace.wire.records import HEADER_SIZE, MAGIC
+
+# (view of the whole batch, its size in bytes, last offset delta, max timestamp). A bare tuple: one is made per request.
+PlainBatch = tuple[memoryview, int, int, int]
+
+# Batches that are written at once hold at most this much, and one more batch.
+GROUP_MAX_BYTES = 1 << 20
+
+_unpack_header = Struct(">qiibIhiqqqhii").unpack_from
+_LOG_OVERHEAD = 12
+_CRC_COVERS_FROM = 21
+_CODEC_MASK = 0x07
+_LAST_CODEC = 4
+
+
+class PlainRules:
+    """What a topic's settings mean for plain batches; made anew when they change."""
+
+    __slots__ = ("after_max_ms", "applies", "before_max_ms", "size_max_bytes")
+
+    def __init__(self, config: TopicConfig) -> None:
+        self.size_max_bytes = config.max_message_bytes
+        self.before_max_ms = config.message_timestamp_before_max_ms
+        self.after_max_ms = config.message_timestamp_after_max_ms
+        # Whether batches of this topic can be plain at all. A group must fit into one segment.
+        self.applies = (
+            config.message_timestamp_type == "CreateTime"
+            and config.compression_type == "producer"
+            and "compact" not in config.cleanup_policy
+            and not config.record_validation_deep
+            and (config.internal_segment_bytes or config.segment_bytes) >= GROUP_MAX_BYTES + config.max_message_bytes
+        )
+
+
+def read_plain(view: memoryview, rules: PlainRules, now_ms: int) -> PlainBatch | None:
+    """The batch, if it is plain and sound; the caller has made sure that `rules.applies`."""
+    size = len(view)
+    if not HEADER_SIZE <= size <= rules.size_max_bytes:
+        return None
+    (
+        base_offset,
+        batch_length,
+        _leader_epoch,
+        magic,
+        crc,
+        attributes,
+        last_offset_delta,
+        base_timestamp,
+        max_timestamp,
+        producer_id,
+        _producer_epoch,
+        _base_sequence,
+        record_count,
+    ) = _unpack_header(view)
+    if (
+        base_offset
+        or batch_length + _LOG_OVERHEAD != size
+        or magic != MAGIC
+        or attributes & ~_CODEC_MASK
+        or attributes > _LAST_CODEC
+        or producer_id >= 0
+        or record_count < 1
+        or record_count != last_offset_delta + 1
+        or not -rules.after_max_ms <= now_ms - max_timestamp <= rules.before_max_ms
+        or not -rules.after_max_ms <= now_ms - base_timestamp <= rules.before_max_ms
+        or crc32c(view[_CRC_COVERS_FROM:]) != crc
+    ):
+        return None
+    return view, size, last_offset_delta, max_timestamp

@@ -1,0 +1,238 @@
+"""The log against a list of batches: whatever is done to it, in whatever order, it holds what the list holds.
+
+The machine appends, syncs, rolls, truncates, moves the start, lets segments expire, closes, is killed and loses
+power. After each step every read and every search agrees with the list.
+"""
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from tailrace.log.directory import LogDirectory
+from tailrace.log.log import Log
+from tailrace.model.config import TopicConfig
+from tailrace.model.errors import StorageError
+from tailrace.model.ids import PartitionIndex, TopicPartition
+from tailrace.sim.clock import SimClock
+from tailrace.sim.disk import SimDisk
+from tailrace.sim.random import SimRandom
+from tailrace.wire.records import Compression, Record, build_batch, iterate_headers, iterate_records
+
+PARTITION = TopicPartition("t", PartitionIndex(0))
+BOMB = 1 << 20
+
+
+class Batch:
+    """One batch of the model: where it begins and what its records' timestamps are."""
+
+    def __init__(self, base_offset: int, timestamps: list[int], epoch: int) -> None:
+        self.base_offset = base_offset
+        self.timestamps = timestamps
+        self.epoch = epoch
+
+    @property
+    def next_offset(self) -> int:
+        return self.base_offset + len(self.timestamps)
+
+    def records(self) -> list[tuple[int, int, int]]:
+        return [(timestamp, self.base_offset + i, self.epoch) for i, timestamp in enumerate(self.timestamps)]
+
+
+class LogMachine(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.clock = SimClock(wall_ms=1_000_000)
+        self.disk = SimDisk(self.clock)
+        self.batches: list[Batch] = []
+        self.start = self.end = 0
+        self.synced_end = 0  # what a power loss must leave
+        self.epoch = 0
+        self.sequences: dict[int, int] = {}
+
+    @initialize(segment_bytes=st.sampled_from([400, 900, 3000]), interval=st.sampled_from([0, 100, 400]))
+    def begin(self, segment_bytes: int, interval: int) -> None:
+        self.config = TopicConfig(
+            internal_segment_bytes=segment_bytes,
+            index_interval_bytes=interval,
+            message_timestamp_before_max_ms=1 << 60,
+            message_timestamp_after_max_ms=1 << 60,
+            retention_ms=-1,
+        )
+        self.start_broker()
+        self.sync()
+        self.disk.sync_folder("/data")
+
+    def start_broker(self) -> None:
+        self.directory = LogDirectory.open(self.disk, self.clock, SimRandom(1), "/data", node_id=1, cluster_id="c")
+        self.log: Log = self.directory.open_log(PARTITION, self.config)
+
+    # What is done to it
+
+    @rule(
+        timestamps=st.lists(st.integers(0, 60), min_size=1, max_size=4),
+        codec=st.sampled_from([Compression.NONE, Compression.NONE, Compression.GZIP]),
+        producer=st.integers(-1, 2),
+    )
+    def append(self, timestamps: list[int], codec: Compression, producer: int) -> None:
+        sequence = self.sequences.get(producer, 0)
+        batch = build_batch(
+            [Record(i, timestamp, None, b"v" * 30, ()) for i, timestamp in enumerate(timestamps)],
+            compression=codec,
+            producer_id=producer,
+            producer_epoch=0 if producer >= 0 else -1,
+            base_sequence=sequence if producer >= 0 else -1,
+        )
+        result = self.log.append_as_leader(memoryview(bytearray(batch)), leader_epoch=self.epoch)
+        assert result.base_offset == self.end
+        self.batches.append(Batch(self.end, timestamps, self.epoch))
+        self.end = result.next_offset
+        if producer >= 0:
+            self.sequences[producer] = sequence + len(timestamps)
+
+    @rule()
+    def elect(self) -> None:
+        self.epoch += 1
+
+    @rule()
+    def roll(self) -> None:
+        self.log.roll()
+
+    @rule()
+    def sync(self) -> None:
+        work, end_offset = self.log.begin_sync()
+        work()
+        self.log.mark_synced(end_offset)
+        self.directory.begin_checkpoint()()
+        self.synced_end = self.end
+
+    @rule(share=st.floats(0, 1))
+    def truncate(self, share: float) -> None:
+        if not self.batches:
+            return
+        number = int(share * len(self.batches))
+        end = self.batches[number].base_offset if number < len(self.batches) else self.end
+        self.log.truncate(end)
+        self.cut(end)
+
+    @rule(share=st.floats(0, 1))
+    def delete_records(self, share: float) -> None:
+        start = self.start + int(share * (self.end - self.start))
+        self.log.advance_start(start)
+        self.directory.checkpoint_log_start_offsets()
+        self.start = start
+        self.log.delete_expired_segments(self.clock.wall_ms(), self.end)
+
+    @rule()
+    def close_handles(self) -> None:
+        self.log.close_idle_handles()
+
+    @rule()
+    def restart(self) -> None:
+        self.directory.close()
+        self.disk.crash()
+        self.start_broker()
+        self.synced_end = self.end
+
+    @rule()
+    def kill(self) -> None:
+        self.disk.crash()
+        self.start_broker()
+
+    @rule(seed=st.integers(0, 1 << 30))
+    def lose_power(self, seed: int) -> None:
+        self.disk.power_loss(SimRandom(seed))
+        self.start_broker()
+        assert self.synced_end <= self.log.log_end_offset <= self.end
+        # The start offset is synced by checkpoints only: an older one may be back.
+        assert self.log.log_start_offset <= self.start
+        self.log.advance_start(min(self.start, self.log.log_end_offset))
+        self.cut(self.log.log_end_offset)
+
+    @rule(room=st.integers(0, 300))
+    def fill_the_disk(self, room: int) -> None:
+        self.disk.capacity_bytes = 1 << 40
+        used_bytes = (1 << 40) - self.disk.free_bytes("/data")
+        self.disk.capacity_bytes = used_bytes + room
+        batch = build_batch([Record(0, 5, None, b"v" * 310, ())])
+        with pytest.raises(StorageError):
+            self.log.append_as_leader(memoryview(bytearray(batch)), leader_epoch=self.epoch)
+        self.disk.heal()
+
+    def cut(self, end: int) -> None:
+        self.batches = [batch for batch in self.batches if batch.next_offset <= end]
+        self.end = end
+        self.synced_end = min(self.synced_end, end)
+        self.start = min(self.start, end)
+        self.epoch = max(self.epoch, 0)
+        self.sequences = {
+            producer_id: state.last_sequence + 1 for producer_id, state in self.log.producers.states.items()
+        }
+
+    # What must hold
+
+    @invariant()
+    def holds_what_the_list_holds(self) -> None:
+        log = self.log
+        assert (log.log_start_offset, log.log_end_offset) == (self.start, self.end)
+        assert [offset for _, offset, _ in self.visible()] == self.read_all()
+
+    @invariant()
+    def remembers_epochs_and_producers(self) -> None:
+        firsts: dict[int, int] = {}
+        for batch in self.batches:
+            if batch.next_offset > self.start:
+                firsts.setdefault(batch.epoch, max(batch.base_offset, self.start))
+        assert dict(self.log.epochs.entries).items() >= firsts.items()
+        assert {producer_id: state.last_sequence + 1 for producer_id, state in self.log.producers.states.items()} == {
+            producer: sequence for producer, sequence in self.sequences.items() if sequence
+        }
+
+    @rule(offset_share=st.floats(0, 1), max_bytes=st.integers(1, 2000), end_share=st.floats(0, 1))
+    def read(self, offset_share: float, max_bytes: int, end_share: float) -> None:
+        offset = self.start + int(offset_share * (self.end - self.start))
+        ends = [batch.next_offset for batch in self.batches if batch.next_offset > offset] or [self.end]
+        end = ends[int(end_share * (len(ends) - 1))]
+        found = self.log.read(offset, max_bytes, end_offset=end)
+        holder = next((batch for batch in self.batches if batch.next_offset > offset), None)
+        if holder is None or offset >= end:
+            assert found is None
+            return
+        data = found.read()
+        headers = list(iterate_headers(data, allow_partial=True))
+        assert headers[0][1].base_offset == holder.base_offset
+        assert headers[-1][1].next_offset <= end
+        assert len(data) <= max(max_bytes, headers[0][1].size_bytes)
+
+    @rule(timestamp=st.integers(0, 61))
+    def search(self, timestamp: int) -> None:
+        expected = next((record for record in self.visible() if record[0] >= timestamp), None)
+        assert self.log.offset_by_timestamp(timestamp, end_offset=self.end) == expected
+
+    @rule()
+    def search_newest(self) -> None:
+        expected = max(self.visible(), key=lambda record: record[0], default=None)
+        found = self.log.max_timestamp_offset(end_offset=self.end)
+        if self.start == 0:
+            assert found == expected
+
+    def visible(self) -> list[tuple[int, int, int]]:
+        return [record for batch in self.batches for record in batch.records() if record[1] >= self.start]
+
+    def read_all(self) -> list[int]:
+        offsets: list[int] = []
+        position = self.start
+        while (found := self.log.read(position, 700, end_offset=self.end)) is not None:
+            data = found.read()
+            for at, header in iterate_headers(data, allow_partial=True):
+                batch = data[at : at + header.size_bytes]
+                records = iterate_records(batch, max_decompressed_bytes=BOMB)
+                offsets += [record.offset for record in records if record.offset >= position]
+            position = offsets[-1] + 1
+        return offsets
+
+
+LogMachine.TestCase.settings = settings(
+    max_examples=60, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+)
+TestLog = LogMachine.TestCase

@@ -1,0 +1,146 @@
+"""From frames to handlers: versions, ApiVersions, and what becomes of failures."""
+
+import logging
+
+import pytest
+
+from tailrace.broker.handlers import HANDLERS, api_versions, coordinators
+from tailrace.model.errors import ErrorCode, KafkaError
+from tailrace.wire.apis import api_keys
+from tailrace.wire.apis.admin import DescribeLogDirsRequest
+from tailrace.wire.apis.data import ApiVersionsRequest, MetadataRequest
+from tailrace.wire.apis.groups import FindCoordinatorRequest
+from tailrace.wire.apis.transactions import InitProducerIdRequest
+from tailrace.wire.compile import decode
+from tailrace.wire.apis.data import ApiVersionsResponse
+from tests.unit.broker.world import batch, create_topic, produce, running
+
+
+@pytest.mark.parametrize("version", range(5))
+async def test_what_is_advertised_is_the_table_of_handlers(version):
+    async with running() as world:
+        peer = await world.connect()
+        request = ApiVersionsRequest(client_software_name="a-b.c", client_software_version="1.0")
+        response = await peer.request(request, version)
+        advertised = {each.api_key: (each.min_version, each.max_version) for each in response.api_keys}
+        assert set(advertised) == set(HANDLERS)
+        assert advertised[1] == (4, 18)
+        assert advertised[0] == (0, 13)  # From 0, for librdkafka; 0 to 2 are refused.
+
+
+def test_whatever_is_served_is_declared():
+    assert set(HANDLERS) <= set(api_keys())
+
+
+async def test_api_versions_of_the_future_is_answered_in_version_0():
+    async with running() as world:
+        peer = await world.connect()
+        body = b"\x00\x12\x00\x63\x00\x00\x00\x07\x00\x01x\x00" + b"whatever"
+        peer.writer.write(len(body).to_bytes(4, "big") + body)
+        frame = await peer.receive_frame()
+        assert frame[:4] == b"\x00\x00\x00\x07"
+        response = decode(ApiVersionsResponse, 0, frame, 4)
+        assert response.error_code == ErrorCode.UNSUPPORTED_VERSION
+        assert [(each.api_key, each.min_version, each.max_version) for each in response.api_keys] == [(18, 0, 4)]
+
+
+async def test_software_names_must_look_like_names():
+    async with running() as world:
+        peer = await world.connect()
+        request = ApiVersionsRequest(client_software_name="a b", client_software_version="1.0")
+        assert (await peer.request(request, 3)).error_code == ErrorCode.INVALID_REQUEST
+
+
+async def test_our_own_bug_is_logged_and_answered(monkeypatch, caplog):
+    def fail(*_arguments):
+        raise ZeroDivisionError("a bug")
+
+    monkeypatch.setattr(api_versions, "handle_api_versions", fail)
+    async with running() as world:
+        peer = await world.connect()
+        assert (await peer.request(ApiVersionsRequest(), 0)).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+        records = [record for record in caplog.records if record.levelno == logging.ERROR]
+        assert len(records) == 1
+        assert records[0].exc_info[0] is ZeroDivisionError
+        assert records[0].facts["api"] == "ApiVersions"
+        assert (await peer.request(MetadataRequest(topics=[]), 9)).error_code == 0
+
+
+async def test_a_failure_without_a_place_in_the_answer_closes_the_connection(monkeypatch):
+    from tailrace.broker.handlers import produce as module
+
+    def fail(*_arguments):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "as a whole")
+
+    monkeypatch.setattr(module, "handle_produce", fail)
+    async with running() as world:
+        peer = await world.connect()
+        peer.send(produce("t", batch(b"a")), 9)
+        assert await peer.is_closed()
+
+
+async def test_a_broken_promise_below_the_shell_stops_the_broker(monkeypatch):
+    """An assertion of the layers that keep data is not answered away."""
+    async with running() as world:
+        peer = await world.connect()
+        await create_topic(peer, "t")
+        log = world.broker.replicas.find("t", 0).log
+        monkeypatch.setattr(
+            log, "append_as_leader", lambda *_arguments, **_named: log.replace_segments([log.active], log.active)
+        )
+        peer.send(produce("t", batch(b"a")), 9)
+        with pytest.raises(AssertionError):
+            await world.broker.wait_failed()
+
+
+@pytest.mark.parametrize("version", range(7))
+async def test_there_is_no_coordinator_yet(version):
+    async with running() as world:
+        peer = await world.connect()
+        request = FindCoordinatorRequest(key="g", coordinator_keys=["g", "h"] if version >= 4 else [])
+        response = await peer.request(request, version)
+        answers = response.coordinators if version >= 4 else [response]
+        assert [each.error_code for each in answers] == [ErrorCode.COORDINATOR_NOT_AVAILABLE] * len(answers)
+        assert answers[0].node_id == -1
+        assert coordinators.__doc__
+
+
+@pytest.mark.parametrize("version", range(6))
+async def test_producer_ids_are_never_given_twice(version):
+    async with running() as world:
+        peer = await world.connect()
+        request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000)
+        given = [await peer.request(request, version) for _ in range(3)]
+        assert [(each.error_code, each.producer_epoch) for each in given] == [(0, 0)] * 3
+        assert len({each.producer_id for each in given}) == 3
+        await world.broker.stop()
+        await world.start()
+        peer = await world.connect()
+        assert (await peer.request(request, version)).producer_id not in {each.producer_id for each in given}
+
+
+async def test_transactional_ids_have_no_coordinator_yet():
+    async with running() as world:
+        peer = await world.connect()
+        response = await peer.request(InitProducerIdRequest(transactional_id="x"), 4)
+        assert (response.error_code, response.producer_id) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, -1)
+
+
+@pytest.mark.parametrize("version", range(1, 6))
+async def test_log_dirs_are_described(version):
+    async with running() as world:
+        peer = await world.connect()
+        await create_topic(peer, "a", partitions=2)
+        await create_topic(peer, "b")
+        await peer.request(produce("a", batch(b"x")), 9)
+        response = await peer.request(DescribeLogDirsRequest(topics=None), version)
+        (folder,) = response.results
+        assert folder.log_dir == "data"
+        sizes = {
+            (topic.name, each.partition_index): each.partition_size for topic in folder.topics for each in topic.partitions
+        }
+        assert sizes == {("a", 0): len(batch(b"x")), ("a", 1): 0, ("b", 0): 0}
+        assert (folder.total_bytes > 0) == (version >= 4)
+        asked = DescribeLogDirsRequest.DescribableLogDirTopic(topic="a", partitions=[1])
+        (folder,) = (await peer.request(DescribeLogDirsRequest(topics=[asked]), version)).results
+        assert [topic.name for topic in folder.topics] == ["a"]

@@ -1,0 +1,183 @@
+"""Fetch sessions (KIP-227), as a table of requests and what becomes of them."""
+
+import pytest
+
+from tailrace.broker.sessions import FetchKey, FetchSessions
+from tailrace.model.errors import ErrorCode, KafkaError
+from tailrace.sim.clock import SimClock
+from tailrace.sim.random import SimRandom
+from tailrace.wire.apis.data import FetchRequest, FetchResponse
+from tests.unit.broker.world import batch, create_topic, fetch, produce, running
+
+VERSION = 12
+
+
+def make_sessions(slots_max: int = 10) -> tuple[FetchSessions, SimClock]:
+    clock = SimClock()
+    return FetchSessions(clock, SimRandom(1), slots_max=slots_max), clock
+
+
+def request(session_id: int, epoch: int, partitions: dict[int, int], forgotten: tuple[int, ...] = ()) -> FetchRequest:
+    return FetchRequest(
+        session_id=session_id,
+        session_epoch=epoch,
+        topics=[
+            FetchRequest.FetchTopic(
+                topic="t",
+                partitions=[
+                    FetchRequest.FetchPartition(partition=index, fetch_offset=offset)
+                    for index, offset in partitions.items()
+                ],
+            )
+        ]
+        if partitions
+        else [],
+        forgotten_topics_data=[FetchRequest.ForgottenTopic(topic="t", partitions=list(forgotten))] if forgotten else [],
+    )
+
+
+def answers_of(plan, **fields):
+    return [
+        (key, FetchResponse.PartitionData(partition_index=key.partition, records=b"", **fields))
+        for key, _ in plan.partitions
+    ]
+
+
+def open_session(sessions: FetchSessions, partitions: dict[int, int]) -> int:
+    plan = sessions.plan(request(0, 0, partitions), VERSION)
+    session_id, _ = plan.settle(answers_of(plan, high_watermark=0, log_start_offset=0))
+    assert session_id != 0
+    return session_id
+
+
+def test_a_sessionless_fetch_is_remembered_by_nobody():
+    sessions, _ = make_sessions()
+    plan = sessions.plan(request(0, -1, {0: 5}), VERSION)
+    answers = answers_of(plan)
+    assert plan.settle(answers) == (0, answers)
+    assert len(sessions) == 0
+
+
+def test_an_incremental_fetch_reads_all_partitions_of_the_session():
+    sessions, _ = make_sessions()
+    session_id = open_session(sessions, {0: 5, 1: 6})
+    plan = sessions.plan(request(session_id, 1, {1: 7}), VERSION)
+    assert [(key.partition, asked.fetch_offset) for key, asked in plan.partitions] == [(0, 5), (1, 7)]
+    plan = sessions.plan(request(session_id, 2, {2: 1}, forgotten=(0,)), VERSION)
+    assert [(key.partition, asked.fetch_offset) for key, asked in plan.partitions] == [(1, 7), (2, 1)]
+
+
+def test_only_news_is_answered():
+    sessions, _ = make_sessions()
+    session_id = open_session(sessions, {0: 0, 1: 0, 2: 0})
+    plan = sessions.plan(request(session_id, 1, {}), VERSION)
+    answers = answers_of(plan, high_watermark=0, log_start_offset=0)
+    answers[1][1].high_watermark = 4
+    answers[2][1].records = b"some"
+    _, news = plan.settle(answers)
+    assert [key.partition for key, _ in news] == [1, 2]
+    plan = sessions.plan(request(session_id, 2, {}), VERSION)
+    # The one that had records is read last now.
+    assert [key.partition for key, _ in plan.partitions] == [0, 1, 2]
+    answers = answers_of(plan, high_watermark=0, log_start_offset=0)
+    answers[0][1].error_code = 3
+    assert [key.partition for key, _ in plan.settle(answers)[1]] == [0, 1]
+
+
+def test_a_busy_partition_goes_to_the_end():
+    sessions, _ = make_sessions()
+    session_id = open_session(sessions, {0: 0, 1: 0})
+    plan = sessions.plan(request(session_id, 1, {}), VERSION)
+    answers = answers_of(plan, high_watermark=0, log_start_offset=0)
+    answers[0][1].records = b"some"
+    plan.settle(answers)
+    plan = sessions.plan(request(session_id, 2, {}), VERSION)
+    assert [key.partition for key, _ in plan.partitions] == [1, 0]
+
+
+def test_the_end_of_an_error_is_news():
+    sessions, _ = make_sessions()
+    session_id = open_session(sessions, {0: 0})
+    for epoch, code, expected in [(1, 6, 1), (2, 0, 1), (3, 0, 0)]:
+        plan = sessions.plan(request(session_id, epoch, {}), VERSION)
+        _, news = plan.settle(answers_of(plan, high_watermark=0, log_start_offset=0, error_code=code))
+        assert len(news) == expected
+
+
+@pytest.mark.parametrize(
+    ("session_id", "epoch", "version", "code"),
+    [
+        (12345, 1, VERSION, ErrorCode.FETCH_SESSION_ID_NOT_FOUND),
+        (None, 2, VERSION, ErrorCode.INVALID_FETCH_SESSION_EPOCH),
+        (None, 1, 13, ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR),
+    ],
+)
+def test_sessions_that_are_out_of_step(session_id, epoch, version, code):
+    sessions, _ = make_sessions()
+    known = open_session(sessions, {0: 0})
+    with pytest.raises(KafkaError) as raised:
+        sessions.plan(request(session_id or known, epoch, {}), version)
+    assert raised.value.code == code
+
+
+@pytest.mark.parametrize("epoch", [0, -1])
+def test_a_full_fetch_ends_the_session_that_it_names(epoch):
+    sessions, _ = make_sessions()
+    known = open_session(sessions, {0: 0})
+    sessions.plan(request(known, epoch, {}), VERSION)
+    assert len(sessions) == 0
+
+
+def test_a_session_without_partitions_ends():
+    sessions, _ = make_sessions()
+    known = open_session(sessions, {0: 0})
+    plan = sessions.plan(request(known, 1, {}, forgotten=(0,)), VERSION)
+    assert plan.partitions == []
+    assert plan.settle([])[0] == 0
+    assert len(sessions) == 0
+
+
+def test_the_epoch_wraps_to_1():
+    sessions, _ = make_sessions()
+    known = open_session(sessions, {0: 0})
+    sessions._sessions[known].epoch = 0x7FFFFFFF
+    sessions.plan(request(known, 0x7FFFFFFF, {}), VERSION)
+    sessions.plan(request(known, 1, {}), VERSION)
+
+
+def test_sessions_are_bounded_and_the_longest_idle_makes_room():
+    sessions, clock = make_sessions(slots_max=2)
+    first, second = open_session(sessions, {0: 0}), open_session(sessions, {0: 0})
+    plan = sessions.plan(request(0, 0, {0: 0}), VERSION)
+    assert plan.settle(answers_of(plan))[0] == 0  # No room: the client goes on with full fetches.
+    clock.advance_ms(100_000)
+    sessions.plan(request(first, 1, {}), VERSION)
+    clock.advance_ms(30_000)
+    third = open_session(sessions, {0: 0})
+    assert set(sessions._sessions) == {first, third}
+    assert second not in sessions._sessions
+
+
+def test_keys_by_id_and_by_name_differ():
+    assert FetchKey("t", bytes(16), 0) != FetchKey("", b"x" * 16, 0)
+
+
+async def test_a_session_over_the_wire():
+    async with running() as world:
+        peer = await world.connect()
+        await create_topic(peer, "t", partitions=2)
+        both = fetch("t", 0, session_epoch=0)
+        both.topics[0].partitions.append(FetchRequest.FetchPartition(partition=1, partition_max_bytes=1000))
+        response = await peer.request(both, 11)
+        assert len(response.responses[0].partitions) == 2
+        session_id = response.session_id
+        await peer.request(produce("t", batch(b"a"), partition=1), 9)
+        again = FetchRequest(session_id=session_id, session_epoch=1, min_bytes=1)
+        response = await peer.request(again, 11)
+        assert response.session_id == session_id
+        assert [each.partition_index for each in response.responses[0].partitions] == [1]
+        again.session_epoch = 7
+        response = await peer.request(again, 11)
+        assert (response.error_code, response.responses) == (ErrorCode.INVALID_FETCH_SESSION_EPOCH, [])
+        again.session_id = 42
+        assert (await peer.request(again, 11)).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND

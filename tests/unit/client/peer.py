@@ -1,0 +1,116 @@
+"""A scripted broker on a real socket: it answers each request as a test says, and keeps what came."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from types import TracebackType
+from typing import Self
+
+from tailrace.client.connection import Address, ConnectionLimits
+from tailrace.client.metadata import Cluster
+from tailrace.model.errors import ErrorCode
+from tailrace.real.ports import real_ports
+from tailrace.wire.apis import api_keys, request_type
+from tailrace.wire.apis.data import ApiVersionsRequest, ApiVersionsResponse, MetadataRequest, MetadataResponse
+from tailrace.wire.compile import decode
+from tailrace.wire.frame import decode_request_header, encode_response
+from tailrace.wire.schema import Message
+
+# What a script returns instead of a message: nothing is answered, or the connection is closed.
+SILENCE = "silence"
+HANG_UP = "hang up"
+
+Script = Callable[[Message], Message | bytes | str]
+
+
+class Peer:
+    """`scripts` maps a request class to a function of the request: a message, raw bytes, SILENCE or HANG_UP. It knows
+    ApiVersions and Metadata by itself: one broker, and topic `t` with `partitions` partitions."""
+
+    def __init__(self, scripts: dict[type[Message], Script] | None = None, *, partitions: int = 1) -> None:
+        self.scripts: dict[type[Message], Script] = {
+            ApiVersionsRequest: self._api_versions,
+            MetadataRequest: self._metadata,
+        } | (scripts or {})
+        self.requests: list[Message] = []
+        self.versions: list[tuple[type[Message], int]] = []
+        self.connections = 0
+        self.partitions = partitions
+        self._writers: set[asyncio.StreamWriter] = set()
+
+    async def __aenter__(self) -> Self:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self.address = Address("127.0.0.1", self._server.sockets[0].getsockname()[1])
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._server.close()
+        for writer in list(self._writers):
+            writer.close()
+        await self._server.wait_closed()
+
+    def cluster(self, **limits: int) -> Cluster:
+        return Cluster(real_ports(), [self.address], limits=ConnectionLimits(**limits))
+
+    def received(self, kind: type[Message]) -> list[Message]:
+        return [request for request in self.requests if type(request) is kind]
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        self._writers.add(writer)
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+            while True:
+                size = int.from_bytes(await reader.readexactly(4), "big")
+                answer = self._answer(await reader.readexactly(size))
+                if answer == HANG_UP:
+                    break
+                if isinstance(answer, bytes):
+                    writer.write(answer)
+                    await writer.drain()
+        self._writers.discard(writer)
+        writer.close()
+
+    def _answer(self, frame: bytes) -> bytes | str:
+        header, position = decode_request_header(frame)
+        key, version = header.request_api_key, header.request_api_version
+        request = decode(request_type(key), version, frame, position)
+        self.requests.append(request)
+        self.versions.append((type(request), version))
+        answer = self.scripts[type(request)](request)
+        if not isinstance(answer, Message):
+            return answer
+        return b"".join(bytes(part) for part in encode_response(key, version, header.correlation_id, answer))
+
+    def _api_versions(self, _request: Message) -> Message:
+        return ApiVersionsResponse(
+            api_keys=[
+                ApiVersionsResponse.ApiVersion(
+                    api_key=key,
+                    min_version=request_type(key).versions.start,
+                    max_version=request_type(key).versions.stop - 1,
+                )
+                for key in api_keys()
+            ]
+        )
+
+    def _metadata(self, request: Message) -> Message:
+        assert isinstance(request, MetadataRequest)
+        topics = []
+        for topic in request.topics or ():
+            found = MetadataResponse.MetadataResponseTopic(name=topic.name, topic_id=bytes(15) + b"t")
+            if topic.name == "t":
+                found.partitions = [
+                    MetadataResponse.MetadataResponsePartition(
+                        partition_index=index, leader_id=1, replica_nodes=[1], isr_nodes=[1]
+                    )
+                    for index in range(self.partitions)
+                ]
+            else:
+                found.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            topics.append(found)
+        broker = MetadataResponse.MetadataResponseBroker(node_id=1, host=self.address.host, port=self.address.port)
+        return MetadataResponse(brokers=[broker], cluster_id="c", controller_id=1, topics=topics)

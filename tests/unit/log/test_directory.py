@@ -1,0 +1,296 @@
+"""A data folder: possession, identity, clean and unclean stops, deletion."""
+
+import errno
+import logging
+
+import pytest
+
+from tailrace.log.directory import LogDirectory
+from tailrace.model.config import TopicConfig
+from tailrace.model.errors import StorageError
+from tailrace.model.ids import PartitionIndex, TopicPartition, Uuid
+from tailrace.sim.clock import SimClock
+from tailrace.sim.disk import SimDisk
+from tailrace.sim.random import SimRandom
+
+from .storage import CONFIG, append, read_all, sync
+
+PATH = "/var/data"
+ORDERS, PAYMENTS = TopicPartition("orders", PartitionIndex(0)), TopicPartition("pay-ments", PartitionIndex(3))
+
+
+class Machine:
+    def __init__(self):
+        self.clock = SimClock()
+        self.disk = SimDisk(self.clock)
+        self.random = SimRandom(1)
+
+    def start(self, *, node_id=1, cluster_id="cluster-a"):
+        return LogDirectory.open(self.disk, self.clock, self.random, PATH, node_id=node_id, cluster_id=cluster_id)
+
+    def exists(self, name):
+        return self.disk.exists(f"{PATH}/{name}")
+
+
+@pytest.fixture
+def machine():
+    return Machine()
+
+
+def load(directory):
+    directory.load_logs(lambda topic: CONFIG)
+    return directory
+
+
+# Possession
+
+
+def test_a_folder_in_use_is_refused_with_the_process_that_has_it(machine):
+    machine.start()
+    with pytest.raises(StorageError, match=r"/var/data is in use by another process \(pid 1\).*Stop that broker"):
+        machine.start()
+
+
+def test_the_lock_is_gone_with_the_process_and_after_a_close(machine):
+    machine.start()
+    machine.disk.crash()
+    machine.start().close()
+    machine.start()
+
+
+@pytest.mark.parametrize("operation", ["make_folder", "lock", "replace"])
+def test_a_folder_that_cannot_be_written_is_refused(machine, operation):
+    machine.disk.fail(operation, "*", error=errno.EACCES)
+    with pytest.raises(StorageError, match=r"/var/data cannot be used.*Permission denied.*may write to"):
+        machine.start()
+    machine.disk.heal()
+    machine.start()
+
+
+def test_the_folder_of_another_node_or_cluster_is_refused(machine):
+    machine.start().close()
+    with pytest.raises(StorageError, match=r"belongs to node.id=1, but this broker has node.id=2. Point log.dirs"):
+        machine.start(node_id=2)
+    with pytest.raises(StorageError, match=r"belongs to cluster.id=cluster-a, .* cluster.id=cluster-b"):
+        machine.start(cluster_id="cluster-b")
+    machine.start()
+
+
+def test_a_damaged_identity_is_refused(machine):
+    machine.start().close()
+    machine.disk.replace(f"{PATH}/meta.properties", b"garbage")
+    with pytest.raises(StorageError, match=r"meta\.properties is damaged"):
+        machine.start()
+    machine.disk.replace(f"{PATH}/meta.properties", b"version=1\nnode.id=1\ncluster.id=cluster-a\ndirectory.id=x\n")
+    with pytest.raises(StorageError, match=r"meta\.properties is damaged"):
+        machine.start()
+
+
+def test_the_identity_is_kept(machine):
+    assert LogDirectory.stored_cluster_id(machine.disk, PATH) is None
+    first = machine.start()
+    first.close()
+    assert LogDirectory.stored_cluster_id(machine.disk, PATH) == "cluster-a"
+    assert machine.start().directory_id == first.directory_id
+
+
+# Stops and starts
+
+
+def fill(directory):
+    for partition in (ORDERS, PAYMENTS):
+        log = directory.open_log(partition, CONFIG, topic_id=Uuid(b"0123456789abcdef"))
+        for _ in range(10):
+            append(log, 3)
+    directory.logs[PAYMENTS].advance_start(7)
+
+
+def test_after_a_clean_stop_everything_is_there_unread(machine):
+    directory = machine.start()
+    fill(directory)
+    directory.close(broker_epoch=42)
+    assert machine.exists(".kafka_cleanshutdown")
+    machine.disk.crash()
+    machine.disk.fail("read", "*.log")
+    directory = load(machine.start())
+    assert directory.was_clean
+    assert directory.previous_broker_epoch == 42
+    assert not machine.exists(".kafka_cleanshutdown")
+    assert set(directory.logs) == {ORDERS, PAYMENTS}
+    assert [directory.logs[each].log_end_offset for each in (ORDERS, PAYMENTS)] == [30, 30]
+    assert directory.logs[PAYMENTS].log_start_offset == 7
+    assert directory.logs[PAYMENTS].topic_id == b"0123456789abcdef"
+    machine.disk.heal()
+    assert read_all(directory.logs[PAYMENTS]) == list(range(7, 30))
+
+
+def test_after_a_kill_everything_is_there_too(machine):
+    directory = machine.start()
+    fill(directory)
+    directory.checkpoint_log_start_offsets()
+    machine.disk.crash()
+    directory = load(machine.start())
+    assert not directory.was_clean
+    assert read_all(directory.logs[ORDERS]) == list(range(30))
+    assert read_all(directory.logs[PAYMENTS]) == list(range(7, 30))
+
+
+def test_a_kill_after_a_clean_start_is_an_unclean_stop(machine):
+    directory = machine.start()
+    fill(directory)
+    directory.close()
+    directory = load(machine.start())
+    append(directory.logs[ORDERS], 5)
+    machine.disk.power_loss(machine.random)
+    directory = load(machine.start())
+    assert not directory.was_clean
+    assert directory.logs[ORDERS].log_end_offset in (30, 35)
+
+
+def test_logs_that_were_not_opened_keep_their_entries(machine):
+    directory = machine.start()
+    fill(directory)
+    directory.close()
+    directory = machine.start()
+    directory.open_log(ORDERS, CONFIG)
+    directory.close()
+    machine.disk.fail("read", "*.log")
+    directory = load(machine.start())
+    assert [directory.logs[each].log_end_offset for each in (ORDERS, PAYMENTS)] == [30, 30]
+    assert directory.logs[PAYMENTS].log_start_offset == 7
+
+
+@pytest.mark.parametrize("name", ["recovery-point-offset-checkpoint", "log-start-offset-checkpoint"])
+@pytest.mark.parametrize("content", [None, b"", b"0\n9\nx"])
+def test_damaged_checkpoints_cost_no_record(machine, name, content):
+    directory = machine.start()
+    fill(directory)
+    directory.close()
+    for _ in range(3):
+        if content is None:
+            machine.disk.remove(f"{PATH}/{name}")
+        else:
+            machine.disk.replace(f"{PATH}/{name}", content)
+        directory = load(machine.start())
+        assert read_all(directory.logs[ORDERS]) == list(range(30))
+        assert directory.logs[PAYMENTS].log_end_offset == 30
+        directory.close()
+
+
+def test_recovery_points_are_stored_as_they_were_when_asked(machine):
+    directory = machine.start()
+    fill(directory)
+    sync(directory.logs[ORDERS])
+    late = directory.begin_checkpoint()
+    directory.logs[ORDERS].truncate(9)
+    late()
+    machine.disk.crash()
+    directory = machine.start()
+    assert directory.open_log(ORDERS, CONFIG).recovery_point == 9
+
+
+def test_a_log_that_cannot_be_stored_costs_the_mark(machine, caplog):
+    directory = machine.start()
+    fill(directory)
+    machine.disk.fail("sync", "*orders-0*")
+    with caplog.at_level(logging.ERROR):
+        directory.close()
+    assert not machine.exists(".kafka_cleanshutdown")
+    assert "could not be stored" in caplog.text
+    machine.disk.heal()
+    assert read_all(load(machine.start()).logs[ORDERS]) == list(range(30))
+
+
+def test_a_log_that_cannot_be_opened_leaves_the_others_alone(machine, caplog):
+    directory = machine.start()
+    fill(directory)
+    directory.close()
+    machine.disk.fail("list", f"{PATH}/orders-0")
+    with caplog.at_level(logging.ERROR):
+        directory = load(machine.start())
+    assert list(directory.logs) == [PAYMENTS]
+    assert "cannot be opened" in directory.offline[ORDERS]
+    directory.close()
+    assert not machine.exists(".kafka_cleanshutdown")
+    machine.disk.heal()
+    assert read_all(load(machine.start()).logs[ORDERS]) == list(range(30))
+
+
+def test_high_watermarks_and_cleaner_offsets_are_kept(machine):
+    directory = machine.start()
+    directory.checkpoint_high_watermarks({ORDERS: 12})
+    directory.checkpoint_cleaner_offsets({PAYMENTS: 4})
+    machine.disk.crash()
+    directory = machine.start()
+    assert directory.read_high_watermarks() == {ORDERS: 12}
+    assert directory.read_cleaner_offsets() == {PAYMENTS: 4}
+
+
+# Deletion
+
+
+def test_a_deleted_log_frees_its_name_at_once_and_its_space_later(machine):
+    directory = machine.start()
+    fill(directory)
+    found = directory.logs[ORDERS].read(0, 1000, end_offset=30)
+    directory.delete_log(ORDERS)
+    assert not machine.exists("orders-0")
+    again = directory.open_log(ORDERS, CONFIG)
+    assert again.log_end_offset == 0
+    machine.clock.advance_ms(CONFIG.file_delete_delay_ms - 1)
+    directory.remove_due(machine.clock.wall_ms())
+    assert any(name.endswith("-delete") for name in machine.disk.list(PATH))
+    machine.clock.advance_ms(1)
+    directory.remove_due(machine.clock.wall_ms())
+    assert not any(name.endswith("-delete") for name in machine.disk.list(PATH))
+    assert machine.exists("orders-0")
+    assert len(found.read()) == found.size
+
+
+def test_a_log_made_again_does_not_inherit_offsets(machine):
+    directory = machine.start()
+    fill(directory)
+    directory.close()
+    directory = load(machine.start())
+    directory.delete_log(PAYMENTS)
+    log = directory.open_log(PAYMENTS, CONFIG)
+    assert (log.log_start_offset, log.log_end_offset, log.recovery_point) == (0, 0, 0)
+
+
+def test_leftovers_of_deleted_logs_are_removed_at_the_next_start(machine):
+    directory = machine.start()
+    fill(directory)
+    directory.delete_log(ORDERS)
+    machine.disk.crash()
+    directory = load(machine.start())
+    assert list(directory.logs) == [PAYMENTS]
+    directory.remove_due(machine.clock.wall_ms())
+    assert not any(name.endswith("-delete") for name in machine.disk.list(PATH))
+
+
+def test_the_longest_topic_name_can_be_deleted(machine):
+    directory = machine.start()
+    partition = TopicPartition("t" * 249, PartitionIndex(12345))
+    directory.open_log(partition, CONFIG)
+    directory.delete_log(partition)
+    assert max(len(name) for name in machine.disk.list(PATH)) <= 255
+
+
+def test_expired_segments_are_removed_with_the_deleted_logs(machine):
+    directory = machine.start()
+    log = directory.open_log(ORDERS, TopicConfig(retention_ms=1, message_timestamp_before_max_ms=1 << 60))
+    append(log)
+    log.roll()
+    assert log.delete_expired_segments(machine.clock.wall_ms(), log.log_end_offset) == 1
+    assert directory.begin_removal(machine.clock.wall_ms()) is None
+    machine.clock.advance_ms(log.config.file_delete_delay_ms)
+    directory.remove_due(machine.clock.wall_ms())
+    assert not any(name.endswith(".deleted") for name in machine.disk.list(log.folder))
+
+
+def test_other_things_in_the_folder_are_left_alone(machine):
+    machine.disk.make_folder(f"{PATH}/lost+found")
+    machine.disk.make_folder(f"{PATH}/no-number-x")
+    directory = load(machine.start())
+    assert directory.logs == {}
+    assert machine.exists("lost+found")
