@@ -37,7 +37,7 @@ def fetch_request(topic: str, *, offset: int, max_bytes: int) -> bytes:
 
 def records_in(batch_bytes: int, value_bytes: int) -> int:
     """How many records of a size fill a batch of about that size."""
-    return max(1, batch_bytes // len(_record(63, value_bytes)))
+    return max(1, batch_bytes // len(_record(10_000, value_bytes)))
 
 
 def _frame(api_key: int, version: int, body: bytes) -> bytes:

@@ -97,7 +97,7 @@ def produced_per_second(topic: str, value_bytes: int, seconds: float, **settings
         },
     )
     library = handle.library
-    payload = ctypes.create_string_buffer(bytes(range(256)) * (value_bytes // 256 + 1), value_bytes)
+    payload = ctypes.create_string_buffer(bytes(index % 256 for index in range(value_bytes)), value_bytes)
     messages = (_Message * _CALL_MESSAGES)()
     _fill(messages, payload, value_bytes)
     # The first message waits for connection and metadata, which are not what is measured.

@@ -39,7 +39,8 @@ class Subject(NamedTuple):
         return name
 
     def delete_topic(self, name: str) -> None:
-        (deleted,) = AdminClient({"bootstrap.servers": self.bootstrap}).delete_topics([name]).values()
+        admin = AdminClient({"bootstrap.servers": self.bootstrap})
+        (deleted,) = admin.delete_topics([name]).values()
         deleted.result(_DEADLINE_S)
 
     def resident_bytes(self) -> int:
@@ -56,25 +57,34 @@ class Subject(NamedTuple):
 def running() -> Iterator[Subject]:
     """A broker with its data in a temporary folder, from the moment clients can connect until the end of the block."""
     with tempfile.TemporaryDirectory(prefix="tailrace-bench-", ignore_cleanup_errors=True) as folder:
-        command = [sys.executable, "-m", "tailrace", "up", "--port", "0", "--data", folder]
+        command = [sys.executable, "-m", "tailrace", "up", "--port", "0", "--data", f"{folder}/data"]
         for name, value in _SETTINGS.items():
             command += ["--set", f"{name}={value}"]
-        start = time.perf_counter()
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        try:
-            assert process.stdout is not None
-            line = process.stdout.readline()
-            ready_after_s = time.perf_counter() - start
-            found = _READY.search(line)
-            if found is None:
-                raise RuntimeError(f"the broker did not get ready: it said {line!r}")
-            yield Subject(int(found[1]), process.pid, ready_after_s)
-        finally:
-            process.send_signal(signal.SIGTERM)
+        with open(f"{folder}/log", "w+") as log:
+            start = time.perf_counter()
+            process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
             try:
-                process.wait(_DEADLINE_S)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-            if process.stdout is not None:
-                process.stdout.close()
+                yield _when_ready(process, start, Path(log.name))
+            finally:
+                _stop(process)
+
+
+def _when_ready(process: "subprocess.Popen[str]", start: float, log: Path) -> Subject:
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    ready_after_s = time.perf_counter() - start
+    found = _READY.search(line)
+    if found is None:
+        raise RuntimeError(f"the broker did not get ready; its log ends with:\n{log.read_text()[-2000:]}")
+    return Subject(int(found[1]), process.pid, ready_after_s)
+
+
+def _stop(process: "subprocess.Popen[str]") -> None:
+    process.send_signal(signal.SIGTERM)
+    try:
+        process.wait(_DEADLINE_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    if process.stdout is not None:
+        process.stdout.close()

@@ -165,10 +165,14 @@ class Quorum:
         return registered.broker_epoch
 
     async def close(self) -> None:
-        """Waits for the sync that is under way; what still waits for another one is not answered."""
+        """Waits for the sync that is under way; what still waits for another one is not answered. A disk that fails
+        here costs nothing: all that was answered is durable, and the log is looked through at every start."""
         if self._sync_task is not None:
             await self._sync_task
-        await self._ports.background.run(lambda: self._log.close(clean=self._failure is None))
+        try:
+            await self._ports.background.run(lambda: self._log.close(clean=self._failure is None))
+        except StorageError as error:
+            _log.warning("the metadata log was not closed cleanly", cause=error)
 
     def _decide(self, request: Message) -> Message:
         self._check_health()

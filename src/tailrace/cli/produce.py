@@ -222,16 +222,20 @@ async def _chunks(source: int) -> AsyncIterator[bytes]:
     # A terminal or a pipe may let us wait: then records that linger must go out all the same.
     loop = asyncio.get_running_loop()
     is_readable = asyncio.Event()
-    try:
-        loop.add_reader(source, is_readable.set)
-    except PermissionError:  # A file on disk: always readable, so the kernel offers no waiting for it.
-        while chunk := os.read(source, _CHUNK_BYTES):
-            yield chunk
-        return
+
+    def on_readable() -> None:
+        # Once only: if it were called again before the read below, that read would be followed by one that blocks.
+        loop.remove_reader(source)
+        is_readable.set()
+
     try:
         while True:
-            await is_readable.wait()
-            is_readable.clear()
+            try:
+                loop.add_reader(source, on_readable)
+                await is_readable.wait()
+                is_readable.clear()
+            except PermissionError:
+                pass  # A file on disk: always readable, so the kernel offers no waiting for it.
             chunk = os.read(source, _CHUNK_BYTES)
             if not chunk:
                 return

@@ -33,6 +33,7 @@ _RECORD_OVERHEAD_BYTES = 32
 _RECORD_MEMORY_BYTES = 512
 _SEQUENCE_MODULUS = 1 << 31
 _CREATION_TIMEOUT_MS = 3000
+_ANSWER_MARGIN_MS = 5000
 ACKS_ALL = -1
 ACKS_NONE = 0
 
@@ -341,7 +342,7 @@ class _Lane:
                 await connection.post(request, version_max=_PRODUCE_VERSION_MAX)
                 return _Result(base_offset=-1)
             # The broker may take the whole timeout for the acks; its answer then is still on its way.
-            patience_ms = self._options.request_timeout_ms + self._cluster.limits.request_timeout_ms
+            patience_ms = self._options.request_timeout_ms + _ANSWER_MARGIN_MS
             answer = await connection.call(
                 request, ProduceResponse, version_max=_PRODUCE_VERSION_MAX, timeout_ms=patience_ms
             )

@@ -121,7 +121,8 @@ def remove_clean_mark(disk: Disk, folder: str) -> None:
 
 class ProducerSnapshots:
     """The files %020d.snapshot of one log: the state of its producers at an offset. One is written at each roll and
-    at a clean close; each can be made again from an older one and the batches since, so none is synced."""
+    at a clean close. Each can be made again from an older one and the batches since, so nobody waits for the device;
+    those between segments are synced with the segments, since the batches before them may be deleted."""
 
     def __init__(self, disk: Disk, folder: str) -> None:
         self._disk = disk

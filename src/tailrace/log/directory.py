@@ -9,6 +9,7 @@
     cleaner-offset-checkpoint          per log: compaction has come this far
     <topic>-<partition>                a log
     <topic>-<partition>.<id>-delete    a deleted log, removed after file.delete.delay.ms or at the next start
+    <topic>-<partition>.<id>-stray     a log that the metadata does not know: kept until someone looks
 
 A broker with several data folders has several of these. Rules: the mark is written last, after every log has been
 stored and synced; a log that cannot be opened is offline and does not keep the others from opening.
@@ -27,6 +28,8 @@ from tailrace.model.ports import Clock, Disk, Lock, Random
 
 LOCK_FILE = ".lock"
 _DELETE_SUFFIX = "-delete"
+_TEMPORARY_SUFFIX = ".tmp"  # a checkpoint that was being replaced
+_STRAY_SUFFIX = "-stray"
 # Of a file name, on every file system that matters.
 _NAME_LENGTH_MAX = 255
 
@@ -72,7 +75,7 @@ class LogDirectory:
             directory = cls(disk, clock, random, path, lock=lock, directory_id=directory_id)
             # From here on a kill is an unclean stop.
             checkpoints.remove_clean_mark(disk, path)
-            directory._forget_missing(disk.list(path))
+            directory._take_stock(disk.list(path))
         except OSError as error:
             lock.release()
             raise _unusable(path, error) from error
@@ -87,12 +90,15 @@ class LogDirectory:
         properties = checkpoints.read_meta_properties(disk, path)
         return properties.get("cluster.id") if properties else None
 
-    def _forget_missing(self, names: list[str]) -> None:
+    def _take_stock(self, names: list[str]) -> None:
         present = {partition for name in names if (partition := _parse_folder_name(name)) is not None}
         for offsets in (self._recovery_points, self._log_start_offsets):
             for gone in offsets.keys() - present:
                 del offsets[gone]
         self._removals.extend(_Removal(0, f"{self.path}/{name}") for name in names if name.endswith(_DELETE_SUFFIX))
+        for name in names:
+            if name.endswith(_TEMPORARY_SUFFIX):
+                self._disk.remove(f"{self.path}/{name}")
 
     # Logs
 
@@ -133,7 +139,7 @@ class LogDirectory:
             self.offline[topic_partition] = str(error)
             raise
         self.offline.pop(topic_partition, None)
-        opened.before_recovery_point_falls = self._checkpoint_lower_recovery_points
+        opened.on_fall = self._checkpoint_now
         self.logs[topic_partition] = opened
         return opened
 
@@ -145,19 +151,33 @@ class LogDirectory:
         if opened is not None:
             delay_ms = opened.config.file_delete_delay_ms
             opened.close(clean=False)
-        suffix = f"-{topic_partition.partition}.{self._random.uuid().hex()}{_DELETE_SUFFIX}"
-        target = f"{self.path}/{topic_partition.topic[: _NAME_LENGTH_MAX - len(suffix)]}{suffix}"
+        target = self._set_aside(topic_partition, _DELETE_SUFFIX)
+        if target is None:
+            log.warning("the folder of a deleted log was gone already", folder=folder)
+        else:
+            self._removals.append(_Removal(self._clock.wall_ms() + delay_ms, target))
+
+    def set_stray_aside(self, topic_partition: TopicPartition) -> str | None:
+        """A log that the metadata does not know gives up its name but keeps its files, for as well the metadata may
+        be what was lost. Gives its new folder. Raises StorageError."""
+        return self._set_aside(topic_partition, _STRAY_SUFFIX)
+
+    def _set_aside(self, topic_partition: TopicPartition, suffix: str) -> str | None:
+        """None if there was nothing."""
+        folder = f"{self.path}/{topic_partition}"
+        ending = f"-{topic_partition.partition}.{self._random.uuid().hex()}{suffix}"
+        target = f"{self.path}/{topic_partition.topic[: _NAME_LENGTH_MAX - len(ending)]}{ending}"
         try:
             self._disk.rename(folder, target)
         except FileNotFoundError:
-            log.warning("the folder of a deleted log was gone already", folder=folder)
+            return None
         except OSError as error:
-            raise StorageError(f"{folder} cannot be deleted: {error}") from error
-        else:
-            self._removals.append(_Removal(self._clock.wall_ms() + delay_ms, target))
-        self.offline.pop(topic_partition, None)
-        self._recovery_points.pop(topic_partition, None)
-        self._log_start_offsets.pop(topic_partition, None)
+            raise StorageError(f"{folder} cannot be renamed: {error}") from error
+        finally:
+            self.offline.pop(topic_partition, None)
+            self._recovery_points.pop(topic_partition, None)
+            self._log_start_offsets.pop(topic_partition, None)
+        return target
 
     # Checkpoints
 
@@ -177,8 +197,8 @@ class LogDirectory:
         checkpoint has synced it. OSError."""
         self._log_start_offsets_writer(sync=False)()
 
-    def _checkpoint_lower_recovery_points(self) -> None:
-        self._recovery_points_writer()()
+    def _checkpoint_now(self) -> None:
+        self.begin_checkpoint()()
 
     def _recovery_points_writer(self) -> Callable[[], None]:
         self._recovery_points.update({partition: each.recovery_point for partition, each in self.logs.items()})

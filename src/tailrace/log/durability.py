@@ -1,7 +1,7 @@
 """How much of a log is on the device: the recovery point, and the syncs that move it.
 
     begin    on the loop: notes what has been written, and hands out the work
-    work     in Background: data, indexes of closed segments, leader epochs, names of files; OSError if any fails
+    work     in Background: data, indexes and snapshots of closed segments, leader epochs, names; OSError
     end      on the loop: the recovery point moves to where the log ended at `begin`
 
 Several syncs may be under way. A truncation between begin and end takes back what the sync was to cover, since the
@@ -50,7 +50,7 @@ class Durability:
         return fell
 
     def begin(self, segments: Segments, log_end_offset: int) -> Callable[[], None]:
-        files, index_paths = segments.sync_targets(self.recovery_point)
+        files, paths = segments.sync_targets(self.recovery_point)
         epochs = self._epochs.unsynced()
         must_sync_names = self._names_version != self._names_synced
         self._syncs.append(_Sync(log_end_offset, log_end_offset, self._names_version, epochs))
@@ -58,7 +58,7 @@ class Durability:
         def work() -> None:
             for file in files:
                 file.sync()
-            for path in index_paths:
+            for path in paths:
                 # Gone if its segment was compacted or deleted meanwhile.
                 with suppress(FileNotFoundError):
                     self._disk.open(path).sync()

@@ -20,10 +20,11 @@ from typing import NamedTuple
 from tailrace.log.checkpoints import ProducerSnapshots
 from tailrace.log.durability import Durability
 from tailrace.log.epochs import LeaderEpochs
+from tailrace.log.plain import PlainBatch
 from tailrace.log.producers import ProducerStates
 from tailrace.log.recovery import LogLoader, coordinator_epoch, load_producers
 from tailrace.log.retention import decide_expired_segments
-from tailrace.log.segment import MAX_RELATIVE_OFFSET, Found, Segment
+from tailrace.log.segment import MAX_RELATIVE_OFFSET, NO_TIMESTAMP, Found, Segment
 from tailrace.log.segments import Segments, disk_errors
 from tailrace.log.validation import Origin, ValidatedBatches, validate_batches
 from tailrace.model import events
@@ -68,8 +69,9 @@ class Log:
         self.epochs = LeaderEpochs(disk, folder)
         self.last_flush_ms = clock.wall_ms()
         self.offline_reason: str | None = None
-        # Called before anything below the recovery point goes: its checkpoint must never be ahead of the log.
-        self.before_recovery_point_falls: Callable[[], None] | None = None
+        # Called when the recovery point or the log start offset falls, before anything goes: their checkpoints must
+        # never be ahead of the log.
+        self.on_fall: Callable[[], None] | None = None
         self._disk = disk
         self._clock = clock
         self._snapshots = ProducerSnapshots(disk, folder)
@@ -190,7 +192,7 @@ class Log:
             _STAMP(view, 0, offset, batch_size - _LOG_OVERHEAD, leader_epoch)
             offset += last_offset_delta + 1
             size_bytes += batch_size
-            if max_timestamp > newest:
+            if max_timestamp > newest:  # noqa: PLR1730 - a call of max() for each batch costs more
                 newest = max_timestamp
         segment = self._segment_for(size_bytes, offset - 1, newest)
         position = segment.size_bytes
@@ -336,29 +338,33 @@ class Log:
     # Cutting
 
     def truncate(self, offset: int) -> None:
-        """The log ends at `offset` at the latest: a batch that reaches to it goes as a whole. StorageError."""
+        """The log ends at `offset` at the latest: a batch that reaches to it goes as a whole, and what is left ends
+        where its last batch does, so that segments follow on each other without a gap. StorageError."""
         if offset >= self.log_end_offset:
             return
         if offset < self._segments.all[0].base_offset:
             self.truncate_fully_and_start_at(offset)
             return
-        self._lower_recovery_point(offset)
+        segments = self._segments
+        # The segment that is cut has to be synced anew as a whole, or its old end could come back.
+        self._lower(segments.all[segments.floor(offset)].base_offset, log_start_offset=offset)
         with disk_errors(f"{self.folder} cannot be truncated"):
-            segments = self._segments
             segments.delete([each for each in segments.all if each.base_offset > offset], due_ms=self._due_ms)
             segments.active.truncate(offset)
-        self._cut_to(min(self.log_start_offset, offset), offset)
+            offset = segments.active.read_next_offset()
+        self._cut_to(offset)
         self.epochs.truncate_from_end(offset)
         load_producers(self.producers, self._snapshots, segments.all, end_offset=offset, now_ms=self._clock.wall_ms())
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
         """Nothing is left; the next record gets `offset`. StorageError."""
-        self._lower_recovery_point(offset)
+        self._lower(offset, log_start_offset=offset)
         with disk_errors(f"{self.folder} cannot be truncated"):
             self._segments.delete(self._segments.all, due_ms=self._due_ms)
             self._segments.start_anew(self._create_segment(offset))
-        self._cut_to(offset, offset)
+        self.log_start_offset = offset
         self._durability.recovery_point = offset
+        self._cut_to(offset)
         self.epochs.clear()
         self.producers.clear()
 
@@ -411,12 +417,14 @@ class Log:
     def _due_ms(self) -> int:
         return self._clock.wall_ms() + self.config.file_delete_delay_ms
 
-    def _lower_recovery_point(self, offset: int) -> None:
-        if self._durability.lower(offset) and self.before_recovery_point_falls is not None:
-            self.before_recovery_point_falls()
+    def _lower(self, recovery_point: int, *, log_start_offset: int) -> None:
+        fell = self._durability.lower(recovery_point) or log_start_offset < self.log_start_offset
+        self.log_start_offset = min(self.log_start_offset, log_start_offset)
+        if fell and self.on_fall is not None:
+            with disk_errors(f"{self.folder} cannot be truncated"):
+                self.on_fall()
 
-    def _cut_to(self, log_start_offset: int, log_end_offset: int) -> None:
-        self.log_start_offset = log_start_offset
+    def _cut_to(self, log_end_offset: int) -> None:
         self.log_end_offset = log_end_offset
         self._durability.note_names_changed()
         self._roll_timestamp = _UNARMED
@@ -481,8 +489,3 @@ class Log:
     def close_idle_handles(self) -> int:
         """Closes the handles that nobody used since the last call; returns how many are open."""
         return self._segments.close_idle_handles()
-
-    def delete(self) -> None:
-        """Removes the folder at once. Readers keep the slices they hold. OSError."""
-        self._segments.release()
-        self._disk.remove_folder(self.folder)

@@ -193,6 +193,8 @@ class LogLoader:
                     self._drop_from(segments, number, f"it does not follow on offset {next_offset}")
                     break
                 next_offset = segment.base_offset
+            if number > first:
+                complete_snapshots(self.producers, self.snapshots, next_offset)
             next_offset, problem = self._scan(segment, next_offset)
             if problem:
                 self._drop_from(segments, number + 1, "an earlier segment was cut")
@@ -288,6 +290,17 @@ def load_producers(
             if header.producer_id >= 0 and header.base_offset >= start_offset:
                 batch = segment.file.read(at, header.size_bytes) if header.is_control else b""
                 producers.update(header, coordinator_epoch=coordinator_epoch(header, batch))
+    if segments:
+        complete_snapshots(producers, snapshots, end_offset)
+
+
+def complete_snapshots(producers: ProducerStates, snapshots: ProducerSnapshots, offset: int) -> None:
+    """Segments may be deleted, and what they told of producers then stands in snapshots alone."""
+    if offset not in snapshots.offsets:
+        try:
+            snapshots.write(offset, producers.snapshot())
+        except OSError as error:
+            log.warning("a producer snapshot is not written", file=snapshots.path(offset), cause=error)
 
 
 def coordinator_epoch(header: BatchHeader, batch: Bytes) -> int:

@@ -11,7 +11,7 @@ Rules:
 Never decides when to roll, sync or delete: `log` does.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from struct import Struct
 from zlib import crc32
 

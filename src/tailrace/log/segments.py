@@ -14,7 +14,15 @@ Every method that touches files raises OSError.
 from bisect import bisect_right
 from collections.abc import Sequence
 
-from tailrace.log.segment import DELETED_SUFFIX, INDEX_SUFFIX, SWAP_SUFFIX, TIME_INDEX_SUFFIX, Found, Segment
+from tailrace.log.segment import (
+    DELETED_SUFFIX,
+    INDEX_SUFFIX,
+    SNAPSHOT_SUFFIX,
+    SWAP_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    Found,
+    Segment,
+)
 from tailrace.model.errors import StorageError
 from tailrace.model.ports import File, FileSlice
 
@@ -124,11 +132,13 @@ class Segments:
     # Handles
 
     def sync_targets(self, recovery_point: int) -> tuple[list[File], list[str]]:
-        """What a sync must make durable: files with batches from the recovery point on, and the indexes of those that
-        are closed. The active one's indexes are in memory, and recovery rebuilds them."""
+        """What a sync must make durable: the files from the recovery point on, even empty ones, since they may have
+        been cut; the indexes of those that are closed and the producer snapshots taken where one ends and the next
+        begins. The active one's indexes are in memory, and recovery rebuilds them."""
         segments = self.all[max(0, self.floor(recovery_point)) :]
-        files = [segment.file for segment in segments if segment.size_bytes]
-        return files, [segment.path(kind) for segment in segments[:-1] for kind in (INDEX_SUFFIX, TIME_INDEX_SUFFIX)]
+        paths = [segment.path(kind) for segment in segments[:-1] for kind in (INDEX_SUFFIX, TIME_INDEX_SUFFIX)]
+        paths += [segment.path(SNAPSHOT_SUFFIX) for segment in segments[1:]]
+        return [segment.file for segment in segments], paths
 
     def close_idle_handles(self) -> int:
         """Closes what was not used since the last call; returns how many handles are still open."""

@@ -11,7 +11,6 @@ import fcntl
 import itertools
 import mmap
 import os
-import resource
 import shutil
 from collections.abc import Sequence
 
@@ -53,21 +52,17 @@ class RealFile:
         if len(views) == 1:
             written = os.write(self._descriptor, views[0])
             self._size += written
-            if written != len(views[0]):
-                self._append_rest([memoryview(views[0])[written:]])
-        else:
-            self._append_rest([memoryview(view) for view in views])
-
-    def _append_rest(self, views: list[memoryview]) -> None:
-        start = 0
-        while start < len(views):
-            written = os.writev(self._descriptor, views[start : start + _BUFFERS_PER_WRITE_MAX])
+            if written == len(views[0]):
+                return
+            views = [memoryview(views[0])[written:]]
+        while views:
+            pieces = views[:_BUFFERS_PER_WRITE_MAX]
+            written = os.writev(self._descriptor, pieces)
             self._size += written
-            while start < len(views) and written >= len(views[start]):
-                written -= len(views[start])
-                start += 1
-            if written:
-                views[start] = views[start][written:]
+            if written == sum(map(len, pieces)):
+                views = views[_BUFFERS_PER_WRITE_MAX:]
+            else:
+                views = _without_prefix(views, written)
 
     def read(self, position: int, size: int) -> bytes:
         data = os.pread(self._descriptor, size, position)
@@ -119,6 +114,15 @@ class RealFile:
         if descriptor is not None:
             with contextlib.suppress(OSError):
                 os.close(descriptor)
+
+
+def _without_prefix(views: Sequence[Bytes], size: int) -> list[Bytes]:
+    """What is left of the views after a short write."""
+    for number, view in enumerate(views):
+        if size < len(view):
+            return [memoryview(view)[size:], *views[number + 1 :]]
+        size -= len(view)
+    return []
 
 
 class RealLock:
@@ -229,16 +233,3 @@ class RealDisk:
         except FileNotFoundError:
             # No Linux: an id that is never equal to a stored one is the safe answer.
             return ""
-
-
-def raise_open_files_limit() -> int:
-    """Raises RLIMIT_NOFILE to what the process may have (a broker keeps one handle per active segment and
-    connection) and returns it."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
-        try:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-        except (OSError, ValueError):
-            # macOS names an unlimited hard limit that it then refuses.
-            return soft
-    return hard

@@ -71,7 +71,7 @@ class ReplicaManager:
     # ---- following the image
 
     def follow_image(self, old: MetadataImage | None, new: MetadataImage) -> None:
-        """Brings the logs in line with the newest metadata. With `old` None all of it is new: strays are removed."""
+        """Brings the logs in line with the newest metadata. With `old` None all of it is new: strays are set aside."""
         self._image = new
         if old is None or old.configs is not new.configs or old.brokers is not new.brokers:
             self.config = effective.broker_config(self._static, new)
@@ -151,7 +151,8 @@ class ReplicaManager:
                             _delete_log(directory, partition.topic_partition)
 
     def _find_logs(self, image: MetadataImage) -> None:
-        """Looks for the logs of the last run. Those of topics that were deleted meanwhile are removed."""
+        """Looks for the logs of the last run. Those of unknown topics are set aside: a kill between a deletion and the
+        renaming of its folders leaves such, but so does a lost metadata log, and then they are all there is."""
         for directory in self.directories:
             for topic_partition in directory.partitions_on_disk():
                 if topic_partition.topic == CLUSTER_METADATA_TOPIC:
@@ -160,8 +161,8 @@ class ReplicaManager:
                 if topic is not None and topic_partition.partition in topic.partitions:
                     self._found[topic_partition] = directory
                 else:
-                    _log.warning("removes a stray log", partition=topic_partition, folder=directory.path)
-                    _delete_log(directory, topic_partition)
+                    target = directory.set_stray_aside(topic_partition)
+                    _log.warning("set a log aside that the metadata does not know", folder=target)
 
     # ---- the whole
 

@@ -12,13 +12,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from tailrace.log.log import AppendResult, Log
+from tailrace.log.plain import PlainBatch, PlainRules
 from tailrace.log.validation import Origin
 from tailrace.model.errors import ErrorCode, KafkaError, StorageError
 from tailrace.model.ids import NO_EPOCH, LeaderEpoch, NodeId, Offset, TopicPartition, Uuid
 from tailrace.model.ports import FileSlice
+from tailrace.model.settings import LONG_MAX
 from tailrace.replica.flusher import Flusher
 from tailrace.replica.waiters import OffsetWaiters, ReadWaiters
 
@@ -37,9 +39,11 @@ class Partition:
         "leader_id",
         "log",
         "node_id",
+        "plain_rules",
         "produces",
         "readers",
         "replicas",
+        "takes_plain",
         "topic_id",
         "topic_partition",
     )
@@ -59,6 +63,7 @@ class Partition:
         self.produces = OffsetWaiters()
         self.readers = ReadWaiters()
         self._flusher = flusher
+        self._settle_plain()
 
     def __repr__(self) -> str:
         return f"<Partition {self.topic_partition} leader={self.leader_id} epoch={self.leader_epoch}>"
@@ -79,7 +84,20 @@ class Partition:
         if was_leader and (is_new_epoch or not self.is_leader):
             self.produces.fail(self._not_leader())
             self.readers.tell()
+        self._settle_plain()
         self._raise_high_watermark()
+
+    def _settle_plain(self) -> None:
+        """Batches may go the short way if nothing but the write stands between them and their acknowledgement."""
+        config = self.log.config
+        self.plain_rules = PlainRules(config)
+        self.takes_plain = (
+            self.plain_rules.applies
+            and self.is_leader
+            and len(self.isr) == 1
+            and config.min_insync_replicas == 1
+            and config.flush_messages == LONG_MAX
+        )
 
     @property
     def is_leader(self) -> bool:
@@ -127,6 +145,19 @@ class Partition:
                 self.readers.tell()
         return result
 
+    def append_plain(self, batches: Sequence[PlainBatch]) -> int:
+        """Many batches in one write; for those alone that `takes_plain` lets through, which need no waiting. Gives the
+        offset of the first."""
+        log = self.log
+        try:
+            first_offset = log.append_plain(batches, leader_epoch=self.leader_epoch)
+        except StorageError as error:
+            raise storage_failure(log, error) from error
+        self.high_watermark = log.log_end_offset
+        if self.readers:
+            self.readers.tell()
+        return first_offset
+
     def must_wait(self, result: AppendResult, required_acks: int) -> bool:
         """Whether an acknowledgement of this append has to wait for the high watermark: with acks=all, where records
         are synced before they are acknowledged, and for a duplicate, whose original must not be confirmed before it
@@ -158,11 +189,13 @@ class Partition:
     def reconfigure(self) -> None:
         """The log has a new configuration."""
         self.flush_messages = self.log.config.flush_messages
+        self._settle_plain()
         self._raise_high_watermark()
 
     def close(self) -> None:
         """The partition is deleted, or the broker stops."""
         self.leader_id = NodeId(-1)
+        self.takes_plain = False
         self.produces.fail(self._not_leader())
         self.readers.tell()
 

@@ -51,12 +51,12 @@ class Broker(Peer):
         (topic,) = request.topics
         answer = ListOffsetsResponse.ListOffsetsTopicResponse(name=topic.name)
         for asked in topic.partitions:
-            held = self.batches[asked.partition]
+            held = self.batches[asked.partition_index]
             ends = {EARLIEST: held[0][0] if held else 0, LATEST: held[-1][1] if held else 0}
             # Any time but the two ends is after the last record here.
             answer.partitions.append(
                 ListOffsetsResponse.ListOffsetsPartitionResponse(
-                    partition_index=asked.partition, offset=ends.get(asked.timestamp, -1)
+                    partition_index=asked.partition_index, offset=ends.get(asked.timestamp, -1)
                 )
             )
         return ListOffsetsResponse(topics=[answer])

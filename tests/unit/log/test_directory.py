@@ -186,7 +186,7 @@ def test_recovery_points_are_stored_as_they_were_when_asked(machine):
     late()
     machine.disk.crash()
     directory = machine.start()
-    assert directory.open_log(ORDERS, CONFIG).recovery_point == 9
+    assert directory.open_log(ORDERS, CONFIG).recovery_point == 0
 
 
 def test_a_log_that_cannot_be_stored_costs_the_mark(machine, caplog):
@@ -286,6 +286,13 @@ def test_expired_segments_are_removed_with_the_deleted_logs(machine):
     machine.clock.advance_ms(log.config.file_delete_delay_ms)
     directory.remove_due(machine.clock.wall_ms())
     assert not any(name.endswith(".deleted") for name in machine.disk.list(log.folder))
+
+
+def test_checkpoints_that_were_being_written_are_removed(machine):
+    machine.start().close()
+    machine.disk.open(f"{PATH}/recovery-point-offset-checkpoint.7.tmp", create=True)
+    machine.start()
+    assert not any(name.endswith(".tmp") for name in machine.disk.list(PATH))
 
 
 def test_other_things_in_the_folder_are_left_alone(machine):

@@ -212,16 +212,26 @@ def test_truncation_leaves_the_batches_before_it(world, end):
     for number in range(15):
         log.append_as_leader(make_batch(2, timestamp=1000 + number), leader_epoch=number // 5)
     log.truncate(end)
-    assert log.log_end_offset == end
+    # A batch of two goes as a whole.
     whole = end - end % 2
+    assert log.log_end_offset == whole
     assert read_all(log) == list(range(whole))
-    assert all(entry.start_offset < max(end, 1) for entry in log.epochs.entries)
-    expected = (1000 + whole // 2, whole - 1, 0) if whole else None
+    assert all(entry.start_offset < max(whole, 1) for entry in log.epochs.entries)
     found = log.max_timestamp_offset(end_offset=end)
-    assert (found[:2] if found else None) == (expected[:2] if expected else None)
-    assert append(log) == end
+    assert (found[:2] if found else None) == ((1000 + whole // 2, whole - 1) if whole else None)
+    assert append(log) == whole
     reopened = world.reopen_after_crash(log)
-    assert read_all(reopened) == [*range(whole), end]
+    assert read_all(reopened) == [*range(whole), whole]
+
+
+def test_a_roll_after_a_truncation_leaves_no_gap(world):
+    log = world.open()
+    append(log, 4)
+    append(log, 4)
+    log.truncate(6)
+    log.roll()
+    append(log, 1)
+    assert read_all(world.reopen_after_crash(log)) == [0, 1, 2, 3, 4]
 
 
 def test_truncation_takes_back_what_producers_wrote(world):
@@ -265,10 +275,11 @@ def test_the_recovery_point_is_stored_before_anything_below_it_goes(world):
     append(log, 10)
     sync(log)
     stored = []
-    log.before_recovery_point_falls = lambda: stored.append((log.recovery_point, log.size_bytes))
+    log.on_fall = lambda: stored.append((log.recovery_point, log.size_bytes))
     size = log.size_bytes
     log.truncate(10)
-    assert stored == [(10, size)]
+    # The segment as a whole is to be synced again.
+    assert stored == [(0, size)]
 
 
 def test_a_sync_under_way_does_not_vouch_for_what_was_written_after_a_truncation(world):

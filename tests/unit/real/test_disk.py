@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from tailrace.real import disk as real_disk
-from tailrace.real.disk import RealDisk, raise_open_files_limit
+from tailrace.real.disk import RealDisk
 
 
 @pytest.fixture
@@ -205,12 +205,3 @@ def test_a_lock_is_exclusive_and_names_its_holder(disk, path):
 def test_space_and_boot(disk, tmp_path):
     assert 0 < disk.free_bytes(str(tmp_path)) <= disk.total_bytes(str(tmp_path))
     assert disk.boot_id() == disk.boot_id()
-
-
-def test_the_limit_of_open_files_is_raised():
-    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (min(256, limits[1]), limits[1]))
-    try:
-        assert raise_open_files_limit() == resource.getrlimit(resource.RLIMIT_NOFILE)[0] == limits[1]
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
