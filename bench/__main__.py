@@ -21,11 +21,14 @@ RESULTS = Path(__file__).parent / "results.jsonl"
 
 def main() -> int:
     options = _parse()
+    load = os.getloadavg()[0]
+    if load > 0.5:
+        print(f"this machine is busy (load {load:.1f}): the figures will be lower than they could be", file=sys.stderr)
     figures = all_figures(Plan(options.seconds, options.rounds), set(options.only))
     _print(figures)
     if not options.no_record:
         with RESULTS.open("a") as results:
-            results.write(json.dumps(_line(figures, options)) + "\n")
+            results.write(json.dumps(_line(figures, options) | {"load_before": round(load, 2)}) + "\n")
     return 0
 
 

@@ -1,7 +1,7 @@
 """A client that costs next to nothing: it sends canned requests as fast as the socket takes them and counts answers.
 
 It runs in a process of its own, on a core of its own, and the broker on another, so that a figure is that of one core
-of broker. Answers are counted by their size, which is the same for all; one answer of another size is an error.
+of broker. Answers are counted by their size, which is the same for all: the first one and the sum of all are checked.
 """
 
 import multiprocessing

@@ -73,7 +73,7 @@ def use_commands(broker: Broker) -> None:
         ":",
         text="ann:1 mill wheel\nbob:2 sluice gates\nann:3 paddles\n",
     )
-    command(broker, "consume", "orders", "--from", "earliest", "--max", "3", "--json")
+    command(broker, "consume", "orders", "--until-end", "--json")
     command(broker, "topic", "describe", "orders")
 
 

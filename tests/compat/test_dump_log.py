@@ -5,16 +5,18 @@ that there are many of each.
 """
 
 import os
+import random
 import re
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from .clients import DEADLINE_S
-from .clients.corpus import records, small
+from .clients import DEADLINE_S, Sent
+from .clients.corpus import START_MS, records, small
 from .conftest import CLIENTS
 
 pytestmark = pytest.mark.long
@@ -107,6 +109,48 @@ def test_the_metadata_log_is_read(data: Path, kafka_class_path: str):
     assert output.count('"type":"PARTITION_RECORD"') >= 3
     assert output.count('"type":"REGISTER_BROKER_RECORD"') >= 1
     assert '"type":"CONFIG_RECORD"' in output
+
+
+@pytest.fixture(scope="module")
+def compacted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a topic that was written by every library and compacted since."""
+    from tailrace.testing import Broker
+
+    folder = tmp_path_factory.mktemp("compacted") / "data"
+    with Broker({"log.cleaner.backoff.ms": 50}, data=folder) as broker:
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+        settings = SETTINGS | {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01"}
+        (created,) = admin.create_topics([NewTopic("compacted", 1, 1, config=settings)]).values()
+        created.result(DEADLINE_S)
+        for client, codec in zip(CLIENTS, ("lz4", "none", "zstd"), strict=True):
+            client.produce(broker.bootstrap, "compacted", _keyed(client.name), codec=codec, idempotent=True)
+        cleaned = folder / "cleaner-offset-checkpoint"
+        deadline = time.monotonic() + DEADLINE_S
+        while time.monotonic() < deadline and not (cleaned.exists() and "compacted 0 119" in cleaned.read_text()):
+            time.sleep(0.1)
+        broker.stop()
+    return folder / "compacted-0"
+
+
+def _keyed(writer: str) -> list[Sent]:
+    # Noise, so that no codec spares the log its segments.
+    noise = random.Random(writer)
+    return [Sent(b"%d" % (index % 100), noise.randbytes(500), (), START_MS + index) for index in range(4_000)]
+
+
+def test_a_compacted_log_is_sound(compacted: Path, kafka_class_path: str):
+    segments = sorted(compacted.glob("*.log"))
+    output = _dump(kafka_class_path, segments, "--deep-iteration", "--print-data-log")
+    assert _complaints(re.sub(r"payload: .*", "", output)) == []
+    found = re.findall(r"^\| offset: (\d+) .*? key: (\d+)", output, re.MULTILINE)
+    offsets = [int(offset) for offset, _ in found]
+    assert offsets == sorted(set(offsets))
+    assert len(offsets) < 12_000
+    last = {key: int(offset) for offset, key in found}
+    assert last == {str(key): 11_900 + key for key in range(100)}
+    indexes = [*compacted.glob("*.index"), *compacted.glob("*.timeindex")]
+    indexes = [index for index in indexes if index.with_suffix(".log").stat().st_size]
+    assert _complaints(_dump(kafka_class_path, indexes, "--verify-index-only")) == []
 
 
 def test_the_checkpoints_have_kafkas_form(data: Path):

@@ -25,6 +25,16 @@ class Load:
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
+    def wait_acked(self, more: int) -> None:
+        """Until so many more records are acknowledged: whoever kills the broker now kills it at work."""
+        wanted = len(self.acked) + more
+        deadline = time.monotonic() + DEADLINE_S
+        while len(self.acked) < wanted:
+            assert time.monotonic() < deadline, (
+                f"{self.topic}: {len(self.acked)} acknowledged, {self.failed[:3]} failed"
+            )
+            time.sleep(0.005)
+
     def finish(self) -> None:
         """Stops, and waits until every record is acknowledged or failed."""
         self._stop.set()
@@ -58,11 +68,51 @@ class Load:
             self.acked[int(value)] = offset
 
 
+class Tail:
+    """Reads partition 0 as it grows, in a thread, whatever becomes of the broker meanwhile."""
+
+    def __init__(self, bootstrap: str, topic: str) -> None:
+        self.found: list[tuple[int, int]] = []
+        self._consumer = _consumer(bootstrap, **{"reconnect.backoff.max.ms": 200})
+        self._consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
+        self._end: int | None = None
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def finish(self, end_offset: int) -> list[tuple[int, int]]:
+        """All (offset, number) up to there; a reader that never gets there hangs."""
+        self._end = end_offset
+        self._thread.join(DEADLINE_S)
+        assert not self._thread.is_alive(), f"the reader stopped at {self.found[-1:]}, before offset {end_offset}"
+        self._consumer.close()
+        return self.found
+
+    def _run(self) -> None:
+        while self._end is None or not self.found or self.found[-1][0] < self._end - 1:
+            for message in self._consumer.consume(1000, timeout=0.1):
+                # While the broker is down there are errors instead of records: they pass.
+                if message.error() is None:
+                    self.found.append((message.offset(), int(message.value())))
+
+
+def _consumer(bootstrap: str, **settings: object) -> Consumer:
+    return Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "unused",
+            "enable.auto.commit": False,
+            "fetch.wait.max.ms": 50,
+            # Else librdkafka pauses for a whole second whenever its queue is full.
+            "fetch.queue.backoff.ms": 10,
+            "allow.auto.create.topics": True,
+            **settings,
+        }
+    )
+
+
 def read_numbers(bootstrap: str, topic: str) -> list[tuple[int, int]]:
     """All (offset, number) of partition 0, from the first to the end as it is now."""
-    consumer = Consumer(
-        {"bootstrap.servers": bootstrap, "group.id": "unused", "enable.auto.commit": False, "fetch.wait.max.ms": 50}
-    )
+    consumer = _consumer(bootstrap)
     try:
         low, high = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=DEADLINE_S)
         consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])

@@ -6,7 +6,7 @@
     as clean
 
 Everything runs on the loop that `start` was called on. A failed assertion in the layers that keep data ends the broker
-through `fail`: a crash is safe, wrong data is not.
+through `wait_failed`: a crash is safe, wrong data is not.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ _log = events.logger("broker")
 # How long a clean stop waits for answers that are under way.
 _ANSWERS_TIMEOUT_MS = 5000.0
 _LAG_PROBE_SECONDS = 0.1
+# Layers whose failed assertions stop the broker: a crash is safe, wrong data is not.
+_TRUSTED_LAYERS = ("tailrace.log.", "tailrace.raft.", "tailrace.controller.")
 
 
 class ProducerIds:
@@ -214,13 +216,15 @@ class Broker:
         self._server = None
         _log.info("stopped", node=self.node_id)
 
-    def fail(self, error: BaseException) -> None:
-        """The data below cannot be trusted any more: whoever runs the broker must end the process."""
-        if self._failure is not None and not self._failure.done():
+    def judge_bug(self, error: BaseException) -> None:
+        """A request met a bug of ours, which has been logged. An assertion that failed below the shell means that the
+        data cannot be trusted any more: whoever runs the broker must end the process."""
+        is_promise = isinstance(error, AssertionError) and _raised_in(error).startswith(_TRUSTED_LAYERS)
+        if is_promise and self._failure is not None and not self._failure.done():
             self._failure.set_exception(error)
 
     async def wait_failed(self) -> None:
-        """Never returns; raises what `fail` was called with."""
+        """Never returns; raises the assertion after which the process has to end."""
         assert self._failure is not None, "the broker was not started"
         await asyncio.shield(self._failure)
 
@@ -236,3 +240,11 @@ class Broker:
             "loop_lag_ms": self._lag.last_ms,
             "loop_lag_max_ms": self._lag.max_ms,
         }
+
+
+def _raised_in(error: BaseException) -> str:
+    """The name of the module that raised it."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return "" if trace is None else str(trace.tb_frame.f_globals.get("__name__", ""))

@@ -141,6 +141,18 @@ class Connection:
         )
 
     def _serve(self) -> None:
+        try:
+            self._take_frames()
+        except Exception as error:
+            # Dispatch answers what handlers raise; this is a bug around them, and must not leave the client waiting.
+            self._server.report_bug(self, error)
+            self._is_closing = True
+        if not self.is_closed:
+            self._tidy()
+            self._outbox.flush()
+            self._close_if_finished()
+
+    def _take_frames(self) -> None:
         """Takes whole frames until there are none left, one holds the rest back, or the turn is over."""
         buffer, end = self._buffer, self._end
         if buffer is None:
@@ -165,10 +177,6 @@ class Connection:
                 break
         else:
             self._resume_soon()
-        if not self.is_closed:
-            self._tidy()
-            self._outbox.flush()
-            self._close_if_finished()
 
     def _take(self, start: int, end: int) -> None:
         dispatcher = self._server.dispatcher
@@ -186,10 +194,6 @@ class Connection:
         except ProtocolError as error:
             self._refuse(str(error))
         except UnanswerableError:
-            self._is_closing = True
-        except Exception:
-            # Dispatch answers what handlers raise; this is a bug around them, and must not leave the client waiting.
-            self._server.report_bug(self)
             self._is_closing = True
 
     def _on_handler_done(self, context: RequestContext, task: Future[Message | None]) -> None:

@@ -37,8 +37,6 @@ Handler = Callable[..., Answer | Coroutine[Any, Any, Message | None]]
 
 _KEY_AND_VERSION = Struct(">hh")
 _API_VERSIONS = 18
-# Layers whose failed assertions stop the broker: a crash is safe, wrong data is not.
-_TRUSTED_LAYERS = ("tailrace.log.", "tailrace.raft.", "tailrace.controller.")
 
 
 class Route(NamedTuple):
@@ -142,13 +140,4 @@ class Dispatcher:
             client=context.client_id,
             peer=context.peer,
         )
-        if isinstance(error, AssertionError) and _raised_in(error).startswith(_TRUSTED_LAYERS):
-            self._broker.fail(error)
-
-
-def _raised_in(error: BaseException) -> str:
-    """The name of the module that raised it."""
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    return "" if trace is None else str(trace.tb_frame.f_globals.get("__name__", ""))
+        self._broker.judge_bug(error)

@@ -168,8 +168,9 @@ class Server:
             return "an HTTP request: this port speaks Kafka's protocol. Point the HTTP client elsewhere"
         return None
 
-    def report_bug(self, connection: Connection) -> None:
+    def report_bug(self, connection: Connection, error: Exception) -> None:
         _log.error("closing a connection whose request failed", trace=True, peer=connection.peer)
+        self.broker.judge_bug(error)
 
     def report_broken(self, connection: Connection, error: OSError) -> None:
         _log.debug("a connection broke", peer=connection.peer, cause=error.strerror or str(error))

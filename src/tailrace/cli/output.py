@@ -31,7 +31,8 @@ def coloured(text: bytes, colour: str) -> bytes:
 
 
 def print_json(value: Any) -> None:
-    print(json.dumps(value, ensure_ascii=False))
+    """One line, at once: its reader may act on it while the command goes on."""
+    print(json.dumps(value), flush=True)
 
 
 def print_rows(headings: Sequence[str], rows: Iterable[Sequence[object]], *, title: str | None = None) -> None:

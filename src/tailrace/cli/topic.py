@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
-from tailrace.cli.output import note, print_json, print_rows
+from tailrace.cli.output import count_text, note, print_json, print_rows
 from tailrace.cli.session import add_client_options, key_and_value, run_client
 from tailrace.client.admin import (
     BROKER_DEFAULT,
@@ -123,7 +123,7 @@ async def _create(admin: Admin, options: argparse.Namespace) -> int:
             print_json(facts)
         else:
             verb = "could create" if options.validate_only else "created"
-            print(f"{verb} topic {name} with {created.partition_count} partitions")
+            print(f"{verb} topic {name} with {count_text(created.partition_count, 'partition')}")
     return 0
 
 

@@ -8,7 +8,7 @@ made.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from tailrace.client.connection import error_code
 from tailrace.client.metadata import Cluster, TopicMetadata
@@ -25,6 +25,8 @@ from tailrace.wire.apis.admin import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
+
+T = TypeVar("T")
 
 RESOURCE_TOPIC = 2
 RESOURCE_BROKER = 4
@@ -100,7 +102,7 @@ class Admin:
         )
         request = CreateTopicsRequest(topics=[topic], timeout_ms=self._timeout_ms, validate_only=validate_only)
         connection = await self.cluster.any_connection()
-        result = (await connection.call(request, CreateTopicsResponse)).topics[0]
+        result = _only((await connection.call(request, CreateTopicsResponse)).topics)
         _check(result.error_code, result.error_message, f"topic {name} was not created")
         return CreatedTopic(name, result.topic_id, result.num_partitions, result.replication_factor)
 
@@ -109,7 +111,7 @@ class Admin:
         request = DeleteTopicsRequest(
             topics=[DeleteTopicsRequest.DeleteTopicState(name=name)], topic_names=[name], timeout_ms=self._timeout_ms
         )
-        result = (await connection.call(request, DeleteTopicsResponse)).responses[0]
+        result = _only((await connection.call(request, DeleteTopicsResponse)).responses)
         _check(result.error_code, result.error_message, f"topic {name} was not deleted")
         self.cluster.forget(name)
 
@@ -121,7 +123,7 @@ class Admin:
             timeout_ms=self._timeout_ms,
             validate_only=validate_only,
         )
-        result = (await connection.call(request, CreatePartitionsResponse)).results[0]
+        result = _only((await connection.call(request, CreatePartitionsResponse)).results)
         _check(result.error_code, result.error_message, f"topic {name} did not get {count} partitions")
         self.cluster.forget(name)
 
@@ -134,7 +136,7 @@ class Admin:
                 )
             ]
         )
-        result = (await connection.call(request, DescribeConfigsResponse)).results[0]
+        result = _only((await connection.call(request, DescribeConfigsResponse)).results)
         _check(result.error_code, result.error_message, f"the settings of {name} are not told")
         return [
             ConfigEntry(entry.name, entry.value, entry.config_source, entry.read_only)
@@ -167,12 +169,18 @@ class Admin:
             validate_only=validate_only,
         )
         connection = await self.cluster.any_connection()
-        result = (await connection.call(request, IncrementalAlterConfigsResponse)).responses[0]
+        result = _only((await connection.call(request, IncrementalAlterConfigsResponse)).responses)
         _check(result.error_code, result.error_message, f"the settings of {name} were not changed")
 
     @property
     def _timeout_ms(self) -> int:
         return self.cluster.limits.request_timeout_ms
+
+
+def _only(results: Sequence[T]) -> T:
+    if len(results) != 1:
+        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"the broker gave {len(results)} answers to one question")
+    return results[0]
 
 
 def _check(number: int, message: str | None, failure: str) -> None:

@@ -174,7 +174,8 @@ class Consumer:
         for topic in fetched.answer.responses:
             for data in topic.partitions:
                 partition = TopicPartition(topic.topic, PartitionIndex(data.partition_index))
-                if fetched.asked.get(partition) != self._positions[partition].offset:
+                position = self._positions.get(partition)
+                if position is None or fetched.asked.get(partition) != position.offset:
                     continue  # It was read from another leader meanwhile.
                 try:
                     found = self._open_partition(partition, data)

@@ -160,8 +160,10 @@ class Cluster:
                 raise _refusal(topic)
             if topic.name is not None and not topic.error_code:
                 found[topic.name] = _topic_metadata(topic.name, topic)
-        if names is not None:
-            self._topics.update(found)
+        for name in names or ():
+            if name not in found:
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"the broker says nothing of topic {name}")
+            self._topics[name] = found[name]
         return found
 
     def _drop_connections_to_strangers(self) -> None:

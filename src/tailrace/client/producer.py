@@ -352,7 +352,10 @@ class _Lane:
             raise
 
     def _judge(self, answer: ProduceResponse, batch_bytes: int) -> _Result:
-        result = answer.responses[0].partition_responses[0]
+        results = [result for topic in answer.responses for result in topic.partition_responses]
+        if not results:
+            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"the broker says nothing of {self._partition}")
+        result = results[0]
         code = error_code(result.error_code)
         if code is ErrorCode.NONE:
             return result

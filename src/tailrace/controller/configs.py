@@ -9,7 +9,7 @@ to fit the resource's other settings. Broker settings that are read at the start
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 from tailrace.controller.image import ResourceType
 from tailrace.controller.names import check_topic_name
@@ -36,6 +36,8 @@ class Operation(IntEnum):
 
 _Resource: TypeAlias = AlterConfigsRequest.AlterConfigsResource | IncrementalAlterConfigsRequest.AlterConfigsResource
 _Error: TypeAlias = KafkaError | None
+# The two responses have the same form.
+_Response = TypeVar("_Response", AlterConfigsResponse, IncrementalAlterConfigsResponse)
 
 
 def incremental_alter_configs(view: View, request: IncrementalAlterConfigsRequest) -> Result:
@@ -46,17 +48,8 @@ def incremental_alter_configs(view: View, request: IncrementalAlterConfigsReques
         return texts
 
     records, errors = _alter(view, request.resources, new_texts)
-    response = IncrementalAlterConfigsResponse.AlterConfigsResourceResponse
-    responses = [
-        response(
-            error_code=error.code if error else ErrorCode.NONE,
-            error_message=error.message if error else None,
-            resource_type=resource.resource_type,
-            resource_name=resource.resource_name,
-        )
-        for resource, error in zip(request.resources, errors, strict=True)
-    ]
-    return Result([] if request.validate_only else records, IncrementalAlterConfigsResponse(responses=responses))
+    response = alter_response(IncrementalAlterConfigsResponse, request.resources, errors)
+    return Result([] if request.validate_only else records, response)
 
 
 def alter_configs(view: View, request: AlterConfigsRequest) -> Result:
@@ -64,17 +57,25 @@ def alter_configs(view: View, request: AlterConfigsRequest) -> Result:
         return {config.name: config.value or "" for config in resource.configs}
 
     records, errors = _alter(view, request.resources, new_texts)
-    response = AlterConfigsResponse.AlterConfigsResourceResponse
-    responses = [
-        response(
-            error_code=error.code if error else ErrorCode.NONE,
-            error_message=error.message if error else None,
-            resource_type=resource.resource_type,
-            resource_name=resource.resource_name,
-        )
-        for resource, error in zip(request.resources, errors, strict=True)
-    ]
-    return Result([] if request.validate_only else records, AlterConfigsResponse(responses=responses))
+    response = alter_response(AlterConfigsResponse, request.resources, errors)
+    return Result([] if request.validate_only else records, response)
+
+
+def alter_response(
+    response_type: type[_Response], resources: Sequence[_Resource], errors: Sequence[KafkaError | None]
+) -> _Response:
+    """One answer for each resource, in their order."""
+    return response_type(
+        responses=[
+            response_type.AlterConfigsResourceResponse(
+                error_code=error.code if error else ErrorCode.NONE,
+                error_message=error.message if error else None,
+                resource_type=resource.resource_type,
+                resource_name=resource.resource_name,
+            )
+            for resource, error in zip(resources, errors, strict=True)
+        ]
+    )
 
 
 def _alter(

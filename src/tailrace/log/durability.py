@@ -26,8 +26,8 @@ class _Sync:
 
 
 class Durability:
-    def __init__(self, disk: Disk, folder: str, epochs: LeaderEpochs) -> None:
-        self.recovery_point = 0  # <= log end offset; all below is on the device
+    def __init__(self, disk: Disk, folder: str, epochs: LeaderEpochs, *, recovery_point: int) -> None:
+        self.recovery_point = recovery_point  # <= log end offset; all below is on the device
         self._disk = disk
         self._folder = folder
         self._epochs = epochs

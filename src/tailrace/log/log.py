@@ -17,27 +17,22 @@ from collections.abc import Callable, Sequence
 from struct import Struct
 from typing import NamedTuple
 
-from tailrace.log.checkpoints import ProducerSnapshots
 from tailrace.log.durability import Durability
-from tailrace.log.epochs import LeaderEpochs
 from tailrace.log.plain import PlainBatch
-from tailrace.log.producers import ProducerStates
-from tailrace.log.recovery import LogLoader, coordinator_epoch, load_producers
+from tailrace.log.recovery import LoadedLog, LogLoader, coordinator_epoch, load_producers
 from tailrace.log.retention import decide_expired_segments
 from tailrace.log.segment import MAX_RELATIVE_OFFSET, NO_TIMESTAMP, Found, Segment
-from tailrace.log.segments import Segments, disk_errors
+from tailrace.log.segments import RollPolicy, Segments, disk_errors
 from tailrace.log.validation import Origin, ValidatedBatches, validate_batches
 from tailrace.model import events
 from tailrace.model.config import TopicConfig
 from tailrace.model.errors import ErrorCode, KafkaError, StorageError
-from tailrace.model.ids import ZERO_UUID, TopicPartition, Uuid
+from tailrace.model.ids import TopicPartition, Uuid
 from tailrace.model.ports import Clock, Disk, FileSlice
 
 # Base offset, batch length, leader epoch: what the leader stamps lies before the CRC's range.
 _STAMP = Struct(">qii").pack_into
 _LOG_OVERHEAD = 12
-# Below every timestamp: the age of the active segment is looked at with the next append.
-_UNARMED = -(1 << 62)
 
 events_log = events.logger("log")
 
@@ -56,17 +51,15 @@ class AppendResult(NamedTuple):
 class Log:
     """Opened by `Log.open`."""
 
-    def __init__(
-        self, disk: Disk, clock: Clock, folder: str, config: TopicConfig, topic_partition: TopicPartition
-    ) -> None:
-        self.topic_partition = topic_partition
-        self.topic_id = ZERO_UUID
+    def __init__(self, disk: Disk, clock: Clock, folder: str, config: TopicConfig, loaded: LoadedLog) -> None:
+        self.topic_partition = loaded.topic_partition
+        self.topic_id = loaded.topic_id
         self.config = config
         self.folder = folder
-        self.log_start_offset = 0
-        self.log_end_offset = 0
-        self.producers = ProducerStates()
-        self.epochs = LeaderEpochs(disk, folder)
+        self.log_start_offset = loaded.log_start_offset
+        self.log_end_offset = loaded.log_end_offset
+        self.producers = loaded.producers
+        self.epochs = loaded.epochs
         self.last_flush_ms = clock.wall_ms()
         self.offline_reason: str | None = None
         # Called when the recovery point or the log start offset falls, before anything goes: their checkpoints must
@@ -74,12 +67,11 @@ class Log:
         self.on_fall: Callable[[], None] | None = None
         self._disk = disk
         self._clock = clock
-        self._snapshots = ProducerSnapshots(disk, folder)
-        self._durability = Durability(disk, folder, self.epochs)
-        self._segments: Segments
-        self._segment_bytes = config.internal_segment_bytes or config.segment_bytes
-        self._roll_timestamp = _UNARMED
-        self._is_stored = False  # nothing has changed since a clean close
+        self._snapshots = loaded.snapshots
+        self._durability = Durability(disk, folder, self.epochs, recovery_point=loaded.recovery_point)
+        self._segments = Segments(loaded.segments)
+        self._roll_policy = RollPolicy(config, clock)
+        self._is_stored = loaded.is_stored  # nothing has changed since a clean close
         self._is_closed = False
 
     @classmethod
@@ -98,31 +90,16 @@ class Log:
         log_end_hint: int | None = None,
     ) -> "Log":
         """Opens or creates. Raises StorageError where the disk fails or the folder is another topic's."""
-        log = cls(disk, clock, folder, config, topic_partition)
-        loader = LogLoader(
-            disk=disk,
-            clock=clock,
-            folder=folder,
-            config=config,
-            topic_partition=topic_partition,
-            epochs=log.epochs,
-            producers=log.producers,
-            snapshots=log._snapshots,
-        )
+        loader = LogLoader(disk, clock, folder, config, topic_partition=topic_partition)
         with disk_errors(f"{folder} cannot be opened"):
-            log.topic_id = loader.settle_topic_id(topic_id)
             loaded = loader.load(
+                topic_id=topic_id,
                 recovery_point=recovery_point,
                 log_start_offset=log_start_offset,
                 is_clean=is_clean,
                 log_end_hint=log_end_hint,
             )
-        log._segments = Segments(loaded.segments)
-        log.log_start_offset = loaded.log_start_offset
-        log.log_end_offset = loaded.log_end_offset
-        log._durability.recovery_point = loaded.recovery_point
-        log._is_stored = is_clean and loaded.recovery_point == loaded.log_end_offset
-        return log
+        return cls(disk, clock, folder, config, loaded)
 
     @property
     def segments(self) -> Sequence[Segment]:
@@ -143,8 +120,7 @@ class Log:
     def reconfigure(self, config: TopicConfig) -> None:
         self.config = config
         self.active.configure(config)
-        self._segment_bytes = config.internal_segment_bytes or config.segment_bytes
-        self._roll_timestamp = _UNARMED
+        self._roll_policy = RollPolicy(config, self._clock)
 
     # Appending
 
@@ -244,39 +220,15 @@ class Log:
         """The active segment, or a new one where the active one has had its time."""
         if self.offline_reason is not None:
             raise StorageError(f"the log of {self.topic_partition} is offline: {self.offline_reason}")
-        active = self._segments.active
+        active, policy = self._segments.active, self._roll_policy
         if (
-            active.size_bytes + size_bytes > self._segment_bytes
-            or max_timestamp > self._roll_timestamp
+            active.size_bytes + size_bytes > policy.segment_bytes
+            or max_timestamp > policy.newest_timestamp
             or last_offset - active.base_offset > MAX_RELATIVE_OFFSET
             or active.is_index_full
-        ):
-            self._roll_if_due(size_bytes, last_offset, max_timestamp)
-            active = self._segments.active
+        ) and policy.is_due(active, size_bytes, last_offset, max_timestamp):
+            active = self.roll()
         return active
-
-    def _roll_if_due(self, size: int, last_offset: int, max_timestamp: int) -> None:
-        if size > self._segment_bytes:
-            raise KafkaError(
-                ErrorCode.RECORD_LIST_TOO_LARGE,
-                f"{size} bytes of batches do not fit into a segment of segment.bytes={self._segment_bytes}.",
-            )
-        active = self._segments.active
-        if last_offset - active.base_offset > MAX_RELATIVE_OFFSET or active.is_index_full:
-            self.roll()
-        elif active.size_bytes == 0:
-            # Its age begins with the batch that is about to be written.
-            self._roll_timestamp = _UNARMED
-        elif active.size_bytes + size > self._segment_bytes or self._is_too_old(active, max_timestamp):
-            self.roll()
-
-    def _is_too_old(self, active: Segment, max_timestamp: int) -> bool:
-        """By the timestamps of the records, counted from the first batch; by the clock where they have none."""
-        age_max_ms = self.config.segment_ms - active.roll_jitter_ms(self.config)
-        if active.first_timestamp < 0:
-            return self._clock.wall_ms() - active.created_ms > age_max_ms
-        self._roll_timestamp = active.first_timestamp + age_max_ms
-        return max_timestamp > self._roll_timestamp
 
     def roll(self) -> Segment:
         """Closes the active segment and begins a new one at the log end. An empty one is kept. StorageError."""
@@ -289,7 +241,7 @@ class Log:
             segment = self._create_segment(self.log_end_offset)
         self._segments.add(segment)
         self._durability.note_names_changed()
-        self._roll_timestamp = _UNARMED
+        self._roll_policy.rearm()
         self._is_stored = False
         return segment
 
@@ -427,7 +379,7 @@ class Log:
     def _cut_to(self, log_end_offset: int) -> None:
         self.log_end_offset = log_end_offset
         self._durability.note_names_changed()
-        self._roll_timestamp = _UNARMED
+        self._roll_policy.rearm()
         self._is_stored = False
         self._prune_snapshots()
 

@@ -53,28 +53,77 @@ _UNSETTLED_SUFFIXES = (DELETED_SUFFIX, CLEANED_SUFFIX, SWAP_SUFFIX, _TEMPORARY_S
 log = events.logger("log.recovery")
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class LoadedLog:
+    """All that a log is made of."""
+
+    topic_partition: TopicPartition
+    topic_id: Uuid
     segments: list[Segment]  # at least one, in order
     log_start_offset: int
     log_end_offset: int
     recovery_point: int
-
-
-@dataclass(slots=True, kw_only=True)
-class LogLoader:
-    """Opens one log. `epochs`, `producers` and `snapshots` come empty and leave filled."""
-
-    disk: Disk
-    clock: Clock
-    folder: str
-    config: TopicConfig
-    topic_partition: TopicPartition
     epochs: LeaderEpochs
     producers: ProducerStates
     snapshots: ProducerSnapshots
+    is_stored: bool  # as a clean close left it
 
-    def settle_topic_id(self, topic_id: Uuid | None) -> Uuid:
+
+class LogLoader:
+    """Opens one log. Every method raises OSError or StorageError."""
+
+    def __init__(
+        self, disk: Disk, clock: Clock, folder: str, config: TopicConfig, *, topic_partition: TopicPartition
+    ) -> None:
+        self.disk = disk
+        self.clock = clock
+        self.folder = folder
+        self.config = config
+        self.topic_partition = topic_partition
+        self.epochs = LeaderEpochs(disk, folder)
+        self.producers = ProducerStates()
+        self.snapshots = ProducerSnapshots(disk, folder)
+
+    def load(
+        self,
+        *,
+        topic_id: Uuid | None,
+        recovery_point: int,
+        log_start_offset: int,
+        is_clean: bool,
+        log_end_hint: int | None,
+    ) -> LoadedLog:
+        topic_id = self._settle_topic_id(topic_id)
+        names = self._settle_files(self.disk.list(self.folder))
+        segments = self._find_segments(names)
+        log_end_offset = log_start_offset
+        if segments:
+            self.snapshots.offsets = [_number(name) for name in names if name.endswith(SNAPSHOT_SUFFIX)]
+            log_start_offset = max(log_start_offset, segments[0].base_offset)
+            log_end_offset = self._trust(segments, log_end_hint) if is_clean else self._verify(segments, recovery_point)
+            self.snapshots.prune({segment.base_offset for segment in segments}, end_offset=log_end_offset)
+            if log_end_offset < log_start_offset:
+                self._report("dropped all segments: they end before the log start offset", bytes=_size(segments))
+                self._remove(segments)
+        if not segments:
+            segments.append(self._start_anew(log_start_offset))
+            log_end_offset = recovery_point = log_start_offset
+        self.epochs.truncate_from_end(log_end_offset)
+        self.epochs.truncate_from_start(log_start_offset)
+        return LoadedLog(
+            topic_partition=self.topic_partition,
+            topic_id=topic_id,
+            segments=segments,
+            log_start_offset=log_start_offset,
+            log_end_offset=log_end_offset,
+            recovery_point=min(recovery_point, log_end_offset),
+            epochs=self.epochs,
+            producers=self.producers,
+            snapshots=self.snapshots,
+            is_stored=is_clean and recovery_point == log_end_offset,
+        )
+
+    def _settle_topic_id(self, topic_id: Uuid | None) -> Uuid:
         """The id in partition.metadata, which is written where it is missing; the folder is made if it must be."""
         stored = None
         if self.disk.is_folder(self.folder):
@@ -90,34 +139,10 @@ class LogLoader:
             )
         return topic_id or stored or ZERO_UUID
 
-    def load(
-        self, *, recovery_point: int, log_start_offset: int, is_clean: bool, log_end_hint: int | None
-    ) -> LoadedLog:
-        names = self._settle_files(self.disk.list(self.folder))
-        segments = self._find_segments(names)
-        if not segments:
-            return self._start_empty(log_start_offset)
-        self.snapshots.offsets = [_number(name) for name in names if name.endswith(SNAPSHOT_SUFFIX)]
-        has_epochs = self.epochs.load()
-        log_start_offset = max(log_start_offset, segments[0].base_offset)
-        if is_clean:
-            log_end_offset = self._trust(segments, log_end_hint, has_epochs=has_epochs)
-        else:
-            log_end_offset = self._verify(segments, recovery_point, has_epochs=has_epochs)
-        self.snapshots.prune({segment.base_offset for segment in segments}, end_offset=log_end_offset)
-        if log_start_offset > log_end_offset:
-            self._report("dropped all segments: they end before the log start offset", log_end_offset=log_end_offset)
-            self._remove(segments)
-            return self._start_empty(log_start_offset)
-        self.epochs.truncate_from_end(log_end_offset)
-        self.epochs.truncate_from_start(log_start_offset)
-        return LoadedLog(segments, log_start_offset, log_end_offset, min(recovery_point, log_end_offset))
-
-    def _start_empty(self, offset: int) -> LoadedLog:
+    def _start_anew(self, offset: int) -> Segment:
         self.epochs.clear()
         self.producers.clear()
-        segment = Segment.create(self.disk, self.folder, offset, config=self.config, created_ms=self.clock.wall_ms())
-        return LoadedLog([segment], offset, offset, offset)
+        return Segment.create(self.disk, self.folder, offset, config=self.config, created_ms=self.clock.wall_ms())
 
     # Files
 
@@ -161,25 +186,25 @@ class LogLoader:
 
     # A clean stop
 
-    def _trust(self, segments: list[Segment], log_end_hint: int | None, *, has_epochs: bool) -> int:
+    def _trust(self, segments: list[Segment], log_end_hint: int | None) -> int:
         active = segments[-1]
         least = active.base_offset + (1 if active.size_bytes else 0)
         if log_end_hint is not None and log_end_hint >= least:
             log_end_offset = log_end_hint
         else:
             log_end_offset = active.read_next_offset()
-        if not has_epochs:
+        if not self.epochs.load():
             self._rebuild_epochs(segments)
         self._load_producers(segments, log_end_offset)
         return log_end_offset
 
     # An unclean stop
 
-    def _verify(self, segments: list[Segment], recovery_point: int, *, has_epochs: bool) -> int:
+    def _verify(self, segments: list[Segment], recovery_point: int) -> int:
         """Leaves only good segments in the list and returns where the log ends."""
         bases = [segment.base_offset for segment in segments]
         first = max(0, bisect_right(bases, recovery_point) - 1)
-        if has_epochs:
+        if self.epochs.load():
             self.epochs.truncate_from_end(segments[first].base_offset)
         else:
             self._rebuild_epochs(segments[:first])
@@ -242,7 +267,7 @@ class LogLoader:
         dropped = segments[number:]
         if not dropped:
             return
-        size = sum(segment.size_bytes for segment in dropped)
+        size = _size(dropped)
         # An empty segment holds nothing to lose: it was made by a roll right before the stop.
         if size:
             self._report("dropped segments after the end of the log", segments=len(dropped), bytes=size, cause=cause)
@@ -345,6 +370,10 @@ def _find_problem(segment: Segment, header: BatchHeader | None, batch: Bytes, ne
     if header.last_offset - segment.base_offset > MAX_RELATIVE_OFFSET:
         return f"offset {header.last_offset} is too far from the segment's base"
     return ""
+
+
+def _size(segments: list[Segment]) -> int:
+    return sum(segment.size_bytes for segment in segments)
 
 
 def _number(name: str) -> int:

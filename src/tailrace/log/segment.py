@@ -159,13 +159,6 @@ class Segment:
         return self._max_timestamp
 
     @property
-    def offset_of_max_timestamp(self) -> int:
-        """The last offset of the first batch that has it."""
-        if not self._is_loaded:
-            self.load()
-        return self._offset_of_max_timestamp
-
-    @property
     def largest_timestamp(self) -> int:
         """For retention: the file's own time where the records have none."""
         timestamp = self.max_timestamp
@@ -177,7 +170,7 @@ class Segment:
         if self._first_timestamp is None:
             if self.size_bytes == 0:
                 return NO_TIMESTAMP
-            self._first_timestamp = read_header(self.file.read(0, HEADER_SIZE)).max_timestamp
+            self._first_timestamp = self._header_in(self.file.read(0, HEADER_SIZE), 0, 0).max_timestamp
         return self._first_timestamp
 
     def roll_jitter_ms(self, config: TopicConfig) -> int:
@@ -274,7 +267,7 @@ class Segment:
             if base_offset + last_offset_delta >= offset:
                 return position
             if batch_length < _BATCH_LENGTH_MIN:
-                raise StorageError(f"{self.path(LOG_SUFFIX)} is damaged at position {position}")
+                raise self._damaged(position)
             position += batch_length + _LOG_OVERHEAD
         return None
 
@@ -288,13 +281,13 @@ class Segment:
 
     def headers(self, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
         """Position and header of each whole batch from `position`, which must be where one begins. Reads in chunks,
-        and large batches not at all. Raises KafkaError where the bytes are no batch."""
+        and large batches not at all. Raises StorageError where the bytes are no batch."""
         file, chunk, chunk_start = self.file, b"", position
         while position + HEADER_SIZE <= self.size_bytes:
             at = position - chunk_start
             if at + HEADER_SIZE > len(chunk):
                 chunk, chunk_start, at = file.read(position, SCAN_BYTES), position, 0
-            header = read_header(chunk, at)
+            header = self._header_in(chunk, at, position)
             size = header.batch_length + _LOG_OVERHEAD
             if position + size > self.size_bytes:
                 return
@@ -322,6 +315,15 @@ class Segment:
         for _, header in self.headers(self._last_indexed_position()):
             next_offset = header.next_offset
         return next_offset
+
+    def _header_in(self, chunk: bytes, at: int, position: int) -> BatchHeader:
+        try:
+            return read_header(chunk, at)
+        except KafkaError as error:
+            raise self._damaged(position) from error
+
+    def _damaged(self, position: int) -> StorageError:
+        return StorageError(f"{self.path(LOG_SUFFIX)} is damaged: no batch begins at position {position}")
 
     def _floor_position(self, offset: int) -> int:
         if not self._is_loaded:

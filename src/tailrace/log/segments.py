@@ -1,4 +1,4 @@
-"""The segments of a log in order: which one holds an offset or a time, which of them are open, and how they go.
+"""The segments of a log in order: which one holds an offset or a time, which are open, when one is full, how they go.
 
 Rules:
   - Never empty; base offsets grow; the last is the active one.
@@ -17,18 +17,23 @@ from collections.abc import Sequence
 from tailrace.log.segment import (
     DELETED_SUFFIX,
     INDEX_SUFFIX,
+    MAX_RELATIVE_OFFSET,
     SNAPSHOT_SUFFIX,
     SWAP_SUFFIX,
     TIME_INDEX_SUFFIX,
     Found,
     Segment,
 )
-from tailrace.model.errors import StorageError
-from tailrace.model.ports import File, FileSlice
+from tailrace.model.config import TopicConfig
+from tailrace.model.errors import ErrorCode, KafkaError, StorageError
+from tailrace.model.ports import Clock, File, FileSlice
 
 # Handles of closed segments kept open per log: as many readers in different old places as are likely at once. With
 # 1,000 partitions that is a fraction of the usual limit of open files.
 OPEN_CLOSED_SEGMENTS_MAX = 8
+
+# Below every timestamp: the age of the active segment is looked at with the next append.
+_UNARMED = -(1 << 62)
 
 
 class Segments:
@@ -168,6 +173,52 @@ class Segments:
         self._bases = [segment.base_offset for segment in segments]
         if segments:
             self.active = segments[-1]
+
+
+class RollPolicy:
+    """When the active segment has had its time: it would grow over segment.bytes, its records are older than
+    segment.ms, an index is full, or relative offsets end."""
+
+    __slots__ = ("_clock", "_config", "newest_timestamp", "segment_bytes")
+
+    def __init__(self, config: TopicConfig, clock: Clock) -> None:
+        self.segment_bytes = config.internal_segment_bytes or config.segment_bytes
+        # A record newer than this makes it worth asking `is_due` for the age.
+        self.newest_timestamp = _UNARMED
+        self._config = config
+        self._clock = clock
+
+    def rearm(self) -> None:
+        """There is another active segment, or it was cut."""
+        self.newest_timestamp = _UNARMED
+
+    def is_due(self, active: Segment, size_bytes: int, last_offset: int, max_timestamp: int) -> bool:
+        """Raises KafkaError for what fits into no segment."""
+        if size_bytes > self.segment_bytes:
+            raise KafkaError(
+                ErrorCode.RECORD_LIST_TOO_LARGE,
+                f"{size_bytes} bytes of batches do not fit into a segment of segment.bytes={self.segment_bytes}.",
+            )
+        if active.size_bytes == 0:
+            if last_offset - active.base_offset > MAX_RELATIVE_OFFSET:
+                raise KafkaError(
+                    ErrorCode.CORRUPT_MESSAGE, f"Offset {last_offset} is too far from the log end {active.base_offset}."
+                )
+            return False
+        return (
+            active.size_bytes + size_bytes > self.segment_bytes
+            or last_offset - active.base_offset > MAX_RELATIVE_OFFSET
+            or active.is_index_full
+            or self._is_too_old(active, max_timestamp)
+        )
+
+    def _is_too_old(self, active: Segment, max_timestamp: int) -> bool:
+        """By the timestamps of the records, counted from the first batch; by the clock where they have none."""
+        age_max_ms = self._config.segment_ms - active.roll_jitter_ms(self._config)
+        if active.first_timestamp < 0:
+            return self._clock.wall_ms() - active.created_ms > age_max_ms
+        self.newest_timestamp = active.first_timestamp + age_max_ms
+        return max_timestamp > self.newest_timestamp
 
 
 class disk_errors:  # noqa: N801 - reads as a statement

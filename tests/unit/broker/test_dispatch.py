@@ -1,19 +1,19 @@
 """From frames to handlers: versions, ApiVersions, and what becomes of failures."""
 
+import asyncio
 import logging
 
 import pytest
+from tests.unit.broker.world import batch, create_topic, produce, running
 
 from tailrace.broker.handlers import HANDLERS, api_versions, coordinators
 from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.wire.apis import api_keys
 from tailrace.wire.apis.admin import DescribeLogDirsRequest
-from tailrace.wire.apis.data import ApiVersionsRequest, MetadataRequest
+from tailrace.wire.apis.data import ApiVersionsRequest, ApiVersionsResponse, MetadataRequest
 from tailrace.wire.apis.groups import FindCoordinatorRequest
 from tailrace.wire.apis.transactions import InitProducerIdRequest
 from tailrace.wire.compile import decode
-from tailrace.wire.apis.data import ApiVersionsResponse
-from tests.unit.broker.world import batch, create_topic, produce, running
 
 
 @pytest.mark.parametrize("version", range(5))
@@ -79,18 +79,17 @@ async def test_a_failure_without_a_place_in_the_answer_closes_the_connection(mon
         assert await peer.is_closed()
 
 
-async def test_a_broken_promise_below_the_shell_stops_the_broker(monkeypatch):
-    """An assertion of the layers that keep data is not answered away."""
+@pytest.mark.parametrize(("version", "method"), [(3, "append_as_leader"), (9, "append_plain")])
+async def test_a_broken_promise_below_the_shell_stops_the_broker(version, method, monkeypatch):
+    """An assertion of the layers that keep data is not answered away, neither in the general nor in the express way."""
     async with running() as world:
         peer = await world.connect()
         await create_topic(peer, "t")
         log = world.broker.replicas.find("t", 0).log
-        monkeypatch.setattr(
-            log, "append_as_leader", lambda *_arguments, **_named: log.replace_segments([log.active], log.active)
-        )
-        peer.send(produce("t", batch(b"a")), 9)
+        monkeypatch.setattr(log, method, lambda *_arguments, **_named: log.replace_segments([log.active], log.active))
+        peer.send(produce("t", batch(b"a")), version)
         with pytest.raises(AssertionError):
-            await world.broker.wait_failed()
+            await asyncio.wait_for(world.broker.wait_failed(), 5)
 
 
 @pytest.mark.parametrize("version", range(7))
@@ -137,7 +136,9 @@ async def test_log_dirs_are_described(version):
         (folder,) = response.results
         assert folder.log_dir == "data"
         sizes = {
-            (topic.name, each.partition_index): each.partition_size for topic in folder.topics for each in topic.partitions
+            (topic.name, each.partition_index): each.partition_size
+            for topic in folder.topics
+            for each in topic.partitions
         }
         assert sizes == {("a", 0): len(batch(b"x")), ("a", 1): 0, ("b", 0): 0}
         assert (folder.total_bytes > 0) == (version >= 4)

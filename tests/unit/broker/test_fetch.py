@@ -3,11 +3,6 @@
 import asyncio
 
 import pytest
-
-from tailrace.model.errors import ErrorCode
-from tailrace.model.ids import NodeId
-from tailrace.wire.apis.data import FetchRequest
-from tailrace.wire.records import iterate_headers, iterate_records
 from tests.unit.broker.world import (
     Peer,
     batch,
@@ -19,6 +14,11 @@ from tests.unit.broker.world import (
     produced,
     running,
 )
+
+from tailrace.model.errors import ErrorCode
+from tailrace.model.ids import NodeId
+from tailrace.wire.apis.data import FetchRequest
+from tailrace.wire.records import iterate_headers, iterate_records
 
 NAMED_VERSIONS = range(4, 13)
 
@@ -160,6 +160,31 @@ async def test_a_parked_fetch_is_answered_when_its_topic_goes():
         await asyncio.sleep(0.02)
         await delete_topic(admin, "t")
         assert fetched(await consumer.receive()).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+async def test_a_missing_topic_does_not_cut_the_wait_for_others_short():
+    """Consumers ask for a deleted topic until their metadata is refreshed; they must not spin meanwhile."""
+    async with running() as world:
+        consumer, producer = await world.connect(), await world.connect()
+        await create_topic(producer, "t")
+        request = fetch("missing", 0, max_wait_ms=60_000)
+        request.topics += fetch("t", 0).topics
+        consumer.send(request, 11)
+        await asyncio.sleep(0.02)
+        assert not consumer.reader._buffer
+        await fill(producer, "t", 1)
+        missing, there = (topic.partitions[0] for topic in (await consumer.receive()).responses)
+        assert missing.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert offsets_in(there.records) == [0, 1]
+        # But one that goes while it is waited for is told of at once.
+        request = fetch("t", 2, max_wait_ms=60_000)
+        await create_topic(producer, "going")
+        request.topics += fetch("going", 0).topics
+        consumer.send(request, 11)
+        await asyncio.sleep(0.02)
+        await delete_topic(producer, "going")
+        there, gone = (topic.partitions[0] for topic in (await consumer.receive()).responses)
+        assert (there.error_code, gone.error_code) == (0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 
 async def test_zstd_topics_need_version_10():

@@ -4,11 +4,6 @@ import asyncio
 import errno
 
 import pytest
-
-from tailrace.model.errors import ErrorCode
-from tailrace.real.background import RealBackground
-from tailrace.wire.apis.data import MetadataRequest, ProduceRequest
-from tailrace.wire.records import Compression
 from tests.unit.broker.world import (
     batch,
     create_topic,
@@ -19,6 +14,11 @@ from tests.unit.broker.world import (
     produced,
     running,
 )
+
+from tailrace.model.errors import ErrorCode
+from tailrace.real.background import RealBackground
+from tailrace.wire.apis.data import MetadataRequest, ProduceRequest
+from tailrace.wire.records import Compression
 
 VERSIONS = range(3, 13)
 

@@ -1,13 +1,13 @@
 """Fetch sessions (KIP-227), as a table of requests and what becomes of them."""
 
 import pytest
+from tests.unit.broker.world import batch, create_topic, fetch, produce, running
 
 from tailrace.broker.sessions import FetchKey, FetchSessions
 from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.sim.clock import SimClock
 from tailrace.sim.random import SimRandom
 from tailrace.wire.apis.data import FetchRequest, FetchResponse
-from tests.unit.broker.world import batch, create_topic, fetch, produce, running
 
 VERSION = 12
 

@@ -142,3 +142,17 @@ async def test_the_cluster_id_stays() -> None:
         await broker.stop()
     assert len(ids) == 1
     assert len(ids.pop()) == 22
+
+
+async def test_a_lost_metadata_log_does_not_take_the_records_with_it() -> None:
+    async with running() as world:
+        peer = await world.connect()
+        await create_topic(peer, "orders")
+        await peer.request(produce("orders", batch(b"precious")), 9)
+        await world.broker.stop()
+        world.disk.remove_folder("data/__cluster_metadata-0")
+        await world.start()
+        assert world.broker.image.topics == {}
+        (kept,) = [name for name in world.disk.list("data") if name.startswith("orders-0.")]
+        assert kept.endswith("-stray")
+        assert b"precious" in world.disk.read(f"data/{kept}/00000000000000000000.log")

@@ -185,6 +185,17 @@ def test_a_full_index_rolls(world):
         assert world.disk.size(f"{log.folder}/{name}") <= 60
 
 
+def test_relative_offsets_that_end_roll(world):
+    log = world.open()
+    log.append_as_follower(make_batch(2, base_offset=0))
+    log.append_as_follower(make_batch(2, base_offset=2**31 - 2))
+    assert len(log.segments) == 1
+    log.append_as_follower(make_batch(1, base_offset=2**31))
+    assert [segment.base_offset for segment in log.segments] == [0, 2**31]
+    with pytest.raises(KafkaError, match="too far"):
+        World().open().append_as_follower(make_batch(1, base_offset=2**31))
+
+
 def test_an_empty_segment_is_not_rolled(world):
     log = world.open()
     assert log.roll() is log.active

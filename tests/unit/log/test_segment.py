@@ -65,7 +65,7 @@ def test_time_entries_only_grow_and_the_largest_comes_last(disk):
     segment.seal()
     times = [segment.time_index.entry(number) for number in range(len(segment.time_index))]
     assert times == [(50, 0), (70, 2), (90, 5)]
-    assert (segment.max_timestamp, segment.offset_of_max_timestamp) == (90, 105)
+    assert segment.max_timestamp == 90
 
 
 def test_sealing_adds_the_largest_timestamp_once(disk):

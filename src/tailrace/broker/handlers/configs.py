@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, cast
 
+from tailrace.controller.configs import alter_response
 from tailrace.controller.effective import (
     Entry,
     Layers,
@@ -159,17 +160,7 @@ async def handle_alter_configs(
     try:
         return cast("AlterConfigsResponse", await broker.quorum.submit(request))
     except KafkaError as error:
-        result = AlterConfigsResponse.AlterConfigsResourceResponse
-        failed = [
-            result(
-                error_code=error.code,
-                error_message=error.message,
-                resource_type=resource.resource_type,
-                resource_name=resource.resource_name,
-            )
-            for resource in request.resources
-        ]
-        return AlterConfigsResponse(responses=failed)
+        return alter_response(AlterConfigsResponse, request.resources, [error] * len(request.resources))
 
 
 async def handle_incremental_alter_configs(
@@ -178,17 +169,7 @@ async def handle_incremental_alter_configs(
     try:
         return cast("IncrementalAlterConfigsResponse", await broker.quorum.submit(request))
     except KafkaError as error:
-        result = IncrementalAlterConfigsResponse.AlterConfigsResourceResponse
-        failed = [
-            result(
-                error_code=error.code,
-                error_message=error.message,
-                resource_type=resource.resource_type,
-                resource_name=resource.resource_name,
-            )
-            for resource in request.resources
-        ]
-        return IncrementalAlterConfigsResponse(responses=failed)
+        return alter_response(IncrementalAlterConfigsResponse, request.resources, [error] * len(request.resources))
 
 
 def handle_list_config_resources(

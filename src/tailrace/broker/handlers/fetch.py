@@ -1,9 +1,11 @@
 """Fetch: records from the logs of partitions, as slices of their files.
 
 A request is answered at once if it finds `min_bytes` or an error, else it is parked until enough has been appended or
-`max_wait_ms` is over. Partitions are read in their order until `max_bytes` are found; the first one that has records
-always yields a whole batch, however large, so that a consumer can never get stuck. A consumer sees nothing above the
-high watermark (read_uncommitted) or the last stable offset (read_committed).
+`max_wait_ms` is over. Topics that do not exist are told of in time, but do not cut the wait for the others short:
+consumers ask for a deleted topic until their metadata is refreshed, and would spin meanwhile. Partitions are read in
+their order until `max_bytes` are found; the first one that has records always yields a whole batch, however large, so
+that a consumer can never get stuck. A consumer sees nothing above the high watermark (read_uncommitted) or the last
+stable offset (read_committed).
 
 Version notes: 4 is the first with isolation levels; sessions from 7 (KIP-227); leader epochs from 9 (KIP-320); zstd
 from 10; a preferred read replica from 11, never named here; diverging epochs from 12 (KIP-595); topic ids from 13
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 FetchPartition = FetchRequest.FetchPartition
 PartitionData = FetchResponse.PartitionData
 
+_UNKNOWN = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 _READ_COMMITTED = 1
 _CONSUMER = -1
 _FIRST_VERSION_WITH_ZSTD = 10
@@ -63,13 +66,14 @@ class FetchAttempt:
         self._names: dict[bytes, str] = {}
         self._answers: list[tuple[FetchKey, PartitionData]] = []
         self._leaders: set[int] = set()
+        self._unknown: int | None = None  # How many partitions did not exist when the request came.
         self.waits_for: list[Partition] = []  # Those that may have more later.
         self.is_enough = False
 
     def read(self) -> None:
         self._answers, self.waits_for = [], []
-        found_bytes = 0
-        must_answer = not self._plan.partitions
+        found_bytes = unknown = 0
+        must_answer = False
         for key, fetch in self._plan.partitions:
             try:
                 answer = self._read(key, fetch, self._max_bytes - found_bytes, is_first=found_bytes == 0)
@@ -77,8 +81,13 @@ class FetchAttempt:
                 must_answer = must_answer or answer.diverging_epoch.epoch >= 0
             except KafkaError as error:
                 answer = self._failure(key, error)
-                must_answer = True
+                unknown += error.code in _UNKNOWN
+                must_answer = must_answer or error.code not in _UNKNOWN
             self._answers.append((key, answer))
+        if self._unknown is None:
+            self._unknown = unknown
+        # Nothing to wait for, or something that was waited for is gone.
+        must_answer = must_answer or unknown == len(self._plan.partitions) or unknown > self._unknown
         self.is_enough = must_answer or found_bytes >= self._min_bytes
 
     def _read(self, key: FetchKey, fetch: FetchPartition, left_bytes: int, *, is_first: bool) -> PartitionData:
