@@ -3,13 +3,13 @@
 Everything shown happens; a step that goes wrong ends the demo with a message and exit code 1.
 """
 
+import contextlib
 import os
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
 
@@ -19,15 +19,18 @@ WAIT_S = 30.0
 RECORDS = 200_000
 VALUE = b"x" * 100
 IS_TERMINAL = sys.stdout.isatty()
+# What librdkafka would say about lost connections is the point of the demo, and not worth a line each.
+CLIENT: dict[str, str | int | bool] = {"log_level": 2}
 
 
 def main() -> None:
     started = time.monotonic()
     broker = Broker(log_level="warning")
     with step("A broker starts"):
+        begun = time.monotonic()
         broker.start()
         show(f"$ tailrace up --port {broker.port}")
-        show(f"ready: {broker.bootstrap}   ({(time.monotonic() - started) * 1000:.0f} ms from nothing, no JVM)")
+        show(f"ready: {broker.bootstrap}   ({milliseconds(begun)} ms after the command, no JVM)")
     try:
         with step("A Kafka client that knows nothing of us writes and reads (confluent-kafka, librdkafka)"):
             write_and_read(broker)
@@ -46,8 +49,8 @@ def main() -> None:
 def write_and_read(broker: Broker) -> None:
     producer = Producer(
         {
+            **CLIENT,
             "bootstrap.servers": broker.bootstrap,
-            "linger.ms": 5,
             "batch.size": 1 << 18,
             "queue.buffering.max.messages": RECORDS,
         }
@@ -78,50 +81,75 @@ def use_commands(broker: Broker) -> None:
 
 
 def kill_under_load(broker: Broker) -> None:
-    acked: dict[int, int] = {}
-    failed: list[object] = []
-    is_enough = threading.Event()
-
-    def delivered(error: object, message: Message) -> None:
-        if error is not None:
-            failed.append(error)
-        else:
-            acked[int(message.value() or b"")] = message.offset() or 0
-
-    producer = Producer(
-        {"bootstrap.servers": broker.bootstrap, "enable.idempotence": True, "reconnect.backoff.max.ms": 200}
-    )
-
-    def write() -> None:
-        number = 0
-        while not is_enough.is_set():
-            producer.produce("ledger", str(number).encode(), partition=0, on_delivery=delivered)
-            number += 1
-            producer.poll(0.0005)
-
-    writer = threading.Thread(target=write)
-    writer.start()
+    ledger = Ledger(broker)
     for _ in range(2):
-        time.sleep(0.7)
+        ledger.wait_acked(10_000)
         broker.kill()
-        killed_after = len(acked)
+        killed_after = len(ledger.acked)
         begun = time.monotonic()
         broker.start()
-        show(f"killed after {killed_after:,} acknowledged records, back in {(time.monotonic() - begun) * 1000:.0f} ms")
-    time.sleep(0.7)
-    is_enough.set()
-    writer.join()
-    expect(producer.flush(WAIT_S) == 0, "the producer hangs")
-    expect(not failed, f"records were not delivered: {failed[:3]}")
+        show(f"killed after {killed_after:,} acknowledged records, ready again {milliseconds(begun)} ms later")
+    ledger.wait_acked(10_000)
+    acked = ledger.finish()
     stored = {int(value): offset for offset, value in read_all(broker, "ledger")}
     expect(stored == acked, "an acknowledged record is lost, moved or doubled")
     expect(sorted(acked, key=acked.__getitem__) == list(range(len(acked))), "records are out of order")
     show(f"{len(acked):,} records acknowledged, {len(stored):,} stored: none lost, none doubled, all in order")
 
 
+class Ledger:
+    """An idempotent producer in a thread, and the offset at which each of its records was acknowledged."""
+
+    def __init__(self, broker: Broker) -> None:
+        self.acked: dict[int, int] = {}
+        self._failed: list[object] = []
+        self._is_enough = threading.Event()
+        self._producer = Producer(
+            {
+                **CLIENT,
+                "bootstrap.servers": broker.bootstrap,
+                "enable.idempotence": True,
+                "reconnect.backoff.max.ms": 200,
+                "queue.buffering.max.messages": 1_000_000,
+            }
+        )
+        self._thread = threading.Thread(target=self._write, daemon=True)
+        self._thread.start()
+
+    def wait_acked(self, more: int) -> None:
+        wanted, deadline = len(self.acked) + more, time.monotonic() + WAIT_S
+        while len(self.acked) < wanted:
+            expect(time.monotonic() < deadline, f"the producer hangs after {len(self.acked)} records")
+            time.sleep(0.01)
+
+    def finish(self) -> dict[int, int]:
+        self._is_enough.set()
+        self._thread.join()
+        expect(self._producer.flush(WAIT_S) == 0, "the producer hangs")
+        expect(not self._failed, f"records were not delivered: {self._failed[:3]}")
+        return self.acked
+
+    def _write(self) -> None:
+        number = 0
+        while not self._is_enough.is_set():
+            for _ in range(50):
+                self._producer.produce("ledger", str(number).encode(), partition=0, on_delivery=self._delivered)
+                number += 1
+            self._producer.poll(0)
+            time.sleep(0.002)
+
+    def _delivered(self, error: object, message: Message) -> None:
+        if error is not None:
+            self._failed.append(error)
+        else:
+            self.acked[int(message.value() or b"")] = message.offset() or 0
+
+
 def read_all(broker: Broker, topic: str) -> list[tuple[int, bytes]]:
     """(offset, value) of partition 0, from its first record to its last."""
-    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "demo", "enable.auto.commit": False})
+    consumer = Consumer(
+        {**CLIENT, "bootstrap.servers": broker.bootstrap, "group.id": "demo", "fetch.queue.backoff.ms": 10}
+    )
     try:
         _, end = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=WAIT_S)
         consumer.assign([TopicPartition(topic, 0, 0)])
@@ -139,23 +167,33 @@ def read_all(broker: Broker, topic: str) -> list[tuple[int, bytes]]:
 
 def command(broker: Broker, *words: str, text: str | None = None) -> None:
     shown = " ".join(words)
-    if text is not None:
-        shown += " <<END\n" + text + "END"
-    show(f"$ tailrace {shown}")
-    done = subprocess.run(
+    show(f"$ tailrace {shown}" if text is None else f"$ tailrace {shown} <<END\n{text}END")
+    # A terminal of its own, so that it prints for people and not for a pipe.
+    screen, terminal = os.openpty()
+    process = subprocess.Popen(
         [sys.executable, "-m", "tailrace", *words, "--bootstrap", broker.bootstrap],
-        input=text,
-        capture_output=True,
-        text=True,
-        timeout=WAIT_S,
-        check=False,
-        env={**os.environ, "COLUMNS": "100"},
+        stdin=subprocess.PIPE,
+        stdout=terminal,
+        stderr=subprocess.DEVNULL if text else terminal,
+        env={**os.environ, "COLUMNS": "100", **({} if IS_TERMINAL else {"NO_COLOR": "1", "TERM": "dumb"})},
     )
-    expect(done.returncode == 0, f"`tailrace {shown}` failed: {done.stderr}")
-    show(done.stdout.rstrip())
+    os.close(terminal)
+    process.communicate((text or "").encode(), timeout=WAIT_S)
+    show(read_screen(screen))
+    expect(process.returncode == 0, f"`tailrace {shown}` ended with exit code {process.returncode}")
 
 
-@contextmanager
+def read_screen(screen: int) -> str:
+    """All that was printed; a terminal whose other side is gone says so by an error."""
+    printed = b""
+    with contextlib.suppress(OSError):
+        while chunk := os.read(screen, 65536):
+            printed += chunk
+    os.close(screen)
+    return printed.decode().replace("\r\n", "\n").strip("\n")
+
+
+@contextlib.contextmanager
 def step(title: str) -> Iterator[None]:
     print(f"\n{bold(title)}", flush=True)
     yield
@@ -164,6 +202,10 @@ def step(title: str) -> Iterator[None]:
 def show(text: str) -> None:
     for line in text.splitlines():
         print(f"  {line}", flush=True)
+
+
+def milliseconds(begun: float) -> int:
+    return round((time.monotonic() - begun) * 1000)
 
 
 def rate(count: int, begun: float) -> str:

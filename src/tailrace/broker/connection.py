@@ -185,7 +185,7 @@ class Connection:
             if result is None:
                 return
             if isinstance(result, Message):
-                self._answer(dispatcher.encode(context, result))
+                self._answer(self._encode(context, result))
             elif isinstance(result, Pending):
                 self._keep_place(context, result)
             else:
@@ -206,10 +206,19 @@ class Connection:
         else:
             answer = task.result()
             if answer is not None:
-                self._answer(self._server.dispatcher.encode(context, answer))
+                self._answer(self._encode(context, answer))
         self._resume()
 
     # ---- answering
+
+    def _encode(self, context: RequestContext, answer: Message) -> list[Bytes | FileSlice]:
+        try:
+            return self._server.dispatcher.encode(context, answer)
+        except Exception as error:
+            # An answer that does not fit its own declaration. Nothing may follow it, for its place stays empty.
+            self._server.report_bug(self, error)
+            self._is_closing = True
+            return []
 
     def _answer(self, parts: list[Bytes | FileSlice]) -> None:
         if self._slots:
@@ -231,7 +240,7 @@ class Connection:
         if self._held_by is slot.pending:
             self._held_by = None
         slot.pending = None
-        slot.parts = self._server.dispatcher.encode(context, answer)
+        slot.parts = self._encode(context, answer)
         slots = self._slots
         while slots and slots[0].parts is not None:
             self._outbox.put(slots.popleft().parts or [])

@@ -27,6 +27,7 @@ from typing import NamedTuple
 
 from tailrace.controller.image import METADATA_VERSION, METADATA_VERSION_LEVEL, MetadataImage
 from tailrace.controller.machine import Controller
+from tailrace.log.directory import LogDirectory
 from tailrace.log.log import Log
 from tailrace.log.validation import Origin
 from tailrace.model import events
@@ -86,15 +87,26 @@ class Quorum:
         self._subscribers: list[Subscriber] = []
         self._sync_task: asyncio.Task[None] | None = None
         self._failure: str | None = None
+        self._directory: LogDirectory | None = None
         self._log: Log
 
     async def start(self) -> None:
         """Replays the log, takes the leadership of a new epoch, and at the first start writes the first records.
         What was replayed is published at once; it is durable by the time that `register_broker` returns."""
-        disk, config = self._ports.disk, self.static_config
+        ports, config = self._ports, self.static_config
+        if config.metadata_folder not in config.log_dirs:
+            # Locked and checked to be this cluster's, as the folders of data are.
+            self._directory = LogDirectory.open(
+                ports.disk,
+                ports.clock,
+                ports.random,
+                config.metadata_folder,
+                node_id=config.node_id,
+                cluster_id=self.image.cluster_id,
+            )
         self._log = Log.open(
-            disk,
-            self._ports.clock,
+            ports.disk,
+            ports.clock,
             self._folder,
             TopicConfig(
                 segment_bytes=config.metadata_log_segment_bytes,
@@ -107,7 +119,7 @@ class Quorum:
         record_count = await self._replay_log()
         self.image = self._controller.image
         self.leader_epoch = max(self._read_epoch(), self._log.epochs.latest) + 1
-        await self._ports.background.run(self._write_quorum_state)
+        await ports.background.run(self._write_quorum_state)
         self._append_leader_change()
         if METADATA_VERSION not in self.image.features:
             self._append([FeatureLevelRecord(name=METADATA_VERSION, feature_level=METADATA_VERSION_LEVEL)])
@@ -173,6 +185,8 @@ class Quorum:
             await self._ports.background.run(lambda: self._log.close(clean=self._failure is None))
         except StorageError as error:
             _log.warning("the metadata log was not closed cleanly", cause=error)
+        if self._directory is not None:
+            self._directory.close(clean=False)
 
     def _decide(self, request: Message) -> Message:
         self._check_health()

@@ -122,7 +122,7 @@ def _check_resource_name(view: View, resource: _Resource) -> None:
     elif resource.resource_type == ResourceType.BROKER:
         if name and not name.isdecimal():
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"Node id must be an integer, but it is: {name}")
-        if name and int(name) not in view.image.brokers:
+        if name and name not in map(str, view.image.brokers):
             known = " or ".join(map(str, sorted(view.image.brokers)))
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unexpected broker id, expected {known}, but received {name}")
     else:

@@ -14,6 +14,8 @@ def decide_placement(
     followers of a leader are shifted by one more on each round, so that the load of a dead broker spreads over all
     others and not over its neighbour alone. Raises KafkaError INVALID_REPLICATION_FACTOR."""
     nodes = sorted(broker.node_id for broker in brokers if broker.is_active)
+    if replication_factor < 1:
+        raise _impossible(replication_factor, "The replication factor must be larger than 0.")
     if not nodes:
         raise _impossible(replication_factor, "All brokers are currently fenced.")
     if replication_factor > len(nodes):

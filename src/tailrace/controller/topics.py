@@ -6,9 +6,11 @@ PartitionRecord for each partition.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from typing import TypeAlias
 
-from tailrace.controller.effective import Layers, broker_layers, topic_entries
+from tailrace.controller.effective import broker_layers, topic_entries
 from tailrace.controller.image import ResourceType, TopicImage
 from tailrace.controller.names import check_topic_name, collision_key
 from tailrace.controller.partitions import check_assignment, partition_record, place_partitions
@@ -28,12 +30,13 @@ from tailrace.wire.schema import Message
 CreatableTopic = CreateTopicsRequest.CreatableTopic
 CreatableTopicResult = CreateTopicsResponse.CreatableTopicResult
 DeletableTopicResult = DeleteTopicsResponse.DeletableTopicResult
+_Describe: TypeAlias = Callable[[tuple[tuple[str, str], ...]], list[CreateTopicsResponse.CreatableTopicConfigs]]
 
 
 def create_topics(view: View, request: CreateTopicsRequest) -> Result:
     times_named = Counter(topic.name for topic in request.topics)
     total = sum(len(topic.assignments) or _partition_count(view, topic) for topic in request.topics)
-    layers = broker_layers(view.static_config, view.image)
+    describe = _describer(view)
     records: list[Message] = []
     results: dict[str, CreateTopicsResponse.CreatableTopicResult] = {}
     collisions: dict[str, str] = {}
@@ -45,7 +48,7 @@ def create_topics(view: View, request: CreateTopicsRequest) -> Result:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
             _check_new_name(view, topic.name, collisions)
             _check_partition_total(view, total)
-            created, results[topic.name] = _create_topic(view, topic, layers)
+            created, results[topic.name] = _create_topic(view, topic, describe)
             records += created
             collisions[collision_key(topic.name) or topic.name] = topic.name
         except KafkaError as error:
@@ -113,41 +116,55 @@ def _check_partition_total(view: View, total: int) -> None:
         raise KafkaError(ErrorCode.POLICY_VIOLATION, message)
 
 
+def _describer(view: View) -> _Describe:
+    """Tells what settings topics get. Topics created together mostly share theirs, so each set is described once."""
+    layers = broker_layers(view.static_config, view.image)
+
+    @cache
+    def describe(overrides: tuple[tuple[str, str], ...]) -> list[CreateTopicsResponse.CreatableTopicConfigs]:
+        texts = dict(overrides)
+        entries = topic_entries(parse_topic_config(texts, view.config), texts, layers)
+        return [
+            CreateTopicsResponse.CreatableTopicConfigs(name=entry.name, value=entry.value, config_source=entry.source)
+            for entry in entries
+        ]
+
+    return describe
+
+
 def _create_topic(
-    view: View, topic: CreateTopicsRequest.CreatableTopic, layers: Layers
+    view: View, topic: CreateTopicsRequest.CreatableTopic, describe: _Describe
 ) -> tuple[list[Message], CreateTopicsResponse.CreatableTopicResult]:
     overrides = _overrides(topic)
-    config = parse_topic_config(overrides, view.config)
+    configs = describe(overrides)
     replicas = _assigned(view, topic) if topic.assignments else _placed(view, topic)
     topic_id = Uuid(view.random.uuid())
     settings: list[Message] = [
         ConfigRecord(resource_type=ResourceType.TOPIC, resource_name=topic.name, name=name, value=value)
-        for name, value in sorted(overrides.items())
+        for name, value in overrides
     ]
     partitions: list[Message] = [
         partition_record(view, topic_id, partition, nodes) for partition, nodes in enumerate(replicas)
     ]
-    entries = topic_entries(config, overrides, layers)
     result = CreatableTopicResult(
         name=topic.name,
         topic_id=topic_id,
         error_message=None,
         num_partitions=len(replicas),
         replication_factor=len(replicas[0]),
-        configs=[
-            CreateTopicsResponse.CreatableTopicConfigs(name=entry.name, value=entry.value, config_source=entry.source)
-            for entry in entries
-        ],
+        configs=configs,
     )
     return [TopicRecord(name=topic.name, topic_id=topic_id), *settings, *partitions], result
 
 
-def _overrides(topic: CreateTopicsRequest.CreatableTopic) -> dict[str, str]:
+def _overrides(topic: CreateTopicsRequest.CreatableTopic) -> tuple[tuple[str, str], ...]:
+    """The settings that the request gives, by name."""
     empty = [config.name for config in topic.configs if config.value is None]
     if empty:
         message = f"Null value not supported for topic configs: {','.join(empty)}"
         raise KafkaError(ErrorCode.INVALID_CONFIG, message)
-    return {config.name: config.value for config in topic.configs if config.value is not None}
+    texts = {config.name: config.value for config in topic.configs if config.value is not None}
+    return tuple(sorted(texts.items()))
 
 
 def _assigned(view: View, topic: CreateTopicsRequest.CreatableTopic) -> list[Sequence[NodeId]]:

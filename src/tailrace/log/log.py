@@ -17,12 +17,11 @@ from collections.abc import Callable, Sequence
 from struct import Struct
 from typing import NamedTuple
 
-from tailrace.log.durability import Durability
 from tailrace.log.plain import PlainBatch
 from tailrace.log.recovery import LoadedLog, LogLoader, coordinator_epoch, load_producers
 from tailrace.log.retention import decide_expired_segments
 from tailrace.log.segment import MAX_RELATIVE_OFFSET, NO_TIMESTAMP, Found, Segment
-from tailrace.log.segments import RollPolicy, Segments, disk_errors
+from tailrace.log.segments import Durability, RollPolicy, Segments, disk_errors
 from tailrace.log.validation import Origin, ValidatedBatches, validate_batches
 from tailrace.model import events
 from tailrace.model.config import TopicConfig

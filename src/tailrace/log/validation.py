@@ -163,14 +163,16 @@ def _apply_topic_rules(
     """What the topic's settings ask of one batch: timestamps, codec, keys."""
     (_, _, _, _, _, attributes, _, base_timestamp, max_timestamp, _, _, _, record_count) = header
     is_create_time = config.message_timestamp_type == "CreateTime"
-    if attributes & _LOG_APPEND_BIT:
-        raise KafkaError(
-            ErrorCode.INVALID_TIMESTAMP,
-            "A producer may not mark a batch as log-append time; only the broker does. Clear bit 3 of its attributes.",
-        )
     if is_create_time:
+        if attributes & _LOG_APPEND_BIT:
+            # Which clock a timestamp comes from is the topic's to say, not the producer's.
+            header = header._replace(attributes=attributes & ~_LOG_APPEND_BIT)
+            view = memoryview(assemble_batch(header, view[HEADER_SIZE:]))
+            header = read_header(view)
         earliest_ms = now_ms - config.message_timestamp_before_max_ms
         if not earliest_ms <= base_timestamp <= max_timestamp <= now_ms + config.message_timestamp_after_max_ms:
+            # Unless the header lies, this raises an error that names the records.
+            _check_records(view, header, config, now_ms, max_decompressed_bytes)
             _check_timestamp(max_timestamp, config, now_ms)
             _check_timestamp(base_timestamp, config, now_ms)
     if ("compact" in config.cleanup_policy or config.record_validation_deep) and not attributes & _CONTROL_BIT:

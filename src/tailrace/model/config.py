@@ -443,6 +443,13 @@ class BrokerConfig(Config, scope="broker"):
     max_request_partition_size_limit: int = integer(
         default=2000, minimum=1, doc="Partitions in one answer to DescribeTopicPartitions."
     )
+    max_resources_per_describe: int = integer(
+        default=10_000,
+        minimum=1,
+        ours=True,
+        doc="Resources in one DescribeConfigs: each is answered with all its settings, a thousand times the bytes that "
+        "asked for it.",
+    )
     # ---- defaults of topics
     log_segment_bytes: int = integer(default=GIB, minimum=MIB, dynamic=True, doc="Default of segment.bytes.")
     log_roll_ms: int | None = long(default=None, dynamic=True, doc="Default of segment.ms.")

@@ -95,9 +95,14 @@ class Partition:
             self.plain_rules.applies
             and self.is_leader
             and len(self.isr) == 1
-            and config.min_insync_replicas == 1
+            and self.min_insync_replicas == 1
             and config.flush_messages == LONG_MAX
         )
+
+    @property
+    def min_insync_replicas(self) -> int:
+        """A topic with fewer replicas than the setting asks for can be written to all the same, as in Kafka."""
+        return min(self.log.config.min_insync_replicas, max(1, len(self.replicas)))
 
     @property
     def is_leader(self) -> bool:
@@ -127,11 +132,11 @@ class Partition:
         if self.leader_id != self.node_id:
             raise self._not_leader()
         log = self.log
-        if required_acks == ACKS_ALL and len(self.isr) < log.config.min_insync_replicas:
+        if required_acks == ACKS_ALL and len(self.isr) < self.min_insync_replicas:
             raise KafkaError(
                 ErrorCode.NOT_ENOUGH_REPLICAS,
                 f"{self.topic_partition} has {len(self.isr)} in-sync replicas, "
-                f"fewer than min.insync.replicas={log.config.min_insync_replicas}",
+                f"fewer than min.insync.replicas={self.min_insync_replicas}",
             )
         try:
             result = log.append_as_leader(batches, leader_epoch=self.leader_epoch, origin=origin)

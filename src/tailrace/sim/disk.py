@@ -12,7 +12,6 @@ Faults are set from outside: `disk.capacity_bytes`, `disk.is_read_only`, `disk.f
 """
 
 import errno
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -75,7 +74,7 @@ class SimFile:
             self._content.data += view[:room]
             self._content.modified_ms = self._disk.clock.wall_ms()
             if room < len(view):
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self._path)
+                raise _error(errno.ENOSPC, self._path)
 
     def read(self, position: int, size: int) -> bytes:
         self._check("read")
@@ -166,11 +165,11 @@ class SimDisk:
     def check(self, operation: str, path: str) -> None:
         """Raises what was asked for by `fail`, and EROFS for every change of a read-only disk."""
         if self.is_read_only and operation not in ("read", "map", "list"):
-            raise OSError(errno.EROFS, os.strerror(errno.EROFS), path)
+            raise _error(errno.EROFS, path)
         for fault in self._faults:
             if fault.count > 0 and fault.operation == operation and fnmatchcase(path, fault.pattern):
                 fault.count -= 1
-                raise OSError(fault.error, os.strerror(fault.error), path)
+                raise _error(fault.error, path)
 
     # Disk
 
@@ -178,7 +177,7 @@ class SimDisk:
         content = self._find(path)
         if content is None:
             if not create:
-                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+                raise _error(errno.ENOENT, path)
             self.check("create", path)
             content = _Content(self.clock.wall_ms())
             self._change(path, content)
@@ -190,7 +189,7 @@ class SimDisk:
     def list(self, folder: str) -> list[str]:
         self.check("list", folder)
         if folder not in self._folders:
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), folder)
+            raise _error(errno.ENOENT, folder)
         prefix = folder.rstrip("/") + "/"
         folders = {path[len(prefix) :] for path in self._folders if path.startswith(prefix) and path != prefix}
         return sorted({name for name in folders if "/" not in name} | set(self._folders[folder]))
@@ -233,7 +232,7 @@ class SimDisk:
     def remove_folder(self, path: str) -> None:
         self.check("remove_folder", path)
         if path not in self._folders:
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+            raise _error(errno.ENOENT, path)
         for folder in [each for each in self._folders if each == path or each.startswith(path + "/")]:
             del self._folders[folder]
             self._durable_folders.pop(folder, None)
@@ -262,7 +261,7 @@ class SimDisk:
     def lock(self, path: str) -> SimLock:
         self.check("lock", path)
         if path in self.locked:
-            raise BlockingIOError(errno.EWOULDBLOCK, os.strerror(errno.EWOULDBLOCK), path)
+            raise _error(errno.EWOULDBLOCK, path)
         file = self.open(path, create=True)
         file.truncate(0)
         file.append([b"%d\n" % (self.incarnation + 1)])
@@ -289,7 +288,7 @@ class SimDisk:
     def _get(self, path: str) -> _Content:
         content = self._find(path)
         if content is None:
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+            raise _error(errno.ENOENT, path)
         return content
 
     def _change(self, path: str, content: _Content | None) -> None:
@@ -297,7 +296,7 @@ class SimDisk:
 
     def _apply_change(self, folder: str, names: dict[str, _Content | None]) -> None:
         if folder not in self._folders:
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), folder)
+            raise _error(errno.ENOENT, folder)
         change = _NameChange(names)
         _apply(self._folders[folder], change)
         self._unsynced.setdefault(folder, []).append(change)
@@ -339,6 +338,11 @@ def _lose_unsynced(content: _Content, random: Random) -> None:
             page_start = page_end
     content.durable_size = len(content.data)
     content.durable_before_cut = None
+
+
+def _error(code: int, path: str) -> OSError:
+    """As the kernel's: OSError picks FileNotFoundError and the like by the code."""
+    return OSError(code, errno.errorcode[code], path)
 
 
 def _parent(path: str) -> str:

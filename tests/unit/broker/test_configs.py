@@ -142,6 +142,7 @@ async def test_dynamic_settings_come_first() -> None:
         (ResourceType.TOPIC, "a b", ErrorCode.INVALID_TOPIC_EXCEPTION),
         (ResourceType.BROKER, "2", ErrorCode.INVALID_REQUEST),
         (ResourceType.BROKER, "x", ErrorCode.INVALID_REQUEST),
+        (ResourceType.BROKER, "9" * 5000, ErrorCode.INVALID_REQUEST),
         (ResourceType.BROKER_LOGGER, "1", ErrorCode.INVALID_REQUEST),
         (99, "x", ErrorCode.INVALID_REQUEST),
     ],
@@ -152,6 +153,15 @@ async def test_what_cannot_be_described(resource_type: int, name: str, code: Err
         configs, result = await describe(peer, resource_type, name)
         assert (configs, result.error_code) == ({}, code)
         assert result.error_message
+
+
+async def test_a_request_for_too_many_resources_closes_the_connection() -> None:
+    async with running({"max.resources.per.describe": "2"}) as world:
+        resource = DescribeConfigsRequest.DescribeConfigsResource(resource_type=ResourceType.BROKER, resource_name="1")
+        peer = await world.connect()
+        assert len((await peer.request(DescribeConfigsRequest(resources=[resource] * 2), 4)).results) == 2
+        peer.send(DescribeConfigsRequest(resources=[resource] * 3), 4)
+        assert await peer.is_closed()
 
 
 async def test_a_topic_setting_takes_effect_at_once() -> None:

@@ -348,3 +348,18 @@ async def test_segments_of_the_metadata_log_are_read_in_order() -> None:
     assert len([name for name in world.disk.list(FOLDER) if name.endswith(".log")]) > 1
     quorum = await world.restart()
     assert set(quorum.image.topics) == {f"topic-{number}" for number in range(60)}
+
+
+async def test_a_folder_of_its_own_is_locked_and_of_this_cluster() -> None:
+    world = World(metadata_log_dir="/metadata")
+    quorum = await world.start()
+    await create(quorum, "orders")
+    assert world.disk.exists("/metadata/__cluster_metadata-0/quorum-state")
+    with pytest.raises(StorageError, match="in use by another process"):
+        await world.start()
+    await quorum.close()
+    assert set((await world.start()).image.topics) == {"orders"}
+    world.disk.crash()
+    other = Quorum(world.config, world.ports, cluster_id="BAAAAAAAAAAAAAAAAAAAAA", directory_id=DIRECTORY_ID)
+    with pytest.raises(StorageError, match="cluster"):
+        await other.start()

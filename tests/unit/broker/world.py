@@ -29,8 +29,8 @@ PATIENCE_SECONDS = 5.0
 class World:
     """Everything that outlives a broker: disk and clock. `start` it as often as you like."""
 
-    def __init__(self, *, background: Any = None) -> None:
-        self.clock: Clock = RealClock()
+    def __init__(self, *, background: Any = None, clock: Clock | None = None) -> None:
+        self.clock: Clock = clock or RealClock()
         self.disk = SimDisk(self.clock)
         self.random = SimRandom(7)
         self.ports = Ports(

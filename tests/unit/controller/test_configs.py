@@ -146,6 +146,7 @@ def test_topic_settings_that_are_refused(
         (ResourceType.TOPIC, "", ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed."),
         (ResourceType.BROKER, "one", ErrorCode.INVALID_REQUEST, "Node id must be an integer, but it is: one"),
         (ResourceType.BROKER, "2", ErrorCode.INVALID_REQUEST, "Unexpected broker id, expected 1, but received 2"),
+        (ResourceType.BROKER, "9" * 5000, ErrorCode.INVALID_REQUEST, "Unexpected broker id, expected 1"),
         (ResourceType.BROKER_LOGGER, "1", ErrorCode.INVALID_REQUEST, "Unknown resource type 8"),
         (99, "x", ErrorCode.INVALID_REQUEST, "Unknown resource type 99"),
     ],

@@ -204,6 +204,11 @@ def test_only_active_replicas_of_an_assignment_are_in_sync() -> None:
     assert (partition.replicas, partition.isr, partition.leader) == ((1, 2), (2,), 2)
 
 
+def test_a_default_replication_factor_that_cannot_be() -> None:
+    (result,) = Cluster(default_replication_factor=0).create(topic("orders")).topics
+    assert result.error_code == ErrorCode.INVALID_REPLICATION_FACTOR
+
+
 def test_the_cluster_has_a_bound_on_partitions() -> None:
     cluster = Cluster(max_partitions_per_cluster=5)
     cluster.create(topic("a", 3))

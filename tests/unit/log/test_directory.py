@@ -61,7 +61,7 @@ def test_the_lock_is_gone_with_the_process_and_after_a_close(machine):
 @pytest.mark.parametrize("operation", ["make_folder", "lock", "replace"])
 def test_a_folder_that_cannot_be_written_is_refused(machine, operation):
     machine.disk.fail(operation, "*", error=errno.EACCES)
-    with pytest.raises(StorageError, match=r"/var/data cannot be used.*Permission denied.*may write to"):
+    with pytest.raises(StorageError, match=r"/var/data cannot be used.*EACCES.*may write to"):
         machine.start()
     machine.disk.heal()
     machine.start()

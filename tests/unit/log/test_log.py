@@ -458,7 +458,7 @@ def test_a_failed_sync_takes_the_log_offline(world):
     append(log)
     world.disk.fail("sync", "*.log", count=1)
     work, end_offset = log.begin_sync()
-    with pytest.raises(OSError, match="Input/output") as raised:
+    with pytest.raises(OSError, match="EIO") as raised:
         work()
     log.mark_sync_failed(end_offset, raised.value)
     assert log.is_offline

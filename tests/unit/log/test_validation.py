@@ -181,9 +181,12 @@ def test_the_first_record_may_not_be_too_old_either() -> None:
     assert refusal(batch, config).code is ErrorCode.INVALID_TIMESTAMP
 
 
-def test_a_producer_may_not_claim_log_append_time() -> None:
+def test_which_clock_timestamps_come_from_is_the_topics_to_say() -> None:
     batch = build_batch(RECORDS, timestamp_type=TimestampType.LOG_APPEND_TIME)
-    assert refusal(batch).code is ErrorCode.INVALID_TIMESTAMP
+    validated = validate(batch)
+    (header,) = validated.headers
+    assert header.timestamp_type is TimestampType.CREATE_TIME
+    assert crc_is_valid(validated.view, 0, header)
 
 
 @pytest.mark.parametrize("codec", [Compression.NONE, Compression.LZ4])

@@ -54,6 +54,11 @@ _LISTED_TYPES = tuple(ResourceType)
 def handle_describe_configs(
     broker: Broker, _context: RequestContext, request: DescribeConfigsRequest
 ) -> DescribeConfigsResponse:
+    limit = broker.config.max_resources_per_describe
+    if len(request.resources) > limit:
+        # The response has no place for an error of the whole: the connection closes.
+        reason = f"{len(request.resources)} resources in one request; max.resources.per.describe is {limit}"
+        raise KafkaError(ErrorCode.INVALID_REQUEST, reason)
     layers = broker_layers(broker.quorum.static_config, broker.image)
     results = []
     for resource in request.resources:
@@ -72,7 +77,7 @@ def _describe_resource(
     request: DescribeConfigsRequest,
     layers: Layers,
 ) -> list[_Described]:
-    name, keys = resource.resource_name, resource.configuration_keys
+    name, keys = resource.resource_name, frozenset(resource.configuration_keys or ())
     match resource.resource_type:
         case ResourceType.TOPIC:
             described = _describe_topic(broker, name, keys, layers)
@@ -93,7 +98,7 @@ def _describe_resource(
 
 
 def _describe_topic(
-    broker: Broker, name: str, keys: list[str] | None, layers: Layers
+    broker: Broker, name: str, keys: frozenset[str], layers: Layers
 ) -> list[tuple[Setting, Entry, list[Entry]]]:
     check_topic_name(name)
     if name not in broker.image.topics:
@@ -110,7 +115,7 @@ def _describe_topic(
     return described
 
 
-def _describe_all_brokers(keys: list[str] | None, layers: Layers) -> list[tuple[Setting, Entry, list[Entry]]]:
+def _describe_all_brokers(keys: frozenset[str], layers: Layers) -> list[tuple[Setting, Entry, list[Entry]]]:
     """Only what is set for all of them; defaults and files are each broker's own."""
     texts = dict(layers)[Source.DYNAMIC_DEFAULT_BROKER]
     entries = [Entry(name, text, Source.DYNAMIC_DEFAULT_BROKER) for name, text in texts.items() if name in SETTINGS]
@@ -121,7 +126,7 @@ def _effective(synonyms: list[Entry]) -> Entry:
     return synonyms[0] if synonyms else Entry("", None, Source.DEFAULT)
 
 
-def _asked(settings: Iterable[Setting], keys: list[str] | None) -> list[Setting]:
+def _asked(settings: Iterable[Setting], keys: frozenset[str]) -> list[Setting]:
     """No keys mean all of them; unknown ones are left out, as in Kafka."""
     return [setting for setting in settings if not setting.internal and (not keys or setting.name in keys)]
 
@@ -129,7 +134,7 @@ def _asked(settings: Iterable[Setting], keys: list[str] | None) -> list[Setting]
 def _check_broker_name(broker: Broker, name: str) -> None:
     if not name.isdecimal():
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Broker id must be an integer, but it is: {name}")
-    if int(name) != broker.node_id:
+    if name != str(broker.node_id):
         reason = f"Unexpected broker id, expected {broker.node_id} or empty string, but received {name}"
         raise KafkaError(ErrorCode.INVALID_REQUEST, reason)
 

@@ -132,7 +132,7 @@ class FetchAttempt:
             partition_index=key.partition,
             error_code=int(error.code),
             high_watermark=-1,
-            aborted_transactions=None,
+            aborted_transactions=[],
             records=b"",
         )
         if self._context.api_version >= _FIRST_VERSION_WITH_HINTS:

@@ -99,9 +99,9 @@ def _look_up(partition: Partition, timestamp: int, version: int, request: ListOf
         )
     if timestamp == _LATEST:
         return _Found(-1, end_offset, partition.leader_epoch)
-    if timestamp in (_EARLIEST, _EARLIEST_LOCAL, _EARLIEST_PENDING_UPLOAD):
+    if timestamp in (_EARLIEST, _EARLIEST_LOCAL):
         return _Found(-1, log.log_start_offset, log.epochs.epoch_for(log.log_start_offset))
-    if timestamp == _LATEST_TIERED:
+    if timestamp in (_LATEST_TIERED, _EARLIEST_PENDING_UPLOAD):
         return _NOTHING
     if timestamp == _MAX_TIMESTAMP:
         found = log.max_timestamp_offset(end_offset=end_offset)

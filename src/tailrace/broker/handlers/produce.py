@@ -36,6 +36,7 @@ _FIRST_VERSION_WITH_TOPIC_IDS = 13
 # The low byte of a batch's attributes, whose lowest three bits name the codec.
 _ATTRIBUTES_LOW_BYTE = 22
 _CODEC_MASK, _ZSTD = 0x07, 4
+_TRANSACTIONAL_BIT = 0x10
 # Kafka's own admin client may write to internal topics; nobody else.
 _ADMIN_CLIENT_ID = "__admin_client"
 _EMPTY = memoryview(b"")
@@ -98,10 +99,10 @@ class _Appends:
         self._check(name, data.index, records)
         partition = self._broker.replicas.find(name, data.index)
         acks = self._request.acks
+        answer.log_start_offset = partition.log.log_start_offset
         result = partition.append(records, required_acks=acks)
         answer.base_offset = result.base_offset
         answer.log_append_time_ms = result.log_append_time_ms
-        answer.log_start_offset = partition.log.log_start_offset
         if partition.must_wait(result, acks):
             self.waits.append((partition, result.next_offset, answer))
 
@@ -112,6 +113,12 @@ class _Appends:
             )
         if self._request.transactional_id is not None:
             raise KafkaError(ErrorCode.INVALID_TXN_STATE, "Transactions are not served by this broker yet")
+        if len(records) > _ATTRIBUTES_LOW_BYTE and records[_ATTRIBUTES_LOW_BYTE] & _TRANSACTIONAL_BIT:
+            # Nobody would ever end that transaction, and it would hold back every read_committed consumer.
+            raise KafkaError(
+                ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+                "A transactional batch came in a request without a transactional id: set transactional.id",
+            )
         if name in INTERNAL_TOPICS and self._context.client_id != _ADMIN_CLIENT_ID:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot append to internal topic {name}")
         if (
@@ -140,8 +147,10 @@ class _Appends:
 def fill_error(answer: PartitionAnswer, error: KafkaError) -> None:
     answer.error_code = int(error.code)
     answer.error_message = error.message or None
-    answer.base_offset = answer.log_append_time_ms = answer.log_start_offset = -1
-    if isinstance(error, InvalidRecordsError):
+    answer.base_offset = answer.log_append_time_ms = -1
+    if not isinstance(error, InvalidRecordsError):
+        answer.log_start_offset = -1
+    else:
         answer.record_errors = [
             ProduceResponse.BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=message)
             for index, message in error.record_errors

@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tailrace.model.errors import ErrorCode
+from tailrace.model.ids import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from tailrace.wire.apis.transactions import InitProducerIdRequest, InitProducerIdResponse
 
 if TYPE_CHECKING:
@@ -25,4 +26,7 @@ async def handle_init_producer_id(
     if request.transactional_id is not None:
         code = ErrorCode.COORDINATOR_NOT_AVAILABLE if request.transactional_id else ErrorCode.INVALID_REQUEST
         return InitProducerIdResponse(error_code=code, producer_epoch=-1)
+    if (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_PRODUCER_EPOCH):
+        # Either both are known from an earlier answer, or neither is.
+        return InitProducerIdResponse(error_code=ErrorCode.INVALID_REQUEST, producer_epoch=-1)
     return InitProducerIdResponse(producer_id=await broker.producer_ids.take(), producer_epoch=0)
