@@ -148,7 +148,14 @@ class Ledger:
 def read_all(broker: Broker, topic: str) -> list[tuple[int, bytes]]:
     """(offset, value) of partition 0, from its first record to its last."""
     consumer = Consumer(
-        {**CLIENT, "bootstrap.servers": broker.bootstrap, "group.id": "demo", "fetch.queue.backoff.ms": 10}
+        {
+            **CLIENT,
+            "bootstrap.servers": broker.bootstrap,
+            "group.id": "demo",
+            "enable.auto.commit": False,
+            # Else librdkafka pauses for a whole second whenever its queue is full.
+            "fetch.queue.backoff.ms": 10,
+        }
     )
     try:
         _, end = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=WAIT_S)

@@ -107,6 +107,10 @@ class LogDirectory:
         partitions = map(_parse_folder_name, self._disk.list(self.path))
         return [partition for partition in partitions if partition is not None]
 
+    def stored_topic_id(self, topic_partition: TopicPartition) -> Uuid | None:
+        """Whose log the folder holds: a topic that was deleted and made again has the same name but another id."""
+        return checkpoints.read_topic_id(self._disk, f"{self.path}/{topic_partition}")
+
     def load_logs(self, config_for: Callable[[str], TopicConfig]) -> None:
         """Opens every log in the folder that is not open yet. One that fails is put into `offline` and logged."""
         for partition in self.partitions_on_disk():

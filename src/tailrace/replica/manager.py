@@ -158,7 +158,11 @@ class ReplicaManager:
                 if topic_partition.topic == CLUSTER_METADATA_TOPIC:
                     continue
                 topic = image.topics.get(topic_partition.topic)
-                if topic is not None and topic_partition.partition in topic.partitions:
+                if (
+                    topic is not None
+                    and topic_partition.partition in topic.partitions
+                    and directory.stored_topic_id(topic_partition) in (None, topic.id)
+                ):
                     self._found[topic_partition] = directory
                 else:
                     target = directory.set_stray_aside(topic_partition)

@@ -15,9 +15,12 @@ import errno
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from typing import TypeVar
 
 from tailrace.model.ports import Bytes, Clock, Random
 from tailrace.sim.clock import SimClock
+
+V = TypeVar("V")
 
 _PAGE_BYTES = 4096
 _UNLIMITED_BYTES = 1 << 50
@@ -125,7 +128,7 @@ class SimDisk:
         self.locked: set[str] = set()
         self._boots = 0
         self._faults: list[Fault] = []
-        # A folder is its set of names; the content of a name is None where it is a folder itself.
+        # By path of the folder: the files in it. A folder within another has an entry of its own.
         self._folders: dict[str, dict[str, _Content]] = {"": {}, "/": {}}
         self._durable_folders: dict[str, dict[str, _Content]] = {"": {}, "/": {}}
         self._unsynced: dict[str, list[_NameChange]] = {}
@@ -302,15 +305,14 @@ class SimDisk:
         self._unsynced.setdefault(folder, []).append(change)
 
     def _rename_folder(self, source: str, target: str) -> None:
-        for table in (self._folders, self._durable_folders, self._unsynced):
-            _move_keys(table, source, target)
+        _move_keys(self._folders, source, target)
+        _move_keys(self._durable_folders, source, target)
+        _move_keys(self._unsynced, source, target)
 
 
-def _move_keys(
-    table: dict[str, object] | dict[str, dict[str, _Content]] | dict[str, list[_NameChange]], source: str, target: str
-) -> None:
+def _move_keys(table: dict[str, V], source: str, target: str) -> None:
     for folder in [each for each in table if each == source or each.startswith(source + "/")]:
-        table[target + folder[len(source) :]] = table.pop(folder)  # type: ignore[assignment]
+        table[target + folder[len(source) :]] = table.pop(folder)
 
 
 def _apply(names: dict[str, _Content], change: _NameChange) -> None:

@@ -5,8 +5,9 @@ import errno
 import pytest
 from tests.unit.broker.world import World, batch, create_topic, fetch, fetched, produce, produced, running
 
+from tailrace.log.checkpoints import write_topic_id
 from tailrace.model.errors import ErrorCode
-from tailrace.model.ids import ZERO_UUID
+from tailrace.model.ids import ZERO_UUID, Uuid
 from tailrace.wire.apis.admin import CreatePartitionsRequest, CreateTopicsRequest, DeleteTopicsRequest
 
 Topic = CreateTopicsRequest.CreatableTopic
@@ -156,3 +157,17 @@ async def test_a_lost_metadata_log_does_not_take_the_records_with_it() -> None:
         (kept,) = [name for name in world.disk.list("data") if name.startswith("orders-0.")]
         assert kept.endswith("-stray")
         assert b"precious" in world.disk.read(f"data/{kept}/00000000000000000000.log")
+
+
+async def test_a_folder_of_an_earlier_topic_of_the_name_does_not_block_the_new_one() -> None:
+    """As after a kill between the deletion of a topic, its creation anew and the renaming of its folder."""
+    async with running() as world:
+        peer = await world.connect()
+        await create_topic(peer, "orders")
+        await peer.request(produce("orders", batch(b"of the earlier topic")), 9)
+        await world.broker.stop()
+        write_topic_id(world.disk, "data/orders-0", Uuid(bytes(range(16))))
+        await world.start()
+        peer = await world.connect()
+        assert produced(await peer.request(produce("orders", batch(b"new")), 9)).base_offset == 0
+        assert [name for name in world.disk.list("data") if name.endswith("-stray")]
