@@ -49,7 +49,7 @@ format: setup ## let ruff format and mend what it can
 	$(BIN)/ruff format src tests bench docs
 	$(BIN)/ruff check --fix src tests bench docs
 
-bench: setup ## measure the broker and append to bench/results
+bench: setup ## measure the broker on this machine
 	$(BIN)/python -m bench
 
 clean: ## remove .venv and every cache

@@ -195,10 +195,18 @@ _RETRIABLE = frozenset(
 )
 
 
+# A string of the protocol holds 32,767 bytes, and a message may quote names that a client made as long as that.
+_MESSAGE_MAX_CHARACTERS = 2000
+
+
 class KafkaError(Exception):
-    """Raised by decision code; the message says the problem, its cause and the remedy."""
+    """Raised by decision code; the message says the problem, its cause and the remedy. One that is too long for an
+    answer, because of what it quotes, loses its middle."""
 
     def __init__(self, code: ErrorCode, message: str = "") -> None:
+        if len(message) > _MESSAGE_MAX_CHARACTERS:
+            half = _MESSAGE_MAX_CHARACTERS // 2
+            message = f"{message[:half]} ... {message[-half:]}"
         super().__init__(f"{code.name}: {message}" if message else code.name)
         self.code = code
         self.message = message
