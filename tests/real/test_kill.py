@@ -1,13 +1,19 @@
 """kill -9 under load: whatever was acknowledged is there, in order, and no client hangs."""
 
+import asyncio
+import gc
+import logging
 import os
+import threading
 import time
 
 import pytest
+from aiokafka import AIOKafkaProducer
+from kafka import KafkaProducer
 
 from tailrace.testing import Broker
 
-from .load import Load, Tail, read_numbers
+from .load import DEADLINE_S, Load, Tail, read_numbers
 
 # Of each producer, between two kills.
 RECORDS_BETWEEN_KILLS = 1000
@@ -73,3 +79,50 @@ def test_a_paused_broker_delays_but_loses_nothing():
         load.finish()
         assert load.failed == []
         assert [number for _, number in read_numbers(broker.bootstrap, "paused")] == list(range(load.sent))
+
+
+async def test_aiokafka_goes_on_after_a_kill():
+    """A pure Python client with its own retries: idempotent, so each record is there once and in order."""
+    async with Broker() as broker:
+        async with AIOKafkaProducer(bootstrap_servers=broker.bootstrap, enable_idempotence=True) as producer:
+            await producer.send_and_wait("aio", b"0", partition=0)
+            killing = asyncio.create_task(asyncio.to_thread(_kill_and_start, broker))
+            sent = []
+            while not killing.done() or len(sent) < 1000:
+                sent.append(await producer.send("aio", str(len(sent) + 1).encode(), partition=0))
+                await asyncio.sleep(0.0002)
+            answers = await asyncio.wait_for(asyncio.gather(*sent), DEADLINE_S)
+        assert [answer.offset for answer in answers] == list(range(1, len(sent) + 1))
+        stored = await asyncio.to_thread(read_numbers, broker.bootstrap, "aio")
+        assert stored == [(number, number) for number in range(len(sent) + 1)]
+
+
+@pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
+def test_kafka_python_goes_on_after_a_kill(caplog: pytest.LogCaptureFixture):
+    # It forgets to close the sockets of refused connections. What it logs would keep them alive, and another test would
+    # be blamed for them.
+    caplog.set_level(logging.CRITICAL, logger="kafka")
+    with Broker() as broker:
+        count = _write_with_kafka_python(broker)
+        assert read_numbers(broker.bootstrap, "pure") == [(number, number) for number in range(count)]
+    gc.collect()
+
+
+def _write_with_kafka_python(broker: Broker) -> int:
+    producer = KafkaProducer(bootstrap_servers=broker.bootstrap, enable_idempotence=True)
+    producer.send("pure", b"0", partition=0).get(DEADLINE_S)
+    killing = threading.Thread(target=_kill_and_start, args=(broker,))
+    killing.start()
+    sent = []
+    while killing.is_alive() or len(sent) < 1000:
+        sent.append(producer.send("pure", str(len(sent) + 1).encode(), partition=0))
+        time.sleep(0.0002)
+    assert [answer.get(DEADLINE_S).offset for answer in sent] == list(range(1, len(sent) + 1))
+    producer.close(DEADLINE_S)
+    return len(sent) + 1
+
+
+def _kill_and_start(broker: Broker) -> None:
+    time.sleep(0.1)
+    broker.kill()
+    broker.start()

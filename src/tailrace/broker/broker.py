@@ -104,7 +104,10 @@ class Broker:
         self.quorum: Quorum
         self.replicas: ReplicaManager
         self.sessions = FetchSessions(
-            ports.clock, ports.random, slots_max=config.max_incremental_fetch_session_cache_slots
+            ports.clock,
+            ports.random,
+            slots_max=config.max_incremental_fetch_session_cache_slots,
+            partitions_max=config.max_incremental_fetch_session_partitions,
         )
         self.producer_ids: ProducerIds
         self._static_config = config

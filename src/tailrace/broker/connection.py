@@ -5,8 +5,10 @@ Rules
   that has to wait before its effect copies the records it was given (all else that is decoded are copies already).
 - One request at a time, as in Kafka, with one exception: a Produce that has appended lets the next request start and
   keeps its place in `_slots`. A parked Fetch and a handler that has to wait hold the later requests back.
-- Answers are joined and sent once a turn. While output is queued no further request is taken, so a slow reader is
-  held back by TCP and costs at most one buffer.
+- Answers are joined and sent once a turn. While output is queued no further request is taken, nor while the answers
+  of this connection that are not sent exceed a bound in bytes, so a slow reader is held back by TCP and costs at most
+  one buffer, that bound and one answer.
+- A turn ends after a number of requests or, since some take long, a few milliseconds.
 - While requests are held back, what arrives is received only as far as the lent buffer has room: enough to notice
   that the client is gone.
 - Whatever breaks the protocol closes the connection, after the answers to earlier requests. A disconnect drops the
@@ -33,10 +35,13 @@ if TYPE_CHECKING:
 
 _SIZE = Struct(">i")
 _unpack_size = _SIZE.unpack_from
+_PRODUCE_KEY = bytes(2)
 # The smallest request header: api key, version, correlation id.
 _REQUEST_MIN_BYTES = 8
-# Requests through the general path before other connections have their turn.
+# Requests through the general path before other connections have their turn, and the time after which no other one is
+# begun: one that lists a thousand things takes longer than a thousand that ask for one.
 _REQUESTS_PER_TURN = 32
+_TURN_MAX_MS = 5
 
 
 class Slot:
@@ -57,15 +62,17 @@ class Connection:
         "_held_by",
         "_is_closing",
         "_is_reading",
+        "_is_waiting",
         "_outbox",
+        "_queued_bytes",
         "_resume_is_scheduled",
+        "_seen_sent_bytes",
         "_server",
         "_size_hint",
         "_slots",
         "_start",
         "_stream",
         "_view",
-        "_waits_for_memory",
         "is_closed",
         "last_active_ms",
         "listener",
@@ -88,23 +95,36 @@ class Connection:
         self._end = 0
         self._size_hint = START_BYTES  # What to borrow: grows with the requests of this client.
         self._slots: deque[Slot] = deque()
+        self._queued_bytes = 0  # Of answers, since there was last none to send.
+        self._seen_sent_bytes = 0
         # The parked Fetch or the waiting handler that holds later requests back.
         self._held_by: Pending[Any] | Future[Any] | None = None
-        self._waits_for_memory = False
+        self._is_waiting = False  # For memory, or for the disk to catch up with what producers wrote.
         self._is_reading = True
         self._is_closing = False  # Takes no more requests; closes when the earlier answers are sent.
         self._resume_is_scheduled = False
         stream.watch_reads(self._on_readable)
 
     @property
-    def is_idle(self) -> bool:
-        """Nothing is under way: neither a request nor an answer. Half a request counts as idle too: a peer that
-        stops in the middle of one is no better than one that says nothing."""
-        return self._held_by is None and not self._slots and self._outbox.is_empty
+    def waits_for_client(self) -> bool:
+        """It is the client's turn: to read its answers or to send a request. One that stops in the middle of either is
+        no better than one that says nothing."""
+        return not self._outbox.is_empty or (self._held_by is None and not self._slots and not self._is_waiting)
 
     @property
-    def holds_part_of_request(self) -> bool:
-        return self._buffer is not None and self.is_idle
+    def holds_memory(self) -> bool:
+        return self._buffer is not None
+
+    @property
+    def is_waiting(self) -> bool:
+        """For memory or for the disk: it is neither the client's turn nor a handler's."""
+        return self._is_waiting
+
+    def note_progress(self, now_ms: float) -> None:
+        """A client that reads is as active as one that sends."""
+        if self._outbox.sent_bytes != self._seen_sent_bytes:
+            self._seen_sent_bytes = self._outbox.sent_bytes
+            self.last_active_ms = now_ms
 
     # ---- receiving
 
@@ -136,8 +156,9 @@ class Connection:
             self._held_by is None
             and self._outbox.is_empty
             and not self._is_closing
-            and not self._waits_for_memory
+            and not self._is_waiting
             and len(self._slots) < self._server.slots_max
+            and self._queued_bytes < self._server.answers_max_bytes
         )
 
     def _serve(self) -> None:
@@ -149,7 +170,7 @@ class Connection:
             self._is_closing = True
         if not self.is_closed:
             self._tidy()
-            self._outbox.flush()
+            self._flush()
             self._close_if_finished()
 
     def _take_frames(self) -> None:
@@ -157,7 +178,10 @@ class Connection:
         buffer, end = self._buffer, self._end
         if buffer is None:
             return
-        request_max_bytes = self._server.request_max_bytes
+        server = self._server
+        request_max_bytes, slots_max = server.request_max_bytes, server.slots_max
+        flusher = server.broker.replicas.flusher
+        turn_ends_ms = server.clock.monotonic_ms() + _TURN_MAX_MS
         for _ in range(_REQUESTS_PER_TURN):
             position = self._start
             if not self._slots:
@@ -171,9 +195,15 @@ class Connection:
             frame_end = position + 4 + size
             if frame_end > end:
                 break
+            if flusher.is_saturated and buffer[position + 4 : position + 6] == _PRODUCE_KEY:
+                self._wait_for_disk()
+                break
             self._start = frame_end
             self._take(position + 4, frame_end)
-            if self._held_by is not None or self._is_closing or len(self._slots) >= self._server.slots_max:
+            if self._held_by is not None or self._is_closing or len(self._slots) >= slots_max:
+                break
+            if self._queued_bytes >= server.answers_max_bytes or server.clock.monotonic_ms() > turn_ends_ms:
+                self._resume_soon()
                 break
         else:
             self._resume_soon()
@@ -213,7 +243,9 @@ class Connection:
 
     def _encode(self, context: RequestContext, answer: Message) -> list[Bytes | FileSlice]:
         try:
-            return self._server.dispatcher.encode(context, answer)
+            parts = self._server.dispatcher.encode(context, answer)
+            self._queued_bytes += sum([len(part) for part in parts if not isinstance(part, FileSlice)])
+            return parts
         except Exception as error:
             # An answer that does not fit its own declaration. Nothing may follow it, for its place stays empty.
             self._server.report_bug(self, error)
@@ -262,7 +294,7 @@ class Connection:
 
     def _resume(self) -> None:
         """Sends what is there, then takes up requests that were held back."""
-        self._outbox.flush()
+        self._flush()
         if self.is_closed:
             return
         if self._may_take():
@@ -272,24 +304,34 @@ class Connection:
             self._is_reading = True
             self._stream.watch_reads(self._on_readable)
 
+    def _flush(self) -> None:
+        self._outbox.flush()
+        if self._outbox.is_empty and not self._slots:
+            self._queued_bytes = 0
+
     # ---- the buffer
 
     def _borrow(self) -> bool:
         buffer = self._server.buffers.lend(self._size_hint)
         if buffer is None:
-            self._wait_for_memory()
+            self._wait_for_memory(self._size_hint)
             return False
         self._buffer, self._view = buffer, memoryview(buffer)
         self._start = self._end = 0
         return True
 
-    def _wait_for_memory(self) -> None:
-        self._waits_for_memory = True
+    def _wait_for_disk(self) -> None:
+        self._is_waiting = True
         self._stop_reading()
-        self._server.buffers.wait(self._on_memory)
+        self._server.broker.replicas.flusher.wait(self._on_waited)
 
-    def _on_memory(self) -> None:
-        self._waits_for_memory = False
+    def _wait_for_memory(self, size_bytes: int) -> None:
+        self._is_waiting = True
+        self._stop_reading()
+        self._server.buffers.wait(size_bytes, self._on_waited, in_place_of=len(self._view))
+
+    def _on_waited(self) -> None:
+        self._is_waiting = False
         if not self.is_closed:
             self._tidy()
             self._resume()
@@ -309,12 +351,12 @@ class Connection:
         """Grows as the bytes of a large request arrive, never by what it claims: a claim costs nothing."""
         grown = None
         if self._start == 0 and self._end == len(buffer) and self._may_take():
-            grown = self._server.buffers.lend(len(buffer) * 2)
+            grown = self._server.buffers.lend(len(buffer) * 2, in_place_of=len(buffer))
             if grown is None:
-                self._wait_for_memory()
+                self._wait_for_memory(len(buffer) * 2)
                 return
         if grown is not None:
-            grown[:unread] = self._view[self._start : self._end]
+            memoryview(grown)[:unread] = self._view[self._start : self._end]
             self._give_back(buffer)
             self._buffer, self._view = grown, memoryview(grown)
             self._size_hint = min(len(grown), self._server.size_hint_max_bytes)
@@ -353,7 +395,8 @@ class Connection:
         self.close()
 
     def _close_if_finished(self) -> None:
-        if self._is_closing and not self.is_closed and not self._slots and self._outbox.is_empty:
+        is_finished = self._held_by is None and not self._slots and self._outbox.is_empty
+        if self._is_closing and is_finished and not self.is_closed:
             self.close()
 
     def finish(self) -> None:
@@ -369,6 +412,8 @@ class Connection:
         self.is_closed = True
         self._stream.close()
         self._outbox.close()
+        self._server.buffers.forget(self._on_waited)
+        self._server.broker.replicas.flusher.stop_waiting(self._on_waited)
         for slot in self._slots:
             if slot.pending is not None:
                 slot.pending.abandon()

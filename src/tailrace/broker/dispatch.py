@@ -49,6 +49,7 @@ class Route(NamedTuple):
 class Dispatcher:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
+        self._items_max = broker.config.max_request_items
         # Bounded by the table of handlers: nothing is entered for what is not served.
         self._routes: dict[tuple[int, int], Route] = {}
 
@@ -71,7 +72,7 @@ class Dispatcher:
         )
         if route is None:
             return self._answer_unknown_api_versions(context)
-        request, _end = route.decode(frame, position)
+        request, _end = route.decode(frame, position, self._items_max)
         try:
             answer = route.handle(self._broker, context, request)
         except Exception as error:

@@ -50,6 +50,8 @@ _FIRST_VERSION_WITH_TOPIC_IDS = 13
 _NO_TAGS = bytes(3)
 # Lanes of one connection: the topics that a producer writes to in turn. Above it the oldest is forgotten.
 _LANES_MAX = 8
+# One topic with one partition; a request that lists more is not worth decoding here.
+_LANE_ITEMS_MAX = 2
 # Learning a lane costs as much as four requests: a client whose requests never repeat must not pay for it each time.
 _CREDIT_MAX = 16
 # After a request that fitted a lane but had to go the general way, this many follow it without being tried: those of an
@@ -106,7 +108,7 @@ class Express:
 
     def take(self, buffer: bytearray, view: memoryview, position: int, end: int) -> int:
         """Serves requests from `position` on as long as they fit; gives the position of the first that does not."""
-        while end - position >= _HEAD_BYTES:
+        while end - position >= _HEAD_BYTES and not self._broker.replicas.flusher.is_saturated:
             size, key_and_version, _correlation_id = _unpack_head(buffer, position)
             if not _VERSION_MIN <= key_and_version <= _VERSION_MAX or not 0 < size <= end - position - 4:
                 return position
@@ -207,8 +209,11 @@ class Express:
 
     def _find_partition(self, lane: Lane, index: int) -> Partition | None:
         partition = self._broker.replicas.partitions.get((lane.topic, index))
-        if partition is not None:
-            lane.partitions[index] = partition
+        if partition is None:
+            return None
+        if lane.version >= _FIRST_VERSION_WITH_TOPIC_IDS and partition.topic_id != lane.topic_data.topic_id:
+            return None  # Another topic has the name by now.
+        lane.partitions[index] = partition
         return partition
 
     def _learn(self, frame: memoryview, version: int) -> Lane | None:
@@ -218,7 +223,7 @@ class Express:
         self._credit -= 1
         try:
             _header, position = decode_request_header(frame)
-            request, position = decode_from(ProduceRequest, version, frame, position)
+            request, position = decode_from(ProduceRequest, version, frame, position, items_max=_LANE_ITEMS_MAX)
         except ProtocolError:
             return None
         if position != len(frame):

@@ -30,6 +30,7 @@ class Outbox:
         "_parts",
         "_stream",
         "_warming",
+        "sent_bytes",
     )
 
     def __init__(
@@ -49,6 +50,7 @@ class Outbox:
         self._is_waiting = False  # For room in the socket or for a cold window.
         self._is_closed = False
         self._warming: Future[None] | None = None  # Held, for the loop keeps only weak references to its tasks.
+        self.sent_bytes = 0  # In all: a reader that has stopped reading shows by it.
 
     @property
     def is_empty(self) -> bool:
@@ -122,6 +124,7 @@ class Outbox:
 
     def _advance(self, taken: int, count: int) -> None:
         """Drops `taken` bytes from the front of the first `count` parts."""
+        self.sent_bytes += taken
         parts = self._parts
         whole = 0
         for part in islice(parts, count):

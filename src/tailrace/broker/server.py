@@ -25,8 +25,9 @@ _log = events.logger("connections")
 
 # How often idle connections are looked for; Kafka's own bound is as coarse.
 _REAP_INTERVAL_SECONDS = 1.0
-# While others wait for memory, a sender that stops in the middle of a request loses its buffer after this time.
-_STUCK_SENDER_MAX_MS = 10_000
+# While others wait for memory, a client that stops in the middle of a request or an answer loses its buffer after this
+# time.
+_STUCK_CLIENT_MAX_MS = 10_000
 _REPORT_INTERVAL_MS = 1000
 
 # A TLS record of type handshake (22), version 3.x.
@@ -59,6 +60,7 @@ class Server:
         self.request_max_bytes = config.socket_request_max_bytes
         self.turn_max_bytes = config.socket_read_bytes_per_turn
         self.slots_max = config.max_pending_responses_per_connection
+        self.answers_max_bytes = config.max_pending_response_bytes_per_connection
         self.size_hint_max_bytes = min(KEPT_MAX_BYTES, config.socket_read_bytes_per_turn)
         self.connections: dict[Connection, None] = {}  # In order of arrival. Bounded by max.connections.
         self.refused_count = 0
@@ -145,17 +147,33 @@ class Server:
         now_ms = self.clock.monotonic_ms()
         idle_max_ms = self.broker.config.connections_max_idle_ms
         for connection in list(self.connections):
+            connection.note_progress(now_ms)
             quiet_ms = now_ms - connection.last_active_ms
-            if 0 <= idle_max_ms < quiet_ms and connection.is_idle:
+            if 0 <= idle_max_ms < quiet_ms and connection.waits_for_client:
                 _log.debug("closed an idle connection", peer=connection.peer, quiet_ms=int(quiet_ms))
                 connection.close()
-            elif self.buffers.is_short and quiet_ms > _STUCK_SENDER_MAX_MS and connection.holds_part_of_request:
-                self._report("closed a stuck sender: others wait for its memory", peer=connection.peer)
-                connection.close()
+        if self.buffers.is_short:
+            self._free_memory(now_ms)
         interval_seconds = _REAP_INTERVAL_SECONDS
         if 0 <= idle_max_ms < 2000:
             interval_seconds = max(idle_max_ms, 20) / 2000
         self._reaper = asyncio.get_running_loop().call_later(interval_seconds, self._reap)
+
+    def _free_memory(self, now_ms: float) -> None:
+        """Some wait for memory that clients hold who have stopped in the middle of a request or of an answer: those
+        lose it. If all of them wait for each other instead, one makes room, and another a round later."""
+        self.buffers.wake()
+        quiet = [
+            each
+            for each in self.connections
+            if each.holds_memory and now_ms - each.last_active_ms > _STUCK_CLIENT_MAX_MS
+        ]
+        stuck = [each for each in quiet if each.waits_for_client]
+        for connection in stuck or [each for each in quiet if each.is_waiting][:1]:
+            if not self.buffers.is_short:
+                return
+            self._report("closed a connection that is stuck: others wait for its memory", peer=connection.peer)
+            connection.close()
 
     def report_refused(self, connection: Connection, problem: str) -> None:
         self._report("closing a connection that broke the protocol", peer=connection.peer, received=problem)

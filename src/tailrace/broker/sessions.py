@@ -8,8 +8,9 @@ with what is new.
 
 A session belongs to nobody and survives its connection; an id that is unknown or an epoch out of step is answered
 with an error, on which clients start anew with a full fetch. Sessions are bounded by
-`max.incremental.fetch.session.cache.slots`: when all are taken, one that was not used for two minutes makes room,
-else the client goes on with full fetches.
+`max.incremental.fetch.session.cache.slots`, and since a client may name partitions that do not exist, what they
+remember by `max.incremental.fetch.session.partitions`: when all is taken, one that was not used for two minutes makes
+room, else the client goes on with full fetches.
 """
 
 from __future__ import annotations
@@ -127,10 +128,12 @@ class FetchPlan:
 
 
 class FetchSessions:
-    def __init__(self, clock: Clock, random: Random, *, slots_max: int) -> None:
+    def __init__(self, clock: Clock, random: Random, *, slots_max: int, partitions_max: int) -> None:
         self._clock = clock
         self._random = random
         self._slots_max = slots_max
+        self._partitions_max = partitions_max
+        self._partition_count = 0  # Of all sessions.
         self._sessions: dict[int, FetchSession] = {}  # The least recently used first.
 
     def __len__(self) -> int:
@@ -139,14 +142,20 @@ class FetchSessions:
     def plan(self, request: FetchRequest, version: int) -> FetchPlan:
         """Raises KafkaError for a session that is unknown or out of step."""
         if request.session_epoch in (_INITIAL_EPOCH, _FINAL_EPOCH):
-            self._sessions.pop(request.session_id, None)
-            partitions = list(_partitions(request))
+            self._end(request.session_id)
+            # What is named twice is read once, and as it was named last.
+            partitions = list(dict(_partitions(request)).items())
             wants_session = request.session_epoch == _INITIAL_EPOCH and partitions
             return FetchPlan(partitions, new_session=self._create(partitions, version) if wants_session else None)
         session = self._find(request, version)
+        self._partition_count -= len(session.partitions)
         session.change(request)
+        self._partition_count += len(session.partitions)
+        if self._partition_count > self._partitions_max:
+            self._end(session.id)
+            raise _not_found(session.id)
         if not session.partitions:
-            del self._sessions[session.id]
+            self._end(session.id)
             return FetchPlan([])
         session.epoch = 1 if session.epoch == _EPOCH_MAX else session.epoch + 1
         session.last_used_ms = self._clock.monotonic_ms()
@@ -156,10 +165,7 @@ class FetchSessions:
     def _find(self, request: FetchRequest, version: int) -> FetchSession:
         session = self._sessions.get(request.session_id)
         if session is None:
-            raise KafkaError(
-                ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
-                f"There is no fetch session {request.session_id}: it has ended or made room for others",
-            )
+            raise _not_found(request.session_id)
         if session.epoch != request.session_epoch:
             raise KafkaError(
                 ErrorCode.INVALID_FETCH_SESSION_EPOCH,
@@ -174,8 +180,9 @@ class FetchSessions:
 
     def _create(self, partitions: list[tuple[FetchKey, FetchPartition]], version: int) -> FetchSession | None:
         now_ms = self._clock.monotonic_ms()
-        if len(self._sessions) >= self._slots_max and not self._evict(now_ms):
-            return None
+        while len(self._sessions) >= self._slots_max or self._partition_count + len(partitions) > self._partitions_max:
+            if not self._evict(now_ms):
+                return None
         session_id = NO_SESSION
         while session_id == NO_SESSION or session_id in self._sessions:
             session_id = self._random.randrange(_EPOCH_MAX) + 1
@@ -183,14 +190,27 @@ class FetchSessions:
         for key, fetch in partitions:
             session.partitions[key] = SessionPartition(fetch)
         self._sessions[session_id] = session
+        self._partition_count += len(session.partitions)
         return session
 
     def _evict(self, now_ms: float) -> bool:
         oldest = next(iter(self._sessions.values()), None)
         if oldest is None or now_ms - oldest.last_used_ms <= _EVICTABLE_AFTER_MS:
             return False
-        del self._sessions[oldest.id]
+        self._end(oldest.id)
         return True
+
+    def _end(self, session_id: int) -> None:
+        session = self._sessions.pop(session_id, None)
+        if session is not None:
+            self._partition_count -= len(session.partitions)
+
+
+def _not_found(session_id: int) -> KafkaError:
+    return KafkaError(
+        ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
+        f"There is no fetch session {session_id}: it has ended or made room for others",
+    )
 
 
 def _partitions(request: FetchRequest) -> Iterable[tuple[FetchKey, FetchPartition]]:

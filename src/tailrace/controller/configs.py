@@ -12,7 +12,7 @@ from enum import IntEnum
 from typing import TypeAlias, TypeVar
 
 from tailrace.controller.image import ResourceType
-from tailrace.controller.names import check_topic_name, is_node_id
+from tailrace.controller.names import check_topic_name
 from tailrace.controller.view import Result, View
 from tailrace.model.config import SETTINGS, TOPIC_SETTINGS, format_value, parse_topic_config
 from tailrace.model.errors import ErrorCode, KafkaError
@@ -120,7 +120,7 @@ def _check_resource_name(view: View, resource: _Resource) -> None:
         if name not in view.image.topics:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
     elif resource.resource_type == ResourceType.BROKER:
-        if name and not is_node_id(name):
+        if name and not name.isdecimal():
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"Node id must be an integer, but it is: {name}")
         if name and name not in map(str, view.image.brokers):
             known = " or ".join(map(str, sorted(view.image.brokers)))

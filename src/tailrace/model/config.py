@@ -413,6 +413,21 @@ class BrokerConfig(Config, scope="broker"):
         doc="Answers that one connection may have outstanding before its next request waits: an appended Produce "
         "lets the next request start, so something must bound them.",
     )
+    max_pending_response_bytes_per_connection: int = integer(
+        default=MIB,
+        minimum=1024,
+        ours=True,
+        doc="Bytes of answers that one connection may have outstanding before its next request waits: a small request "
+        "can ask for a large answer, and its sender need not read it.",
+    )
+    max_request_items: int = integer(
+        default=100_000,
+        minimum=100,
+        ours=True,
+        doc="Topics, partitions, settings and the like that one request may list in all; more close the connection. "
+        "Each costs about 10 microseconds of the loop and half a kilobyte, and takes as little as six bytes on the "
+        "wire.",
+    )
     request_timeout_ms: int = integer(default=30 * SECOND_MS, doc="How long a request to another node may take.")
     loop_lag_warning_ms: int = integer(
         default=250,
@@ -533,6 +548,13 @@ class BrokerConfig(Config, scope="broker"):
     log_flush_start_offset_checkpoint_interval_ms: int = integer(
         default=MINUTE_MS, minimum=0, doc="How often the start offsets of all logs are saved."
     )
+    log_unsynced_max_bytes: int = long(
+        default=GIB,
+        minimum=MIB,
+        ours=True,
+        doc="Bytes written and not yet synced, over all logs. From half of it on logs are synced in the background, "
+        "above it producers are not read: at its own bound on dirty memory the kernel would hold the whole process.",
+    )
     replica_high_watermark_checkpoint_interval_ms: int = long(
         default=5 * SECOND_MS, doc="How often the high watermarks of all partitions are saved."
     )
@@ -570,6 +592,13 @@ class BrokerConfig(Config, scope="broker"):
     )
     max_incremental_fetch_session_cache_slots: int = integer(
         default=1000, minimum=0, doc="Fetch sessions kept; above it clients send their whole list each time."
+    )
+    max_incremental_fetch_session_partitions: int = integer(
+        default=200_000,
+        minimum=0,
+        ours=True,
+        doc="Partitions that all fetch sessions together remember, at half a kilobyte each; above it clients send their "
+        "whole list each time. They need not exist, so any client can make them up.",
     )
     producer_id_expiration_ms: int = integer(
         default=DAY_MS, minimum=1, dynamic=True, doc="Idle time after which a producer's sequence state is dropped."

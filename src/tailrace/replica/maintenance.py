@@ -83,7 +83,7 @@ class Maintenance:
             if not log.unflushed_messages or log.is_offline:
                 continue
             if now_ms - log.last_flush_ms >= log.config.flush_ms or log.has_unsynced_closed_segments:
-                self._replicas.flusher.request(log, partition.on_synced)
+                self._replicas.flusher.request(partition)
         self._flush_interval_ms = interval_ms
 
     async def checkpoint(self) -> None:
@@ -101,7 +101,9 @@ class Maintenance:
         async for partition in self._sweep():
             try:
                 removed = partition.log.delete_expired_segments(self._clock.wall_ms(), partition.high_watermark)
-                changed = changed or removed > 0
+                if removed:
+                    changed = True
+                    self._replicas.flusher.note_deleted(partition, partition.log.size_bytes)
             except StorageError as error:
                 _log.error("retention failed", partition=partition.topic_partition, cause=error)
         if changed:

@@ -31,12 +31,13 @@ class ReplicaManager:
         self.config = static  # With the dynamic settings of the image applied.
         self.directories = directories
         self.partitions: dict[tuple[str, int], Partition] = {}
-        self.flusher = Flusher(background)
+        self.flusher = Flusher(background, unsynced_max_bytes=static.log_unsynced_max_bytes)
         # Told of a log that is about to be deleted: a compaction of it must end first.
         self.before_deletion: list[Callable[[TopicPartition], None]] = []
         self._static = static
         self._background = background
         self._image: MetadataImage | None = None
+        self._missing: set[tuple[str, int]] = set()  # Partitions whose log could not be opened, as was logged once.
         # Logs that the last run left and that are not open yet, and where they lie.
         self._found: dict[TopicPartition, LogDirectory] = {}
 
@@ -99,8 +100,11 @@ class ReplicaManager:
             try:
                 log = self._open_log(topic, TopicPartition(topic.name, PartitionIndex(index)))
             except (OSError, StorageError) as error:
-                _log.error("cannot create a log", partition=f"{topic.name}-{index}", cause=str(error))
+                if (topic.name, index) not in self._missing:
+                    self._missing.add((topic.name, index))
+                    _log.error("a log cannot be opened", partition=f"{topic.name}-{index}", cause=error)
                 return
+            self._missing.discard((topic.name, index))
             partition = Partition(log, topic_id=topic.id, node_id=self.node_id, flusher=self.flusher)
             self.partitions[topic.name, index] = partition
         partition.follow_image(

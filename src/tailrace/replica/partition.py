@@ -142,8 +142,9 @@ class Partition:
             result = log.append_as_leader(batches, leader_epoch=self.leader_epoch, origin=origin)
         except StorageError as error:
             raise storage_failure(log, error) from error
+        self._flusher.note_written(self, len(batches))
         if log.unflushed_messages >= self.flush_messages:
-            self._flusher.request(log, self.on_synced)
+            self._flusher.request(self)
         elif len(self.isr) == 1:
             self.high_watermark = log.log_end_offset
             if self.readers:
@@ -158,6 +159,7 @@ class Partition:
             first_offset = log.append_plain(batches, leader_epoch=self.leader_epoch)
         except StorageError as error:
             raise storage_failure(log, error) from error
+        self._flusher.note_written(self, sum([batch[1] for batch in batches]))
         self.high_watermark = log.log_end_offset
         if self.readers:
             self.readers.tell()
@@ -201,6 +203,7 @@ class Partition:
         """The partition is deleted, or the broker stops."""
         self.leader_id = NodeId(-1)
         self.takes_plain = False
+        self._flusher.forget(self)
         self.produces.fail(self._not_leader())
         self.readers.tell()
 

@@ -7,7 +7,8 @@
 Rules:
 - Neighbouring fields of fixed size, the length that follows them and the count of tags are one `Struct`.
 - Decoding trusts nothing: every length is checked against the bytes that are left before anything is allocated, a
-  count also against the smallest size of its items. Whatever is wrong raises ProtocolError and nothing else.
+  count also against the smallest size of its items. Whatever is wrong raises ProtocolError and nothing else. What a
+  message lists in all can be bounded too: an instance is a hundred times as large as its smallest encoding.
 - Any bytes-like object can be decoded. Records stay a memoryview of it; strings and bytes are copied out.
 - Unknown tagged fields are skipped and forgotten; a tagged field that equals its default is not written.
 - Encoding null into a field that is not nullable in that version, or a number that does not fit, is our own bug: it
@@ -19,10 +20,10 @@ How the functions are written: see `codec`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from tailrace.model.errors import ProtocolError
-from tailrace.wire.codec.decoding import DecoderSource
+from tailrace.wire.codec.decoding import NO_LIMIT, DecoderSource
 from tailrace.wire.codec.encoding import EncoderSource
 from tailrace.wire.schema import Message
 
@@ -30,9 +31,14 @@ if TYPE_CHECKING:
     from tailrace.model.ports import Bytes, FileSlice
 
 M = TypeVar("M", bound=Message)
+M_co = TypeVar("M_co", bound=Message, covariant=True)
 
-# (buffer, position) -> (message, end)
-Decoder = Callable[["Bytes", int], tuple[M, int]]
+
+class Decoder(Protocol[M_co]):
+    def __call__(self, buffer: Bytes, position: int, items_max: int = ..., /) -> tuple[M_co, int]:
+        """The message that starts at `position`, and its end. With `items_max`, it may list so many in all."""
+
+
 # Where in the output a part belongs that is sent without being copied into it.
 Detached = list[tuple[int, "Bytes | FileSlice"]]
 # (message, output, detached) -> None
@@ -47,9 +53,11 @@ def decode(cls: type[M], version: int, buffer: Bytes, position: int = 0) -> M:
     return decoder(cls, version)(buffer, position)[0]
 
 
-def decode_from(cls: type[M], version: int, buffer: Bytes, position: int) -> tuple[M, int]:
-    """The message and the position behind it."""
-    return decoder(cls, version)(buffer, position)
+def decode_from(
+    cls: type[M], version: int, buffer: Bytes, position: int, *, items_max: int = NO_LIMIT
+) -> tuple[M, int]:
+    """The message and the position behind it. It may list `items_max` items in all."""
+    return decoder(cls, version)(buffer, position, items_max)
 
 
 def encode(message: Message, version: int) -> bytearray:

@@ -30,6 +30,8 @@ API_VERSIONS_KEY = 18
 
 _SIZE = Packing(">i")
 _KEY_AND_VERSION = Packing(">hh")
+# Tagged fields of a request header. None exists yet; a header of fifty million of them would hold the loop for seconds.
+_HEADER_TAGS_MAX = 1000
 # api key -> the first flexible version of its requests, out of reach if there is none; filled as APIs are met.
 _flexible_from: dict[int, int] = {}
 
@@ -69,7 +71,7 @@ def decode_request_header(buffer: Bytes, position: int = 0) -> tuple[RequestHead
     api_key, version = _KEY_AND_VERSION.unpack_from(buffer, position)
     if not is_declared(api_key):
         raise ProtocolError(f"request with API key {api_key}, version {version}: this API is not known here")
-    return decoder(RequestHeader, request_header_version(api_key, version))(buffer, position)
+    return decoder(RequestHeader, request_header_version(api_key, version))(buffer, position, _HEADER_TAGS_MAX)
 
 
 def encode_request(

@@ -3,7 +3,6 @@
 import errno
 
 import pytest
-from tests.unit.broker.world import Peer, batch, create_topic, produce, produced, running
 
 from tailrace.controller.configs import Operation
 from tailrace.controller.image import ResourceType
@@ -15,6 +14,7 @@ from tailrace.wire.apis.admin import (
     IncrementalAlterConfigsRequest,
     ListConfigResourcesRequest,
 )
+from tests.unit.broker.world import Peer, batch, create_topic, produce, produced, running
 
 TOPIC_CONFIG, DYNAMIC_BROKER, DYNAMIC_DEFAULT, STATIC, DEFAULT = 1, 2, 3, 4, 5
 

@@ -5,9 +5,9 @@ import logging
 import socket
 
 import pytest
-from tests.unit.broker.world import batch, create_topic, fetch, fetched, produce, produced, running
 
 from tailrace.wire.apis.data import ApiVersionsRequest, MetadataRequest
+from tests.unit.broker.world import batch, create_topic, fetch, fetched, produce, produced, running
 
 
 async def test_requests_are_answered_in_order():

@@ -4,7 +4,6 @@ import asyncio
 import logging
 
 import pytest
-from tests.unit.broker.world import batch, create_topic, produce, running
 
 from tailrace.broker.handlers import HANDLERS, api_versions, coordinators
 from tailrace.model.errors import ErrorCode, KafkaError
@@ -14,6 +13,7 @@ from tailrace.wire.apis.data import ApiVersionsRequest, ApiVersionsResponse, Met
 from tailrace.wire.apis.groups import FindCoordinatorRequest
 from tailrace.wire.apis.transactions import InitProducerIdRequest
 from tailrace.wire.compile import decode
+from tests.unit.broker.world import batch, create_topic, produce, running
 
 
 @pytest.mark.parametrize("version", range(5))

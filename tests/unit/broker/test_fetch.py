@@ -3,6 +3,11 @@
 import asyncio
 
 import pytest
+
+from tailrace.model.errors import ErrorCode
+from tailrace.model.ids import NodeId
+from tailrace.wire.apis.data import FetchRequest
+from tailrace.wire.records import iterate_headers, iterate_records
 from tests.unit.broker.world import (
     Peer,
     batch,
@@ -14,11 +19,6 @@ from tests.unit.broker.world import (
     produced,
     running,
 )
-
-from tailrace.model.errors import ErrorCode
-from tailrace.model.ids import NodeId
-from tailrace.wire.apis.data import FetchRequest
-from tailrace.wire.records import iterate_headers, iterate_records
 
 NAMED_VERSIONS = range(4, 13)
 

@@ -76,8 +76,8 @@ async def test_an_answer_that_cannot_be_encoded_closes_its_connection(held, monk
         if held:
             peer.send(produce("t", batch(b"a"), acks=-1), 9)
         else:
-            peer.send(CreateTopicsRequest(topics=[]), 7)
-            peer.send(CreateTopicsRequest(topics=[CreateTopicsRequest.CreatableTopic(name="u")]), 7)
+            topic = CreateTopicsRequest.CreatableTopic(name="u", num_partitions=1, replication_factor=1)
+            peer.send(CreateTopicsRequest(topics=[topic]), 7)
         await asyncio.sleep(0.02)
         dispatcher = world.broker._server.dispatcher
         monkeypatch.setattr(dispatcher, "encode", lambda *_: 1 / 0)
@@ -148,18 +148,28 @@ async def test_answers_behind_a_pending_one_are_bounded_by_their_size():
 
 async def test_memory_given_back_wakes_all_who_now_fit():
     """The first who waits asks for more than there is; those behind it must not wait for it."""
-    async with running({"queued.max.request.bytes": str(320 * 1024), "message.max.bytes": "1000000"}) as world:
-        holder, large, small = [await world.connect() for _ in range(3)]
-        held = holder.frame(MetadataRequest(topics=[]), 9)
-        holder.writer.write(held[:10])
-        await asyncio.sleep(0.02)
-        # 64 + 128 KB are lent; to grow to 256 KB, all three, is more than there is.
+    async with running({"queued.max.request.bytes": str(256 * 1024), "message.max.bytes": "1000000"}) as world:
+        one, two, large, small = [await world.connect() for _ in range(4)]
+        frames = [peer.frame(MetadataRequest(topics=[]), 9) for peer in (one, two)]
+        one.writer.write(frames[0][:10])
+        two.writer.write(frames[1][:10])
         large.writer.write(large.frame(produce("t", batch(b"x" * 500_000)), 9)[:200_000])
+        await asyncio.sleep(0.05)
+        # 64, 64 and 128 KB are lent, and the third borrower waits for 256 instead.
+        assert world.broker.statistics()["request_buffer_bytes"] == 256 * 1024
+        small.send(MetadataRequest(topics=[]), 9)
         await asyncio.sleep(0.02)
-        assert world.broker._server.buffers.is_short
-        assert await served(small)
-        holder.writer.write(held[10:])
-        assert (await holder.receive()).error_code == 0
+        assert not small.reader._buffer
+        one.writer.write(frames[0][10:])
+        assert (await one.receive()).error_code == 0
+        assert (await small.receive()).error_code == 0
+
+
+async def test_a_request_larger_than_all_memory_for_requests_is_served_alone():
+    async with running({"queued.max.request.bytes": str(128 * 1024), "message.max.bytes": "1000000"}) as world:
+        large = await world.connect()
+        await create_topic(large, "t")
+        assert produced(await large.request(produce("t", batch(b"x" * 900_000)), 9)).base_offset == 0
 
 
 async def test_a_client_that_leaves_while_it_waits_for_memory_passes_its_turn_on():
@@ -261,3 +271,46 @@ async def test_records_for_a_topic_id_never_go_to_another_topic_of_its_name():
             answer = produced(await peer.request(produce("", batch(b"stale"), topic_id=old), 13))
             assert answer.error_code == ErrorCode.UNKNOWN_TOPIC_ID
         assert world.broker.replicas.find("t", 0).high_watermark == 0
+
+
+async def test_fetch_sessions_are_bounded_by_what_they_remember():
+    settings = {"max.incremental.fetch.session.partitions": "100"}
+    partition = FetchRequest.FetchPartition
+    async with running(settings) as world:
+        peer = await world.connect()
+        await create_topic(peer, "t")
+
+        async def ask(partitions: range, **fields: int):
+            topic = FetchRequest.FetchTopic(
+                topic="t", partitions=[partition(partition=index, partition_max_bytes=1) for index in partitions]
+            )
+            return await peer.request(FetchRequest(topics=[topic], max_wait_ms=0, **fields), 11)
+
+        assert (await ask(range(101), session_epoch=0)).session_id == 0
+        session_id = (await ask(range(60), session_epoch=0)).session_id
+        assert session_id
+        assert (await ask(range(60), session_epoch=0)).session_id == 0
+        grown = await ask(range(60, 101), session_id=session_id, session_epoch=1)
+        assert grown.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+        assert len(world.broker.sessions) == 0
+        assert (await ask(range(100), session_epoch=0)).session_id
+
+
+async def test_producers_go_on_after_the_disk_was_behind(monkeypatch):
+    """What is written during a sync is synced after it, even if by then nothing more may be written."""
+    background = HeldBackground()
+    async with running({"log.unsynced.max.bytes": str(1 << 20)}, background=background) as world:
+        peer = await world.connect()
+        await create_topic(peer, "t")
+        await peer.request(produce("t", batch(b"a")), 9)
+        background.gate.clear()
+        flusher = world.broker.replicas.flusher
+        flusher.request(world.broker.replicas.find("t", 0))
+        await asyncio.sleep(0.01)
+        for _ in range(40):
+            peer.send(produce("t", batch(b"x" * 100_000)), 9)
+        await asyncio.sleep(0.05)
+        assert flusher.is_saturated
+        background.gate.set()
+        for number in range(40):
+            assert produced(await peer.receive()).base_offset == number + 1

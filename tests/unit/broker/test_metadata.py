@@ -4,13 +4,13 @@ import asyncio
 import errno
 
 import pytest
-from tests.unit.broker.world import Peer, World, batch, create_topic, produce, produced, running
 
 from tailrace.broker.handlers.metadata import ALL_CLUSTER_OPERATIONS, ALL_TOPIC_OPERATIONS
 from tailrace.model.errors import ErrorCode
 from tailrace.model.ids import ZERO_UUID
 from tailrace.wire.apis.admin import DescribeClusterRequest, DescribeTopicPartitionsRequest
 from tailrace.wire.apis.data import MetadataRequest, MetadataResponse
+from tests.unit.broker.world import Peer, World, batch, create_topic, produce, produced, running
 
 Asked = MetadataRequest.MetadataRequestTopic
 Cursor = DescribeTopicPartitionsRequest.Cursor

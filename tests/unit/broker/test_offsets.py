@@ -1,11 +1,11 @@
 """ListOffsets, OffsetForLeaderEpoch and DeleteRecords."""
 
 import pytest
-from tests.unit.broker.world import Peer, batch, create_topic, fetch, fetched, produce, produced, running
 
 from tailrace.model.errors import ErrorCode
 from tailrace.model.ids import NodeId
 from tailrace.wire.apis.data import DeleteRecordsRequest, ListOffsetsRequest, OffsetForLeaderEpochRequest
+from tests.unit.broker.world import Peer, batch, create_topic, fetch, fetched, produce, produced, running
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
 BASE_MS = 1_767_225_600_000

@@ -4,6 +4,12 @@ import asyncio
 import errno
 
 import pytest
+
+from tailrace.model.errors import ErrorCode
+from tailrace.model.ids import NodeId
+from tailrace.real.background import RealBackground
+from tailrace.wire.apis.data import MetadataRequest, ProduceRequest
+from tailrace.wire.records import Compression
 from tests.unit.broker.world import (
     batch,
     create_topic,
@@ -14,11 +20,6 @@ from tests.unit.broker.world import (
     produced,
     running,
 )
-
-from tailrace.model.errors import ErrorCode
-from tailrace.real.background import RealBackground
-from tailrace.wire.apis.data import MetadataRequest, ProduceRequest
-from tailrace.wire.records import Compression
 
 VERSIONS = range(3, 13)
 
@@ -96,7 +97,7 @@ def _with_magic(magic: int) -> bytes:
         (_damaged(batch(b"a"), 65), ErrorCode.CORRUPT_MESSAGE),
         (_with_magic(1), ErrorCode.INVALID_RECORD),
         (_with_magic(3), ErrorCode.CORRUPT_MESSAGE),
-        (b"\xff" * 40, ErrorCode.CORRUPT_MESSAGE),
+        (b"\x0f" * 40, ErrorCode.CORRUPT_MESSAGE),
         (batch(b"a", last_offset_delta=5), ErrorCode.INVALID_RECORD),
         (batch(b"a", control=True), ErrorCode.INVALID_RECORD),
         (batch(b"a", producer_id=5, producer_epoch=0), ErrorCode.INVALID_RECORD),
@@ -198,6 +199,9 @@ async def test_too_few_in_sync_replicas_refuse_acks_all_alone():
     async with running() as world:
         peer = await world.connect()
         await create_topic(peer, "t", min_insync_replicas="2")
+        world.broker.replicas.find("t", 0).follow_image(
+            leader_id=NodeId(1), leader_epoch=1, replicas=(NodeId(1), NodeId(2)), isr=(NodeId(1),)
+        )
         answer = produced(await peer.request(produce("t", batch(b"a"), acks=-1), 9))
         assert answer.error_code == ErrorCode.NOT_ENOUGH_REPLICAS
         assert produced(await peer.request(produce("t", batch(b"a"), acks=1), 9)).error_code == 0

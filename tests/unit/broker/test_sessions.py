@@ -1,20 +1,20 @@
 """Fetch sessions (KIP-227), as a table of requests and what becomes of them."""
 
 import pytest
-from tests.unit.broker.world import batch, create_topic, fetch, produce, running
 
 from tailrace.broker.sessions import FetchKey, FetchSessions
 from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.sim.clock import SimClock
 from tailrace.sim.random import SimRandom
 from tailrace.wire.apis.data import FetchRequest, FetchResponse
+from tests.unit.broker.world import batch, create_topic, fetch, produce, running
 
 VERSION = 12
 
 
 def make_sessions(slots_max: int = 10) -> tuple[FetchSessions, SimClock]:
     clock = SimClock()
-    return FetchSessions(clock, SimRandom(1), slots_max=slots_max), clock
+    return FetchSessions(clock, SimRandom(1), slots_max=slots_max, partitions_max=1000), clock
 
 
 def request(session_id: int, epoch: int, partitions: dict[int, int], forgotten: tuple[int, ...] = ()) -> FetchRequest:

@@ -3,12 +3,12 @@
 import errno
 
 import pytest
-from tests.unit.broker.world import World, batch, create_topic, fetch, fetched, produce, produced, running
 
 from tailrace.log.checkpoints import write_topic_id
 from tailrace.model.errors import ErrorCode
 from tailrace.model.ids import ZERO_UUID, Uuid
 from tailrace.wire.apis.admin import CreatePartitionsRequest, CreateTopicsRequest, DeleteTopicsRequest
+from tests.unit.broker.world import World, batch, create_topic, fetch, fetched, produce, produced, running
 
 Topic = CreateTopicsRequest.CreatableTopic
 Growth = CreatePartitionsRequest.CreatePartitionsTopic

@@ -1,7 +1,6 @@
 """Registration, fencing and producer ids."""
 
 import pytest
-from tests.unit.controller.cluster import DIRECTORY_ID, Cluster, assigned, topic
 
 from tailrace.controller.image import NO_LEADER
 from tailrace.model.config import Endpoint
@@ -16,6 +15,7 @@ from tailrace.wire.apis.quorum import (
     BrokerRegistrationResponse,
 )
 from tailrace.wire.schema import Message
+from tests.unit.controller.cluster import DIRECTORY_ID, Cluster, assigned, topic
 
 
 def test_a_registered_broker() -> None:

@@ -1,7 +1,6 @@
 """IncrementalAlterConfigs and AlterConfigs, resource by resource."""
 
 import pytest
-from tests.unit.controller.cluster import Cluster, topic
 
 from tailrace.controller.configs import Operation
 from tailrace.controller.effective import broker_config, topic_config
@@ -13,6 +12,7 @@ from tailrace.wire.apis.admin import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
+from tests.unit.controller.cluster import Cluster, topic
 
 Resource = IncrementalAlterConfigsRequest.AlterConfigsResource
 Change = IncrementalAlterConfigsRequest.AlterableConfig

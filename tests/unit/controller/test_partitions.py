@@ -3,13 +3,13 @@
 from collections import Counter
 
 import pytest
-from tests.unit.controller.cluster import Cluster, topic
 
 from tailrace.controller.image import BrokerImage
 from tailrace.controller.placement import decide_placement
 from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.model.ids import ZERO_UUID, NodeId
 from tailrace.wire.apis.admin import CreatePartitionsRequest, CreatePartitionsResponse
+from tests.unit.controller.cluster import Cluster, topic
 
 Asked = CreatePartitionsRequest.CreatePartitionsTopic
 Assignment = CreatePartitionsRequest.CreatePartitionsAssignment

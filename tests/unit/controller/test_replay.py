@@ -3,7 +3,6 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.controller.cluster import CLUSTER_ID, Cluster, topic
 
 from tailrace.controller.image import MetadataImage, ResourceType
 from tailrace.controller.replay import Replay
@@ -23,6 +22,7 @@ from tailrace.wire.apis.stored import (
     TopicRecord,
     UnregisterBrokerRecord,
 )
+from tests.unit.controller.cluster import CLUSTER_ID, Cluster, topic
 
 TOPIC_ID = b"t" * 16
 NAMES = ["a", "b", "a.b", "a_b"]

@@ -1,7 +1,6 @@
 """CreateTopics and DeleteTopics, item by item, with the codes and words of Kafka's controller."""
 
 import pytest
-from tests.unit.controller.cluster import DIRECTORY_ID, Cluster, Topic, TopicConfigEntry, assigned, topic
 
 from tailrace.controller.image import ResourceType
 from tailrace.model.errors import ErrorCode, KafkaError
@@ -13,6 +12,7 @@ from tailrace.wire.apis.admin import (
     DeleteTopicsResponse,
 )
 from tailrace.wire.apis.stored import ConfigRecord, PartitionRecord, TopicRecord
+from tests.unit.controller.cluster import DIRECTORY_ID, Cluster, Topic, TopicConfigEntry, assigned, topic
 
 
 def test_a_topic_with_defaults() -> None:

@@ -1,4 +1,4 @@
-"""Real sockets on loopback: what `send` takes, what the watchers tell, and what a listener says when it cannot listen."""
+"""Real sockets on loopback: what `send` takes, what watchers tell, and what a listener says when it cannot listen."""
 
 import asyncio
 import errno

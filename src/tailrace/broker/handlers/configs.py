@@ -24,7 +24,7 @@ from tailrace.controller.effective import (
     topic_entry,
 )
 from tailrace.controller.image import ResourceType
-from tailrace.controller.names import check_topic_name, is_node_id
+from tailrace.controller.names import check_topic_name
 from tailrace.model.config import SETTINGS, TOPIC_SETTINGS
 from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.model.settings import Setting
@@ -132,7 +132,7 @@ def _asked(settings: Iterable[Setting], keys: frozenset[str]) -> list[Setting]:
 
 
 def _check_broker_name(broker: Broker, name: str) -> None:
-    if not is_node_id(name):
+    if not name.isdecimal():
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Broker id must be an integer, but it is: {name}")
     if name != str(broker.node_id):
         reason = f"Unexpected broker id, expected {broker.node_id} or empty string, but received {name}"

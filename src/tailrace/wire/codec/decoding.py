@@ -2,7 +2,7 @@
 
 A written decoder for structs with an int32 and a compact string reads like this:
 
-    def array_Topic(b, p, end, n):
+    def array_Topic(b, p, end, left, n):
      items = []
      for _ in range(n):
       x = new(Topic)
@@ -13,13 +13,13 @@ A written decoder for structs with an int32 and a compact string reads like this
       if not p <= q <= end: fail('name')
       x.name = str(b[p:q], 'utf-8'); p = q
       n = b[p]; p += 1
-      if n: p = skip_tags(b, p, end, n)
+      if n: p = skip_tags(b, p, end, left, n)
       items.append(x)
      return items, p
 
 Names: b the buffer, p the position, end its size, n a length or count, q the end of what is being read, x the
-instance. Reading past the end ends in IndexError or struct.error; the outermost function turns these, and text that
-is not UTF-8, into a ProtocolError.
+instance, left[0] how many items the message may still list. Reading past the end ends in IndexError or struct.error;
+the outermost function turns these, and text that is not UTF-8, into a ProtocolError.
 """
 
 from __future__ import annotations
@@ -37,8 +37,17 @@ if TYPE_CHECKING:
     from tailrace.model.ports import Bytes
 
 
+NO_LIMIT = 1 << 62
+_SPEND = ("left[0] -= n", "if left[0] < 0: fail_items()")
+
+
 def fail(what: str) -> NoReturn:
     raise ProtocolError(f"the length of {what} is negative or exceeds the bytes that are left")
+
+
+def fail_items() -> NoReturn:
+    """Items are bounded in all, not per array: what is nested multiplies."""
+    raise ProtocolError("it lists more items than one request may (max.request.items)")
 
 
 def refusal(what: str, fault: Exception) -> ProtocolError:
@@ -71,10 +80,13 @@ def long_string_size(b: Bytes, p: int, first: int) -> tuple[int, int]:
     return size, p
 
 
-def skip_tags(b: Bytes, p: int, end: int, count: int) -> int:
+def skip_tags(b: Bytes, p: int, end: int, left: list[int], count: int) -> int:
     """A tag section of which no field is known."""
     if count > 127:
         count, p = long_varint(b, p, count)
+    left[0] -= count
+    if left[0] < 0:
+        fail_items()
     for _ in range(count):
         _, p = read_varint(b, p)
         size, p = read_varint(b, p)
@@ -142,6 +154,7 @@ class DecoderSource(Source):
             "new": object.__new__,
             "fail": fail,
             "skip_tags": skip_tags,
+            "fail_items": fail_items,
             "long_varint": long_varint,
             "long_string_size": long_string_size,
             "compact_strings": compact_strings,
@@ -152,16 +165,16 @@ class DecoderSource(Source):
         }
         super().__init__(message, version, names)
 
-    def compile(self) -> Callable[[Bytes, int], tuple[Any, int]]:
+    def compile(self) -> Callable[..., tuple[Any, int]]:
         entry = [
-            "def decode(b, p):",
-            " end = len(b)",
+            f"def decode(b, p, items_max={NO_LIMIT}):",
+            " end, left = len(b), [items_max]",
             " try:",
             *indented(indented(self._body(self.message))),
             "  return x, p",
             f" except Faults as fault: raise refusal('{self.message.__name__} v{self.version}', fault) from fault",
         ]
-        return cast("Callable[[Bytes, int], tuple[Any, int]]", self.execute(entry, "decode"))
+        return cast("Callable[..., tuple[Any, int]]", self.execute(entry, "decode"))
 
     def _body(self, cls: type[Struct]) -> list[str]:
         """Reads one instance into `x`."""
@@ -185,7 +198,7 @@ class DecoderSource(Source):
             run.append(("n", "B"))
         lines += self._unpack(run)
         if self.flexible:
-            skip = f"{self._tags(cls, tagged)}(x, b, p, end, n)" if tagged else "skip_tags(b, p, end, n)"
+            skip = f"{self._tags(cls, tagged)}(x, b, p, end, left, n)" if tagged else "skip_tags(b, p, end, left, n)"
             lines.append(f"if n: p = {skip}")
         return lines
 
@@ -207,7 +220,7 @@ class DecoderSource(Source):
     def _variable(self, field: Field, target: str) -> list[str]:
         """Reads a field whose length, if it has one, is in `n`."""
         if field.kind == "struct":
-            read = [f"{target}, p = {self._one(field.item)}(b, p, end)"]
+            read = [f"{target}, p = {self._one(field.item)}(b, p, end, left)"]
         else:
             read = self._sized(field, target)
         lines = []
@@ -229,17 +242,18 @@ class DecoderSource(Source):
             return [
                 f"q = p + n * {size}",
                 f"if not p <= q <= end: {failure}",
+                *_SPEND,
                 f"{target} = list({unpackers}[n](b, p)); p = q",
             ]
         if field.struct is None:
-            least, read = 1, "compact_strings" if self.is_compact(field) else "plain_strings"
+            least, read = 1, ("compact_strings" if self.is_compact(field) else "plain_strings") + "(b, p, end, n)"
         else:
-            least, read = self.smallest_size(field.struct), self._many(field.struct)
-        return [f"if not 0 <= n * {least} <= end - p: {failure}", f"{target}, p = {read}(b, p, end, n)"]
+            least, read = self.smallest_size(field.struct), self._many(field.struct) + "(b, p, end, left, n)"
+        return [f"if not 0 <= n * {least} <= end - p: {failure}", *_SPEND, f"{target}, p = {read}"]
 
     def _one(self, cls: type[Struct]) -> str:
         name = f"one_{cls.__name__}"
-        head = f"def {name}(b, p, end):"
+        head = f"def {name}(b, p, end, left):"
         return self.function(name, lambda: [head, *indented(self._body(cls)), " return x, p"])
 
     def _many(self, cls: type[Struct]) -> str:
@@ -248,7 +262,7 @@ class DecoderSource(Source):
         return self.function(
             name,
             lambda: [
-                f"def {name}(b, p, end, n):",
+                f"def {name}(b, p, end, left, n):",
                 " items = []",
                 " for _ in range(n):",
                 *indented(indented(self._body(cls))),
@@ -268,8 +282,10 @@ class DecoderSource(Source):
             choices.append(f"{'elif' if index else 'if'} tag == {field.tag}:")
             choices += indented(self._tagged(field))
         return [
-            f"def {name}(x, b, p, end, count):",
+            f"def {name}(x, b, p, end, left, count):",
             " if count > 127: count, p = long_varint(b, p, count)",
+            " left[0] -= count",
+            " if left[0] < 0: fail_items()",
             " for _ in range(count):",
             "  tag = b[p]; p += 1",
             "  if tag > 127: tag, p = long_varint(b, p, tag)",
@@ -289,7 +305,7 @@ class DecoderSource(Source):
             return self._unpack([(target, FORMATS[field.kind])])
         if field.kind != "struct":
             return self._unpack([("n", self.length_format(field))]) + self._variable(field, target)
-        read = f"{target}, p = {self._one(field.item)}(b, p, end)"
+        read = f"{target}, p = {self._one(field.item)}(b, p, end, left)"
         if not self.is_nullable(field):
             return [read]
         # Unlike a plain one, a tagged struct is marked by a varint: 0 for null, 1 for present.

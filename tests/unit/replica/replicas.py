@@ -1,0 +1,118 @@
+"""A partition, or a whole manager, on a simulated disk."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from tailrace.controller.image import MetadataImage, PartitionImage, TopicImage
+from tailrace.log.directory import LogDirectory
+from tailrace.log.log import Log
+from tailrace.model.config import BrokerConfig, TopicConfig
+from tailrace.model.ids import LeaderEpoch, NodeId, PartitionIndex, TopicPartition, Uuid
+from tailrace.replica.flusher import Flusher
+from tailrace.replica.manager import ReplicaManager
+from tailrace.replica.partition import Partition
+from tailrace.sim.background import SimBackground
+from tailrace.sim.clock import SimClock
+from tailrace.sim.disk import SimDisk
+from tailrace.sim.random import SimRandom
+from tailrace.wire.records import build_batch
+
+ME, OTHER = NodeId(1), NodeId(2)
+TOPIC_ID = Uuid(b"t" * 16)
+
+
+def batch(*values: bytes, **options: Any) -> memoryview:
+    now_ms = SimClock().wall_ms()
+    return memoryview(
+        bytearray(build_batch([(i, now_ms, None, value, ()) for i, value in enumerate(values)], **options))
+    )
+
+
+class HeldBackground:
+    """Work waits until it is released, one piece at a time."""
+
+    def __init__(self) -> None:
+        self.held: list[tuple[Callable[[], Any], asyncio.Future[Any]]] = []
+
+    def run(self, work: Callable[[], Any]) -> asyncio.Future[Any]:
+        done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self.held.append((work, done))
+        return done
+
+    async def release(self) -> None:
+        work, done = self.held.pop(0)
+        try:
+            done.set_result(work())
+        except OSError as error:
+            done.set_exception(error)
+        for _ in range(5):
+            await asyncio.sleep(0)
+
+
+def make_partition(
+    *, background: Any = None, unsynced_max_bytes: int = 1 << 30, disk: SimDisk | None = None, **config: Any
+) -> Partition:
+    disk = disk or SimDisk(SimClock())
+    log = Log.open(
+        disk,
+        disk.clock,
+        "data/t-0",
+        TopicConfig(**config),
+        topic_partition=TopicPartition("t", PartitionIndex(0)),
+        topic_id=TOPIC_ID,
+    )
+    flusher = Flusher(background or SimBackground(), unsynced_max_bytes=unsynced_max_bytes)
+    partition = Partition(log, topic_id=TOPIC_ID, node_id=ME, flusher=flusher)
+    lead(partition)
+    return partition
+
+
+def lead(
+    partition: Partition, *, leader: NodeId = ME, epoch: int = 0, isr: tuple[NodeId, ...] = (ME,), replicas: int = 1
+) -> None:
+    partition.follow_image(
+        leader_id=leader,
+        leader_epoch=LeaderEpoch(epoch),
+        replicas=tuple(NodeId(1 + number) for number in range(replicas)),
+        isr=isr,
+    )
+
+
+class Cluster:
+    """A manager over one or more folders, told of images as the quorum would."""
+
+    def __init__(self, disk: SimDisk | None = None, *, folders: int = 1, **config: Any) -> None:
+        self.disk = disk or SimDisk(SimClock())
+        self.config = BrokerConfig(node_id=ME, log_dirs=tuple(f"data{number}" for number in range(folders)), **config)
+        self.image: MetadataImage | None = None
+        self.open()
+
+    def open(self) -> None:
+        self.directories = [
+            LogDirectory.open(self.disk, self.disk.clock, SimRandom(3), path, node_id=ME, cluster_id="c" * 22)
+            for path in self.config.log_dirs
+        ]
+        self.replicas = ReplicaManager(self.config, self.directories, background=SimBackground())
+
+    def publish(self, topics: dict[str, int], configs: dict[str, dict[str, str]] | None = None, **ids: bytes) -> None:
+        """Topics and their numbers of partitions; `name=id` where the id matters."""
+        images = {}
+        for name, count in topics.items():
+            topic_id = Uuid(ids.get(name, name.encode().ljust(16, b"-")))
+            old = self.image.topics.get(name) if self.image is not None else None
+            if old is not None and old.id == topic_id and len(old.partitions) == count:
+                images[name] = old
+                continue
+            state = PartitionImage(replicas=(ME,), isr=(ME,), leader=ME, leader_epoch=0, partition_epoch=0)
+            images[name] = TopicImage(name, topic_id, dict.fromkeys(range(count), state))
+        old_image, self.image = (
+            self.image,
+            MetadataImage(
+                "c" * 22,
+                topics=images,
+                topic_names={topic.id: name for name, topic in images.items()},
+                configs={(2, name): settings for name, settings in (configs or {}).items()},
+            ),
+        )
+        self.replicas.follow_image(old_image, self.image)

@@ -1,0 +1,202 @@
+"""One partition: leadership, the high watermark, and what waits for it."""
+
+import errno
+
+import pytest
+
+from tailrace.model.errors import ErrorCode, KafkaError
+from tailrace.sim.clock import SimClock
+from tailrace.sim.disk import SimDisk
+from tests.unit.replica.replicas import ME, OTHER, HeldBackground, batch, lead, make_partition
+
+
+def code_of(raised) -> ErrorCode:
+    return raised.value.code
+
+
+async def test_with_one_replica_the_high_watermark_follows_the_log():
+    partition = make_partition()
+    result = partition.append(batch(b"a", b"b"), required_acks=-1)
+    assert (result.base_offset, partition.high_watermark, partition.last_stable_offset) == (0, 2, 2)
+    assert not partition.must_wait(result, -1)
+
+
+async def test_only_the_leader_appends():
+    partition = make_partition()
+    lead(partition, leader=OTHER, epoch=1, isr=(OTHER,), replicas=2)
+    with pytest.raises(KafkaError) as raised:
+        partition.append(batch(b"a"), required_acks=1)
+    assert code_of(raised) == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert not partition.takes_plain
+
+
+@pytest.mark.parametrize(
+    ("epoch", "code"),
+    [(-1, None), (4, None), (3, ErrorCode.FENCED_LEADER_EPOCH), (5, ErrorCode.UNKNOWN_LEADER_EPOCH)],
+)
+async def test_a_client_that_knows_another_epoch_is_refused(epoch, code):
+    partition = make_partition()
+    lead(partition, epoch=4)
+    if code is None:
+        partition.check_leader(epoch)
+    else:
+        with pytest.raises(KafkaError) as raised:
+            partition.check_leader(epoch)
+        assert code_of(raised) == code
+
+
+async def test_with_two_replicas_the_high_watermark_waits_for_the_other():
+    partition = make_partition(min_insync_replicas=2)
+    lead(partition, epoch=1, isr=(ME, OTHER), replicas=2)
+    result = partition.append(batch(b"a"), required_acks=-1)
+    assert (partition.log.log_end_offset, partition.high_watermark) == (1, 0)
+    assert partition.must_wait(result, -1)
+    assert not partition.must_wait(result, 1)
+    told = []
+    partition.wait_for_high_watermark(1, told.append)
+    # The other one leaves the in-sync set: what the leader has is then committed.
+    lead(partition, epoch=1, isr=(ME,), replicas=2)
+    assert (partition.high_watermark, told) == (1, [None])
+    with pytest.raises(KafkaError) as raised:
+        partition.append(batch(b"b"), required_acks=-1)
+    assert code_of(raised) == ErrorCode.NOT_ENOUGH_REPLICAS
+
+
+async def test_lost_leadership_ends_the_waits():
+    partition = make_partition()
+    lead(partition, epoch=1, isr=(ME, OTHER), replicas=2)
+    partition.append(batch(b"a"), required_acks=-1)
+    told = []
+    partition.wait_for_high_watermark(1, told.append)
+    lead(partition, leader=OTHER, epoch=2, isr=(ME, OTHER), replicas=2)
+    assert [error.code for error in told] == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
+
+
+async def test_a_new_epoch_is_remembered_with_its_first_offset():
+    partition = make_partition()
+    partition.append(batch(b"a"), required_acks=1)
+    lead(partition, epoch=7)
+    partition.append(batch(b"b"), required_acks=1)
+    assert partition.leader_epoch_start_offset == 1
+    assert partition.log.epochs.end_offset_for(0, 2) == (0, 1)
+
+
+async def test_flush_messages_bounds_what_is_acknowledged_unsynced():
+    background = HeldBackground()
+    partition = make_partition(background=background, flush_messages=3)
+    for expected in (1, 2):
+        result = partition.append(batch(b"a"), required_acks=1)
+        assert not partition.must_wait(result, 1)
+        assert partition.high_watermark == expected
+    result = partition.append(batch(b"a"), required_acks=1)
+    assert partition.must_wait(result, 1)
+    assert partition.high_watermark == 2
+    told = []
+    partition.wait_for_high_watermark(result.next_offset, told.append)
+    await _turn()
+    await background.release()
+    assert (partition.high_watermark, told) == (3, [None])
+
+
+async def test_one_sync_covers_all_that_came_before_it():
+    background = HeldBackground()
+    partition = make_partition(background=background, flush_messages=1)
+    partition.append(batch(b"a"), required_acks=1)
+    await _turn()
+    for _ in range(5):
+        partition.append(batch(b"b"), required_acks=1)
+    assert len(background.held) == 1
+    await background.release()
+    assert partition.high_watermark == 1
+    assert len(background.held) == 1
+    await background.release()
+    assert partition.high_watermark == 6
+    assert background.held == []
+
+
+async def test_a_duplicate_is_confirmed_only_when_its_original_is():
+    background = HeldBackground()
+    partition = make_partition(background=background, flush_messages=1)
+    first = partition.append(batch(b"a", producer_id=5, producer_epoch=0, base_sequence=0), required_acks=1)
+    again = partition.append(batch(b"a", producer_id=5, producer_epoch=0, base_sequence=0), required_acks=1)
+    assert (again.duplicate, again.base_offset) == (True, first.base_offset)
+    assert partition.must_wait(again, 1)
+    await _turn()
+    await background.release()
+    assert not partition.must_wait(again, 1)
+
+
+async def test_a_failed_sync_is_told_to_all_who_wait():
+    background = HeldBackground()
+    disk = SimDisk(SimClock())
+    partition = make_partition(background=background, disk=disk, flush_messages=1)
+    partition.append(batch(b"a"), required_acks=1)
+    told = []
+    partition.wait_for_high_watermark(1, told.append)
+    disk.fail("sync", error=errno.EIO)
+    await _turn()
+    await background.release()
+    assert [error.code for error in told] == [ErrorCode.KAFKA_STORAGE_ERROR]
+    disk.heal()
+    for attempt in (
+        lambda: partition.append(batch(b"a"), required_acks=1),
+        lambda: partition.read(0, 100, isolation_level=0, at_least_one_batch=True),
+    ):
+        with pytest.raises(KafkaError) as raised:
+            attempt()
+        assert code_of(raised) == ErrorCode.KAFKA_STORAGE_ERROR
+
+
+async def test_a_reader_is_told_once_and_never_sees_above_the_high_watermark():
+    background = HeldBackground()
+    partition = make_partition(background=background, flush_messages=1)
+
+    class Reader:
+        calls = 0
+
+        def on_readable(self) -> None:
+            self.calls += 1
+
+    reader = Reader()
+    partition.readers.add(reader)
+    partition.append(batch(b"a"), required_acks=1)
+    assert reader.calls == 0
+    assert partition.read(0, 1000, isolation_level=0, at_least_one_batch=True) is None
+    await _turn()
+    await background.release()
+    assert reader.calls == 1
+    assert partition.read(0, 1000, isolation_level=0, at_least_one_batch=True) is not None
+    partition.append(batch(b"b"), required_acks=1)
+    await _turn()
+    await background.release()
+    assert reader.calls == 1
+
+
+async def test_settings_decide_which_way_batches_go():
+    assert make_partition().takes_plain
+    assert not make_partition(flush_messages=1).takes_plain
+    assert not make_partition(compression_type="gzip").takes_plain
+    partition = make_partition()
+    partition.log.reconfigure(partition.log.config.replace(message_timestamp_type="LogAppendTime"))
+    partition.reconfigure()
+    assert not partition.takes_plain
+    partition.close()
+    assert not partition.takes_plain
+
+
+async def test_delete_records():
+    partition = make_partition()
+    for _ in range(3):
+        partition.append(batch(b"a"), required_acks=1)
+    assert partition.delete_records(2) == 2
+    assert partition.delete_records(-1) == 3
+    with pytest.raises(KafkaError) as raised:
+        partition.delete_records(4)
+    assert code_of(raised) == ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+async def _turn() -> None:
+    import asyncio
+
+    for _ in range(3):
+        await asyncio.sleep(0)
