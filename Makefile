@@ -35,8 +35,8 @@ check: setup ## format, lint, types, layering, tidiness (budget: 60 s)
 
 # Budgets in seconds on two cores: a stage that outgrows its own gives tests to `make test-long`.
 test: check ## check, then every test that is not marked `long` (10 minutes at most)
-	@echo "== unit, golden, property, wire: 90 s"
-	$(PYTEST) tests/unit tests/golden tests/property tests/wire
+	@echo "== unit, golden, property: 90 s"
+	$(PYTEST) tests/unit tests/golden tests/property
 	@echo "== real processes: 90 s"
 	$(PYTEST) tests/real
 	@echo "== clients: 120 s"

@@ -63,6 +63,7 @@ class Connection:
         "_is_closing",
         "_is_reading",
         "_is_waiting",
+        "_last_taken_bytes",
         "_outbox",
         "_queued_bytes",
         "_resume_is_scheduled",
@@ -94,6 +95,7 @@ class Connection:
         self._start = 0
         self._end = 0
         self._size_hint = START_BYTES  # What to borrow: grows with the requests of this client.
+        self._last_taken_bytes = 0  # In the last turn: the next one is likely to bring as much.
         self._slots: deque[Slot] = deque()
         self._queued_bytes = 0  # Of answers, since there was last none to send.
         self._seen_sent_bytes = 0
@@ -109,7 +111,9 @@ class Connection:
     def waits_for_client(self) -> bool:
         """It is the client's turn: to read its answers or to send a request. One that stops in the middle of either is
         no better than one that says nothing."""
-        return not self._outbox.is_empty or (self._held_by is None and not self._slots and not self._is_waiting)
+        if not self._outbox.is_empty:
+            return self._outbox.is_blocked
+        return self._held_by is None and not self._slots and not self._is_waiting
 
     @property
     def holds_memory(self) -> bool:
@@ -136,7 +140,7 @@ class Connection:
             self._stop_reading()  # Held back, and the buffer is full.
             return
         try:
-            received = self._stream.recv_into(self._view[end : end + self._server.turn_max_bytes])
+            received = self._stream.recv_into(self._view[end : end + self._receive_max_bytes()])
         except (BlockingIOError, InterruptedError):
             self._tidy()
             return
@@ -151,6 +155,16 @@ class Connection:
         if self._may_take():
             self._serve()
 
+    def _receive_max_bytes(self) -> int:
+        """Large requests are received up to their end and no further: of what follows a part would have to be moved
+        to the front of the buffer, to make room for its rest. That costs more than another system call."""
+        unread = self._end - self._start
+        wanted = self._last_taken_bytes if unread == 0 else 0
+        if unread >= 4 and self._buffer is not None:
+            wanted = _unpack_size(self._buffer, self._start)[0] + 4 - unread
+        turn_max_bytes = self._server.turn_max_bytes
+        return min(wanted, turn_max_bytes) if wanted > START_BYTES else turn_max_bytes
+
     def _may_take(self) -> bool:
         return (
             self._held_by is None
@@ -162,8 +176,10 @@ class Connection:
         )
 
     def _serve(self) -> None:
+        start = self._start
         try:
             self._take_frames()
+            self._last_taken_bytes = self._start - start
         except Exception as error:
             # Dispatch answers what handlers raise; this is a bug around them, and must not leave the client waiting.
             self._server.report_bug(self, error)
@@ -185,7 +201,10 @@ class Connection:
         for _ in range(_REQUESTS_PER_TURN):
             position = self._start
             if not self._slots:
-                position = self._start = self._express.take(buffer, self._view, position, end)
+                self._start = self._express.take(buffer, self._view, position, end)
+                if self._start > position and server.clock.monotonic_ms() < turn_ends_ms:
+                    continue
+                position = self._start
             if end - position < 4:
                 break
             (size,) = _unpack_size(buffer, position)

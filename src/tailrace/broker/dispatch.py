@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from importlib import import_module
 from struct import Struct
+from types import CoroutineType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tailrace.broker.context import Pending, RequestContext, UnanswerableError
@@ -77,7 +78,7 @@ class Dispatcher:
             answer = route.handle(self._broker, context, request)
         except Exception as error:
             return context, self._answer_failure(context, error)
-        if isinstance(answer, Coroutine):
+        if isinstance(answer, CoroutineType):
             return context, self._supervise(context, answer)
         return context, answer
 

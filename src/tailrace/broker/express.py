@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from tailrace.broker.handlers.produce import fill_error
 from tailrace.broker.outbox import Outbox
-from tailrace.log.plain import GROUP_MAX_BYTES, PlainBatch, read_plain
+from tailrace.log.plain import PlainBatch, read_plain
 from tailrace.model.errors import KafkaError, ProtocolError
 from tailrace.model.ids import INTERNAL_TOPICS, Uuid
 from tailrace.model.ports import Bytes, FileSlice
@@ -54,6 +54,8 @@ _LANES_MAX = 8
 _LANE_ITEMS_MAX = 2
 # Learning a lane costs as much as four requests: a client whose requests never repeat must not pay for it each time.
 _CREDIT_MAX = 16
+# Of small requests taken at once: about a millisecond, after which the connection looks whether its turn is over.
+RUN_MAX_BYTES = 64 * 1024
 # After a request that fitted a lane but had to go the general way, this many follow it without being tried: those of an
 # idempotent producer never are plain.
 _REST = 63
@@ -107,8 +109,11 @@ class Express:
         self._credit = _CREDIT_MAX
 
     def take(self, buffer: bytearray, view: memoryview, position: int, end: int) -> int:
-        """Serves requests from `position` on as long as they fit; gives the position of the first that does not."""
-        while end - position >= _HEAD_BYTES and not self._broker.replicas.flusher.is_saturated:
+        """Serves requests from `position` on, as long as they fit, up to a bound; gives the position behind them."""
+        turn_end = min(end, position + RUN_MAX_BYTES) - _HEAD_BYTES
+        if self._broker.replicas.flusher.is_saturated:
+            return position
+        while position <= turn_end:
             size, key_and_version, _correlation_id = _unpack_head(buffer, position)
             if not _VERSION_MIN <= key_and_version <= _VERSION_MAX or not 0 < size <= end - position - 4:
                 return position
@@ -144,7 +149,7 @@ class Express:
         groups: dict[Partition, list[PlainBatch]] = {}
         answers: list[tuple[int, int, Partition, int]] = []
         group_bytes = 0
-        while end - position >= _HEAD_BYTES and group_bytes <= GROUP_MAX_BYTES:
+        while end - position >= _HEAD_BYTES and group_bytes < RUN_MAX_BYTES:
             size, key_and_version, correlation_id = _unpack_head(buffer, position)
             frame_end = position + 4 + size
             start = position + _HEAD_BYTES + prefix_size

@@ -15,6 +15,9 @@ from tailrace.model.ports import Background, Bytes, FileSlice, Stream
 
 # A slice is probed and sent in windows of this size: enough to keep a disk streaming, small enough to begin early.
 WINDOW_BYTES = 1024 * 1024
+# Given to one reader before the other connections have their turn: one that reads as fast as we send would else hold the
+# loop for a whole answer, 55 MB by default.
+TURN_BYTES = 2 * WINDOW_BYTES
 
 
 class Outbox:
@@ -56,6 +59,11 @@ class Outbox:
     def is_empty(self) -> bool:
         return not self._parts
 
+    @property
+    def is_blocked(self) -> bool:
+        """The socket takes no more for now, or a cold disk has to be waited for."""
+        return self._is_waiting
+
     def put(self, parts: list[Bytes | FileSlice]) -> None:
         self._parts += parts
         if len(parts) > 1 and not self._has_slices:
@@ -95,8 +103,11 @@ class Outbox:
             self._on_drained()
 
     def _send_windows(self) -> None:
-        """One window after another, while each goes out whole."""
+        """One window after another, while each goes out whole and the turn lasts."""
+        turn_ends_bytes = self.sent_bytes + TURN_BYTES
         while self._parts:
+            if self.sent_bytes >= turn_ends_bytes:
+                return
             count, size, window = self._next_window()
             if window is not None and not window.file.is_resident(window.position, window.size):
                 self._warm(window)

@@ -107,7 +107,10 @@ class Server:
             connection.finish()
         if self.connections:
             self._all_gone = asyncio.Event()
-            await asyncio.wait([asyncio.ensure_future(self._all_gone.wait())], timeout=answers_timeout_ms / 1000)
+            await asyncio.wait(
+                {waiting := asyncio.ensure_future(self._all_gone.wait())}, timeout=answers_timeout_ms / 1000
+            )
+            waiting.cancel()
         for connection in list(self.connections):
             connection.close()
 

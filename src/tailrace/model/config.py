@@ -597,8 +597,8 @@ class BrokerConfig(Config, scope="broker"):
         default=200_000,
         minimum=0,
         ours=True,
-        doc="Partitions that all fetch sessions together remember, at half a kilobyte each; above it clients send their "
-        "whole list each time. They need not exist, so any client can make them up.",
+        doc="Partitions that all fetch sessions together remember, at half a kilobyte each; above it clients send "
+        "their whole list each time. They need not exist, so any client can make them up.",
     )
     producer_id_expiration_ms: int = integer(
         default=DAY_MS, minimum=1, dynamic=True, doc="Idle time after which a producer's sequence state is dropped."

@@ -69,5 +69,6 @@ class JsonFormatter(logging.Formatter):
 
 
 def _quoted(value: Any) -> str:
+    """What a client sent may hold line ends and the control codes of a terminal: those are escaped."""
     text = str(value)
-    return json.dumps(text) if not text or any(c in text for c in ' "=\n\t') else text
+    return json.dumps(text) if not text.isprintable() or not text or any(c in text for c in ' "=') else text

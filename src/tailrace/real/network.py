@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import resource
 import socket
 from collections.abc import Callable, Sequence
 from itertools import islice
@@ -23,8 +24,11 @@ _log = events.logger("network")
 _BACKLOG = 512
 # Accepted in one turn of the loop, so that a storm of connections does not hold the others up.
 _ACCEPTS_PER_TURN = 64
-# How long to leave the listener alone when the process has no file handle left.
+# How long to leave the listener alone when the process has no file handle left for connections.
 _ACCEPT_PAUSE_SECONDS = 0.2
+_WARNING_INTERVAL_SECONDS = 1.0
+# Of all file handles that the process may have. The rest is for the logs: a crowd of clients must not fail their disk.
+_CONNECTIONS_SHARE = 3 / 4
 # Smaller runs of parts are joined and sent as one: cheaper than a vector of many pieces.
 _JOIN_MAX_BYTES = 64 * 1024
 # The kernel takes at most IOV_MAX pieces in one call.
@@ -127,6 +131,7 @@ class SocketListener:
         self._loop = loop
         self._accept = accept
         self._port: int = bound.getsockname()[1]
+        self._next_warning_at = 0.0
         loop.add_reader(bound.fileno(), self._on_readable)
 
     @property
@@ -144,6 +149,10 @@ class SocketListener:
                     self._pause(error)
                     return
                 continue  # That peer left before it was accepted.
+            if _is_reserved(accepted.fileno()):
+                accepted.close()
+                self._pause(OSError(errno.EMFILE, os.strerror(errno.EMFILE)))
+                return
             try:
                 stream = SocketStream(accepted, self._loop)
             except OSError:  # It left in the very moment.
@@ -153,11 +162,14 @@ class SocketListener:
 
     def _pause(self, error: OSError) -> None:
         """A level-triggered listener that cannot accept would spin: look again a little later."""
-        _log.warning(
-            "cannot accept connections: raise the limit of open files or lower max.connections",
-            port=self._port,
-            cause=error.strerror,
-        )
+        now = self._loop.time()
+        if now >= self._next_warning_at:
+            self._next_warning_at = now + _WARNING_INTERVAL_SECONDS
+            _log.warning(
+                "cannot accept connections: raise the limit of open files or lower max.connections",
+                port=self._port,
+                cause=error.strerror,
+            )
         self._loop.remove_reader(self._socket.fileno())
         self._loop.call_later(_ACCEPT_PAUSE_SECONDS, self._resume)
 
@@ -197,6 +209,12 @@ class RealNetwork:
         except BaseException:  # A cancelled connect must not leak its socket either.
             connecting.close()
             raise
+
+
+def _is_reserved(descriptor: int) -> bool:
+    """The kernel gives the lowest free number, so it tells how many handles are open."""
+    limit, _hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return limit != resource.RLIM_INFINITY and descriptor >= limit * _CONNECTIONS_SHARE
 
 
 def _run_of_bytes(parts: Sequence[Bytes | FileSlice], start: int) -> tuple[list[Bytes], int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
+import asyncio
 import tempfile
 from collections.abc import Mapping
 
@@ -10,33 +10,36 @@ from tailrace.broker.broker import Broker
 from tailrace.broker.single_node import single_node_settings
 from tailrace.model.config import parse_broker_config
 from tailrace.real.ports import real_ports
+from tailrace.testing.child import Guard
 
 
 class InProcess:
     """A broker over the real ports, with a temporary folder unless it is given one."""
 
     def __init__(self, host: str, port: int, data: str | None, settings: Mapping[str, str]) -> None:
-        self._temporary = None if data else tempfile.mkdtemp(prefix="tailrace-test-")
-        self.data = data or self._temporary or ""
-        self._broker = Broker(
-            parse_broker_config({**single_node_settings(host, port, self.data), **settings}), real_ports()
-        )
+        self.data = data or tempfile.mkdtemp(prefix="tailrace-test-")
+        self._guard = None if data else Guard(self.data)
+        self._settings = {**single_node_settings(host, port, self.data), **settings}
+        self._broker: Broker | None = None
 
     async def start(self) -> int:
         """The port on which it listens."""
         try:
-            await self._broker.start()
+            broker = Broker(parse_broker_config(self._settings), real_ports())
+            await broker.start()
         except BaseException:
-            self._remove_folder()
+            await self._remove_folder()
             raise
-        return self._broker.port
+        self._broker = broker
+        return broker.port
 
     async def stop(self) -> None:
         try:
-            await self._broker.stop()
+            if self._broker is not None:
+                await self._broker.stop()
         finally:
-            self._remove_folder()
+            await self._remove_folder()
 
-    def _remove_folder(self) -> None:
-        if self._temporary is not None:
-            shutil.rmtree(self._temporary, ignore_errors=True)
+    async def _remove_folder(self) -> None:
+        if self._guard is not None:
+            await asyncio.to_thread(self._guard.close)

@@ -8,7 +8,7 @@ import pytest
 from tailrace.model.errors import ErrorCode
 from tailrace.real.background import RealBackground
 from tailrace.wire.apis.admin import CreateTopicsRequest, DescribeConfigsRequest, IncrementalAlterConfigsRequest
-from tailrace.wire.apis.data import FetchRequest, MetadataRequest
+from tailrace.wire.apis.data import FetchRequest, ListOffsetsRequest, MetadataRequest
 from tests.unit.broker.world import (
     Peer,
     batch,
@@ -112,13 +112,13 @@ async def test_answers_of_one_turn_are_bounded_by_their_size():
         topics = [CreateTopicsRequest.CreatableTopic(name=n, num_partitions=1, replication_factor=1) for n in names]
         await other.request(CreateTopicsRequest(topics=topics, timeout_ms=1000), 7)
         peer.reader._transport.pause_reading()
-        for _ in range(2000):
+        for _ in range(400):
             peer.send(MetadataRequest(topics=None), 9)
         await asyncio.sleep(0.3)
         (slow, _other) = world.broker._server.connections
         assert sum(len(part) for part in slow._outbox._parts) < 2 << 20
         peer.reader._transport.resume_reading()
-        for _ in range(2000):
+        for _ in range(400):
             assert len((await peer.receive()).topics) == 300
 
 
@@ -132,14 +132,14 @@ async def test_answers_behind_a_pending_one_are_bounded_by_their_size():
         await other.request(CreateTopicsRequest(topics=topics, timeout_ms=1000), 7)
         background.gate.clear()
         peer.send(produce("t", batch(b"a"), acks=-1), 9)
-        for _ in range(500):
+        for _ in range(200):
             peer.send(MetadataRequest(topics=None), 9)
         await asyncio.sleep(0.3)
         slow = next(iter(world.broker._server.connections))
         assert sum(len(part) for slot in slow._slots for part in slot.parts or []) < 2 << 20
         background.gate.set()
         assert produced(await peer.receive()).base_offset == 0
-        for _ in range(500):
+        for _ in range(200):
             assert len((await peer.receive()).topics) == 301
 
 
@@ -314,3 +314,19 @@ async def test_producers_go_on_after_the_disk_was_behind(monkeypatch):
         background.gate.set()
         for number in range(40):
             assert produced(await peer.receive()).base_offset == number + 1
+
+
+@pytest.mark.parametrize("timestamp", [0, -3], ids=["by time", "the largest"])
+async def test_a_broken_disk_is_told_of_by_the_partition_that_is_on_it(timestamp):
+    asked = ListOffsetsRequest.ListOffsetsPartition(partition_index=0, timestamp=timestamp)
+    topics = [ListOffsetsRequest.ListOffsetsTopic(name=name, partitions=[asked]) for name in ("broken", "fine")]
+    async with running() as world:
+        peer = await world.connect()
+        for name in ("broken", "fine"):
+            await create_topic(peer, name)
+            await peer.request(produce(name, batch(b"a")), 9)
+        world.disk.fail("read", "*broken-0*")
+        response = await peer.request(ListOffsetsRequest(replica_id=-1, topics=topics), 7)
+        broken, fine = [topic.partitions[0] for topic in response.topics]
+        assert (broken.error_code, fine.error_code) == (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NONE)
+        assert fine.offset == 0

@@ -5,12 +5,14 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from tailrace.model.errors import KafkaError
 from tailrace.testing import Broker, BrokerFailedError
 
 WAIT_S = 10
@@ -72,11 +74,10 @@ def test_start_that_fails_shows_the_log():
     assert not broker.is_running
 
 
-@pytest.mark.parametrize("state", ["running", "paused", "killed"])
-def test_nothing_is_left_when_the_test_process_is_killed(state: str):
+@pytest.mark.parametrize("action", ["pass", "broker.pause()", "broker.kill()"])
+def test_nothing_is_left_when_the_test_process_is_killed(action: str):
     """The guard outlives us: whatever the broker was doing, its process and its folder go."""
-    action = {"running": "", "paused": "broker.pause()", "killed": "broker.kill()"}[state]
-    script = f"""
+    process_id, folder = _kill_test_process(f"""
 import os, time
 from tailrace.testing import Broker
 broker = Broker()
@@ -85,7 +86,26 @@ print(broker.process_id, os.path.dirname(broker.data), flush=True)
 {action}
 print("go", flush=True)
 time.sleep(60)
-"""
+""")
+    _wait_until(lambda: not os.path.exists(folder) and not _is_alive(process_id))
+
+
+def test_nothing_is_left_of_a_broker_in_the_killed_process():
+    _, folder = _kill_test_process("""
+import asyncio, os
+from tailrace.testing import Broker
+async def main():
+    async with Broker(in_process=True) as broker:
+        print(os.getpid(), broker.data, flush=True)
+        print("go", flush=True)
+        await asyncio.sleep(60)
+asyncio.run(main())
+""")
+    _wait_until(lambda: not os.path.exists(folder))
+
+
+def _kill_test_process(script: str) -> tuple[int, str]:
+    """Runs it until it says go, and kills it. It has told the broker's process and folder first."""
     victim = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
     try:
         process_id, folder = victim.stdout.readline().split()
@@ -95,7 +115,7 @@ time.sleep(60)
         victim.send_signal(signal.SIGKILL)
         victim.wait()
         victim.stdout.close()
-    _wait_until(lambda: not os.path.exists(folder) and not _is_alive(int(process_id)))
+    return int(process_id), folder
 
 
 async def test_child_process_in_async_code():
@@ -110,6 +130,14 @@ async def test_in_process():
         with pytest.raises(RuntimeError, match="child process"):
             broker.kill()
     assert not os.path.exists(folder)
+
+
+async def test_start_in_process_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with pytest.raises(KafkaError, match=r"no\.such\.setting"):
+        async with Broker({"no.such.setting": 1}, in_process=True):
+            pass
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_in_process_needs_a_loop():

@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
-from tailrace.model.errors import ErrorCode, KafkaError
+from tailrace.model.errors import ErrorCode, KafkaError, StorageError
 from tailrace.model.ids import INTERNAL_TOPICS
+from tailrace.replica.partition import storage_failure
 from tailrace.wire.apis.data import (
     DeleteRecordsRequest,
     DeleteRecordsResponse,
@@ -103,10 +104,13 @@ def _look_up(partition: Partition, timestamp: int, version: int, request: ListOf
         return _Found(-1, log.log_start_offset, log.epochs.epoch_for(log.log_start_offset))
     if timestamp in (_LATEST_TIERED, _EARLIEST_PENDING_UPLOAD):
         return _NOTHING
-    if timestamp == _MAX_TIMESTAMP:
-        found = log.max_timestamp_offset(end_offset=end_offset)
-    else:
-        found = log.offset_by_timestamp(timestamp, end_offset=end_offset)
+    try:
+        if timestamp == _MAX_TIMESTAMP:
+            found = log.max_timestamp_offset(end_offset=end_offset)
+        else:
+            found = log.offset_by_timestamp(timestamp, end_offset=end_offset)
+    except StorageError as error:
+        raise storage_failure(log, error) from error
     return _NOTHING if found is None else _Found(*found)
 
 

@@ -1,0 +1,1 @@
+"""Clients that mean harm, or act as if they did."""
