@@ -37,7 +37,7 @@ _SIZE = Struct(">i")
 _unpack_size = _SIZE.unpack_from
 _PRODUCE_KEY = bytes(2)
 # The smallest request header: api key, version, correlation id.
-_REQUEST_MIN_BYTES = 8
+REQUEST_MIN_BYTES = 8
 # Requests through the general path before other connections have their turn, and the time after which no other one is
 # begun: one that lists a thousand things takes longer than a thousand that ask for one.
 _REQUESTS_PER_TURN = 32
@@ -208,8 +208,8 @@ class Connection:
             if end - position < 4:
                 break
             (size,) = _unpack_size(buffer, position)
-            if not _REQUEST_MIN_BYTES <= size <= request_max_bytes:
-                self._refuse(self._size_problem(size))
+            if not REQUEST_MIN_BYTES <= size <= request_max_bytes:
+                self._refuse(server.describe_size(size, bytes(self._view[position : position + 16])))
                 break
             frame_end = position + 4 + size
             if frame_end > end:
@@ -250,8 +250,12 @@ class Connection:
         if self.is_closed:
             task.cancelled() or task.exception()  # Retrieved, so that nothing complains about it.
             return
-        if task.cancelled() or task.exception() is not None:
-            self._is_closing = True  # Reported by dispatch already.
+        if task.cancelled():
+            self._is_closing = True
+        elif (error := task.exception()) is not None:
+            self._is_closing = True  # What is a bug was reported by dispatch already.
+            if isinstance(error, ProtocolError):
+                self._refuse(str(error))
         else:
             answer = task.result()
             if answer is not None:
@@ -260,18 +264,21 @@ class Connection:
 
     # ---- answering
 
-    def _encode(self, context: RequestContext, answer: Message) -> list[Bytes | FileSlice]:
+    def _encode(self, context: RequestContext, answer: Message) -> list[Bytes | FileSlice] | None:
+        """None for an answer that does not fit its own declaration, which is a bug: nothing may follow it then, for its
+        place stays empty."""
         try:
             parts = self._server.dispatcher.encode(context, answer)
             self._queued_bytes += sum([len(part) for part in parts if not isinstance(part, FileSlice)])
             return parts
         except Exception as error:
-            # An answer that does not fit its own declaration. Nothing may follow it, for its place stays empty.
             self._server.report_bug(self, error)
             self._is_closing = True
-            return []
+            return None
 
-    def _answer(self, parts: list[Bytes | FileSlice]) -> None:
+    def _answer(self, parts: list[Bytes | FileSlice] | None) -> None:
+        if parts is None:
+            return
         if self._slots:
             self._slots.append(Slot(None, parts))
         else:
@@ -293,9 +300,20 @@ class Connection:
         slot.pending = None
         slot.parts = self._encode(context, answer)
         slots = self._slots
+        if slot.parts is None:
+            self._drop_slots(since=slot)
         while slots and slots[0].parts is not None:
             self._outbox.put(slots.popleft().parts or [])
         self._resume_soon()
+
+    def _drop_slots(self, *, since: Slot | None = None) -> None:
+        """The answers from that one on, or all, will not be sent."""
+        while self._slots:
+            slot = self._slots.pop()
+            if slot.pending is not None:
+                slot.pending.abandon()
+            if slot is since:
+                return
 
     def _on_drained(self) -> None:
         self._resume()
@@ -397,14 +415,6 @@ class Connection:
             self._is_reading = False
             self._stream.watch_reads(None)
 
-    def _size_problem(self, size: int) -> str:
-        greeting = self._server.describe_greeting(bytes(self._view[self._start : self._start + 16]))
-        if greeting is not None:
-            return greeting
-        if size < _REQUEST_MIN_BYTES:
-            return f"a request of {size} bytes: a Kafka request has at least {_REQUEST_MIN_BYTES}"
-        return f"a request of {size} bytes, more than socket.request.max.bytes={self._server.request_max_bytes}"
-
     def _refuse(self, problem: str) -> None:
         self._server.report_refused(self, problem)
         self._is_closing = True
@@ -433,10 +443,7 @@ class Connection:
         self._outbox.close()
         self._server.buffers.forget(self._on_waited)
         self._server.broker.replicas.flusher.stop_waiting(self._on_waited)
-        for slot in self._slots:
-            if slot.pending is not None:
-                slot.pending.abandon()
-        self._slots.clear()
+        self._drop_slots()
         if self._buffer is not None:
             self._give_back(self._buffer)
         self._server.forget(self)

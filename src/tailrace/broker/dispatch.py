@@ -3,7 +3,8 @@
 What goes wrong, and what becomes of it
 - An API or a version that is not served, or bytes that do not decode: ProtocolError, the connection closes, as in
   Kafka. Only ApiVersions is answered in every version, since it is how a client finds out.
-- KafkaError from a handler: an answer with that code, where the response has a place for one at its top.
+- KafkaError from a handler: an answer with that code, where the response has a place for one at its top; else the
+  connection closes, and the log says why.
 - Any other exception is our bug: logged with its trace and answered with UNKNOWN_SERVER_ERROR, so that no client's
   bytes can stop broker after broker. An assertion that failed below the shell means that stored state cannot be
   trusted: it stops the broker.
@@ -127,7 +128,7 @@ class Dispatcher:
             self._report_bug(context, error)
         response = apis.response_type(context.api_key)()
         if not hasattr(response, "error_code"):
-            raise UnanswerableError
+            raise ProtocolError(f"{apis.api_name(context.api_key)}, refused as a whole: {message}")
         response.error_code = int(code)
         if hasattr(response, "error_message"):
             response.error_message = message

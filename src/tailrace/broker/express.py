@@ -4,7 +4,7 @@ A producer repeats itself: the bytes of its requests from the client id to the n
 again and again. A lane remembers those bytes and what they mean. While requests match it, what is left of each is
 a partition index, one batch and, in flexible versions, three empty tag sections; the answer is one `pack`.
 
-    general path   14 us a request      this way   3 us
+    a request of one record costs 15 us the general way, and 2.6 us this way
 
 Everything else takes the general path, which is always right: another API, another version or topic, several
 partitions, acks=0, a transaction, a batch that is not plain (see log.plain), a partition that is not led here or

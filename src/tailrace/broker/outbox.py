@@ -15,8 +15,8 @@ from tailrace.model.ports import Background, Bytes, FileSlice, Stream
 
 # A slice is probed and sent in windows of this size: enough to keep a disk streaming, small enough to begin early.
 WINDOW_BYTES = 1024 * 1024
-# Given to one reader before the other connections have their turn: one that reads as fast as we send would else hold the
-# loop for a whole answer, 55 MB by default.
+# Given to one reader before the other connections have their turn: one that reads as fast as we send would hold the
+# loop for a whole answer, else: 55 MB by default.
 TURN_BYTES = 2 * WINDOW_BYTES
 
 

@@ -12,7 +12,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
 from tailrace.broker.buffers import KEPT_MAX_BYTES, BufferPool
-from tailrace.broker.connection import Connection
+from tailrace.broker.connection import REQUEST_MIN_BYTES, Connection
 from tailrace.broker.dispatch import Dispatcher
 from tailrace.model import events
 from tailrace.model.config import Endpoint
@@ -181,13 +181,15 @@ class Server:
     def report_refused(self, connection: Connection, problem: str) -> None:
         self._report("closing a connection that broke the protocol", peer=connection.peer, received=problem)
 
-    def describe_greeting(self, first_bytes: bytes) -> str | None:
-        """What a peer is that does not speak Kafka's protocol, with the remedy; None if it is nothing that we know."""
+    def describe_size(self, size: int, first_bytes: bytes) -> str:
+        """What is wrong with the size of a request, with the remedy where it is not one of Kafka's protocol."""
         if first_bytes.startswith(_TLS_HANDSHAKE):
             return "a TLS handshake: this listener is plaintext. Set security.protocol=PLAINTEXT in the client"
         if first_bytes.startswith(_HTTP_METHODS):
             return "an HTTP request: this port speaks Kafka's protocol. Point the HTTP client elsewhere"
-        return None
+        if size < REQUEST_MIN_BYTES:
+            return f"a request of {size} bytes: a Kafka request has at least {REQUEST_MIN_BYTES}"
+        return f"a request of {size} bytes, more than socket.request.max.bytes={self.request_max_bytes}"
 
     def report_bug(self, connection: Connection, error: Exception) -> None:
         _log.error("closing a connection whose request failed", trace=True, peer=connection.peer)

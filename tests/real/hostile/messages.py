@@ -125,7 +125,9 @@ class Messages:
         good = batch(
             *values,
             attributes=pick.choice([0, 0, 0, 1, 2, 3, 4, 5, 8, 16, 32]),
-            producer=pick.choice([(-1, -1, -1), (-1, -1, -1), (pick.randrange(5), pick.randrange(2), pick.randrange(4))]),
+            producer=pick.choice(
+                [(-1, -1, -1), (-1, -1, -1), (pick.randrange(5), pick.randrange(2), pick.randrange(4))]
+            ),
             timestamp_ms=pick.choice([int(time.time() * 1000), -1, 0, 1 << 62, -(1 << 63)]),
         )
         match pick.randrange(6):

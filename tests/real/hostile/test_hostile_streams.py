@@ -27,7 +27,9 @@ def topics(broker: Broker) -> None:
     with RawClient(broker.bootstrap) as client:
         for name, settings in (("plain", {}), ("synced", {"flush.messages": "1"})):
             config = [CreateTopicsRequest.CreatableTopicConfig(name=key, value=settings[key]) for key in settings]
-            topic = CreateTopicsRequest.CreatableTopic(name=name, num_partitions=1, replication_factor=1, configs=config)
+            topic = CreateTopicsRequest.CreatableTopic(
+                name=name, num_partitions=1, replication_factor=1, configs=config
+            )
             client.send(_frame(CreateTopicsRequest(topics=[topic]), 7, 1))
             client.receive()
 

@@ -330,3 +330,13 @@ async def test_a_broken_disk_is_told_of_by_the_partition_that_is_on_it(timestamp
         broken, fine = [topic.partitions[0] for topic in response.topics]
         assert (broken.error_code, fine.error_code) == (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NONE)
         assert fine.offset == 0
+
+
+async def test_a_request_refused_as_a_whole_without_a_place_to_say_so_is_named_in_the_log(caplog):
+    resource = DescribeConfigsRequest.DescribeConfigsResource(resource_type=2, resource_name="t")
+    async with running({"max.resources.per.describe": "3"}) as world:
+        peer = await world.connect()
+        peer.send(DescribeConfigsRequest(resources=[resource] * 4), 4)
+        assert await peer.is_closed()
+    (said,) = [record for record in caplog.records if record.levelno == logging.WARNING]
+    assert "max.resources.per.describe is 3" in str(said.facts)

@@ -10,6 +10,7 @@ and asks for those alone, of which there are none (KIP-1142).
 
 from __future__ import annotations
 
+from asyncio import sleep
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, cast
 
@@ -49,9 +50,11 @@ _Synonym = DescribeConfigsResponse.DescribeConfigsSynonym
 _Resource = DescribeConfigsRequest.DescribeConfigsResource
 
 _LISTED_TYPES = tuple(ResourceType)
+# Described before the loop turns; each takes about 0.2 ms.
+_RESOURCES_PER_TURN = 8
 
 
-def handle_describe_configs(
+async def handle_describe_configs(
     broker: Broker, _context: RequestContext, request: DescribeConfigsRequest
 ) -> DescribeConfigsResponse:
     limit = broker.config.max_resources_per_describe
@@ -61,7 +64,9 @@ def handle_describe_configs(
         raise KafkaError(ErrorCode.INVALID_REQUEST, reason)
     layers = broker_layers(broker.quorum.static_config, broker.image)
     results = []
-    for resource in request.resources:
+    for number, resource in enumerate(request.resources):
+        if number % _RESOURCES_PER_TURN == _RESOURCES_PER_TURN - 1:
+            await sleep(0)
         result = _Result(resource_type=resource.resource_type, resource_name=resource.resource_name)
         try:
             result.configs = _describe_resource(broker, resource, request, layers)

@@ -132,7 +132,7 @@ class FetchAttempt:
             partition_index=key.partition,
             error_code=int(error.code),
             high_watermark=-1,
-            aborted_transactions=[],
+            aborted_transactions=[] if error.code in _UNKNOWN else None,  # As Kafka fills it.
             records=b"",
         )
         if self._context.api_version >= _FIRST_VERSION_WITH_HINTS:
