@@ -1,9 +1,8 @@
 """`Broker(config, ports)`: joins the layers and owns their life.
 
-    start   listeners are bound (nothing is served yet), data folders are locked and opened, the metadata quorum
-    starts and publishes its image, the replicas follow it, the node registers with the endpoints that clients are
-    told, the connections are opened stop    no new requests, answers are sent, waits end, logs are closed and marked
-    as clean
+    start   binds the listeners, locks and opens the data folders, starts the metadata quorum, lets the replicas follow
+            its image, registers the node with the endpoints that clients are told, then takes requests
+    stop    takes no new requests, sends the answers, ends the waits, closes the logs and marks them as clean
 
 Everything runs on the loop that `start` was called on. A failed assertion in the layers that keep data ends the broker
 through `wait_failed`: a crash is safe, wrong data is not.
@@ -12,6 +11,7 @@ through `wait_failed`: a crash is safe, wrong data is not.
 from __future__ import annotations
 
 import asyncio
+from contextlib import AsyncExitStack
 
 from tailrace.broker.quorum import Quorum
 from tailrace.broker.server import BoundListener, Server
@@ -150,34 +150,32 @@ class Broker:
     async def start(self) -> None:
         """Raises OSError, StorageError or KafkaError with cause and remedy; nothing is left behind then."""
         self._failure = asyncio.get_running_loop().create_future()
-        self._server = Server(self)
-        try:
-            self.listeners = await self._server.listen(self._static_config.listeners)
+        async with AsyncExitStack() as undo:
+            server = Server(self)
+            undo.push_async_callback(server.close, answers_timeout_ms=0)
+            self.listeners = await server.listen(self._static_config.listeners)
             self.advertised = decide_advertised(
                 self._static_config, {listener.name: listener.port for listener in self.listeners}
             )
-            self._open_directories()
-            await self._join_cluster()
-        except BaseException:
-            await self._server.close(answers_timeout_ms=0)
-            for directory in self.directories:
-                directory.close(clean=False)
-            raise
-        self._maintenance = Maintenance(self.replicas, self.ports)
+            self._open_directories(undo)
+            await self._join_cluster(undo)
+            self._maintenance = Maintenance(self.replicas, self.ports)
+            undo.pop_all()
+        self._server = server
         self._maintenance.start()
-        self._server.open()
+        server.open()
         self._lag.start()
         _log.info("ready", node=self.node_id, bootstrap=self.bootstrap, cluster=self.image.cluster_id)
 
-    def _open_directories(self) -> None:
+    def _open_directories(self, undo: AsyncExitStack) -> None:
         config, ports = self._static_config, self.ports
         cluster_id = config.cluster_id or self._stored_cluster_id() or uuid_text(Uuid(ports.random.uuid()))
         for path in config.log_dirs:
-            self.directories.append(
-                LogDirectory.open(
-                    ports.disk, ports.clock, ports.random, path, node_id=config.node_id, cluster_id=cluster_id
-                )
+            directory = LogDirectory.open(
+                ports.disk, ports.clock, ports.random, path, node_id=config.node_id, cluster_id=cluster_id
             )
+            undo.callback(directory.close, clean=False)
+            self.directories.append(directory)
         self._cluster_id = cluster_id
 
     def _stored_cluster_id(self) -> str | None:
@@ -187,12 +185,16 @@ class Broker:
                 return stored
         return None
 
-    async def _join_cluster(self) -> None:
+    async def _join_cluster(self, undo: AsyncExitStack) -> None:
         config, ports = self._static_config, self.ports
         self.quorum = Quorum(config, ports, cluster_id=self._cluster_id, directory_id=self.directories[0].directory_id)
         await self.quorum.start()
+        undo.push_async_callback(self.quorum.close)
         self.replicas = ReplicaManager(config, self.directories, background=ports.background)
+        undo.callback(self.replicas.close)
         self.replicas.follow_image(None, self.quorum.image)
+        for directory in self.directories:
+            directory.report_recovery()
         self._is_started = True
         self.quorum.subscribe(self.replicas.follow_image)
         was_clean = all(directory.was_clean for directory in self.directories)
@@ -214,8 +216,10 @@ class Broker:
         self.replicas.close()
         await self.replicas.flusher.wait_idle()
         await self.quorum.close()
+        background = self.ports.background
         for directory in self.directories:
-            await self.ports.background.run(lambda each=directory: each.close(broker_epoch=self._broker_epoch))  # type: ignore[misc]
+            await asyncio.gather(*map(background.run, directory.begin_storing()))
+            await background.run(lambda each=directory: each.close(broker_epoch=self._broker_epoch))  # type: ignore[misc]
         self._server = None
         _log.info("stopped", node=self.node_id)
 

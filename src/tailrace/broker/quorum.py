@@ -22,6 +22,7 @@ import asyncio
 import json
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from struct import pack
 from typing import NamedTuple
 
@@ -92,7 +93,22 @@ class Quorum:
 
     async def start(self) -> None:
         """Replays the log, takes the leadership of a new epoch, and at the first start writes the first records.
-        What was replayed is published at once; it is durable by the time that `register_broker` returns."""
+        What was replayed is published at once; it is durable by the time that `register_broker` returns. If it raises
+        nothing is left open."""
+        with ExitStack() as undo:
+            self._open_log(undo)
+            record_count = await self._replay_log()
+            self.image = self._controller.image
+            self.leader_epoch = max(self._read_epoch(), self._log.epochs.latest) + 1
+            await self._ports.background.run(self._write_quorum_state)
+            self._append_leader_change()
+            if METADATA_VERSION not in self.image.features:
+                self._append([FeatureLevelRecord(name=METADATA_VERSION, feature_level=METADATA_VERSION_LEVEL)])
+            undo.pop_all()
+        self._start_sync()
+        _log.debug("replayed the metadata log", records=record_count, epoch=self.leader_epoch)
+
+    def _open_log(self, undo: ExitStack) -> None:
         ports, config = self._ports, self.static_config
         if config.metadata_folder not in config.log_dirs:
             # Locked and checked to be this cluster's, as the folders of data are.
@@ -104,6 +120,7 @@ class Quorum:
                 node_id=config.node_id,
                 cluster_id=self.image.cluster_id,
             )
+            undo.callback(self._directory.close, clean=False)
         self._log = Log.open(
             ports.disk,
             ports.clock,
@@ -116,15 +133,7 @@ class Quorum:
             topic_partition=_PARTITION,
             topic_id=CLUSTER_METADATA_TOPIC_ID,
         )
-        record_count = await self._replay_log()
-        self.image = self._controller.image
-        self.leader_epoch = max(self._read_epoch(), self._log.epochs.latest) + 1
-        await ports.background.run(self._write_quorum_state)
-        self._append_leader_change()
-        if METADATA_VERSION not in self.image.features:
-            self._append([FeatureLevelRecord(name=METADATA_VERSION, feature_level=METADATA_VERSION_LEVEL)])
-        self._start_sync()
-        _log.debug("replayed the metadata log", records=record_count, epoch=self.leader_epoch)
+        undo.callback(self._log.close, clean=False)
 
     def subscribe(self, subscriber: Subscriber) -> None:
         """Called with the old and the new image when a change is durable, before its answer goes out: a topic can be

@@ -16,6 +16,8 @@ stored and synced; a log that cannot be opened is offline and does not keep the 
 """
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import partial
 from typing import NamedTuple
 
 from tailrace.log import checkpoints
@@ -111,15 +113,6 @@ class LogDirectory:
         """Whose log the folder holds: a topic that was deleted and made again has the same name but another id."""
         return checkpoints.read_topic_id(self._disk, f"{self.path}/{topic_partition}")
 
-    def load_logs(self, config_for: Callable[[str], TopicConfig]) -> None:
-        """Opens every log in the folder that is not open yet. One that fails is put into `offline` and logged."""
-        for partition in self.partitions_on_disk():
-            if partition not in self.logs:
-                try:
-                    self.open_log(partition, config_for(partition.topic))
-                except StorageError as error:
-                    log.error("a log is offline", partition=partition, cause=error)
-
     def open_log(self, topic_partition: TopicPartition, config: TopicConfig, *, topic_id: Uuid | None = None) -> Log:
         """The open log, or that in the folder, or a new one. Raises StorageError."""
         opened = self.logs.get(topic_partition)
@@ -146,6 +139,19 @@ class LogDirectory:
         opened.on_fall = self._checkpoint_now
         self.logs[topic_partition] = opened
         return opened
+
+    def report_recovery(self) -> None:
+        """Once the logs of the last run are open: says what it took, if that run did not stop cleanly."""
+        recovered = [each.recovery for each in self.logs.values() if each.recovery is not None]
+        if recovered:
+            log.info(
+                "recovered after an unclean stop",
+                folder=self.path,
+                logs=len(recovered),
+                scanned_bytes=sum(each.scanned_bytes for each in recovered),
+                cut_bytes=sum(each.cut_bytes for each in recovered),
+                ms=round(sum(each.duration_ms for each in recovered)),
+            )
 
     def delete_log(self, topic_partition: TopicPartition) -> None:
         """The name is free at once; the files go after file.delete.delay.ms. Raises StorageError."""
@@ -187,8 +193,8 @@ class LogDirectory:
 
     def begin_checkpoint(self) -> Callable[[], None]:
         """Work for Background that stores recovery points and log start offsets as they are now. It raises OSError."""
-        write_recovery_points = self._recovery_points_writer()
-        write_log_start_offsets = self._log_start_offsets_writer(sync=True)
+        write_recovery_points = self.begin_recovery_point_checkpoint()
+        write_log_start_offsets = self.begin_log_start_checkpoint()
 
         def work() -> None:
             write_recovery_points()
@@ -196,31 +202,28 @@ class LogDirectory:
 
         return work
 
-    def checkpoint_log_start_offsets(self) -> None:
-        """After DeleteRecords, at once. It survives the end of the process; that of the machine only once the next
-        checkpoint has synced it. OSError."""
-        self._log_start_offsets_writer(sync=False)()
+    def begin_recovery_point_checkpoint(self) -> Callable[[], None]:
+        """The one half of `begin_checkpoint`."""
+        self._recovery_points.update({partition: each.recovery_point for partition, each in self.logs.items()})
+        return self._writer(checkpoints.RECOVERY_POINTS, dict(self._recovery_points))
+
+    def begin_log_start_checkpoint(self) -> Callable[[], None]:
+        """The other half."""
+        self._log_start_offsets.update({partition: each.log_start_offset for partition, each in self.logs.items()})
+        moved = {partition: offset for partition, offset in self._log_start_offsets.items() if offset > 0}
+        return self._writer(checkpoints.LOG_START_OFFSETS, moved)
 
     def _checkpoint_now(self) -> None:
         self.begin_checkpoint()()
 
-    def _recovery_points_writer(self) -> Callable[[], None]:
-        self._recovery_points.update({partition: each.recovery_point for partition, each in self.logs.items()})
-        return self._writer(checkpoints.RECOVERY_POINTS, dict(self._recovery_points), sync=True)
-
-    def _log_start_offsets_writer(self, *, sync: bool) -> Callable[[], None]:
-        self._log_start_offsets.update({partition: each.log_start_offset for partition, each in self.logs.items()})
-        moved = {partition: offset for partition, offset in self._log_start_offsets.items() if offset > 0}
-        return self._writer(checkpoints.LOG_START_OFFSETS, moved, sync=sync)
-
-    def _writer(self, name: str, offsets: Mapping[TopicPartition, int], *, sync: bool) -> Callable[[], None]:
+    def _writer(self, name: str, offsets: Mapping[TopicPartition, int]) -> Callable[[], None]:
         """Work that stores a checkpoint, unless a later one of its name has been asked for meanwhile: work in
         Background may come late, and an old recovery point could be ahead of a log that was cut."""
         version = self._versions[name] = self._versions.get(name, 0) + 1
 
         def work() -> None:
             if self._versions[name] == version:
-                checkpoints.write_offsets(self._disk, self.path, name, offsets, sync=sync)
+                checkpoints.write_offsets(self._disk, self.path, name, offsets)
 
         return work
 
@@ -230,13 +233,6 @@ class LogDirectory:
     def checkpoint_high_watermarks(self, offsets: Mapping[TopicPartition, int]) -> None:
         """OSError."""
         checkpoints.write_offsets(self._disk, self.path, checkpoints.HIGH_WATERMARKS, offsets, sync=False)
-
-    def read_cleaner_offsets(self) -> dict[TopicPartition, int]:
-        return checkpoints.read_offsets(self._disk, self.path, checkpoints.CLEANER_OFFSETS)
-
-    def checkpoint_cleaner_offsets(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """OSError."""
-        checkpoints.write_offsets(self._disk, self.path, checkpoints.CLEANER_OFFSETS, offsets, sync=False)
 
     # Housekeeping
 
@@ -257,15 +253,13 @@ class LogDirectory:
 
         return work
 
-    def remove_due(self, now_ms: int) -> None:
-        """Removes at once what is due. OSError."""
-        work = self.begin_removal(now_ms)
-        if work is not None:
-            work()
-
     def close_idle_handles(self) -> int:
         """Closes the handles that nobody used since the last call; returns how many are open."""
         return sum(each.close_idle_handles() for each in self.logs.values())
+
+    def begin_storing(self) -> list[Callable[[], None]]:
+        """Before a clean close: work for Background, one piece a log, several of which may run at the same time."""
+        return [partial(_store, each) for each in self.logs.values() if not each.is_stored]
 
     def close(self, *, clean: bool = True, broker_epoch: int = -1) -> None:
         """With `clean`, stores and syncs every log, then says so in the mark. A log that fails costs the mark, and
@@ -295,6 +289,11 @@ class LogDirectory:
             self._lock.release()
             self._lock = None
             self.logs.clear()
+
+
+def _store(opened: Log) -> None:
+    with suppress(StorageError):  # `close` tries again, and reports.
+        opened.store()
 
 
 def _take_lock(disk: Disk, path: str) -> Lock:

@@ -22,7 +22,7 @@ from tailrace.log.recovery import LoadedLog, LogLoader, coordinator_epoch, load_
 from tailrace.log.retention import decide_expired_segments
 from tailrace.log.segment import MAX_RELATIVE_OFFSET, NO_TIMESTAMP, Found, Segment
 from tailrace.log.segments import Durability, RollPolicy, Segments, disk_errors
-from tailrace.log.validation import Origin, ValidatedBatches, validate_batches
+from tailrace.log.validation import DEFAULT_MAX_DECOMPRESSED_BYTES, Origin, ValidatedBatches, validate_batches
 from tailrace.model import events
 from tailrace.model.config import TopicConfig
 from tailrace.model.errors import ErrorCode, KafkaError, StorageError
@@ -60,6 +60,9 @@ class Log:
         self.producers = loaded.producers
         self.epochs = loaded.epochs
         self.last_flush_ms = clock.wall_ms()
+        self.recovery = loaded.recovery  # what it took to open it; None after a clean stop, and of a new one
+        # What one batch may unpack to, where it must be unpacked.
+        self.max_decompressed_bytes = DEFAULT_MAX_DECOMPRESSED_BYTES
         self.offline_reason: str | None = None
         # Called when the recovery point or the log start offset falls, before anything goes: their checkpoints must
         # never be ahead of the log.
@@ -70,7 +73,7 @@ class Log:
         self._durability = Durability(disk, folder, self.epochs, recovery_point=loaded.recovery_point)
         self._segments = Segments(loaded.segments)
         self._roll_policy = RollPolicy(config, clock)
-        self._is_stored = loaded.is_stored  # nothing has changed since a clean close
+        self.is_stored = loaded.is_stored  # a start would find all that is to be known
         self._is_closed = False
 
     @classmethod
@@ -128,7 +131,13 @@ class Log:
     ) -> AppendResult:
         """Gives the batches their offsets and writes them. The view is changed in place if it is writable. Raises
         KafkaError for what the topic does not take, StorageError if the disk does not."""
-        validated = validate_batches(batches, self.config, now_ms=self._clock.wall_ms(), origin=origin)
+        validated = validate_batches(
+            batches,
+            self.config,
+            now_ms=self._clock.wall_ms(),
+            origin=origin,
+            max_decompressed_bytes=self.max_decompressed_bytes,
+        )
         headers = validated.headers
         for header in headers:
             if header.producer_id >= 0:
@@ -172,7 +181,7 @@ class Log:
         segment = self._segment_for(size_bytes, offset - 1, newest)
         position = segment.size_bytes
         segment.write_all([batch[0] for batch in batches], size_bytes)
-        self._is_stored = False
+        self.is_stored = False
         offset = first_offset
         for _view, batch_size, last_offset_delta, max_timestamp in batches:
             segment.note_batch(position, batch_size, offset + last_offset_delta, max_timestamp)
@@ -212,7 +221,7 @@ class Log:
         """One write at the end of the log."""
         segment = self._segment_for(len(view), last_offset, validated.max_timestamp)
         segment.write_all((view,), len(view))
-        self._is_stored = False
+        self.is_stored = False
         return segment
 
     def _segment_for(self, size_bytes: int, last_offset: int, max_timestamp: int) -> Segment:
@@ -241,7 +250,7 @@ class Log:
         self._segments.add(segment)
         self._durability.note_names_changed()
         self._roll_policy.rearm()
-        self._is_stored = False
+        self.is_stored = False
         return segment
 
     def _create_segment(self, base_offset: int) -> Segment:
@@ -277,13 +286,13 @@ class Log:
     def offset_by_timestamp(self, timestamp: int, *, end_offset: int) -> Found | None:
         """Timestamp, offset and leader epoch of the first record whose timestamp is >= `timestamp`."""
         with disk_errors(f"{self.folder} cannot be read"):
-            found = self._segments.find_timestamp(timestamp, self.log_start_offset)
+            found = self._segments.find_timestamp(timestamp, self.log_start_offset, self.max_decompressed_bytes)
         return found if found is not None and found[1] < end_offset else None
 
     def max_timestamp_offset(self, *, end_offset: int) -> Found | None:
         """Timestamp, offset and leader epoch of the first record that has the largest timestamp."""
         with disk_errors(f"{self.folder} cannot be read"):
-            found = self._segments.find_max_timestamp(self.log_start_offset)
+            found = self._segments.find_max_timestamp(self.log_start_offset, self.max_decompressed_bytes)
         return found if found is not None and found[1] < end_offset else None
 
     # Cutting
@@ -326,7 +335,7 @@ class Log:
         if offset > self.log_start_offset:
             self.log_start_offset = offset
             self.epochs.truncate_from_start(offset)
-            self._is_stored = False
+            self.is_stored = False
 
     def delete_expired_segments(self, now_ms: int, high_watermark: int) -> int:
         """Retention; returns how many segments went. StorageError."""
@@ -347,7 +356,7 @@ class Log:
             self._segments.delete(self._segments.all[: expired.count], due_ms=self._due_ms)
             self._prune_snapshots()
         self._durability.note_names_changed()
-        self._is_stored = False
+        self.is_stored = False
         events_log.info(
             "deleted expired segments", partition=self.topic_partition, segments=expired.count, cause=expired.reason
         )
@@ -358,7 +367,7 @@ class Log:
         with disk_errors(f"{self.folder} cannot take a cleaned segment"):
             self._segments.replace(old, new)
         self._durability.note_names_changed()
-        self._is_stored = False
+        self.is_stored = False
 
     def take_due_segments(self, now_ms: int) -> list[Segment]:
         """Deleted segments whose delay has passed: the caller removes their files."""
@@ -379,7 +388,7 @@ class Log:
         self.log_end_offset = log_end_offset
         self._durability.note_names_changed()
         self._roll_policy.rearm()
-        self._is_stored = False
+        self.is_stored = False
         self._prune_snapshots()
 
     def _prune_snapshots(self) -> None:
@@ -418,24 +427,36 @@ class Log:
             self.offline_reason = f"a sync failed ({error}); restart the broker once the disk is sound"
             events_log.error("a log went offline", partition=self.topic_partition, cause=self.offline_reason)
 
-    def close(self, clean: bool) -> None:
-        """With `clean`, stores and syncs everything, so that the next start need not look. StorageError."""
+    def store(self) -> None:
+        """Puts everything into files and syncs what is not synced, so that the next start need not look. Blocks, but
+        touches this log alone: those of a broker that stops are stored side by side. StorageError."""
+        if self.is_stored or self.is_offline:
+            return
+        with disk_errors(f"{self.folder} cannot be closed cleanly"):
+            self.active.seal()
+            self._snapshots.write(self.log_end_offset, self.producers.snapshot())
+            self._prune_snapshots()
+            if not self._durability.is_complete(self.log_end_offset):
+                self._sync_now()
+        self.is_stored = True
+
+    def _sync_now(self) -> None:
+        work, end_offset = self.begin_sync()
         try:
-            if clean and not self._is_stored and not self.is_offline:
-                with disk_errors(f"{self.folder} cannot be closed cleanly"):
-                    self._store_all()
+            work()
+        except OSError as error:
+            self.mark_sync_failed(end_offset, error)
+            raise
+        self.mark_synced(end_offset)
+
+    def close(self, clean: bool) -> None:
+        """With `clean`, stores everything first. StorageError."""
+        try:
+            if clean:
+                self.store()
         finally:
             self._is_closed = True
             self._segments.release()
-
-    def _store_all(self) -> None:
-        self.active.seal()
-        self._snapshots.write(self.log_end_offset, self.producers.snapshot())
-        self._prune_snapshots()
-        work, end_offset = self.begin_sync()
-        work()
-        self.mark_synced(end_offset)
-        self._is_stored = True
 
     def close_idle_handles(self) -> int:
         """Closes the handles that nobody used since the last call; returns how many are open."""

@@ -21,6 +21,7 @@ have some: where the recovery point is unknown, a compacted log is not judged by
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from tailrace.log.checkpoints import ProducerSnapshots, read_topic_id, write_topic_id
 from tailrace.log.compaction.swap import finish_swaps
@@ -31,7 +32,6 @@ from tailrace.log.segment import (
     DELETED_SUFFIX,
     INDEX_SUFFIX,
     LOG_SUFFIX,
-    MAX_DECOMPRESSED_BYTES,
     MAX_RELATIVE_OFFSET,
     SCAN_BYTES,
     SNAPSHOT_SUFFIX,
@@ -39,6 +39,7 @@ from tailrace.log.segment import (
     TIME_INDEX_SUFFIX,
     Segment,
 )
+from tailrace.log.validation import DEFAULT_MAX_DECOMPRESSED_BYTES
 from tailrace.model import events
 from tailrace.model.config import TopicConfig
 from tailrace.model.errors import KafkaError, StorageError
@@ -51,6 +52,14 @@ _TEMPORARY_SUFFIX = ".tmp"
 _UNSETTLED_SUFFIXES = (DELETED_SUFFIX, CLEANED_SUFFIX, SWAP_SUFFIX, _TEMPORARY_SUFFIX)
 
 log = events.logger("log.recovery")
+
+
+class Recovery(NamedTuple):
+    """What an unclean stop has cost one log."""
+
+    scanned_bytes: int
+    cut_bytes: int
+    duration_ms: float
 
 
 @dataclass(slots=True, kw_only=True)
@@ -66,7 +75,8 @@ class LoadedLog:
     epochs: LeaderEpochs
     producers: ProducerStates
     snapshots: ProducerSnapshots
-    is_stored: bool  # as a clean close left it
+    recovery: Recovery | None  # None if nothing had to be scanned
+    is_stored: bool  # as a clean close left it, or made just now: then a start that does not find it makes it again
 
 
 class LogLoader:
@@ -83,6 +93,8 @@ class LogLoader:
         self.epochs = LeaderEpochs(disk, folder)
         self.producers = ProducerStates()
         self.snapshots = ProducerSnapshots(disk, folder)
+        self.scanned_bytes = 0
+        self.cut_bytes = 0
 
     def load(
         self,
@@ -96,6 +108,8 @@ class LogLoader:
         topic_id = self._settle_topic_id(topic_id)
         names = self._settle_files(self.disk.list(self.folder))
         segments = self._find_segments(names)
+        is_new = not segments
+        started_ms = self.clock.monotonic_ms()
         log_end_offset = log_start_offset
         if segments:
             self.snapshots.offsets = [_number(name) for name in names if name.endswith(SNAPSHOT_SUFFIX)]
@@ -104,6 +118,7 @@ class LogLoader:
             self.snapshots.prune({segment.base_offset for segment in segments}, end_offset=log_end_offset)
             if log_end_offset < log_start_offset:
                 self._report("dropped all segments: they end before the log start offset", bytes=_size(segments))
+                self.cut_bytes += _size(segments)
                 self._remove(segments)
         if not segments:
             segments.append(self._start_anew(log_start_offset))
@@ -120,8 +135,12 @@ class LogLoader:
             epochs=self.epochs,
             producers=self.producers,
             snapshots=self.snapshots,
-            is_stored=is_clean and recovery_point == log_end_offset,
+            recovery=None if is_new or is_clean else self._sum_up(started_ms),
+            is_stored=is_new or (is_clean and recovery_point == log_end_offset),
         )
+
+    def _sum_up(self, started_ms: float) -> Recovery:
+        return Recovery(self.scanned_bytes, self.cut_bytes, self.clock.monotonic_ms() - started_ms)
 
     def _settle_topic_id(self, topic_id: Uuid | None) -> Uuid:
         """The id in partition.metadata, which is written where it is missing; the folder is made if it must be."""
@@ -233,6 +252,7 @@ class LogLoader:
         returns the next offset and the problem, if any."""
         segment.reset_indexes()
         end = segment.size_bytes
+        self.scanned_bytes += end
         good_end = 0
         problem = ""
         for position, header, batch in _batches(segment):
@@ -253,6 +273,7 @@ class LogLoader:
                 cause=problem,
                 log_end_offset=next_offset,
             )
+            self.cut_bytes += end - good_end
             segment.cut(good_end)
         return next_offset, problem
 
@@ -268,6 +289,7 @@ class LogLoader:
         if not dropped:
             return
         size = _size(dropped)
+        self.cut_bytes += size
         # An empty segment holds nothing to lose: it was made by a roll right before the stop.
         if size:
             self._report("dropped segments after the end of the log", segments=len(dropped), bytes=size, cause=cause)
@@ -279,6 +301,8 @@ class LogLoader:
     def _rebuild_epochs(self, segments: list[Segment]) -> None:
         self.epochs.clear()
         for segment in segments:
+            if segment.size_bytes == 0:
+                continue  # Not even opened: of a thousand new logs most were never written to.
             for _, header in segment.headers():
                 if header.leader_epoch > self.epochs.latest:
                     self.epochs.assign(header.leader_epoch, header.base_offset)
@@ -315,7 +339,7 @@ def load_producers(
             if header.producer_id >= 0 and header.base_offset >= start_offset:
                 batch = segment.file.read(at, header.size_bytes) if header.is_control else b""
                 producers.update(header, coordinator_epoch=coordinator_epoch(header, batch))
-    if segments:
+    if any(segment.size_bytes for segment in segments):
         complete_snapshots(producers, snapshots, end_offset)
 
 
@@ -332,7 +356,7 @@ def coordinator_epoch(header: BatchHeader, batch: Bytes) -> int:
     """Of a transaction marker (key: version and type, value: version and epoch); -1 for any other batch."""
     if not header.is_control:
         return -1
-    for record in iterate_records(batch, max_decompressed_bytes=MAX_DECOMPRESSED_BYTES):
+    for record in iterate_records(batch, max_decompressed_bytes=DEFAULT_MAX_DECOMPRESSED_BYTES):
         if record.value is not None and len(record.value) >= 6:
             return int.from_bytes(record.value[2:6], "big", signed=True)
     return -1

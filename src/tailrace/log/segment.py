@@ -39,8 +39,6 @@ LOOKUP_BYTES = 4096 + HEADER_SIZE
 SCAN_BYTES = 1024 * 1024
 # Places that tailing readers come back to, one each.
 HINTS_MAX = 64
-# A batch that is searched for a timestamp may unpack to this much; it was let in under the same bound.
-MAX_DECOMPRESSED_BYTES = 64 * 1024 * 1024
 
 # Base offset, batch length and last offset delta: all that a walk needs.
 _WALK = Struct(">qi11xi")
@@ -294,8 +292,9 @@ class Segment:
             yield position, header
             position += size
 
-    def find_timestamp(self, timestamp: int, start_offset: int) -> Found | None:
-        """The first record from `start_offset` on whose timestamp is >= `timestamp`."""
+    def find_timestamp(self, timestamp: int, start_offset: int, max_decompressed_bytes: int) -> Found | None:
+        """The first record from `start_offset` on whose timestamp is >= `timestamp`. KafkaError for a batch that
+        unpacks to more than it may."""
         number = self.time_index.floor(timestamp) if self.max_timestamp >= 0 else -1
         first_offset = self.base_offset + self.time_index.entry(number)[1] if number >= 0 else self.base_offset
         position = self.position_of(max(first_offset, start_offset))
@@ -304,7 +303,7 @@ class Segment:
         for at, header in self.headers(position):
             if header.max_timestamp >= timestamp and header.last_offset >= start_offset:
                 batch = self.file.read(at, header.size_bytes)
-                for record in iterate_records(batch, max_decompressed_bytes=MAX_DECOMPRESSED_BYTES):
+                for record in iterate_records(batch, max_decompressed_bytes=max_decompressed_bytes):
                     if record.timestamp >= timestamp and record.offset >= start_offset:
                         return record.timestamp, record.offset, header.leader_epoch
         return None

@@ -75,17 +75,17 @@ class Segments:
                 return segment.read_from(position, max_bytes, end_position, at_least_one_batch=at_least_one_batch)
         return None
 
-    def find_timestamp(self, timestamp: int, start_offset: int) -> Found | None:
+    def find_timestamp(self, timestamp: int, start_offset: int, max_decompressed_bytes: int) -> Found | None:
         """The first record from `start_offset` on that is not older."""
         for segment in self.all[max(0, self.floor(start_offset)) :]:
             self._use(segment)
             if segment.max_timestamp >= timestamp:
-                found = segment.find_timestamp(timestamp, start_offset)
+                found = segment.find_timestamp(timestamp, start_offset, max_decompressed_bytes)
                 if found is not None:
                     return found
         return None
 
-    def find_max_timestamp(self, start_offset: int) -> Found | None:
+    def find_max_timestamp(self, start_offset: int, max_decompressed_bytes: int) -> Found | None:
         """The first record from `start_offset` on that has the largest timestamp of all."""
         newest = None
         for segment in self.all[max(0, self.floor(start_offset)) :]:
@@ -94,7 +94,7 @@ class Segments:
                 newest = segment
         if newest is None or newest.max_timestamp < 0:
             return None
-        return newest.find_timestamp(newest.max_timestamp, start_offset)
+        return newest.find_timestamp(newest.max_timestamp, start_offset, max_decompressed_bytes)
 
     # Changing
 
@@ -266,6 +266,14 @@ class Durability:
         self.recovery_point = min(self.recovery_point, offset)
         return fell
 
+    def is_complete(self, log_end_offset: int) -> bool:
+        """Whether a sync would find nothing to do."""
+        return (
+            self.recovery_point >= log_end_offset
+            and self._names_synced == self._names_version
+            and self._epochs.unsynced() is None
+        )
+
     def begin(self, segments: Segments, log_end_offset: int) -> Callable[[], None]:
         files, paths = segments.sync_targets(self.recovery_point)
         epochs = self._epochs.unsynced()
@@ -280,8 +288,8 @@ class Durability:
                 with suppress(FileNotFoundError):
                     self._disk.open(path).sync()
             if epochs is not None:
-                self._epochs.store(epochs)
-            if must_sync_names:
+                self._epochs.store(epochs)  # Syncs their folder, and so all names in it.
+            elif must_sync_names:
                 self._disk.sync_folder(self._folder)
 
         return work

@@ -2,12 +2,15 @@
 logs.
 
 The image is applied in the same turn in which it is published, so a topic can be served before the answer to its
-creation goes out. A log that cannot be created (disk full, read-only) leaves its partition without a log:
-KAFKA_STORAGE_ERROR, and it is tried again whenever the partition is asked for; other partitions go on.
+creation goes out. Of many new partitions only the first get their logs at once, the others a few a turn, or when they
+are asked for: a log takes up to a millisecond, and a request may create ten thousand. A log that cannot be created
+(disk full, read-only) leaves its partition without a log: KAFKA_STORAGE_ERROR, and it is tried again whenever the
+partition is asked for; other partitions go on.
 """
 
 from __future__ import annotations
 
+from asyncio import get_running_loop
 from collections.abc import Callable, Sequence
 
 from tailrace.controller import effective
@@ -24,6 +27,10 @@ from tailrace.replica.partition import Partition
 
 _log = events.logger("replicas")
 
+# Logs created in the turn in which their topics are published, and in each later one.
+_CREATED_AT_ONCE_MAX = 16
+_CREATED_PER_TURN = 4
+
 
 class ReplicaManager:
     def __init__(self, static: BrokerConfig, directories: Sequence[LogDirectory], *, background: Background) -> None:
@@ -38,6 +45,7 @@ class ReplicaManager:
         self._background = background
         self._image: MetadataImage | None = None
         self._missing: set[tuple[str, int]] = set()  # Partitions whose log could not be opened, as was logged once.
+        self._owed: list[tuple[str, int]] = []  # New partitions without a log yet. Bounded by what the image holds.
         # Logs that the last run left and that are not open yet, and where they lie.
         self._found: dict[TopicPartition, LogDirectory] = {}
 
@@ -81,15 +89,37 @@ class ReplicaManager:
         elif old.topics is not new.topics:
             self._remove_deleted(old, new)
         if old is None or old.topics is not new.topics:
-            for name, topic in new.topics.items():
-                if old is None or old.topics.get(name) is not topic:
-                    self._follow_topic(topic)
+            changed = [topic for name, topic in new.topics.items() if old is None or old.topics.get(name) is not topic]
+            self._follow_topics(changed)
         if old is not None and old.configs is not new.configs:
             self._reconfigure(new)
 
-    def _follow_topic(self, topic: TopicImage) -> None:
-        for index, state in topic.partitions.items():
-            if self.node_id in state.replicas:
+    def _follow_topics(self, topics: Sequence[TopicImage]) -> None:
+        is_first_debt = not self._owed
+        created_count = 0
+        for topic in topics:
+            for index, state in topic.partitions.items():
+                if self.node_id not in state.replicas:
+                    continue
+                key = TopicPartition(topic.name, PartitionIndex(index))
+                is_new = key not in self.partitions and key not in self._found
+                created_count += is_new
+                if is_new and created_count > _CREATED_AT_ONCE_MAX:
+                    self._owed.append(key)
+                else:
+                    self._ensure(topic, index)
+        if self._owed and is_first_debt:
+            get_running_loop().call_soon(self._create_owed)
+
+    def _create_owed(self) -> None:
+        due = self._owed[-_CREATED_PER_TURN:]
+        del self._owed[-_CREATED_PER_TURN:]
+        if self._owed:
+            get_running_loop().call_soon(self._create_owed)
+        for name, index in due:
+            topic = self._image.topics.get(name) if self._image is not None else None
+            # Unless it was deleted or asked for meanwhile.
+            if topic is not None and index in topic.partitions and (name, index) not in self.partitions:
                 self._ensure(topic, index)
 
     def _ensure(self, topic: TopicImage, index: int) -> None:
@@ -120,8 +150,11 @@ class ReplicaManager:
         if directory is None:
             directory = min(self.directories, key=lambda each: len(each.logs))
         log = directory.open_log(topic_partition, self._topic_config(topic.name), topic_id=topic.id)
+        # It is opened again when it is first used: a new log of ten thousand need not hold a handle.
+        log.close_idle_handles()
         log.producers.expiration_ms = self.config.producer_id_expiration_ms
         log.producers.max_producers = self.config.max_producer_ids_per_partition
+        log.max_decompressed_bytes = self.config.max_decompressed_bytes
         return log
 
     def _topic_config(self, topic: str) -> TopicConfig:
@@ -178,7 +211,7 @@ class ReplicaManager:
         """Raises KafkaError if they could not be stored."""
         for directory in self.directories:
             try:
-                await self._background.run(directory.begin_checkpoint())
+                await self._background.run(directory.begin_log_start_checkpoint())
             except OSError as error:
                 raise KafkaError(
                     ErrorCode.KAFKA_STORAGE_ERROR,
@@ -187,6 +220,7 @@ class ReplicaManager:
 
     def close(self) -> None:
         """Answers all who wait; the logs are closed by their directories."""
+        self._owed.clear()
         for partition in self.partitions.values():
             partition.close()
 

@@ -5,6 +5,7 @@ import logging
 
 import pytest
 
+from tailrace.broker.handlers.fetch import FetchAttempt
 from tailrace.model.errors import ErrorCode
 from tailrace.real.background import RealBackground
 from tailrace.wire.apis.admin import CreateTopicsRequest, DescribeConfigsRequest, IncrementalAlterConfigsRequest
@@ -340,3 +341,47 @@ async def test_a_request_refused_as_a_whole_without_a_place_to_say_so_is_named_i
         assert await peer.is_closed()
     (said,) = [record for record in caplog.records if record.levelno == logging.WARNING]
     assert "max.resources.per.describe is 3" in str(said.facts)
+
+
+async def test_a_parked_fetch_of_many_partitions_does_not_read_them_all_with_every_append(monkeypatch):
+    reads = []
+    read = FetchAttempt.read
+    monkeypatch.setattr(FetchAttempt, "read", lambda self: reads.append(1) or read(self))
+    async with running() as world:
+        parked, producer = await world.connect(), await world.connect()
+        await create_topic(producer, "t", partitions=500)
+        asked = [FetchRequest.FetchPartition(partition=index, partition_max_bytes=1 << 20) for index in range(500)]
+        topic = FetchRequest.FetchTopic(topic="t", partitions=asked)
+        parked.send(FetchRequest(topics=[topic], max_wait_ms=1500, min_bytes=1 << 30), 11)
+        await asyncio.sleep(0.05)
+        for _ in range(200):
+            await producer.request(produce("t", batch(b"a")), 9)
+        assert len(reads) < 40
+        response = await parked.receive()
+        assert len(response.responses[0].partitions[0].records) == 200 * len(batch(b"a"))
+
+
+async def test_many_new_partitions_are_served_at_once_and_get_their_logs_in_turns():
+    async with running() as world:
+        peer = await world.connect()
+        await create_topic(peer, "t", partitions=300)
+        replicas = world.broker.replicas
+        assert len(replicas.partitions) < 300
+        for partition in (0, 150, 299):
+            assert produced(await peer.request(produce("t", batch(b"a"), partition=partition), 9)).base_offset == 0
+        async with asyncio.timeout(5):
+            while len(replicas.partitions) < 300:
+                await asyncio.sleep(0.01)
+        assert replicas.find("t", 150).high_watermark == 1
+
+
+async def test_a_topic_deleted_before_it_has_all_its_logs_leaves_none():
+    async with running() as world:
+        peer = await world.connect()
+        await create_topic(peer, "t", partitions=300)
+        await delete_topic(peer, "t")
+        await create_topic(peer, "t", partitions=1)
+        async with asyncio.timeout(5):
+            while world.broker.replicas._owed:
+                await asyncio.sleep(0.01)
+        assert set(world.broker.replicas.partitions) == {("t", 0)}

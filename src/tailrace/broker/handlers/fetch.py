@@ -38,6 +38,8 @@ _FIRST_VERSION_WITH_ZSTD = 10
 _FIRST_VERSION_WITH_TOPIC_IDS = 13
 _FIRST_VERSION_WITH_REPLICA_STATE = 15
 _FIRST_VERSION_WITH_HINTS = 16
+# A parked fetch may spend a twentieth of the loop's time on reads that find too little.
+_REST_PER_READ = 19
 
 
 def handle_fetch(broker: Broker, context: RequestContext, request: FetchRequest) -> FetchResponse | PendingFetch:
@@ -161,9 +163,10 @@ class FetchAttempt:
 
 
 class PendingFetch(Pending[FetchResponse]):
-    """A parked fetch. Appends only mark it; it reads again once a turn, so that a burst of appends costs one read."""
+    """A parked fetch. Appends only mark it; it reads again once a turn, so that a burst of appends costs one read. One
+    of a thousand partitions takes milliseconds: after a read that found too little it rests for a while."""
 
-    __slots__ = ("_attempt", "_is_scheduled", "_loop", "_timer")
+    __slots__ = ("_attempt", "_is_scheduled", "_loop", "_rests_until", "_timer")
 
     holds_next = True
 
@@ -172,24 +175,31 @@ class PendingFetch(Pending[FetchResponse]):
         self._attempt = attempt
         self._loop = get_running_loop()
         self._is_scheduled = False
+        self._rests_until = 0.0
         self._timer: TimerHandle = self._loop.call_later(max_wait_ms / 1000, self.hurry)
         self._wait()
 
     def on_readable(self) -> None:
         if not self._is_scheduled and not self.is_over:
             self._is_scheduled = True
-            self._loop.call_soon(self._try_again)
+            if self._rests_until > self._loop.time():
+                self._loop.call_at(self._rests_until, self._try_again)
+            else:
+                self._loop.call_soon(self._try_again)
 
     def _try_again(self) -> None:
         self._is_scheduled = False
         if self.is_over:
             return
         self._stop_waiting()
+        started = self._loop.time()
         self._attempt.read()
         if self._attempt.is_enough:
             self._timer.cancel()
             self.complete(self._attempt.respond())
         else:
+            now = self._loop.time()
+            self._rests_until = now + (now - started) * _REST_PER_READ
             self._wait()
 
     def hurry(self) -> None:
