@@ -25,8 +25,7 @@ log.dirs = ["/var/lib/tailrace"]
 A topic setting is looked up in the topic, then in the dynamic settings of the broker, in those of all brokers, in the
 broker's file, and last in the defaults below. The broker settings that give it its default are named beside it.
 
-Settings of replication, of a quorum of several voters, of groups, transactions and remote storage are checked and kept;
-they take effect with these features.
+What is said to have no effect is checked and kept all the same, so that a file written for Kafka can be used.
 """
 
 

@@ -82,8 +82,14 @@ class Server:
         return tuple(bound)
 
     async def _listen(self, endpoint: Endpoint) -> BoundListener:
+        config = self.broker.config
         listener = await self.broker.ports.network.listen(
-            endpoint.host, endpoint.port, lambda stream: self._accept(stream, bound)
+            endpoint.host,
+            endpoint.port,
+            lambda stream: self._accept(stream, bound),
+            backlog=config.socket_listen_backlog_size,
+            receive_buffer_bytes=config.socket_receive_buffer_bytes,
+            send_buffer_bytes=config.socket_send_buffer_bytes,
         )
         self._listeners.append(listener)
         bound = BoundListener(endpoint.listener_name, endpoint.host, listener.port)

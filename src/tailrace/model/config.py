@@ -63,6 +63,16 @@ GIB = 1 << 30
 COMPRESSION_TYPES = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
 TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
 CLEANUP_POLICIES = ("compact", "delete")
+
+# Settings that are checked and kept, and read by nothing, say so.
+_WITH_REPLICATION = "No effect yet: comes with replication."
+_WITH_QUORUM = "No effect yet: comes with quorums of several nodes."
+_WITH_SNAPSHOTS = "No effect yet: comes with snapshots of the metadata."
+_WITH_GROUPS = "No effect yet: comes with consumer groups."
+_WITH_TRANSACTIONS = "No effect yet: comes with transactions."
+_WITH_TIERS = "No effect yet: comes with remote storage."
+_GROWING = "No effect: segments grow as they are written."
+
 _SECURED_LISTENERS = ("SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
 
@@ -145,7 +155,8 @@ class TopicConfig(Config, scope="topic"):
     preallocate: bool = boolean(
         default=False,
         broker_synonyms=_same("log.preallocate"),
-        doc="Accepted for compatibility; segments grow as they are written.",
+        inert=_GROWING,
+        doc="Whether a segment takes its whole size on the disk when it is made.",
     )
     file_delete_delay_ms: int = long(
         default=MINUTE_MS,
@@ -175,6 +186,7 @@ class TopicConfig(Config, scope="topic"):
     unclean_leader_election_enable: bool = boolean(
         default=False,
         broker_synonyms=_same("unclean.leader.election.enable"),
+        inert=_WITH_REPLICATION,
         doc="Whether a replica outside the in-sync set may lead as a last resort, losing records.",
     )
     # ---- retention and compaction
@@ -288,30 +300,34 @@ class TopicConfig(Config, scope="topic"):
     leader_replication_throttled_replicas: tuple[str, ...] = items(
         default=(),
         convert=_parse_throttled_replica,
+        inert=_WITH_REPLICATION,
         doc="Replicas whose leader side is throttled: * or partition:broker pairs.",
     )
     follower_replication_throttled_replicas: tuple[str, ...] = items(
         default=(),
         convert=_parse_throttled_replica,
+        inert=_WITH_REPLICATION,
         doc="Replicas whose follower side is throttled: * or partition:broker pairs.",
     )
     remote_storage_enable: bool = boolean(default=False, doc="Whether segments are copied to the remote tier.")
     remote_log_copy_disable: bool = boolean(
-        default=False, doc="Whether a topic with remote data stops copying more of it."
+        default=False, inert=_WITH_TIERS, doc="Whether a topic with remote data stops copying more of it."
     )
     remote_log_delete_on_disable: bool = boolean(
-        default=False, doc="Whether turning remote storage off deletes what was copied."
+        default=False, inert=_WITH_TIERS, doc="Whether turning remote storage off deletes what was copied."
     )
     local_retention_ms: int = long(
         default=-2,
         minimum=-2,
         broker_synonyms=_same("log.local.retention.ms"),
+        inert=_WITH_TIERS,
         doc="Age at which a copied segment leaves the local disk; -2 for retention.ms.",
     )
     local_retention_bytes: int = long(
         default=-2,
         minimum=-2,
         broker_synonyms=_same("log.local.retention.bytes"),
+        inert=_WITH_TIERS,
         doc="Local size above which copied segments leave the disk; -2 for retention.bytes.",
     )
 
@@ -325,6 +341,7 @@ class BrokerConfig(Config, scope="broker"):
         default=("broker", "controller"),
         choices=("broker", "controller"),
         ours=True,
+        inert=_WITH_QUORUM,
         doc="What the node does. Kafka has no default here; a single node is both.",
     )
     cluster_id: str | None = string(
@@ -358,21 +375,38 @@ class BrokerConfig(Config, scope="broker"):
         "advertised as localhost.",
     )
     controller_listener_names: tuple[str, ...] = items(
-        default=(), ours=True, doc="Listeners of the metadata quorum. None are needed for a single combined node."
+        default=(),
+        ours=True,
+        inert=_WITH_QUORUM,
+        doc="Listeners of the metadata quorum. None are needed for a single combined node.",
     )
     inter_broker_listener_name: str | None = string(
-        default=None, doc="Listener that other brokers use. Unset: the first one that is not a controller's."
+        default=None,
+        inert=_WITH_REPLICATION,
+        doc="Listener that other brokers use. Unset: the first one that is not a controller's.",
     )
     socket_request_max_bytes: int = integer(
         default=100 * MIB, minimum=1, doc="Largest request taken; a larger size closes the connection at once."
     )
     socket_receive_buffer_bytes: int = integer(
-        default=100 * KIB, doc="SO_RCVBUF of connections; -1 leaves it to the kernel."
+        default=-1,
+        ours=True,
+        doc="SO_RCVBUF of connections; -1 leaves it to the kernel, which lets it grow with the load. Kafka's 102400 "
+        "costs about a quarter of the throughput of large batches.",
     )
     socket_send_buffer_bytes: int = integer(
-        default=100 * KIB, doc="SO_SNDBUF of connections; -1 leaves it to the kernel."
+        default=-1,
+        ours=True,
+        doc="SO_SNDBUF of connections; -1 leaves it to the kernel, which lets it grow with the load. Kafka's 102400 "
+        "costs about a quarter of the throughput of large batches.",
     )
-    socket_listen_backlog_size: int = integer(default=50, minimum=1, doc="Connections that may wait to be accepted.")
+    socket_listen_backlog_size: int = integer(
+        default=512,
+        minimum=1,
+        ours=True,
+        doc="Connections that may wait to be accepted. Kafka's default is 50, but whoever comes beyond it tries again "
+        "only after a second, and more than that may come while our one loop is busy.",
+    )
     socket_read_bytes_per_turn: int = integer(
         default=MIB,
         minimum=4 * KIB,
@@ -394,11 +428,6 @@ class BrokerConfig(Config, scope="broker"):
     )
     connections_max_idle_ms: int = long(
         default=10 * MINUTE_MS, doc="Time without a request after which a connection is closed."
-    )
-    queued_max_requests: int = integer(
-        default=500,
-        minimum=1,
-        doc="Requests that may wait for their effect, over all connections, before no more are read.",
     )
     queued_max_request_bytes: int = long(
         default=512 * MIB,
@@ -428,7 +457,9 @@ class BrokerConfig(Config, scope="broker"):
         "Each costs about 10 microseconds of the loop and half a kilobyte, and takes as little as six bytes on the "
         "wire.",
     )
-    request_timeout_ms: int = integer(default=30 * SECOND_MS, doc="How long a request to another node may take.")
+    request_timeout_ms: int = integer(
+        default=30 * SECOND_MS, inert=_WITH_REPLICATION, doc="How long a request to another node may take."
+    )
     loop_lag_warning_ms: int = integer(
         default=250,
         minimum=1,
@@ -479,20 +510,22 @@ class BrokerConfig(Config, scope="broker"):
     log_index_interval_bytes: int = integer(
         default=4 * KIB, minimum=0, dynamic=True, doc="Default of index.interval.bytes."
     )
-    log_preallocate: bool = boolean(default=False, dynamic=True, doc="Default of preallocate.")
+    log_preallocate: bool = boolean(default=False, dynamic=True, inert=_GROWING, doc="Default of preallocate.")
     log_segment_delete_delay_ms: int = long(
         default=MINUTE_MS, minimum=0, dynamic=True, doc="Default of file.delete.delay.ms."
     )
     log_flush_interval_messages: int = long(default=LONG_MAX, minimum=1, dynamic=True, doc="Default of flush.messages.")
     log_flush_interval_ms: int | None = long(default=None, dynamic=True, doc="Default of flush.ms.")
     log_flush_scheduler_interval_ms: int = long(
-        default=LONG_MAX, doc="Default of flush.ms, after log.flush.interval.ms."
+        default=LONG_MAX,
+        doc="Default of flush.ms, after log.flush.interval.ms. Logs are looked at as often as their flush.ms needs, "
+        "whatever this is.",
     )
     min_insync_replicas: int = integer(
         default=1, minimum=1, dynamic=True, doc="Default of the topic setting of the same name."
     )
     unclean_leader_election_enable: bool = boolean(
-        default=False, dynamic=True, doc="Default of the topic setting of the same name."
+        default=False, dynamic=True, inert=_WITH_REPLICATION, doc="Default of the topic setting of the same name."
     )
     log_cleanup_policy: frozenset[str] = items(
         default=frozenset({"delete"}), choices=CLEANUP_POLICIES, dynamic=True, doc="Default of cleanup.policy."
@@ -533,8 +566,12 @@ class BrokerConfig(Config, scope="broker"):
     record_validation_deep: bool = boolean(
         default=False, dynamic=True, ours=True, doc="Default of the topic setting of the same name."
     )
-    log_local_retention_ms: int = long(default=-2, minimum=-2, dynamic=True, doc="Default of local.retention.ms.")
-    log_local_retention_bytes: int = long(default=-2, minimum=-2, dynamic=True, doc="Default of local.retention.bytes.")
+    log_local_retention_ms: int = long(
+        default=-2, minimum=-2, dynamic=True, inert=_WITH_TIERS, doc="Default of local.retention.ms."
+    )
+    log_local_retention_bytes: int = long(
+        default=-2, minimum=-2, dynamic=True, inert=_WITH_TIERS, doc="Default of local.retention.bytes."
+    )
     # ---- upkeep of logs
     log_retention_check_interval_ms: int = long(
         default=5 * MINUTE_MS, minimum=1, doc="How often logs are checked for segments to delete."
@@ -622,35 +659,43 @@ class BrokerConfig(Config, scope="broker"):
     )
     # ---- metadata quorum
     controller_quorum_bootstrap_servers: tuple[str, ...] = items(
-        default=(), doc="Addresses host:port of controllers to find the quorum. None for a single combined node."
+        default=(),
+        inert=_WITH_QUORUM,
+        doc="Addresses host:port of controllers to find the quorum. None for a single combined node.",
     )
     controller_quorum_election_timeout_ms: int = integer(
-        default=SECOND_MS, minimum=0, doc="Time to wait for votes before trying again."
+        default=SECOND_MS, minimum=0, inert=_WITH_QUORUM, doc="Time to wait for votes before trying again."
     )
     controller_quorum_election_backoff_max_ms: int = integer(
-        default=SECOND_MS, minimum=0, doc="Longest random pause before another election."
+        default=SECOND_MS, minimum=0, inert=_WITH_QUORUM, doc="Longest random pause before another election."
     )
     controller_quorum_fetch_timeout_ms: int = integer(
-        default=2 * SECOND_MS, minimum=0, doc="Time without a fetch from the leader before an election."
+        default=2 * SECOND_MS,
+        minimum=0,
+        inert=_WITH_QUORUM,
+        doc="Time without a fetch from the leader before an election.",
     )
     controller_quorum_request_timeout_ms: int = integer(
-        default=2 * SECOND_MS, minimum=0, doc="How long a request of the quorum may take."
+        default=2 * SECOND_MS, minimum=0, inert=_WITH_QUORUM, doc="How long a request of the quorum may take."
     )
     controller_quorum_retry_backoff_ms: int = integer(
-        default=20, minimum=0, doc="Pause before a request of the quorum is tried again."
+        default=20, minimum=0, inert=_WITH_QUORUM, doc="Pause before a request of the quorum is tried again."
     )
     broker_heartbeat_interval_ms: int = integer(
-        default=2 * SECOND_MS, doc="How often a broker tells the controller that it lives."
+        default=2 * SECOND_MS, inert=_WITH_QUORUM, doc="How often a broker tells the controller that it lives."
     )
     broker_session_timeout_ms: int = integer(
-        default=9 * SECOND_MS, doc="Time without a heartbeat after which a broker is fenced."
+        default=9 * SECOND_MS, inert=_WITH_QUORUM, doc="Time without a heartbeat after which a broker is fenced."
     )
     metadata_log_segment_bytes: int = integer(
         default=GIB, minimum=8 * MIB, doc="Size at which a segment of the metadata log is rolled."
     )
     metadata_log_segment_ms: int = long(default=7 * DAY_MS, doc="Age at which a segment of the metadata log is rolled.")
     metadata_log_max_record_bytes_between_snapshots: int = long(
-        default=20 * MIB, minimum=1, doc="Bytes of metadata records after which a snapshot is written."
+        default=20 * MIB,
+        minimum=1,
+        inert=_WITH_SNAPSHOTS,
+        doc="Bytes of metadata records after which a snapshot is written.",
     )
     metadata_max_batch_bytes: int = integer(
         default=8 * MIB,
@@ -660,61 +705,101 @@ class BrokerConfig(Config, scope="broker"):
     )
     # ---- replication
     replica_lag_time_max_ms: int = long(
-        default=30 * SECOND_MS, doc="Time behind the leader after which a follower leaves the in-sync set."
+        default=30 * SECOND_MS,
+        inert=_WITH_REPLICATION,
+        doc="Time behind the leader after which a follower leaves the in-sync set.",
     )
-    replica_fetch_wait_max_ms: int = integer(default=500, doc="How long a follower's fetch may wait for records.")
-    replica_fetch_min_bytes: int = integer(default=1, doc="Bytes that a follower's fetch waits for.")
+    replica_fetch_wait_max_ms: int = integer(
+        default=500, inert=_WITH_REPLICATION, doc="How long a follower's fetch may wait for records."
+    )
+    replica_fetch_min_bytes: int = integer(
+        default=1, inert=_WITH_REPLICATION, doc="Bytes that a follower's fetch waits for."
+    )
     replica_fetch_max_bytes: int = integer(
-        default=MIB, minimum=0, doc="Bytes per partition that a follower asks for; a larger first batch still comes."
+        default=MIB,
+        minimum=0,
+        inert=_WITH_REPLICATION,
+        doc="Bytes per partition that a follower asks for; a larger first batch still comes.",
     )
     replica_fetch_response_max_bytes: int = integer(
-        default=10 * MIB, minimum=0, doc="Bytes in all that a follower asks for."
+        default=10 * MIB, minimum=0, inert=_WITH_REPLICATION, doc="Bytes in all that a follower asks for."
     )
-    replica_fetch_backoff_ms: int = integer(default=SECOND_MS, minimum=0, doc="Pause of a follower after an error.")
+    replica_fetch_backoff_ms: int = integer(
+        default=SECOND_MS, minimum=0, inert=_WITH_REPLICATION, doc="Pause of a follower after an error."
+    )
     # ---- groups and offsets
     group_initial_rebalance_delay_ms: int = integer(
-        default=3 * SECOND_MS, doc="How long a new group waits for more members before its first assignment."
+        default=3 * SECOND_MS,
+        inert=_WITH_GROUPS,
+        doc="How long a new group waits for more members before its first assignment.",
     )
     group_min_session_timeout_ms: int = integer(
-        default=6 * SECOND_MS, doc="Shortest session timeout that a member may ask for."
+        default=6 * SECOND_MS, inert=_WITH_GROUPS, doc="Shortest session timeout that a member may ask for."
     )
     group_max_session_timeout_ms: int = integer(
-        default=30 * MINUTE_MS, doc="Longest session timeout that a member may ask for."
+        default=30 * MINUTE_MS, inert=_WITH_GROUPS, doc="Longest session timeout that a member may ask for."
     )
-    group_max_size: int = integer(default=INT_MAX, minimum=1, doc="Members of one classic group.")
-    offset_metadata_max_bytes: int = integer(default=4 * KIB, doc="Largest text beside a committed offset.")
+    group_max_size: int = integer(default=INT_MAX, minimum=1, inert=_WITH_GROUPS, doc="Members of one classic group.")
+    offset_metadata_max_bytes: int = integer(
+        default=4 * KIB, inert=_WITH_GROUPS, doc="Largest text beside a committed offset."
+    )
     offsets_retention_minutes: int = integer(
-        default=10_080, minimum=1, doc="Time for which the offsets of an empty group are kept."
+        default=10_080, minimum=1, inert=_WITH_GROUPS, doc="Time for which the offsets of an empty group are kept."
     )
     offsets_retention_check_interval_ms: int = long(
-        default=10 * MINUTE_MS, minimum=1, doc="How often such offsets are looked for."
+        default=10 * MINUTE_MS, minimum=1, inert=_WITH_GROUPS, doc="How often such offsets are looked for."
     )
     offsets_commit_timeout_ms: int = integer(
-        default=5 * SECOND_MS, minimum=1, doc="How long an offset commit may wait for its replicas."
+        default=5 * SECOND_MS, minimum=1, inert=_WITH_GROUPS, doc="How long an offset commit may wait for its replicas."
     )
     offsets_topic_num_partitions: int = integer(
-        default=50, minimum=1, doc="Partitions of __consumer_offsets; never change it once the topic exists."
+        default=50,
+        minimum=1,
+        inert=_WITH_GROUPS,
+        doc="Partitions of __consumer_offsets; never change it once the topic exists.",
     )
-    offsets_topic_replication_factor: int = short(default=3, minimum=1, doc="Replicas of __consumer_offsets.")
+    offsets_topic_replication_factor: int = short(
+        default=3, minimum=1, inert=_WITH_GROUPS, doc="Replicas of __consumer_offsets."
+    )
     offsets_topic_segment_bytes: int = integer(
-        default=100 * MIB, minimum=1, doc="Segment size of __consumer_offsets: small, so that it loads quickly."
+        default=100 * MIB,
+        minimum=1,
+        inert=_WITH_GROUPS,
+        doc="Segment size of __consumer_offsets: small, so that it loads quickly.",
     )
     # ---- transactions
     transactional_id_expiration_ms: int = integer(
-        default=7 * DAY_MS, minimum=1, doc="Idle time after which a transactional id is forgotten."
+        default=7 * DAY_MS,
+        minimum=1,
+        inert=_WITH_TRANSACTIONS,
+        doc="Idle time after which a transactional id is forgotten.",
     )
     transaction_max_timeout_ms: int = integer(
-        default=15 * MINUTE_MS, minimum=1, doc="Longest transaction timeout that a producer may ask for."
+        default=15 * MINUTE_MS,
+        minimum=1,
+        inert=_WITH_TRANSACTIONS,
+        doc="Longest transaction timeout that a producer may ask for.",
     )
     transaction_state_log_num_partitions: int = integer(
-        default=50, minimum=1, doc="Partitions of __transaction_state; never change it once the topic exists."
+        default=50,
+        minimum=1,
+        inert=_WITH_TRANSACTIONS,
+        doc="Partitions of __transaction_state; never change it once the topic exists.",
     )
-    transaction_state_log_replication_factor: int = short(default=3, minimum=1, doc="Replicas of __transaction_state.")
+    transaction_state_log_replication_factor: int = short(
+        default=3, minimum=1, inert=_WITH_TRANSACTIONS, doc="Replicas of __transaction_state."
+    )
     transaction_state_log_min_isr: int = integer(
-        default=2, minimum=1, doc="In-sync replicas that a write to __transaction_state needs."
+        default=2,
+        minimum=1,
+        inert=_WITH_TRANSACTIONS,
+        doc="In-sync replicas that a write to __transaction_state needs.",
     )
     transaction_state_log_segment_bytes: int = integer(
-        default=100 * MIB, minimum=1, doc="Segment size of __transaction_state: small, so that it loads quickly."
+        default=100 * MIB,
+        minimum=1,
+        inert=_WITH_TRANSACTIONS,
+        doc="Segment size of __transaction_state: small, so that it loads quickly.",
     )
 
     @property

@@ -165,8 +165,18 @@ class Listener(Protocol):
 
 
 class Network(Protocol):
-    async def listen(self, host: str, port: int, accept: Callable[[Stream], None]) -> Listener:
-        """Port 0 picks a free one."""
+    async def listen(
+        self,
+        host: str,
+        port: int,
+        accept: Callable[[Stream], None],
+        *,
+        backlog: int = 128,
+        receive_buffer_bytes: int = -1,
+        send_buffer_bytes: int = -1,
+    ) -> Listener:
+        """Port 0 picks a free one. `backlog` connections may wait to be accepted; a buffer size of -1 is the
+        kernel's choice."""
 
     async def connect(self, host: str, port: int) -> Stream: ...
 

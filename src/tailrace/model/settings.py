@@ -60,6 +60,7 @@ class Setting:
         "default",
         "doc",
         "dynamic",
+        "inert",
         "internal",
         "kind",
         "maximum",
@@ -88,6 +89,7 @@ class Setting:
         dynamic: bool = False,
         sensitive: bool = False,
         internal: bool = False,
+        inert: str = "",
         ours: bool = False,
         broker_synonyms: tuple[Synonym, ...] = (),
     ) -> None:
@@ -110,10 +112,12 @@ class Setting:
         self.dynamic = dynamic
         self.sensitive = sensitive
         self.internal = internal
+        # Why nothing reads it, where nothing does: values are checked and kept all the same.
+        self.inert = inert
         # Kafka has no such setting.
         self.ours = ours
         self.broker_synonyms = broker_synonyms
-        self.doc = doc
+        self.doc = f"{doc} {inert}" if inert else doc
 
     def __set_name__(self, owner: type, attribute: str) -> None:
         self.attribute = attribute

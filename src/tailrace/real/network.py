@@ -20,8 +20,6 @@ from tailrace.model.ports import Bytes, FileSlice, Listener, Stream
 
 _log = events.logger("network")
 
-# Connections that wait in the kernel to be accepted.
-_BACKLOG = 512
 # Accepted in one turn of the loop, so that a storm of connections does not hold the others up.
 _ACCEPTS_PER_TURN = 64
 # How long to leave the listener alone when the process has no file handle left for connections.
@@ -184,15 +182,29 @@ class SocketListener:
 
 
 class RealNetwork:
-    async def listen(self, host: str, port: int, accept: Callable[[Stream], None]) -> Listener:
+    async def listen(
+        self,
+        host: str,
+        port: int,
+        accept: Callable[[Stream], None],
+        *,
+        backlog: int = 128,
+        receive_buffer_bytes: int = -1,
+        send_buffer_bytes: int = -1,
+    ) -> Listener:
         loop = asyncio.get_running_loop()
         family, address = await _resolve(loop, host, port, passive=True)
         bound = socket.socket(family, socket.SOCK_STREAM)
         try:
             bound.setblocking(False)
             bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            # Connections inherit them; the receive window is agreed upon before they are accepted.
+            if receive_buffer_bytes != -1:
+                bound.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
+            if send_buffer_bytes != -1:
+                bound.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer_bytes)
             bound.bind(address)
-            bound.listen(_BACKLOG)
+            bound.listen(backlog)
         except OSError as error:
             bound.close()
             raise OSError(error.errno, _listen_failure(error, host, port)) from error

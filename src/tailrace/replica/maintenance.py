@@ -4,7 +4,7 @@
     checkpoints   recovery points, log start offsets and high watermarks are saved
     retention     expired segments are deleted
     removal       files of deleted logs and segments are removed once their delay is over
-    compaction    the dirtiest log is compacted, in steps that let the loop turn (log.compaction)
+    compaction    the dirtiest log is compacted, in steps that let the loop turn (log.compaction), at a bounded rate
     producers     the state of idle producers is forgotten
 
 Nothing here is needed for a correct answer: what is late is done later. Sweeps over many logs let the loop turn,
@@ -36,6 +36,8 @@ _IDLE_HANDLES_INTERVAL_MS = 60_000
 # flush.ms is looked after this often, or more often where a topic asks for less.
 _FLUSH_INTERVAL_MS = 1000
 _FLUSH_INTERVAL_MIN_MS = 10
+# An interval of 0, which Kafka's bounds allow, must not keep the loop busy.
+_INTERVAL_MIN_MS = 10
 
 
 class Maintenance:
@@ -53,7 +55,8 @@ class Maintenance:
         config = self._replicas.config
         initial_ms = config.log_initial_task_delay_ms
         self._every(lambda: self._flush_interval_ms, self.flush_due)
-        self._every(lambda: config.log_flush_offset_checkpoint_interval_ms, self.checkpoint)
+        self._every(lambda: config.log_flush_offset_checkpoint_interval_ms, self.checkpoint_recovery_points)
+        self._every(lambda: config.log_flush_start_offset_checkpoint_interval_ms, self.checkpoint_log_start_offsets)
         self._every(lambda: config.replica_high_watermark_checkpoint_interval_ms, self.checkpoint_high_watermarks)
         self._every(lambda: config.log_retention_check_interval_ms, self.apply_retention, first_ms=initial_ms)
         self._every(lambda: _REMOVAL_INTERVAL_MS, self.remove_due)
@@ -86,9 +89,13 @@ class Maintenance:
                 self._replicas.flusher.request(partition)
         self._flush_interval_ms = interval_ms
 
-    async def checkpoint(self) -> None:
+    async def checkpoint_recovery_points(self) -> None:
         for directory in self._replicas.directories:
-            await self._background.run(directory.begin_checkpoint())
+            await self._background.run(directory.begin_recovery_point_checkpoint())
+
+    async def checkpoint_log_start_offsets(self) -> None:
+        for directory in self._replicas.directories:
+            await self._background.run(directory.begin_log_start_checkpoint())
 
     async def checkpoint_high_watermarks(self) -> None:
         for directory in self._replicas.directories:
@@ -107,7 +114,7 @@ class Maintenance:
             except StorageError as error:
                 _log.error("retention failed", partition=partition.topic_partition, cause=error)
         if changed:
-            await self.checkpoint()
+            await self.checkpoint_log_start_offsets()
 
     async def remove_due(self) -> None:
         for directory in self._replicas.directories:
@@ -126,9 +133,10 @@ class Maintenance:
     async def compact(self) -> None:
         for directory, cleaner in self._cleaners.items():
             cleaner.limits = self._cleaner_limits()
+            pace = _Pace(cleaner, lambda: self._replicas.config.log_cleaner_io_max_bytes_per_second)
             while (steps := cleaner.begin(self._compacted_logs(directory), self._clock.wall_ms())) is not None:
                 try:
-                    await drive(steps, self._background, _turn)
+                    await drive(steps, self._background, pace.wait_turn)
                 except (StorageError, CompactionAborted):
                     continue  # The cleaner has logged it and lets that log rest.
 
@@ -161,8 +169,22 @@ class Maintenance:
             yield partition
 
 
-async def _turn() -> None:
-    await asyncio.sleep(0)
+class _Pace:
+    """Lets the loop turn between the steps of a cleaner, for as long as its reads and writes are ahead of a rate."""
+
+    def __init__(self, cleaner: Cleaner, bytes_per_second: Callable[[], float]) -> None:
+        self._cleaner = cleaner
+        self._bytes_per_second = bytes_per_second
+        self._paid_bytes = cleaner.io_bytes
+        self._free_at = 0.0  # On the loop's clock: what was read and written so far is within the rate by then.
+
+    async def wait_turn(self) -> None:
+        now = asyncio.get_running_loop().time()
+        new_bytes = self._cleaner.io_bytes - self._paid_bytes
+        self._paid_bytes += new_bytes
+        # Below a byte a second it would never end; Kafka sets no bound.
+        self._free_at = max(self._free_at, now) + new_bytes / max(self._bytes_per_second(), 1.0)
+        await asyncio.sleep(max(0.0, self._free_at - now))
 
 
 async def _repeat(
@@ -170,7 +192,7 @@ async def _repeat(
 ) -> None:
     pause_ms = interval_ms() if first_ms is None else first_ms
     while True:
-        await asyncio.sleep(pause_ms / 1000)
+        await asyncio.sleep(max(pause_ms, _INTERVAL_MIN_MS) / 1000)
         try:
             await work()
         except Exception:

@@ -190,14 +190,14 @@ async def test_a_client_that_leaves_while_it_waits_for_memory_passes_its_turn_on
 
 
 async def test_a_reader_that_stopped_reading_is_idle_too():
-    async with running({"connections.max.idle.ms": "200", "message.max.bytes": "2000000"}) as world:
+    async with running({"connections.max.idle.ms": "500", "message.max.bytes": "2000000"}) as world:
         peer, other = await world.connect(), await world.connect()
         await create_topic(other, "t")
         await other.request(produce("t", batch(b"x" * 1_500_000)), 9)
         peer.reader._transport.pause_reading()
         for _ in range(20):
             peer.send(fetch("t", 0, partition_max_bytes=1 << 21), 11)
-        for _ in range(20):
+        for _ in range(30):
             await asyncio.sleep(0.05)
             assert await served(other)
         assert world.broker.statistics()["connections"] == 1
@@ -205,14 +205,14 @@ async def test_a_reader_that_stopped_reading_is_idle_too():
 
 
 async def test_a_reader_that_reads_slowly_is_not_idle():
-    async with running({"connections.max.idle.ms": "200", "message.max.bytes": "8000000"}) as world:
+    async with running({"connections.max.idle.ms": "500", "message.max.bytes": "8000000"}) as world:
         peer = await world.connect()
         await create_topic(peer, "t")
         for _ in range(8):
             await peer.request(produce("t", batch(b"x" * 4_000_000)), 9)
         transport = peer.reader._transport
         peer.send(fetch("t", 0, partition_max_bytes=1 << 25), 11)
-        for _ in range(12):
+        for _ in range(25):
             transport.pause_reading()
             await asyncio.sleep(0.05)
             transport.resume_reading()

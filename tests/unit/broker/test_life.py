@@ -3,6 +3,8 @@
 import asyncio
 import errno
 import logging
+import socket
+import sys
 
 import pytest
 
@@ -52,6 +54,18 @@ async def test_a_port_in_use_leaves_the_other_listeners_and_the_folders_alone() 
         with pytest.raises(OSError, match="another process uses this port"):
             await broker.start()
     assert not world.disk.exists("data")
+
+
+async def test_listeners_have_the_sizes_of_the_settings() -> None:
+    world = World()
+    sizes = {"receive.buffer.bytes": "30000", "send.buffer.bytes": "40000", "listen.backlog.size": "7"}
+    broker = await world.start({f"socket.{name}": value for name, value in sizes.items()})
+    (listener,) = broker._server._listeners
+    assert listener._socket.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) == 2 * 30_000
+    assert listener._socket.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) == 2 * 40_000
+    information = listener._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 32)
+    assert int.from_bytes(information[28:32], sys.byteorder) == 7
+    await broker.stop()
 
 
 async def test_recovery_after_an_unclean_stop_is_one_line_a_folder(caplog: pytest.LogCaptureFixture) -> None:

@@ -38,8 +38,15 @@ def machine():
 
 
 def load(directory):
-    directory.load_logs(lambda topic: CONFIG)
+    for partition in directory.partitions_on_disk():
+        directory.open_log(partition, CONFIG)
     return directory
+
+
+def remove_due(machine, directory):
+    work = directory.begin_removal(machine.clock.wall_ms())
+    if work is not None:
+        work()
 
 
 # Possession
@@ -127,7 +134,7 @@ def test_after_a_clean_stop_everything_is_there_unread(machine):
 def test_after_a_kill_everything_is_there_too(machine):
     directory = machine.start()
     fill(directory)
-    directory.checkpoint_log_start_offsets()
+    directory.begin_log_start_checkpoint()()
     machine.disk.crash()
     directory = load(machine.start())
     assert not directory.was_clean
@@ -189,6 +196,77 @@ def test_recovery_points_are_stored_as_they_were_when_asked(machine):
     assert directory.open_log(ORDERS, CONFIG).recovery_point == 0
 
 
+def test_what_was_stored_before_is_closed_without_a_sync(machine):
+    directory = machine.start()
+    fill(directory)
+    untouched = TopicPartition("untouched", PartitionIndex(0))
+    directory.open_log(untouched, CONFIG)
+    works = directory.begin_storing()
+    assert len(works) == 2
+    for work in works:
+        work()
+    machine.disk.fail("sync", "*-?/*")
+    machine.disk.fail("sync_folder", "*-?")
+    machine.disk.fail("replace", "*-?/*")
+    directory.close()
+    assert machine.exists(".kafka_cleanshutdown")
+    machine.disk.heal()
+    machine.disk.power_loss(machine.random)
+    directory = load(machine.start())
+    assert directory.was_clean
+    assert read_all(directory.logs[ORDERS]) == list(range(30))
+    assert directory.open_log(untouched, CONFIG).log_end_offset == 0
+
+
+def test_a_failed_sync_is_not_made_good_by_a_second_one(machine, caplog):
+    directory = machine.start()
+    fill(directory)
+    machine.disk.fail("sync", "*orders-0*", count=1)
+    with caplog.at_level(logging.ERROR):
+        for work in directory.begin_storing():
+            work()
+    assert "a log went offline" in caplog.text
+    directory.close()
+    assert not machine.exists(".kafka_cleanshutdown")
+
+
+def test_a_log_that_is_synced_is_not_synced_again_when_it_is_closed(machine):
+    directory = machine.start()
+    fill(directory)
+    sync(directory.logs[ORDERS])
+    machine.disk.fail("sync", "*orders-0*")
+    machine.disk.fail("sync_folder", "*orders-0")
+    directory.close()
+    assert machine.exists(".kafka_cleanshutdown")
+
+
+def test_an_unclean_stop_is_reported_in_one_line(machine, caplog):
+    directory = machine.start()
+    fill(directory)
+    directory.close()
+    with caplog.at_level(logging.INFO):
+        directory = load(machine.start())
+        directory.report_recovery()
+    assert not caplog.records
+    size = directory.logs[ORDERS].size_bytes
+    append(directory.logs[ORDERS], 1)
+    machine.disk.crash()
+    machine.disk.open(f"{PATH}/orders-0/{0:020d}.log").truncate(size + 10)
+    directory = load(machine.start())
+    directory.open_log(TopicPartition("new", PartitionIndex(0)), CONFIG)
+    caplog.clear()
+    with caplog.at_level(logging.INFO):
+        directory.report_recovery()
+    (facts,) = [record.facts for record in caplog.records]
+    assert facts == {
+        "folder": PATH,
+        "logs": 2,
+        "scanned_bytes": 2 * size + 10,
+        "cut_bytes": 10,
+        "ms": 0,  # the simulated clock stands still
+    }
+
+
 def test_a_log_that_cannot_be_stored_costs_the_mark(machine, caplog):
     directory = machine.start()
     fill(directory)
@@ -201,13 +279,15 @@ def test_a_log_that_cannot_be_stored_costs_the_mark(machine, caplog):
     assert read_all(load(machine.start()).logs[ORDERS]) == list(range(30))
 
 
-def test_a_log_that_cannot_be_opened_leaves_the_others_alone(machine, caplog):
+def test_a_log_that_cannot_be_opened_leaves_the_others_alone(machine):
     directory = machine.start()
     fill(directory)
     directory.close()
     machine.disk.fail("list", f"{PATH}/orders-0")
-    with caplog.at_level(logging.ERROR):
-        directory = load(machine.start())
+    directory = machine.start()
+    with pytest.raises(StorageError, match="cannot be opened"):
+        directory.open_log(ORDERS, CONFIG)
+    directory.open_log(PAYMENTS, CONFIG)
     assert list(directory.logs) == [PAYMENTS]
     assert "cannot be opened" in directory.offline[ORDERS]
     directory.close()
@@ -216,14 +296,11 @@ def test_a_log_that_cannot_be_opened_leaves_the_others_alone(machine, caplog):
     assert read_all(load(machine.start()).logs[ORDERS]) == list(range(30))
 
 
-def test_high_watermarks_and_cleaner_offsets_are_kept(machine):
+def test_high_watermarks_are_kept(machine):
     directory = machine.start()
     directory.checkpoint_high_watermarks({ORDERS: 12})
-    directory.checkpoint_cleaner_offsets({PAYMENTS: 4})
     machine.disk.crash()
-    directory = machine.start()
-    assert directory.read_high_watermarks() == {ORDERS: 12}
-    assert directory.read_cleaner_offsets() == {PAYMENTS: 4}
+    assert machine.start().read_high_watermarks() == {ORDERS: 12}
 
 
 # Deletion
@@ -238,10 +315,10 @@ def test_a_deleted_log_frees_its_name_at_once_and_its_space_later(machine):
     again = directory.open_log(ORDERS, CONFIG)
     assert again.log_end_offset == 0
     machine.clock.advance_ms(CONFIG.file_delete_delay_ms - 1)
-    directory.remove_due(machine.clock.wall_ms())
+    remove_due(machine, directory)
     assert any(name.endswith("-delete") for name in machine.disk.list(PATH))
     machine.clock.advance_ms(1)
-    directory.remove_due(machine.clock.wall_ms())
+    remove_due(machine, directory)
     assert not any(name.endswith("-delete") for name in machine.disk.list(PATH))
     assert machine.exists("orders-0")
     assert len(found.read()) == found.size
@@ -264,7 +341,7 @@ def test_leftovers_of_deleted_logs_are_removed_at_the_next_start(machine):
     machine.disk.crash()
     directory = load(machine.start())
     assert list(directory.logs) == [PAYMENTS]
-    directory.remove_due(machine.clock.wall_ms())
+    remove_due(machine, directory)
     assert not any(name.endswith("-delete") for name in machine.disk.list(PATH))
 
 
@@ -284,7 +361,7 @@ def test_expired_segments_are_removed_with_the_deleted_logs(machine):
     assert log.delete_expired_segments(machine.clock.wall_ms(), log.log_end_offset) == 1
     assert directory.begin_removal(machine.clock.wall_ms()) is None
     machine.clock.advance_ms(log.config.file_delete_delay_ms)
-    directory.remove_due(machine.clock.wall_ms())
+    remove_due(machine, directory)
     assert not any(name.endswith(".deleted") for name in machine.disk.list(log.folder))
 
 

@@ -1,5 +1,6 @@
 """The tables against Kafka's own, and the parsing of files and of topic settings."""
 
+import ast
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,7 @@ from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.model.settings import Kind, Setting, format_value, parse_value
 
 BROKER = BrokerConfig(node_id=1)
+PACKAGE = Path(__file__).parents[3] / "src" / "tailrace"
 ALL_SETTINGS = [*SETTINGS.values(), *TOPIC_SETTINGS.values()]
 
 
@@ -80,6 +82,33 @@ def test_settings_that_kafka_does_not_have_are_marked() -> None:
     of_kafka = {(row[0], row[1]) for row in _kafka_rows()}
     unmarked = [row.name for row in ALL_SETTINGS if (row.scope, row.name) not in of_kafka and not row.ours]
     assert unmarked == []
+
+
+def _attributes_read() -> set[str]:
+    """What the code reads of a config: `config.name`, `self._static.name`, and by name where configs are made."""
+    read = set()
+    for path in PACKAGE.rglob("*.py"):
+        is_table = path == PACKAGE / "model" / "config.py"
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name | ast.Attribute):
+                owner = node.value.id if isinstance(node.value, ast.Name) else node.value.attr
+                if owner.endswith(("config", "static", "broker")) or (is_table and owner == "self"):
+                    read.add(node.attr)
+            elif is_table and isinstance(node, ast.Constant) and isinstance(node.value, str):
+                read.add(node.value)
+    return read
+
+
+def test_a_setting_is_read_or_says_that_it_has_no_effect() -> None:
+    read = _attributes_read()
+    read_topic_settings = [row for row in TOPIC_SETTINGS.values() if row.attribute in read]
+    defaults = {synonym.name for row in read_topic_settings for synonym in row.broker_synonyms}
+    wrong = {
+        f"{row.scope} {row.name}": "read, but said to have no effect" if row.inert else "never read"
+        for row in ALL_SETTINGS
+        if bool(row.inert) == (row.attribute in read or (row.scope == "broker" and row.name in defaults))
+    }
+    assert wrong == {}
 
 
 @pytest.mark.parametrize("setting", ALL_SETTINGS, ids=lambda setting: f"{setting.scope}-{setting.name}")

@@ -4,6 +4,7 @@ import asyncio
 import errno
 import os
 import socket
+import sys
 
 import pytest
 
@@ -123,6 +124,24 @@ async def test_listen_and_connect():
     server = await asyncio.wait_for(accepted, 5)
     assert client.peer == f"127.0.0.1:{listener.port}"
     assert server.peer.startswith("127.0.0.1:")
+    for closable in (client, server, listener):
+        closable.close()
+
+
+async def test_buffers_and_backlog_are_as_asked_for():
+    accepted: asyncio.Future[Stream] = asyncio.get_running_loop().create_future()
+    network = RealNetwork()
+    listener = await network.listen(
+        "127.0.0.1", 0, accepted.set_result, backlog=7, receive_buffer_bytes=30_000, send_buffer_bytes=40_000
+    )
+    client = await network.connect("127.0.0.1", listener.port)
+    server = await asyncio.wait_for(accepted, 5)
+    # The kernel doubles what it is asked for, to have room for its own.
+    assert server._socket.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) == 60_000
+    assert server._socket.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) == 80_000
+    # tcpi_sacked, which is the backlog in a socket that listens.
+    information = listener._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 32)
+    assert int.from_bytes(information[28:32], sys.byteorder) == 7
     for closable in (client, server, listener):
         closable.close()
 

@@ -3,6 +3,8 @@
 import asyncio
 import errno
 
+import pytest
+
 from tailrace.model.ports import Ports
 from tailrace.real.network import RealNetwork
 from tailrace.replica.maintenance import Maintenance
@@ -131,6 +133,46 @@ async def test_a_topic_may_be_deleted_while_it_is_compacted():
     assert not compacting.done()
     cluster.publish({})
     await asyncio.wait_for(compacting, 5)
+
+
+async def test_compaction_keeps_to_its_rate():
+    cluster = Cluster(log_cleaner_io_max_bytes_per_second=200_000.0)
+    cluster.publish({"a": 1}, configs={"a": {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0"}})
+    partition = cluster.replicas.find("a", 0)
+    for number in range(300):
+        partition.append(keyed(cluster, b"k%d" % (number % 7), b"v"), required_acks=1)
+    partition.log.roll()
+    dirty_bytes = partition.log.size_bytes
+    maintenance = make_maintenance(cluster)
+    await maintenance.flush_due()
+    await _turns()
+    start = asyncio.get_running_loop().time()
+    await maintenance.compact()
+    taken_seconds = asyncio.get_running_loop().time() - start
+    (cleaner,) = maintenance._cleaners.values()
+    # Read once for its keys and once to be copied, and a little is written.
+    assert 2 * dirty_bytes < cleaner.io_bytes < 3 * dirty_bytes
+    assert taken_seconds >= cleaner.io_bytes / 200_000
+
+
+@pytest.mark.parametrize(
+    ("setting", "file"),
+    [
+        ("log_flush_offset_checkpoint_interval_ms", "recovery-point-offset-checkpoint"),
+        ("log_flush_start_offset_checkpoint_interval_ms", "log-start-offset-checkpoint"),
+    ],
+)
+async def test_each_checkpoint_has_its_own_interval(setting, file):
+    cluster = Cluster(**{setting: 0})
+    cluster.publish({"a": 1})
+    maintenance = make_maintenance(cluster)
+    failing = cluster.disk.fail("replace", f"data0/{file}", count=1000)
+    maintenance.start()
+    await asyncio.sleep(0.1)
+    await maintenance.stop()
+    assert 1 <= 1000 - failing.count <= 10  # Not as often as the loop turns.
+    cluster.disk.heal()
+    assert not [name for name in cluster.disk.list("data0") if name.endswith("-offset-checkpoint")]
 
 
 async def test_idle_producers_are_forgotten():

@@ -5,6 +5,7 @@ import errno
 import pytest
 
 from tailrace.model.errors import ErrorCode, KafkaError
+from tailrace.wire.records import Compression
 from tests.unit.replica.replicas import Cluster, batch
 
 
@@ -93,6 +94,21 @@ async def test_a_log_that_cannot_be_created_is_tried_again_and_costs_the_others_
     assert cluster.replicas.find("b", 0).is_leader
     cluster.disk.heal()
     assert cluster.replicas.find("a", 0).is_leader
+
+
+async def test_what_a_batch_unpacks_to_is_bounded_by_the_setting():
+    cluster = Cluster(max_decompressed_bytes=5000)
+    cluster.publish({"deep": 1, "plain": 1}, configs={"deep": {"record.validation.deep": "true"}})
+    deep, plain = (cluster.replicas.find(name, 0) for name in ("deep", "plain"))
+    small = batch(bytes(4000), compression=Compression.ZSTD)
+    large = batch(bytes(6000), compression=Compression.ZSTD)
+    deep.append(small, required_acks=1)
+    with pytest.raises(KafkaError, match="5000"):
+        deep.append(large, required_acks=1)
+    plain.append(large, required_acks=1)  # Nothing looks into it, until someone asks for a time.
+    with pytest.raises(KafkaError, match="5000"):
+        plain.log.offset_by_timestamp(0, end_offset=1)
+    assert deep.log.offset_by_timestamp(0, end_offset=1) is not None
 
 
 async def test_a_deletion_is_announced_before_the_files_go():

@@ -44,6 +44,7 @@ class CleanableLog(CompactableLog, Protocol):
 class Cleaner:
     def __init__(self, disk: Disk, data_folder: str, limits: Limits) -> None:
         self.limits = limits
+        self.io_bytes = 0  # read and written by all its runs
         self._disk = disk
         self._data_folder = data_folder
         self._first_dirty_offsets = read_offsets(disk, data_folder, CLEANER_OFFSETS)
@@ -103,7 +104,7 @@ class Cleaner:
     def _run(self, log: CleanableLog, plan: Cleanable, now_ms: int) -> Steps[Outcome]:
         topic_partition = log.topic_partition
         try:
-            compaction = Compaction(self._disk, log, plan, now_ms=now_ms, limits=self.limits)
+            compaction = Compaction(self._disk, log, plan, now_ms=now_ms, limits=self.limits, count_io=self._count_io)
             outcome = yield from compaction.steps()
             # A power loss may bring back old files as long as their folder is not synced. A checkpoint that called
             # them clean would leave values in them that a tombstone, itself gone by then, has deleted.
@@ -123,26 +124,28 @@ class Cleaner:
         events_log.info("compacted a log", partition=topic_partition, **outcome._asdict())
         return outcome
 
+    def _count_io(self, size_bytes: int) -> None:
+        self.io_bytes += size_bytes
+
     def _store(self, offsets: dict[TopicPartition, int]) -> None:
         write_offsets(self._disk, self._data_folder, CLEANER_OFFSETS, offsets)
 
 
 async def drive(steps: Steps[R], background: Background, wait_turn: Callable[[], Awaitable[None]]) -> R | None:
-    """Runs steps to their end: what they hand out in the background, and a turn of the loop between them. None if
-    they were aborted meanwhile."""
+    """Runs steps to their end: what they hand out in the background, and a turn of the loop after each. None if they
+    were aborted meanwhile."""
     try:
         work = next(steps)
         while True:
-            if work is None:
-                await wait_turn()
-                work = steps.send(None)
-                continue
+            result: object = None
             try:
-                result = await background.run(work)
+                if work is not None:
+                    result = await background.run(work)
             except (OSError, StorageError, KafkaError) as error:
                 work = steps.throw(error)
-            else:
-                work = steps.send(result)
+                continue
+            await wait_turn()
+            work = steps.send(result)
     except StopIteration as end:
         outcome: R | None = end.value
         return outcome

@@ -91,12 +91,22 @@ class Outcome(NamedTuple):
 
 
 class Compaction:
-    def __init__(self, disk: Disk, log: CompactableLog, plan: Cleanable, *, now_ms: int, limits: Limits) -> None:
+    def __init__(
+        self,
+        disk: Disk,
+        log: CompactableLog,
+        plan: Cleanable,
+        *,
+        now_ms: int,
+        limits: Limits,
+        count_io: Callable[[int], None],
+    ) -> None:
         self.log = log
         self.plan = plan
         self._disk = disk
         self._now_ms = now_ms
         self._limits = limits
+        self._count_io = count_io  # told of every read and write of records, in bytes
         self._keys = KeyMap(limits.map_bytes)
         # Keys of all batches below are in the map.
         self._mapped_end_offset = plan.first_dirty_offset
@@ -253,6 +263,7 @@ class Compaction:
             return
         position = new.size_bytes
         new.write(b"".join([batch for batch, _ in self._output]))
+        self._count_io(self._output_bytes)
         for batch, header in self._output:
             new.note_batch(position, len(batch), header.last_offset, header.max_timestamp)
             position += len(batch)
@@ -281,6 +292,7 @@ class Compaction:
 
     def _read(self, segment: Segment, position: int, size: int) -> Steps[bytes]:
         file = segment.file
+        self._count_io(size)
         if file.is_resident(position, size):
             yield from self._spend(BATCH_COST)
             return file.read(position, size)
