@@ -1,11 +1,14 @@
 """Any records, any codec: what is built is read back; and no bytes at all make the reader fail in another way than
 with KafkaError."""
 
+import re
+
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tailrace.model.errors import KafkaError
-from tailrace.wire.payload import iterate_payload
+from tailrace.wire.payload import MANY_HEADERS, Numbering, iterate_payload
 from tailrace.wire.records import (
     Compression,
     Record,
@@ -75,12 +78,15 @@ def test_changed_bytes_raise_nothing_but_kafka_errors(batch: tuple[int, list[Rec
 @given(st.binary(max_size=300), st.integers(-1, 40))
 @settings(max_examples=400, deadline=None)
 def test_any_payload_is_read_or_refused(payload: bytes, count: int):
+    numbering = Numbering(base_offset=0, last_offset_delta=2**31 - 1, base_timestamp=0, append_time=None)
     try:
-        records = list(
-            iterate_payload(
-                payload, count, base_offset=0, last_offset_delta=2**31 - 1, base_timestamp=0, append_time=None
-            )
-        )
-    except KafkaError:
+        records = list(iterate_payload(payload, count, numbering))
+    except KafkaError as error:
+        with pytest.raises(KafkaError, match=re.escape(error.message)):
+            list(iterate_payload(payload, count, numbering, only_checks=True))
         return
     assert len(records) == max(count, 0)
+    checked = [
+        each for each in iterate_payload(payload, count, numbering, only_checks=True) if each is not MANY_HEADERS
+    ]
+    assert checked == [record._replace(headers=()) for record in records]

@@ -32,6 +32,9 @@ _log = events.logger("broker")
 # How long a clean stop waits for answers that are under way.
 _ANSWERS_TIMEOUT_MS = 5000.0
 _LAG_PROBE_SECONDS = 0.1
+# Produced batches that are checked in slices at one time; the others wait. Each takes half a millisecond of every turn
+# of the loop and the memory of its unpacked records, and more at once would not end sooner: they share one core.
+_SLOW_CHECKS_MAX = 2
 # Layers whose failed assertions stop the broker: a crash is safe, wrong data is not.
 _TRUSTED_LAYERS = ("tailrace.log.", "tailrace.raft.", "tailrace.controller.")
 
@@ -110,6 +113,7 @@ class Broker:
             partitions_max=config.max_incremental_fetch_session_partitions,
         )
         self.producer_ids: ProducerIds
+        self.slow_checks = asyncio.Semaphore(_SLOW_CHECKS_MAX)
         self._static_config = config
         self._server: Server | None = None
         self._maintenance: Maintenance | None = None

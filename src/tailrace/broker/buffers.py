@@ -1,9 +1,9 @@
 """Receive buffers, lent to connections only while they hold unread bytes.
 
-An idle connection holds no buffer, so a thousand of them cost nothing. All buffers lent at one time are bounded by
-`queued.max.request.bytes`: above it a connection waits for its turn instead of reading, and TCP holds its peer back.
-Buffers of up to KEPT_MAX_BYTES each are kept for the next borrower, `socket.buffer.pool.bytes` in all; larger ones are
-dropped, so that one huge request does not become a permanent cost.
+An idle connection holds no buffer, so a thousand of them cost nothing. All buffers lent at one time, with the requests
+whose handlers wait, are bounded by `queued.max.request.bytes`: above it a connection waits for its turn instead of
+reading, and TCP holds its peer back. Buffers of up to KEPT_MAX_BYTES each are kept for the next borrower,
+`socket.buffer.pool.bytes` in all; larger ones are dropped, so that one huge request does not become a permanent cost.
 """
 
 from collections.abc import Callable
@@ -56,6 +56,16 @@ class BufferPool:
         if size <= KEPT_MAX_BYTES and self._kept_bytes + size <= self._kept_max_bytes:
             self._kept.setdefault(size, []).append(buffer)
             self._kept_bytes += size
+        if self._waiting:
+            self.wake()
+
+    def hold(self, size_bytes: int) -> None:
+        """A request that lies outside the buffers while its handler waits counts as lent, so that handlers that wait
+        cannot hold more than the bound either; it is never refused, for it is in memory already."""
+        self.lent_bytes += size_bytes
+
+    def let_go(self, size_bytes: int) -> None:
+        self.lent_bytes -= size_bytes
         if self._waiting:
             self.wake()
 

@@ -2,7 +2,8 @@
 
 Rules
 - Frames are parsed in place, in a buffer lent from the pool. A connection without unread bytes holds none; so a handler
-  that has to wait before its effect copies the records it was given (all else that is decoded are copies already).
+  that has to wait before its effect copies the records it was given (all else that is decoded are copies already),
+  and its request counts as memory in use until it is done.
 - One request at a time, as in Kafka, with one exception: a Produce that has appended lets the next request start and
   keeps its place in `_slots`. A parked Fetch and a handler that has to wait hold the later requests back.
 - Answers are joined and sent once a turn. While output is queued no further request is taken, nor while the answers
@@ -231,24 +232,30 @@ class Connection:
         dispatcher = self._server.dispatcher
         try:
             context, result = dispatcher.dispatch(self._view[start:end], self)
-            if result is None:
+            if result is None or isinstance(result, Message | Pending):
+                self._take_result(context, result)
                 return
-            if isinstance(result, Message):
-                self._answer(self._encode(context, result))
-            elif isinstance(result, Pending):
-                self._keep_place(context, result)
-            else:
-                self._held_by = task = ensure_future(result)
-                task.add_done_callback(lambda done: self._on_handler_done(context, done))
+            size_bytes = end - start
+            self._server.buffers.hold(size_bytes)
+            self._held_by = task = ensure_future(result)
+            task.add_done_callback(lambda done: self._on_handler_done(context, done, size_bytes))
         except ProtocolError as error:
             self._refuse(str(error))
         except UnanswerableError:
             self._is_closing = True
 
-    def _on_handler_done(self, context: RequestContext, task: Future[Message | None]) -> None:
+    def _take_result(self, context: RequestContext, result: Message | Pending[Any] | None) -> None:
+        if isinstance(result, Message):
+            self._answer(self._encode(context, result))
+        elif result is not None:
+            self._keep_place(context, result)
+
+    def _on_handler_done(self, context: RequestContext, task: Future[Any], size_bytes: int) -> None:
         self._held_by = None
+        self._server.buffers.let_go(size_bytes)
         if self.is_closed:
-            task.cancelled() or task.exception()  # Retrieved, so that nothing complains about it.
+            if not task.cancelled() and task.exception() is None and isinstance(task.result(), Pending):
+                task.result().abandon()
             return
         if task.cancelled():
             self._is_closing = True
@@ -257,9 +264,7 @@ class Connection:
             if isinstance(error, ProtocolError):
                 self._refuse(str(error))
         else:
-            answer = task.result()
-            if answer is not None:
-                self._answer(self._encode(context, answer))
+            self._take_result(context, task.result())
         self._resume()
 
     # ---- answering

@@ -4,7 +4,8 @@ A handler is `handle_x(broker, context, request)` and gives one of
     a response message       encoded and sent in its place;
     None                     nothing is sent (Produce with acks=0);
     a Pending                its place is kept; whoever completes it calls `complete` (Produce and Fetch);
-    a coroutine              run as a task; the connection takes no further request until it is done.
+    a coroutine              run as a task, which gives one of the above; the connection takes no further request until
+                             it is done, and counts the request among those in memory.
 It may also raise
     KafkaError               answered with its code where the response has a place for one;
     UnanswerableError          nothing can be answered: the connection closes after the earlier answers.
@@ -49,10 +50,6 @@ class RequestContext:
         self.client_id = client_id
         self.peer = peer  # `host:port` of the client.
         self.listener = listener  # The listener it came in by: clients are told the endpoints of that one.
-
-    @property
-    def peer_host(self) -> str:
-        return self.peer.rpartition(":")[0]
 
 
 class Pending(Generic[M]):

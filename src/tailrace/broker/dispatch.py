@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 _log = events.logger("dispatch")
 
 Answer = Message | Pending[Any] | None
-Handler = Callable[..., Answer | Coroutine[Any, Any, Message | None]]
+Handler = Callable[..., Answer | Coroutine[Any, Any, Answer]]
 
 _KEY_AND_VERSION = Struct(">hh")
 _API_VERSIONS = 18
@@ -57,7 +57,7 @@ class Dispatcher:
 
     def dispatch(
         self, frame: memoryview, connection: Connection
-    ) -> tuple[RequestContext, Answer | Coroutine[Any, Any, Message | None]]:
+    ) -> tuple[RequestContext, Answer | Coroutine[Any, Any, Answer]]:
         """Raises ProtocolError or UnanswerableError, nothing else."""
         key_and_version = _KEY_AND_VERSION.unpack_from(frame)
         route = self._routes.get(key_and_version)
@@ -110,9 +110,7 @@ class Dispatcher:
         context.api_version = 0
         return context, unsupported_version_response()
 
-    async def _supervise(
-        self, context: RequestContext, handling: Coroutine[Any, Any, Message | None]
-    ) -> Message | None:
+    async def _supervise(self, context: RequestContext, handling: Coroutine[Any, Any, Answer]) -> Answer:
         try:
             return await handling
         except Exception as error:

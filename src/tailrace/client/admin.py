@@ -29,7 +29,6 @@ from tailrace.wire.apis.admin import (
 T = TypeVar("T")
 
 RESOURCE_TOPIC = 2
-RESOURCE_BROKER = 4
 _OPERATION_SET = 0
 _OPERATION_DELETE = 1
 # Left to the broker's num.partitions and default.replication.factor (KIP-464).

@@ -36,10 +36,6 @@ class Replay:
         self._own_partitions: dict[str, dict[int, PartitionImage]] = {}
         self._own_configs: set[tuple[int, str]] = set()
 
-    @property
-    def is_changed(self) -> bool:
-        return bool(self._parts)
-
     def replay_record(self, offset: int, record: Message) -> None:
         assert offset >= self._part("next_offset"), "a metadata record was replayed twice"
         apply = self._HANDLERS.get(type(record))

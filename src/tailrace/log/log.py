@@ -22,7 +22,17 @@ from tailrace.log.recovery import LoadedLog, LogLoader, coordinator_epoch, load_
 from tailrace.log.retention import decide_expired_segments
 from tailrace.log.segment import MAX_RELATIVE_OFFSET, NO_TIMESTAMP, Found, Segment
 from tailrace.log.segments import Durability, RollPolicy, Segments, disk_errors
-from tailrace.log.validation import DEFAULT_MAX_DECOMPRESSED_BYTES, Origin, ValidatedBatches, validate_batches
+from tailrace.log.validation import (
+    DEFAULT_MAX_DECOMPRESSED_BYTES,
+    CheckedBatch,
+    Origin,
+    Steps,
+    ValidatedBatches,
+    check_client_batch,
+    needs_slices,
+    settle_batch,
+    validate_batches,
+)
 from tailrace.model import events
 from tailrace.model.config import TopicConfig
 from tailrace.model.errors import ErrorCode, KafkaError, StorageError
@@ -126,18 +136,36 @@ class Log:
 
     # Appending
 
+    def needs_slices(self, batch: memoryview) -> bool:
+        """Whether a client's batch takes so long to check that it should be done by `check`, before it is appended."""
+        return needs_slices(batch, self.config, now_ms=self._clock.wall_ms())
+
+    def check(self, batch: memoryview) -> Steps[CheckedBatch]:
+        """The checks of a client's batch in steps, under the configuration of now."""
+        now_ms = self._clock.wall_ms()
+        return check_client_batch(batch, self.config, now_ms=now_ms, max_decompressed_bytes=self.max_decompressed_bytes)
+
     def append_as_leader(
-        self, batches: memoryview, *, leader_epoch: int, origin: Origin = Origin.CLIENT
+        self,
+        batches: memoryview,
+        *,
+        leader_epoch: int,
+        origin: Origin = Origin.CLIENT,
+        checked: CheckedBatch | None = None,
     ) -> AppendResult:
-        """Gives the batches their offsets and writes them. The view is changed in place if it is writable. Raises
-        KafkaError for what the topic does not take, StorageError if the disk does not."""
-        validated = validate_batches(
-            batches,
-            self.config,
-            now_ms=self._clock.wall_ms(),
-            origin=origin,
-            max_decompressed_bytes=self.max_decompressed_bytes,
-        )
+        """Gives the batches their offsets and writes them. The view is changed in place if it is writable. What was
+        `checked` under this configuration is not checked again. Raises KafkaError for what the topic does not take,
+        StorageError if the disk does not."""
+        if checked is not None and checked.config is self.config:
+            validated = settle_batch(checked, now_ms=self._clock.wall_ms())
+        else:
+            validated = validate_batches(
+                batches,
+                self.config,
+                now_ms=self._clock.wall_ms(),
+                origin=origin,
+                max_decompressed_bytes=self.max_decompressed_bytes,
+            )
         headers = validated.headers
         for header in headers:
             if header.producer_id >= 0:

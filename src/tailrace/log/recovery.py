@@ -238,7 +238,8 @@ class LogLoader:
                     break
                 next_offset = segment.base_offset
             if number > first:
-                complete_snapshots(self.producers, self.snapshots, next_offset)
+                # It was not synced yet: its name may be there and its content not.
+                write_snapshot(self.producers, self.snapshots, next_offset)
             next_offset, problem = self._scan(segment, next_offset)
             if problem:
                 self._drop_from(segments, number + 1, "an earlier segment was cut")
@@ -339,17 +340,16 @@ def load_producers(
             if header.producer_id >= 0 and header.base_offset >= start_offset:
                 batch = segment.file.read(at, header.size_bytes) if header.is_control else b""
                 producers.update(header, coordinator_epoch=coordinator_epoch(header, batch))
-    if any(segment.size_bytes for segment in segments):
-        complete_snapshots(producers, snapshots, end_offset)
+    if end_offset not in snapshots.offsets and any(segment.size_bytes for segment in segments):
+        write_snapshot(producers, snapshots, end_offset)
 
 
-def complete_snapshots(producers: ProducerStates, snapshots: ProducerSnapshots, offset: int) -> None:
+def write_snapshot(producers: ProducerStates, snapshots: ProducerSnapshots, offset: int) -> None:
     """Segments may be deleted, and what they told of producers then stands in snapshots alone."""
-    if offset not in snapshots.offsets:
-        try:
-            snapshots.write(offset, producers.snapshot())
-        except OSError as error:
-            log.warning("a producer snapshot is not written", file=snapshots.path(offset), cause=error)
+    try:
+        snapshots.write(offset, producers.snapshot())
+    except OSError as error:
+        log.warning("a producer snapshot is not written", file=snapshots.path(offset), cause=error)
 
 
 def coordinator_epoch(header: BatchHeader, batch: Bytes) -> int:

@@ -16,25 +16,37 @@ One batch of a client costs one header, one CRC and a dozen comparisons: no work
 by one only for compacted topics (they need keys) and where `record.validation.deep` is set; lies inside the payload
 (a record count, a timestamp, an offset) are found only then. Re-compression works on the block as a whole.
 
+The rules are written once, as a generator of steps (`check_client_batch`): a step is a piece of codec work, which
+releases the GIL and may run in a helper thread, or None after some hundred records, where others may have their turn.
+`validate_batches` takes all the steps at once. A million tiny records take a second, so whoever has others to serve
+asks `needs_slices` first, takes the steps in its own time, and writes what comes out (`settle_batch`) as long as the
+topic still has the configuration that it was checked under.
+
 Never assigns offsets, never writes, never looks at a clock. The view is patched in place where the topic asks for
 log-append time, so the caller must own it.
 """
 
+from collections.abc import Callable, Generator
 from enum import Enum
-from typing import NamedTuple
+from functools import partial
+from struct import Struct
+from typing import NamedTuple, TypeVar
 
 from tailrace.model.config import TopicConfig
 from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.wire.compression import compress, decompress
 from tailrace.wire.records import (
     HEADER_SIZE,
+    HEADERS_AT_ONCE,
+    MANY_HEADERS,
     BatchHeader,
     Compression,
     assemble_batch,
     crc_is_valid,
-    iterate_records,
+    iterate_unpacked,
     read_header,
     set_log_append_time,
+    unpack_records,
 )
 
 # A batch may unpack to at most this much before it counts as a bomb: 100 times the default max.message.bytes.
@@ -43,6 +55,17 @@ DEFAULT_MAX_DECOMPRESSED_BYTES = 100 * 1024 * 1024
 MAX_ERRORS_SHOWN = 3
 # One request must not make us build an error per record of a million-record batch.
 MAX_RECORD_ERRORS = 100
+# A batch of no more than this, unpacked, is checked at once: that takes half a millisecond at most (8 KB may be 4000
+# headers), and a task with a helper thread costs as much as 200 records.
+SMALL_RECORDS = 200
+SMALL_BYTES = 8 * 1024
+# Records between two steps, about half a millisecond; reading a few headers takes as long as reading a record.
+RECORDS_PER_STEP = 400
+_HEADERS_PER_RECORD = 4
+
+T = TypeVar("T")
+# The checks of a batch in steps: each yields codec work, whose result it is sent, or None for a pause.
+Steps = Generator[Callable[[], bytes] | None, bytes, T]
 
 _NO_TIMESTAMP = -1
 _CODEC_MASK = 0x07
@@ -51,6 +74,8 @@ _LOG_APPEND_BIT = 0x08
 _TRANSACTIONAL_BIT = 0x10
 _CONTROL_BIT = 0x20
 _OVERHEAD = 12
+# Attributes, base timestamp, max timestamp, record count.
+_unpack_glance = Struct(">21xh4xqq14xi").unpack_from
 
 
 class Origin(Enum):
@@ -68,6 +93,14 @@ class InvalidRecordsError(KafkaError):
     def __init__(self, code: ErrorCode, message: str, record_errors: list[tuple[int, str]]) -> None:
         super().__init__(code, message)
         self.record_errors = record_errors
+
+
+class CheckedBatch(NamedTuple):
+    """A client's batch that may be settled, as long as the topic has this very configuration."""
+
+    view: memoryview
+    header: BatchHeader
+    config: TopicConfig
 
 
 class ValidatedBatches(NamedTuple):
@@ -94,6 +127,46 @@ def validate_batches(
     header = _read_only_batch(view)
     _check_client_header(view, header, config)
     return _apply_topic_rules(view, header, config, now_ms, max_decompressed_bytes)
+
+
+def needs_slices(view: memoryview, config: TopicConfig, *, now_ms: int) -> bool:
+    """Whether the checks of a client's batch would hold the loop for long: it has to be opened, and is large."""
+    size = len(view)
+    if not HEADER_SIZE <= size <= config.max_message_bytes:
+        return False  # It is refused by its header alone.
+    attributes, base_timestamp, max_timestamp, record_count = _unpack_glance(view)
+    codec = attributes & _CODEC_MASK
+    is_small = size <= SMALL_BYTES and record_count <= SMALL_RECORDS
+    if is_small and not codec:
+        return False
+    if not _must_open(attributes, base_timestamp, max_timestamp, config, now_ms):
+        return False
+    return not is_small or _unpacks_to_much(codec, view[HEADER_SIZE:])
+
+
+def _unpacks_to_much(codec: int, payload: memoryview) -> bool:
+    """A few hundred bytes of zstd may hold megabytes, so that only trying tells."""
+    try:
+        decompress(Compression.of(codec), payload, SMALL_BYTES)
+    except KafkaError as error:
+        return error.code is ErrorCode.MESSAGE_TOO_LARGE
+    return False
+
+
+def check_client_batch(
+    view: memoryview, config: TopicConfig, *, now_ms: int, max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES
+) -> Steps[CheckedBatch]:
+    """What `validate_batches` does for a client, step by step; `settle_batch` is the rest of it. Nobody else may
+    change the view meanwhile."""
+    header = _read_only_batch(view)
+    _check_client_header(view, header, config)
+    view, header = yield from _check_content(view, header, config, now_ms, max_decompressed_bytes)
+    return CheckedBatch(view, header, config)
+
+
+def settle_batch(checked: CheckedBatch, *, now_ms: int) -> ValidatedBatches:
+    """Log-append time is the time at which it is written, not that of the check."""
+    return _settle(checked.view, checked.header, checked.config, now_ms)
 
 
 def _read_only_batch(view: memoryview) -> BatchHeader:
@@ -161,30 +234,81 @@ def _apply_topic_rules(
     view: memoryview, header: BatchHeader, config: TopicConfig, now_ms: int, max_decompressed_bytes: int
 ) -> ValidatedBatches:
     """What the topic's settings ask of one batch: timestamps, codec, keys."""
-    (_, _, _, _, _, attributes, _, base_timestamp, max_timestamp, _, _, _, record_count) = header
-    is_create_time = config.message_timestamp_type == "CreateTime"
-    if is_create_time:
-        if attributes & _LOG_APPEND_BIT:
-            # Which clock a timestamp comes from is the topic's to say, not the producer's.
-            header = header._replace(attributes=attributes & ~_LOG_APPEND_BIT)
-            view = memoryview(assemble_batch(header, view[HEADER_SIZE:]))
-            header = read_header(view)
-        earliest_ms = now_ms - config.message_timestamp_before_max_ms
-        if not earliest_ms <= base_timestamp <= max_timestamp <= now_ms + config.message_timestamp_after_max_ms:
-            # Unless the header lies, this raises an error that names the records.
-            _check_records(view, header, config, now_ms, max_decompressed_bytes)
-            _check_timestamp(max_timestamp, config, now_ms)
-            _check_timestamp(base_timestamp, config, now_ms)
-    if ("compact" in config.cleanup_policy or config.record_validation_deep) and not attributes & _CONTROL_BIT:
-        view, header = _check_records(view, header, config, now_ms, max_decompressed_bytes)
-    if config.compression_type != "producer" and not attributes & _CONTROL_BIT:
-        view, header = _recompress(view, header, config, max_decompressed_bytes)
-    if is_create_time:
-        # Past the NamedTuple's own constructor, which takes as long as all the checks above.
-        return tuple.__new__(ValidatedBatches, (view, [header], header[8], 0, record_count, -1))
+    attributes = header[5]
+    if attributes & _LOG_APPEND_BIT or _must_open(attributes, header[7], header[8], config, now_ms):
+        view, header = _take_all(_check_content(view, header, config, now_ms, max_decompressed_bytes))
+    return _settle(view, header, config, now_ms)
+
+
+def _must_open(attributes: int, base_timestamp: int, max_timestamp: int, config: TopicConfig, now_ms: int) -> bool:
+    """Whether the header alone does not tell if the topic takes the batch as it is."""
+    if config.message_timestamp_type == "CreateTime" and not (
+        now_ms - config.message_timestamp_before_max_ms
+        <= base_timestamp
+        <= max_timestamp
+        <= now_ms + config.message_timestamp_after_max_ms
+    ):
+        return True
+    if attributes & _CONTROL_BIT:
+        return False
+    return (
+        "compact" in config.cleanup_policy
+        or config.record_validation_deep
+        or (config.compression_type != "producer" and _target_codec(config) != attributes & _CODEC_MASK)
+    )
+
+
+def _take_all(steps: Steps[T]) -> T:
+    try:
+        work = next(steps)
+        while True:
+            work = steps.send(b"" if work is None else work())
+    except StopIteration as done:
+        result: T = done.value
+        return result
+
+
+def _settle(view: memoryview, header: BatchHeader, config: TopicConfig, now_ms: int) -> ValidatedBatches:
+    if config.message_timestamp_type == "CreateTime":
+        # Past the NamedTuple's own constructor, which takes as long as all the checks of a header.
+        return tuple.__new__(ValidatedBatches, (view, [header], header[8], 0, header[12], -1))
     view = _writable(view)
     set_log_append_time(view, 0, now_ms)
-    return ValidatedBatches(view, [read_header(view)], now_ms, 0, record_count, now_ms)
+    return ValidatedBatches(view, [read_header(view)], now_ms, 0, header.record_count, now_ms)
+
+
+def _check_content(
+    view: memoryview, header: BatchHeader, config: TopicConfig, now_ms: int, max_decompressed_bytes: int
+) -> Steps[tuple[memoryview, BatchHeader]]:
+    """Everything for which a batch is opened, and the batch as the topic wants it."""
+    (_, _, _, _, _, attributes, _, base_timestamp, max_timestamp, _, _, _, _) = header
+    is_create_time = config.message_timestamp_type == "CreateTime"
+    if is_create_time and attributes & _LOG_APPEND_BIT:
+        # Which clock a timestamp comes from is the topic's to say, not the producer's.
+        view, header = _assemble(header._replace(attributes=attributes & ~_LOG_APPEND_BIT), view[HEADER_SIZE:])
+    earliest_ms, latest_ms = _timestamp_bounds(config, now_ms)
+    is_in_time = not is_create_time or earliest_ms <= base_timestamp <= max_timestamp <= latest_ms
+    is_control = bool(attributes & _CONTROL_BIT)
+    is_deep = ("compact" in config.cleanup_policy or config.record_validation_deep) and not is_control
+    data: bytes | None = None
+    if is_deep or not is_in_time:
+        data = yield partial(unpack_records, view, header, max_decompressed_bytes)
+        largest_timestamp = yield from _check_records(header, data, config, now_ms)
+        if not is_in_time:
+            # Unless the header lies, an error that names the records was raised by now.
+            _check_timestamp(max_timestamp, config, now_ms)
+            _check_timestamp(base_timestamp, config, now_ms)
+        if is_deep and is_create_time and largest_timestamp != max_timestamp:
+            # A header whose max timestamp is wrong is put right, as Kafka does.
+            view, header = _assemble(header._replace(max_timestamp=largest_timestamp), view[HEADER_SIZE:])
+    if config.compression_type != "producer" and not is_control and header.compression != _target_codec(config):
+        view, header = yield from _recompress(view, header, data, config, max_decompressed_bytes)
+    return view, header
+
+
+def _assemble(header: BatchHeader, payload: memoryview | bytes) -> tuple[memoryview, BatchHeader]:
+    view = memoryview(assemble_batch(header, payload))
+    return view, read_header(view)
 
 
 def _check_timestamp(timestamp: int, config: TopicConfig, now_ms: int) -> None:
@@ -207,21 +331,23 @@ def _timestamp_problem(timestamp: int, earliest_ms: int, latest_ms: int) -> str:
 
 
 def _recompress(
-    view: memoryview, header: BatchHeader, config: TopicConfig, max_decompressed_bytes: int
-) -> tuple[memoryview, BatchHeader]:
-    """Records are the same bytes under every codec, so the block is unpacked and packed again as a whole."""
-    source = header.compression
+    view: memoryview, header: BatchHeader, data: bytes | None, config: TopicConfig, max_decompressed_bytes: int
+) -> Steps[tuple[memoryview, BatchHeader]]:
+    """Records are the same bytes under every codec, so the block is unpacked, unless it is (`data`), and packed again
+    as a whole."""
+    if data is None:
+        data = yield partial(decompress, header.compression, view[HEADER_SIZE:], max_decompressed_bytes)
+    target = _target_codec(config)
+    packed = yield partial(compress, target, data, _level(target, config))
+    if HEADER_SIZE + len(packed) > config.max_message_bytes:
+        raise _too_large(HEADER_SIZE + len(packed), config.max_message_bytes)
+    return _assemble(header._replace(attributes=(header.attributes & ~_CODEC_MASK) | target), packed)
+
+
+def _target_codec(config: TopicConfig) -> Compression:
+    """For topics that do not leave it to the producer."""
     name = config.compression_type
-    target = Compression.NONE if name == "uncompressed" else Compression[name.upper()]
-    if source is target:
-        return view, header
-    block = decompress(source, view[HEADER_SIZE:], max_decompressed_bytes)
-    packed = compress(target, block, _level(target, config))
-    attributes = (header.attributes & ~_CODEC_MASK) | target
-    recompressed = memoryview(assemble_batch(header._replace(attributes=attributes), packed))
-    if len(recompressed) > config.max_message_bytes:
-        raise _too_large(len(recompressed), config.max_message_bytes)
-    return recompressed, read_header(recompressed)
+    return Compression.NONE if name == "uncompressed" else Compression[name.upper()]
 
 
 def _level(codec: Compression, config: TopicConfig) -> int | None:
@@ -236,18 +362,23 @@ def _level(codec: Compression, config: TopicConfig) -> int | None:
             return None
 
 
-def _check_records(
-    view: memoryview, header: BatchHeader, config: TopicConfig, now_ms: int, max_decompressed_bytes: int
-) -> tuple[memoryview, BatchHeader]:
-    """Reads every record. A header whose max timestamp is wrong is put right, as Kafka does."""
+def _check_records(header: BatchHeader, data: bytes, config: TopicConfig, now_ms: int) -> Steps[int]:
+    """Reads every record; gives the largest timestamp."""
     must_have_keys = "compact" in config.cleanup_policy
     is_create_time = config.message_timestamp_type == "CreateTime"
     earliest_ms, latest_ms = _timestamp_bounds(config, now_ms)
     largest_timestamp = _NO_TIMESTAMP
     errors: list[tuple[int, str]] = []
     code = ErrorCode.INVALID_RECORD
-    records = iterate_records(view, max_decompressed_bytes=max_decompressed_bytes)
-    for index, (offset, timestamp, key, _, _) in enumerate(records):
+    index, left_in_step = 0, RECORDS_PER_STEP
+    for record in iterate_unpacked(header, data, only_checks=True):
+        if left_in_step <= 0:
+            left_in_step = RECORDS_PER_STEP
+            yield None
+        if record is MANY_HEADERS:
+            left_in_step -= HEADERS_AT_ONCE // _HEADERS_PER_RECORD
+            continue
+        offset, timestamp, key, _, _ = record
         if timestamp > largest_timestamp:  # noqa: PLR1730 - max() would cost a tenth of the whole loop
             largest_timestamp = timestamp
         if key is None and must_have_keys:
@@ -259,12 +390,11 @@ def _check_records(
             errors.append((index, _timestamp_problem(timestamp, earliest_ms, latest_ms)))
         if len(errors) == MAX_RECORD_ERRORS:
             break
+        index += 1
+        left_in_step -= 1
     if errors:
         raise _invalid_records(code, errors)
-    if is_create_time and largest_timestamp != header.max_timestamp:
-        view = memoryview(assemble_batch(header._replace(max_timestamp=largest_timestamp), view[HEADER_SIZE:]))
-        header = read_header(view)
-    return view, header
+    return largest_timestamp
 
 
 def _validate_trusted(

@@ -87,8 +87,6 @@ class Disk(Protocol):
     def open(self, path: str, *, create: bool = False) -> File:
         """For reading and appending. With `create` a missing file is made; without, FileNotFoundError."""
 
-    def exists(self, path: str) -> bool: ...
-
     def list(self, folder: str) -> list[str]:
         """Names in a folder, sorted."""
 
@@ -185,6 +183,9 @@ class Background(Protocol):
     """Helper threads for calls that block or release the GIL. They decide nothing."""
 
     def run(self, work: Callable[[], T]) -> Awaitable[T]: ...
+
+    def close(self) -> None:
+        """Waits for what is under way, and takes no more."""
 
 
 @dataclass(frozen=True, slots=True)

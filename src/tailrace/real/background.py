@@ -23,5 +23,4 @@ class RealBackground:
         return asyncio.get_running_loop().run_in_executor(self._pool, work)
 
     def close(self) -> None:
-        """Waits for what is under way."""
         self._pool.shutdown(wait=True)

@@ -142,9 +142,6 @@ class RealDisk:
         flags = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | (os.O_CREAT if create else 0)
         return RealFile(path, os.open(path, flags, _NEW_FILE_MODE))
 
-    def exists(self, path: str) -> bool:
-        return os.path.lexists(path)
-
     def list(self, folder: str) -> list[str]:
         return sorted(os.listdir(folder))
 

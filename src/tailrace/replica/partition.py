@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 
 from tailrace.log.log import AppendResult, Log
 from tailrace.log.plain import PlainBatch, PlainRules
-from tailrace.log.validation import Origin
+from tailrace.log.validation import CheckedBatch, Origin
 from tailrace.model.errors import ErrorCode, KafkaError, StorageError
 from tailrace.model.ids import NO_EPOCH, LeaderEpoch, NodeId, Offset, TopicPartition, Uuid
 from tailrace.model.ports import FileSlice
@@ -127,19 +127,30 @@ class Partition:
 
     # ---- appending
 
-    def append(self, batches: memoryview, *, required_acks: int, origin: Origin = Origin.CLIENT) -> AppendResult:
-        """Written to the log when it returns. `must_wait` tells whether the acknowledgement has to wait."""
+    def check_may_append(self, required_acks: int) -> None:
+        """Raises unless this broker leads and enough replicas are in sync."""
         if self.leader_id != self.node_id:
             raise self._not_leader()
-        log = self.log
         if required_acks == ACKS_ALL and len(self.isr) < self.min_insync_replicas:
             raise KafkaError(
                 ErrorCode.NOT_ENOUGH_REPLICAS,
                 f"{self.topic_partition} has {len(self.isr)} in-sync replicas, "
                 f"fewer than min.insync.replicas={self.min_insync_replicas}",
             )
+
+    def append(
+        self,
+        batches: memoryview,
+        *,
+        required_acks: int,
+        origin: Origin = Origin.CLIENT,
+        checked: CheckedBatch | None = None,
+    ) -> AppendResult:
+        """Written to the log when it returns. `must_wait` tells whether the acknowledgement has to wait."""
+        self.check_may_append(required_acks)
+        log = self.log
         try:
-            result = log.append_as_leader(batches, leader_epoch=self.leader_epoch, origin=origin)
+            result = log.append_as_leader(batches, leader_epoch=self.leader_epoch, origin=origin, checked=checked)
         except StorageError as error:
             raise storage_failure(log, error) from error
         self._flusher.note_written(self, len(batches))
@@ -191,7 +202,15 @@ class Partition:
                 self.readers.tell()
 
     def wait_for_high_watermark(self, offset: int, tell: Callable[[KafkaError | None], None]) -> None:
-        self.produces.wait_until(offset, tell)
+        """Tells once, unless `produces.discard` comes first; at once if there is nothing to wait for, or no hope."""
+        if self.high_watermark >= offset:
+            tell(None)
+        elif not self.is_leader:
+            tell(self._not_leader())
+        elif self.log.is_offline:
+            tell(storage_failure(self.log))
+        else:
+            self.produces.wait_until(offset, tell)
 
     def reconfigure(self) -> None:
         """The log has a new configuration."""

@@ -1,10 +1,10 @@
 """Who waits for a partition: answers to Produce for the high watermark, fetches for records.
 
-Both are cheap, since they lie on the hot path: an append with nobody waiting looks at two empty containers. Neither
-needs to be removed on time: whoever has been answered, has timed out or is gone ignores being told.
+Both are cheap, since they lie on the hot path: an append with nobody waiting looks at two empty containers. Whoever
+has timed out or is gone is discarded at once: on a disk that hangs, nobody else would ever remove it.
 """
 
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import Protocol
 
@@ -20,23 +20,32 @@ class OffsetWaiters:
     def __init__(self) -> None:
         # Appends are in order, so that the next to be told is nearly always the first. A duplicate's original lies
         # before the end, so a wait may stand behind one for a later offset; both are told in time.
-        self._waiting: deque[tuple[int, Callable[[KafkaError | None], None]]] = deque()
+        self._waiting: OrderedDict[Callable[[KafkaError | None], None], int] = OrderedDict()
 
     def __bool__(self) -> bool:
         return bool(self._waiting)
 
     def wait_until(self, offset: int, tell: Callable[[KafkaError | None], None]) -> None:
-        self._waiting.append((offset, tell))
+        """`tell` must be a callback of this wait alone: it also names it."""
+        self._waiting[tell] = offset
+
+    def discard(self, tell: Callable[[KafkaError | None], None]) -> None:
+        self._waiting.pop(tell, None)
 
     def release(self, high_watermark: int) -> None:
         waiting = self._waiting
-        while waiting and waiting[0][0] <= high_watermark:
-            waiting.popleft()[1](None)
+        while waiting:
+            tell, offset = waiting.popitem(last=False)
+            if offset > high_watermark:
+                waiting[tell] = offset
+                waiting.move_to_end(tell, last=False)
+                return
+            tell(None)
 
     def fail(self, error: KafkaError) -> None:
         """The wait will not end: leadership is lost, or the disk failed."""
-        waiting, self._waiting = self._waiting, deque()
-        for _offset, tell in waiting:
+        waiting, self._waiting = self._waiting, OrderedDict()
+        for tell in waiting:
             tell(error)
 
 

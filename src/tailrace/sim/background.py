@@ -14,6 +14,9 @@ class SimBackground:
             # Raised again where the outcome is awaited, as a thread's would be.
             return _Done(None, error)
 
+    def close(self) -> None:
+        """Nothing is ever under way."""
+
 
 class _Done(Generic[T]):
     """An outcome that is there already. Unlike a coroutine it may be dropped without being awaited."""

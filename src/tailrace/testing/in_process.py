@@ -20,15 +20,16 @@ class InProcess:
         self.data = data or tempfile.mkdtemp(prefix="tailrace-test-")
         self._guard = None if data else Guard(self.data)
         self._settings = {**single_node_settings(host, port, self.data), **settings}
+        self._ports = real_ports()
         self._broker: Broker | None = None
 
     async def start(self) -> int:
         """The port on which it listens."""
         try:
-            broker = Broker(parse_broker_config(self._settings), real_ports())
+            broker = Broker(parse_broker_config(self._settings), self._ports)
             await broker.start()
         except BaseException:
-            await self._remove_folder()
+            await self._clean_up()
             raise
         self._broker = broker
         return broker.port
@@ -38,8 +39,9 @@ class InProcess:
             if self._broker is not None:
                 await self._broker.stop()
         finally:
-            await self._remove_folder()
+            await self._clean_up()
 
-    async def _remove_folder(self) -> None:
+    async def _clean_up(self) -> None:
+        await asyncio.to_thread(self._ports.background.close)
         if self._guard is not None:
             await asyncio.to_thread(self._guard.close)

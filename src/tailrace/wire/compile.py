@@ -2,7 +2,6 @@
 
     decode(ProduceRequest, 9, frame, position)   -> ProduceRequest
     encode(response, 9)                          -> bytearray
-    encode_parts(response, 12, head)             -> [bytes, FileSlice, bytes, ...]
 
 Rules:
 - Neighbouring fields of fixed size, the length that follows them and the count of tags are one `Struct`.
@@ -72,16 +71,8 @@ def encode(message: Message, version: int) -> bytearray:
     )
 
 
-def encode_parts(message: Message, version: int, head: bytes = b"") -> list[Bytes | FileSlice]:
-    """`head` and the message in parts that are ready to be sent: records are not copied, file slices stay slices."""
-    output = bytearray(head)
-    detached: Detached = []
-    encoder(type(message), version)(message, output, detached)
-    return cut(output, detached)
-
-
 def cut(output: bytearray, detached: Detached) -> list[Bytes | FileSlice]:
-    """Puts the detached parts back into their places."""
+    """What an encoder has written in parts that are ready to be sent: the detached ones, in their places, uncopied."""
     if not detached:
         return [output]
     view, start = memoryview(output), 0

@@ -14,6 +14,7 @@ producer answers by splitting its batch; an unknown codec is UNSUPPORTED_COMPRES
 import zlib
 from collections.abc import Callable
 from enum import IntEnum
+from io import BytesIO
 from struct import Struct
 
 from tailrace.model.errors import ErrorCode, KafkaError
@@ -205,13 +206,16 @@ def _compress_zstd(data: Bytes, level: int | None) -> bytes:
 def _decompress_frame(codec: Compression, data: Bytes, limit: int) -> bytes:
     from cramjam import DecompressionError, lz4, zstd
 
-    decompress_into: Callable[[Bytes, bytearray], int]
+    decompress_into: Callable[[Bytes, memoryview], int]
     decompress_into = lz4.decompress_into if codec is Compression.LZ4 else zstd.decompress_into
     size = min(limit, max(_FIRST_BUFFER_BYTES_MIN, _FIRST_EXPANSION * len(data)))
     while True:
-        output = bytearray(size)
+        # Zeroed memory that the kernel provides as it is written to, and no copy at the end: a bytearray would be
+        # filled with zeros and copied by this thread while it holds the GIL, for 30 ms with 10 MB.
+        output = BytesIO(bytes(size))
         try:
-            written = decompress_into(data, output)
+            with output.getbuffer() as buffer:
+                written = decompress_into(data, buffer)
         except DecompressionError as error:
             if _OUTPUT_IS_FULL not in str(error):
                 raise _damaged(codec, error) from None
@@ -219,4 +223,5 @@ def _decompress_frame(codec: Compression, data: Bytes, limit: int) -> bytes:
                 raise _too_large(codec, limit) from None
             size = min(limit, size * _BUFFER_GROWTH)
             continue
-        return bytes(memoryview(output)[:written])
+        output.truncate(written)
+        return output.getvalue()

@@ -8,7 +8,7 @@ All but the attributes are zigzag varints; a length of -1 means null. Owns these
 around them. Every lie in them is INVALID_RECORD, found before anything is allocated for it.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from typing import NamedTuple
 
 from tailrace.model.errors import ErrorCode, KafkaError
@@ -32,15 +32,28 @@ class Record(NamedTuple):
     headers: Headers = ()
 
 
+# Not a record, but a sign to those who only check that HEADERS_AT_ONCE headers were read: one record may hold
+# millions, and they count as work.
+MANY_HEADERS = Record(-1, -1, None, None)
+HEADERS_AT_ONCE = 8
+
 # What can be encoded: a Record, or a plain tuple in the same order.
 RecordLike = tuple[int, int, Bytes | None, Bytes | None, Sequence[tuple[str, Bytes | None]]]
 
 
-def iterate_payload(
-    data: bytes, count: int, *, base_offset: int, last_offset_delta: int, base_timestamp: int, append_time: int | None
-) -> Iterator[Record]:
-    """`append_time`, if given, is the timestamp of every record. Offsets must rise up to `last_offset_delta` and may
-    have gaps, which compaction leaves."""
+class Numbering(NamedTuple):
+    """What a batch's header says of all its records: each has but the difference to it."""
+
+    base_offset: int
+    last_offset_delta: int
+    base_timestamp: int
+    append_time: int | None  # if given, the timestamp of every record
+
+
+def iterate_payload(data: bytes, count: int, numbering: Numbering, *, only_checks: bool = False) -> Iterator[Record]:
+    """Offsets must rise up to `last_offset_delta` and may have gaps, which compaction leaves. With `only_checks`
+    headers are read but not kept, so that they take no memory, and MANY_HEADERS may come before a record."""
+    base_offset, last_offset_delta, base_timestamp, append_time = numbering
     # Varints are read in line: most have one byte, and a call for each would double the time.
     new_record = tuple.__new__
     size = len(data)
@@ -96,7 +109,10 @@ def iterate_payload(
             raw = data[position]
             position += 1
             if raw:
-                headers, position = _read_headers(raw, data, position)
+                if only_checks:
+                    position = yield from _check_headers(raw, data, position)
+                else:
+                    headers, position = _read_headers(raw, data, position)
             if position != end:
                 raise _invalid(f"a record of {end} bytes so far has fields up to {position}")
             yield new_record(Record, (base_offset + delta, timestamp, key, value, headers))
@@ -106,15 +122,35 @@ def iterate_payload(
         raise _invalid(f"{size - position} bytes follow the {count} records of a batch")
 
 
+def _check_headers(raw: int, data: bytes, position: int) -> Generator[Record, None, int]:
+    count, position = _read_header_count(raw, data, position)
+    while count >= HEADERS_AT_ONCE:
+        position = _add_headers([], HEADERS_AT_ONCE, data, position)
+        count -= HEADERS_AT_ONCE
+        yield MANY_HEADERS
+    return _add_headers([], count, data, position)
+
+
 def _read_headers(raw: int, data: bytes, position: int) -> tuple[Headers, int]:
-    """`raw` is the first byte of their count. A count that lies meets the end of the data, for each takes two bytes
-    or more."""
+    """`raw` is the first byte of their count."""
+    count, position = _read_header_count(raw, data, position)
+    headers: list[tuple[str, bytes | None]] = []
+    position = _add_headers(headers, count, data, position)
+    return tuple(headers), position
+
+
+def _read_header_count(raw: int, data: bytes, position: int) -> tuple[int, int]:
     if raw > 127:
         raw, position = read_rest_of_varint(raw, data, position)
     if raw & 1:
         raise _impossible_length(raw, "list of headers", len(data) - position)
-    headers: list[tuple[str, bytes | None]] = []
-    for _ in range(raw >> 1):
+    return raw >> 1, position
+
+
+def _add_headers(headers: list[tuple[str, bytes | None]], count: int, data: bytes, position: int) -> int:
+    """Gives the position behind the last. A count that lies meets the end of the data, for each takes
+    two bytes or more."""
+    for _ in range(count):
         raw = data[position]
         position += 1
         if raw > 127:
@@ -136,7 +172,7 @@ def _read_headers(raw: int, data: bytes, position: int) -> tuple[Headers, int]:
             position += raw >> 1
             value = data[start:position]
         headers.append((name, value))
-    return tuple(headers), position
+    return position
 
 
 def _invalid(lie: str) -> KafkaError:

@@ -24,11 +24,21 @@ from tailrace.model.ids import NO_EPOCH, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_S
 from tailrace.model.ports import Bytes
 from tailrace.wire.checksum import crc32c
 from tailrace.wire.compression import Compression, compress, decompress
-from tailrace.wire.payload import Record, RecordLike, encode_payload, iterate_payload
+from tailrace.wire.payload import (
+    HEADERS_AT_ONCE,
+    MANY_HEADERS,
+    Numbering,
+    Record,
+    RecordLike,
+    encode_payload,
+    iterate_payload,
+)
 
 __all__ = [
+    "HEADERS_AT_ONCE",
     "HEADER_SIZE",
     "MAGIC",
+    "MANY_HEADERS",
     "NO_TIMESTAMP",
     "BatchHeader",
     "Compression",
@@ -40,10 +50,12 @@ __all__ = [
     "crc_is_valid",
     "iterate_headers",
     "iterate_records",
+    "iterate_unpacked",
     "read_header",
     "set_base_offset",
     "set_leader_epoch",
     "set_log_append_time",
+    "unpack_records",
 ]
 
 HEADER_SIZE = 61
@@ -196,6 +208,11 @@ def iterate_records(batch: Bytes, *, max_decompressed_bytes: int) -> Iterator[Re
     """The records of the batch at the start of a buffer. Offsets must rise and stay within the header's range; they
     may have gaps, which compaction leaves. Raises KafkaError for any lie, at once if it shows before the records."""
     header = read_header(batch)
+    return iterate_unpacked(header, unpack_records(batch, header, max_decompressed_bytes))
+
+
+def unpack_records(batch: Bytes, header: BatchHeader, max_decompressed_bytes: int) -> bytes:
+    """The records as bytes, decompressed: what takes long here may run in a helper thread."""
     if len(batch) < header.size_bytes:
         raise KafkaError(
             ErrorCode.CORRUPT_MESSAGE, f"a batch claims {header.size_bytes} bytes, of which {len(batch)} are there"
@@ -206,15 +223,14 @@ def iterate_records(batch: Bytes, *, max_decompressed_bytes: int) -> Iterator[Re
     # Compaction leaves empty batches that still name a codec: there is nothing to decompress in them.
     codec = header.compression if payload else Compression.NONE
     # One copy into bytes: reading single bytes and cutting slices is twice as fast there as in a memoryview.
-    data = bytes(payload) if codec is Compression.NONE else decompress(codec, payload, max_decompressed_bytes)
-    return iterate_payload(
-        data,
-        header.record_count,
-        base_offset=header.base_offset,
-        last_offset_delta=header.last_offset_delta,
-        base_timestamp=header.base_timestamp,
-        append_time=header.max_timestamp if header.attributes & _LOG_APPEND_TIME_BIT else None,
-    )
+    return bytes(payload) if codec is Compression.NONE else decompress(codec, payload, max_decompressed_bytes)
+
+
+def iterate_unpacked(header: BatchHeader, data: bytes, *, only_checks: bool = False) -> Iterator[Record]:
+    """With `only_checks` headers are left out, and MANY_HEADERS may stand between two records."""
+    append_time = header.max_timestamp if header.attributes & _LOG_APPEND_TIME_BIT else None
+    numbering = Numbering(header.base_offset, header.last_offset_delta, header.base_timestamp, append_time)
+    return iterate_payload(data, header.record_count, numbering, only_checks=only_checks)
 
 
 def build_batch(

@@ -162,6 +162,22 @@ async def test_a_parked_fetch_is_answered_when_its_topic_goes():
         assert fetched(await consumer.receive()).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
+async def test_a_parked_fetch_that_fails_is_answered_all_the_same(monkeypatch):
+    async with running() as world:
+        peer, other = await world.connect(), await world.connect()
+        await create_topic(peer, "t")
+        partition = world.broker.replicas.find("t", 0)
+        peer.send(fetch("t", 0, max_wait_ms=60_000), 11)
+        async with asyncio.timeout(5):
+            while not partition.readers:
+                await asyncio.sleep(0)
+        monkeypatch.setattr(partition.log, "read", lambda *_arguments, **_named: 1 // 0)
+        await fill(other, "t", 1)
+        assert (await peer.receive()).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+        monkeypatch.undo()
+        assert offsets_in(fetched(await peer.request(fetch("t", 0), 11)).records) == [0, 1]
+
+
 async def test_a_missing_topic_does_not_cut_the_wait_for_others_short():
     """Consumers ask for a deleted topic until their metadata is refreshed; they must not spin meanwhile."""
     async with running() as world:

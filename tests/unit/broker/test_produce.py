@@ -269,6 +269,7 @@ async def test_acks_all_times_out_when_the_sync_does_not_end():
         background.gate.clear()
         answer = produced(await peer.request(produce("t", batch(b"a"), acks=-1, timeout_ms=50), 9))
         assert answer.error_code == ErrorCode.REQUEST_TIMED_OUT
+        assert not world.broker.replicas.find("t", 0).produces  # A disk that hangs must not gather them.
         background.gate.set()
 
 

@@ -370,7 +370,7 @@ def test_closing_the_run_leaves_no_file() -> None:
     assert shelf.content()[-1] == before[-1]
 
 
-def test_the_first_dirty_offset_survives_a_restart_and_a_truncation_lowers_it() -> None:
+def test_the_first_dirty_offset_survives_a_restart_and_is_forgotten_with_the_log() -> None:
     shelf = Shelf()
     shelf.append(("a", "1"))
     shelf.append(("a", "2"))
@@ -379,9 +379,6 @@ def test_the_first_dirty_offset_survives_a_restart_and_a_truncation_lowers_it() 
     shelf.reopen()
     shelf.sync()
     assert shelf.begin() is None
-    shelf.cleaner.note_truncation(PARTITION, 1)
-    assert shelf.begin() is not None
-    shelf.cleaner.abort(PARTITION)
     shelf.cleaner.forget(PARTITION)
     assert shelf.compact().records_read == 1
 

@@ -254,6 +254,24 @@ def test_a_clean_close_syncs(world):
     assert_same(world.open(is_clean=True, recovery_point=80), Twin(world, 40).log)
 
 
+@pytest.mark.parametrize(
+    ("change", "operation", "path"),
+    [
+        (append, "sync", f"{FOLDER}/*.log"),
+        (lambda log: log.roll(), "sync_folder", FOLDER),
+        (lambda log: log.advance_start(75), "replace", f"{FOLDER}/leader-epoch-checkpoint"),
+    ],
+)
+def test_a_clean_close_syncs_what_has_changed_since_the_last_sync(world, change, operation, path):
+    log = world.open()
+    fill(log)
+    sync(log)
+    change(log)
+    world.disk.fail(operation, path)
+    with pytest.raises(StorageError):
+        log.close(clean=True)
+
+
 def test_a_log_that_did_not_change_costs_nothing_to_close(world):
     log = world.open()
     fill(log)
@@ -335,6 +353,18 @@ def test_a_damaged_snapshot_is_passed_over(world, caplog):
     for name in world.names(".snapshot"):
         world.disk.remove(f"{FOLDER}/{name}")
     assert_same(world.open(is_clean=True, recovery_point=80), Twin(world, 40).log)
+
+
+def test_a_torn_snapshot_of_an_unsynced_segment_is_written_anew(world):
+    log = world.open()
+    fill(log)
+    world.disk.crash()
+    written = {name: world.disk.read(f"{FOLDER}/{name}") for name in world.names(".snapshot")}
+    assert len(written) > 1
+    for name in written:
+        corrupt(world, name, 10)
+    world.open()
+    assert {name: world.disk.read(f"{FOLDER}/{name}") for name in world.names(".snapshot")} == written
 
 
 @pytest.mark.parametrize(

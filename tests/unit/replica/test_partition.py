@@ -70,6 +70,12 @@ async def test_lost_leadership_ends_the_waits():
     partition.wait_for_high_watermark(1, told.append)
     lead(partition, leader=OTHER, epoch=2, isr=(ME, OTHER), replicas=2)
     assert [error.code for error in told] == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
+    # One who comes after it is told at once: nobody would tell it later.
+    partition.wait_for_high_watermark(1, told.append)
+    assert [error.code for error in told] == [ErrorCode.NOT_LEADER_OR_FOLLOWER] * 2
+    partition.wait_for_high_watermark(0, told.append)
+    assert told[2:] == [None]
+    assert not partition.produces
 
 
 async def test_a_new_epoch_is_remembered_with_its_first_offset():

@@ -28,6 +28,19 @@ def test_one_who_waits_again_while_being_failed_is_kept():
     assert told == [None]
 
 
+def test_one_who_gives_up_is_not_told():
+    waiters, told = OffsetWaiters(), []
+    callbacks = [lambda _error, offset=offset: told.append(offset) for offset in (1, 2, 3)]
+    for offset, callback in enumerate(callbacks, start=1):
+        waiters.wait_until(offset, callback)
+    waiters.discard(callbacks[1])
+    waiters.discard(callbacks[1])
+    waiters.release(2)
+    assert told == [1]
+    waiters.release(3)
+    assert told == [1, 3]
+
+
 class Reader:
     def __init__(self, waiters: ReadWaiters, *, again: bool) -> None:
         self.calls = 0

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 
@@ -130,6 +131,7 @@ async def test_in_process():
         with pytest.raises(RuntimeError, match="child process"):
             broker.kill()
     assert not os.path.exists(folder)
+    assert not [thread.name for thread in threading.enumerate() if thread.name.startswith("tailrace")]
 
 
 async def test_start_in_process_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

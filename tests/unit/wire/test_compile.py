@@ -7,7 +7,7 @@ from tailrace.model.errors import ProtocolError
 from tailrace.model.ports import FileSlice
 from tailrace.sim.disk import SimDisk
 from tailrace.wire.apis.data import FetchResponse, ProduceRequest
-from tailrace.wire.compile import decode, decode_from, decoder, encode, encode_parts, encoder
+from tailrace.wire.compile import cut, decode, decode_from, decoder, encode, encoder
 from tailrace.wire.schema import (
     Message,
     Struct,
@@ -22,6 +22,13 @@ from tailrace.wire.schema import (
     struct,
     uuid,
 )
+
+
+def parts_of(message: Message, version: int, head: bytes = b"") -> list[bytes | bytearray | memoryview | FileSlice]:
+    """As a frame is put together, around what stands before the message."""
+    output, detached = bytearray(head), []
+    encoder(type(message), version)(message, output, detached)
+    return cut(output, detached)
 
 
 class Sample(Message, versions="0-2", flexible="2+"):
@@ -246,9 +253,9 @@ class TestRecords:
 
     @pytest.mark.parametrize("version", [0, 1])
     def test_small_ones_are_copied_and_large_ones_are_not(self, version: int) -> None:
-        assert len(encode_parts(Carrier(records=b"small"), version)) == 1
+        assert len(parts_of(Carrier(records=b"small"), version)) == 1
         large = bytes(10_000)
-        before, records, after = encode_parts(Carrier(before=3, records=large), version, b"head")
+        before, records, after = parts_of(Carrier(before=3, records=large), version, b"head")
         assert records is large
         assert b"".join((before, records, after)) == b"head" + encode(Carrier(before=3, records=large), version)
 
@@ -264,7 +271,7 @@ class TestRecords:
                 )
             ]
         )
-        parts = encode_parts(response, version)
+        parts = parts_of(response, version)
         assert [part for part in parts if isinstance(part, FileSlice)] == slices
         joined = b"".join(part.read() if isinstance(part, FileSlice) else part for part in parts)
         assert joined == encode(response, version)

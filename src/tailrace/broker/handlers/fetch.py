@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 from tailrace.broker.context import Pending
 from tailrace.broker.handlers.hints import hint_leader, node_endpoints
 from tailrace.broker.sessions import FetchKey, FetchPlan
+from tailrace.model import events
 from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.wire.apis.data import FetchRequest, FetchResponse
 
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from tailrace.broker.broker import Broker
     from tailrace.broker.context import RequestContext
     from tailrace.replica.partition import Partition
+
+_log = events.logger("fetch")
 
 FetchPartition = FetchRequest.FetchPartition
 PartitionData = FetchResponse.PartitionData
@@ -65,7 +68,6 @@ class FetchAttempt:
         self._plan = plan
         self._max_bytes = min(request.max_bytes, broker.config.fetch_max_bytes)
         self._min_bytes = min(request.min_bytes, self._max_bytes)
-        self._names: dict[bytes, str] = {}
         self._answers: list[tuple[FetchKey, PartitionData]] = []
         self._leaders: set[int] = set()
         self._unknown: int | None = None  # How many partitions did not exist when the request came.
@@ -161,6 +163,12 @@ class FetchAttempt:
             ]
         return response
 
+    def fail(self, error: Exception) -> FetchResponse:
+        """Our own bug, met outside of dispatch."""
+        _log.error("a parked fetch failed", trace=True, client=self._context.client_id, peer=self._context.peer)
+        self._broker.judge_bug(error)
+        return FetchResponse(error_code=int(ErrorCode.UNKNOWN_SERVER_ERROR))
+
 
 class PendingFetch(Pending[FetchResponse]):
     """A parked fetch. Appends only mark it; it reads again once a turn, so that a burst of appends costs one read. One
@@ -193,11 +201,8 @@ class PendingFetch(Pending[FetchResponse]):
             return
         self._stop_waiting()
         started = self._loop.time()
-        self._attempt.read()
-        if self._attempt.is_enough:
-            self._timer.cancel()
-            self.complete(self._attempt.respond())
-        else:
+        self._read(is_last=False)
+        if not self.is_over:
             now = self._loop.time()
             self._rests_until = now + (now - started) * _REST_PER_READ
             self._wait()
@@ -206,9 +211,20 @@ class PendingFetch(Pending[FetchResponse]):
         """The time is over: answers with what there is, which was read when it was last told of news."""
         if not self.is_over:
             self._stop_waiting()
-            self._timer.cancel()
+            self._read(is_last=True)
+
+    def _read(self, *, is_last: bool) -> None:
+        """Whatever fails, the client is answered: it would wait for ever, and its connection with it."""
+        answer: FetchResponse | None = None
+        try:
             self._attempt.read()
-            self.complete(self._attempt.respond())
+            if is_last or self._attempt.is_enough:
+                answer = self._attempt.respond()
+        except Exception as error:
+            answer = self._attempt.fail(error)
+        if answer is not None:
+            self._timer.cancel()
+            self.complete(answer)
 
     def abandon(self) -> None:
         super().abandon()

@@ -4,15 +4,21 @@ Every partition stands or falls alone, with its own error code. acks=1 is answer
 when the high watermark has passed the records or `timeout_ms` is over (REQUEST_TIMED_OUT: written, but not
 confirmed). acks=0 has no answer: an error closes the connection, which is all that such a client can notice.
 
+A batch that has to be opened (compacted topics, deep validation, another codec) and is large would hold the loop: it is
+copied out of the connection's buffer and checked in slices, the codecs in helper threads, while the connection takes
+no further request. Then it is appended as any other: leadership, sequences and offsets are decided at that moment, and
+a topic whose settings changed meanwhile has it checked again.
+
 Version notes: 3 is the first with record batches v2; zstd from 7 on; error messages and record errors from 8 (KIP-467);
 leader hints from 10 (KIP-951); topic ids instead of names from 13.
 """
 
 from __future__ import annotations
 
-from asyncio import TimerHandle, get_running_loop
+from asyncio import TimerHandle, get_running_loop, sleep
+from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tailrace.broker.context import Pending, UnanswerableError
 from tailrace.broker.handlers.hints import hint_leader, node_endpoints
@@ -24,6 +30,7 @@ from tailrace.wire.apis.data import ProduceRequest, ProduceResponse
 if TYPE_CHECKING:
     from tailrace.broker.broker import Broker
     from tailrace.broker.context import RequestContext
+    from tailrace.log.validation import CheckedBatch
     from tailrace.replica.partition import Partition
 
 TopicData = ProduceRequest.TopicProduceData
@@ -44,9 +51,25 @@ _EMPTY = memoryview(b"")
 
 def handle_produce(
     broker: Broker, context: RequestContext, request: ProduceRequest
-) -> ProduceResponse | PendingProduce | None:
+) -> Answer | Coroutine[Any, Any, Answer]:
     appends = _Appends(broker, context, request)
     response = ProduceResponse(responses=[appends.append_topic(topic) for topic in request.topic_data])
+    if appends.slow:
+        return _finish_slowly(broker, context, request, appends, response)
+    return _finish(broker, context, request, appends, response)
+
+
+async def _finish_slowly(
+    broker: Broker, context: RequestContext, request: ProduceRequest, appends: _Appends, response: ProduceResponse
+) -> Answer:
+    for append in appends.slow:
+        await appends.append_slowly(append)
+    return _finish(broker, context, request, appends, response)
+
+
+def _finish(
+    broker: Broker, context: RequestContext, request: ProduceRequest, appends: _Appends, response: ProduceResponse
+) -> Answer:
     if request.acks == 0:
         if appends.has_failed:
             raise UnanswerableError
@@ -61,6 +84,15 @@ def handle_produce(
     return PendingProduce(response, appends.waits, request.timeout_ms)
 
 
+class _SlowAppend(NamedTuple):
+    """A batch that is to be checked in slices: a copy of it, and the place of its answer."""
+
+    topic: TopicData
+    partition_index: int
+    records: memoryview
+    answer: PartitionAnswer
+
+
 class _Appends:
     """The appends of one request, one after the other, and what has to be waited for."""
 
@@ -71,7 +103,8 @@ class _Appends:
         self._seen: set[tuple[str, int]] = set()
         self.has_failed = False
         self.leaders: set[int] = set()
-        self.waits: list[tuple[Partition, int, PartitionAnswer]] = []
+        self.waits: list[Wait] = []
+        self.slow: list[_SlowAppend] = []  # Not begun. Their copies are bounded by the size of the request.
 
     def append_topic(self, topic: TopicData) -> ProduceResponse.TopicProduceResponse:
         answers: list[PartitionAnswer] = []
@@ -92,19 +125,66 @@ class _Appends:
         data: ProduceRequest.PartitionProduceData,
         answer: PartitionAnswer,
     ) -> None:
-        name = topic.name
-        if self._context.api_version >= _FIRST_VERSION_WITH_TOPIC_IDS:
-            name = self._broker.replicas.topic_name(topic.topic_id)
+        name = self._name(topic)
         records = data.records if isinstance(data.records, memoryview) else _EMPTY
         self._check(name, data.index, records)
         partition = self._broker.replicas.find(name, data.index)
+        if partition.log.needs_slices(records):
+            self.slow.append(_SlowAppend(topic, data.index, memoryview(bytearray(records)), answer))
+        else:
+            self._write(partition, records, answer)
+
+    def _name(self, topic: TopicData) -> str:
+        if self._context.api_version >= _FIRST_VERSION_WITH_TOPIC_IDS:
+            return self._broker.replicas.topic_name(topic.topic_id)
+        return topic.name
+
+    async def append_slowly(self, append: _SlowAppend) -> None:
+        try:
+            async with self._broker.slow_checks:
+                partition, checked = await self._check_slowly(append)
+                # In the same turn as the last look at the partition.
+                self._write(partition, append.records, append.answer, checked)
+        except KafkaError as error:
+            self._fail(append.topic, append.answer, error)
+
+    async def _check_slowly(self, append: _SlowAppend) -> tuple[Partition, CheckedBatch]:
+        """The partition is looked up again after each check: it may be gone, or its settings may have changed."""
+        checked: CheckedBatch | None = None
+        while True:
+            partition = self._broker.replicas.find(self._name(append.topic), append.partition_index)
+            if checked is not None and checked.config is partition.log.config:
+                return partition, checked
+            append.answer.log_start_offset = partition.log.log_start_offset
+            partition.check_may_append(self._request.acks)
+            checked = await self._take_steps(partition, append.records)
+
+    async def _take_steps(self, partition: Partition, records: memoryview) -> CheckedBatch:
+        """Others have their turn between two steps."""
+        steps = partition.log.check(records)
+        try:
+            work = next(steps)
+            while True:
+                if work is not None:
+                    work = steps.send(await self._broker.ports.background.run(work))
+                else:
+                    await sleep(0)
+                    partition.check_may_append(self._request.acks)  # If not, there is no use in reading on.
+                    work = steps.send(b"")
+        except StopIteration as done:
+            checked: CheckedBatch = done.value
+            return checked
+
+    def _write(
+        self, partition: Partition, records: memoryview, answer: PartitionAnswer, checked: CheckedBatch | None = None
+    ) -> None:
         acks = self._request.acks
         answer.log_start_offset = partition.log.log_start_offset
-        result = partition.append(records, required_acks=acks)
+        result = partition.append(records, required_acks=acks, checked=checked)
         answer.base_offset = result.base_offset
         answer.log_append_time_ms = result.log_append_time_ms
         if partition.must_wait(result, acks):
-            self.waits.append((partition, result.next_offset, answer))
+            self.waits.append(Wait(partition, result.next_offset, answer))
 
     def _check(self, name: str, index: int, records: memoryview) -> None:
         if self._request.acks not in _VALID_ACKS:
@@ -157,39 +237,58 @@ def fill_error(answer: PartitionAnswer, error: KafkaError) -> None:
         ]
 
 
+class Wait(NamedTuple):
+    """An append that is to be confirmed by the high watermark."""
+
+    partition: Partition
+    end_offset: int
+    answer: PartitionAnswer
+
+
 class PendingProduce(Pending[ProduceResponse]):
     """Everything is appended; the answer waits until the last partition is confirmed or the time is over."""
 
     __slots__ = ("_response", "_timer", "_unconfirmed")
 
-    def __init__(
-        self, response: ProduceResponse, waits: list[tuple[Partition, int, PartitionAnswer]], timeout_ms: int
-    ) -> None:
+    def __init__(self, response: ProduceResponse, waits: list[Wait], timeout_ms: int) -> None:
         super().__init__()
         self._response = response
-        self._unconfirmed: dict[int, PartitionAnswer] = {}
+        # By number, each with the callback that its partition has.
+        self._unconfirmed: dict[int, tuple[Wait, Callable[[KafkaError | None], None]]] = {}
         self._timer: TimerHandle = get_running_loop().call_later(max(0, timeout_ms) / 1000, self._on_timeout)
-        for number, (partition, end_offset, answer) in enumerate(waits):
-            self._unconfirmed[number] = answer
-            partition.wait_for_high_watermark(end_offset, partial(self._on_confirmed, number))
+        for number, wait in enumerate(waits):
+            tell = partial(self._on_confirmed, number)
+            self._unconfirmed[number] = wait, tell
+        # Some may be told at once: what came before a slow check has perhaps been confirmed during it.
+        for wait, tell in list(self._unconfirmed.values()):
+            wait.partition.wait_for_high_watermark(wait.end_offset, tell)
 
     def _on_confirmed(self, number: int, error: KafkaError | None) -> None:
-        answer = self._unconfirmed.pop(number, None)
-        if answer is not None and error is not None:
-            fill_error(answer, error)
+        confirmed = self._unconfirmed.pop(number, None)
+        if confirmed is not None and error is not None:
+            fill_error(confirmed[0].answer, error)
         if not self._unconfirmed and not self.is_over:
             self._timer.cancel()
             self.complete(self._response)
 
     def _on_timeout(self) -> None:
-        for answer in self._unconfirmed.values():
+        for wait, _tell in self._unconfirmed.values():
             fill_error(
-                answer,
+                wait.answer,
                 KafkaError(ErrorCode.REQUEST_TIMED_OUT, "The records are written but were not confirmed in time"),
             )
-        self._unconfirmed.clear()
+        self._stop_waiting()
         self.complete(self._response)
 
     def abandon(self) -> None:
         super().abandon()
         self._timer.cancel()
+        self._stop_waiting()
+
+    def _stop_waiting(self) -> None:
+        for wait, tell in self._unconfirmed.values():
+            wait.partition.produces.discard(tell)
+        self._unconfirmed.clear()
+
+
+Answer = ProduceResponse | PendingProduce | None

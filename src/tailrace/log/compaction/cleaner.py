@@ -79,11 +79,6 @@ class Cleaner:
         self._first_dirty_offsets.pop(topic_partition, None)
         self._resting_until_ms.pop(topic_partition, None)
 
-    def note_truncation(self, topic_partition: TopicPartition, offset: int) -> None:
-        """What is written from `offset` on is dirty, though the checkpoint may be beyond it."""
-        if self._first_dirty_offsets.get(topic_partition, 0) > offset:
-            self._first_dirty_offsets[topic_partition] = offset
-
     def _plan(self, log: CleanableLog, last_stable_offset: int, now_ms: int) -> Cleanable | None:
         if log.is_offline or self._resting_until_ms.get(log.topic_partition, 0) > now_ms:
             return None
