@@ -110,6 +110,11 @@ def test_decisions_are_short():
     assert not long, f"cut these decisions to {DECISION_LINES_MAX} lines: {long}"
 
 
+def test_decisions_are_numbered_without_gaps():
+    titles = [path.read_text().split(":", 1)[0] for path in sorted((ROOT / "docs" / "decisions").glob("*.md"))]
+    assert titles == [f"# {number:04d}" for number in range(1, len(titles) + 1)]
+
+
 def _python_files(*folders: str) -> Iterator[Path]:
     for folder in folders:
         yield from sorted((ROOT / folder).rglob("*.py"))

@@ -150,6 +150,10 @@ class ProducerSnapshots:
         except FileNotFoundError:
             return
 
+    def clear(self) -> None:
+        for offset in list(self.offsets):
+            self.remove(offset)
+
     def prune(self, base_offsets: Collection[int], *, end_offset: int) -> None:
         """Keeps those of the segments that are there, and the newest up to the log end."""
         newest = max((offset for offset in self.offsets if offset <= end_offset), default=-1)

@@ -22,6 +22,7 @@ from typing import NamedTuple
 
 from tailrace.log import checkpoints
 from tailrace.log.log import Log
+from tailrace.log.segments import disk_errors
 from tailrace.model import events
 from tailrace.model.config import TopicConfig
 from tailrace.model.errors import StorageError
@@ -34,6 +35,8 @@ _TEMPORARY_SUFFIX = ".tmp"  # a checkpoint that was being replaced
 _STRAY_SUFFIX = "-stray"
 # Of a file name, on every file system that matters.
 _NAME_LENGTH_MAX = 255
+# Deleted logs that the checkpoints still tell of, before these are written anew.
+_STALE_MAX = 1000
 
 log = events.logger("log.directory")
 
@@ -56,7 +59,10 @@ class LogDirectory:
         self._random = random
         self._lock: Lock | None = lock
         self._removals: list[_Removal] = []
-        self._versions: dict[str, int] = {}  # of each checkpoint, counted when it is asked for
+        self._asked: dict[str, tuple[int, Mapping[TopicPartition, int]]] = {}  # of each checkpoint: version, content
+        # Logs that are gone, while the files may still tell of them. Offsets of an old log must not be taken for those
+        # of a new one with its name: its records could all lie below the log start offset, and be dropped.
+        self._stale: set[TopicPartition] = set()
         mark = checkpoints.read_clean_mark(disk, path)
         self.was_clean = mark is not None
         broker_epoch = mark.get("brokerEpoch") if mark else None
@@ -94,9 +100,11 @@ class LogDirectory:
 
     def _take_stock(self, names: list[str]) -> None:
         present = {partition for name in names if (partition := _parse_folder_name(name)) is not None}
-        for offsets in (self._recovery_points, self._log_start_offsets):
+        cleaned = checkpoints.read_offsets(self._disk, self.path, checkpoints.CLEANER_OFFSETS)
+        for offsets in (self._recovery_points, self._log_start_offsets, cleaned):
             for gone in offsets.keys() - present:
                 del offsets[gone]
+                self._stale.add(gone)
         self._removals.extend(_Removal(0, f"{self.path}/{name}") for name in names if name.endswith(_DELETE_SUFFIX))
         for name in names:
             if name.endswith(_TEMPORARY_SUFFIX):
@@ -120,6 +128,9 @@ class LogDirectory:
             return opened
         recovery_point = self._recovery_points.get(topic_partition)
         try:
+            if topic_partition in self._stale:
+                with disk_errors(f"the checkpoints in {self.path} still tell of an earlier {topic_partition}"):
+                    self._drop_stale()
             opened = Log.open(
                 self._disk,
                 self._clock,
@@ -187,7 +198,20 @@ class LogDirectory:
             self.offline.pop(topic_partition, None)
             self._recovery_points.pop(topic_partition, None)
             self._log_start_offsets.pop(topic_partition, None)
+            self._stale.add(topic_partition)
+            if len(self._stale) > _STALE_MAX:
+                with suppress(OSError):
+                    self._drop_stale()
         return target
+
+    def _drop_stale(self) -> None:
+        """Durably, on the loop: a log is seldom made right after one of its name was deleted. OSError."""
+        self._checkpoint_now()
+        cleaned = checkpoints.read_offsets(self._disk, self.path, checkpoints.CLEANER_OFFSETS)
+        if not self._stale.isdisjoint(cleaned):
+            left = {partition: offset for partition, offset in cleaned.items() if partition not in self._stale}
+            checkpoints.write_offsets(self._disk, self.path, checkpoints.CLEANER_OFFSETS, left)
+        self._stale.clear()
 
     # Checkpoints
 
@@ -217,13 +241,15 @@ class LogDirectory:
         self.begin_checkpoint()()
 
     def _writer(self, name: str, offsets: Mapping[TopicPartition, int]) -> Callable[[], None]:
-        """Work that stores a checkpoint, unless a later one of its name has been asked for meanwhile: work in
+        """Work that stores a checkpoint, or a later one of its name that has been asked for meanwhile: work in
         Background may come late, and an old recovery point could be ahead of a log that was cut."""
-        version = self._versions[name] = self._versions.get(name, 0) + 1
+        self._asked[name] = self._asked.get(name, (0, offsets))[0] + 1, offsets
 
         def work() -> None:
-            if self._versions[name] == version:
-                checkpoints.write_offsets(self._disk, self.path, name, offsets)
+            stored = 0
+            while (asked := self._asked[name])[0] != stored:
+                stored = asked[0]
+                checkpoints.write_offsets(self._disk, self.path, name, asked[1])
 
         return work
 

@@ -25,7 +25,7 @@ _EMPTY = memoryview(b"")
 class SparseIndex:
     """Entries of two columns, each of which only grows."""
 
-    __slots__ = ("_disk", "_entry", "_mapped", "_stored", "_tail", "path")
+    __slots__ = ("_disk", "_entry", "_last", "_mapped", "_stored", "_tail", "path")
 
     def __init__(self, disk: Disk, path: str, entry: Struct) -> None:
         self.path = path
@@ -34,10 +34,11 @@ class SparseIndex:
         self._stored = 0  # entries in the file
         self._tail = bytearray()  # entries after those, in the file's format
         self._mapped: memoryview | None = None  # of the file; dropped when the file changes
+        self._last: tuple[int, int] | None = None  # the last entry, once it is known
 
     def attach(self) -> str:
         """Takes up the file that an earlier run left; returns what is wrong with it, or nothing."""
-        self._mapped = None
+        self._mapped = self._last = None
         self._tail.clear()
         self._stored = 0
         try:
@@ -60,6 +61,12 @@ class SparseIndex:
             first, second = self._entry.unpack_from(self._map(), number * size)
         return first, second
 
+    def last(self) -> tuple[int, int] | None:
+        """Of an index that was asked before, or has been added to, without touching the file."""
+        if self._last is None and (count := len(self)):
+            self._last = self.entry(count - 1)
+        return self._last
+
     def floor(self, target: int, column: int = 0) -> int:
         """The number of the last entry whose column is <= target; -1 if there is none."""
         tail = self._tail
@@ -71,11 +78,13 @@ class SparseIndex:
 
     def append(self, first: int, second: int) -> None:
         self._tail += self._entry.pack(first, second)
+        self._last = first, second
         if len(self._tail) >= SPILL_BYTES:
             self._spill()
 
     def truncate(self, count: int) -> None:
         """Keeps the first `count` entries."""
+        self._last = None
         if count >= self._stored:
             del self._tail[(count - self._stored) * self._entry.size :]
             return

@@ -350,6 +350,7 @@ class Log:
         with disk_errors(f"{self.folder} cannot be truncated"):
             self._segments.delete(self._segments.all, due_ms=self._due_ms)
             self._segments.start_anew(self._create_segment(offset))
+            self._snapshots.clear()
         self.log_start_offset = offset
         self._durability.recovery_point = offset
         self._cut_to(offset)

@@ -75,8 +75,7 @@ def read_plain(view: memoryview, rules: PlainRules, now_ms: int) -> PlainBatch |
         or producer_id >= 0
         or record_count < 1
         or record_count != last_offset_delta + 1
-        or not -rules.after_max_ms <= now_ms - max_timestamp <= rules.before_max_ms
-        or not -rules.after_max_ms <= now_ms - base_timestamp <= rules.before_max_ms
+        or not now_ms - rules.before_max_ms <= base_timestamp <= max_timestamp <= now_ms + rules.after_max_ms
         or crc32c(view[_CRC_COVERS_FROM:]) != crc
     ):
         return None

@@ -93,6 +93,7 @@ class LogLoader:
         self.epochs = LeaderEpochs(disk, folder)
         self.producers = ProducerStates()
         self.snapshots = ProducerSnapshots(disk, folder)
+        self._log_start_offset = 0
         self.scanned_bytes = 0
         self.cut_bytes = 0
 
@@ -110,10 +111,10 @@ class LogLoader:
         segments = self._find_segments(names)
         is_new = not segments
         started_ms = self.clock.monotonic_ms()
+        self.snapshots.offsets = [_number(name) for name in names if name.endswith(SNAPSHOT_SUFFIX)]
         log_end_offset = log_start_offset
         if segments:
-            self.snapshots.offsets = [_number(name) for name in names if name.endswith(SNAPSHOT_SUFFIX)]
-            log_start_offset = max(log_start_offset, segments[0].base_offset)
+            self._log_start_offset = log_start_offset = max(log_start_offset, segments[0].base_offset)
             log_end_offset = self._trust(segments, log_end_hint) if is_clean else self._verify(segments, recovery_point)
             self.snapshots.prune({segment.base_offset for segment in segments}, end_offset=log_end_offset)
             if log_end_offset < log_start_offset:
@@ -161,6 +162,7 @@ class LogLoader:
     def _start_anew(self, offset: int) -> Segment:
         self.epochs.clear()
         self.producers.clear()
+        self.snapshots.clear()
         return Segment.create(self.disk, self.folder, offset, config=self.config, created_ms=self.clock.wall_ms())
 
     # Files
@@ -202,6 +204,8 @@ class LogLoader:
         # From the end, so that what is left after a crash is a prefix.
         while segments:
             segments.pop().remove()
+        # For good: a power loss that brought them back would let them follow on what is written from now on.
+        self.disk.sync_folder(self.folder)
 
     # A clean stop
 
@@ -212,8 +216,7 @@ class LogLoader:
             log_end_offset = log_end_hint
         else:
             log_end_offset = active.read_next_offset()
-        if not self.epochs.load():
-            self._rebuild_epochs(segments)
+        self._load_epochs(segments, log_end_offset)
         self._load_producers(segments, log_end_offset)
         return log_end_offset
 
@@ -223,10 +226,7 @@ class LogLoader:
         """Leaves only good segments in the list and returns where the log ends."""
         bases = [segment.base_offset for segment in segments]
         first = max(0, bisect_right(bases, recovery_point) - 1)
-        if self.epochs.load():
-            self.epochs.truncate_from_end(segments[first].base_offset)
-        else:
-            self._rebuild_epochs(segments[:first])
+        self._load_epochs(segments[:first], segments[first].base_offset)
         self._load_producers(segments[:first], segments[first].base_offset)
         judges_gaps = recovery_point > 0 or "compact" not in self.config.cleanup_policy
         next_offset = segments[first].base_offset
@@ -298,6 +298,15 @@ class LogLoader:
         del segments[number:]
 
     # Epochs and producers
+
+    def _load_epochs(self, segments: list[Segment], end_offset: int) -> None:
+        """Those below `end_offset`, where the given segments end."""
+        is_loaded = self.epochs.load()
+        self.epochs.truncate_from_end(end_offset)
+        # The history is cut when the log start moves. A start that was not stored may be back at an earlier offset.
+        is_needed = bool(segments) and self._log_start_offset < end_offset
+        if is_needed and not (is_loaded and self.epochs.epoch_for(self._log_start_offset) >= 0):
+            self._rebuild_epochs(segments)
 
     def _rebuild_epochs(self, segments: list[Segment]) -> None:
         self.epochs.clear()

@@ -184,7 +184,13 @@ class Segment:
 
     def write_all(self, views: Sequence[memoryview | bytes], size_bytes: int) -> None:
         """One write for all batches in the views. If it fails nothing has changed, and StorageError tells why."""
-        file = self._file or self.file
+        try:
+            # Before the write: nothing may fail between it and `note_batch`.
+            if not self._is_loaded:
+                self.load()
+            file = self._file or self.file
+        except OSError as error:
+            raise StorageError(f"{self.path(LOG_SUFFIX)} cannot be written: {error}") from error
         try:
             if self._is_torn:
                 file.truncate(self.size_bytes)
@@ -196,9 +202,8 @@ class Segment:
         self.size_bytes += size_bytes
 
     def note_batch(self, position: int, size: int, last_offset: int, max_timestamp: int) -> None:
-        """A batch lies at `position`: keeps the largest timestamp and, an interval apart, the indexes."""
-        if not self._is_loaded:
-            self.load()
+        """A batch lies at `position`: keeps the largest timestamp and, an interval apart, the indexes. Never fails:
+        the batch is written."""
         if max_timestamp > self._max_timestamp:
             self._max_timestamp = max_timestamp
             self._offset_of_max_timestamp = last_offset
@@ -225,8 +230,8 @@ class Segment:
         (self._file or self._disk.open(self.path(LOG_SUFFIX))).sync()
 
     def _add_time_entry(self) -> None:
-        count = len(self.time_index)
-        if self._max_timestamp > (self.time_index.entry(count - 1)[0] if count else NO_TIMESTAMP):
+        last = self.time_index.last()
+        if self._max_timestamp > (last[0] if last else NO_TIMESTAMP):
             self.time_index.append(self._max_timestamp, self._offset_of_max_timestamp - self.base_offset)
 
     def _cut_tail(self, file: File) -> None:
@@ -255,14 +260,20 @@ class Segment:
         position = self._hints.get(offset)
         if position is not None and position < self.size_bytes:
             return position
-        position, end = self._floor_position(offset), self.size_bytes
+        (indexed_offset, position), end = self._floor_entry(offset), self.size_bytes
         file, chunk, chunk_start = self.file, b"", position
         while position + HEADER_SIZE <= end:
             at = position - chunk_start
             if at + _WALK.size > len(chunk):
                 chunk, chunk_start, at = file.read(position, LOOKUP_BYTES), position, 0
             base_offset, batch_length, last_offset_delta = _WALK.unpack_from(chunk, at)
-            if base_offset + last_offset_delta >= offset:
+            last_offset = base_offset + last_offset_delta
+            if indexed_offset >= 0:
+                if last_offset != indexed_offset:
+                    self._mistrust_indexes(f"an entry names offset {indexed_offset} at {position}, not {last_offset}")
+                    return self.position_of(offset)
+                indexed_offset = -1
+            if last_offset >= offset:
                 return position
             if batch_length < _BATCH_LENGTH_MIN:
                 raise self._damaged(position)
@@ -324,17 +335,28 @@ class Segment:
     def _damaged(self, position: int) -> StorageError:
         return StorageError(f"{self.path(LOG_SUFFIX)} is damaged: no batch begins at position {position}")
 
-    def _floor_position(self, offset: int) -> int:
+    def _floor_entry(self, offset: int) -> tuple[int, int]:
+        """The last offset and the position of the batch to begin a walk at; without an entry -1 and 0."""
         if not self._is_loaded:
             self.load()
         number = self.offset_index.floor(offset - self.base_offset)
-        return self.offset_index.entry(number)[1] if number >= 0 else 0
+        if number < 0:
+            return -1, 0
+        relative_offset, position = self.offset_index.entry(number)
+        if not 0 <= position <= self.size_bytes - HEADER_SIZE:
+            self._mistrust_indexes(f"an entry points to position {position} of {self.size_bytes}")
+            return self._floor_entry(offset)
+        return self.base_offset + relative_offset, position
+
+    def _mistrust_indexes(self, cause: str) -> None:
+        log.warning("an index is rebuilt", file=self.path(INDEX_SUFFIX), cause=cause)
+        self.rebuild_indexes()
 
     def _last_indexed_position(self) -> int:
         if not self._is_loaded:
             self.load()
-        count = len(self.offset_index)
-        return self.offset_index.entry(count - 1)[1] if count else 0
+        last = self.offset_index.last()
+        return last[1] if last else 0
 
     def _limited_size(self, position: int, max_bytes: int, *, at_least_one_batch: bool) -> int:
         _, batch_length, _ = _WALK.unpack_from(self.file.read(position, _WALK.size))
@@ -381,19 +403,24 @@ class Segment:
         self.seal()
 
     def load(self) -> None:
-        """Takes up the index files, or makes them anew where they are missing or cannot be right."""
+        """Takes up the index files, or makes them anew where they are missing or cannot be right. Raises OSError or
+        StorageError, and then the next call begins again: a part of a segment must not pass for all of it."""
         self._is_loaded = True
-        problem = self.offset_index.attach() or self.time_index.attach() or self._find_index_problem()
-        if problem:
-            log.warning("an index is rebuilt", file=self.path(INDEX_SUFFIX), cause=problem)
-            self.rebuild_indexes()
-        else:
-            self._restore_from_indexes()
+        try:
+            problem = self.offset_index.attach() or self.time_index.attach() or self._find_index_problem()
+            if problem:
+                self._mistrust_indexes(problem)
+            else:
+                self._restore_from_indexes()
+        except (OSError, StorageError):
+            self._is_loaded = False
+            raise
 
     def _find_index_problem(self) -> str:
         """Looks at the last entries alone: segments above the recovery point were checked by recovery."""
-        if count := len(self.offset_index):
-            relative_offset, position = self.offset_index.entry(count - 1)
+        last = self.offset_index.last()
+        if last is not None:
+            relative_offset, position = last
             if not 0 <= position <= self.size_bytes - HEADER_SIZE:
                 return f"its last entry points to position {position} of {self.size_bytes}"
             try:
@@ -402,11 +429,22 @@ class Segment:
                 return f"its last entry points to position {position}, where no batch begins"
             if header.last_offset != self.base_offset + relative_offset:
                 return f"its last entry names offset {self.base_offset + relative_offset}, not {header.last_offset}"
-        if count := len(self.time_index):
-            if self.time_index.entry(count - 1)[0] < self.time_index.entry(0)[0]:
-                return "its timestamps go back"
-        elif self.size_bytes and self.first_timestamp >= 0:
-            return "the time index is empty"
+        last = self.time_index.last()
+        if last is not None:
+            return self._find_time_problem(*last)
+        return "the time index is empty" if self.size_bytes and self.first_timestamp >= 0 else ""
+
+    def _find_time_problem(self, timestamp: int, relative_offset: int) -> str:
+        """By this entry retention judges the whole segment: it must be that of a batch."""
+        if self.time_index.entry(0) > (timestamp, relative_offset):
+            return "its timestamps go back"
+        position = self.position_of(self.base_offset + relative_offset) if relative_offset >= 0 else None
+        header = None if position is None else self._header_in(self.file.read(position, HEADER_SIZE), 0, position)
+        if header is None or (header.max_timestamp, header.last_offset) != (
+            timestamp,
+            self.base_offset + relative_offset,
+        ):
+            return f"no batch ends at offset {self.base_offset + relative_offset} with the timestamp {timestamp}"
         return ""
 
     def _restore_from_indexes(self) -> None:
@@ -415,8 +453,9 @@ class Segment:
         start = self._last_indexed_position()
         self.bytes_since_index = self.size_bytes - start
         self._max_timestamp, self._offset_of_max_timestamp = NO_TIMESTAMP, self.base_offset
-        if count := len(self.time_index):
-            self._max_timestamp, relative_offset = self.time_index.entry(count - 1)
+        last = self.time_index.last()
+        if last is not None:
+            self._max_timestamp, relative_offset = last
             self._offset_of_max_timestamp = self.base_offset + relative_offset
         if not self.size_bytes:
             self._first_timestamp = None

@@ -30,6 +30,7 @@ from tailrace.log.segment import (
 from tailrace.model.config import TopicConfig
 from tailrace.model.errors import ErrorCode, KafkaError, StorageError
 from tailrace.model.ports import Clock, Disk, File, FileSlice
+from tailrace.wire.records import iterate_records
 
 # Handles of closed segments kept open per log: as many readers in different old places as are likely at once. With
 # 1,000 partitions that is a fraction of the usual limit of open files.
@@ -87,14 +88,21 @@ class Segments:
 
     def find_max_timestamp(self, start_offset: int, max_decompressed_bytes: int) -> Found | None:
         """The first record from `start_offset` on that has the largest timestamp of all."""
-        newest = None
-        for segment in self.all[max(0, self.floor(start_offset)) :]:
+        found: Found | None = None
+        segments = self.all[max(0, self.floor(start_offset)) :]
+        # One segment is looked into, unless its largest timestamp lies before the start or went with a compaction.
+        for segment in sorted(segments, key=self._max_timestamp_of, reverse=True):
+            if segment.max_timestamp < 0 or (found is not None and segment.max_timestamp <= found[0]):
+                break
             self._use(segment)
-            if newest is None or segment.max_timestamp > newest.max_timestamp:
-                newest = segment
-        if newest is None or newest.max_timestamp < 0:
-            return None
-        return newest.find_timestamp(newest.max_timestamp, start_offset, max_decompressed_bytes)
+            newest = _find_newest(segment, start_offset, max_decompressed_bytes)
+            if newest is not None and (found is None or newest[0] > found[0]):
+                found = newest
+        return found
+
+    def _max_timestamp_of(self, segment: Segment) -> int:
+        self._use(segment)
+        return segment.max_timestamp
 
     # Changing
 
@@ -107,8 +115,9 @@ class Segments:
         self.active = segment
 
     def delete(self, segments: Sequence[Segment], *, due_ms: int) -> None:
-        """Takes segments out. The last goes first, so that after a crash those that are left follow on each other."""
-        for segment in reversed(segments):
+        """Takes segments out, in an order that leaves no gap whenever a crash or an error stops it: those at the start
+        of the log first to last, those at its end last to first."""
+        for segment in list(segments if segments and segments[0] is self.all[0] else reversed(segments)):
             segment.rename(DELETED_SUFFIX)
             self._due.append((due_ms, segment))
             self._set([each for each in self.all if each is not segment])
@@ -176,6 +185,24 @@ class Segments:
         self._bases = [segment.base_offset for segment in segments]
         if segments:
             self.active = segments[-1]
+
+
+def _find_newest(segment: Segment, start_offset: int, max_decompressed_bytes: int) -> Found | None:
+    """The first record that has the largest timestamp from `start_offset` on. Walks over the headers only where
+    the largest of all lies before that, or went with a compaction."""
+    found = segment.find_timestamp(segment.max_timestamp, start_offset, max_decompressed_bytes)
+    position = segment.position_of(start_offset) if found is None else None
+    if position is None:
+        return found
+    walk = [(-header.max_timestamp, at, header) for at, header in segment.headers(position)]
+    for negative_timestamp, at, header in sorted(walk):
+        if found is not None and -negative_timestamp <= found[0]:
+            break
+        batch = segment.file.read(at, header.size_bytes)
+        for record in iterate_records(batch, max_decompressed_bytes=max_decompressed_bytes):
+            if record.offset >= start_offset and (found is None or record.timestamp > found[0]):
+                found = record.timestamp, record.offset, header.leader_epoch
+    return found if found is not None and found[0] >= 0 else None
 
 
 class RollPolicy:
@@ -278,6 +305,8 @@ class Durability:
         files, paths = segments.sync_targets(self.recovery_point)
         epochs = self._epochs.unsynced()
         must_sync_names = self._names_version != self._names_synced
+        # The log's own name lies in the data folder, and may be as new as its records.
+        is_first, data_folder = self._names_synced == 0, self._folder.rpartition("/")[0]
         self._syncs.append(_Sync(log_end_offset, log_end_offset, self._names_version, epochs))
 
         def work() -> None:
@@ -291,6 +320,8 @@ class Durability:
                 self._epochs.store(epochs)  # Syncs their folder, and so all names in it.
             elif must_sync_names:
                 self._disk.sync_folder(self._folder)
+            if is_first and data_folder:
+                self._disk.sync_folder(data_folder)
 
         return work
 

@@ -38,6 +38,7 @@ class Batch:
     sent_ms: int
     producer: "ProducerModel | None" = None
     sequence: int = -1
+    life: int = -1  # in which it was sent
     status: str = UNKNOWN
     base_offset: int = -1
 
@@ -55,7 +56,6 @@ class ProducerModel:
     next_sequence: int
     batches: list[Batch] = field(default_factory=list)
     is_sure: bool = True  # the broker must know its last batch
-    life: int = 0  # in which its last batch was written
 
 
 class Violation(AssertionError):
@@ -184,8 +184,11 @@ class PartitionModel:
             found=(log_start, high_watermark, log_end),
         )
         demand(log_start >= self.deleted_start, "DeleteRecords' start never goes back", partition=self, start=log_start)
-        if log_start > self.asked_start and not (self.topic.had_retention_bytes or self.topic.was_compacted):
-            young_ms = now_ms - self.topic.retention_min_ms
+        topic = self.topic
+        if log_start > self.asked_start and not (
+            topic.had_retention_bytes or topic.was_compacted or topic.had_append_time
+        ):
+            young_ms = now_ms - topic.retention_min_ms
             young = [
                 (offset, batch.records[index])
                 for offset, (batch, index) in self.rows.items()

@@ -12,15 +12,14 @@ from itertools import count
 from random import Random
 from typing import Any
 
-from tests.property.faults.checks import check_files, check_partition
-from tests.property.faults.model import PartitionModel, TopicModel, TopicState, Violation, demand
-from tests.property.faults.workload import Workload
-from tests.property.faults.world import DATA, DeadError, FaultDisk, VirtualLoop, make_broker
-
 from tailrace.broker.broker import Broker
 from tailrace.controller.image import MetadataImage
 from tailrace.model.errors import KafkaError, StorageError
 from tailrace.sim.clock import SimClock
+from tests.property.faults.checks import check_files, check_partition
+from tests.property.faults.model import PartitionModel, TopicModel, TopicState, Violation, demand
+from tests.property.faults.workload import Workload
+from tests.property.faults.world import DATA, DeadError, FaultDisk, VirtualLoop, make_broker
 
 _TOPIC = 2
 _DAMAGED = (".index", ".timeindex", ".snapshot", "leader-epoch-checkpoint")
@@ -44,6 +43,7 @@ class Scenario:
         self._numbers = count(1)
         self._errors: list[str] = []
         self._is_faulty = False
+        self._had_bad_snapshots = False  # one that was not needed stays as it is
 
     def run(self) -> None:
         with _Listening(self._on_error):
@@ -64,19 +64,32 @@ class Scenario:
         try:
             with asyncio.Runner(loop_factory=lambda: VirtualLoop(self.clock)) as runner:
                 runner.get_loop().set_exception_handler(self._on_loop_error)
-                stopped = runner.run(self._spend_life(end))
+                stopped = runner.run(self._live_or_die(end))
         except DeadError:
             self.story.append(f"   died at {self.disk.last_operation}")
         self.disk.is_dead = self.disk.is_dead or not stopped
         demand(not self._errors, "nothing fails that should not", errors=self._errors)
         if stopped and not self._is_faulty:
-            check_files(self.disk)
+            check_files(self.disk, with_snapshots=not self._had_bad_snapshots)
             for partition in self._partitions():
                 partition.durable_end = max(partition.durable_end, partition.acked_end)
         self.power_failed |= power_fails
+        self._had_bad_snapshots |= power_fails
         self.disk.revive(self.random, power_fails=power_fails)
         if self.random.random() < 0.3:
             self._damage()
+
+    async def _live_or_die(self, end: str) -> bool:
+        """Whoever waits for an answer when the process dies is not waited for."""
+        death = asyncio.Event()
+        self.disk.on_death = death.set
+        life = asyncio.create_task(self._spend_life(end))
+        dying = asyncio.create_task(death.wait())
+        await asyncio.wait({life, dying}, return_when=asyncio.FIRST_COMPLETED)
+        if self.disk.is_dead:
+            raise DeadError
+        dying.cancel()
+        return await life
 
     async def _spend_life(self, end: str) -> bool:
         """Whether it ended with a clean stop."""
@@ -147,6 +160,7 @@ class Scenario:
             kind = self.random.choice(["gone", "short", "zeros", "noise"])
             self.story.append(f"   {path} is damaged: {kind}")
             self.damaged.add(path.rpartition(".")[2])
+            self._had_bad_snapshots |= path.endswith(".snapshot")
             data = self.disk.read(path)
             if kind == "gone":
                 self.disk.remove(path)
@@ -191,8 +205,10 @@ class Scenario:
                     if (each.topic is None) == (found is None)
                     and (
                         found is None
-                        or (each.count, each.configs) == (len(found.partitions), configs)
-                        and each.topic.topic_id in (None, found.id)
+                        or (
+                            (each.count, each.configs) == (len(found.partitions), configs)
+                            and each.topic.topic_id in (None, found.id)
+                        )
                     )
                 ),
                 None,

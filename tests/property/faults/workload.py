@@ -4,21 +4,6 @@ import asyncio
 from collections.abc import Iterator
 from random import Random
 
-from tests.property.faults.checks import check_partition
-from tests.property.faults.model import (
-    ABSENT,
-    ACKED,
-    UNKNOWN,
-    Batch,
-    PartitionModel,
-    ProducerModel,
-    SentRecord,
-    TopicModel,
-    TopicState,
-    demand,
-)
-from tests.property.faults.world import call
-
 from tailrace.broker.broker import Broker
 from tailrace.broker.context import UnanswerableError
 from tailrace.log.plain import read_plain
@@ -33,6 +18,20 @@ from tailrace.wire.apis.admin import (
 from tailrace.wire.apis.data import DeleteRecordsRequest, ProduceRequest
 from tailrace.wire.apis.transactions import InitProducerIdRequest
 from tailrace.wire.records import Compression, Record, build_batch
+from tests.property.faults.checks import check_partition
+from tests.property.faults.model import (
+    ABSENT,
+    ACKED,
+    UNKNOWN,
+    Batch,
+    PartitionModel,
+    ProducerModel,
+    SentRecord,
+    TopicModel,
+    TopicState,
+    demand,
+)
+from tests.property.faults.world import call
 
 NAMES = ("a", "b", "c.d")
 KEYS = (b"k1", b"k2", b"k3", b"", b"long" * 12)
@@ -270,7 +269,8 @@ class Workload:
                 partition.topic.name in self._changing or self.topics.get(partition.topic.name) is not partition.topic
             )
             demand(code in _REFUSALS or is_gone, "a good batch is taken", partition=partition, code=code)
-            batch.status = ABSENT
+            if batch.base_offset < 0:  # Else the topic would not take it any more, but has it.
+                batch.status = ABSENT
         else:
             is_excused = code == _TIMED_OUT or self.is_faulty or partition.topic.name in self._changing
             is_excused = is_excused or self.topics.get(partition.topic.name) is not partition.topic
@@ -318,7 +318,7 @@ class Workload:
 
     async def check(self) -> None:
         model = self._pick_partition()
-        if model is None or (self.is_faulty and self.random.random() < 0.5):
+        if model is None or model.topic.name in self._changing:
             return
         try:
             check_partition(self.broker, model, self.random, self.clock.wall_ms())
@@ -333,11 +333,7 @@ class Workload:
         if partition is None:
             return
         if len(partition.producers) < 2 or self.random.random() < 0.05:
-            answer = await call(self.broker, InitProducerIdRequest(transactional_id=None, producer_id=-1), 3)
-            demand(answer.error_code == 0 or self.is_faulty, "producer ids can be had", code=answer.error_code)
-            if answer.error_code == 0:
-                first = self.random.choice([0, 0, _MAX_SEQUENCE - 2])
-                partition.producers.append(ProducerModel(answer.producer_id, answer.producer_epoch, first))
+            await self._begin_producer(partition)
             return
         producer = self.random.choice(partition.producers)
         last = producer.batches[-1] if producer.batches else None
@@ -351,6 +347,15 @@ class Workload:
         else:
             await self._send_gap(partition, producer)
 
+    async def _begin_producer(self, partition: PartitionModel) -> None:
+        try:
+            answer = await call(self.broker, InitProducerIdRequest(transactional_id=None, producer_id=-1), 3)
+        except KafkaError as error:
+            demand(error.code == _STORAGE_ERROR and self.is_faulty, "producer ids can be had", error=error)
+            return
+        first = self.random.choice([0, 0, _MAX_SEQUENCE - 2])
+        partition.producers.append(ProducerModel(answer.producer_id, answer.producer_epoch, first))
+
     def _is_sure(self, producer: ProducerModel) -> bool:
         last = producer.batches[-1]
         return producer.is_sure and self.clock.wall_ms() - last.sent_ms < _EXPIRATION_MS - 1000
@@ -362,6 +367,7 @@ class Workload:
             self.clock.wall_ms(),
             producer=producer,
             sequence=producer.next_sequence,
+            life=self.life,
         )
         producer.batches.append(batch)
         producer.next_sequence = (producer.next_sequence + len(batch.records)) & _MAX_SEQUENCE
@@ -381,7 +387,7 @@ class Workload:
         if batch.status == ABSENT:
             self._drop(partition, producer)
         elif batch.status == ACKED and producer.batches and batch is producer.batches[-1]:
-            producer.is_sure, producer.life = True, self.life
+            producer.is_sure = True
 
     async def _resend(self, partition: PartitionModel, producer: ProducerModel, batch: Batch) -> None:
         """The answer of a duplicate is that of the original; what was never written is written now."""
@@ -390,7 +396,7 @@ class Workload:
         is_sure = self._is_sure(producer)
         if (is_written or not is_last) and not is_sure:
             return  # The producer may have been forgotten: the batch would rightly be written again.
-        is_remembered = is_last or (producer.life == self.life and batch in producer.batches[-5:])
+        is_remembered = is_last or (batch.life == self.life and batch in producer.batches[-5:])
         if batch.status == ABSENT:
             if not is_last:
                 return

@@ -6,6 +6,7 @@ operation; from then on the disk refuses everything, as it does to a dead proces
 """
 
 import asyncio
+import io
 import selectors
 from collections.abc import Callable
 from importlib import import_module
@@ -25,6 +26,7 @@ from tailrace.wire.records import build_batch
 from tailrace.wire.schema import Message
 
 DATA = "/data"
+TURNS_MAX = 100_000  # of a loop in one life; some thousand are usual
 SETTINGS = {
     "node.id": "1",
     "listeners": "PLAINTEXT://127.0.0.1:0",
@@ -50,6 +52,7 @@ class FaultDisk(SimDisk):
         super().__init__(clock)
         self.operations_left = -1
         self.is_dead = False
+        self.on_death: Callable[[], object] = lambda: None
         self.last_operation = ("", "")
 
     def check(self, operation: str, path: str) -> None:
@@ -59,6 +62,7 @@ class FaultDisk(SimDisk):
             self.last_operation = operation, path
             if self.operations_left == 0:
                 self.is_dead = True
+                self.on_death()
                 raise DeadError
             self.operations_left -= 1
         super().check(operation, path)
@@ -78,15 +82,29 @@ class FaultDisk(SimDisk):
             self.crash()
 
 
+class StuckError(BaseException):
+    """A life goes on for ever: somebody waits for what will not happen, or tries again and again."""
+
+
+def _describe(task: asyncio.Task[Any]) -> str:
+    text = io.StringIO()
+    task.print_stack(file=text)
+    return text.getvalue()
+
+
 class VirtualSelector(selectors.SelectSelector):
     """Never waits: time is moved to the next timer."""
 
     def __init__(self, clock: SimClock) -> None:
         super().__init__()
         self._clock = clock
+        self._turns_left = TURNS_MAX
 
     def select(self, timeout: float | None = None) -> list[Any]:
         assert timeout is not None, "everyone waits, and nothing will ever happen"
+        self._turns_left -= 1
+        if self._turns_left == 0:
+            raise StuckError("\n".join(map(_describe, asyncio.all_tasks())))
         if timeout > 0:
             self._clock.advance_ms(timeout * 1000)
         return super().select(0)
@@ -114,7 +132,7 @@ class SlowBackground:
         def execute() -> None:
             try:
                 result = work()
-            except BaseException as error:  # noqa: BLE001 - the waiting side gets it, death too
+            except BaseException as error:
                 if not future.done():
                     future.set_exception(error)
             else:

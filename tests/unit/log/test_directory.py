@@ -13,7 +13,7 @@ from tailrace.sim.clock import SimClock
 from tailrace.sim.disk import SimDisk
 from tailrace.sim.random import SimRandom
 
-from .storage import CONFIG, append, read_all, sync
+from .storage import CONFIG, World, append, make_batch, read_all, sync
 
 PATH = "/var/data"
 ORDERS, PAYMENTS = TopicPartition("orders", PartitionIndex(0)), TopicPartition("pay-ments", PartitionIndex(3))
@@ -378,3 +378,13 @@ def test_other_things_in_the_folder_are_left_alone(machine):
     directory = load(machine.start())
     assert directory.logs == {}
     assert machine.exists("lost+found")
+
+
+def test_the_first_sync_of_a_log_covers_its_name_in_the_data_folder() -> None:
+    world = World()
+    log = world.open()
+    log.append_as_leader(make_batch(), leader_epoch=0)
+    world.disk.fail("sync_folder", "/data")
+    work, _end_offset = log.begin_sync()
+    with pytest.raises(OSError, match="data"):
+        work()

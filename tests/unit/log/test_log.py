@@ -272,6 +272,15 @@ def test_a_log_can_begin_anew_at_any_offset(world):
     assert (reopened.log_start_offset, read_all(reopened)) == (100, [100, 101])
 
 
+def test_a_log_begun_anew_knows_no_producer_after_a_restart_either(world):
+    log = world.open()
+    append(log, producer_id=7, sequence=0)
+    log.roll()
+    log.truncate_fully_and_start_at(100)
+    assert len(log.producers) == 0
+    assert len(world.reopen_after_crash(log).producers) == 0
+
+
 def test_truncation_below_the_start_begins_anew(world):
     log = world.open()
     log.truncate_fully_and_start_at(50)

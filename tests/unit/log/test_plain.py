@@ -1,7 +1,7 @@
 """`read_plain` is validation's fast way to say yes: it never says it where validation would not."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tailrace.log.plain import PlainRules, read_plain
@@ -77,6 +77,7 @@ def test_bounds_of_the_topic():
     is_resummed=st.booleans(),
     count=st.integers(1, 3),
 )
+@example(changes=[(22, 1), (37, 0)], is_resummed=True, count=1)  # the largest timestamp is before the first
 def test_it_lets_in_only_what_validation_lets_in(changes, is_resummed, count):
     batch = plain_batch(count)
     for position, byte in changes:

@@ -195,7 +195,39 @@ def test_a_start_offset_above_what_survived_begins_the_log_there(world):
     assert append(reopened) == 50
 
 
+def test_producers_of_a_log_that_did_not_survive_do_not_come_back(world):
+    log = world.open()
+    append(log, producer_id=7, sequence=0)
+    log.roll()
+    append(log, producer_id=7, sequence=1)
+    for _ in range(2):
+        world.disk.crash()
+        log = world.open(log_start_offset=50)
+        assert len(log.producers) == 0
+
+
 # Power losses
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_segments_that_recovery_has_dropped_do_not_come_back(world, seed):
+    """They would follow on what was written in the place of the tail before them."""
+    log = world.open()
+    append(log)
+    append(log, value=b"lost")
+    log.roll()
+    append(log)
+    sync(log)
+    active = world.disk.open(f"{FOLDER}/{0:020d}.log")
+    active.truncate(active.size - 1)
+    active.sync()
+    world.disk.crash()
+    log = world.open()
+    assert (log.log_end_offset, len(log.segments)) == (1, 1)
+    append(log, value=b"next")
+    log.active.sync()  # As the kernel does by itself now and then; nobody has synced the folder.
+    world.disk.power_loss(SimRandom(seed))
+    assert read_all(world.open()) == [0, 1]
 
 
 @pytest.mark.parametrize("seed", range(60))

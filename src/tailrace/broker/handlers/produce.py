@@ -257,8 +257,7 @@ class PendingProduce(Pending[ProduceResponse]):
         self._unconfirmed: dict[int, tuple[Wait, Callable[[KafkaError | None], None]]] = {}
         self._timer: TimerHandle = get_running_loop().call_later(max(0, timeout_ms) / 1000, self._on_timeout)
         for number, wait in enumerate(waits):
-            tell = partial(self._on_confirmed, number)
-            self._unconfirmed[number] = wait, tell
+            self._unconfirmed[number] = wait, partial(self._on_confirmed, number)
         # Some may be told at once: what came before a slow check has perhaps been confirmed during it.
         for wait, tell in list(self._unconfirmed.values()):
             wait.partition.wait_for_high_watermark(wait.end_offset, tell)
