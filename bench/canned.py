@@ -5,10 +5,12 @@ have a size that is known beforehand.
 """
 
 import struct
+import time
 
 from crc32c import crc32c
 
-_TIMESTAMP_MS = 1_700_000_000_000
+# Of now: retention would take older records away in the middle of a measurement.
+_TIMESTAMP_MS = int(time.time() * 1000)
 _CLIENT = b"\x00\x05bench"
 
 

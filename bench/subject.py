@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 # Warm topics keep a few segments and give their memory back soon: what is written next takes the same pages.
 _WARM = {"segment.bytes": str(64 << 20), "retention.bytes": str(128 << 20), "file.delete.delay.ms": "0"}
-_SETTINGS = {"log.retention.check.interval.ms": "100"}
+_SETTINGS = {"log.retention.check.interval.ms": "100", "log.initial.task.delay.ms": "0"}
 _READY = re.compile(r"ready: \S+?:(\d+)")
 _DEADLINE_S = 30.0
 

@@ -135,8 +135,8 @@ class ProducerSnapshots:
     def read(self, offset: int) -> bytes:
         return self._disk.read(self.path(offset))
 
-    def write(self, offset: int, data: bytes) -> None:
-        self._disk.replace(self.path(offset), data, sync=False)
+    def write(self, offset: int, data: bytes, *, sync: bool = False) -> None:
+        self._disk.replace(self.path(offset), data, sync=sync)
         if offset not in self.offsets:
             insort(self.offsets, offset)
 
@@ -167,6 +167,9 @@ def _split_entries(data: bytes, columns: int) -> list[list[str]]:
         lines = data.decode("utf-8").split("\n")
     except UnicodeDecodeError as error:
         raise StorageError("it is not text") from error
+    if lines[-1]:
+        # A number that lost digits would look like another number.
+        raise StorageError("its last line is cut short")
     if lines[0] != _VERSION:
         raise StorageError(f"its version is {lines[0]!r} and not {_VERSION}")
     count = _parse_number(lines[1]) if len(lines) > 1 else -1

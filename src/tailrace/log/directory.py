@@ -70,6 +70,7 @@ class LogDirectory:
         # What the last run left; an entry is replaced by that of the log once it is open.
         self._recovery_points = checkpoints.read_offsets(disk, path, checkpoints.RECOVERY_POINTS)
         self._log_start_offsets = checkpoints.read_offsets(disk, path, checkpoints.LOG_START_OFFSETS)
+        self._cleaned_offsets = checkpoints.read_offsets(disk, path, checkpoints.CLEANER_OFFSETS)
 
     @classmethod
     def open(
@@ -100,8 +101,7 @@ class LogDirectory:
 
     def _take_stock(self, names: list[str]) -> None:
         present = {partition for name in names if (partition := _parse_folder_name(name)) is not None}
-        cleaned = checkpoints.read_offsets(self._disk, self.path, checkpoints.CLEANER_OFFSETS)
-        for offsets in (self._recovery_points, self._log_start_offsets, cleaned):
+        for offsets in (self._recovery_points, self._log_start_offsets, self._cleaned_offsets):
             for gone in offsets.keys() - present:
                 del offsets[gone]
                 self._stale.add(gone)
@@ -117,9 +117,10 @@ class LogDirectory:
         partitions = map(_parse_folder_name, self._disk.list(self.path))
         return [partition for partition in partitions if partition is not None]
 
-    def stored_topic_id(self, topic_partition: TopicPartition) -> Uuid | None:
-        """Whose log the folder holds: a topic that was deleted and made again has the same name but another id."""
-        return checkpoints.read_topic_id(self._disk, f"{self.path}/{topic_partition}")
+    def may_hold(self, topic_partition: TopicPartition, topic_id: Uuid) -> bool:
+        """Whether the folder holds this topic's log, or nothing: a topic that was deleted and made again has the same
+        name but another id."""
+        return checkpoints.read_topic_id(self._disk, f"{self.path}/{topic_partition}") in (None, topic_id)
 
     def open_log(self, topic_partition: TopicPartition, config: TopicConfig, *, topic_id: Uuid | None = None) -> Log:
         """The open log, or that in the folder, or a new one. Raises StorageError."""
@@ -140,6 +141,7 @@ class LogDirectory:
                 topic_id=topic_id,
                 recovery_point=recovery_point or 0,
                 log_start_offset=self._log_start_offsets.get(topic_partition, 0),
+                cleaned_offset=self._cleaned_offsets.get(topic_partition, 0),
                 is_clean=self.was_clean,
                 log_end_hint=recovery_point,
             )
@@ -198,6 +200,7 @@ class LogDirectory:
             self.offline.pop(topic_partition, None)
             self._recovery_points.pop(topic_partition, None)
             self._log_start_offsets.pop(topic_partition, None)
+            self._cleaned_offsets.pop(topic_partition, None)
             self._stale.add(topic_partition)
             if len(self._stale) > _STALE_MAX:
                 with suppress(OSError):

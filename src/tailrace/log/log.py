@@ -21,7 +21,7 @@ from tailrace.log.plain import PlainBatch
 from tailrace.log.recovery import LoadedLog, LogLoader, coordinator_epoch, load_producers
 from tailrace.log.retention import decide_expired_segments
 from tailrace.log.segment import MAX_RELATIVE_OFFSET, NO_TIMESTAMP, Found, Segment
-from tailrace.log.segments import Durability, RollPolicy, Segments, disk_errors
+from tailrace.log.segments import Durability, RollPolicy, Segments, StuckSwapError, disk_errors
 from tailrace.log.validation import (
     DEFAULT_MAX_DECOMPRESSED_BYTES,
     CheckedBatch,
@@ -51,10 +51,6 @@ class AppendResult(NamedTuple):
     next_offset: int
     log_append_time_ms: int  # -1 where the records keep their create time
     duplicate: bool = False  # nothing was written: the offsets are those of the original
-
-    @property
-    def last_offset(self) -> int:
-        return self.next_offset - 1
 
 
 class Log:
@@ -98,6 +94,7 @@ class Log:
         topic_id: Uuid | None = None,
         recovery_point: int = 0,
         log_start_offset: int = 0,
+        cleaned_offset: int = 0,
         is_clean: bool = False,
         log_end_hint: int | None = None,
     ) -> "Log":
@@ -108,6 +105,7 @@ class Log:
                 topic_id=topic_id,
                 recovery_point=recovery_point,
                 log_start_offset=log_start_offset,
+                cleaned_offset=cleaned_offset,
                 is_clean=is_clean,
                 log_end_hint=log_end_hint,
             )
@@ -262,8 +260,11 @@ class Log:
             or max_timestamp > policy.newest_timestamp
             or last_offset - active.base_offset > MAX_RELATIVE_OFFSET
             or active.is_index_full
-        ) and policy.is_due(active, size_bytes, last_offset, max_timestamp):
-            active = self.roll()
+        ):
+            with disk_errors(f"{self.folder} cannot be read"):
+                is_due = policy.is_due(active, size_bytes, last_offset, max_timestamp)
+            if is_due:
+                return self.roll()
         return active
 
     def roll(self) -> Segment:
@@ -392,9 +393,14 @@ class Log:
         return expired.count
 
     def replace_segments(self, old: Sequence[Segment], new: Segment) -> None:
-        """Compaction: `new` (synced, still .cleaned) takes the place of `old`. StorageError."""
-        with disk_errors(f"{self.folder} cannot take a cleaned segment"):
-            self._segments.replace(old, new)
+        """Compaction: `new` (synced, still .cleaned) takes the place of `old`, or is removed. StorageError."""
+        try:
+            with disk_errors(f"{self.folder} cannot take a cleaned segment"):
+                self._segments.replace(old, new)
+        except StorageError as error:
+            if isinstance(error.__cause__, StuckSwapError):
+                self._go_offline(f"a compaction was stopped halfway ({error}); restart once the disk is sound")
+            raise
         self._durability.note_names_changed()
         self.is_stored = False
 
@@ -453,30 +459,31 @@ class Log:
         would prove nothing."""
         self._durability.fail(end_offset)
         if not self._is_closed:
-            self.offline_reason = f"a sync failed ({error}); restart the broker once the disk is sound"
-            events_log.error("a log went offline", partition=self.topic_partition, cause=self.offline_reason)
+            self._go_offline(f"a sync failed ({error}); restart the broker once the disk is sound")
+
+    def _go_offline(self, reason: str) -> None:
+        self.offline_reason = reason
+        events_log.error("a log went offline", partition=self.topic_partition, cause=reason)
 
     def store(self) -> None:
         """Puts everything into files and syncs what is not synced, so that the next start need not look. Blocks, but
-        touches this log alone: those of a broker that stops are stored side by side. StorageError."""
+        touches this log alone: those of a broker that stops are stored side by side. StorageError, and then there is no
+        second try: it might find synced what the first has lost."""
         if self.is_stored or self.is_offline:
             return
-        with disk_errors(f"{self.folder} cannot be closed cleanly"):
-            self.active.seal()
-            self._snapshots.write(self.log_end_offset, self.producers.snapshot())
+        try:
+            # The next start judges the segment by its indexes, and the producers by their snapshot: both are synced.
+            self.active.seal(sync=True)
+            self._snapshots.write(self.log_end_offset, self.producers.snapshot(), sync=True)
             self._prune_snapshots()
             if not self._durability.is_complete(self.log_end_offset):
-                self._sync_now()
+                work, end_offset = self.begin_sync()
+                work()
+                self.mark_synced(end_offset)
+        except (OSError, StorageError) as error:
+            self._go_offline(f"it could not be stored: {error}")
+            raise StorageError(f"{self.folder} cannot be closed cleanly: {error}") from error
         self.is_stored = True
-
-    def _sync_now(self) -> None:
-        work, end_offset = self.begin_sync()
-        try:
-            work()
-        except OSError as error:
-            self.mark_sync_failed(end_offset, error)
-            raise
-        self.mark_synced(end_offset)
 
     def close(self, clean: bool) -> None:
         """With `clean`, stores everything first. StorageError."""

@@ -14,8 +14,8 @@ What recovery finds, it does:
     .swap                                                finished: a cleaned segment replaces its originals
 
 Nothing below the recovery point is cut: it was synced. Files are read in chunks of 1 MB, never whole. A gap proves a
-loss because neither an append nor a compaction leaves one between segments. A compacted log that Kafka wrote may
-have some: where the recovery point is unknown, a compacted log is not judged by gaps.
+loss because neither an append nor a compaction leaves one between segments. Kafka's compaction does, so the part of a
+log that its cleaner has been over is not judged by gaps.
 """
 
 from bisect import bisect_right
@@ -103,6 +103,7 @@ class LogLoader:
         topic_id: Uuid | None,
         recovery_point: int,
         log_start_offset: int,
+        cleaned_offset: int,
         is_clean: bool,
         log_end_hint: int | None,
     ) -> LoadedLog:
@@ -115,7 +116,10 @@ class LogLoader:
         log_end_offset = log_start_offset
         if segments:
             self._log_start_offset = log_start_offset = max(log_start_offset, segments[0].base_offset)
-            log_end_offset = self._trust(segments, log_end_hint) if is_clean else self._verify(segments, recovery_point)
+            if is_clean:
+                log_end_offset = self._trust(segments, log_end_hint)
+            else:
+                log_end_offset = self._verify(segments, recovery_point, max(recovery_point, cleaned_offset))
             self.snapshots.prune({segment.base_offset for segment in segments}, end_offset=log_end_offset)
             if log_end_offset < log_start_offset:
                 self._report("dropped all segments: they end before the log start offset", bytes=_size(segments))
@@ -222,18 +226,19 @@ class LogLoader:
 
     # An unclean stop
 
-    def _verify(self, segments: list[Segment], recovery_point: int) -> int:
+    def _verify(self, segments: list[Segment], recovery_point: int, gapless_from: int) -> int:
         """Leaves only good segments in the list and returns where the log ends."""
         bases = [segment.base_offset for segment in segments]
         first = max(0, bisect_right(bases, recovery_point) - 1)
         self._load_epochs(segments[:first], segments[first].base_offset)
         self._load_producers(segments[:first], segments[first].base_offset)
-        judges_gaps = recovery_point > 0 or "compact" not in self.config.cleanup_policy
         next_offset = segments[first].base_offset
+        if first and next_offset == recovery_point:
+            segments[first - 1].complete_indexes()
         for number in range(first, len(segments)):
             segment = segments[number]
             if number > first and next_offset != segment.base_offset:
-                if segment.base_offset < next_offset or (judges_gaps and segment.base_offset > recovery_point):
+                if segment.base_offset < next_offset or segment.base_offset > gapless_from:
                     self._drop_from(segments, number, f"it does not follow on offset {next_offset}")
                     break
                 next_offset = segment.base_offset
@@ -276,6 +281,8 @@ class LogLoader:
             )
             self.cut_bytes += end - good_end
             segment.cut(good_end)
+            # At once: a roll would hide the cut from the next sync, and a power loss bring the tail back behind it.
+            segment.sync()
         return next_offset, problem
 
     def _note(self, segment: Segment, position: int, header: BatchHeader, batch: Bytes) -> None:

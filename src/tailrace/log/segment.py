@@ -12,6 +12,7 @@ Never decides when to roll, sync or delete: `log` does.
 """
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from struct import Struct
 from zlib import crc32
 
@@ -62,7 +63,6 @@ class Segment:
         "_is_torn",
         "_max_timestamp",
         "_offset_of_max_timestamp",
-        "_suffix",
         "base_offset",
         "bytes_since_index",
         "created_ms",
@@ -71,6 +71,7 @@ class Segment:
         "is_index_full",
         "offset_index",
         "size_bytes",
+        "suffix",
         "time_index",
         "was_used",
     )
@@ -94,7 +95,7 @@ class Segment:
         self.was_used = False  # since the last sweep over idle handles
         self._disk = disk
         self._folder = folder
-        self._suffix = suffix
+        self.suffix = suffix
         self.offset_index = SparseIndex(disk, self.path(INDEX_SUFFIX), OFFSET_ENTRY)
         self.time_index = SparseIndex(disk, self.path(TIME_INDEX_SUFFIX), TIME_ENTRY)
         self._file: File | None = None
@@ -112,14 +113,7 @@ class Segment:
 
     @classmethod
     def create(
-        cls,
-        disk: Disk,
-        folder: str,
-        base_offset: int,
-        *,
-        config: TopicConfig,
-        created_ms: int,
-        suffix: str = "",
+        cls, disk: Disk, folder: str, base_offset: int, *, config: TopicConfig, created_ms: int, suffix: str = ""
     ) -> "Segment":
         """A new, empty segment. Files of an earlier one with its names are emptied."""
         segment = cls(disk, folder, base_offset, config=config, created_ms=created_ms, suffix=suffix)
@@ -130,7 +124,7 @@ class Segment:
         return segment
 
     def path(self, kind: str) -> str:
-        return f"{self._folder}/{self.base_offset:020d}{kind}{self._suffix}"
+        return f"{self._folder}/{self.base_offset:020d}{kind}{self.suffix}"
 
     @property
     def file(self) -> File:
@@ -219,7 +213,11 @@ class Segment:
         self.bytes_since_index += size
 
     def seal(self, *, sync: bool = False) -> None:
-        """Puts the indexes into their files, the largest timestamp as last entry, as on roll and close."""
+        """Puts the indexes into their files, the largest timestamp as last entry, as on roll and close. From now on the
+        size of the file is taken for that of the segment, so what a failed write left is cut off. Raises OSError."""
+        if self._is_torn:
+            self.file.truncate(self.size_bytes)
+            self._is_torn = False
         if self._is_loaded and self.size_bytes:
             self._add_time_entry()
             self.offset_index.write_out(sync=sync)
@@ -400,7 +398,8 @@ class Segment:
         self.reset_indexes()
         for position, header in self.headers():
             self.note_batch(position, header.size_bytes, header.last_offset, header.max_timestamp)
-        self.seal()
+        # Durably: a part that a power loss has left would be taken for the whole.
+        self.seal(sync=True)
 
     def load(self) -> None:
         """Takes up the index files, or makes them anew where they are missing or cannot be right. Raises OSError or
@@ -421,6 +420,8 @@ class Segment:
         last = self.offset_index.last()
         if last is not None:
             relative_offset, position = last
+            if len(self.offset_index) > 1 and self.offset_index.entry(0) >= last:
+                return "its offsets do not grow"
             if not 0 <= position <= self.size_bytes - HEADER_SIZE:
                 return f"its last entry points to position {position} of {self.size_bytes}"
             try:
@@ -447,6 +448,16 @@ class Segment:
             return f"no batch ends at offset {self.base_offset + relative_offset} with the timestamp {timestamp}"
         return ""
 
+    def complete_indexes(self) -> None:
+        """Recovery: a power loss may have taken the end of index files that were written and not synced. An offset
+        entry too few costs time; a time entry too few would let the segment look older than it is. Raises OSError."""
+        self.load()
+        last = self.time_index.last()
+        position = self.position_of(self.base_offset + last[1]) if last else 0
+        newest = max((header.max_timestamp for _, header in self.headers(position or 0)), default=NO_TIMESTAMP)
+        if newest > (last[0] if last else NO_TIMESTAMP):
+            self._mistrust_indexes(f"no entry has the largest timestamp {newest}")
+
     def _restore_from_indexes(self) -> None:
         """The last time entry is the largest timestamp up to the last offset entry; the few batches after that are
         looked at."""
@@ -466,22 +477,23 @@ class Segment:
     # Names
 
     def rename(self, suffix: str) -> None:
-        """Gives all its files another suffix. Raises OSError."""
+        """Gives all its files another suffix, the log file first. Raises OSError; `suffix` then tells what the log file
+        has, and an index that kept its old one is out of sight until the next start."""
         old_paths = [self.path(kind) for kind in SEGMENT_SUFFIXES]
-        self._suffix = suffix
         for kind, old_path in zip(SEGMENT_SUFFIXES, old_paths, strict=True):
-            try:
-                self._disk.rename(old_path, self.path(kind))
-            except FileNotFoundError:
-                # An index that was never put into a file, or a segment that someone removed.
-                continue
-        self.offset_index.path = self.path(INDEX_SUFFIX)
-        self.time_index.path = self.path(TIME_INDEX_SUFFIX)
+            with suppress(
+                FileNotFoundError
+            ):  # An index that was never put into a file, or a file that someone removed.
+                self._disk.rename(old_path, f"{self._folder}/{self.base_offset:020d}{kind}{suffix}")
+            self.suffix = suffix
+            self.offset_index.path = self.path(INDEX_SUFFIX)
+            self.time_index.path = self.path(TIME_INDEX_SUFFIX)
 
     def remove(self) -> None:
         """Removes its files. Raises OSError."""
+        # First: whoever drops the last hold on a removed file frees its cached pages, milliseconds for a large one.
+        # That shall be the thread that removes, not the loop.
+        self._file = None
         for kind in SEGMENT_SUFFIXES:
-            try:
+            with suppress(FileNotFoundError):
                 self._disk.remove(self.path(kind))
-            except FileNotFoundError:
-                continue

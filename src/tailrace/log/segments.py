@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
+from tailrace.log.checkpoints import PARTITION_METADATA
 from tailrace.log.epochs import EpochEntry, LeaderEpochs
 from tailrace.log.segment import (
     DELETED_SUFFIX,
@@ -129,14 +130,20 @@ class Segments:
 
     def replace(self, old: Sequence[Segment], new: Segment) -> None:
         """Puts a cleaned segment (synced, with the suffix .cleaned) in the place of its originals, whose files are
-        left under .deleted."""
+        left under .deleted. Where the disk refuses, all goes back to what it was, without the new one; where it refuses
+        that too, StuckSwapError."""
         assert self.active not in old, "the active segment is never cleaned"
-        new.rename(SWAP_SUFFIX)
-        for segment in reversed(old):
-            segment.rename(DELETED_SUFFIX)
-        new.rename("")
         number = self.all.index(old[0])
         assert list(self.all[number : number + len(old)]) == list(old), "the originals are neighbours"
+        try:
+            new.rename(SWAP_SUFFIX)
+            for segment in reversed(old):
+                segment.rename(DELETED_SUFFIX)
+            new.rename("")
+        except OSError as error:
+            if new.suffix:
+                _undo_swap(old, new, error)
+                raise
         self._set([*self.all[:number], new, *self.all[number + len(old) :]])
 
     def take_due(self, now_ms: int) -> list[Segment]:
@@ -151,10 +158,11 @@ class Segments:
     def sync_targets(self, recovery_point: int) -> tuple[list[File], list[str]]:
         """What a sync must make durable: the files from the recovery point on, even empty ones, since they may have
         been cut; the indexes of those that are closed and the producer snapshots taken where one ends and the next
-        begins. The active one's indexes are in memory, and recovery rebuilds them."""
-        segments = self.all[max(0, self.floor(recovery_point)) :]
+        begins. The active one's indexes are in memory, and recovery rebuilds them. A segment that ends at the recovery
+        point counts too: it may have been closed since, and its indexes written."""
+        segments = self.all[max(0, self.floor(recovery_point - 1)) :]
         paths = [segment.path(kind) for segment in segments[:-1] for kind in (INDEX_SUFFIX, TIME_INDEX_SUFFIX)]
-        paths += [segment.path(SNAPSHOT_SUFFIX) for segment in segments[1:]]
+        paths += [segment.path(SNAPSHOT_SUFFIX) for segment in segments if segment.base_offset >= recovery_point]
         return [segment.file for segment in segments], paths
 
     def close_idle_handles(self) -> int:
@@ -203,6 +211,22 @@ def _find_newest(segment: Segment, start_offset: int, max_decompressed_bytes: in
             if record.offset >= start_offset and (found is None or record.timestamp > found[0]):
                 found = record.timestamp, record.offset, header.leader_epoch
     return found if found is not None and found[0] >= 0 else None
+
+
+class StuckSwapError(OSError):
+    """The names of a cleaned segment and of its originals are mixed. Nothing is lost: the next start sorts them out."""
+
+
+def _undo_swap(old: Sequence[Segment], new: Segment, cause: OSError) -> None:
+    """The originals get their names back before the new segment, until then the only whole one, may go."""
+    try:
+        for segment in old:
+            if segment.suffix:
+                segment.rename("")
+    except OSError as error:
+        raise StuckSwapError(f"{cause}, then {error}") from error
+    with suppress(OSError):  # What stays is removed at the next start, or by the next swap at this place.
+        new.remove()
 
 
 class RollPolicy:
@@ -305,8 +329,10 @@ class Durability:
         files, paths = segments.sync_targets(self.recovery_point)
         epochs = self._epochs.unsynced()
         must_sync_names = self._names_version != self._names_synced
-        # The log's own name lies in the data folder, and may be as new as its records.
+        # The log's own name lies in the data folder, and may be as new as its records; so may be whose log it is.
         is_first, data_folder = self._names_synced == 0, self._folder.rpartition("/")[0]
+        if is_first:
+            paths.append(f"{self._folder}/{PARTITION_METADATA}")
         self._syncs.append(_Sync(log_end_offset, log_end_offset, self._names_version, epochs))
 
         def work() -> None:

@@ -11,8 +11,9 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-# fsync and read-ahead wait for the device; four at once keep a disk busy, and more only queue inside the kernel.
-_THREADS_MAX = 4
+# fsync and read-ahead wait for the device. The flusher takes four of these at most, the maintenance tasks one each; the
+# rest is for readers of cold records and for codecs.
+_THREADS_MAX = 12
 
 
 class RealBackground:

@@ -21,6 +21,9 @@ from tailrace.model.ports import Background
 
 _log = events.logger("flusher")
 
+# Syncs at one time, over all logs: they keep a disk busy, and leave helper threads to readers of cold records, who
+# would otherwise wait behind seconds of syncing.
+_SYNCS_MAX = 4
 # After a sync that could not begin, for want of file handles as a rule.
 _RETRY_SECONDS = 0.2
 
@@ -44,6 +47,7 @@ class Flusher:
         self._again: dict[Flushed, bool] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._waiting: dict[Callable[[], None], None] = {}  # At most one entry a connection.
+        self._device = asyncio.Semaphore(_SYNCS_MAX)
 
     # ---- counting
 
@@ -105,8 +109,9 @@ class Flusher:
     async def _sync(self, partition: Flushed) -> None:
         try:
             while True:
-                self._again[partition] = False
-                await self._sync_once(partition)
+                async with self._device:
+                    self._again[partition] = False
+                    await self._sync_once(partition)
                 partition.on_synced()
                 # What was written meanwhile must follow, or nobody would ask for it once producers are not read.
                 has_more = self._again[partition] or (self._is_half_full and partition in self._unsynced)

@@ -146,10 +146,15 @@ class ReplicaManager:
 
     def _open_log(self, topic: TopicImage, topic_partition: TopicPartition) -> Log:
         """The log that is there, or a new one in the folder that holds the fewest."""
-        directory = self._found.pop(topic_partition, None)
+        directory = self._found.get(topic_partition)
         if directory is None:
             directory = min(self.directories, key=lambda each: len(each.logs))
+            if not directory.may_hold(topic_partition, topic.id):
+                # Of a topic that was deleted, while the disk refused to rename its folder.
+                directory.delete_log(topic_partition)
         log = directory.open_log(topic_partition, self._topic_config(topic.name), topic_id=topic.id)
+        # Not earlier: a log that cannot be opened now must not be made anew elsewhere at the next try.
+        self._found.pop(topic_partition, None)
         # It is opened again when it is first used: a new log of ten thousand need not hold a handle.
         log.close_idle_handles()
         log.producers.expiration_ms = self.config.producer_id_expiration_ms
@@ -178,14 +183,19 @@ class ReplicaManager:
             if now is not None and now.id == topic.id:
                 continue
             for index in topic.partitions:
-                partition = self.partitions.pop((name, index), None)
-                if partition is not None:
-                    partition.close()
-                    for tell in self.before_deletion:
-                        tell(partition.topic_partition)
-                    for directory in self.directories:
-                        if partition.topic_partition in directory.logs:
-                            _delete_log(directory, partition.topic_partition)
+                self._remove(TopicPartition(name, PartitionIndex(index)))
+
+    def _remove(self, topic_partition: TopicPartition) -> None:
+        partition = self.partitions.pop(topic_partition, None)
+        if partition is not None:
+            partition.close()
+        for tell in self.before_deletion:
+            tell(topic_partition)
+        found = self._found.pop(topic_partition, None)
+        for directory in self.directories:
+            # A log that could not be opened has a folder too.
+            if directory is found or topic_partition in directory.logs or topic_partition in directory.offline:
+                _delete_log(directory, topic_partition)
 
     def _find_logs(self, image: MetadataImage) -> None:
         """Looks for the logs of the last run. Those of unknown topics are set aside: a kill between a deletion and the
@@ -198,7 +208,7 @@ class ReplicaManager:
                 if (
                     topic is not None
                     and topic_partition.partition in topic.partitions
-                    and directory.stored_topic_id(topic_partition) in (None, topic.id)
+                    and directory.may_hold(topic_partition, topic.id)
                 ):
                     self._found[topic_partition] = directory
                 else:

@@ -167,7 +167,7 @@ def _check_folder(disk: SimDisk, folder: str) -> None:
         path = f"{folder}/{base:020d}"
         demand(base == next_offset, "segments follow on each other", folder=folder, bases=bases, ends=next_offset)
         data = disk.read(f"{path}.log")
-        last = {position: header for position, header in iterate_headers(data)}
+        last = dict(iterate_headers(data))
         for header in last.values():
             demand(header.base_offset >= next_offset, "offsets grow", folder=folder, header=header)
             next_offset = header.next_offset

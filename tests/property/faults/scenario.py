@@ -47,9 +47,9 @@ class Scenario:
 
     def run(self) -> None:
         with _Listening(self._on_error):
-            for self.life in range(self.lives):
+            while self.life < self.lives:
                 self._live(is_last=False)
-            self.life += 1
+                self.life += 1
             self._live(is_last=True)
 
     def _live(self, *, is_last: bool) -> None:
@@ -151,6 +151,8 @@ class Scenario:
         self.story.append(f"   {kind} at {self.clock.monotonic_ms():.0f}")
 
     def _damage(self) -> None:
+        if not self.disk.is_folder(DATA):
+            return
         paths = [f"{DATA}/{name}" for name in self.disk.list(DATA) if name in _CHECKPOINTS]
         for name in self.disk.list(DATA):
             folder = f"{DATA}/{name}"

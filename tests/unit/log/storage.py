@@ -50,7 +50,14 @@ class World:
         self.disk = SimDisk(self.clock)
         self.config = config
 
-    def open(self, *, is_clean: bool = False, recovery_point: int = 0, log_start_offset: int = 0) -> Log:
+    def open(
+        self,
+        *,
+        is_clean: bool = False,
+        recovery_point: int = 0,
+        log_start_offset: int = 0,
+        cleaned_offset: int = 0,
+    ) -> Log:
         return Log.open(
             self.disk,
             self.clock,
@@ -59,6 +66,7 @@ class World:
             topic_partition=PARTITION,
             recovery_point=recovery_point,
             log_start_offset=log_start_offset,
+            cleaned_offset=cleaned_offset,
             is_clean=is_clean,
             log_end_hint=recovery_point if is_clean else None,
         )

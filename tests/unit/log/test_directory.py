@@ -234,8 +234,7 @@ def test_a_log_that_is_synced_is_not_synced_again_when_it_is_closed(machine):
     directory = machine.start()
     fill(directory)
     sync(directory.logs[ORDERS])
-    machine.disk.fail("sync", "*orders-0*")
-    machine.disk.fail("sync_folder", "*orders-0")
+    machine.disk.fail("sync", "*orders-0*.log")
     directory.close()
     assert machine.exists(".kafka_cleanshutdown")
 

@@ -137,6 +137,8 @@ async def drive(steps: Steps[R], background: Background, wait_turn: Callable[[],
                 if work is not None:
                     result = await background.run(work)
             except (OSError, StorageError, KafkaError) as error:
+                if getattr(steps, "gi_frame", None) is None:
+                    return None  # Aborted while the work ran: its log was deleted, and the files went with it.
                 work = steps.throw(error)
                 continue
             await wait_turn()

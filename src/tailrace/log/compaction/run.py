@@ -71,7 +71,8 @@ class CompactableLog(Protocol):
     def segments(self) -> Sequence[Segment]: ...
 
     def replace_segments(self, old: Sequence[Segment], new: Segment) -> None:
-        """Swaps files and segments, crash-safe; the old files are left under `.deleted`."""
+        """Swaps files and segments, crash-safe; the old files are left under `.deleted`. StorageError, and then the
+        new segment is gone or kept for the next start."""
 
 
 class Limits(NamedTuple):
@@ -195,12 +196,13 @@ class Compaction:
             self._flush(new)
             yield partial(_make_durable, new)
             self._check_segments()
-            self.log.replace_segments(group, new)
-            self._segments = [segment for segment in self._segments if segment not in group]
         except BaseException:
             self._output.clear()
             _remove_quietly(new)
             raise
+        # From here on the new segment may be the only whole one, and is the log's to remove.
+        self.log.replace_segments(group, new)
+        self._segments = [segment for segment in self._segments if segment not in group]
         yield partial(_remove_all, group)
 
     def _clean_segment(self, segment: Segment, new: Segment) -> Steps[None]:

@@ -33,9 +33,10 @@ def finish_swaps(disk: Disk, folder: str) -> None:
             disk.remove(f"{folder}/{name}")
     cleaned = [name for name in names if name.endswith(CLEANED_SUFFIX)]
     swaps = [name for name in names if name.endswith(SWAP_SUFFIX)]
-    # One segment is swapped after the other, so of these not all files had been renamed.
-    first_undecided = min(map(_offset_of, cleaned), default=None)
-    undecided = [name for name in swaps if first_undecided is not None and _offset_of(name) >= first_undecided]
+    # Of these not all files had been renamed. A `.cleaned` file of another segment says nothing: an earlier run that
+    # was stopped may have left it.
+    undecided_offsets = {_offset_of(name) for name in cleaned}
+    undecided = [name for name in swaps if _offset_of(name) in undecided_offsets]
     # The `.swap` files go first: a crash here must not leave them without the `.cleaned` ones that condemn them.
     for name in undecided + cleaned:
         log.info("an unfinished compaction is undone", file=f"{folder}/{name}")
