@@ -102,6 +102,7 @@ def _decompress_gzip(data: Bytes, limit: int) -> bytes:
     except zlib.error as error:
         raise _damaged(Compression.GZIP, error) from None
     if len(output) > limit:
+        del output  # Whoever keeps the error keeps this frame, and must not keep the bomb.
         raise _too_large(Compression.GZIP, limit)
     if not decompressor.eof:
         raise _damaged(Compression.GZIP, "it is cut short")
@@ -220,6 +221,7 @@ def _decompress_frame(codec: Compression, data: Bytes, limit: int) -> bytes:
             if _OUTPUT_IS_FULL not in str(error):
                 raise _damaged(codec, error) from None
             if size == limit:
+                del output  # As above.
                 raise _too_large(codec, limit) from None
             size = min(limit, size * _BUFFER_GROWTH)
             continue
