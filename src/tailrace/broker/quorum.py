@@ -267,7 +267,7 @@ class Quorum:
                 work, end_offset = self._log.begin_sync()
                 try:
                     await self._ports.background.run(work)
-                except OSError as error:
+                except (OSError, StorageError) as error:
                     self._log.mark_sync_failed(end_offset, error)
                     self._fail(f"the metadata log could not be synced: {error}")
                     return

@@ -446,19 +446,19 @@ class Log:
         return self._durability.recovery_point < self._segments.active.base_offset
 
     def begin_sync(self) -> tuple[Callable[[], None], int]:
-        """Work for Background (it raises OSError) and the offset up to which all is durable once it is done. Then
-        `mark_synced`, or `mark_sync_failed`."""
+        """Work for Background (it raises OSError or StorageError) and the offset up to which all is durable once it is
+        done. Then `mark_synced`, or `mark_sync_failed`."""
         return self._durability.begin(self._segments, self.log_end_offset), self.log_end_offset
 
     def mark_synced(self, end_offset: int) -> None:
         self._durability.end(end_offset)
         self.last_flush_ms = self._clock.wall_ms()
 
-    def mark_sync_failed(self, end_offset: int, error: OSError) -> None:
-        """Takes the log offline. The kernel may have dropped what it could not write, so a second sync that succeeds
-        would prove nothing."""
+    def mark_sync_failed(self, end_offset: int, error: OSError | StorageError) -> None:
+        """An OSError takes the log offline: the kernel may have dropped what it could not write, so a second sync that
+        succeeds would prove nothing."""
         self._durability.fail(end_offset)
-        if not self._is_closed:
+        if isinstance(error, OSError) and not self._is_closed:
             self._go_offline(f"a sync failed ({error}); restart the broker once the disk is sound")
 
     def _go_offline(self, reason: str) -> None:

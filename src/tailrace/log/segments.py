@@ -15,6 +15,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from errno import EDQUOT, ENOSPC
 
 from tailrace.log.checkpoints import PARTITION_METADATA
 from tailrace.log.epochs import EpochEntry, LeaderEpochs
@@ -287,7 +288,8 @@ class Durability:
     """How much of a log is on the device: the recovery point, and the syncs that move it.
 
         begin    on the loop: notes what has been written, and hands out the work
-        work     in Background: data, indexes and snapshots of closed segments, leader epochs, names; OSError
+        work     in Background: leader epochs, data, indexes and snapshots of closed segments, names; OSError, or
+                 StorageError if nothing was synced and nothing can be lost
         end      on the loop: the recovery point moves to where the log ended at `begin`
 
     Several syncs may be under way. A truncation between begin and end takes back what the sync was to cover, since
@@ -336,20 +338,29 @@ class Durability:
         self._syncs.append(_Sync(log_end_offset, log_end_offset, self._names_version, epochs))
 
         def work() -> None:
+            if epochs is not None:
+                self._store_epochs(epochs)  # Syncs their folder, and so all names in it.
             for file in files:
                 file.sync()
             for path in paths:
                 # Gone if its segment was compacted or deleted meanwhile.
                 with suppress(FileNotFoundError):
                     self._disk.open(path).sync()
-            if epochs is not None:
-                self._epochs.store(epochs)  # Syncs their folder, and so all names in it.
-            elif must_sync_names:
+            if epochs is None and must_sync_names:
                 self._disk.sync_folder(self._folder)
             if is_first and data_folder:
                 self._disk.sync_folder(data_folder)
 
         return work
+
+    def _store_epochs(self, epochs: list[EpochEntry]) -> None:
+        try:
+            self._epochs.store(epochs)
+        except OSError as error:
+            if error.errno not in (ENOSPC, EDQUOT):
+                raise
+            # They need a new file. Nothing is synced yet, so it may be tried again when there is space.
+            raise StorageError(f"the leader epochs of {self._folder} cannot be stored: {error}") from error
 
     def end(self, end_offset: int) -> None:
         sync = self._take(end_offset)

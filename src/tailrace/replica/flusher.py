@@ -17,6 +17,7 @@ from typing import Protocol
 
 from tailrace.log.log import Log
 from tailrace.model import events
+from tailrace.model.errors import StorageError
 from tailrace.model.ports import Background
 
 _log = events.logger("flusher")
@@ -24,7 +25,7 @@ _log = events.logger("flusher")
 # Syncs at one time, over all logs: they keep a disk busy, and leave helper threads to readers of cold records, who
 # would otherwise wait behind seconds of syncing.
 _SYNCS_MAX = 4
-# After a sync that could not begin, for want of file handles as a rule.
+# After a sync that could not begin, for want of file handles or space.
 _RETRY_SECONDS = 0.2
 
 
@@ -69,8 +70,7 @@ class Flusher:
     def forget(self, partition: Flushed) -> None:
         """The partition is closed. A sync under way ends by itself; no other one follows."""
         self._lower(self._unsynced.pop(partition, 0))
-        if partition in self._again:
-            self._again[partition] = False
+        self._again.pop(partition, None)
 
     @property
     def is_saturated(self) -> bool:
@@ -108,36 +108,54 @@ class Flusher:
 
     async def _sync(self, partition: Flushed) -> None:
         try:
-            while True:
+            while partition in self._again:
                 async with self._device:
                     self._again[partition] = False
-                    await self._sync_once(partition)
+                    is_over = await self._sync_once(partition)
+                if not is_over:
+                    await asyncio.sleep(_RETRY_SECONDS)
+                    continue
                 partition.on_synced()
                 # What was written meanwhile must follow, or nobody would ask for it once producers are not read.
-                has_more = self._again[partition] or (self._is_half_full and partition in self._unsynced)
-                if not has_more or partition.log.is_offline:
+                has_more = self._again.get(partition) or (self._is_half_full and partition in self._unsynced)
+                if not has_more:
                     return
         finally:
-            del self._again[partition]
+            self._again.pop(partition, None)
 
-    async def _sync_once(self, partition: Flushed) -> None:
-        """Never raises: a failure shows as `log.is_offline`."""
+    async def _sync_once(self, partition: Flushed) -> bool:
+        """False if it is to be tried again. Never raises: a failure shows as `log.is_offline`."""
         log = partition.log
         covered_bytes = self._unsynced.pop(partition, 0)
+        if log.is_offline:
+            # After a sync that failed, one that succeeds would prove nothing.
+            self._lower(covered_bytes)
+            return True
         try:
             work, end_offset = log.begin_sync()
-        except OSError as error:  # A closed segment could not be opened again; nothing is lost, and it is tried later.
-            _log.warning("a sync could not begin", partition=log.topic_partition, cause=error)
-            self._unsynced[partition] = self._unsynced.get(partition, 0) + covered_bytes
-            await asyncio.sleep(_RETRY_SECONDS)
-            return
+        except OSError as error:  # A closed segment could not be opened again.
+            self._put_off(partition, covered_bytes, error)
+            return False
         try:
             await self._background.run(work)
+        except StorageError as error:  # It had to write something first, and the disk is full.
+            log.mark_sync_failed(end_offset, error)
+            self._put_off(partition, covered_bytes, error)
+            return False
         except OSError as error:
             log.mark_sync_failed(end_offset, error)
         else:
             log.mark_synced(end_offset)
         self._lower(covered_bytes)
+        return True
+
+    def _put_off(self, partition: Flushed, covered_bytes: int, cause: Exception) -> None:
+        """Nothing is synced and nothing is lost."""
+        _log.warning("a sync could not begin", partition=partition.log.topic_partition, cause=cause)
+        if partition in self._again:
+            self._unsynced[partition] = self._unsynced.get(partition, 0) + covered_bytes
+        else:  # Closed meanwhile.
+            self._lower(covered_bytes)
 
     async def wait_idle(self) -> None:
         while self._tasks:

@@ -6,21 +6,19 @@
 `crash()` is the death of the process: written data stays, handles and locks are gone. `power_loss(random)` is the
 death of the machine. Of each file the synced bytes stay; of what was written since, a prefix of chance length whose
 pages (4 KB) may never have arrived and then read as zeros. Of the names changed in each folder since its last sync,
-a prefix of the changes holds, as in the journal of a file system.
+those of folders among them, a prefix of the changes holds, as in the journal of a file system. Only the folders at
+the top are there for good.
 
 Faults are set from outside: `disk.capacity_bytes`, `disk.is_read_only`, `disk.fail(...)`. Holds no broker logic.
 """
 
 import errno
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from typing import TypeVar
 
 from tailrace.model.ports import Bytes, Clock, Random
 from tailrace.sim.clock import SimClock
-
-V = TypeVar("V")
 
 _PAGE_BYTES = 4096
 _UNLIMITED_BYTES = 1 << 50
@@ -48,11 +46,21 @@ class Fault:
     count: int
 
 
-@dataclass(slots=True)
-class _NameChange:
-    """One change of names in one folder: each name with what it points to from now on, or None."""
+@dataclass(slots=True, eq=False)
+class _Folder:
+    names: "dict[str, _Content | _Folder]" = field(default_factory=dict)
+    durable_names: "dict[str, _Content | _Folder]" = field(default_factory=dict)
+    # Changes of names since the last sync, in order: each name with what it points to from then on, or None.
+    unsynced: "list[dict[str, _Content | _Folder | None]]" = field(default_factory=list)
 
-    names: dict[str, _Content | None]
+    def change(self, names: "dict[str, _Content | _Folder | None]") -> None:
+        _apply(self.names, names)
+        self.unsynced.append(names)
+
+    def sync(self) -> None:
+        for change in self.unsynced:
+            _apply(self.durable_names, change)
+        self.unsynced.clear()
 
 
 class SimFile:
@@ -128,10 +136,7 @@ class SimDisk:
         self.locked: set[str] = set()
         self._boots = 0
         self._faults: list[Fault] = []
-        # By path of the folder: the files in it. A folder within another has an entry of its own.
-        self._folders: dict[str, dict[str, _Content]] = {"": {}, "/": {}}
-        self._durable_folders: dict[str, dict[str, _Content]] = {"": {}, "/": {}}
-        self._unsynced: dict[str, list[_NameChange]] = {}
+        self._root = _Folder()
 
     # Faults
 
@@ -156,12 +161,7 @@ class SimDisk:
         """The machine dies. Handles, locks and a part of what was not synced are gone."""
         self.crash()
         self._boots += 1
-        for folder, changes in self._unsynced.items():
-            for change in changes[: random.randrange(len(changes) + 1)]:
-                _apply(self._durable_folders.setdefault(folder, {}), change)
-        self._unsynced.clear()
-        self._folders = {folder: dict(names) for folder, names in self._durable_folders.items()}
-        survivors = {id(content): content for names in self._folders.values() for content in names.values()}
+        survivors = {id(content): content for content in _lose_names(self._root, random)}
         for content in survivors.values():
             _lose_unsynced(content, random)
 
@@ -177,28 +177,20 @@ class SimDisk:
     # Disk
 
     def open(self, path: str, *, create: bool = False) -> SimFile:
-        content = self._find(path)
-        if content is None:
-            if not create:
-                raise _error(errno.ENOENT, path)
+        if create and self._find(path) is None:
             self.check("create", path)
-            content = _Content(self.clock.wall_ms())
-            self._change(path, content)
-        return SimFile(self, path, content)
+            self._get_folder(_parent(path)).change({_name(path): _Content(self.clock.wall_ms())})
+        return SimFile(self, path, self._get(path))
 
     def exists(self, path: str) -> bool:
-        return path in self._folders or self._find(path) is not None
+        return self._find(path) is not None
 
     def list(self, folder: str) -> list[str]:
         self.check("list", folder)
-        if folder not in self._folders:
-            raise _error(errno.ENOENT, folder)
-        prefix = folder.rstrip("/") + "/"
-        folders = {path[len(prefix) :] for path in self._folders if path.startswith(prefix) and path != prefix}
-        return sorted({name for name in folders if "/" not in name} | set(self._folders[folder]))
+        return sorted(self._get_folder(folder).names)
 
     def is_folder(self, path: str) -> bool:
-        return path in self._folders
+        return isinstance(self._find(path), _Folder)
 
     def size(self, path: str) -> int:
         return len(self._get(path).data)
@@ -207,39 +199,39 @@ class SimDisk:
         return self._get(path).modified_ms
 
     def make_folder(self, path: str) -> None:
-        missing = path
-        while missing not in self._folders:
-            self.check("make_folder", missing)
-            self._folders[missing] = {}
-            # Folders are few and made early: they are durable at once, their names and contents are not.
-            self._durable_folders[missing] = {}
-            missing = _parent(missing)
+        folder = self._root
+        for name in _parts(path):
+            inner = folder.names.get(name)
+            if inner is None:
+                self.check("make_folder", path)
+                inner = _Folder()
+                folder.change({name: inner})
+                if folder is self._root:
+                    folder.sync()
+            if not isinstance(inner, _Folder):
+                raise _error(errno.ENOTDIR, path)
+            folder = inner
 
     def rename(self, source: str, target: str) -> None:
         self.check("rename", source)
-        if source in self._folders:
-            self._rename_folder(source, target)
-            return
-        content = self._get(source)
+        moved = self._find(source)
+        if moved is None:
+            raise _error(errno.ENOENT, source)
         if _parent(source) == _parent(target):
-            self._apply_change(_parent(source), {_name(source): None, _name(target): content})
+            self._get_folder(_parent(source)).change({_name(source): None, _name(target): moved})
         else:
-            self._change(target, content)
-            self._change(source, None)
+            self._get_folder(_parent(target)).change({_name(target): moved})
+            self._get_folder(_parent(source)).change({_name(source): None})
 
     def remove(self, path: str) -> None:
         self.check("remove", path)
         self._get(path)
-        self._change(path, None)
+        self._get_folder(_parent(path)).change({_name(path): None})
 
     def remove_folder(self, path: str) -> None:
         self.check("remove_folder", path)
-        if path not in self._folders:
-            raise _error(errno.ENOENT, path)
-        for folder in [each for each in self._folders if each == path or each.startswith(path + "/")]:
-            del self._folders[folder]
-            self._durable_folders.pop(folder, None)
-            self._unsynced.pop(folder, None)
+        _empty(self._get_folder(path))
+        self._get_folder(_parent(path)).change({_name(path): None})
 
     def read(self, path: str) -> bytes:
         self.check("read", path)
@@ -258,8 +250,7 @@ class SimDisk:
 
     def sync_folder(self, path: str) -> None:
         self.check("sync_folder", path)
-        for change in self._unsynced.pop(path, ()):
-            _apply(self._durable_folders[path], change)
+        self._get_folder(path).sync()
 
     def lock(self, path: str) -> SimLock:
         self.check("lock", path)
@@ -274,7 +265,7 @@ class SimDisk:
     def free_bytes(self, path: str) -> int:  # noqa: ARG002 - one device for all paths
         if self.capacity_bytes == _UNLIMITED_BYTES:
             return _UNLIMITED_BYTES
-        used = sum(len(content.data) for names in self._folders.values() for content in names.values())
+        used = sum(len(content.data) for content in _contents(self._root))
         return max(0, self.capacity_bytes - used)
 
     def total_bytes(self, path: str) -> int:  # noqa: ARG002 - one device for all paths
@@ -285,42 +276,60 @@ class SimDisk:
 
     # Names
 
-    def _find(self, path: str) -> _Content | None:
-        return self._folders.get(_parent(path), {}).get(_name(path))
+    def _find(self, path: str) -> _Content | _Folder | None:
+        found: _Content | _Folder | None = self._root
+        for name in _parts(path):
+            found = found.names.get(name) if isinstance(found, _Folder) else None
+        return found
 
     def _get(self, path: str) -> _Content:
-        content = self._find(path)
-        if content is None:
-            raise _error(errno.ENOENT, path)
-        return content
+        found = self._find(path)
+        if not isinstance(found, _Content):
+            raise _error(errno.ENOENT if found is None else errno.EISDIR, path)
+        return found
 
-    def _change(self, path: str, content: _Content | None) -> None:
-        self._apply_change(_parent(path), {_name(path): content})
-
-    def _apply_change(self, folder: str, names: dict[str, _Content | None]) -> None:
-        if folder not in self._folders:
-            raise _error(errno.ENOENT, folder)
-        change = _NameChange(names)
-        _apply(self._folders[folder], change)
-        self._unsynced.setdefault(folder, []).append(change)
-
-    def _rename_folder(self, source: str, target: str) -> None:
-        _move_keys(self._folders, source, target)
-        _move_keys(self._durable_folders, source, target)
-        _move_keys(self._unsynced, source, target)
+    def _get_folder(self, path: str) -> _Folder:
+        found = self._find(path)
+        if not isinstance(found, _Folder):
+            raise _error(errno.ENOENT if found is None else errno.ENOTDIR, path)
+        return found
 
 
-def _move_keys(table: dict[str, V], source: str, target: str) -> None:
-    for folder in [each for each in table if each == source or each.startswith(source + "/")]:
-        table[target + folder[len(source) :]] = table.pop(folder)
-
-
-def _apply(names: dict[str, _Content], change: _NameChange) -> None:
-    for name, content in change.names.items():
-        if content is None:
+def _apply(names: dict[str, _Content | _Folder], change: dict[str, _Content | _Folder | None]) -> None:
+    for name, node in change.items():
+        if node is None:
             names.pop(name, None)
         else:
-            names[name] = content
+            names[name] = node
+
+
+def _contents(folder: _Folder) -> Iterator[_Content]:
+    for node in folder.names.values():
+        if isinstance(node, _Folder):
+            yield from _contents(node)
+        else:
+            yield node
+
+
+def _empty(folder: _Folder) -> None:
+    """File by file, as a recursive removal goes."""
+    for name, node in list(folder.names.items()):
+        if isinstance(node, _Folder):
+            _empty(node)
+        folder.change({name: None})
+
+
+def _lose_names(folder: _Folder, random: Random) -> Iterator[_Content]:
+    """Leaves a prefix of the changes since the last sync; gives the files that are left."""
+    for change in folder.unsynced[: random.randrange(len(folder.unsynced) + 1)]:
+        _apply(folder.durable_names, change)
+    folder.unsynced.clear()
+    folder.names = dict(folder.durable_names)
+    for node in folder.names.values():
+        if isinstance(node, _Folder):
+            yield from _lose_names(node, random)
+        else:
+            yield node
 
 
 def _lose_unsynced(content: _Content, random: Random) -> None:
@@ -345,6 +354,11 @@ def _lose_unsynced(content: _Content, random: Random) -> None:
 def _error(code: int, path: str) -> OSError:
     """As the kernel's: OSError picks FileNotFoundError and the like by the code."""
     return OSError(code, errno.errorcode[code], path)
+
+
+def _parts(path: str) -> list[str]:
+    """Relative paths begin at the top, as absolute ones do."""
+    return [name for name in path.split("/") if name not in ("", ".")]
 
 
 def _parent(path: str) -> str:
