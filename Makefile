@@ -8,7 +8,7 @@ INSTALLED := $(VENV)/.installed
 PYTEST := $(BIN)/python -m pytest -q
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-long check format bench clean
+.PHONY: help setup demo test test-long check format bench sim swarm clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -23,7 +23,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
 	@touch $@
 
-demo: setup ## start a broker, use it, kill it, find everything still there (20 s)
+demo: setup ## a broker, its clients, then a cluster whose leader is killed: nothing is lost (30 s)
 	@$(BIN)/python docs/demo.py
 
 check: setup ## format, lint, types, layering, tidiness (budget: 60 s)
@@ -37,6 +37,8 @@ check: setup ## format, lint, types, layering, tidiness (budget: 60 s)
 test: check ## check, then every test that is not marked `long` (10 minutes at most)
 	@echo "== unit, golden, property: 90 s"
 	$(PYTEST) tests/unit tests/golden tests/property
+	@echo "== simulated clusters: 100 s"
+	$(PYTEST) tests/sim
 	@echo "== real processes: 90 s"
 	$(PYTEST) tests/real
 	@echo "== clients: 120 s"
@@ -48,6 +50,14 @@ test-long: setup ## the tests marked `long`
 format: setup ## let ruff format and mend what it can
 	$(BIN)/ruff format src tests bench docs
 	$(BIN)/ruff check --fix src tests bench docs
+
+SEED ?= 1
+sim: setup ## one run of the simulated cluster under faults: make sim SEED=7
+	$(BIN)/python -m tailrace sim $(SEED)
+
+N ?= 100
+swarm: setup ## many seeds over all cores: make swarm N=1000 SEED=1
+	$(BIN)/python -m tailrace sim $(SEED) --count $(N) --quiet
 
 bench: setup ## measure the broker on this machine
 	$(BIN)/python -m bench

@@ -13,9 +13,10 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from bench.cluster import cluster
 from bench.measures import Figure, Plan, all_figures
 
-GROUPS = ("start", "latency", "requests", "batches", "throughput", "cold")
+GROUPS = ("start", "latency", "requests", "batches", "throughput", "cold", "cluster")
 RESULTS = Path(__file__).parent / "results.jsonl"
 
 
@@ -24,7 +25,11 @@ def main() -> int:
     load = os.getloadavg()[0]
     if load > 0.5:
         print(f"this machine is busy (load {load:.1f}): the figures will be lower than they could be", file=sys.stderr)
-    figures = all_figures(Plan(options.seconds, options.rounds), set(options.only))
+    plan = Plan(options.seconds, options.rounds)
+    alone = set(options.only) - {"cluster"}
+    figures = all_figures(plan, alone) if alone else []
+    if "cluster" in options.only:
+        figures += cluster(plan)
     _print(figures)
     if not options.no_record:
         with RESULTS.open("a") as results:

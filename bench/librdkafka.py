@@ -83,8 +83,10 @@ class _Handle:
         self.library.rd_kafka_destroy(self.client)
 
 
-def produced_per_second(topic: str, value_bytes: int, seconds: float, **settings: Any) -> tuple[int, float]:
-    """How many messages were written to partition 0, and how many a second, all acknowledged."""
+def produced_per_second(
+    topic: str, value_bytes: int, seconds: float, *, partitions: int = 1, **settings: Any
+) -> tuple[int, float]:
+    """How many messages were written to the first partitions, and how many a second, all acknowledged."""
     handle = _Handle(
         _PRODUCER,
         topic,
@@ -101,21 +103,23 @@ def produced_per_second(topic: str, value_bytes: int, seconds: float, **settings
     messages = (_Message * _CALL_MESSAGES)()
     _fill(messages, payload, value_bytes)
     # The first message waits for connection and metadata, which are not what is measured.
-    _produce(handle, messages, 1)
+    for partition in range(partitions):
+        _produce(handle, messages, 1, partition)
     if library.rd_kafka_flush(handle.client, int(_DEADLINE_S * 1000)):
         raise TimeoutError("the first message was not acknowledged")
-    count = 0
+    count = calls = 0
     start = time.perf_counter()
     while time.perf_counter() - start < seconds:
         if library.rd_kafka_outq_len(handle.client) > _QUEUED_MESSAGES - _CALL_MESSAGES:
             library.rd_kafka_poll(handle.client, 1)
         else:
-            count += _produce(handle, messages, _CALL_MESSAGES)
+            count += _produce(handle, messages, _CALL_MESSAGES, calls % partitions)
+            calls += 1
     if library.rd_kafka_flush(handle.client, int(_DEADLINE_S * 1000)):
         raise TimeoutError("messages were not acknowledged")
     elapsed = time.perf_counter() - start
     handle.close()
-    return count + 1, count / elapsed
+    return count + partitions, count / elapsed
 
 
 def _fill(messages: Any, payload: Any, value_bytes: int) -> None:
@@ -124,8 +128,8 @@ def _fill(messages: Any, payload: Any, value_bytes: int) -> None:
         message.payload, message.payload_bytes = address, value_bytes
 
 
-def _produce(handle: _Handle, messages: Any, count: int) -> int:
-    taken = handle.library.rd_kafka_produce_batch(handle.topic, 0, 0, messages, count)
+def _produce(handle: _Handle, messages: Any, count: int, partition: int) -> int:
+    taken = handle.library.rd_kafka_produce_batch(handle.topic, partition, 0, messages, count)
     if taken < count:
         refused = next(message.error for message in messages[:count] if message.error)
         if refused != _QUEUE_FULL:
@@ -172,7 +176,9 @@ def consumed_per_second(topic: str, count: int, **settings: Any) -> float:
     return (seen - first) / elapsed
 
 
-def ack_latencies_ms(topic: str, *, rate: int, seconds: float, value_bytes: int, **settings: Any) -> list[float]:
+def ack_latencies_ms(
+    topic: str, *, rate: int, seconds: float, value_bytes: int, partitions: int = 1, **settings: Any
+) -> list[float]:
     """How long each acknowledgement took, by the library's own clock, at a steady rate and linger.ms=1."""
     latencies: list[float] = []
 
@@ -185,13 +191,14 @@ def ack_latencies_ms(topic: str, *, rate: int, seconds: float, value_bytes: int,
         {"linger.ms": 1, "acks": "1", **{name.replace("_", "."): value for name, value in settings.items()}}
     )
     payload = bytes(value_bytes)
-    producer.produce(topic, payload, partition=0)
+    for partition in range(partitions):
+        producer.produce(topic, payload, partition=partition)
     producer.flush(_DEADLINE_S)
     start = time.perf_counter()
     sent = 0
     while (elapsed := time.perf_counter() - start) < seconds:
         while sent < elapsed * rate:
-            producer.produce(topic, payload, partition=0, on_delivery=delivered)
+            producer.produce(topic, payload, partition=sent % partitions, on_delivery=delivered)
             sent += 1
         producer.poll(0)
         time.sleep(0.0005)

@@ -17,24 +17,26 @@ from confluent_kafka.admin import AdminClient, NewTopic
 # Warm topics keep a few segments and give their memory back soon: what is written next takes the same pages.
 _WARM = {"segment.bytes": str(64 << 20), "retention.bytes": str(128 << 20), "file.delete.delay.ms": "0"}
 _SETTINGS = {"log.retention.check.interval.ms": "100", "log.initial.task.delay.ms": "0"}
-_READY = re.compile(r"ready: \S+?:(\d+)")
+_READY = re.compile(r"ready: (\S+)")
 _DEADLINE_S = 30.0
 
 
 class Subject(NamedTuple):
-    """A running broker."""
+    """A running broker, or a cluster of them."""
 
-    port: int
+    bootstrap: str
     process_id: int
     ready_after_s: float
 
     @property
-    def bootstrap(self) -> str:
-        return f"127.0.0.1:{self.port}"
+    def port(self) -> int:
+        """Of the first broker."""
+        return int(self.bootstrap.partition(",")[0].rpartition(":")[2])
 
-    def create_topic(self, name: str, *, warm: bool) -> str:
+    def create_topic(self, name: str, *, warm: bool, partitions: int = 1, replicas: int = 1) -> str:
         admin = AdminClient({"bootstrap.servers": self.bootstrap})
-        (created,) = admin.create_topics([NewTopic(name, 1, 1, config=_WARM if warm else {})]).values()
+        new = NewTopic(name, partitions, replicas, config=_WARM if warm else {})
+        (created,) = admin.create_topics([new]).values()
         created.result(_DEADLINE_S)
         return name
 
@@ -44,8 +46,12 @@ class Subject(NamedTuple):
         deleted.result(_DEADLINE_S)
 
     def resident_bytes(self) -> int:
-        pages = int(Path(f"/proc/{self.process_id}/statm").read_text().split()[1])
-        return pages * os.sysconf("SC_PAGE_SIZE")
+        return _resident_bytes(self.process_id)
+
+    def resident_bytes_of_nodes(self) -> dict[str, int]:
+        """Of each process of a cluster, by the name of its data folder: broker-1, controller-1 and so on."""
+        children = Path(f"/proc/{self.process_id}/task/{self.process_id}/children").read_text().split()
+        return {name: _resident_bytes(int(child)) for child in children if (name := _data_folder(int(child)))}
 
     def pin(self, cores: set[int]) -> None:
         """Every thread of the broker, the helpers too, to these cores."""
@@ -53,11 +59,26 @@ class Subject(NamedTuple):
             os.sched_setaffinity(int(task.name), cores)
 
 
+def _resident_bytes(process_id: int) -> int:
+    pages = int(Path(f"/proc/{process_id}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def _data_folder(process_id: int) -> str:
+    """The name of the folder whose lock the process holds."""
+    for handle in Path(f"/proc/{process_id}/fd").iterdir():
+        target = Path(os.readlink(handle))
+        if target.name == ".lock":
+            return target.parent.name
+    return ""
+
+
 @contextmanager
-def running() -> Iterator[Subject]:
-    """A broker with its data in a temporary folder, from the moment clients can connect until the end of the block."""
+def running(brokers: int = 1) -> Iterator[Subject]:
+    """Brokers with their data in a temporary folder, from the moment clients can connect until the end of the block."""
     with tempfile.TemporaryDirectory(prefix="tailrace-bench-", ignore_cleanup_errors=True) as folder:
-        command = [sys.executable, "-m", "tailrace", "up", "--port", "0", "--data", f"{folder}/data"]
+        command = [sys.executable, "-m", "tailrace", "up", "--brokers", str(brokers), "--port", "0"]
+        command += ["--data", f"{folder}/data"]
         for name, value in _SETTINGS.items():
             command += ["--set", f"{name}={value}"]
         with open(f"{folder}/log", "w+") as log:
@@ -76,7 +97,7 @@ def _when_ready(process: "subprocess.Popen[str]", start: float, log: Path) -> Su
     found = _READY.search(line)
     if found is None:
         raise RuntimeError(f"the broker did not get ready; its log ends with:\n{log.read_text()[-2000:]}")
-    return Subject(int(found[1]), process.pid, ready_after_s)
+    return Subject(found[1], process.pid, ready_after_s)
 
 
 def _stop(process: "subprocess.Popen[str]") -> None:

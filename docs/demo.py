@@ -1,4 +1,4 @@
-"""`make demo`: a broker, a client that others wrote, our own commands, and a kill -9 in the middle of it all.
+"""`make demo`: a broker, a client that others wrote, our own commands, and a cluster whose leader is killed at work.
 
 Everything shown happens; a step that goes wrong ends the demo with a message and exit code 1.
 """
@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
 
-from tailrace.testing import Broker
+from tailrace.testing import Broker, Cluster
 
 WAIT_S = 30.0
 RECORDS = 200_000
@@ -36,13 +36,26 @@ def main() -> None:
             write_and_read(broker)
         with step("The same broker by our own commands"):
             use_commands(broker)
-        with step("kill -9 while an idempotent producer writes"):
-            kill_under_load(broker)
         with step("A clean stop"):
             broker.stop()
             show("SIGTERM: answers sent, logs closed, exit code 0")
     finally:
         broker.close()
+    cluster = Cluster(brokers=3, log_level="warning")
+    with step("Three brokers and three controllers, every record on three disks"):
+        begun = time.monotonic()
+        cluster.start()
+        show("$ tailrace up --brokers 3")
+        show(f"ready: {cluster.bootstrap}   ({milliseconds(begun)} ms after the command)")
+    try:
+        command(cluster, "topic", "create", "ledger", "--partitions", "1")
+        with step("kill -9 of the leader while an idempotent producer writes"):
+            kill_leaders(cluster)
+        with step("The cluster as its operator sees it"):
+            command(cluster, "cluster", "describe")
+            cluster.stop()
+    finally:
+        cluster.close()
     print(f"\n{bold('All of it worked')}, in {time.monotonic() - started:.1f} s. Next: `tailrace up`, or README.md.")
 
 
@@ -80,36 +93,65 @@ def use_commands(broker: Broker) -> None:
     command(broker, "topic", "describe", "orders")
 
 
-def kill_under_load(broker: Broker) -> None:
-    ledger = Ledger(broker)
+def kill_leaders(cluster: Cluster) -> None:
+    ledger = Ledger(cluster.bootstrap)
     for _ in range(2):
         ledger.wait_acked(10_000)
-        broker.kill()
+        leader = leader_of(cluster)
+        ledger.longest_pause_s = 0.0
+        cluster.kill(leader)
         killed_after = len(ledger.acked)
-        begun = time.monotonic()
-        broker.start()
-        show(f"killed after {killed_after:,} acknowledged records, ready again {milliseconds(begun)} ms later")
-    ledger.wait_acked(10_000)
+        ledger.wait_acked(5_000)
+        successor = leader_of(cluster)
+        expect(successor != leader, f"broker {leader} leads, and is dead")
+        show(f"broker {leader} led and was killed after {killed_after:,} acknowledged records;")
+        show(f"  broker {successor} leads now; the producer waited {ledger.longest_pause_s:.1f} s for it")
+        cluster.start(leader)
+        wait_in_sync(cluster)
+        show(f"  broker {leader} was started again and has caught up")
+    ledger.wait_acked(5_000)
     acked = ledger.finish()
-    stored = {int(value): offset for offset, value in read_all(broker, "ledger")}
+    stored = {int(value): offset for offset, value in read_all(cluster, "ledger")}
     expect(stored == acked, "an acknowledged record is lost, moved or doubled")
     expect(sorted(acked, key=acked.__getitem__) == list(range(len(acked))), "records are out of order")
     show(f"{len(acked):,} records acknowledged, {len(stored):,} stored: none lost, none doubled, all in order")
 
 
+def leader_of(cluster: Cluster) -> int:
+    return metadata_of(cluster)[0]
+
+
+def wait_in_sync(cluster: Cluster) -> None:
+    deadline = time.monotonic() + WAIT_S
+    while len(metadata_of(cluster)[1]) < 3:
+        expect(time.monotonic() < deadline, "a broker that came back does not catch up")
+        time.sleep(0.1)
+
+
+def metadata_of(cluster: Cluster) -> tuple[int, list[int]]:
+    """Leader and in-sync replicas of the one partition, from a client that has not asked before."""
+    client = Producer({**CLIENT, "bootstrap.servers": cluster.bootstrap})
+    partition = client.list_topics("ledger", timeout=WAIT_S).topics["ledger"].partitions[0]
+    return partition.leader, partition.isrs
+
+
 class Ledger:
     """An idempotent producer in a thread, and the offset at which each of its records was acknowledged."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, bootstrap: str) -> None:
         self.acked: dict[int, int] = {}
+        self.longest_pause_s = 0.0
+        self._last_ack = time.monotonic()
         self._failed: list[object] = []
         self._is_enough = threading.Event()
         self._producer = Producer(
             {
                 **CLIENT,
-                "bootstrap.servers": broker.bootstrap,
+                "bootstrap.servers": bootstrap,
                 "enable.idempotence": True,
+                "acks": "all",
                 "reconnect.backoff.max.ms": 200,
+                "retry.backoff.max.ms": 200,
                 "queue.buffering.max.messages": 1_000_000,
             }
         )
@@ -143,9 +185,12 @@ class Ledger:
             self._failed.append(error)
         else:
             self.acked[int(message.value() or b"")] = message.offset() or 0
+            now = time.monotonic()
+            self.longest_pause_s = max(self.longest_pause_s, now - self._last_ack)
+            self._last_ack = now
 
 
-def read_all(broker: Broker, topic: str) -> list[tuple[int, bytes]]:
+def read_all(broker: Broker | Cluster, topic: str) -> list[tuple[int, bytes]]:
     """(offset, value) of partition 0, from its first record to its last."""
     consumer = Consumer(
         {
@@ -172,7 +217,7 @@ def read_all(broker: Broker, topic: str) -> list[tuple[int, bytes]]:
         consumer.close()
 
 
-def command(broker: Broker, *words: str, text: str | None = None) -> None:
+def command(broker: Broker | Cluster, *words: str, text: str | None = None) -> None:
     shown = " ".join(words)
     show(f"$ tailrace {shown}" if text is None else f"$ tailrace {shown} <<END\n{text}END")
     # A terminal of its own, so that it prints for people and not for a pipe.

@@ -22,15 +22,13 @@ INSTALL_DEADLINE_S = 120.0
 @pytest.fixture(scope="module")
 def run_script(tmp_path_factory: pytest.TempPathFactory, bootstrap: str) -> Callable[..., dict[str, Any]]:
     """Run one of the scripts against the broker with a plan of records; return what it printed."""
-    if shutil.which("node") is None or shutil.which("npm") is None:
-        pytest.skip("node and npm are not installed")
-    _install()
+    folder = install_node_clients()
     plan = tmp_path_factory.mktemp("plan") / "records.json"
 
     def run(script: str, topic: str, sent: list[Sent]) -> dict[str, Any]:
         plan.write_text(json.dumps([_as_json(record) for record in sent]))
         done = subprocess.run(
-            ["node", INSTALLED / script, bootstrap, topic, plan],
+            ["node", folder / script, bootstrap, topic, plan],
             capture_output=True,
             text=True,
             timeout=2 * DEADLINE_S,
@@ -42,7 +40,10 @@ def run_script(tmp_path_factory: pytest.TempPathFactory, bootstrap: str) -> Call
     return run
 
 
-def _install() -> None:
+def install_node_clients() -> Path:
+    """Skips the test where they cannot be had; the folder of the scripts and their packages."""
+    if shutil.which("node") is None or shutil.which("npm") is None:
+        pytest.skip("node and npm are not installed")
     INSTALLED.mkdir(parents=True, exist_ok=True)
     wanted = (SCRIPTS / "package.json").read_bytes()
     installed = INSTALLED / "installed.json"
@@ -61,6 +62,7 @@ def _install() -> None:
     # Node looks for packages beside the script, so the scripts go where the packages are.
     for script in SCRIPTS.glob("*.mjs"):
         shutil.copy(script, INSTALLED)
+    return INSTALLED
 
 
 def _as_json(record: Sent) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """The log against a list of batches: whatever is done to it, in whatever order, it holds what the list holds.
 
-The machine appends, syncs, rolls, truncates, moves the start, lets segments expire, closes, is killed and loses
-power. After each step every read and every search agrees with the list.
+The machine appends as a leader and as a follower, syncs, rolls, truncates, moves the start, lets segments expire,
+closes, is killed and loses power. After each step every read and every search agrees with the list.
 """
 
 import pytest
@@ -24,12 +24,14 @@ BOMB = 1 << 20
 
 
 class Batch:
-    """One batch of the model: where it begins and what its records' timestamps are."""
+    """One batch of the model: where it begins, what its records' timestamps are, and which sequence comes next."""
 
-    def __init__(self, base_offset: int, timestamps: list[int], epoch: int) -> None:
+    def __init__(self, base_offset: int, timestamps: list[int], epoch: int, *, producer: int, sequence: int) -> None:
         self.base_offset = base_offset
         self.timestamps = timestamps
         self.epoch = epoch
+        self.producer = producer
+        self.next_sequence = sequence + len(timestamps)
 
     @property
     def next_offset(self) -> int:
@@ -51,8 +53,14 @@ class LogMachine(RuleBasedStateMachine):
         self.epoch = 0
         self.sequences: dict[int, int] = {}
 
-    @initialize(segment_bytes=st.sampled_from([400, 900, 3000]), interval=st.sampled_from([0, 100, 400]))
-    def begin(self, segment_bytes: int, interval: int) -> None:
+    @initialize(
+        segment_bytes=st.sampled_from([400, 900, 3000]),
+        interval=st.sampled_from([0, 100, 400]),
+        kept_every_bytes=st.sampled_from([1, 500, 1 << 30]),
+    )
+    def begin(self, segment_bytes: int, interval: int, kept_every_bytes: int) -> None:
+        self.patch = pytest.MonkeyPatch()
+        self.patch.setattr("tailrace.log.producers.KEPT_EVERY_BYTES", kept_every_bytes)
         self.config = TopicConfig(
             internal_segment_bytes=segment_bytes,
             index_interval_bytes=interval,
@@ -63,6 +71,10 @@ class LogMachine(RuleBasedStateMachine):
         self.start_broker()
         self.sync()
         self.disk.sync_folder("/data")
+
+    def teardown(self) -> None:
+        if hasattr(self, "patch"):
+            self.patch.undo()
 
     def start_broker(self) -> None:
         self.directory = LogDirectory.open(self.disk, self.clock, SimRandom(1), "/data", node_id=1, cluster_id="c")
@@ -76,20 +88,45 @@ class LogMachine(RuleBasedStateMachine):
         producer=st.integers(-1, 2),
     )
     def append(self, timestamps: list[int], codec: Compression, producer: int) -> None:
+        batch = self.make_batch(timestamps, codec, producer)
+        result = self.log.append_as_leader(memoryview(bytearray(batch)), leader_epoch=self.epoch)
+        assert (result.base_offset, result.next_offset) == (self.batches[-1].base_offset, self.end)
+
+    @rule(
+        lengths=st.lists(st.integers(1, 4), min_size=1, max_size=6),
+        producer=st.integers(-1, 2),
+        elects=st.booleans(),
+    )
+    def follow(self, lengths: list[int], producer: int, elects: bool) -> None:
+        first_offset = self.end
+        sent = b""
+        for number, length in enumerate(lengths):
+            if elects and number == 1:
+                self.elect()
+            base_offset = self.end
+            sent += self.make_batch(
+                [30] * length, Compression.NONE, producer, base_offset=base_offset, leader_epoch=self.epoch
+            )
+        result = self.log.append_as_follower(memoryview(sent), leader_epoch=self.epoch)
+        assert (result.base_offset, result.next_offset) == (first_offset, self.end)
+
+    def make_batch(self, timestamps: list[int], codec: Compression, producer: int, **numbers: int) -> bytes:
+        """The next one, which the model has from now on."""
         sequence = self.sequences.get(producer, 0)
-        batch = build_batch(
-            [Record(i, timestamp, None, b"v" * 30, ()) for i, timestamp in enumerate(timestamps)],
+        model = Batch(self.end, timestamps, self.epoch, producer=producer, sequence=sequence)
+        self.batches.append(model)
+        self.end = model.next_offset
+        if producer >= 0:
+            self.sequences[producer] = model.next_sequence
+        base_offset = numbers.get("base_offset", 0)
+        return build_batch(
+            [Record(base_offset + i, timestamp, None, b"v" * 30, ()) for i, timestamp in enumerate(timestamps)],
             compression=codec,
             producer_id=producer,
             producer_epoch=0 if producer >= 0 else -1,
             base_sequence=sequence if producer >= 0 else -1,
+            **numbers,
         )
-        result = self.log.append_as_leader(memoryview(bytearray(batch)), leader_epoch=self.epoch)
-        assert result.base_offset == self.end
-        self.batches.append(Batch(self.end, timestamps, self.epoch))
-        self.end = result.next_offset
-        if producer >= 0:
-            self.sequences[producer] = sequence + len(timestamps)
 
     @rule()
     def elect(self) -> None:
@@ -114,6 +151,8 @@ class LogMachine(RuleBasedStateMachine):
             return
         number = int(share * len(self.batches))
         end = self.batches[number].base_offset if number < len(self.batches) else self.end
+        if end < self.log.segments[0].base_offset:
+            self.batches = []  # Below all that is left the log begins anew.
         self.log.truncate(end)
         self.cut(end)
         # Until the next sync a power loss may bring back what was cut.
@@ -151,6 +190,14 @@ class LogMachine(RuleBasedStateMachine):
         self.start_broker()
         assert self.synced_end <= self.log.log_end_offset <= self.end
         assert self.log.log_start_offset == self.start
+        # Of batches that were deleted only a snapshot tells, which may not have been synced yet.
+        first_offset = self.log.segments[0].base_offset
+        known = {producer_id: state.last_sequence + 1 for producer_id, state in self.log.producers.states.items()}
+        self.batches = [
+            batch
+            for batch in self.batches
+            if batch.next_offset > first_offset or batch.next_sequence <= known.get(batch.producer, 0)
+        ]
         self.cut(self.log.log_end_offset)
 
     @rule(room=st.integers(0, 300))
@@ -169,9 +216,7 @@ class LogMachine(RuleBasedStateMachine):
         self.synced_end = min(self.synced_end, end)
         self.start = min(self.start, end)
         self.epoch = max(self.epoch, 0)
-        self.sequences = {
-            producer_id: state.last_sequence + 1 for producer_id, state in self.log.producers.states.items()
-        }
+        self.sequences = {batch.producer: batch.next_sequence for batch in self.batches if batch.producer >= 0}
 
     # What must hold
 

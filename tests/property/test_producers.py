@@ -82,10 +82,7 @@ def test_states_decide_as_a_model_that_forgets_nothing(
             model.take(epoch, number, size, end_offset)
             end_offset += size
         if restarts:
-            # A snapshot holds the last batch of each producer, no more.
             states.load(states.snapshot())
-            for each in models:
-                del each.batches[:-1]
 
 
 def choose(model: Model, kind: str, count: int, back: int) -> tuple[int, int]:

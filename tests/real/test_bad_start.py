@@ -109,10 +109,6 @@ def test_port_that_cannot_be(port: str):
     assert f"--port {port}" in _refusal("--port", port)
 
 
-def test_several_brokers_are_not_there_yet():
-    assert "--brokers 3" in _refusal("--brokers", "3")
-
-
 def test_data_survives_a_refused_start(tmp_path: Path):
     with Broker(data=tmp_path) as broker, RawClient(broker.bootstrap) as client:
         assert client.create_topic("kept") == 0

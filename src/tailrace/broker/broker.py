@@ -1,8 +1,9 @@
 """`Broker(config, ports)`: joins the layers and owns their life.
 
-    start   binds the listeners, locks and opens the data folders, starts the metadata quorum, lets the replicas follow
-            its image, registers the node with the endpoints that clients are told, then takes requests
-    stop    takes no new requests, sends the answers, ends the waits, closes the logs and marks them as clean
+    start   binds the listeners, locks and opens the data folders, starts the metadata quorum, registers the node with
+            the endpoints that clients are told, lets the replicas follow the image, takes requests, and is unfenced
+    stop    lets the controller move leaderships away, takes no new requests, sends the answers, ends the waits, leaves
+            the quorum, closes the logs and marks them as clean
 
 Everything runs on the loop that `start` was called on. A failed assertion in the layers that keep data ends the broker
 through `wait_failed`: a crash is safe, wrong data is not.
@@ -11,27 +12,46 @@ through `wait_failed`: a crash is safe, wrong data is not.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING
 
-from tailrace.broker.quorum import Quorum
+from tailrace.broker.cluster.forwarding import Forwarding
+from tailrace.broker.cluster.lifecycle import Identity, Lifecycle
+from tailrace.broker.cluster.producer_ids import ProducerIds
+from tailrace.broker.cluster.roles import decide_roles
+from tailrace.broker.loop_lag import LoopLag
+from tailrace.broker.quorum.quorum import Quorum
 from tailrace.broker.server import BoundListener, Server
 from tailrace.broker.sessions import FetchSessions
+from tailrace.controller.features import SUPPORTED_FEATURES
 from tailrace.controller.image import MetadataImage
 from tailrace.log.directory import LogDirectory
 from tailrace.model import events
 from tailrace.model.config import BrokerConfig, Endpoint, decide_advertised
-from tailrace.model.errors import ErrorCode, KafkaError
-from tailrace.model.ids import Uuid, uuid_text
+from tailrace.model.errors import ErrorCode, KafkaError, StorageError
+from tailrace.model.ids import NodeId, Uuid, uuid_text
 from tailrace.model.ports import Ports
+from tailrace.replica.directories import LogDirectories
+from tailrace.replica.future_logs import FutureLogs
 from tailrace.replica.maintenance import Maintenance
 from tailrace.replica.manager import ReplicaManager
-from tailrace.wire.apis.quorum import AllocateProducerIdsRequest, AllocateProducerIdsResponse
+from tailrace.wire.schema import Message
+
+if TYPE_CHECKING:
+    from tailrace.broker.cluster.assignments import DirectoryAssignments
+    from tailrace.broker.cluster.peers import Peers
+    from tailrace.broker.cluster.registration import ControllerRegistration
+    from tailrace.broker.context import RequestContext
+    from tailrace.wire.apis.quorum import AlterPartitionRequest, AlterPartitionResponse
 
 _log = events.logger("broker")
 
+_FEATURES = tuple((name, low, high) for name, (low, high) in SUPPORTED_FEATURES.items())
 # How long a clean stop waits for answers that are under way.
 _ANSWERS_TIMEOUT_MS = 5000.0
-_LAG_PROBE_SECONDS = 0.1
+_TOPIC_WAIT_SECONDS = 0.01
+_TOPIC_WAIT_TRIES = 100
 # Produced batches that are checked in slices at one time; the others wait. Each takes half a millisecond of every turn
 # of the loop and the memory of its unpacked records, and more at once would not end sooner: they share one core.
 _SLOW_CHECKS_MAX = 2
@@ -39,73 +59,21 @@ _SLOW_CHECKS_MAX = 2
 _TRUSTED_LAYERS = ("tailrace.log.", "tailrace.raft.", "tailrace.controller.")
 
 
-class ProducerIds:
-    """Producer ids out of blocks that the controller hands out; each id is given once in the life of the cluster."""
-
-    def __init__(self, quorum: Quorum, node_id: int) -> None:
-        self._quorum = quorum
-        self._node_id = node_id
-        self._next = 0
-        self._end = 0
-        self._lock = asyncio.Lock()  # One request for a block at a time.
-
-    async def take(self) -> int:
-        async with self._lock:
-            if self._next == self._end:
-                await self._fetch_block()
-            self._next += 1
-            return self._next - 1
-
-    async def _fetch_block(self) -> None:
-        registration = self._quorum.image.brokers.get(self._node_id)
-        answer = await self._quorum.submit(
-            AllocateProducerIdsRequest(
-                broker_id=self._node_id, broker_epoch=-1 if registration is None else registration.epoch
-            )
-        )
-        assert isinstance(answer, AllocateProducerIdsResponse), f"{type(answer).__name__} answers no allocation"
-        if answer.error_code:
-            raise KafkaError(ErrorCode(answer.error_code), "The controller gave no producer ids")
-        self._next = answer.producer_id_start
-        self._end = self._next + answer.producer_id_len
-
-
-class LoopLag:
-    """How late timers fire: what every connection waits for when one of them, or the kernel, holds the loop."""
-
-    def __init__(self, warning_ms: int) -> None:
-        self._warning_seconds = warning_ms / 1000
-        self._timer: asyncio.TimerHandle | None = None
-        self._due = 0.0
-        self.last_ms = 0.0
-        self.max_ms = 0.0
-
-    def start(self) -> None:
-        loop = asyncio.get_running_loop()
-        self._due = loop.time() + _LAG_PROBE_SECONDS
-        self._timer = loop.call_at(self._due, self._measure)
-
-    def _measure(self) -> None:
-        late = asyncio.get_running_loop().time() - self._due
-        self.last_ms = late * 1000
-        self.max_ms = max(self.max_ms, self.last_ms)
-        if late > self._warning_seconds:
-            _log.warning("the event loop was held up", lag_ms=int(self.last_ms))
-        self.start()
-
-    def stop(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-
-
 class Broker:
+    """One node, in the roles that its settings give it: broker, controller or both. A node without the broker role has
+    no partitions and serves no clients."""
+
     def __init__(self, config: BrokerConfig, ports: Ports) -> None:
         self.ports = ports
+        self.roles = decide_roles(config)
         self.listeners: tuple[BoundListener, ...] = ()
         self.advertised: tuple[Endpoint, ...] = ()
-        self.directories: list[LogDirectory] = []
+        self.directories: LogDirectories
         self.quorum: Quorum
+        self.forwarding: Forwarding
+        self.lifecycle: Lifecycle | None = None  # Of a node with the broker role, once it registers.
         self.replicas: ReplicaManager
+        self.future_logs: FutureLogs
         self.sessions = FetchSessions(
             ports.clock,
             ports.random,
@@ -115,13 +83,16 @@ class Broker:
         self.producer_ids: ProducerIds
         self.slow_checks = asyncio.Semaphore(_SLOW_CHECKS_MAX)
         self._static_config = config
-        self._server: Server | None = None
+        self._servers: list[Server] = []  # Of clients first, then of the metadata quorum.
+        self._peers: Peers | None = None
+        self._registration: ControllerRegistration | None = None  # Of a controller with peers.
         self._maintenance: Maintenance | None = None
+        self._assignments: DirectoryAssignments | None = None
         self._lag = LoopLag(config.loop_lag_warning_ms)
         self._failure: asyncio.Future[None] | None = None
-        self._is_started = False
+        self._is_started = False  # The first image was applied.
+        self._is_running = False
         self._cluster_id = ""
-        self._broker_epoch = -1
 
     @property
     def config(self) -> BrokerConfig:
@@ -137,17 +108,27 @@ class Broker:
         return self._static_config.node_id
 
     @property
+    def broker_epoch(self) -> int:
+        return -1 if self.lifecycle is None else self.lifecycle.broker_epoch
+
+    @property
     def port(self) -> int:
         """Of the first listener, as it was really bound."""
         return self.listeners[0].port
 
     @property
     def bootstrap(self) -> str:
-        """What clients start from: host:port of the advertised listeners."""
+        """What clients start from: host:port of the advertised listeners; of the quorum's if there are no others."""
+        endpoints = [each for each in self.advertised if self.roles.serves_clients(each)] or self.advertised
         return ",".join(
             f"[{endpoint.host}]:{endpoint.port}" if ":" in endpoint.host else f"{endpoint.host}:{endpoint.port}"
-            for endpoint in self.advertised
+            for endpoint in endpoints
         )
+
+    @property
+    def _controller_endpoints(self) -> tuple[Endpoint, ...]:
+        names = {endpoint.listener_name for endpoint in self.roles.controller_listeners}
+        return tuple(endpoint for endpoint in self.advertised if endpoint.listener_name in names)
 
     # ---- life
 
@@ -155,32 +136,56 @@ class Broker:
         """Raises OSError, StorageError or KafkaError with cause and remedy; nothing is left behind then."""
         self._failure = asyncio.get_running_loop().create_future()
         async with AsyncExitStack() as undo:
-            server = Server(self)
-            undo.push_async_callback(server.close, answers_timeout_ms=0)
-            self.listeners = await server.listen(self._static_config.listeners)
-            self.advertised = decide_advertised(
-                self._static_config, {listener.name: listener.port for listener in self.listeners}
-            )
+            await self._bind(undo)
             self._open_directories(undo)
-            await self._join_cluster(undo)
-            self._maintenance = Maintenance(self.replicas, self.ports)
+            await self._join_quorum(undo)
+            if self.roles.is_broker:
+                await self._join_as_broker(undo)
             undo.pop_all()
-        self._server = server
-        self._maintenance.start()
-        server.open()
+        self._is_running = True
         self._lag.start()
         _log.info("ready", node=self.node_id, bootstrap=self.bootstrap, cluster=self.image.cluster_id)
 
+    async def _bind(self, undo: AsyncExitStack) -> None:
+        """All listeners or none. Whoever connects waits until its server is opened."""
+        for endpoints, is_controller in (
+            (self.roles.client_listeners, False),
+            (self.roles.controller_listeners, True),
+        ):
+            if endpoints:
+                server = Server(self, is_controller=is_controller)
+                undo.push_async_callback(server.close, answers_timeout_ms=0)
+                self.listeners += await server.listen(endpoints)
+                self._servers.append(server)
+        self.advertised = decide_advertised(
+            self._static_config, {listener.name: listener.port for listener in self.listeners}
+        )
+
     def _open_directories(self, undo: AsyncExitStack) -> None:
         config, ports = self._static_config, self.ports
-        cluster_id = config.cluster_id or self._stored_cluster_id() or uuid_text(Uuid(ports.random.uuid()))
-        for path in config.log_dirs:
-            directory = LogDirectory.open(
-                ports.disk, ports.clock, ports.random, path, node_id=config.node_id, cluster_id=cluster_id
-            )
-            undo.callback(directory.close, clean=False)
-            self.directories.append(directory)
+        cluster_id = config.cluster_id or self._stored_cluster_id()
+        if cluster_id is None:
+            if not self.roles.is_alone:
+                raise KafkaError(
+                    ErrorCode.INVALID_CONFIG,
+                    "This node does not know which cluster it belongs to. Set cluster.id, or prepare its data folders "
+                    "with: tailrace format --cluster-id",
+                )
+            cluster_id = uuid_text(Uuid(ports.random.uuid()))
         self._cluster_id = cluster_id
+        self.directories = LogDirectories.open(
+            ports.disk,
+            ports.clock,
+            ports.random,
+            config.log_dirs,
+            node_id=config.node_id,
+            cluster_id=cluster_id,
+            required=config.metadata_folder,
+        )
+        for directory in self.directories:
+            undo.callback(directory.close, clean=False)
+        if not self.roles.is_alone:
+            self.directories.fail_as_whole()
 
     def _stored_cluster_id(self) -> str | None:
         for path in self._static_config.log_dirs:
@@ -189,63 +194,256 @@ class Broker:
                 return stored
         return None
 
-    async def _join_cluster(self, undo: AsyncExitStack) -> None:
+    async def _join_quorum(self, undo: AsyncExitStack) -> None:
         config, ports = self._static_config, self.ports
-        self.quorum = Quorum(config, ports, cluster_id=self._cluster_id, directory_id=self.directories[0].directory_id)
+        self._peers = self._make_peers()
+        if self._peers is not None:
+            undo.callback(self._peers.close)
+        self.replicas = ReplicaManager(
+            config,
+            self.directories,
+            background=ports.background,
+            clock=ports.clock,
+            leaders=self._peers,
+            alter_partition=None if self.roles.is_alone else self._alter_partition,
+        )
+        undo.callback(self.replicas.close)
+        if not self.roles.is_alone:
+            # Until the controller has let it in it leads and follows nothing, whatever an old image says.
+            self.replicas.lease_ends_ms = 0.0
+        self.quorum = Quorum(
+            config,
+            ports,
+            cluster_id=self._cluster_id,
+            directory_id=self._metadata_directory_id(),
+            peers=self._peers,
+            endpoints=self._controller_endpoints,
+        )
+        self.quorum.on_bug = self.judge_bug
+        if not self.roles.is_alone:
+            self.quorum.on_failure = lambda reason: self._fail(StorageError(reason))
+        self.forwarding = Forwarding(
+            self.quorum, self._peers, ports.clock, request_timeout_ms=config.request_timeout_ms
+        )
         await self.quorum.start()
         undo.push_async_callback(self.quorum.close)
-        self.replicas = ReplicaManager(config, self.directories, background=ports.background)
-        undo.callback(self.replicas.close)
+        if self.roles.controller_listeners:
+            self._open_servers(is_controller=True)
+            self._registration = self._make_registration()
+            self._registration.start()
+            undo.push_async_callback(self._registration.close)
+
+    def _make_registration(self) -> ControllerRegistration:
+        # A single node does not pay for it.
+        from tailrace.broker.cluster.registration import ControllerRegistration
+
+        return ControllerRegistration(
+            self.node_id,
+            self.forwarding,
+            incarnation_id=Uuid(self.ports.random.uuid()),
+            endpoints=self._controller_endpoints,
+            features=_FEATURES,
+            image=lambda: self.quorum.image,
+        )
+
+    def _metadata_directory_id(self) -> Uuid:
+        """A voter is known by it, so it is that of the folder in which votes are kept."""
+        path = self._static_config.metadata_folder
+        found = next((each for each in self.directories if each.path == path), self.directories[0])
+        return found.directory_id
+
+    def _make_peers(self) -> Peers | None:
+        if self.roles.is_alone:
+            return None
+        # A single node does not pay for it.
+        from tailrace.broker.cluster.peers import Peers
+
+        return Peers(
+            self._static_config,
+            self.ports,
+            image=lambda: self.quorum.image,
+            listener_name=self.roles.inter_broker_listener_name,
+        )
+
+    async def _join_as_broker(self, undo: AsyncExitStack) -> None:
+        """Registers, and opens the logs by an image that holds the registration: by an older one, topics that were made
+        while this broker was away would be missing, and their logs would look like strays."""
+        lifecycle = self.lifecycle = self._make_lifecycle()
+        undo.push_async_callback(lifecycle.close)
+        self.producer_ids = ProducerIds(
+            self.forwarding, node_id=self.node_id, broker_epoch=lambda: lifecycle.broker_epoch
+        )
+        await lifecycle.register()
+        lifecycle.start()
+        if not self.roles.is_alone:
+            await self.quorum.wait_offset(lifecycle.broker_epoch + 1)
         self.replicas.follow_image(None, self.quorum.image)
+        self._is_started = True
         for directory in self.directories:
             directory.report_recovery()
-        self._is_started = True
         self.quorum.subscribe(self.replicas.follow_image)
-        was_clean = all(directory.was_clean for directory in self.directories)
-        self._broker_epoch = await self.quorum.register_broker(
-            self.advertised,
-            directories=[directory.directory_id for directory in self.directories],
-            previous_broker_epoch=self.directories[0].previous_broker_epoch if was_clean else -1,
+        self.quorum.subscribe(self._help_shutdowns)
+        self._maintenance = Maintenance(self.replicas, self.ports)
+        self._tend_folders(lifecycle, undo)
+        self._open_servers(is_controller=False)
+        await lifecycle.unfence()
+        self._maintenance.start()
+
+    def _tend_folders(self, lifecycle: Lifecycle, undo: AsyncExitStack) -> None:
+        """Where each replica lies is the controller's to know, once there are several folders or brokers."""
+        self.future_logs = FutureLogs(self.replicas, self.directories, background=self.ports.background)
+        undo.push_async_callback(self.future_logs.close)
+        if self.roles.is_alone and len(self.directories) == 1:
+            return
+        # A single node does not pay for it.
+        from tailrace.broker.cluster.assignments import DirectoryAssignments
+
+        assignments = self._assignments = DirectoryAssignments(
+            NodeId(self.node_id),
+            self.directories,
+            self.forwarding,
+            image=lambda: self.quorum.image,
+            broker_epoch=lambda: lifecycle.broker_epoch,
         )
-        self.producer_ids = ProducerIds(self.quorum, self.node_id)
+        undo.push_async_callback(assignments.close)
+        assignments.is_moving, self.future_logs.assign = self.future_logs.is_moving, assignments.assign
+        assignments.start()
+        self.quorum.subscribe(assignments.follow_image)
+        self.future_logs.resume()
+
+    def _make_lifecycle(self) -> Lifecycle:
+        identity = Identity(
+            cluster_id=self._cluster_id,
+            incarnation_id=Uuid(self.ports.random.uuid()),
+            endpoints=[each for each in self.advertised if self.roles.serves_clients(each)],
+            features=_FEATURES,
+        )
+        lifecycle = Lifecycle(
+            self._static_config,
+            self.ports,
+            self.forwarding,
+            identity,
+            self.directories,
+            metadata_offset=lambda: self.quorum.image.next_offset - 1,
+            on_epoch=self._take_epoch,
+            on_lease=self._take_lease,
+            on_lease_end=self.replicas.on_lease_end,
+            on_failure=self._fail,
+        )
+        self.directories.on_offline.append(self._on_directory_offline)
+        return lifecycle
+
+    def _on_directory_offline(self, directory: LogDirectory) -> None:
+        if self.directories.are_all_offline:
+            self._fail(StorageError(f"All data folders have failed, {directory.path} as the last of them."))
+        elif self.lifecycle is not None:
+            self.lifecycle.hurry()
+
+    def _help_shutdowns(self, old: MetadataImage, new: MetadataImage) -> None:
+        """A broker that stops waits until the others have heard of its leaders' move: they say so at once."""
+        if old.brokers is new.brokers or self.lifecycle is None:
+            return
+        changed = (node for node_id, node in new.brokers.items() if old.brokers.get(node_id) is not node)
+        if any(node.in_controlled_shutdown for node in changed):
+            self.lifecycle.hurry()
+
+    def _take_epoch(self, broker_epoch: int) -> None:
+        self.replicas.broker_epoch = broker_epoch
+
+    def _take_lease(self, lease_ends_ms: float) -> None:
+        if not self.roles.is_alone:
+            self.replicas.lease_ends_ms = lease_ends_ms
+
+    async def _alter_partition(self, request: AlterPartitionRequest) -> AlterPartitionResponse:
+        from tailrace.wire.apis.quorum import AlterPartitionResponse
+
+        return await self.forwarding.ask(request, AlterPartitionResponse, channel="alter partition")
 
     async def stop(self) -> None:
-        """A clean stop: whatever was acknowledged is stored, and the next start need not look for it."""
-        if self._server is None:
+        """A clean stop: leaderships go to others first; whatever was acknowledged is stored, and the next start need
+        not look for it."""
+        if not self._is_running:
             return
+        self._is_running = False
         self._lag.stop()
-        await self._server.close(answers_timeout_ms=_ANSWERS_TIMEOUT_MS)
+        if self.lifecycle is not None and not self.roles.is_alone:
+            await self.lifecycle.shut_down()
+        await self._close_servers(is_controller=False)
         if self._maintenance is not None:
             await self._maintenance.stop()
+            await self.future_logs.close()
+        if self._assignments is not None:
+            await self._assignments.close()
         self.replicas.close()
         await self.replicas.flusher.wait_idle()
+        if self.lifecycle is not None:
+            await self.lifecycle.close()
+        if self._registration is not None:
+            await self._registration.close()
+        # The quorum stays reachable until it has handed its leadership on.
         await self.quorum.close()
+        await self._close_servers(is_controller=True)
+        if self._peers is not None:
+            self._peers.close()
         background = self.ports.background
         for directory in self.directories:
             await asyncio.gather(*map(background.run, directory.begin_storing()))
-            await background.run(lambda each=directory: each.close(broker_epoch=self._broker_epoch))  # type: ignore[misc]
-        self._server = None
+            await background.run(lambda each=directory: each.close(broker_epoch=self.broker_epoch))  # type: ignore[misc]
         _log.info("stopped", node=self.node_id)
+
+    def _open_servers(self, *, is_controller: bool) -> None:
+        for server in self._servers:
+            if server.is_controller == is_controller:
+                server.open()
+
+    async def _close_servers(self, *, is_controller: bool) -> None:
+        for server in self._servers:
+            if server.is_controller == is_controller:
+                await server.close(answers_timeout_ms=_ANSWERS_TIMEOUT_MS)
+
+    # ---- for handlers
+
+    async def submit(self, context: RequestContext, request: Message) -> Message:
+        """Lets the active controller decide. Raises KafkaError: a controller that is not active refuses with
+        NOT_CONTROLLER, a broker hands the request on."""
+        if not context.listener.is_controller:
+            return await self.forwarding.forward(context, request)
+        try:
+            return await self.quorum.submit_local(request)
+        except KafkaError as error:
+            context.is_misdirected = error.code is ErrorCode.NOT_CONTROLLER
+            raise
+
+    async def wait_topics(self, names: Sequence[str]) -> None:
+        """Until topics that the controller has just created are in this node's image, but not for long: a client that
+        does not find them asks again."""
+        tries_left = _TOPIC_WAIT_TRIES
+        while tries_left and any(name not in self.image.topics for name in names):
+            tries_left -= 1
+            await asyncio.sleep(_TOPIC_WAIT_SECONDS)
 
     def judge_bug(self, error: BaseException) -> None:
         """A request met a bug of ours, which has been logged. An assertion that failed below the shell means that the
         data cannot be trusted any more: whoever runs the broker must end the process."""
-        is_promise = isinstance(error, AssertionError) and _raised_in(error).startswith(_TRUSTED_LAYERS)
-        if is_promise and self._failure is not None and not self._failure.done():
+        if isinstance(error, AssertionError) and _raised_in(error).startswith(_TRUSTED_LAYERS):
+            self._fail(error)
+
+    def _fail(self, error: BaseException) -> None:
+        if self._failure is not None and not self._failure.done():
             self._failure.set_exception(error)
 
     async def wait_failed(self) -> None:
-        """Never returns; raises the assertion after which the process has to end."""
+        """Never returns; raises the assertion, or the failure of all disks, after which the process has to end."""
         assert self._failure is not None, "the broker was not started"
         await asyncio.shield(self._failure)
 
     def statistics(self) -> dict[str, float]:
         """A few numbers about the state of the broker, for people and tests."""
-        assert self._server is not None, "the broker is not running"
+        assert self._is_running, "the broker is not running"
         return {
-            "connections": len(self._server.connections),
-            "refused_connections": self._server.refused_count,
-            "request_buffer_bytes": self._server.buffers.lent_bytes,
+            "connections": sum(len(server.connections) for server in self._servers),
+            "refused_connections": sum(server.refused_count for server in self._servers),
+            "request_buffer_bytes": sum(server.buffers.lent_bytes for server in self._servers),
             "partitions": len(self.replicas.partitions),
             "fetch_sessions": len(self.sessions),
             "loop_lag_ms": self._lag.last_ms,

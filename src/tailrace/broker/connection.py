@@ -89,7 +89,8 @@ class Connection:
         self._stream = stream
         self._server = server
         self._outbox = Outbox(stream, server.background, on_drained=self._on_drained, on_broken=self._on_broken)
-        self._express = Express(server.broker, self._outbox)
+        # Nobody produces to the metadata quorum.
+        self._express = None if server.is_controller else Express(server.broker, self._outbox)
         self._buffer: bytearray | None = None
         self._view = memoryview(b"")
         # Unread bytes are _buffer[_start:_end].
@@ -197,12 +198,12 @@ class Connection:
             return
         server = self._server
         request_max_bytes, slots_max = server.request_max_bytes, server.slots_max
-        flusher = server.broker.replicas.flusher
+        flusher, express = server.broker.replicas.flusher, self._express
         turn_ends_ms = server.clock.monotonic_ms() + _TURN_MAX_MS
         for _ in range(_REQUESTS_PER_TURN):
             position = self._start
-            if not self._slots:
-                self._start = self._express.take(buffer, self._view, position, end)
+            if express is not None and not self._slots:
+                self._start = express.take(buffer, self._view, position, end)
                 if self._start > position and server.clock.monotonic_ms() < turn_ends_ms:
                     continue
                 position = self._start
@@ -300,7 +301,9 @@ class Connection:
         """An answer that was waited for; may come at any moment but from within a handler."""
         if self.is_closed:
             return
-        if self._held_by is slot.pending:
+        # A parked fetch is the last of its connection and has a turn of its own: nothing is gained by waiting.
+        is_alone = self._held_by is slot.pending
+        if is_alone:
             self._held_by = None
         slot.pending = None
         slot.parts = self._encode(context, answer)
@@ -309,7 +312,10 @@ class Connection:
             self._drop_slots(since=slot)
         while slots and slots[0].parts is not None:
             self._outbox.put(slots.popleft().parts or [])
-        self._resume_soon()
+        if is_alone:
+            self._resume()
+        else:
+            self._resume_soon()
 
     def _drop_slots(self, *, since: Slot | None = None) -> None:
         """The answers from that one on, or all, will not be sent."""
@@ -339,7 +345,7 @@ class Connection:
         self._flush()
         if self.is_closed:
             return
-        if self._may_take():
+        if self._buffer is not None and self._may_take():
             self._serve()
         self._close_if_finished()
         if not self.is_closed and not self._is_reading and self._may_take():

@@ -32,7 +32,7 @@ class UnanswerableError(Exception):
 class RequestContext:
     """The facts of one request: its header, and where it came from."""
 
-    __slots__ = ("api_key", "api_version", "client_id", "correlation_id", "listener", "peer")
+    __slots__ = ("api_key", "api_version", "client_id", "correlation_id", "is_misdirected", "listener", "peer")
 
     def __init__(
         self,
@@ -50,6 +50,7 @@ class RequestContext:
         self.client_id = client_id
         self.peer = peer  # `host:port` of the client.
         self.listener = listener  # The listener it came in by: clients are told the endpoints of that one.
+        self.is_misdirected = False  # It asked a node that is not the active controller, or ceased to be it meanwhile.
 
 
 class Pending(Generic[M]):

@@ -12,14 +12,14 @@ What goes wrong, and what becomes of it
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from importlib import import_module
 from struct import Struct
 from types import CoroutineType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from tailrace.broker.context import Pending, RequestContext, UnanswerableError
-from tailrace.broker.handlers import HANDLERS
+from tailrace.broker.handlers import Served
 from tailrace.model import events
 from tailrace.model.errors import ErrorCode, KafkaError, ProtocolError
 from tailrace.model.ports import Bytes, FileSlice
@@ -30,7 +30,7 @@ from tailrace.wire.schema import Message
 
 if TYPE_CHECKING:
     from tailrace.broker.broker import Broker
-    from tailrace.broker.connection import Connection
+    from tailrace.broker.server import BoundListener
 
 _log = events.logger("dispatch")
 
@@ -48,15 +48,26 @@ class Route(NamedTuple):
     handle: Handler
 
 
+class Origin(Protocol):
+    """Where a request came from: a connection, or an Envelope that tells of one."""
+
+    @property
+    def peer(self) -> str: ...
+
+    @property
+    def listener(self) -> BoundListener: ...
+
+
 class Dispatcher:
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Broker, handlers: Mapping[int, Served]) -> None:
         self._broker = broker
+        self._handlers = handlers
         self._items_max = broker.config.max_request_items
         # Bounded by the table of handlers: nothing is entered for what is not served.
         self._routes: dict[tuple[int, int], Route] = {}
 
     def dispatch(
-        self, frame: memoryview, connection: Connection
+        self, frame: memoryview, origin: Origin
     ) -> tuple[RequestContext, Answer | Coroutine[Any, Any, Answer]]:
         """Raises ProtocolError or UnanswerableError, nothing else."""
         key_and_version = _KEY_AND_VERSION.unpack_from(frame)
@@ -69,8 +80,8 @@ class Dispatcher:
             api_version=key_and_version[1],
             correlation_id=header.correlation_id,
             client_id=header.client_id,
-            peer=connection.peer,
-            listener=connection.listener,
+            peer=origin.peer,
+            listener=origin.listener,
         )
         if route is None:
             return self._answer_unknown_api_versions(context)
@@ -88,9 +99,9 @@ class Dispatcher:
 
     def _find_route(self, api_key: int, version: int) -> Route | None:
         """None for ApiVersions in a version that we do not know."""
-        served = HANDLERS.get(api_key)
+        served = self._handlers.get(api_key)
         if served is None:
-            raise ProtocolError(f"a request for API key {api_key}, which this broker does not serve")
+            raise ProtocolError(f"a request for API key {api_key}, which is not served here")
         if not served.version_min <= version <= served.version_max:
             if api_key == _API_VERSIONS:
                 return None

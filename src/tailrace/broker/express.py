@@ -16,6 +16,7 @@ judged is then written, one write a partition, and only after that are the answe
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf
 from struct import Struct
 from typing import TYPE_CHECKING
 
@@ -111,7 +112,11 @@ class Express:
     def take(self, buffer: bytearray, view: memoryview, position: int, end: int) -> int:
         """Serves requests from `position` on, as long as they fit, up to a bound; gives the position behind them."""
         turn_end = min(end, position + RUN_MAX_BYTES) - _HEAD_BYTES
-        if self._broker.replicas.flusher.is_saturated:
+        if position > turn_end or not _VERSION_MIN <= _unpack_head(buffer, position)[1] <= _VERSION_MAX:
+            return position  # Most requests of followers and consumers.
+        replicas = self._broker.replicas
+        # A broker past its lease answers as a leader of nothing, the general way.
+        if replicas.flusher.is_saturated or (replicas.lease_ends_ms != inf and replicas.is_past_lease):
             return position
         while position <= turn_end:
             size, key_and_version, _correlation_id = _unpack_head(buffer, position)

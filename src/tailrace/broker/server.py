@@ -1,4 +1,4 @@
-"""All connections of a broker: accepts them, bounds them, and ends those that are idle.
+"""All connections of a kind of listeners: accepts them, bounds them, and ends those that are idle.
 
 Bounds, all of them settings: connections in all and per address, bytes of requests in memory, the size of one request,
 bytes taken from one connection per turn, answers outstanding per connection, idle time. A peer that breaks the protocol
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from tailrace.broker.buffers import KEPT_MAX_BYTES, BufferPool
 from tailrace.broker.connection import REQUEST_MIN_BYTES, Connection
 from tailrace.broker.dispatch import Dispatcher
+from tailrace.broker.handlers import CONTROLLER_HANDLERS, HANDLERS
 from tailrace.model import events
 from tailrace.model.config import Endpoint
 from tailrace.model.ports import Background, Clock, Listener, Stream
@@ -41,17 +42,21 @@ class BoundListener(NamedTuple):
     name: str
     host: str
     port: int
+    is_controller: bool = False
 
 
 class Server:
-    def __init__(self, broker: Broker) -> None:
+    """Serves the listeners of one kind: those of clients, or with `is_controller` those of the metadata quorum."""
+
+    def __init__(self, broker: Broker, *, is_controller: bool = False) -> None:
         config, ports = broker.config, broker.ports
         loop = asyncio.get_running_loop()
         self.broker = broker
+        self.is_controller = is_controller
         self.clock: Clock = ports.clock
         self.background: Background = ports.background
         self.call_soon = loop.call_soon
-        self.dispatcher = Dispatcher(broker)
+        self.dispatcher = Dispatcher(broker, CONTROLLER_HANDLERS if is_controller else HANDLERS)
         self.buffers = BufferPool(
             lent_max_bytes=config.queued_max_request_bytes,
             kept_max_bytes=config.socket_buffer_pool_bytes,
@@ -92,7 +97,7 @@ class Server:
             send_buffer_bytes=config.socket_send_buffer_bytes,
         )
         self._listeners.append(listener)
-        bound = BoundListener(endpoint.listener_name, endpoint.host, listener.port)
+        bound = BoundListener(endpoint.listener_name, endpoint.host, listener.port, self.is_controller)
         return bound
 
     def open(self) -> None:

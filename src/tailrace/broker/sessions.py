@@ -11,16 +11,22 @@ with an error, on which clients start anew with a full fetch. Sessions are bound
 `max.incremental.fetch.session.cache.slots`, and since a client may name partitions that do not exist, what they
 remember by `max.incremental.fetch.session.partitions`: when all is taken, one that was not used for two minutes makes
 room, else the client goes on with full fetches.
+
+A follower's session is watched: of a thousand partitions only those are read that it asked for anew, or that were
+appended to, confirmed or led anew since they were read last.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, NamedTuple
 
 from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.model.ports import Clock, Random
 from tailrace.wire.apis.data import FetchRequest, FetchResponse
+
+if TYPE_CHECKING:
+    from tailrace.replica.partition import Partition
 
 NO_SESSION = 0
 _INITIAL_EPOCH = 0
@@ -42,15 +48,59 @@ class FetchKey(NamedTuple):
     partition: int
 
 
+class Watch:
+    """Which partitions of a follower's session are to be read."""
+
+    __slots__ = ("due", "wake")
+
+    def __init__(self) -> None:
+        self.due: dict[FetchKey, None] = {}  # In the order in which they are read.
+        self.wake: Callable[[], None] | None = None  # Tells the fetch that is parked.
+
+
+class _Mark:
+    """Stands among the readers of a partition until it is told. A new high watermark alone does not end a wait: it goes
+    with the next answer."""
+
+    __slots__ = ("_key", "_wakes", "_watch")
+
+    def __init__(self, watch: Watch, key: FetchKey, *, wakes: bool) -> None:
+        self._watch = watch
+        self._key = key
+        self._wakes = wakes
+
+    def on_readable(self) -> None:
+        watch = self._watch
+        watch.due[self._key] = None
+        if self._wakes and watch.wake is not None:
+            watch.wake()
+
+
 class SessionPartition:
     """What is remembered of one partition: what to read, and what the client was told last."""
 
-    __slots__ = ("fetch", "high_watermark", "log_start_offset")
+    __slots__ = ("_marks", "_watched", "fetch", "high_watermark", "log_start_offset")
 
     def __init__(self, fetch: FetchPartition) -> None:
         self.fetch = fetch
         self.high_watermark = -1
         self.log_start_offset = -1
+        self._marks: tuple[_Mark, _Mark] | None = None
+        self._watched: Partition | None = None
+
+    def watch_over(self, partition: Partition, watch: Watch, key: FetchKey) -> None:
+        if self._marks is None:
+            self._marks = _Mark(watch, key, wakes=True), _Mark(watch, key, wakes=False)
+        if self._watched is not partition:
+            self.end_watch()
+            self._watched = partition
+        partition.replica_readers.add(self._marks[0])
+        partition.readers.add(self._marks[1])
+
+    def end_watch(self) -> None:
+        if self._watched is not None and self._marks is not None:
+            self._watched.replica_readers.discard(self._marks[0])
+            self._watched.readers.discard(self._marks[1])
 
     def take_news(self, answer: PartitionData) -> bool:
         """Remembers what the client is about to be told; whether it is anything new."""
@@ -68,32 +118,49 @@ class SessionPartition:
 
 
 class FetchSession:
-    __slots__ = ("epoch", "id", "last_used_ms", "partitions", "uses_topic_ids")
+    __slots__ = ("epoch", "id", "last_used_ms", "partitions", "uses_topic_ids", "watch")
 
-    def __init__(self, session_id: int, *, uses_topic_ids: bool, now_ms: float) -> None:
+    def __init__(self, session_id: int, *, uses_topic_ids: bool, now_ms: float, watch: Watch | None = None) -> None:
         self.id = session_id
         self.epoch = _INITIAL_EPOCH + 1  # What the next request must say.
         self.uses_topic_ids = uses_topic_ids
         self.last_used_ms = now_ms
+        self.watch = watch  # Of a follower's.
         # In the order in which they are read; see `FetchPlan.settle`.
         self.partitions: dict[FetchKey, SessionPartition] = {}
 
     def change(self, request: FetchRequest) -> None:
         for forgotten in request.forgotten_topics_data:
             for index in forgotten.partitions:
-                self.partitions.pop(FetchKey(forgotten.topic, forgotten.topic_id, index), None)
+                self._forget(FetchKey(forgotten.topic, forgotten.topic_id, index))
         for key, fetch in _partitions(request):
-            known = self.partitions.get(key)
-            if known is None:
-                self.partitions[key] = SessionPartition(fetch)
-            else:
-                known.fetch = fetch
+            self.take(key, fetch)
+
+    def take(self, key: FetchKey, fetch: FetchPartition) -> None:
+        known = self.partitions.get(key)
+        if known is None:
+            self.partitions[key] = SessionPartition(fetch)
+        else:
+            known.fetch = fetch
+        if self.watch is not None:
+            self.watch.due[key] = None
+
+    def _forget(self, key: FetchKey) -> None:
+        known = self.partitions.pop(key, None)
+        if known is not None and self.watch is not None:
+            known.end_watch()
+            self.watch.due.pop(key, None)
+
+    def end_watch(self) -> None:
+        if self.watch is not None:
+            for known in self.partitions.values():
+                known.end_watch()
 
 
 class FetchPlan:
     """What one request reads, and how its answer is cut down to what is new."""
 
-    __slots__ = ("_incremental", "_new_session", "partitions")
+    __slots__ = ("_incremental", "_new_session", "_partitions", "_settled", "count", "watch")
 
     def __init__(
         self,
@@ -102,12 +169,36 @@ class FetchPlan:
         incremental: FetchSession | None = None,
         new_session: FetchSession | None = None,
     ) -> None:
-        self.partitions = partitions
+        self._partitions = partitions
         self._incremental = incremental
         self._new_session = new_session
+        session = incremental or new_session
+        self.watch = session.watch if session is not None else None
+        self.count = len(partitions) if session is None else len(session.partitions)  # Of all that it is about.
+        self._settled: list[FetchKey] = []  # Read, and not to be read again before there is news.
+
+    def partitions(self) -> list[tuple[FetchKey, FetchPartition]]:
+        """To be read now: all, or in a watched session those that may have news."""
+        self._settled.clear()
+        session = self._incremental
+        if session is None or session.watch is None:
+            return self._partitions
+        known = session.partitions
+        return [(key, known[key].fetch) for key in session.watch.due if key in known]
+
+    def watch_over(self, key: FetchKey, partition: Partition) -> None:
+        session = self._incremental or self._new_session
+        if session is not None and session.watch is not None and key in session.partitions:
+            session.partitions[key].watch_over(partition, session.watch, key)
+
+    def note_read(self, key: FetchKey) -> None:
+        self._settled.append(key)
 
     def settle(self, answers: list[tuple[FetchKey, PartitionData]]) -> tuple[int, list[tuple[FetchKey, PartitionData]]]:
         """The session id to tell, and the answers to send. Called once, when the answer goes out."""
+        if self.watch is not None:
+            for key in self._settled:
+                self.watch.due.pop(key, None)
         if self._new_session is not None:
             for key, answer in answers:
                 self._new_session.partitions[key].take_news(answer)
@@ -139,14 +230,17 @@ class FetchSessions:
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def plan(self, request: FetchRequest, version: int) -> FetchPlan:
+    def plan(self, request: FetchRequest, version: int, *, is_follower: bool = False) -> FetchPlan:
         """Raises KafkaError for a session that is unknown or out of step."""
         if request.session_epoch in (_INITIAL_EPOCH, _FINAL_EPOCH):
             self._end(request.session_id)
             # What is named twice is read once, and as it was named last.
             partitions = list(dict(_partitions(request)).items())
             wants_session = request.session_epoch == _INITIAL_EPOCH and partitions
-            return FetchPlan(partitions, new_session=self._create(partitions, version) if wants_session else None)
+            watch = Watch() if is_follower else None
+            return FetchPlan(
+                partitions, new_session=self._create(partitions, version, watch) if wants_session else None
+            )
         session = self._find(request, version)
         self._partition_count -= len(session.partitions)
         session.change(request)
@@ -160,6 +254,8 @@ class FetchSessions:
         session.epoch = 1 if session.epoch == _EPOCH_MAX else session.epoch + 1
         session.last_used_ms = self._clock.monotonic_ms()
         self._sessions[session.id] = self._sessions.pop(session.id)
+        if session.watch is not None:
+            return FetchPlan([], incremental=session)
         return FetchPlan([(key, known.fetch) for key, known in session.partitions.items()], incremental=session)
 
     def _find(self, request: FetchRequest, version: int) -> FetchSession:
@@ -178,7 +274,9 @@ class FetchSessions:
             )
         return session
 
-    def _create(self, partitions: list[tuple[FetchKey, FetchPartition]], version: int) -> FetchSession | None:
+    def _create(
+        self, partitions: list[tuple[FetchKey, FetchPartition]], version: int, watch: Watch | None
+    ) -> FetchSession | None:
         now_ms = self._clock.monotonic_ms()
         while len(self._sessions) >= self._slots_max or self._partition_count + len(partitions) > self._partitions_max:
             if not self._evict(now_ms):
@@ -186,9 +284,10 @@ class FetchSessions:
         session_id = NO_SESSION
         while session_id == NO_SESSION or session_id in self._sessions:
             session_id = self._random.randrange(_EPOCH_MAX) + 1
-        session = FetchSession(session_id, uses_topic_ids=version >= _FIRST_VERSION_WITH_TOPIC_IDS, now_ms=now_ms)
+        uses_topic_ids = version >= _FIRST_VERSION_WITH_TOPIC_IDS
+        session = FetchSession(session_id, uses_topic_ids=uses_topic_ids, now_ms=now_ms, watch=watch)
         for key, fetch in partitions:
-            session.partitions[key] = SessionPartition(fetch)
+            session.take(key, fetch)
         self._sessions[session_id] = session
         self._partition_count += len(session.partitions)
         return session
@@ -203,6 +302,7 @@ class FetchSessions:
     def _end(self, session_id: int) -> None:
         session = self._sessions.pop(session_id, None)
         if session is not None:
+            session.end_watch()
             self._partition_count -= len(session.partitions)
 
 

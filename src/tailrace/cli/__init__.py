@@ -22,12 +22,14 @@ if TYPE_CHECKING:
 
 # In the order in which `tailrace --help` lists them.
 COMMANDS = {
-    "up": "tailrace.cli.up",
-    "format": "tailrace.cli.format",
-    "broker": "tailrace.cli.broker",
+    "up": "tailrace.cli.node.up",
+    "format": "tailrace.cli.node.format",
+    "broker": "tailrace.cli.node.broker",
+    "cluster": "tailrace.cli.cluster",
     "topic": "tailrace.cli.topic",
     "produce": "tailrace.cli.produce",
     "consume": "tailrace.cli.consume",
+    "sim": "tailrace.cli.sim",
 }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import logging
 import sys
+from typing import Any
 
 from tailrace.model.events import JsonFormatter, TextFormatter
 
@@ -22,3 +23,15 @@ def start_logging(options: argparse.Namespace) -> None:
     # asyncio and libraries speak through the root logger, and only when something is wrong.
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
     logging.getLogger("tailrace").setLevel(options.log_level.upper())
+
+
+def label_log_lines(label: str) -> None:
+    """Every later line of this process tells that it is this node's: several nodes share one stderr."""
+    make = logging.getLogRecordFactory()
+
+    def make_labelled(*arguments: Any, **options: Any) -> logging.LogRecord:
+        record = make(*arguments, **options)
+        record.name = f"{label} {record.name}"
+        return record
+
+    logging.setLogRecordFactory(make_labelled)

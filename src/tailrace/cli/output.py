@@ -102,3 +102,33 @@ class Progress:
     def _write(self, text: str) -> None:
         print(f"\r{text:<{self._width}}", end="", file=sys.stderr, flush=True)
         self._width = len(text)
+
+
+class ProgressBar:
+    """How much of a known amount is done: a line on stderr that is written over; in a pipe only its last state."""
+
+    _WIDTH = 30
+
+    def __init__(self, title: str, total: int, noun: str) -> None:
+        self._title = title
+        self._total = total
+        self._noun = noun
+        self._done = 0
+        self._is_shown = is_terminal(sys.stderr)
+
+    def __enter__(self) -> ProgressBar:
+        self.show(0)
+        return self
+
+    def show(self, done: int) -> None:
+        self._done = done
+        if self._is_shown:
+            print(f"\r{self._line()}", end="", file=sys.stderr, flush=True)
+
+    def __exit__(self, *_: object) -> None:
+        print(f"\r{self._line()}" if self._is_shown else self._line(), file=sys.stderr, flush=True)
+
+    def _line(self) -> str:
+        filled = self._WIDTH * self._done // self._total if self._total else self._WIDTH
+        bar = "#" * filled + "-" * (self._WIDTH - filled)
+        return f"{self._title} [{bar}] {self._done:,}/{self._total:,} {self._noun}"

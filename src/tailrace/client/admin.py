@@ -1,4 +1,4 @@
-"""The admin client: topics, partitions and their settings.
+"""The admin client: topics, partitions and their settings, brokers and the metadata quorum.
 
 Each call raises KafkaError with the broker's own message if the broker refuses. Changes are sent to any broker, which
 takes them to the controller; they are not repeated by themselves, since a change whose answer was lost may have been
@@ -13,24 +13,38 @@ from typing import NamedTuple, TypeVar
 from tailrace.client.connection import error_code
 from tailrace.client.metadata import Cluster, TopicMetadata
 from tailrace.model.errors import ErrorCode, KafkaError
+from tailrace.model.ids import CLUSTER_METADATA_TOPIC, PartitionIndex, TopicPartition
 from tailrace.wire.apis.admin import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
     CreatePartitionsRequest,
     CreatePartitionsResponse,
     CreateTopicsRequest,
     CreateTopicsResponse,
     DeleteTopicsRequest,
     DeleteTopicsResponse,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
     DescribeConfigsRequest,
     DescribeConfigsResponse,
+    ElectLeadersRequest,
+    ElectLeadersResponse,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+    UnregisterBrokerRequest,
+    UnregisterBrokerResponse,
 )
+from tailrace.wire.apis.quorum import DescribeQuorumRequest, DescribeQuorumResponse
 
 T = TypeVar("T")
 
 RESOURCE_TOPIC = 2
 _OPERATION_SET = 0
 _OPERATION_DELETE = 1
+_ELECTION_PREFERRED = 0
+_ELECTION_UNCLEAN = 1
 # Left to the broker's num.partitions and default.replication.factor (KIP-464).
 BROKER_DEFAULT = -1
 
@@ -62,6 +76,43 @@ class ConfigEntry(NamedTuple):
     value: str | None  # None if it is sensitive
     source: int
     is_read_only: bool
+
+
+class BrokerEntry(NamedTuple):
+    """A broker as DescribeCluster has it. A fenced one is registered, and does not serve now."""
+
+    node_id: int
+    host: str
+    port: int
+    rack: str | None
+    is_fenced: bool
+
+
+class QuorumReplica(NamedTuple):
+    """A voter or observer of the metadata quorum, as its leader sees it."""
+
+    node_id: int
+    directory_id: bytes
+    log_end_offset: int
+    last_fetch_ms: int  # -1 if the leader does not tell, as of itself
+    last_caught_up_ms: int
+
+
+class QuorumDescription(NamedTuple):
+    leader_id: int
+    leader_epoch: int
+    high_watermark: int
+    voters: tuple[QuorumReplica, ...]
+    observers: tuple[QuorumReplica, ...]
+    addresses: dict[int, tuple[str, int]]  # of the voters, by node id
+
+
+class Reassignment(NamedTuple):
+    """A partition on its way to other replicas; `replicas` are all that it has meanwhile."""
+
+    replicas: tuple[int, ...]
+    adding: tuple[int, ...]
+    removing: tuple[int, ...]
 
 
 class Admin:
@@ -171,9 +222,119 @@ class Admin:
         result = _only((await connection.call(request, IncrementalAlterConfigsResponse)).responses)
         _check(result.error_code, result.error_message, f"the settings of {name} were not changed")
 
+    async def brokers(self) -> list[BrokerEntry]:
+        """All that are registered, by id, fenced ones too."""
+        connection = await self.cluster.any_connection()
+        answer = await connection.call(DescribeClusterRequest(include_fenced_brokers=True), DescribeClusterResponse)
+        _check(answer.error_code, answer.error_message, "the cluster is not described")
+        self.cluster.cluster_id = answer.cluster_id
+        entries = [
+            BrokerEntry(broker.broker_id, broker.host, broker.port, broker.rack, broker.is_fenced)
+            for broker in answer.brokers
+        ]
+        return sorted(entries)
+
+    async def describe_quorum(self) -> QuorumDescription:
+        connection = await self.cluster.any_connection()
+        wanted = DescribeQuorumRequest.TopicData(
+            topic_name=CLUSTER_METADATA_TOPIC, partitions=[DescribeQuorumRequest.PartitionData(partition_index=0)]
+        )
+        answer = await connection.call(DescribeQuorumRequest(topics=[wanted]), DescribeQuorumResponse)
+        failure = "the metadata quorum is not described"
+        _check(answer.error_code, answer.error_message, failure)
+        found = _only(_only(answer.topics).partitions)
+        _check(found.error_code, found.error_message, failure)
+        return QuorumDescription(
+            found.leader_id,
+            found.leader_epoch,
+            found.high_watermark,
+            tuple(map(_quorum_replica, found.current_voters)),
+            tuple(map(_quorum_replica, found.observers)),
+            {node.node_id: (node.listeners[0].host, node.listeners[0].port) for node in answer.nodes if node.listeners},
+        )
+
+    async def reassign_partitions(self, targets: Mapping[TopicPartition, Sequence[int] | None]) -> None:
+        """Begins to move partitions to these replicas; None cancels a move. Raises the first refusal: the partitions
+        that were not refused are on their way."""
+        topics: dict[str, list[AlterPartitionReassignmentsRequest.ReassignablePartition]] = {}
+        for (topic, index), replicas in targets.items():
+            partition = AlterPartitionReassignmentsRequest.ReassignablePartition(
+                partition_index=index, replicas=None if replicas is None else list(replicas)
+            )
+            topics.setdefault(topic, []).append(partition)
+        request = AlterPartitionReassignmentsRequest(
+            timeout_ms=self._timeout_ms,
+            topics=[
+                AlterPartitionReassignmentsRequest.ReassignableTopic(name=name, partitions=partitions)
+                for name, partitions in topics.items()
+            ],
+        )
+        connection = await self.cluster.any_connection()
+        answer = await connection.call(request, AlterPartitionReassignmentsResponse)
+        _check(answer.error_code, answer.error_message, "no partition is moved")
+        for found in answer.responses:
+            for result in found.partitions:
+                failure = f"{found.name}-{result.partition_index} is not moved"
+                _check(result.error_code, result.error_message, failure)
+
+    async def reassignments(self) -> dict[TopicPartition, Reassignment]:
+        """All that are under way."""
+        connection = await self.cluster.any_connection()
+        request = ListPartitionReassignmentsRequest(timeout_ms=self._timeout_ms, topics=None)
+        answer = await connection.call(request, ListPartitionReassignmentsResponse)
+        _check(answer.error_code, answer.error_message, "the moves of partitions are not listed")
+        return {
+            TopicPartition(topic.name, PartitionIndex(found.partition_index)): Reassignment(
+                tuple(found.replicas), tuple(found.adding_replicas), tuple(found.removing_replicas)
+            )
+            for topic in answer.topics
+            for found in topic.partitions
+        }
+
+    async def elect_leaders(
+        self, partitions: Sequence[TopicPartition] | None = None, *, unclean: bool = False
+    ) -> dict[TopicPartition, ErrorCode]:
+        """Lets the preferred replicas lead; `unclean` lets any live one lead a partition without a leader, losing
+        records. None is all partitions. Tells what became of each; ELECTION_NOT_NEEDED is no failure."""
+        topics: dict[str, list[int]] = {}
+        for topic, index in partitions or ():
+            topics.setdefault(topic, []).append(index)
+        chosen = [
+            ElectLeadersRequest.TopicPartitions(topic=topic, partitions=indexes) for topic, indexes in topics.items()
+        ]
+        request = ElectLeadersRequest(
+            election_type=_ELECTION_UNCLEAN if unclean else _ELECTION_PREFERRED,
+            topic_partitions=None if partitions is None else chosen,
+            timeout_ms=self._timeout_ms,
+        )
+        connection = await self.cluster.any_connection()
+        answer = await connection.call(request, ElectLeadersResponse)
+        _check(answer.error_code, None, "no leaders were elected")
+        return {
+            TopicPartition(topic.topic, PartitionIndex(result.partition_id)): error_code(result.error_code)
+            for topic in answer.replica_election_results
+            for result in topic.partition_result
+        }
+
+    async def unregister_broker(self, node_id: int) -> None:
+        """For a broker that has stopped for good: the cluster forgets it."""
+        connection = await self.cluster.any_connection()
+        answer = await connection.call(UnregisterBrokerRequest(broker_id=node_id), UnregisterBrokerResponse)
+        _check(answer.error_code, answer.error_message, f"broker {node_id} is still registered")
+
     @property
     def _timeout_ms(self) -> int:
         return self.cluster.limits.request_timeout_ms
+
+
+def _quorum_replica(state: DescribeQuorumResponse.ReplicaState) -> QuorumReplica:
+    return QuorumReplica(
+        state.replica_id,
+        state.replica_directory_id,
+        state.log_end_offset,
+        state.last_fetch_timestamp,
+        state.last_caught_up_timestamp,
+    )
 
 
 def _only(results: Sequence[T]) -> T:

@@ -65,6 +65,8 @@ class _Pending(NamedTuple):
     api_key: int
     version: int
     answer: asyncio.Future[Message]
+    deadline: float  # On the loop's clock.
+    timeout_ms: int
 
 
 async def open_connection(
@@ -112,12 +114,19 @@ class Connection:
         self._next_correlation_id = 0
         self._outbox: deque[Bytes] = deque()
         self._frames = FrameReader(limits.response_bytes_max)
+        # One for all: a timer for each request would cost as much as sending it.
+        self._timer: asyncio.TimerHandle | None = None
         self._failure: KafkaError | None = None
         stream.watch_reads(self._on_readable)
 
     @property
     def is_open(self) -> bool:
         return self._failure is None
+
+    @property
+    def has_room(self) -> bool:
+        """Whether a call would be sent at once."""
+        return self.is_open and not self._slots.locked()
 
     def version_of(self, request_type: type[Message], version_max: int | None = None) -> int:
         """The newest version of an API that both sides have. Raises KafkaError UNSUPPORTED_VERSION."""
@@ -173,13 +182,12 @@ class Connection:
             self._check_is_open()
             answer: asyncio.Future[Message] = self._loop.create_future()
             correlation_id, frame = self._encode(request, version)
-            self._pending.append(_Pending(correlation_id, request.api_key, version, answer))
+            deadline = self._loop.time() + timeout / 1000
+            self._pending.append(_Pending(correlation_id, request.api_key, version, answer, deadline, timeout))
             self._transmit(frame)
-            timer = self._loop.call_later(timeout / 1000, self._expire, request.api_key, timeout)
-            try:
-                return await answer
-            finally:
-                timer.cancel()
+            if self._timer is None or deadline < self._timer.when():
+                self._watch_deadline(deadline)
+            return await answer
 
     def _encode(self, request: Message, version: int) -> tuple[int, list[Bytes | FileSlice]]:
         correlation_id = self._next_correlation_id
@@ -221,14 +229,15 @@ class Connection:
     def _on_readable(self) -> None:
         try:
             for _ in range(_RECEIVES_PER_TURN):
-                received = self._stream.recv_into(self._frames.room())
+                room = self._frames.room()
+                received = self._stream.recv_into(room)
                 if not received:
                     self._fail("the broker closed the connection")
                     return
                 for frame in self._frames.take(received):
                     self._on_frame(frame)
-                if not self.is_open:
-                    return
+                if not self.is_open or received < len(room):
+                    return  # What comes later is told of anew.
         except BlockingIOError:
             return
         except OSError as error:
@@ -251,8 +260,22 @@ class Connection:
 
     # --- ending
 
-    def _expire(self, api_key: int, timeout_ms: int) -> None:
-        self._fail(f"no answer to {api_name(api_key)} within {timeout_ms} ms")
+    def _watch_deadline(self, deadline: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_at(deadline, self._on_deadline) if self.is_open else None
+
+    def _on_deadline(self) -> None:
+        """Of the request that had the earliest when this was set up, which may have been answered long ago."""
+        self._timer = None
+        awaited = [each for each in self._pending if not each.answer.done()]
+        if not awaited:
+            return
+        first = min(awaited, key=lambda each: each.deadline)
+        if first.deadline <= self._loop.time():
+            self._fail(f"no answer to {api_name(first.api_key)} within {first.timeout_ms} ms")
+        else:
+            self._watch_deadline(first.deadline)
 
     def _check_is_open(self) -> None:
         if self._failure is not None:
@@ -263,6 +286,8 @@ class Connection:
             return
         self._failure = KafkaError(ErrorCode.NETWORK_EXCEPTION, f"lost the connection to {self.address}: {cause}")
         self._stream.close()
+        if self._timer is not None:
+            self._timer.cancel()
         self._outbox.clear()
         pending, self._pending = self._pending, deque()
         for open_request in pending:

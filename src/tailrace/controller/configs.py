@@ -11,8 +11,11 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
 from typing import TypeAlias, TypeVar
 
+from tailrace.controller.features import MIN_INSYNC_REPLICAS, keeps_eligible_leader_replicas
 from tailrace.controller.image import ResourceType
 from tailrace.controller.names import check_topic_name
+from tailrace.controller.partitions.change import decide_without_eligible
+from tailrace.controller.partitions.elections import decide_unclean_elections
 from tailrace.controller.view import Result, View
 from tailrace.model.config import SETTINGS, TOPIC_SETTINGS, format_value, parse_topic_config
 from tailrace.model.errors import ErrorCode, KafkaError
@@ -23,7 +26,7 @@ from tailrace.wire.apis.admin import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
-from tailrace.wire.apis.stored import ConfigRecord
+from tailrace.wire.apis.stored import ConfigRecord, PartitionChangeRecord
 from tailrace.wire.schema import Message
 
 
@@ -169,15 +172,49 @@ def _decide_records(view: View, resource: _Resource, texts: Mapping[str, str]) -
     """What changes between the settings that the resource has and `texts`, the ones it shall have."""
     current = view.image.config(resource.resource_type, resource.resource_name)
     changed = {name: text for name, text in texts.items() if current.get(name) != text}
+    allows_unclean = False
     if resource.resource_type == ResourceType.TOPIC:
-        parse_topic_config(texts, view.config)
+        allows_unclean = parse_topic_config(texts, view.config).unclean_leader_election_enable
     else:
         _check_broker_settings(changed)
     changes: dict[str, str | None] = {**changed, **{name: None for name in current if name not in texts}}
     return [
-        ConfigRecord(resource_type=resource.resource_type, resource_name=resource.resource_name, name=name, value=value)
-        for name, value in sorted(changes.items())
+        *(
+            ConfigRecord(
+                resource_type=resource.resource_type, resource_name=resource.resource_name, name=name, value=value
+            )
+            for name, value in sorted(changes.items())
+        ),
+        *_decide_effects(view, resource, changes, allows_unclean=allows_unclean),
     ]
+
+
+def _decide_effects(
+    view: View, resource: _Resource, changes: Mapping[str, str | None], *, allows_unclean: bool
+) -> list[PartitionChangeRecord]:
+    """What changed settings do to partitions, in the same batch."""
+    name = resource.resource_name
+    if resource.resource_type == ResourceType.TOPIC:
+        topics = [view.image.topics[name]]
+    elif not name:
+        # Those that have no value of their own.
+        topics = [
+            topic
+            for topic in view.image.topics.values()
+            if MIN_INSYNC_REPLICAS not in view.image.config(ResourceType.TOPIC, topic.name)
+        ]
+    else:
+        if MIN_INSYNC_REPLICAS in changes and keeps_eligible_leader_replicas(view.image):
+            reason = "Broker-level min.insync.replicas cannot be altered while eligible leader replicas are kept."
+            raise KafkaError(ErrorCode.INVALID_CONFIG, reason)
+        return []
+    records: list[PartitionChangeRecord] = []
+    for topic in topics:
+        if MIN_INSYNC_REPLICAS in changes:
+            records += decide_without_eligible(topic)
+        if allows_unclean and "unclean.leader.election.enable" in changes:
+            records += decide_unclean_elections(view, topic)
+    return records
 
 
 def _check_broker_settings(texts: Mapping[str, str]) -> None:

@@ -5,17 +5,25 @@ parts that did not change between them, so `old.topics is new.topics` tells at o
 controller.replay makes new ones.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from enum import IntEnum
 from typing import Any, NamedTuple
 
 from tailrace.model.config import Endpoint
-from tailrace.model.ids import NodeId, Offset, Uuid
+from tailrace.model.ids import ZERO_UUID, NodeId, Offset, Uuid
 
 NO_LEADER = NodeId(-1)
 # The feature level of Kafka 4.3: it fixes the versions in which metadata records are written.
 METADATA_VERSION = "metadata.version"
 METADATA_VERSION_LEVEL = 30
+# Ids of directories that name none, with Kafka's numbers (KIP-858): nothing was ever told of it, the broker has yet to
+# choose, and the replica lay in one that is gone.
+UNKNOWN_DIRECTORY = ZERO_UUID
+UNASSIGNED_DIRECTORY = Uuid(bytes(15) + b"\x01")
+LOST_DIRECTORY = Uuid(bytes(15) + b"\x02")
+# A replica that lies there gets a place as soon as its broker sees it.
+NO_DIRECTORY = (UNKNOWN_DIRECTORY, UNASSIGNED_DIRECTORY)
 
 
 class ResourceType(IntEnum):
@@ -31,20 +39,35 @@ class ResourceType(IntEnum):
 class PartitionImage(NamedTuple):
     # The first one is the preferred leader.
     replicas: tuple[NodeId, ...]
-    # A part of replicas; never empty.
+    # A part of replicas. Empty only where eligible_leader_replicas are kept (KIP-966), and then there is no leader.
     isr: tuple[NodeId, ...]
     # A member of isr, or NO_LEADER.
     leader: NodeId
     # Grows by one whenever the leader is set, even to the same node; partition_epoch with every change.
     leader_epoch: int
     partition_epoch: int
-    # The data folder of each replica, in the order of replicas; zero where its broker has yet to choose.
+    # The data folder of each replica, in the order of replicas; one of NO_DIRECTORY where its broker has yet to choose.
     directories: tuple[Uuid, ...] = ()
+    # Parts of replicas while a reassignment is under way (KIP-455); no node is in both.
     adding_replicas: tuple[NodeId, ...] = ()
     removing_replicas: tuple[NodeId, ...] = ()
+    # 1 from an unclean election until the leader says that it has recovered.
     leader_recovery_state: int = 0
+    # Replicas outside isr that hold everything committed: they left when too few were in sync to commit more.
     eligible_leader_replicas: tuple[NodeId, ...] = ()
+    # The last leader, while neither isr nor eligible replicas can give one.
     last_known_elr: tuple[NodeId, ...] = ()
+
+    @property
+    def is_reassigning(self) -> bool:
+        return bool(self.adding_replicas or self.removing_replicas)
+
+    def directory(self, node_id: int) -> Uuid:
+        """Where the replica of a node lies."""
+        for replica, directory in zip(self.replicas, self.directories, strict=False):
+            if replica == node_id:
+                return directory
+        return UNASSIGNED_DIRECTORY
 
 
 class TopicImage(NamedTuple):
@@ -64,7 +87,10 @@ class BrokerImage(NamedTuple):
     # A fenced broker leads nothing and clients are not sent to it.
     fenced: bool
     in_controlled_shutdown: bool
+    # Those that work: one that fails is taken out.
     log_dirs: tuple[Uuid, ...]
+    # What it can do, by name: the lowest and the highest level.
+    features: Mapping[str, tuple[int, int]] = {}
 
     @property
     def is_active(self) -> bool:
@@ -72,6 +98,19 @@ class BrokerImage(NamedTuple):
 
     def endpoint(self, listener_name: str) -> Endpoint | None:
         return next((endpoint for endpoint in self.endpoints if endpoint.listener_name == listener_name), None)
+
+    def has_online(self, directory: Uuid) -> bool:
+        """Whether a replica that is said to lie there can be served. One without a place gets one."""
+        if directory in NO_DIRECTORY:
+            return True
+        return directory in self.log_dirs or (not self.log_dirs and directory != LOST_DIRECTORY)
+
+
+class ControllerImage(NamedTuple):
+    node_id: NodeId
+    incarnation_id: Uuid
+    endpoints: tuple[Endpoint, ...]
+    features: Mapping[str, tuple[int, int]]
 
 
 class MetadataImage:
@@ -82,10 +121,12 @@ class MetadataImage:
         "cluster_id",
         "collisions",
         "configs",
+        "controllers",
         "features",
         "next_offset",
         "next_producer_id",
         "partition_count",
+        "partitions_by_broker",
         "topic_names",
         "topics",
     )
@@ -98,7 +139,10 @@ class MetadataImage:
     # Names that contain '.' or '_', by the name in which both are '_': such names must not differ in that alone.
     collisions: Mapping[str, str]
     partition_count: int
+    # Broker, topic, partitions of which it has a replica: a broker's death looks at these alone. No empty entries.
+    partitions_by_broker: Mapping[int, Mapping[str, AbstractSet[int]]]
     brokers: Mapping[int, BrokerImage]
+    controllers: Mapping[int, ControllerImage]
     configs: Mapping[tuple[int, str], Mapping[str, str]]
     features: Mapping[str, int]
     next_producer_id: int
@@ -110,7 +154,9 @@ class MetadataImage:
         self.topic_names = parts.get("topic_names", {})
         self.collisions = parts.get("collisions", {})
         self.partition_count = parts.get("partition_count", 0)
+        self.partitions_by_broker = parts.get("partitions_by_broker", {})
         self.brokers = parts.get("brokers", {})
+        self.controllers = parts.get("controllers", {})
         self.configs = parts.get("configs", {})
         self.features = parts.get("features", {})
         self.next_producer_id = parts.get("next_producer_id", 0)
@@ -129,6 +175,17 @@ class MetadataImage:
     def config(self, resource_type: int, name: str) -> Mapping[str, str]:
         """The settings given to a topic, a broker (by its number) or, with an empty name, to all brokers."""
         return self.configs.get((resource_type, name), _NO_CONFIG)
+
+    def is_active(self, node_id: int) -> bool:
+        broker = self.brokers.get(node_id)
+        return broker is not None and broker.is_active
+
+    def partitions_of(self, node_id: int) -> Iterator[tuple[TopicImage, int, PartitionImage]]:
+        """The partitions of which a broker has a replica."""
+        for name, indexes in self.partitions_by_broker.get(node_id, {}).items():
+            topic = self.topics[name]
+            for index in sorted(indexes):
+                yield topic, index, topic.partitions[index]
 
     def active_brokers(self) -> list[BrokerImage]:
         return [broker for _, broker in sorted(self.brokers.items()) if broker.is_active]

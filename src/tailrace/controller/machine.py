@@ -3,19 +3,24 @@
     op(request)      reads the image and decides: records for the log, and the response that waits for them
     replay(record)   the only way to change the image; called for each record once it is on the log
     revert(image)    forgets what was replayed but could not be made durable
+    on_deadline()    decides by itself: sessions that have ended, leaders that are out of balance
 
 The runtime (broker.quorum) appends the records of an op before it replays them, so the machine is never ahead of the
 log; it may be ahead of what is committed, so a response is held back until the log has caught up.
+
+Only the active controller decides. `activate` and `deactivate` tell the machine that it is; what it keeps besides the
+image (when it has heard whom) begins anew each time.
 """
 
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
+from tailrace.controller.brokers.sessions import Sessions
 from tailrace.controller.effective import broker_config
 from tailrace.controller.image import MetadataImage
 from tailrace.controller.replay import Replay
-from tailrace.controller.view import Result, View
+from tailrace.controller.view import Decision, Result, View
 from tailrace.model.config import BrokerConfig
 from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.model.ports import Random
@@ -26,11 +31,19 @@ _OPS: dict[int, tuple[str, str]] = {
     19: ("topics", "create_topics"),
     20: ("topics", "delete_topics"),
     33: ("configs", "alter_configs"),
-    37: ("partitions", "create_partitions"),
+    37: ("partitions.creation", "create_partitions"),
+    43: ("partitions.elections", "elect_leaders"),
     44: ("configs", "incremental_alter_configs"),
-    62: ("brokers", "register_broker"),
-    63: ("brokers", "heartbeat"),
-    67: ("brokers", "allocate_producer_ids"),
+    45: ("partitions.reassignment", "alter_partition_reassignments"),
+    46: ("partitions.reassignment", "list_partition_reassignments"),
+    56: ("partitions.alter_partition", "alter_partition"),
+    57: ("feature_updates", "update_features"),
+    62: ("brokers.registration", "register_broker"),
+    63: ("brokers.heartbeats", "heartbeat"),
+    64: ("brokers.membership", "unregister_broker"),
+    67: ("brokers.registration", "allocate_producer_ids"),
+    70: ("brokers.membership", "register_controller"),
+    73: ("partitions.directories", "assign_replicas_to_dirs"),
 }
 
 
@@ -39,17 +52,50 @@ class Controller:
         self._static_config = config
         self._random = random
         self._replay = Replay(MetadataImage(cluster_id))
+        # With the dynamic settings applied, and those that they were applied from: most ops find them unchanged.
+        self._config = config
+        self._configs: object = None
+        self._sessions = Sessions(config.broker_session_timeout_ms)
+        # When the balance of leaders is looked at, and which brokers that look has yet to come to.
+        self._balance_due_ms: float | None = None
+        self._unbalanced: list[int] = []
 
     @property
     def image(self) -> MetadataImage:
         """As of the last record replayed."""
         return self._replay.image()
 
-    def op(self, request: Message, now_ms: int) -> Result:
+    def op(self, request: Message, now_ms: int, monotonic_ms: float | None = None) -> Result:
         """Raises KafkaError if the request fails as a whole; else each of its items has its own error."""
-        image = self.image
-        view = View(image, self._static_config, broker_config(self._static_config, image), self._random, now_ms)
-        return _find_op(request)(view, request)
+        if monotonic_ms is not None:
+            self._sessions.advance(monotonic_ms)
+        return _find_op(request)(self._view(now_ms), request)
+
+    def activate(self, monotonic_ms: float) -> None:
+        """The log is replayed and this node decides: every unfenced broker has a session time to be heard."""
+        unfenced = [node_id for node_id, broker in self.image.brokers.items() if not broker.fenced]
+        self._sessions.activate(monotonic_ms, unfenced)
+        self._balance_due_ms = monotonic_ms + self._balance_interval_ms
+        self._unbalanced = []
+
+    def deactivate(self) -> None:
+        self._sessions.deactivate()
+        self._balance_due_ms = None
+
+    def next_deadline_ms(self) -> float | None:
+        """When `on_deadline` wants to be called, by the monotonic clock; it changes with every op and replay."""
+        deadlines = (self._sessions.next_deadline_ms(self.image), self._balance_due_ms)
+        return min((deadline for deadline in deadlines if deadline is not None), default=None)
+
+    def on_deadline(self, monotonic_ms: float, now_ms: int = 0) -> Decision | None:
+        """What is due, if anything. Its records are appended and replayed as those of an op are."""
+        self._sessions.advance(monotonic_ms)
+        view = self._view(now_ms)
+        if self._sessions.expired(view.image):
+            return Decision(_import("brokers.heartbeats").decide_expired(view))
+        if self._balance_due_ms is not None and monotonic_ms >= self._balance_due_ms:
+            return self._balance(view, monotonic_ms)
+        return None
 
     def replay(self, offset: int, record: Message) -> None:
         self._replay.replay_record(offset, record)
@@ -60,11 +106,35 @@ class Controller:
     def revert(self, image: MetadataImage) -> None:
         self._replay = Replay(image)
 
+    def _balance(self, view: View, monotonic_ms: float) -> Decision | None:
+        """Of the next broker of the round; when it comes to an end the next one is due after the interval."""
+        balance = _import("partitions.balance")
+        self._unbalanced = self._unbalanced or sorted(view.image.brokers, reverse=True)
+        records: list[Message] = balance.decide_balance(view, self._unbalanced[-1]) if self._unbalanced else []
+        if self._unbalanced and len(records) < balance.ELECTIONS_MAX:
+            self._unbalanced.pop()
+        self._balance_due_ms = monotonic_ms + (0 if self._unbalanced else self._balance_interval_ms)
+        return Decision(records) if records else None
+
+    @property
+    def _balance_interval_ms(self) -> float:
+        return 1000.0 * self._static_config.leader_imbalance_check_interval_seconds
+
+    def _view(self, now_ms: int) -> View:
+        image = self.image
+        if self._configs is not image.configs:
+            self._configs, self._config = image.configs, broker_config(self._static_config, image)
+        return View(image, self._static_config, self._config, self._random, now_ms, self._sessions)
+
 
 def _find_op(request: Message) -> Callable[[View, Any], Result]:
     if request.api_key not in _OPS:
         reason = f"The controller does not serve {type(request).__name__}."
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, reason)
     module, function = _OPS[request.api_key]
-    op: Callable[[View, Any], Result] = getattr(import_module(f"tailrace.controller.{module}"), function)
+    op: Callable[[View, Any], Result] = getattr(_import(module), function)
     return op
+
+
+def _import(module: str) -> Any:
+    return import_module(f"tailrace.controller.{module}")

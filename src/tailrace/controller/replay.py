@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 from tailrace.controller.image import (
     BrokerImage,
+    ControllerImage,
     MetadataImage,
     PartitionImage,
     ResourceType,
@@ -25,6 +26,39 @@ _LEADER_UNCHANGED = -2
 _RECOVERY_STATE_UNCHANGED = -1
 
 
+def change_partition(old: PartitionImage, record: stored.PartitionChangeRecord) -> PartitionImage:
+    """What a change makes of a partition. Setting the leader starts an epoch, even if it stays the same."""
+    changes: dict[str, Any] = {"partition_epoch": old.partition_epoch + 1}
+    if record.leader != _LEADER_UNCHANGED:
+        changes |= {"leader": NodeId(record.leader), "leader_epoch": old.leader_epoch + 1}
+    if record.leader_recovery_state != _RECOVERY_STATE_UNCHANGED:
+        changes["leader_recovery_state"] = record.leader_recovery_state
+    for name in _CHANGED_LISTS:
+        if (value := getattr(record, name)) is not None:
+            changes[name] = tuple(value)
+    return old._replace(**changes)
+
+
+def controller_image(record: stored.RegisterControllerRecord) -> ControllerImage:
+    return ControllerImage(
+        node_id=NodeId(record.controller_id),
+        incarnation_id=Uuid(record.incarnation_id),
+        endpoints=tuple(Endpoint(end.name, end.host, end.port) for end in record.end_points),
+        features={each.name: (each.min_supported_version, each.max_supported_version) for each in record.features},
+    )
+
+
+_CHANGED_LISTS = (
+    "isr",
+    "replicas",
+    "adding_replicas",
+    "removing_replicas",
+    "directories",
+    "eligible_leader_replicas",
+    "last_known_elr",
+)
+
+
 class Replay:
     """Builds the next image from one and the records after it. Maps are copied when they first change, so a start
     that replays thousands of records copies each once."""
@@ -35,6 +69,9 @@ class Replay:
         # Topics whose map of partitions is a copy made here, and so may be changed.
         self._own_partitions: dict[str, dict[int, PartitionImage]] = {}
         self._own_configs: set[tuple[int, str]] = set()
+        # The same for the two inner levels of partitions_by_broker.
+        self._own_brokers: dict[int, dict[str, set[int]]] = {}
+        self._own_indexes: dict[tuple[int, str], set[int]] = {}
 
     def replay_record(self, offset: int, record: Message) -> None:
         assert offset >= self._part("next_offset"), "a metadata record was replayed twice"
@@ -55,6 +92,8 @@ class Replay:
             self._parts.clear()
             self._own_partitions.clear()
             self._own_configs.clear()
+            self._own_brokers.clear()
+            self._own_indexes.clear()
         return self._base
 
     def _part(self, name: str) -> Any:
@@ -92,6 +131,8 @@ class Replay:
         name = self._own("topic_names").pop(record.topic_id)
         topic: TopicImage = self._own("topics").pop(name)
         self._own_partitions.pop(name, None)
+        for node in {node: None for partition in topic.partitions.values() for node in partition.replicas}:
+            self._drop_index(node, name)
         self._parts["partition_count"] = self._part("partition_count") - len(topic.partitions)
         self._own("collisions").pop(collision_key(name), None)
         if (ResourceType.TOPIC, name) in self._part("configs"):
@@ -100,9 +141,10 @@ class Replay:
 
     def _replay_partition(self, record: stored.PartitionRecord) -> None:
         partitions = self._own_topic(record.topic_id)
-        if record.partition_id not in partitions:
+        old = partitions.get(record.partition_id)
+        if old is None:
             self._parts["partition_count"] = self._part("partition_count") + 1
-        partitions[record.partition_id] = PartitionImage(
+        new = partitions[record.partition_id] = PartitionImage(
             replicas=_nodes(record.replicas),
             isr=_nodes(record.isr),
             leader=NodeId(record.leader),
@@ -115,22 +157,61 @@ class Replay:
             eligible_leader_replicas=_nodes(record.eligible_leader_replicas or ()),
             last_known_elr=_nodes(record.last_known_elr or ()),
         )
+        self._index(record.topic_id, record.partition_id, () if old is None else old.replicas, new.replicas)
 
     def _replay_partition_change(self, record: stored.PartitionChangeRecord) -> None:
         partitions = self._own_topic(record.topic_id)
         old = partitions[record.partition_id]
-        changes: dict[str, Any] = {"partition_epoch": old.partition_epoch + 1}
-        if record.leader != _LEADER_UNCHANGED:
-            changes |= {"leader": NodeId(record.leader), "leader_epoch": old.leader_epoch + 1}
-        if record.leader_recovery_state != _RECOVERY_STATE_UNCHANGED:
-            changes["leader_recovery_state"] = record.leader_recovery_state
-        for name in ("isr", "replicas", "adding_replicas", "removing_replicas", "directories"):
-            if getattr(record, name) is not None:
-                changes[name] = tuple(getattr(record, name))
-        for name in ("eligible_leader_replicas", "last_known_elr"):
-            if getattr(record, name) is not None:
-                changes[name] = _nodes(getattr(record, name))
-        partitions[record.partition_id] = old._replace(**changes)
+        new = partitions[record.partition_id] = change_partition(old, record)
+        self._index(record.topic_id, record.partition_id, old.replicas, new.replicas)
+
+    def _replay_clear_elr(self, record: stored.ClearElrRecord) -> None:
+        """Of one topic, or without a name of all."""
+        names = [record.topic_name] if record.topic_name else list(self._part("topics"))
+        for name in names:
+            topic: TopicImage = self._part("topics")[name]
+            for index, partition in list(topic.partitions.items()):
+                if partition.eligible_leader_replicas or partition.last_known_elr:
+                    change = stored.PartitionChangeRecord(eligible_leader_replicas=[], last_known_elr=[])
+                    self._own_topic(topic.id)[index] = change_partition(partition, change)
+
+    def _index(self, topic_id: bytes, partition: int, old: Sequence[NodeId], new: Sequence[NodeId]) -> None:
+        """Keeps partitions_by_broker in step with a partition's replicas."""
+        if old is new or old == new:
+            return
+        topic = self._part("topic_names")[topic_id]
+        for node in new:
+            if node not in old:
+                self._own_index(node, topic).add(partition)
+        for node in old:
+            if node not in new:
+                indexes = self._own_index(node, topic)
+                indexes.discard(partition)
+                if not indexes:
+                    self._drop_index(node, topic)
+
+    def _own_index(self, node: int, topic: str) -> set[int]:
+        """The partitions of a topic that a broker has, as a copy that may be changed."""
+        indexes = self._own_indexes.get((node, topic))
+        if indexes is None:
+            topics = self._own_broker_topics(node)
+            indexes = self._own_indexes[node, topic] = topics[topic] = set(topics.get(topic, ()))
+        return indexes
+
+    def _own_broker_topics(self, node: int) -> dict[str, set[int]]:
+        topics = self._own_brokers.get(node)
+        if topics is None:
+            brokers = self._own("partitions_by_broker")
+            topics = self._own_brokers[node] = brokers[node] = dict(brokers.get(node, {}))
+        return topics
+
+    def _drop_index(self, node: int, topic: str) -> None:
+        topics = self._own_broker_topics(node)
+        del topics[topic]
+        self._own_indexes.pop((node, topic), None)
+        if not topics:
+            del self._own("partitions_by_broker")[node]
+            del self._own_brokers[node]
 
     def _replay_config(self, record: stored.ConfigRecord) -> None:
         resource = (record.resource_type, record.resource_name)
@@ -157,6 +238,7 @@ class Replay:
             fenced=record.fenced,
             in_controlled_shutdown=record.in_controlled_shutdown,
             log_dirs=tuple(map(Uuid, record.log_dirs)),
+            features={each.name: (each.min_supported_version, each.max_supported_version) for each in record.features},
         )
 
     def _replay_broker_change(self, record: stored.BrokerRegistrationChangeRecord) -> None:
@@ -172,6 +254,9 @@ class Replay:
 
     def _replay_unregister_broker(self, record: stored.UnregisterBrokerRecord) -> None:
         del self._own("brokers")[record.broker_id]
+
+    def _replay_register_controller(self, record: stored.RegisterControllerRecord) -> None:
+        self._own("controllers")[record.controller_id] = controller_image(record)
 
     def _replay_feature(self, record: stored.FeatureLevelRecord) -> None:
         features = self._own("features")
@@ -193,6 +278,8 @@ class Replay:
         stored.RegisterBrokerRecord: _replay_register_broker,
         stored.BrokerRegistrationChangeRecord: _replay_broker_change,
         stored.UnregisterBrokerRecord: _replay_unregister_broker,
+        stored.RegisterControllerRecord: _replay_register_controller,
+        stored.ClearElrRecord: _replay_clear_elr,
         stored.FeatureLevelRecord: _replay_feature,
         stored.ProducerIdsRecord: _replay_producer_ids,
     }

@@ -13,7 +13,7 @@ from typing import TypeAlias
 from tailrace.controller.effective import broker_layers, topic_entries
 from tailrace.controller.image import ResourceType, TopicImage
 from tailrace.controller.names import check_topic_name, collision_key
-from tailrace.controller.partitions import check_assignment, partition_record, place_partitions
+from tailrace.controller.partitions.creation import check_assignment, partition_record, place_partitions
 from tailrace.controller.view import Result, View
 from tailrace.model.config import parse_topic_config
 from tailrace.model.errors import ErrorCode, KafkaError

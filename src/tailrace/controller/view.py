@@ -1,9 +1,10 @@
 """What an op of the controller sees, and what it gives back. An op only reads: its records change the image when they
-are replayed, after they were appended to the log."""
+are replayed, after they were appended to the log. When a broker was last heard is no metadata, and is noted at once."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from tailrace.controller.brokers.sessions import Sessions
 from tailrace.controller.image import MetadataImage
 from tailrace.model.config import BrokerConfig
 from tailrace.model.ports import Random
@@ -18,9 +19,16 @@ class View(NamedTuple):
     config: BrokerConfig
     random: Random
     now_ms: int
+    sessions: Sessions
 
 
 class Result(NamedTuple):
     # One atomic batch of the metadata log; empty if there is nothing to change.
     records: Sequence[Message]
     response: Message
+
+
+class Decision(NamedTuple):
+    """What the controller decides by itself, with nobody waiting for an answer."""
+
+    records: Sequence[Message]

@@ -4,15 +4,13 @@
                                                               cleaner-offset-checkpoint; leader-epoch-checkpoint
     partition.metadata  version: 0 \\n topic_id: <base64url>
     meta.properties     key=value lines, version=1
-    .kafka_cleanshutdown  JSON; unknown keys are ignored by Kafka
 
 Each is replaced as a whole, so a reader sees the old or the new content. Each can be rebuilt or done without, so a
 damaged one is reported and read as missing; meta.properties alone is refused, because it says whose data this is.
 """
 
-import json
 from bisect import insort
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from tailrace.model import events
 from tailrace.model.errors import StorageError
@@ -25,7 +23,6 @@ HIGH_WATERMARKS = "replication-offset-checkpoint"
 CLEANER_OFFSETS = "cleaner-offset-checkpoint"
 META_PROPERTIES = "meta.properties"
 PARTITION_METADATA = "partition.metadata"
-CLEAN_MARK = ".kafka_cleanshutdown"
 
 _VERSION = "0"
 
@@ -64,6 +61,44 @@ def write_offsets(
     disk.replace(f"{folder}/{name}", format_entries(entries), sync=sync)
 
 
+class OffsetCheckpoint:
+    """One of the offset checkpoints, written by work in Background that may come late, or while other such work goes
+    on: the content asked for last is what stays. An old recovery point could be ahead of a log that was cut."""
+
+    def __init__(self, disk: Disk, folder: str, name: str) -> None:
+        self._disk = disk
+        self._folder = folder
+        self._name = name
+        self._asked: tuple[int, Mapping[TopicPartition, int]] = 0, {}  # version and content
+        self._stored: Mapping[TopicPartition, int] = read_offsets(disk, folder, name)
+
+    def read(self) -> dict[TopicPartition, int]:
+        """As it was last stored."""
+        return dict(self._stored)
+
+    def highest(self, topic_partition: TopicPartition) -> int:
+        """What the file may say of a log at most, now or once all work is done."""
+        return max(self._asked[1].get(topic_partition, 0), self._stored.get(topic_partition, 0))
+
+    def begin_write(self, offsets: Mapping[TopicPartition, int]) -> Callable[[], None]:
+        """The work stores `offsets`, which must not change any more, or what was asked for since. It raises OSError."""
+        self._asked = self._asked[0] + 1, offsets
+        return self._store
+
+    def _store(self) -> None:
+        done = 0
+        while (asked := self._asked)[0] != done:
+            done, offsets = asked
+            try:
+                write_offsets(self._disk, self._folder, self._name, offsets)
+            except OSError:
+                # It may hold the old or the new.
+                either = offsets.keys() | self._stored.keys()
+                self._stored = {each: max(offsets.get(each, 0), self._stored.get(each, 0)) for each in either}
+                raise
+            self._stored = offsets
+
+
 def read_topic_id(disk: Disk, folder: str) -> Uuid | None:
     """From partition.metadata; None if it is missing or damaged."""
     try:
@@ -94,31 +129,6 @@ def write_meta_properties(disk: Disk, folder: str, properties: Mapping[str, str]
     disk.replace(f"{folder}/{META_PROPERTIES}", "".join(lines).encode("utf-8"))
 
 
-def read_clean_mark(disk: Disk, folder: str) -> dict[str, object] | None:
-    """None if the last stop was not clean. A mark that does not parse proves nothing."""
-    try:
-        mark = json.loads(disk.read(f"{folder}/{CLEAN_MARK}"))
-    except FileNotFoundError:
-        return None
-    except ValueError:
-        return None
-    return mark if isinstance(mark, dict) else None
-
-
-def write_clean_mark(disk: Disk, folder: str, *, broker_epoch: int) -> None:
-    mark = {"version": 0, "brokerEpoch": broker_epoch}
-    disk.replace(f"{folder}/{CLEAN_MARK}", json.dumps(mark).encode("ascii"))
-
-
-def remove_clean_mark(disk: Disk, folder: str) -> None:
-    """Durably: a power loss must not bring back the proof of a clean stop."""
-    try:
-        disk.remove(f"{folder}/{CLEAN_MARK}")
-    except FileNotFoundError:
-        return
-    disk.sync_folder(folder)
-
-
 class ProducerSnapshots:
     """The files %020d.snapshot of one log: the state of its producers at an offset. One is written at each roll and
     at a clean close. Each can be made again from an older one and the batches since, so nobody waits for the device;
@@ -131,6 +141,10 @@ class ProducerSnapshots:
 
     def path(self, offset: int) -> str:
         return f"{self._folder}/{offset:020d}.snapshot"
+
+    def move_to(self, folder: str) -> None:
+        """The log's folder has a new name."""
+        self._folder = folder
 
     def read(self, offset: int) -> bytes:
         return self._disk.read(self.path(offset))

@@ -3,16 +3,22 @@
     meta.properties                    whose data it is: node, cluster, and an id of the folder itself
     .lock                              one process at a time
     .kafka_cleanshutdown               the last stop was clean; taken away right after the start
+    .tailrace_running                  in which boot, and as which broker epoch, it is in use (`marks`)
     recovery-point-offset-checkpoint   per log: all below is on the device; after a clean stop the log end
     log-start-offset-checkpoint        per log: what DeleteRecords and retention left
     replication-offset-checkpoint      per log: the high watermark, for the replica's next start
     cleaner-offset-checkpoint          per log: compaction has come this far
     <topic>-<partition>                a log
     <topic>-<partition>.<id>-delete    a deleted log, removed after file.delete.delay.ms or at the next start
+    <topic>-<partition>.<id>-future    a copy of a log in another folder, which it is to replace once it has caught up
     <topic>-<partition>.<id>-stray     a log that the metadata does not know: kept until someone looks
 
-A broker with several data folders has several of these. Rules: the mark is written last, after every log has been
-stored and synced; a log that cannot be opened is offline and does not keep the others from opening.
+A broker with several data folders has several of these. Rules:
+  - The clean mark is written last, after every log has been stored and synced.
+  - A log that cannot be opened is offline and does not keep the others from opening.
+  - Where `fails_as_whole` (there are other folders, or other brokers, to go on with), a device that fails takes the
+    folder offline with all its logs, until a restart. Otherwise what still works is better than nothing: only a log
+    whose sync has failed goes offline.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,21 +26,24 @@ from contextlib import suppress
 from functools import partial
 from typing import NamedTuple
 
-from tailrace.log import checkpoints
+from tailrace.log import checkpoints, marks
+from tailrace.log.files.failures import disk_errors, is_device_error
+from tailrace.log.files.names import (
+    DELETE_SUFFIX,
+    FUTURE_SUFFIX,
+    STRAY_SUFFIX,
+    parse_folder_name,
+    unique_folder_name,
+)
+from tailrace.log.identity import settle_identity, take_lock, unusable
 from tailrace.log.log import Log
-from tailrace.log.segments import disk_errors
 from tailrace.model import events
 from tailrace.model.config import TopicConfig
 from tailrace.model.errors import StorageError
-from tailrace.model.ids import CLUSTER_METADATA_TOPIC, PartitionIndex, TopicPartition, Uuid, parse_uuid, uuid_text
+from tailrace.model.ids import TopicPartition, Uuid
 from tailrace.model.ports import Clock, Disk, Lock, Random
 
-LOCK_FILE = ".lock"
-_DELETE_SUFFIX = "-delete"
 _TEMPORARY_SUFFIX = ".tmp"  # a checkpoint that was being replaced
-_STRAY_SUFFIX = "-stray"
-# Of a file name, on every file system that matters.
-_NAME_LENGTH_MAX = 255
 # Deleted logs that the checkpoints still tell of, before these are written anew.
 _STALE_MAX = 1000
 
@@ -53,24 +62,35 @@ class LogDirectory:
         self.path = path
         self.directory_id = directory_id
         self.logs: dict[TopicPartition, Log] = {}
+        self.futures: dict[TopicPartition, Log] = {}  # copies that are being made here (KIP-113)
         self.offline: dict[TopicPartition, str] = {}  # logs that could not be opened, and why
+        self.offline_reason: str | None = None  # of the whole folder; its logs are offline with it
+        self.fails_as_whole = False
+        self.on_offline: Callable[[], None] | None = None  # on the loop, once
         self._disk = disk
         self._clock = clock
         self._random = random
+        self._is_closing = False
         self._lock: Lock | None = lock
         self._removals: list[_Removal] = []
-        self._asked: dict[str, tuple[int, Mapping[TopicPartition, int]]] = {}  # of each checkpoint: version, content
         # Logs that are gone, while the files may still tell of them. Offsets of an old log must not be taken for those
         # of a new one with its name: its records could all lie below the log start offset, and be dropped.
         self._stale: set[TopicPartition] = set()
-        mark = checkpoints.read_clean_mark(disk, path)
-        self.was_clean = mark is not None
-        broker_epoch = mark.get("brokerEpoch") if mark else None
-        self.previous_broker_epoch = broker_epoch if isinstance(broker_epoch, int) else -1
+        self._last_run = last_run = marks.read_last_run(disk, path)
+        self.was_clean = last_run.was_clean
+        self.previous_broker_epoch = last_run.broker_epoch  # -1: nothing proves that all it had is here
+        self._broker_epoch = last_run.broker_epoch  # what this run may prove when it ends
+        self._has_lost = False  # a sync failed: this run proves nothing
         # What the last run left; an entry is replaced by that of the log once it is open.
-        self._recovery_points = checkpoints.read_offsets(disk, path, checkpoints.RECOVERY_POINTS)
-        self._log_start_offsets = checkpoints.read_offsets(disk, path, checkpoints.LOG_START_OFFSETS)
-        self._cleaned_offsets = checkpoints.read_offsets(disk, path, checkpoints.CLEANER_OFFSETS)
+        self._recovery_point_file = checkpoints.OffsetCheckpoint(disk, path, checkpoints.RECOVERY_POINTS)
+        self._log_start_file = checkpoints.OffsetCheckpoint(disk, path, checkpoints.LOG_START_OFFSETS)
+        self._cleaner_file = checkpoints.OffsetCheckpoint(disk, path, checkpoints.CLEANER_OFFSETS)
+        self._recovery_points = self._recovery_point_file.read()
+        self._log_start_offsets = self._log_start_file.read()
+        self._cleaned_offsets = self._cleaner_file.read()
+        # Called before a log is cut at an offset. A cleaner takes this over, since it knows newer offsets.
+        self.before_cuts: list[Callable[[Log, int], None]] = []  # told of each, as a copy of the log must be cut too
+        self.lower_cleaned_offset: Callable[[TopicPartition, int], None] = self._lower_cleaned_offset
 
     @classmethod
     def open(
@@ -78,16 +98,15 @@ class LogDirectory:
     ) -> "LogDirectory":
         """Takes possession of the folder, making it if it is not there. Opens no log yet. Raises StorageError with
         cause and remedy where it cannot be had."""
-        lock = _take_lock(disk, path)
+        lock = take_lock(disk, path)
         try:
-            directory_id = _settle_identity(disk, random, path, node_id=node_id, cluster_id=cluster_id)
+            directory_id = settle_identity(disk, random, path, node_id=node_id, cluster_id=cluster_id)
             directory = cls(disk, clock, random, path, lock=lock, directory_id=directory_id)
-            # From here on a kill is an unclean stop.
-            checkpoints.remove_clean_mark(disk, path)
+            directory._begin_run()
             directory._take_stock(disk.list(path))
         except OSError as error:
             lock.release()
-            raise _unusable(path, error) from error
+            raise unusable(path, error) from error
         except StorageError:
             lock.release()
             raise
@@ -95,17 +114,64 @@ class LogDirectory:
 
     @staticmethod
     def stored_cluster_id(disk: Disk, path: str) -> str | None:
-        """Of a folder that was used before; None if it is new."""
-        properties = checkpoints.read_meta_properties(disk, path)
+        """Of a folder that was used before; None if it is new, or cannot be read: `open` will tell why. StorageError if
+        the file is damaged."""
+        try:
+            properties = checkpoints.read_meta_properties(disk, path)
+        except OSError:
+            return None
         return properties.get("cluster.id") if properties else None
 
+    def _begin_run(self) -> None:
+        if not self._last_run.is_marked:
+            # What the clean stop proves holds as long as the machine runs, even if the broker dies unregistered.
+            marks.write_run_mark(self._disk, self.path, broker_epoch=self.previous_broker_epoch)
+        # From here on a kill is an unclean stop.
+        marks.remove_mark(self._disk, self.path, marks.CLEAN_MARK)
+
+    @property
+    def is_offline(self) -> bool:
+        return self.offline_reason is not None
+
+    def fail(self, reason: str) -> None:
+        """The device has failed: nothing here is served any more until a restart."""
+        self._withdraw_proof()
+        if self.is_offline or self._is_closing:
+            return
+        self.offline_reason = reason
+        log.error("a data folder went offline", folder=self.path, logs=len(self.logs), cause=reason)
+        for each in (*self.logs.values(), *self.futures.values()):
+            each.take_offline(f"its data folder failed ({reason})")
+        if self.on_offline is not None:
+            self.on_offline()
+
+    def judge(self, error: OSError | StorageError) -> None:
+        """Whoever meets an error of the disk tells it here. On the loop."""
+        if self.fails_as_whole and is_device_error(error):
+            self.fail(str(error))
+
+    def _on_log_offline(self, reason: str) -> None:
+        if self.fails_as_whole:
+            self.fail(reason)
+        else:
+            self._withdraw_proof()
+
+    def note_running(self, broker_epoch: int) -> None:
+        """This broker is registered with `broker_epoch`. Blocks: Background only. OSError, which costs only the proof
+        (`marks`); no answer depends on it."""
+        if not self._has_lost:
+            marks.write_run_mark(self._disk, self.path, broker_epoch=broker_epoch)
+            self._broker_epoch = broker_epoch
+            if self._has_lost:  # Since it was looked at: the loop goes on beside this.
+                self._withdraw_proof()
+
     def _take_stock(self, names: list[str]) -> None:
-        present = {partition for name in names if (partition := _parse_folder_name(name)) is not None}
+        present = {partition for name in names if (partition := parse_folder_name(name)) is not None}
         for offsets in (self._recovery_points, self._log_start_offsets, self._cleaned_offsets):
             for gone in offsets.keys() - present:
                 del offsets[gone]
                 self._stale.add(gone)
-        self._removals.extend(_Removal(0, f"{self.path}/{name}") for name in names if name.endswith(_DELETE_SUFFIX))
+        self._removals.extend(_Removal(0, f"{self.path}/{name}") for name in names if name.endswith(DELETE_SUFFIX))
         for name in names:
             if name.endswith(_TEMPORARY_SUFFIX):
                 self._disk.remove(f"{self.path}/{name}")
@@ -114,8 +180,18 @@ class LogDirectory:
 
     def partitions_on_disk(self) -> list[TopicPartition]:
         """Of which there is a folder, open or not."""
-        partitions = map(_parse_folder_name, self._disk.list(self.path))
+        partitions = map(parse_folder_name, self._list())
         return [partition for partition in partitions if partition is not None]
+
+    def _list(self) -> list[str]:
+        """OSError, unless the folder went offline with it."""
+        try:
+            return self._disk.list(self.path)
+        except OSError as error:
+            self.judge(error)
+            if self.is_offline:
+                return []
+            raise
 
     def may_hold(self, topic_partition: TopicPartition, topic_id: Uuid) -> bool:
         """Whether the folder holds this topic's log, or nothing: a topic that was deleted and made again has the same
@@ -127,6 +203,8 @@ class LogDirectory:
         opened = self.logs.get(topic_partition)
         if opened is not None:
             return opened
+        if self.is_offline:
+            raise StorageError(f"the data folder {self.path} is offline: {self.offline_reason}")
         recovery_point = self._recovery_points.get(topic_partition)
         try:
             if topic_partition in self._stale:
@@ -147,11 +225,17 @@ class LogDirectory:
             )
         except StorageError as error:
             self.offline[topic_partition] = str(error)
+            self.judge(error)
             raise
         self.offline.pop(topic_partition, None)
-        opened.on_fall = self._checkpoint_now
-        self.logs[topic_partition] = opened
+        self._adopt(opened)
         return opened
+
+    def _adopt(self, opened: Log) -> None:
+        opened.before_cut = partial(self._before_cut, opened)
+        opened.on_offline = self._on_log_offline
+        opened.on_disk_error = self.judge
+        self.logs[opened.topic_partition] = opened
 
     def report_recovery(self) -> None:
         """Once the logs of the last run are open: says what it took, if that run did not stop cleanly."""
@@ -174,7 +258,7 @@ class LogDirectory:
         if opened is not None:
             delay_ms = opened.config.file_delete_delay_ms
             opened.close(clean=False)
-        target = self._set_aside(topic_partition, _DELETE_SUFFIX)
+        target = self._set_aside(topic_partition, DELETE_SUFFIX)
         if target is None:
             log.warning("the folder of a deleted log was gone already", folder=folder)
         else:
@@ -183,13 +267,69 @@ class LogDirectory:
     def set_stray_aside(self, topic_partition: TopicPartition) -> str | None:
         """A log that the metadata does not know gives up its name but keeps its files, for as well the metadata may
         be what was lost. Gives its new folder. Raises StorageError."""
-        return self._set_aside(topic_partition, _STRAY_SUFFIX)
+        return self._set_aside(topic_partition, STRAY_SUFFIX)
+
+    # Copies of logs that move here from another folder
+
+    def partitions_to_come(self) -> list[TopicPartition]:
+        """Of which a copy was begun here by an earlier run. OSError."""
+        names = [name.rpartition(".")[0] for name in self._list() if name.endswith(FUTURE_SUFFIX)]
+        return [partition for partition in map(parse_folder_name, names) if partition is not None]
+
+    def open_future(self, topic_partition: TopicPartition, config: TopicConfig, *, topic_id: Uuid) -> Log:
+        """The copy that was begun, or a new one. Nothing of it is taken for synced. Raises StorageError."""
+        if self.is_offline:
+            raise StorageError(f"the data folder {self.path} is offline: {self.offline_reason}")
+        name = self._find_future(topic_partition) or unique_folder_name(topic_partition, self._random, FUTURE_SUFFIX)
+        try:
+            opened = Log.open(
+                self._disk,
+                self._clock,
+                f"{self.path}/{name}",
+                config,
+                topic_partition=topic_partition,
+                topic_id=topic_id,
+            )
+        except StorageError as error:
+            self.judge(error)
+            raise
+        opened.on_offline = self._on_log_offline
+        opened.on_disk_error = self.judge
+        self.futures[topic_partition] = opened
+        return opened
+
+    def promote_future(self, topic_partition: TopicPartition) -> Log:
+        """The copy becomes the log; its new name is synced with its next sync. StorageError, and then it is a copy."""
+        future = self.futures[topic_partition]
+        with disk_errors(f"{future.folder} cannot be renamed", self.judge):
+            if topic_partition in self._stale:
+                self._drop_stale()
+            future.move_to(f"{self.path}/{topic_partition}")
+        del self.futures[topic_partition]
+        self._adopt(future)
+        return future
+
+    def delete_future(self, topic_partition: TopicPartition) -> None:
+        """The copy, open or left by an earlier run, is not wanted any more. Raises StorageError."""
+        future = self.futures.pop(topic_partition, None)
+        if future is not None:
+            future.close(clean=False)
+        name = self._find_future(topic_partition)
+        if name is not None:
+            target = f"{self.path}/{unique_folder_name(topic_partition, self._random, DELETE_SUFFIX)}"
+            with disk_errors(f"{self.path}/{name} cannot be renamed", self.judge):
+                self._disk.rename(f"{self.path}/{name}", target)
+            self._removals.append(_Removal(self._clock.wall_ms(), target))
+
+    def _find_future(self, topic_partition: TopicPartition) -> str | None:
+        with disk_errors(f"{self.path} cannot be read"):
+            names = [name for name in self._list() if name.endswith(FUTURE_SUFFIX)]
+        return next((name for name in names if parse_folder_name(name.rpartition(".")[0]) == topic_partition), None)
 
     def _set_aside(self, topic_partition: TopicPartition, suffix: str) -> str | None:
         """None if there was nothing."""
         folder = f"{self.path}/{topic_partition}"
-        ending = f"-{topic_partition.partition}.{self._random.uuid().hex()}{suffix}"
-        target = f"{self.path}/{topic_partition.topic[: _NAME_LENGTH_MAX - len(ending)]}{ending}"
+        target = f"{self.path}/{unique_folder_name(topic_partition, self._random, suffix)}"
         try:
             self._disk.rename(folder, target)
         except FileNotFoundError:
@@ -232,29 +372,41 @@ class LogDirectory:
     def begin_recovery_point_checkpoint(self) -> Callable[[], None]:
         """The one half of `begin_checkpoint`."""
         self._recovery_points.update({partition: each.recovery_point for partition, each in self.logs.items()})
-        return self._writer(checkpoints.RECOVERY_POINTS, dict(self._recovery_points))
+        return self._recovery_point_file.begin_write(dict(self._recovery_points))
 
     def begin_log_start_checkpoint(self) -> Callable[[], None]:
         """The other half."""
         self._log_start_offsets.update({partition: each.log_start_offset for partition, each in self.logs.items()})
         moved = {partition: offset for partition, offset in self._log_start_offsets.items() if offset > 0}
-        return self._writer(checkpoints.LOG_START_OFFSETS, moved)
+        return self._log_start_file.begin_write(moved)
 
     def _checkpoint_now(self) -> None:
         self.begin_checkpoint()()
 
-    def _writer(self, name: str, offsets: Mapping[TopicPartition, int]) -> Callable[[], None]:
-        """Work that stores a checkpoint, or a later one of its name that has been asked for meanwhile: work in
-        Background may come late, and an old recovery point could be ahead of a log that was cut."""
-        self._asked[name] = self._asked.get(name, (0, offsets))[0] + 1, offsets
+    def _before_cut(self, opened: Log, offset: int) -> None:
+        """No checkpoint may be ahead of a log, nor one that is on its way to the disk. OSError."""
+        for tell in self.before_cuts:
+            tell(opened, offset)
+        self.lower_cleaned_offset(opened.topic_partition, offset)
+        if self._recovery_point_file.highest(opened.topic_partition) > opened.recovery_point:
+            self._lower_recovery_points()
+        if self._log_start_file.highest(opened.topic_partition) > opened.log_start_offset:
+            self.begin_log_start_checkpoint()()
 
-        def work() -> None:
-            stored = 0
-            while (asked := self._asked[name])[0] != stored:
-                stored = asked[0]
-                checkpoints.write_offsets(self._disk, self.path, name, asked[1])
+    def _lower_recovery_points(self) -> None:
+        """Of all logs, to where their last segments begin. When leaders change many logs are cut, most of them in the
+        last segment: they find this done, and need no write each. Recovery scans whole segments anyway."""
+        lowered = {
+            partition: min(each.recovery_point, each.active.base_offset) for partition, each in self.logs.items()
+        }
+        self._recovery_points.update(lowered)
+        self._recovery_point_file.begin_write(dict(self._recovery_points))()
 
-        return work
+    def _lower_cleaned_offset(self, topic_partition: TopicPartition, offset: int) -> None:
+        """OSError."""
+        if self._cleaner_file.highest(topic_partition) > offset:
+            self._cleaned_offsets[topic_partition] = offset
+            self._cleaner_file.begin_write(dict(self._cleaned_offsets))()
 
     def read_high_watermarks(self) -> dict[TopicPartition, int]:
         return checkpoints.read_offsets(self._disk, self.path, checkpoints.HIGH_WATERMARKS)
@@ -288,13 +440,17 @@ class LogDirectory:
 
     def begin_storing(self) -> list[Callable[[], None]]:
         """Before a clean close: work for Background, one piece a log, several of which may run at the same time."""
+        self._is_closing = True
         return [partial(_store, each) for each in self.logs.values() if not each.is_stored]
 
-    def close(self, *, clean: bool = True, broker_epoch: int = -1) -> None:
-        """With `clean`, stores and syncs every log, then says so in the mark. A log that fails costs the mark, and
-        nothing else: its next start scans. Without `clean` only the handles and the lock are given back."""
+    def close(self, *, clean: bool = True, broker_epoch: int = marks.NO_BROKER_EPOCH) -> None:
+        """With `clean`, stores and syncs every log, then says so in the mark, with the epoch of this run; of one that
+        was never registered, with that of the run before. A log that fails costs the mark, and nothing else: its next
+        start scans. Without `clean` only the handles and the lock are given back."""
         if self._lock is None:
             return
+        self._is_closing = True
+        clean = clean and not self.is_offline
         try:
             is_stored = clean and not self.offline
             for each in self.logs.values():
@@ -310,70 +466,27 @@ class LogDirectory:
                     )
             if clean:
                 self.begin_checkpoint()()
+            for each in self.futures.values():
+                each.close(clean=False)
             if is_stored:
-                checkpoints.write_clean_mark(self._disk, self.path, broker_epoch=broker_epoch)
+                epoch = broker_epoch if broker_epoch >= 0 else self._broker_epoch
+                marks.write_clean_mark(self._disk, self.path, broker_epoch=epoch)
         except OSError as error:
             log.error("the data folder could not be closed cleanly", folder=self.path, cause=error)
         finally:
             self._lock.release()
             self._lock = None
             self.logs.clear()
+            self.futures.clear()
+
+    def _withdraw_proof(self) -> None:
+        """A sync failed: what was acknowledged may be missing even if only this process ends."""
+        self._has_lost = True
+        self._broker_epoch = marks.NO_BROKER_EPOCH
+        with suppress(OSError):  # A disk that refuses this too will hardly give the mark back.
+            marks.remove_mark(self._disk, self.path, marks.RUN_MARK)
 
 
 def _store(opened: Log) -> None:
     with suppress(StorageError):  # `close` tries again, and reports.
         opened.store()
-
-
-def _take_lock(disk: Disk, path: str) -> Lock:
-    lock_path = f"{path}/{LOCK_FILE}"
-    try:
-        disk.make_folder(path)
-        return disk.lock(lock_path)
-    except BlockingIOError as error:
-        holder = disk.read(lock_path).decode("ascii", "replace").strip() or "unknown"
-        raise StorageError(
-            f"The data folder {path} is in use by another process (pid {holder}). "
-            "Stop that broker first, or give this one its own folder (log.dirs, --data)."
-        ) from error
-    except OSError as error:
-        raise _unusable(path, error) from error
-
-
-def _unusable(path: str, error: OSError) -> StorageError:
-    return StorageError(
-        f"The data folder {path} cannot be used: {error}. Make it a folder that this user may write to, "
-        "with space left, or choose another one (log.dirs, --data)."
-    )
-
-
-def _settle_identity(disk: Disk, random: Random, path: str, *, node_id: int, cluster_id: str) -> Uuid:
-    """Checks that the folder is this node's, or makes it so; returns its directory id."""
-    file = f"{path}/{checkpoints.META_PROPERTIES}"
-    try:
-        stored = checkpoints.read_meta_properties(disk, path)
-    except StorageError as error:
-        raise StorageError(f"{file} is damaged ({error}): restore it, or remove the folder to start anew.") from error
-    if stored is None:
-        stored = {"version": "1", "node.id": str(node_id), "cluster.id": cluster_id}
-    for key, expected in (("node.id", str(node_id)), ("cluster.id", cluster_id)):
-        if stored.get(key, expected) != expected:
-            raise StorageError(
-                f"The data folder {path} belongs to {key}={stored[key]}, but this broker has {key}={expected}. "
-                f"Point log.dirs (--data) to this broker's own folder, or set {key}={stored[key]}."
-            )
-    if "directory.id" not in stored:
-        stored["directory.id"] = uuid_text(Uuid(random.uuid()))
-        checkpoints.write_meta_properties(disk, path, stored)
-    try:
-        return parse_uuid(stored["directory.id"])
-    except ValueError as error:
-        raise StorageError(f"{file} is damaged ({error}): restore it, or remove the folder to start anew.") from error
-
-
-def _parse_folder_name(name: str) -> TopicPartition | None:
-    topic, dash, partition = name.rpartition("-")
-    # The metadata log lies beside the others but belongs to the quorum: as a stray it would be deleted.
-    if not topic or not dash or not partition.isdecimal() or topic == CLUSTER_METADATA_TOPIC:
-        return None
-    return TopicPartition(topic, PartitionIndex(int(partition)))

@@ -81,6 +81,10 @@ class LeaderEpochs:
         if self._entries:
             self._store([])
 
+    def move_to(self, folder: str) -> None:
+        """The log's folder has a new name."""
+        self._path = f"{folder}/{FILE_NAME}"
+
     def load(self) -> bool:
         """Reads the file; False if it is missing or damaged, and the history is then empty."""
         try:

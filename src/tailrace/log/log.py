@@ -13,31 +13,28 @@ Single-threaded. What blocks for long (`begin_sync`'s work) is handed out to be 
 leaders, followers or high watermarks beyond what it is told.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from struct import Struct
 from typing import NamedTuple
 
+from tailrace.log.files.segment import MAX_RELATIVE_OFFSET, NO_TIMESTAMP, Segment
+from tailrace.log.files.segments import StuckSwapError
 from tailrace.log.plain import PlainBatch
-from tailrace.log.recovery import LoadedLog, LogLoader, coordinator_epoch, load_producers
+from tailrace.log.recovery import coordinator_epoch, load_producers
 from tailrace.log.retention import decide_expired_segments
-from tailrace.log.segment import MAX_RELATIVE_OFFSET, NO_TIMESTAMP, Found, Segment
-from tailrace.log.segments import Durability, RollPolicy, Segments, StuckSwapError, disk_errors
+from tailrace.log.stored import StoredLog
 from tailrace.log.validation import (
-    DEFAULT_MAX_DECOMPRESSED_BYTES,
     CheckedBatch,
     Origin,
     Steps,
-    ValidatedBatches,
     check_client_batch,
     needs_slices,
     settle_batch,
     validate_batches,
 )
 from tailrace.model import events
-from tailrace.model.config import TopicConfig
 from tailrace.model.errors import ErrorCode, KafkaError, StorageError
-from tailrace.model.ids import TopicPartition, Uuid
-from tailrace.model.ports import Clock, Disk, FileSlice
+from tailrace.wire.records import BatchHeader
 
 # Base offset, batch length, leader epoch: what the leader stamps lies before the CRC's range.
 _STAMP = Struct(">qii").pack_into
@@ -53,84 +50,8 @@ class AppendResult(NamedTuple):
     duplicate: bool = False  # nothing was written: the offsets are those of the original
 
 
-class Log:
+class Log(StoredLog):
     """Opened by `Log.open`."""
-
-    def __init__(self, disk: Disk, clock: Clock, folder: str, config: TopicConfig, loaded: LoadedLog) -> None:
-        self.topic_partition = loaded.topic_partition
-        self.topic_id = loaded.topic_id
-        self.config = config
-        self.folder = folder
-        self.log_start_offset = loaded.log_start_offset
-        self.log_end_offset = loaded.log_end_offset
-        self.producers = loaded.producers
-        self.epochs = loaded.epochs
-        self.last_flush_ms = clock.wall_ms()
-        self.recovery = loaded.recovery  # what it took to open it; None after a clean stop, and of a new one
-        # What one batch may unpack to, where it must be unpacked.
-        self.max_decompressed_bytes = DEFAULT_MAX_DECOMPRESSED_BYTES
-        self.offline_reason: str | None = None
-        # Called when the recovery point or the log start offset falls, before anything goes: their checkpoints must
-        # never be ahead of the log.
-        self.on_fall: Callable[[], None] | None = None
-        self._disk = disk
-        self._clock = clock
-        self._snapshots = loaded.snapshots
-        self._durability = Durability(disk, folder, self.epochs, recovery_point=loaded.recovery_point)
-        self._segments = Segments(loaded.segments)
-        self._roll_policy = RollPolicy(config, clock)
-        self.is_stored = loaded.is_stored  # a start would find all that is to be known
-        self._is_closed = False
-
-    @classmethod
-    def open(
-        cls,
-        disk: Disk,
-        clock: Clock,
-        folder: str,
-        config: TopicConfig,
-        *,
-        topic_partition: TopicPartition,
-        topic_id: Uuid | None = None,
-        recovery_point: int = 0,
-        log_start_offset: int = 0,
-        cleaned_offset: int = 0,
-        is_clean: bool = False,
-        log_end_hint: int | None = None,
-    ) -> "Log":
-        """Opens or creates. Raises StorageError where the disk fails or the folder is another topic's."""
-        loader = LogLoader(disk, clock, folder, config, topic_partition=topic_partition)
-        with disk_errors(f"{folder} cannot be opened"):
-            loaded = loader.load(
-                topic_id=topic_id,
-                recovery_point=recovery_point,
-                log_start_offset=log_start_offset,
-                cleaned_offset=cleaned_offset,
-                is_clean=is_clean,
-                log_end_hint=log_end_hint,
-            )
-        return cls(disk, clock, folder, config, loaded)
-
-    @property
-    def segments(self) -> Sequence[Segment]:
-        return self._segments.all
-
-    @property
-    def active(self) -> Segment:
-        return self._segments.active
-
-    @property
-    def size_bytes(self) -> int:
-        return sum(segment.size_bytes for segment in self._segments.all)
-
-    @property
-    def is_offline(self) -> bool:
-        return self.offline_reason is not None
-
-    def reconfigure(self, config: TopicConfig) -> None:
-        self.config = config
-        self.active.configure(config)
-        self._roll_policy = RollPolicy(config, self._clock)
 
     # Appending
 
@@ -179,7 +100,7 @@ class Log:
             _STAMP(view, position, next_offset, header.batch_length, leader_epoch)
             position += header.batch_length + _LOG_OVERHEAD
             next_offset += header.last_offset_delta + 1
-        segment = self._write(view, next_offset - 1, validated)
+        segment = self._write(view, next_offset - 1, validated.max_timestamp)
         position, offset = segment.size_bytes - position, base_offset
         for header in headers:
             last_offset = offset + header.last_offset_delta
@@ -191,6 +112,7 @@ class Log:
         if leader_epoch != self.epochs.latest:
             self.epochs.assign(leader_epoch, base_offset)
         self.log_end_offset = next_offset
+        self.producers.note_written(len(view), next_offset)
         return AppendResult(base_offset, next_offset, validated.log_append_time_ms)
 
     def append_plain(self, batches: Sequence[PlainBatch], *, leader_epoch: int) -> int:
@@ -206,7 +128,11 @@ class Log:
                 newest = max_timestamp
         segment = self._segment_for(size_bytes, offset - 1, newest)
         position = segment.size_bytes
-        segment.write_all([batch[0] for batch in batches], size_bytes)
+        try:
+            segment.write_all([batch[0] for batch in batches], size_bytes)
+        except StorageError as error:
+            self._judge(error)
+            raise
         self.is_stored = False
         offset = first_offset
         for _view, batch_size, last_offset_delta, max_timestamp in batches:
@@ -216,42 +142,88 @@ class Log:
         if leader_epoch != self.epochs.latest:
             self.epochs.assign(leader_epoch, first_offset)
         self.log_end_offset = offset
+        self.producers.note_written(size_bytes, offset)
         return first_offset
 
-    def append_as_follower(self, batches: memoryview) -> AppendResult:
-        """Writes what a leader has numbered, as it is. A batch cut short at the end is left out."""
+    def append_as_follower(self, batches: memoryview, *, leader_epoch: int | None = None) -> AppendResult:
+        """Writes what a leader has numbered, as it is. Left out are a batch cut short at the end, and batches of a
+        later epoch than `leader_epoch`, in which they were fetched: the logs may have parted since. Raises KafkaError
+        for what is damaged or does not follow on this log, and then nothing is written; StorageError."""
         validated = validate_batches(batches, self.config, now_ms=self._clock.wall_ms(), origin=Origin.REPLICATION)
         headers, view = validated.headers, validated.view
+        if leader_epoch is not None and headers and headers[-1].leader_epoch > leader_epoch:
+            headers = [header for header in headers if header.leader_epoch <= leader_epoch]
+            view = view[: sum(header.size_bytes for header in headers)]
         if not headers:
             return AppendResult(self.log_end_offset, self.log_end_offset, -1)
-        if headers[0].base_offset < self.log_end_offset:
-            raise KafkaError(
-                ErrorCode.OFFSET_OUT_OF_RANGE,
-                f"The leader sent offset {headers[0].base_offset} but the log of {self.topic_partition} already ends "
-                f"at {self.log_end_offset}: the logs have parted and must be truncated first.",
-            )
-        segment = self._write(view, headers[-1].last_offset, validated)
+        first = headers[0]
+        if -1 < first.leader_epoch < self.epochs.latest:
+            raise _parted(f"a batch of leader epoch {first.leader_epoch}", f"is in epoch {self.epochs.latest}", self)
+        if first.base_offset >= self.log_end_offset:
+            self._write_numbered(view, headers)
+        elif self.log_start_offset == self.log_end_offset <= first.last_offset:
+            self._begin_within(view, headers)
+        else:
+            raise _parted(f"offset {first.base_offset}", f"ends at {self.log_end_offset}", self)
+        return AppendResult(first.base_offset, self.log_end_offset, -1)
+
+    def _begin_within(self, view: memoryview, headers: list[BatchHeader]) -> None:
+        """The leader's log starts amid a batch, after DeleteRecords. An empty log takes the whole batch, as the leader
+        has it, and starts at the same offset."""
+        start_offset = self.log_start_offset
+        self.truncate_fully_and_start_at(headers[0].base_offset)
+        try:
+            self._write_numbered(view, headers)
+        except StorageError:
+            self.truncate_fully_and_start_at(start_offset)
+            raise
+        self.advance_start(start_offset)
+
+    def _write_numbered(self, view: memoryview, headers: list[BatchHeader]) -> None:
+        """One write, unless a segment holds less. If a later one fails, what was written before it stays."""
+        segment_bytes = self._roll_policy.segment_bytes
+        while len(view) > segment_bytes and len(headers) > 1:
+            count, size_bytes = 1, headers[0].size_bytes
+            while size_bytes + headers[count].size_bytes <= segment_bytes:
+                size_bytes += headers[count].size_bytes
+                count += 1
+            self._write_run(view[:size_bytes], headers[:count])
+            view, headers = view[size_bytes:], headers[count:]
+        self._write_run(view, headers)
+
+    def _write_run(self, view: memoryview, headers: list[BatchHeader]) -> None:
+        newest = max([header.max_timestamp for header in headers])
+        segment = self._write(view, headers[-1].last_offset, newest, is_numbered=True)
         start = position = segment.size_bytes - len(view)
+        note_batch, epochs = segment.note_batch, self.epochs
         for header in headers:
-            segment.note_batch(position, header.size_bytes, header.last_offset, header.max_timestamp)
-            if header.leader_epoch > self.epochs.latest:
-                self.epochs.assign(header.leader_epoch, header.base_offset)
+            size_bytes = header.batch_length + _LOG_OVERHEAD
+            note_batch(position, size_bytes, header.base_offset + header.last_offset_delta, header.max_timestamp)
+            if header.leader_epoch > epochs.latest:
+                epochs.assign(header.leader_epoch, header.base_offset)
             if header.producer_id >= 0:
                 batch = view[position - start :]
                 self.producers.update(header, coordinator_epoch=coordinator_epoch(header, batch))
-            position += header.size_bytes
+            position += size_bytes
         self.log_end_offset = headers[-1].next_offset
-        return AppendResult(headers[0].base_offset, self.log_end_offset, -1)
+        self.producers.note_written(len(view), self.log_end_offset)
 
-    def _write(self, view: memoryview, last_offset: int, validated: ValidatedBatches) -> Segment:
+    def _write(self, view: memoryview, last_offset: int, max_timestamp: int, *, is_numbered: bool = False) -> Segment:
         """One write at the end of the log."""
-        segment = self._segment_for(len(view), last_offset, validated.max_timestamp)
-        segment.write_all((view,), len(view))
+        segment = self._segment_for(len(view), last_offset, max_timestamp, is_numbered=is_numbered)
+        try:
+            segment.write_all((view,), len(view))
+        except StorageError as error:
+            self._judge(error)
+            raise
         self.is_stored = False
         return segment
 
-    def _segment_for(self, size_bytes: int, last_offset: int, max_timestamp: int) -> Segment:
-        """The active segment, or a new one where the active one has had its time."""
+    def _segment_for(
+        self, size_bytes: int, last_offset: int, max_timestamp: int, *, is_numbered: bool = False
+    ) -> Segment:
+        """The active segment, or a new one where the active one has had its time. What a leader has numbered was let in
+        there, and goes into a segment of its own if segment.bytes has become smaller since."""
         if self.offline_reason is not None:
             raise StorageError(f"the log of {self.topic_partition} is offline: {self.offline_reason}")
         active, policy = self._segments.active, self._roll_policy
@@ -261,7 +233,9 @@ class Log:
             or last_offset - active.base_offset > MAX_RELATIVE_OFFSET
             or active.is_index_full
         ):
-            with disk_errors(f"{self.folder} cannot be read"):
+            if not is_numbered:
+                policy.check_fits(size_bytes)
+            with self._disk_errors(f"{self.folder} cannot be read"):
                 is_due = policy.is_due(active, size_bytes, last_offset, max_timestamp)
             if is_due:
                 return self.roll()
@@ -272,7 +246,7 @@ class Log:
         active = self._segments.active
         if active.base_offset == self.log_end_offset:
             return active
-        with disk_errors(f"{self.folder} cannot be given a new segment"):
+        with self._disk_errors(f"{self.folder} cannot be given a new segment"):
             active.seal()
             self._snapshots.write(self.log_end_offset, self.producers.snapshot())
             segment = self._create_segment(self.log_end_offset)
@@ -286,58 +260,21 @@ class Log:
         now_ms = self._clock.wall_ms()
         return Segment.create(self._disk, self.folder, base_offset, config=self.config, created_ms=now_ms)
 
-    # Reading
-
-    def read(
-        self, offset: int, max_bytes: int, *, end_offset: int, at_least_one_batch: bool = True
-    ) -> FileSlice | None:
-        """From the batch that holds `offset` (or the next there is) to the end of its segment, `max_bytes` or
-        `end_offset`, whichever comes first. None if there is nothing to give."""
-        if not self.log_start_offset <= offset <= self.log_end_offset:
-            raise KafkaError(
-                ErrorCode.OFFSET_OUT_OF_RANGE,
-                f"Offset {offset} of {self.topic_partition} is not within [{self.log_start_offset}, "
-                f"{self.log_end_offset}].",
-            )
-        if offset >= end_offset:
-            if offset == self.log_end_offset:
-                self.active.hint(offset, self.active.size_bytes)
-            return None
-        with disk_errors(f"{self.folder} cannot be read"):
-            return self._segments.read(
-                offset,
-                max_bytes,
-                end_offset=end_offset,
-                log_end_offset=self.log_end_offset,
-                at_least_one_batch=at_least_one_batch,
-            )
-
-    def offset_by_timestamp(self, timestamp: int, *, end_offset: int) -> Found | None:
-        """Timestamp, offset and leader epoch of the first record whose timestamp is >= `timestamp`."""
-        with disk_errors(f"{self.folder} cannot be read"):
-            found = self._segments.find_timestamp(timestamp, self.log_start_offset, self.max_decompressed_bytes)
-        return found if found is not None and found[1] < end_offset else None
-
-    def max_timestamp_offset(self, *, end_offset: int) -> Found | None:
-        """Timestamp, offset and leader epoch of the first record that has the largest timestamp."""
-        with disk_errors(f"{self.folder} cannot be read"):
-            found = self._segments.find_max_timestamp(self.log_start_offset, self.max_decompressed_bytes)
-        return found if found is not None and found[1] < end_offset else None
-
     # Cutting
 
     def truncate(self, offset: int) -> None:
         """The log ends at `offset` at the latest: a batch that reaches to it goes as a whole, and what is left ends
         where its last batch does, so that segments follow on each other without a gap. StorageError."""
         if offset >= self.log_end_offset:
+            # An epoch that this broker led without a record has an entry at the end, which the new leader may not know.
+            self.epochs.truncate_from_end(self.log_end_offset)
             return
         if offset < self._segments.all[0].base_offset:
             self.truncate_fully_and_start_at(offset)
             return
+        self._lower(offset)
         segments = self._segments
-        # The segment that is cut has to be synced anew as a whole, or its old end could come back.
-        self._lower(segments.all[segments.floor(offset)].base_offset, log_start_offset=offset)
-        with disk_errors(f"{self.folder} cannot be truncated"):
+        with self._disk_errors(f"{self.folder} cannot be truncated"):
             segments.delete([each for each in segments.all if each.base_offset > offset], due_ms=self._due_ms)
             segments.active.truncate(offset)
             offset = segments.active.read_next_offset()
@@ -347,8 +284,8 @@ class Log:
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
         """Nothing is left; the next record gets `offset`. StorageError."""
-        self._lower(offset, log_start_offset=offset)
-        with disk_errors(f"{self.folder} cannot be truncated"):
+        self._lower(offset)
+        with self._disk_errors(f"{self.folder} cannot be truncated"):
             self._segments.delete(self._segments.all, due_ms=self._due_ms)
             self._segments.start_anew(self._create_segment(offset))
             self._snapshots.clear()
@@ -369,7 +306,7 @@ class Log:
 
     def delete_expired_segments(self, now_ms: int, high_watermark: int) -> int:
         """Retention; returns how many segments went. StorageError."""
-        with disk_errors(f"{self.folder} cannot lose its expired segments"):
+        with self._disk_errors(f"{self.folder} cannot lose its expired segments"):
             expired = decide_expired_segments(
                 self._segments.all,
                 self.config,
@@ -395,7 +332,7 @@ class Log:
     def replace_segments(self, old: Sequence[Segment], new: Segment) -> None:
         """Compaction: `new` (synced, still .cleaned) takes the place of `old`, or is removed. StorageError."""
         try:
-            with disk_errors(f"{self.folder} cannot take a cleaned segment"):
+            with self._disk_errors(f"{self.folder} cannot take a cleaned segment"):
                 self._segments.replace(old, new)
         except StorageError as error:
             if isinstance(error.__cause__, StuckSwapError):
@@ -412,12 +349,16 @@ class Log:
     def _due_ms(self) -> int:
         return self._clock.wall_ms() + self.config.file_delete_delay_ms
 
-    def _lower(self, recovery_point: int, *, log_start_offset: int) -> None:
-        fell = self._durability.lower(recovery_point) or log_start_offset < self.log_start_offset
-        self.log_start_offset = min(self.log_start_offset, log_start_offset)
-        if fell and self.on_fall is not None:
-            with disk_errors(f"{self.folder} cannot be truncated"):
-                self.on_fall()
+    def _lower(self, offset: int) -> None:
+        """Takes back what is known of the log from `offset` on, before it is cut there."""
+        if offset < self.log_end_offset:
+            # The segment that is cut has to be synced anew as a whole, or its old end could come back.
+            number = self._segments.floor(offset)
+            self._durability.lower(self._segments.all[number].base_offset if number >= 0 else offset)
+            self.log_start_offset = min(self.log_start_offset, offset)
+        if self.before_cut is not None:
+            with self._disk_errors(f"{self.folder} cannot be truncated"):
+                self.before_cut(offset)
 
     def _cut_to(self, log_end_offset: int) -> None:
         self.log_end_offset = log_end_offset
@@ -426,74 +367,10 @@ class Log:
         self.is_stored = False
         self._prune_snapshots()
 
-    def _prune_snapshots(self) -> None:
-        bases = {segment.base_offset for segment in self._segments.all}
-        self._snapshots.prune(bases, end_offset=self.log_end_offset)
 
-    # Syncing and closing
-
-    @property
-    def recovery_point(self) -> int:
-        return self._durability.recovery_point
-
-    @property
-    def unflushed_messages(self) -> int:
-        return self.log_end_offset - self._durability.recovery_point
-
-    @property
-    def has_unsynced_closed_segments(self) -> bool:
-        """A roll leaves one behind: it is to be synced soon, so that recovery has little to scan."""
-        return self._durability.recovery_point < self._segments.active.base_offset
-
-    def begin_sync(self) -> tuple[Callable[[], None], int]:
-        """Work for Background (it raises OSError or StorageError) and the offset up to which all is durable once it is
-        done. Then `mark_synced`, or `mark_sync_failed`."""
-        return self._durability.begin(self._segments, self.log_end_offset), self.log_end_offset
-
-    def mark_synced(self, end_offset: int) -> None:
-        self._durability.end(end_offset)
-        self.last_flush_ms = self._clock.wall_ms()
-
-    def mark_sync_failed(self, end_offset: int, error: OSError | StorageError) -> None:
-        """An OSError takes the log offline: the kernel may have dropped what it could not write, so a second sync that
-        succeeds would prove nothing."""
-        self._durability.fail(end_offset)
-        if isinstance(error, OSError) and not self._is_closed:
-            self._go_offline(f"a sync failed ({error}); restart the broker once the disk is sound")
-
-    def _go_offline(self, reason: str) -> None:
-        self.offline_reason = reason
-        events_log.error("a log went offline", partition=self.topic_partition, cause=reason)
-
-    def store(self) -> None:
-        """Puts everything into files and syncs what is not synced, so that the next start need not look. Blocks, but
-        touches this log alone: those of a broker that stops are stored side by side. StorageError, and then there is no
-        second try: it might find synced what the first has lost."""
-        if self.is_stored or self.is_offline:
-            return
-        try:
-            # The next start judges the segment by its indexes, and the producers by their snapshot: both are synced.
-            self.active.seal(sync=True)
-            self._snapshots.write(self.log_end_offset, self.producers.snapshot(), sync=True)
-            self._prune_snapshots()
-            if not self._durability.is_complete(self.log_end_offset):
-                work, end_offset = self.begin_sync()
-                work()
-                self.mark_synced(end_offset)
-        except (OSError, StorageError) as error:
-            self._go_offline(f"it could not be stored: {error}")
-            raise StorageError(f"{self.folder} cannot be closed cleanly: {error}") from error
-        self.is_stored = True
-
-    def close(self, clean: bool) -> None:
-        """With `clean`, stores everything first. StorageError."""
-        try:
-            if clean:
-                self.store()
-        finally:
-            self._is_closed = True
-            self._segments.release()
-
-    def close_idle_handles(self) -> int:
-        """Closes the handles that nobody used since the last call; returns how many are open."""
-        return self._segments.close_idle_handles()
+def _parted(sent: str, here: str, log: Log) -> KafkaError:
+    return KafkaError(
+        ErrorCode.CORRUPT_MESSAGE,
+        f"The leader sent {sent} but the log of {log.topic_partition} {here}: the logs have parted, and this one must "
+        "be truncated first.",
+    )

@@ -26,8 +26,7 @@ from typing import NamedTuple
 from tailrace.log.checkpoints import ProducerSnapshots, read_topic_id, write_topic_id
 from tailrace.log.compaction.swap import finish_swaps
 from tailrace.log.epochs import LeaderEpochs
-from tailrace.log.producers import ProducerStates
-from tailrace.log.segment import (
+from tailrace.log.files.segment import (
     CLEANED_SUFFIX,
     DELETED_SUFFIX,
     INDEX_SUFFIX,
@@ -39,6 +38,7 @@ from tailrace.log.segment import (
     TIME_INDEX_SUFFIX,
     Segment,
 )
+from tailrace.log.producers import ProducerStates
 from tailrace.log.validation import DEFAULT_MAX_DECOMPRESSED_BYTES
 from tailrace.model import events
 from tailrace.model.config import TopicConfig
@@ -231,8 +231,11 @@ class LogLoader:
         bases = [segment.base_offset for segment in segments]
         first = max(0, bisect_right(bases, recovery_point) - 1)
         self._load_epochs(segments[:first], segments[first].base_offset)
-        self._load_producers(segments[:first], segments[first].base_offset)
         next_offset = segments[first].base_offset
+        # Later ones may be of a history that was cut off: a power loss brings back what was removed and not synced.
+        for offset in [offset for offset in self.snapshots.offsets if offset > next_offset]:
+            self.snapshots.remove(offset)
+        self._load_producers(segments[:first], next_offset)
         if first and next_offset == recovery_point:
             segments[first - 1].complete_indexes()
         for number in range(first, len(segments)):
@@ -267,6 +270,7 @@ class LogLoader:
                 break
             self._note(segment, position, header, batch)
             next_offset = header.next_offset
+            self.producers.note_written(header.size_bytes, next_offset)
             good_end = position + header.size_bytes
         if not problem and good_end < end:
             problem = "it ends in the middle of a batch"
@@ -334,10 +338,11 @@ class LogLoader:
 def load_producers(
     producers: ProducerStates, snapshots: ProducerSnapshots, segments: list[Segment], *, end_offset: int, now_ms: int
 ) -> None:
-    """The state at `end_offset`: the newest good snapshot below it, and the batches since."""
-    producers.clear()
-    start_offset = -1
+    """The state at `end_offset`: the newest good snapshot below it, in memory or in a file, and the batches since."""
+    start_offset = kept_offset = producers.forget_after(end_offset)
     for offset in snapshots.newest_first(end_offset):
+        if offset <= kept_offset:
+            break
         try:
             producers.load(snapshots.read(offset), now_ms=now_ms)
             start_offset = offset
@@ -345,6 +350,8 @@ def load_producers(
         except (StorageError, OSError) as error:
             log.warning("a producer snapshot is passed over", file=snapshots.path(offset), cause=error)
             snapshots.remove(offset)
+    if start_offset == kept_offset:
+        producers.load_kept(now_ms=now_ms)
     for number, segment in enumerate(segments):
         is_before = number + 1 < len(segments) and segments[number + 1].base_offset <= start_offset
         if is_before or segment.base_offset >= end_offset or start_offset >= end_offset:

@@ -10,7 +10,7 @@ Owns every rule about a batch in isolation; what a batch means next to earlier o
     size <= max.message.bytes                                      x         x                      x
     timestamps within the topic's bounds, or log-append time       x         x
     the topic's codec; records deeply read where a topic asks      x         x
-    offsets that only grow, a partial last batch cut off                                  x         x
+    offsets and epochs that only grow, a partial last batch cut off                       x         x
 
 One batch of a client costs one header, one CRC and a dozen comparisons: no work per record. Records are read one
 by one only for compacted topics (they need keys) and where `record.validation.deep` is set; lies inside the payload
@@ -414,7 +414,7 @@ def _walk_numbered(view: memoryview, max_message_bytes: int | None) -> Validated
     """Batches that a leader has numbered. A fetch may end in the middle of a batch: the rest is cut off."""
     headers: list[BatchHeader] = []
     position = record_count = 0
-    max_timestamp, max_timestamp_index, next_offset = _NO_TIMESTAMP, -1, -1
+    max_timestamp, max_timestamp_index, next_offset, leader_epoch = _NO_TIMESTAMP, -1, -1, -1
     while len(view) - position >= HEADER_SIZE:
         header = read_header(view, position)
         size = header.size_bytes
@@ -429,7 +429,13 @@ def _walk_numbered(view: memoryview, max_message_bytes: int | None) -> Validated
                 ErrorCode.CORRUPT_MESSAGE,
                 f"Offsets {header.base_offset} to {header.last_offset} follow {next_offset - 1}: offsets only grow.",
             )
-        next_offset = header.next_offset
+        if header.leader_epoch < leader_epoch:
+            raise KafkaError(
+                ErrorCode.CORRUPT_MESSAGE,
+                f"Leader epoch {header.leader_epoch} at offset {header.base_offset} follows {leader_epoch}: "
+                "epochs only grow.",
+            )
+        next_offset, leader_epoch = header.next_offset, header.leader_epoch
         if header.max_timestamp > max_timestamp:
             max_timestamp, max_timestamp_index = header.max_timestamp, len(headers)
         record_count += header.record_count

@@ -63,11 +63,9 @@ GIB = 1 << 30
 COMPRESSION_TYPES = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
 TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
 CLEANUP_POLICIES = ("compact", "delete")
+RACK_AWARE_SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 
 # Settings that are checked and kept, and read by nothing, say so.
-_WITH_REPLICATION = "No effect yet: comes with replication."
-_WITH_QUORUM = "No effect yet: comes with quorums of several nodes."
-_WITH_SNAPSHOTS = "No effect yet: comes with snapshots of the metadata."
 _WITH_GROUPS = "No effect yet: comes with consumer groups."
 _WITH_TRANSACTIONS = "No effect yet: comes with transactions."
 _WITH_TIERS = "No effect yet: comes with remote storage."
@@ -186,7 +184,6 @@ class TopicConfig(Config, scope="topic"):
     unclean_leader_election_enable: bool = boolean(
         default=False,
         broker_synonyms=_same("unclean.leader.election.enable"),
-        inert=_WITH_REPLICATION,
         doc="Whether a replica outside the in-sync set may lead as a last resort, losing records.",
     )
     # ---- retention and compaction
@@ -300,13 +297,11 @@ class TopicConfig(Config, scope="topic"):
     leader_replication_throttled_replicas: tuple[str, ...] = items(
         default=(),
         convert=_parse_throttled_replica,
-        inert=_WITH_REPLICATION,
         doc="Replicas whose leader side is throttled: * or partition:broker pairs.",
     )
     follower_replication_throttled_replicas: tuple[str, ...] = items(
         default=(),
         convert=_parse_throttled_replica,
-        inert=_WITH_REPLICATION,
         doc="Replicas whose follower side is throttled: * or partition:broker pairs.",
     )
     remote_storage_enable: bool = boolean(default=False, doc="Whether segments are copied to the remote tier.")
@@ -341,7 +336,6 @@ class BrokerConfig(Config, scope="broker"):
         default=("broker", "controller"),
         choices=("broker", "controller"),
         ours=True,
-        inert=_WITH_QUORUM,
         doc="What the node does. Kafka has no default here; a single node is both.",
     )
     cluster_id: str | None = string(
@@ -376,13 +370,12 @@ class BrokerConfig(Config, scope="broker"):
     )
     controller_listener_names: tuple[str, ...] = items(
         default=(),
+        convert=str.upper,
         ours=True,
-        inert=_WITH_QUORUM,
         doc="Listeners of the metadata quorum. None are needed for a single combined node.",
     )
     inter_broker_listener_name: str | None = string(
         default=None,
-        inert=_WITH_REPLICATION,
         doc="Listener that other brokers use. Unset: the first one that is not a controller's.",
     )
     socket_request_max_bytes: int = integer(
@@ -457,9 +450,7 @@ class BrokerConfig(Config, scope="broker"):
         "Each costs about 10 microseconds of the loop and half a kilobyte, and takes as little as six bytes on the "
         "wire.",
     )
-    request_timeout_ms: int = integer(
-        default=30 * SECOND_MS, inert=_WITH_REPLICATION, doc="How long a request to another node may take."
-    )
+    request_timeout_ms: int = integer(default=30 * SECOND_MS, doc="How long a request to another node may take.")
     loop_lag_warning_ms: int = integer(
         default=250,
         minimum=1,
@@ -525,7 +516,7 @@ class BrokerConfig(Config, scope="broker"):
         default=1, minimum=1, dynamic=True, doc="Default of the topic setting of the same name."
     )
     unclean_leader_election_enable: bool = boolean(
-        default=False, dynamic=True, inert=_WITH_REPLICATION, doc="Default of the topic setting of the same name."
+        default=False, dynamic=True, doc="Default of the topic setting of the same name."
     )
     log_cleanup_policy: frozenset[str] = items(
         default=frozenset({"delete"}), choices=CLEANUP_POLICIES, dynamic=True, doc="Default of cleanup.policy."
@@ -660,32 +651,63 @@ class BrokerConfig(Config, scope="broker"):
     # ---- metadata quorum
     controller_quorum_bootstrap_servers: tuple[str, ...] = items(
         default=(),
-        inert=_WITH_QUORUM,
         doc="Addresses host:port of controllers to find the quorum. None for a single combined node.",
     )
     controller_quorum_election_timeout_ms: int = integer(
-        default=SECOND_MS, minimum=0, inert=_WITH_QUORUM, doc="Time to wait for votes before trying again."
+        default=SECOND_MS, minimum=0, doc="Time to wait for votes before trying again."
     )
     controller_quorum_election_backoff_max_ms: int = integer(
-        default=SECOND_MS, minimum=0, inert=_WITH_QUORUM, doc="Longest random pause before another election."
+        default=SECOND_MS, minimum=0, doc="Longest random pause before another election."
     )
     controller_quorum_fetch_timeout_ms: int = integer(
         default=2 * SECOND_MS,
         minimum=0,
-        inert=_WITH_QUORUM,
         doc="Time without a fetch from the leader before an election.",
     )
     controller_quorum_request_timeout_ms: int = integer(
-        default=2 * SECOND_MS, minimum=0, inert=_WITH_QUORUM, doc="How long a request of the quorum may take."
+        default=2 * SECOND_MS, minimum=0, doc="How long a request of the quorum may take."
     )
     controller_quorum_retry_backoff_ms: int = integer(
-        default=20, minimum=0, inert=_WITH_QUORUM, doc="Pause before a request of the quorum is tried again."
+        default=20, minimum=0, doc="Pause before a request of the quorum is tried again."
+    )
+    controller_quorum_auto_join_enable: bool = boolean(
+        default=False, doc="Whether a controller that is no voter of the quorum asks to become one."
     )
     broker_heartbeat_interval_ms: int = integer(
-        default=2 * SECOND_MS, inert=_WITH_QUORUM, doc="How often a broker tells the controller that it lives."
+        default=500,
+        minimum=1,
+        ours=True,
+        doc="How often a broker tells the controller that it lives. Kafka's default is 2000.",
     )
     broker_session_timeout_ms: int = integer(
-        default=9 * SECOND_MS, inert=_WITH_QUORUM, doc="Time without a heartbeat after which a broker is fenced."
+        default=2500,
+        minimum=1,
+        ours=True,
+        doc="Time without a heartbeat after which a broker is fenced: by the controller, and by itself. Kafka's "
+        "default is 9000; here a dead broker is to be noticed within 3 s.",
+    )
+    initial_broker_registration_timeout_ms: int = integer(
+        default=MINUTE_MS, doc="How long a starting broker tries to register before it gives up."
+    )
+    controlled_shutdown_enable: bool = boolean(
+        default=True, doc="Whether a broker that stops hands its leaderships over first."
+    )
+    controlled_shutdown_timeout_ms: int = integer(
+        default=10 * SECOND_MS,
+        minimum=0,
+        ours=True,
+        doc="How long a stopping broker waits for the controller to take its leaderships away.",
+    )
+    auto_leader_rebalance_enable: bool = boolean(
+        default=True, doc="Whether leaderships go back to preferred leaders by themselves."
+    )
+    leader_imbalance_check_interval_seconds: int = long(
+        default=300, minimum=1, doc="How often the balance of leaders is looked at."
+    )
+    log_dir_failure_timeout_ms: int = long(
+        default=30 * SECOND_MS,
+        minimum=1,
+        doc="How long a broker with a failed data folder tries to tell the controller before it stops.",
     )
     metadata_log_segment_bytes: int = integer(
         default=GIB, minimum=8 * MIB, doc="Size at which a segment of the metadata log is rolled."
@@ -694,8 +716,21 @@ class BrokerConfig(Config, scope="broker"):
     metadata_log_max_record_bytes_between_snapshots: int = long(
         default=20 * MIB,
         minimum=1,
-        inert=_WITH_SNAPSHOTS,
         doc="Bytes of metadata records after which a snapshot is written.",
+    )
+    metadata_log_max_snapshot_interval_ms: int = long(
+        default=HOUR_MS, minimum=0, doc="Time after which a snapshot is written if there are new records; 0 for never."
+    )
+    metadata_max_retention_bytes: int = long(
+        default=100 * MIB, doc="Size of metadata log and snapshots above which the oldest that a snapshot covers go."
+    )
+    metadata_max_retention_ms: int = long(
+        default=7 * DAY_MS, doc="Age at which segments and snapshots go that a newer snapshot covers."
+    )
+    metadata_max_idle_interval_ms: int = integer(
+        default=500,
+        minimum=0,
+        doc="How often the active controller writes a no-op record while nothing happens; 0 for never.",
     )
     metadata_max_batch_bytes: int = integer(
         default=8 * MIB,
@@ -706,26 +741,45 @@ class BrokerConfig(Config, scope="broker"):
     # ---- replication
     replica_lag_time_max_ms: int = long(
         default=30 * SECOND_MS,
-        inert=_WITH_REPLICATION,
         doc="Time behind the leader after which a follower leaves the in-sync set.",
     )
-    replica_fetch_wait_max_ms: int = integer(
-        default=500, inert=_WITH_REPLICATION, doc="How long a follower's fetch may wait for records."
-    )
-    replica_fetch_min_bytes: int = integer(
-        default=1, inert=_WITH_REPLICATION, doc="Bytes that a follower's fetch waits for."
-    )
+    replica_fetch_wait_max_ms: int = integer(default=500, doc="How long a follower's fetch may wait for records.")
+    replica_fetch_min_bytes: int = integer(default=1, doc="Bytes that a follower's fetch waits for.")
     replica_fetch_max_bytes: int = integer(
         default=MIB,
         minimum=0,
-        inert=_WITH_REPLICATION,
         doc="Bytes per partition that a follower asks for; a larger first batch still comes.",
     )
     replica_fetch_response_max_bytes: int = integer(
-        default=10 * MIB, minimum=0, inert=_WITH_REPLICATION, doc="Bytes in all that a follower asks for."
+        default=10 * MIB, minimum=0, doc="Bytes in all that a follower asks for."
     )
-    replica_fetch_backoff_ms: int = integer(
-        default=SECOND_MS, minimum=0, inert=_WITH_REPLICATION, doc="Pause of a follower after an error."
+    replica_fetch_backoff_ms: int = integer(default=SECOND_MS, minimum=0, doc="Pause of a follower after an error.")
+    replica_socket_timeout_ms: int = integer(
+        default=30 * SECOND_MS, doc="How long a follower waits for the answer to a fetch."
+    )
+    replica_selector_class: str | None = string(
+        default=None,
+        choices=(RACK_AWARE_SELECTOR,),
+        doc="How a consumer is sent to a replica other than the leader. Unset: never; the one choice sends it to one "
+        "in its rack (client.rack).",
+    )
+    leader_replication_throttled_rate: int = long(
+        default=LONG_MAX,
+        minimum=0,
+        dynamic=True,
+        doc="Bytes a second that leaders here send to the followers in leader.replication.throttled.replicas.",
+    )
+    follower_replication_throttled_rate: int = long(
+        default=LONG_MAX,
+        minimum=0,
+        dynamic=True,
+        doc="Bytes a second that followers here fetch for follower.replication.throttled.replicas.",
+    )
+    replica_alter_log_dirs_io_max_bytes_per_second: int = long(
+        default=LONG_MAX,
+        minimum=0,
+        dynamic=True,
+        doc="Bytes a second that are copied between data folders of this broker.",
     )
     # ---- groups and offsets
     group_initial_rebalance_delay_ms: int = integer(
@@ -855,9 +909,24 @@ def apply_topic(broker: BrokerConfig, overrides: Mapping[str, str]) -> TopicConf
 
 
 def decide_advertised(broker: BrokerConfig, bound_ports: Mapping[str, int]) -> tuple[Endpoint, ...]:
-    """What clients are told, given the ports that listeners with port 0 really got, by listener name."""
-    chosen = broker.advertised_listeners or broker.listeners
-    return tuple(Endpoint(name, host or "localhost", port or bound_ports.get(name, 0)) for name, host, port in chosen)
+    """What clients and other nodes are told, given the ports that listeners with port 0 really got, by name."""
+    return tuple(
+        Endpoint(name, host or "localhost", port or bound_ports.get(name, 0))
+        for name, host, port in _advertised(broker)
+    )
+
+
+def _advertised(broker: BrokerConfig) -> tuple[Endpoint, ...]:
+    """advertised.listeners may be for clients alone; the quorum's listeners are then told as they are bound."""
+    if not broker.advertised_listeners:
+        return broker.listeners
+    named = {endpoint.listener_name for endpoint in broker.advertised_listeners}
+    quorum = [
+        each
+        for each in broker.listeners
+        if each.listener_name in broker.controller_listener_names and each.listener_name not in named
+    ]
+    return (*broker.advertised_listeners, *quorum)
 
 
 def _parse_all(texts: Mapping[str, str], settings: Mapping[str, Setting], *, what: str) -> dict[str, Any]:
@@ -932,13 +1001,34 @@ def _check_broker(config: BrokerConfig) -> None:
         text = ",".join(map(str, config.listeners))
         raise invalid("listeners", text, "Each listener must have a different name and port.")
     _check_advertised(config, names)
+    _check_roles(config, names)
     if config.cluster_id is not None and not re.fullmatch(r"[A-Za-z0-9_-]{22}", config.cluster_id):
         raise invalid("cluster.id", config.cluster_id, "A cluster id is 22 base64url characters.")
 
 
+def _check_roles(config: BrokerConfig, names: list[str]) -> None:
+    quorum = config.controller_listener_names
+    clients = [name for name in names if name not in quorum]
+    if not config.process_roles:
+        raise invalid("process.roles", "", "A node is a broker, a controller or both.")
+    if "broker" not in config.process_roles and not quorum:
+        raise invalid("controller.listener.names", "", "A controller needs a listener for the metadata quorum.")
+    if "controller" not in config.process_roles and not config.controller_quorum_bootstrap_servers:
+        raise invalid(
+            "controller.quorum.bootstrap.servers", "", "A broker has to know where to find the controllers: host:port."
+        )
+    if "controller" in config.process_roles and quorum and not set(quorum) & set(names):
+        raise invalid("controller.listener.names", ",".join(quorum), "One of them must be among the listeners.")
+    if "broker" in config.process_roles and not clients:
+        raise invalid("listeners", ",".join(names), "A broker needs a listener that is not a controller's.")
+    inter_broker = config.inter_broker_listener_name
+    if "broker" in config.process_roles and inter_broker is not None and inter_broker.upper() not in clients:
+        raise invalid("inter.broker.listener.name", inter_broker, "It must be a listener, and not a controller's.")
+
+
 def _check_advertised(config: BrokerConfig, names: list[str]) -> None:
     name = "advertised.listeners" if config.advertised_listeners else "listeners"
-    for endpoint in config.advertised_listeners or config.listeners:
+    for endpoint in _advertised(config):
         if endpoint.listener_name not in names:
             raise invalid(name, endpoint, "Each advertised listener must be one of listeners.")
         if endpoint.host in ("0.0.0.0", "::"):  # noqa: S104 (compared, not bound)

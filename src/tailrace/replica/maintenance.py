@@ -1,8 +1,10 @@
 """The work behind the requests, each kind in a task of its own:
 
     flushing      logs whose flush.ms is over, and closed segments, are synced
+    in-sync sets  followers that lag for too long are to leave them
     checkpoints   recovery points, log start offsets and high watermarks are saved
     retention     expired segments are deleted
+    missing       logs that could not be opened are tried again
     removal       files of deleted logs and segments are removed once their delay is over
     compaction    the dirtiest log is compacted, in steps that let the loop turn (log.compaction), at a bounded rate
     producers     the state of idle producers is forgotten
@@ -32,6 +34,8 @@ _log = events.logger("maintenance")
 # Logs looked at before the loop turns: a few hundred microseconds.
 _LOGS_PER_TURN = 64
 _REMOVAL_INTERVAL_MS = 1000
+# Logs that could not be opened are tried again this often.
+_MISSING_INTERVAL_MS = 5000
 _IDLE_HANDLES_INTERVAL_MS = 60_000
 # flush.ms is looked after this often, or more often where a topic asks for less.
 _FLUSH_INTERVAL_MS = 1000
@@ -48,6 +52,8 @@ class Maintenance:
         self._cleaners = {
             directory: Cleaner(ports.disk, directory.path, self._cleaner_limits()) for directory in replicas.directories
         }
+        for directory, cleaner in self._cleaners.items():
+            directory.lower_cleaned_offset = cleaner.lower
         self._tasks: list[asyncio.Task[None]] = []
         self._flush_interval_ms: float = _FLUSH_INTERVAL_MS
 
@@ -58,8 +64,11 @@ class Maintenance:
         self._every(lambda: config.log_flush_offset_checkpoint_interval_ms, self.checkpoint_recovery_points)
         self._every(lambda: config.log_flush_start_offset_checkpoint_interval_ms, self.checkpoint_log_start_offsets)
         self._every(lambda: config.replica_high_watermark_checkpoint_interval_ms, self.checkpoint_high_watermarks)
+        # As in Kafka twice in the time that a follower may lag: it is found out after at most half as much again.
+        self._every(lambda: self._replicas.lag_max_ms / 2, self.shrink_isrs)
         self._every(lambda: config.log_retention_check_interval_ms, self.apply_retention, first_ms=initial_ms)
         self._every(lambda: _REMOVAL_INTERVAL_MS, self.remove_due)
+        self._every(lambda: _MISSING_INTERVAL_MS, self.open_missing)
         self._every(lambda: _IDLE_HANDLES_INTERVAL_MS, self.close_idle_handles)
         self._every(lambda: config.producer_id_expiration_check_interval_ms, self.expire_producers)
         self._replicas.before_deletion.append(self._on_deletion)
@@ -90,22 +99,34 @@ class Maintenance:
         self._flush_interval_ms = interval_ms
 
     async def checkpoint_recovery_points(self) -> None:
-        for directory in self._replicas.directories:
-            await self._background.run(directory.begin_recovery_point_checkpoint())
+        for directory in self._replicas.directories.online:
+            await self._run_on(directory, directory.begin_recovery_point_checkpoint())
 
     async def checkpoint_log_start_offsets(self) -> None:
-        for directory in self._replicas.directories:
-            await self._background.run(directory.begin_log_start_checkpoint())
+        for directory in self._replicas.directories.online:
+            await self._run_on(directory, directory.begin_log_start_checkpoint())
 
     async def checkpoint_high_watermarks(self) -> None:
-        for directory in self._replicas.directories:
-            partitions = self._replicas.partitions
-            offsets = {key: partitions[key].high_watermark for key in directory.logs if key in partitions}
-            await self._background.run(lambda d=directory, o=offsets: d.checkpoint_high_watermarks(o))  # type: ignore[misc]
+        for directory in self._replicas.directories.online:
+            await self._run_on(directory, self._replicas.begin_high_watermark_checkpoint(directory))
+
+    async def _run_on(self, directory: LogDirectory, work: Callable[[], None]) -> None:
+        """A folder that refuses must not keep the others from their turn."""
+        try:
+            await self._background.run(work)
+        except OSError as error:
+            directory.judge(error)
+            _log.warning("a data folder could not be tended", folder=directory.path, cause=error)
+
+    async def shrink_isrs(self) -> None:
+        async for partition in self._sweep():
+            partition.shrink_isr()
 
     async def apply_retention(self) -> None:
         changed = False
         async for partition in self._sweep():
+            if partition.log.is_offline:
+                continue
             try:
                 removed = partition.log.delete_expired_segments(self._clock.wall_ms(), partition.high_watermark)
                 if removed:
@@ -117,10 +138,13 @@ class Maintenance:
             await self.checkpoint_log_start_offsets()
 
     async def remove_due(self) -> None:
-        for directory in self._replicas.directories:
+        for directory in self._replicas.directories.online:
             work = directory.begin_removal(self._clock.wall_ms())
             if work is not None:
-                await self._background.run(work)
+                await self._run_on(directory, work)
+
+    async def open_missing(self) -> None:
+        self._replicas.open_missing()
 
     async def close_idle_handles(self) -> None:
         for directory in self._replicas.directories:

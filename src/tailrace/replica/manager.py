@@ -6,24 +6,38 @@ creation goes out. Of many new partitions only the first get their logs at once,
 are asked for: a log takes up to a millisecond, and a request may create ten thousand. A log that cannot be created
 (disk full, read-only) leaves its partition without a log: KAFKA_STORAGE_ERROR, and it is tried again whenever the
 partition is asked for; other partitions go on.
+
+A partition that another broker leads is handed to that leader's fetcher, one that is led here to nobody; a replica that
+was moved elsewhere is deleted. Past its lease this broker may have been replaced without having heard of it: it answers
+as a leader or follower of nothing.
 """
 
 from __future__ import annotations
 
+import math
 from asyncio import get_running_loop
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from tailrace.controller import effective
-from tailrace.controller.image import MetadataImage, TopicImage
+from tailrace.controller.image import MetadataImage, PartitionImage, TopicImage
 from tailrace.log.directory import LogDirectory
 from tailrace.log.log import Log
 from tailrace.model import events
 from tailrace.model.config import BrokerConfig, TopicConfig
 from tailrace.model.errors import ErrorCode, KafkaError, StorageError
-from tailrace.model.ids import CLUSTER_METADATA_TOPIC, LeaderEpoch, NodeId, PartitionIndex, TopicPartition, Uuid
-from tailrace.model.ports import Background
+from tailrace.model.ids import CLUSTER_METADATA_TOPIC, NodeId, PartitionIndex, TopicPartition, Uuid
+from tailrace.model.ports import Background, Clock
+from tailrace.replica.directories import LogDirectories
 from tailrace.replica.flusher import Flusher
+from tailrace.replica.isr import NO_BROKER_EPOCH
 from tailrace.replica.partition import Partition
+from tailrace.replica.throttle import Throttle
+
+if TYPE_CHECKING:
+    from tailrace.replica.alter_isr import IsrProposals
+    from tailrace.replica.fetcher import Fetchers, Leaders
+    from tailrace.wire.apis.quorum import AlterPartitionRequest, AlterPartitionResponse
 
 _log = events.logger("replicas")
 
@@ -33,28 +47,75 @@ _CREATED_PER_TURN = 4
 
 
 class ReplicaManager:
-    def __init__(self, static: BrokerConfig, directories: Sequence[LogDirectory], *, background: Background) -> None:
+    def __init__(
+        self,
+        static: BrokerConfig,
+        directories: Sequence[LogDirectory],
+        *,
+        background: Background,
+        clock: Clock | None = None,
+        leaders: Leaders | None = None,
+        alter_partition: Callable[[AlterPartitionRequest], Awaitable[AlterPartitionResponse]] | None = None,
+    ) -> None:
+        """Without `leaders` and `alter_partition` this is the only broker there will ever be."""
         self.node_id = NodeId(static.node_id)
         self.config = static  # With the dynamic settings of the image applied.
-        self.directories = directories
+        self.directories = LogDirectories.of(directories)
+        self.directories.on_offline.append(self._on_directory_offline)
         self.partitions: dict[tuple[str, int], Partition] = {}
         self.flusher = Flusher(background, unsynced_max_bytes=static.log_unsynced_max_bytes)
         # Told of a log that is about to be deleted: a compaction of it must end first.
         self.before_deletion: list[Callable[[TopicPartition], None]] = []
+        # Monotonic. Until then no other broker can have been made a leader of what is led here.
+        self.lease_ends_ms = math.inf
+        self.leader_throttle = Throttle()  # Of what followers fetch from here.
+        self._broker_epoch = NO_BROKER_EPOCH
         self._static = static
         self._background = background
+        self._clock = clock
+        self._leaders = leaders
+        self._alter_partition = alter_partition
+        self._fetchers: Fetchers | None = None
+        self._proposals: IsrProposals | None = None
         self._image: MetadataImage | None = None
-        self._missing: set[tuple[str, int]] = set()  # Partitions whose log could not be opened, as was logged once.
+        self._is_closed = False
+        # Partitions whose log could not be opened, as was logged once. In order, for it is iterated over.
+        self._missing: dict[tuple[str, int], None] = {}
         self._owed: list[tuple[str, int]] = []  # New partitions without a log yet. Bounded by what the image holds.
         # Logs that the last run left and that are not open yet, and where they lie.
         self._found: dict[TopicPartition, LogDirectory] = {}
+        # Of each folder, once asked for: the high watermarks that are stored there.
+        self._stored_watermarks: dict[LogDirectory, dict[TopicPartition, int]] = {}
 
     # ---- finding a partition
 
     def find(self, topic: str, index: int) -> Partition:
         """Raises the error that a client should see if the partition is not here."""
+        if self.lease_ends_ms != math.inf:
+            self.check_lease()
         partition = self.partitions.get((topic, index))
         return partition if partition is not None else self._find_or_explain(topic, index)
+
+    @property
+    def is_past_lease(self) -> bool:
+        return self.monotonic_ms() >= self.lease_ends_ms
+
+    def check_lease(self) -> None:
+        """Raises once the controller may have given this broker's leaderships to others."""
+        if self.is_past_lease:
+            raise KafkaError(
+                ErrorCode.NOT_LEADER_OR_FOLLOWER,
+                f"Broker {self.node_id} has not heard from the controller for longer than its session lasts",
+            )
+
+    def on_lease_end(self) -> None:
+        """Producers that wait for followers who may have another leader by now are told to look for it. What they sent
+        may be stored all the same: an idempotent producer sends it again, and it is recognised."""
+        if not self.is_past_lease:
+            return
+        for partition in self.partitions.values():
+            if partition.produces:
+                partition.produces.fail(partition.not_leader())
 
     def topic_name(self, topic_id: bytes) -> str:
         name = self._image.topic_names.get(Uuid(topic_id)) if self._image is not None else None
@@ -81,6 +142,8 @@ class ReplicaManager:
 
     def follow_image(self, old: MetadataImage | None, new: MetadataImage) -> None:
         """Brings the logs in line with the newest metadata. With `old` None all of it is new: strays are set aside."""
+        if self._is_closed:
+            return  # The quorum ends later than the logs do: nothing may be fetched into one that is being stored.
         self._image = new
         if old is None or old.configs is not new.configs or old.brokers is not new.brokers:
             self.config = effective.broker_config(self._static, new)
@@ -88,20 +151,46 @@ class ReplicaManager:
             self._find_logs(new)
         elif old.topics is not new.topics:
             self._remove_deleted(old, new)
+        if old is not None and old.brokers is not new.brokers:
+            self._follow_brokers(old, new)
+        # A leader must never judge by the settings of one image and the in-sync set of another: min.insync.replicas with
+        # an older set, or the other way round, would confirm what an eligible replica does not have.
+        reconfigured = self._reconfigure(new) if old is not None and old.configs is not new.configs else []
         if old is None or old.topics is not new.topics:
             changed = [topic for name, topic in new.topics.items() if old is None or old.topics.get(name) is not topic]
-            self._follow_topics(changed)
-        if old is not None and old.configs is not new.configs:
-            self._reconfigure(new)
+            self._follow_topics(changed, old)
+        for partition in reconfigured:
+            if self.partitions.get(partition.topic_partition) is partition:
+                partition.reconfigure()
 
-    def _follow_topics(self, topics: Sequence[TopicImage]) -> None:
+    def _follow_brokers(self, old: MetadataImage, new: MetadataImage) -> None:
+        has_gone = False
+        for node_id, broker in new.brokers.items():
+            before = old.brokers.get(node_id)
+            if before is broker:
+                continue
+            has_gone = has_gone or not broker.is_active
+            if self._fetchers is not None and (before is None or before.epoch != broker.epoch):
+                self._fetchers.on_new_incarnation(broker.node_id)
+        if has_gone or len(new.brokers) < len(old.brokers):
+            # A follower that was about to join is waited for; one that is gone is not, and nobody else would notice.
+            for partition in self.partitions.values():
+                if partition.produces:
+                    partition.raise_high_watermark()
+
+    def _follow_topics(self, topics: Sequence[TopicImage], old: MetadataImage | None) -> None:
         is_first_debt = not self._owed
         created_count = 0
         for topic in topics:
+            before = _partitions_before(old, topic)
             for index, state in topic.partitions.items():
-                if self.node_id not in state.replicas:
+                if before.get(index) is state:
                     continue
                 key = TopicPartition(topic.name, PartitionIndex(index))
+                if self.node_id not in state.replicas:
+                    if key in self.partitions or key in self._found:
+                        self._remove(key)
+                    continue
                 is_new = key not in self.partitions and key not in self._found
                 created_count += is_new
                 if is_new and created_count > _CREATED_AT_ONCE_MAX:
@@ -118,9 +207,19 @@ class ReplicaManager:
             get_running_loop().call_soon(self._create_owed)
         for name, index in due:
             topic = self._image.topics.get(name) if self._image is not None else None
-            # Unless it was deleted or asked for meanwhile.
-            if topic is not None and index in topic.partitions and (name, index) not in self.partitions:
+            # Unless it was deleted, moved elsewhere or asked for meanwhile.
+            state = topic.partitions.get(index) if topic is not None else None
+            if topic is None or state is None or (name, index) in self.partitions:
+                continue
+            if self.node_id in state.replicas:
                 self._ensure(topic, index)
+
+    def open_missing(self) -> None:
+        """Tries again what could not be opened, a few a turn: clients ask for what is led here, but nobody for what is
+        to follow."""
+        if self._missing and not self._owed and not self._is_closed:
+            self._owed = list(self._missing)
+            get_running_loop().call_soon(self._create_owed)
 
     def _ensure(self, topic: TopicImage, index: int) -> None:
         """The partition exists here and knows its leader."""
@@ -128,27 +227,48 @@ class ReplicaManager:
         partition = self.partitions.get((topic.name, index))
         if partition is None:
             try:
-                log = self._open_log(topic, TopicPartition(topic.name, PartitionIndex(index)))
+                partition = self._open(topic, TopicPartition(topic.name, PartitionIndex(index)), state)
             except (OSError, StorageError) as error:
                 if (topic.name, index) not in self._missing:
-                    self._missing.add((topic.name, index))
+                    self._missing[topic.name, index] = None
                     _log.error("a log cannot be opened", partition=f"{topic.name}-{index}", cause=error)
                 return
-            self._missing.discard((topic.name, index))
-            partition = Partition(log, topic_id=topic.id, node_id=self.node_id, flusher=self.flusher)
+            self._missing.pop((topic.name, index), None)
             self.partitions[topic.name, index] = partition
-        partition.follow_image(
-            leader_id=state.leader,
-            leader_epoch=LeaderEpoch(state.leader_epoch),
-            replicas=state.replicas,
-            isr=state.isr,
+        partition.follow_image(state)
+        if self._leaders is not None:
+            self._settle_fetcher(partition, self._leaders)
+
+    def _settle_fetcher(self, partition: Partition, leaders: Leaders) -> None:
+        if self._fetchers is None:
+            if partition.is_leader:
+                return
+            # Not before it is needed: a lone broker fetches from nobody, and starts sooner without.
+            from tailrace.replica.fetcher import Fetchers
+
+            self._fetchers = Fetchers(self, leaders)
+        self._fetchers.settle(partition)
+
+    def _open(self, topic: TopicImage, topic_partition: TopicPartition, state: PartitionImage) -> Partition:
+        is_new = topic_partition not in self._found
+        log = self._open_log(topic, topic_partition, state)
+        high_watermark: int | None = None
+        if len(state.replicas) > 1:
+            high_watermark = self._stored_watermark(topic_partition, is_new=is_new)
+        return Partition(
+            log,
+            topic_id=topic.id,
+            node_id=self.node_id,
+            flusher=self.flusher,
+            high_watermark=high_watermark,
+            surroundings=self,
         )
 
-    def _open_log(self, topic: TopicImage, topic_partition: TopicPartition) -> Log:
-        """The log that is there, or a new one in the folder that holds the fewest."""
+    def _open_log(self, topic: TopicImage, topic_partition: TopicPartition, state: PartitionImage) -> Log:
+        """The log that is there, or a new one."""
         directory = self._found.get(topic_partition)
         if directory is None:
-            directory = min(self.directories, key=lambda each: len(each.logs))
+            directory = self.directories.choose(state.directory(self.node_id))
             if not directory.may_hold(topic_partition, topic.id):
                 # Of a topic that was deleted, while the disk refused to rename its folder.
                 directory.delete_log(topic_partition)
@@ -166,8 +286,10 @@ class ReplicaManager:
         assert self._image is not None, "the image comes before the first partition"
         return effective.topic_config(self.config, self._image, topic)
 
-    def _reconfigure(self, new: MetadataImage) -> None:
-        """Settings are few and change seldom: all logs are looked at."""
+    def _reconfigure(self, new: MetadataImage) -> list[Partition]:
+        """Settings are few and change seldom: all logs are looked at. Gives the partitions that are still to be told of
+        their logs' new settings."""
+        reconfigured: list[Partition] = []
         configs: dict[str, TopicConfig] = {}
         for (topic, _index), partition in self.partitions.items():
             config = configs.get(topic)
@@ -175,7 +297,8 @@ class ReplicaManager:
                 config = configs[topic] = effective.topic_config(self.config, new, topic)
             if config != partition.log.config:
                 partition.log.reconfigure(config)
-                partition.reconfigure()
+                reconfigured.append(partition)
+        return reconfigured
 
     def _remove_deleted(self, old: MetadataImage, new: MetadataImage) -> None:
         for name, topic in old.topics.items():
@@ -187,7 +310,10 @@ class ReplicaManager:
 
     def _remove(self, topic_partition: TopicPartition) -> None:
         partition = self.partitions.pop(topic_partition, None)
+        self._missing.pop(topic_partition, None)
         if partition is not None:
+            if self._fetchers is not None:
+                self._fetchers.drop(partition)
             partition.close()
         for tell in self.before_deletion:
             tell(topic_partition)
@@ -205,21 +331,111 @@ class ReplicaManager:
                 if topic_partition.topic == CLUSTER_METADATA_TOPIC:
                     continue
                 topic = image.topics.get(topic_partition.topic)
+                # Of a replica that was moved elsewhere meanwhile too: `_follow_topics` deletes it.
                 if (
                     topic is not None
                     and topic_partition.partition in topic.partitions
                     and directory.may_hold(topic_partition, topic.id)
                 ):
-                    self._found[topic_partition] = directory
+                    found, twin = directory, self._found.get(topic_partition)
+                    if twin is not None:
+                        assigned = topic.partitions[topic_partition.partition].directory(self.node_id)
+                        found = self.directories.settle_twins(topic_partition, directory, twin, assigned)
+                    self._found[topic_partition] = found
                 else:
                     target = directory.set_stray_aside(topic_partition)
                     _log.warning("set a log aside that the metadata does not know", folder=target)
+
+    # ---- among other brokers
+
+    @property
+    def broker_epoch(self) -> int:
+        """Of this incarnation; -1 until it is registered. Nothing is fetched from other brokers before."""
+        return self._broker_epoch
+
+    @broker_epoch.setter
+    def broker_epoch(self, broker_epoch: int) -> None:
+        self._broker_epoch = broker_epoch
+        if self._fetchers is not None:
+            self._fetchers.wake()
+
+    own_epoch = broker_epoch
+
+    @property
+    def lag_max_ms(self) -> float:
+        return self.config.replica_lag_time_max_ms
+
+    def monotonic_ms(self) -> float:
+        return self._clock.monotonic_ms() if self._clock is not None else get_running_loop().time() * 1000
+
+    def registered_epoch(self, node_id: NodeId) -> int:
+        broker = self._image.brokers.get(node_id) if self._image is not None else None
+        return NO_BROKER_EPOCH if broker is None else broker.epoch
+
+    def may_be_in_sync(self, topic_partition: TopicPartition, node_id: NodeId, broker_epoch: int) -> bool:
+        image = self._image
+        broker = image.brokers.get(node_id) if image is not None else None
+        topic = image.topics.get(topic_partition.topic) if image is not None else None
+        state = topic.partitions.get(topic_partition.partition) if topic is not None else None
+        return (
+            broker is not None
+            and state is not None
+            and broker.is_active
+            and broker.epoch == broker_epoch
+            and broker.has_online(state.directory(node_id))
+        )
+
+    def propose_isr(self, partition: Partition) -> None:
+        if self._alter_partition is None:
+            return
+        if self._proposals is None:
+            from tailrace.replica.alter_isr import IsrProposals
+
+            self._proposals = IsrProposals(
+                self._alter_partition, node_id=self.node_id, own_epoch=lambda: self._broker_epoch
+            )
+        self._proposals.submit(partition)
+
+    # ---- high watermarks
+
+    def begin_high_watermark_checkpoint(self, directory: LogDirectory) -> Callable[[], None]:
+        """Work for Background that stores them as they are now; it raises OSError."""
+        partitions = self.partitions
+        offsets = {key: partitions[key].high_watermark for key in directory.logs if key in partitions}
+        if directory in self._stored_watermarks:
+            self._stored_watermarks[directory] = offsets
+        return lambda: directory.checkpoint_high_watermarks(offsets)
+
+    def _stored_watermark(self, topic_partition: TopicPartition, *, is_new: bool) -> int:
+        """0 if nothing is known: the next leader epoch finds out. A new log must not inherit that of an earlier topic
+        with its name, not even if this process dies before the next checkpoint."""
+        directory = next(each for each in self.directories if topic_partition in each.logs)
+        stored = self._stored_watermarks.get(directory)
+        if stored is None:
+            stored = self._stored_watermarks[directory] = directory.read_high_watermarks()
+        if is_new and topic_partition in stored:
+            del stored[topic_partition]
+            try:
+                directory.checkpoint_high_watermarks(stored)
+            except OSError as error:
+                raise StorageError(f"the high watermarks in {directory.path} cannot be stored: {error}") from error
+        return stored.get(topic_partition, 0)
+
+    def _on_directory_offline(self, directory: LogDirectory) -> None:
+        """Whoever waits for one of its logs is told; other brokers take over once the controller knows. A fetch would
+        tell a leader that the replica is still here, and bring it back into the in-sync set."""
+        for topic_partition in directory.logs:
+            partition = self.partitions.get(topic_partition)
+            if partition is not None:
+                partition.on_synced()
+                if self._fetchers is not None:
+                    self._fetchers.drop(partition)
 
     # ---- the whole
 
     async def store_log_start_offsets(self) -> None:
         """Raises KafkaError if they could not be stored."""
-        for directory in self.directories:
+        for directory in self.directories.online:
             try:
                 await self._background.run(directory.begin_log_start_checkpoint())
             except OSError as error:
@@ -230,7 +446,12 @@ class ReplicaManager:
 
     def close(self) -> None:
         """Answers all who wait; the logs are closed by their directories."""
+        self._is_closed = True
         self._owed.clear()
+        if self._fetchers is not None:
+            self._fetchers.close()
+        if self._proposals is not None:
+            self._proposals.close()
         for partition in self.partitions.values():
             partition.close()
 
@@ -240,3 +461,9 @@ def _delete_log(directory: LogDirectory, topic_partition: TopicPartition) -> Non
         directory.delete_log(topic_partition)
     except StorageError as error:
         _log.error("cannot delete a log", partition=topic_partition, cause=error)
+
+
+def _partitions_before(old: MetadataImage | None, topic: TopicImage) -> Mapping[int, PartitionImage]:
+    """What was followed already, which need not be again."""
+    before = old.topics.get(topic.name) if old is not None else None
+    return before.partitions if before is not None and before.id == topic.id else {}

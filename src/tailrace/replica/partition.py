@@ -2,11 +2,17 @@
 
     log_start_offset <= last_stable_offset <= high_watermark <= log_end_offset
 
-- Only the leader appends and is read by clients; a request that names another leader epoch is refused.
-- The high watermark is what every in-sync replica has; here, with a single replica, what this log has written - or,
-  once `flush.messages` records are unsynced, what the device has. Consumers never see anything above it.
+- Only the leader appends for clients; a request that names another leader epoch is refused. A follower appends what its
+  leader sends, cuts off what the leader does not have, and may be read up to the high watermark that it was told.
+- The high watermark is what every in-sync replica has (replica.isr); with a single replica what this log has written -
+  or, once `flush.messages` records are unsynced, what the device has. It does not rise while fewer than
+  min.insync.replicas are in sync: whoever left last stays eligible to lead, and must have all that was confirmed
+  (KIP-966). Within a leader epoch it never falls. Consumers never see anything above it.
+- A follower counts for what it fetches with this leader epoch and in its newest incarnation, and for nothing else.
+- One change of the in-sync set is proposed at a time. The metadata settles it: an image with a higher partition epoch
+  ends the proposal, one with a lower is older than what the controller has answered.
 - An append is done when the log has written it. Its acknowledgement may have to wait for the high watermark; the append
-  itself never waits and is never undone.
+  itself never waits and is never undone but by following another leader.
 - A failing disk takes this log offline and leaves the others alone: KAFKA_STORAGE_ERROR until it recovers.
 """
 
@@ -14,90 +20,162 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from tailrace.controller.image import PartitionImage
 from tailrace.log.log import AppendResult, Log
 from tailrace.log.plain import PlainBatch, PlainRules
 from tailrace.log.validation import CheckedBatch, Origin
+from tailrace.model import events
 from tailrace.model.errors import ErrorCode, KafkaError, StorageError
 from tailrace.model.ids import NO_EPOCH, LeaderEpoch, NodeId, Offset, TopicPartition, Uuid
 from tailrace.model.ports import FileSlice
 from tailrace.model.settings import LONG_MAX
 from tailrace.replica.flusher import Flusher
+from tailrace.replica.isr import (
+    ISR_ERRORS_TO_DROP,
+    ISR_ERRORS_TO_WAIT_OUT,
+    NEVER_MS,
+    Alone,
+    Follower,
+    Proposal,
+    Surroundings,
+    decide_high_watermark,
+    decide_isr_expand,
+    decide_isr_shrink,
+)
 from tailrace.replica.waiters import OffsetWaiters, ReadWaiters
 
 ACKS_ALL = -1
 READ_COMMITTED = 1
 
+_log = events.logger("partition")
+
 
 class Partition:
     __slots__ = (
-        "_flusher",
+        "_is_alone",
+        "_surroundings",
         "flush_messages",
+        "flusher",
+        "followers",
         "high_watermark",
+        "is_under_min_isr",
         "isr",
         "leader_epoch",
         "leader_epoch_start_offset",
         "leader_id",
+        "leader_recovery_state",
         "log",
         "node_id",
+        "partition_epoch",
         "plain_rules",
         "produces",
+        "proposal",
         "readers",
+        "replica_readers",
         "replicas",
         "takes_plain",
         "topic_id",
         "topic_partition",
+        "wake_fetcher",
     )
 
-    def __init__(self, log: Log, *, topic_id: Uuid, node_id: NodeId, flusher: Flusher) -> None:
+    def __init__(
+        self,
+        log: Log,
+        *,
+        topic_id: Uuid,
+        node_id: NodeId,
+        flusher: Flusher,
+        high_watermark: int | None = None,
+        surroundings: Surroundings | None = None,
+    ) -> None:
+        """`high_watermark` is the one that was stored; None means that this is the only replica, whose log is all there
+        is to know."""
         self.topic_partition: TopicPartition = log.topic_partition
         self.topic_id = topic_id
         self.log = log
         self.node_id = node_id
         self.leader_id = NodeId(-1)
         self.leader_epoch = NO_EPOCH
+        self.partition_epoch = -1
         self.leader_epoch_start_offset = Offset(0)
+        self.leader_recovery_state = 0
         self.replicas: tuple[NodeId, ...] = ()
-        self.isr: tuple[NodeId, ...] = ()
-        self.high_watermark: int = log.log_end_offset
+        self.isr: tuple[NodeId, ...] = ()  # As committed; a leader may know it before the image does.
+        self.proposal: Proposal | None = None
+        self.followers: dict[NodeId, Follower] = {}  # All other replicas while this one leads, else none.
+        known = log.log_end_offset if high_watermark is None else high_watermark
+        self.high_watermark: int = max(log.log_start_offset, min(known, log.log_end_offset))
         self.flush_messages = log.config.flush_messages
         self.produces = OffsetWaiters()
-        self.readers = ReadWaiters()
-        self._flusher = flusher
-        self._settle_plain()
+        self.readers = ReadWaiters()  # Consumers, told when the high watermark rises.
+        self.replica_readers = ReadWaiters()  # Followers, told of every append.
+        self.flusher = flusher
+        self.wake_fetcher: Callable[[], None] | None = None  # Of whoever fetches for this replica.
+        self._surroundings: Surroundings = surroundings or Alone()
+        self._settle()
 
     def __repr__(self) -> str:
         return f"<Partition {self.topic_partition} leader={self.leader_id} epoch={self.leader_epoch}>"
 
     # ---- leadership
 
-    def follow_image(
-        self, *, leader_id: NodeId, leader_epoch: LeaderEpoch, replicas: tuple[NodeId, ...], isr: tuple[NodeId, ...]
-    ) -> None:
+    def follow_image(self, state: PartitionImage) -> None:
         """What the committed metadata says of this partition."""
+        if state.partition_epoch < self.partition_epoch:
+            return  # The controller's answer to a proposal came first.
         was_leader = self.is_leader
-        is_new_epoch = leader_epoch != self.leader_epoch
-        self.leader_id, self.leader_epoch = leader_id, leader_epoch
-        self.replicas, self.isr = replicas, isr
-        if self.is_leader and is_new_epoch:
-            self.leader_epoch_start_offset = Offset(self.log.log_end_offset)
-            self.log.epochs.assign(leader_epoch, self.log.log_end_offset)
-        if was_leader and (is_new_epoch or not self.is_leader):
-            self.produces.fail(self._not_leader())
+        is_new_epoch = state.leader_epoch != self.leader_epoch
+        is_news = state.partition_epoch > self.partition_epoch
+        if is_news:
+            self.proposal = None
+        self.leader_id, self.leader_epoch = state.leader, LeaderEpoch(state.leader_epoch)
+        self.partition_epoch = state.partition_epoch
+        left = [node_id for node_id in self.isr if node_id not in state.isr]
+        self.replicas, self.isr = state.replicas, state.isr
+        self.leader_recovery_state = state.leader_recovery_state
+        if self.is_leader:
+            self._take_lead(is_new_epoch=is_new_epoch)
+            for node_id in left:  # What it was, it is no more: it is not waited for until it has caught up again.
+                if node_id in self.followers:
+                    self.followers[node_id].reset(caught_up_ms=NEVER_MS)
+        else:
+            self.followers = {}
+            if was_leader:
+                self.produces.fail(self.not_leader())
+        if is_news:
+            self.replica_readers.tell()  # Whoever left the in-sync set is looked at again.
+        if is_new_epoch:
             self.readers.tell()
-        self._settle_plain()
-        self._raise_high_watermark()
+            if self.durable_end < self.log.log_end_offset:
+                # Found unsynced after a restart, where nobody may be about to append: neither a leader nor a follower
+                # may count itself for it yet.
+                self.flusher.request(self)
+        self._settle()
+        self.raise_high_watermark()
 
-    def _settle_plain(self) -> None:
-        """Batches may go the short way if nothing but the write stands between them and their acknowledgement."""
+    def _take_lead(self, *, is_new_epoch: bool) -> None:
+        log, now_ms = self.log, self._surroundings.monotonic_ms()
+        if is_new_epoch:
+            self.leader_epoch_start_offset = Offset(log.log_end_offset)
+            log.epochs.assign(self.leader_epoch, log.log_end_offset)
+        followers: dict[NodeId, Follower] = {}
+        for node_id in (*self.replicas, *self.isr):
+            if node_id == self.node_id or node_id in followers:
+                continue
+            follower = followers[node_id] = self.followers.get(node_id) or Follower(node_id)
+            if is_new_epoch:
+                follower.reset(caught_up_ms=now_ms if node_id in self.isr else NEVER_MS)
+        self.followers = followers
+
+    def _settle(self) -> None:
+        """What appends ask for each time. Batches may go the short way if nothing but the write stands between them and
+        their acknowledgement."""
         config = self.log.config
         self.plain_rules = PlainRules(config)
-        self.takes_plain = (
-            self.plain_rules.applies
-            and self.is_leader
-            and len(self.isr) == 1
-            and self.min_insync_replicas == 1
-            and config.flush_messages == LONG_MAX
-        )
+        self.is_under_min_isr = len(self.isr) < self.min_insync_replicas
+        self._is_alone = self.is_leader and not self.followers
+        self.takes_plain = self.plain_rules.applies and self._is_alone and config.flush_messages == LONG_MAX
 
     @property
     def min_insync_replicas(self) -> int:
@@ -117,9 +195,14 @@ class Partition:
                 f"{self.topic_partition} has leader epoch {self.leader_epoch}, the request says {current_leader_epoch}",
             )
         if self.leader_id != self.node_id:
-            raise self._not_leader()
+            raise self.not_leader()
 
-    def _not_leader(self) -> KafkaError:
+    def check_readable(self, current_leader_epoch: int = NO_EPOCH, *, must_lead: bool) -> None:
+        """As `check_leader`; unless it must lead, a replica that follows a leader will do (KIP-392)."""
+        if must_lead or self.leader_id < 0 or current_leader_epoch not in (NO_EPOCH, self.leader_epoch):
+            self.check_leader(current_leader_epoch)
+
+    def not_leader(self) -> KafkaError:
         return KafkaError(
             ErrorCode.NOT_LEADER_OR_FOLLOWER,
             f"Broker {self.node_id} does not lead {self.topic_partition}: broker {self.leader_id} does",
@@ -130,8 +213,8 @@ class Partition:
     def check_may_append(self, required_acks: int) -> None:
         """Raises unless this broker leads and enough replicas are in sync."""
         if self.leader_id != self.node_id:
-            raise self._not_leader()
-        if required_acks == ACKS_ALL and len(self.isr) < self.min_insync_replicas:
+            raise self.not_leader()
+        if required_acks == ACKS_ALL and self.is_under_min_isr:
             raise KafkaError(
                 ErrorCode.NOT_ENOUGH_REPLICAS,
                 f"{self.topic_partition} has {len(self.isr)} in-sync replicas, "
@@ -153,14 +236,27 @@ class Partition:
             result = log.append_as_leader(batches, leader_epoch=self.leader_epoch, origin=origin, checked=checked)
         except StorageError as error:
             raise storage_failure(log, error) from error
-        self._flusher.note_written(self, len(batches))
+        self.flusher.note_written(self, len(batches))
         if log.unflushed_messages >= self.flush_messages:
-            self._flusher.request(self)
-        elif len(self.isr) == 1:
+            self.flusher.request(self)
+        elif self._is_alone:
             self.high_watermark = log.log_end_offset
             if self.readers:
                 self.readers.tell()
+            return result
+        elif len(self.isr) == 1:
+            self.raise_high_watermark()
+        self._tell_followers(result.base_offset)
         return result
+
+    def _tell_followers(self, first_offset: int) -> None:
+        """Those that had everything were caught up until now: an idle partition is not fetched again and again."""
+        now_ms = self._surroundings.monotonic_ms()
+        for follower in self.followers.values():
+            if follower.log_end_offset == first_offset:
+                follower.last_caught_up_ms = now_ms
+        if self.replica_readers:
+            self.replica_readers.tell()
 
     def append_plain(self, batches: Sequence[PlainBatch]) -> int:
         """Many batches in one write; for those alone that `takes_plain` lets through, which need no waiting. Gives the
@@ -170,43 +266,57 @@ class Partition:
             first_offset = log.append_plain(batches, leader_epoch=self.leader_epoch)
         except StorageError as error:
             raise storage_failure(log, error) from error
-        self._flusher.note_written(self, sum([batch[1] for batch in batches]))
+        self.flusher.note_written(self, sum([batch[1] for batch in batches]))
         self.high_watermark = log.log_end_offset
         if self.readers:
             self.readers.tell()
         return first_offset
 
     def must_wait(self, result: AppendResult, required_acks: int) -> bool:
-        """Whether an acknowledgement of this append has to wait for the high watermark: with acks=all, where records
-        are synced before they are acknowledged, and for a duplicate, whose original must not be confirmed before it
-        is safe."""
+        """Whether its acknowledgement has to wait for the high watermark: with acks=all, and where records are synced
+        before they are acknowledged; so too for a duplicate, whose original must not be confirmed before it is safe."""
         if self.high_watermark >= result.next_offset:
             return False
-        return required_acks == ACKS_ALL or result.duplicate or self.log.unflushed_messages >= self.flush_messages
+        return required_acks == ACKS_ALL or self.durable_end < result.next_offset
 
     def on_synced(self) -> None:
         if self.log.is_offline:
             self.produces.fail(storage_failure(self.log))
-        self._raise_high_watermark()
+        self.raise_high_watermark()
+        if self.wake_fetcher is not None:
+            self.wake_fetcher()
 
-    def _raise_high_watermark(self) -> None:
-        """The one place, besides an undisturbed append, where it moves. It never goes back."""
-        if not self.is_leader or len(self.isr) != 1:
-            return
+    @property
+    def durable_end(self) -> int:
+        """What this replica may count itself for: all it has written, or what is synced where the topic asks for it."""
         log = self.log
-        durable_end = log.log_end_offset if log.unflushed_messages < self.flush_messages else log.recovery_point
-        if durable_end > self.high_watermark:
-            self.high_watermark = durable_end
-            self.produces.release(durable_end)
+        return log.log_end_offset if log.unflushed_messages < self.flush_messages else log.recovery_point
+
+    def raise_high_watermark(self) -> None:
+        """The one place, besides an undisturbed append, where a leader's moves. It never goes back."""
+        if not self.is_leader or self.is_under_min_isr:
+            return
+        new = self.durable_end
+        if self.followers:
+            counted = self.isr if self.proposal is None else (*self.isr, *self.proposal.isr)
+            new = decide_high_watermark(new, self.followers.values(), counted=counted, may_join=self._may_join)
+        if new > self.high_watermark:
+            self.high_watermark = new
+            self.produces.release(new)
             if self.readers:
                 self.readers.tell()
+
+    def _may_join(self, follower: Follower) -> bool:
+        world, log_end_offset = self._surroundings, self.log.log_end_offset
+        is_caught_up = follower.is_caught_up(log_end_offset, world.monotonic_ms(), world.lag_max_ms)
+        return is_caught_up and world.may_be_in_sync(self.topic_partition, follower.node_id, follower.broker_epoch)
 
     def wait_for_high_watermark(self, offset: int, tell: Callable[[KafkaError | None], None]) -> None:
         """Tells once, unless `produces.discard` comes first; at once if there is nothing to wait for, or no hope."""
         if self.high_watermark >= offset:
             tell(None)
         elif not self.is_leader:
-            tell(self._not_leader())
+            tell(self.not_leader())
         elif self.log.is_offline:
             tell(storage_failure(self.log))
         else:
@@ -215,16 +325,114 @@ class Partition:
     def reconfigure(self) -> None:
         """The log has a new configuration."""
         self.flush_messages = self.log.config.flush_messages
-        self._settle_plain()
-        self._raise_high_watermark()
+        if self.durable_end < self.log.log_end_offset:
+            self.flusher.request(self)  # What was written under a laxer setting; nobody may be about to append.
+        self._settle()
+        self.raise_high_watermark()
 
     def close(self) -> None:
         """The partition is deleted, or the broker stops."""
         self.leader_id = NodeId(-1)
-        self.takes_plain = False
-        self._flusher.forget(self)
-        self.produces.fail(self._not_leader())
+        self.takes_plain = self._is_alone = False
+        self.proposal, self.followers = None, {}
+        self.flusher.forget(self)
+        self.produces.fail(self.not_leader())
         self.readers.tell()
+        self.replica_readers.tell()
+
+    # ---- the followers of this leader
+
+    def note_fetch(self, node_id: NodeId, broker_epoch: int, *, offset: int, log_start_offset: int) -> None:
+        """A follower has everything below `offset`. The caller has checked that it knows this leader epoch and that its
+        log has not parted from this one. Raises if it is no replica, or an incarnation that has been replaced."""
+        follower = self.followers.get(node_id)
+        if follower is None:
+            raise KafkaError(
+                ErrorCode.UNKNOWN_LEADER_EPOCH, f"Broker {node_id} has no replica of {self.topic_partition} yet"
+            )
+        world = self._surroundings
+        if broker_epoch < max(follower.broker_epoch, world.registered_epoch(node_id)):
+            raise KafkaError(
+                ErrorCode.NOT_LEADER_OR_FOLLOWER,
+                f"Broker {node_id} has come back with a later epoch than {broker_epoch}",
+            )
+        if not self.log.log_start_offset <= offset <= self.log.log_end_offset:
+            return  # It cannot be read either, and is told so.
+        has_moved = follower.log_end_offset != offset
+        if offset < follower.log_end_offset:
+            self.replica_readers.tell()  # A request that was overtaken, perhaps: its successor is looked at again.
+        follower.note_fetch(
+            offset=offset,
+            log_start_offset=log_start_offset,
+            broker_epoch=broker_epoch,
+            leader_end_offset=self.log.log_end_offset,
+            now_ms=world.monotonic_ms(),
+        )
+        if node_id not in self.isr and self.proposal is None:
+            self._expand_isr(follower)
+        if has_moved:
+            self.raise_high_watermark()
+
+    def _expand_isr(self, follower: Follower) -> None:
+        wanted = decide_isr_expand(
+            self.isr,
+            follower,
+            replicas=self.replicas,
+            high_watermark=self.high_watermark,
+            leader_epoch_start_offset=self.leader_epoch_start_offset,
+        )
+        identity = self.topic_partition, follower.node_id, follower.broker_epoch
+        if wanted != self.isr and self._surroundings.may_be_in_sync(*identity):
+            self._propose(wanted)
+
+    def shrink_isr(self) -> None:
+        """Followers that have lagged for too long are to leave the in-sync set; those outside are not waited for."""
+        self.raise_high_watermark()
+        if not self.is_leader or self.proposal is not None or len(self.isr) == 1:
+            return
+        wanted = decide_isr_shrink(
+            self.isr,
+            self.followers.values(),
+            leader_end_offset=self.log.log_end_offset,
+            now_ms=self._surroundings.monotonic_ms(),
+            lag_max_ms=self._surroundings.lag_max_ms,
+        )
+        if wanted != self.isr:
+            self._propose(wanted)
+
+    def _propose(self, isr: tuple[NodeId, ...]) -> None:
+        world, followers = self._surroundings, self.followers
+        epochs = [world.own_epoch if each == self.node_id else followers[each].broker_epoch for each in isr]
+        self.proposal = Proposal(isr, tuple(epochs), self.leader_epoch, self.partition_epoch)
+        self._surroundings.propose_isr(self)
+
+    def end_proposal(
+        self,
+        proposal: Proposal,
+        error: ErrorCode,
+        *,
+        leader_epoch: int = NO_EPOCH,
+        partition_epoch: int = -1,
+        isr: tuple[NodeId, ...] = (),
+    ) -> bool:
+        """The controller's answer; False if it is to be asked again. An answer to a proposal that the metadata has
+        overtaken says nothing any more."""
+        if self.proposal is not proposal:
+            return True
+        if error in ISR_ERRORS_TO_DROP:
+            self.proposal = None
+            self.raise_high_watermark()
+            return True
+        if error != ErrorCode.NONE:
+            return error in ISR_ERRORS_TO_WAIT_OUT
+        if leader_epoch == self.leader_epoch and partition_epoch >= self.partition_epoch:
+            self.proposal = None
+            self.isr, self.partition_epoch = isr, partition_epoch
+            _log.info("in-sync replicas changed", partition=self.topic_partition, isr=isr, epoch=partition_epoch)
+            self.replica_readers.tell()
+            self._settle()
+            self.raise_high_watermark()
+        return True
 
     # ---- reading
 
@@ -236,15 +444,16 @@ class Partition:
     def readable_end(self, isolation_level: int) -> int:
         return self.last_stable_offset if isolation_level == READ_COMMITTED else self.high_watermark
 
-    def read(self, offset: int, max_bytes: int, *, isolation_level: int, at_least_one_batch: bool) -> FileSlice | None:
-        """For a consumer; the caller has checked the leader."""
+    def read(
+        self, offset: int, max_bytes: int, *, isolation_level: int, at_least_one_batch: bool, by_follower: bool = False
+    ) -> FileSlice | None:
+        """For a consumer or, up to the log end, for a follower; the caller has checked the leader."""
         log = self.log
         if log.is_offline:
             raise storage_failure(log)
         try:
-            return log.read(
-                offset, max_bytes, end_offset=self.readable_end(isolation_level), at_least_one_batch=at_least_one_batch
-            )
+            end_offset = log.log_end_offset if by_follower else self.readable_end(isolation_level)
+            return log.read(offset, max_bytes, end_offset=end_offset, at_least_one_batch=at_least_one_batch)
         except StorageError as error:
             raise storage_failure(log, error) from error
 
@@ -277,6 +486,7 @@ class Partition:
             )
         try:
             self.log.advance_start(wanted)
+            self.readers.tell()  # Followers are to hear of it too.
         except StorageError as error:
             raise storage_failure(self.log, error) from error
         return self.log.log_start_offset

@@ -1,9 +1,21 @@
-"""The simulated Background: work runs at once, in the caller's turn, so that a run has one order of events."""
+"""The simulated Background.
 
+`SimBackground` does the work at once, in the caller's turn, so that a test has one order of events. `SlowBackground` is
+a set of helper threads on the simulated loop: work is done some time later, and one piece overtakes another.
+"""
+
+import asyncio
 from collections.abc import Awaitable, Callable, Generator
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
+
+from tailrace.model.ports import Random
 
 T = TypeVar("T")
+
+# Most work is a write or a sync on a device that is not busy; now and then one has to wait behind others.
+_USUAL_MS_MAX = 2
+_SELDOM_MS_MAX = 50
+_SELDOM_SHARE = 0.02
 
 
 class SimBackground:
@@ -30,3 +42,35 @@ class _Done(Generic[T]):
             raise self._error
         return self._value  # type: ignore[return-value]  # a value is None only where T is
         yield
+
+
+class SlowBackground:
+    """`extra_ms` makes the device slower, for as long as it is set."""
+
+    def __init__(self, random: Random) -> None:
+        self._random = random
+        self.extra_ms = 0.0
+
+    def run(self, work: Callable[[], T]) -> Awaitable[T]:
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[T] = loop.create_future()
+        chance = self._random.random()
+        is_seldom = chance < _SELDOM_SHARE
+        # In tenths of a millisecond, so that some end in the same moment.
+        delay_ms = int(chance * 10 * (_SELDOM_MS_MAX / _SELDOM_SHARE if is_seldom else _USUAL_MS_MAX)) / 10
+        loop.call_later((delay_ms + self.extra_ms) / 1000, _do, work, done)
+        return done
+
+    def close(self) -> None:
+        """A process that closes it has waited for all that it cares for."""
+
+
+def _do(work: Callable[[], Any], done: asyncio.Future[Any]) -> None:
+    try:
+        result = work()
+    except Exception as error:
+        if not done.cancelled():
+            done.set_exception(error)
+    else:
+        if not done.cancelled():
+            done.set_result(result)

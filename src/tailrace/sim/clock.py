@@ -1,4 +1,6 @@
-"""The simulated Clock: time stands still until someone moves it."""
+"""The simulated Clock: time stands still until someone moves it, or it is that of a process of the simulated loop."""
+
+from tailrace.sim.loop import Process
 
 # 2026-01-01, so that timestamps look like timestamps.
 _START_WALL_MS = 1_767_225_600_000
@@ -23,3 +25,17 @@ class SimClock:
     def set_wall_ms(self, wall_ms: int) -> None:
         """The wall clock alone, as an administrator or NTP would move it; it may go back."""
         self._wall_ms = float(wall_ms)
+
+
+class ProcessClock:
+    """The clock of one process: as fast as the process is, and wrong by `wall_skew_ms`, which may change any time."""
+
+    def __init__(self, process: Process, *, wall_skew_ms: float = 0.0) -> None:
+        self._process = process
+        self.wall_skew_ms = wall_skew_ms
+
+    def monotonic_ms(self) -> float:
+        return self._process.time() * 1000
+
+    def wall_ms(self) -> int:
+        return int(_START_WALL_MS + self._process.time() * 1000 + self.wall_skew_ms)

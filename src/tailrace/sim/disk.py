@@ -9,16 +9,19 @@ pages (4 KB) may never have arrived and then read as zeros. Of the names changed
 those of folders among them, a prefix of the changes holds, as in the journal of a file system. Only the folders at
 the top are there for good.
 
-Faults are set from outside: `disk.capacity_bytes`, `disk.is_read_only`, `disk.fail(...)`. Holds no broker logic.
+Faults are set from outside: `disk.capacity_bytes`, `disk.is_read_only`, `disk.fail(...)`, and `disk.die_after(...)`,
+which lets the process die in the middle of an operation. Holds no broker logic.
 """
 
 import errno
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
 from tailrace.model.ports import Bytes, Clock, Random
 from tailrace.sim.clock import SimClock
+from tailrace.sim.loop import DeadError
 
 _PAGE_BYTES = 4096
 _UNLIMITED_BYTES = 1 << 50
@@ -79,7 +82,11 @@ class SimFile:
         return len(self._content.data)
 
     def append(self, views: Sequence[Bytes]) -> None:
-        self._check("append")
+        try:
+            self._check("append")
+        except DeadError:
+            self._content.data += b"".join(views)[: self._disk.torn_bytes]
+            raise
         for view in views:
             room = self._disk.free_bytes(self._path)
             self._content.data += view[:room]
@@ -134,6 +141,11 @@ class SimDisk:
         self.capacity_bytes = _UNLIMITED_BYTES
         self.is_read_only = False
         self.locked: set[str] = set()
+        self.torn_bytes = 0  # of the append in which the process dies
+        self._operations_left = -1  # before it dies; never, if negative
+        self._on_death: Callable[[], None] = lambda: None
+        self._is_dead = False
+        self._is_observed = False
         self._boots = 0
         self._faults: list[Fault] = []
         self._root = _Folder()
@@ -146,16 +158,36 @@ class SimDisk:
         self._faults.append(fault)
         return fault
 
+    def die_after(self, operations: int, *, torn_bytes: int, on_death: Callable[[], None]) -> None:
+        """The process dies in the middle of an operation that changes something, after so many others."""
+        self._operations_left, self.torn_bytes, self._on_death = operations, torn_bytes, on_death
+
     def heal(self) -> None:
         """No fault is left: space, permissions and device are back."""
+        self._operations_left = -1
         self._faults.clear()
         self.is_read_only = False
         self.capacity_bytes = _UNLIMITED_BYTES
+
+    @property
+    def is_faulty(self) -> bool:
+        return bool(self._faults) or self.is_read_only or self.capacity_bytes != _UNLIMITED_BYTES
+
+    @contextmanager
+    def observed(self) -> Iterator[None]:
+        """Meanwhile no fault shows, nor is it used up: whoever looks on from outside sees what is there."""
+        self._is_observed = True
+        try:
+            yield
+        finally:
+            self._is_observed = False
 
     def crash(self) -> None:
         """The process dies: its handles and locks are gone, all it wrote is there."""
         self.incarnation += 1
         self.locked.clear()
+        self._operations_left = -1
+        self._is_dead = False
 
     def power_loss(self, random: Random) -> None:
         """The machine dies. Handles, locks and a part of what was not synced are gone."""
@@ -167,6 +199,16 @@ class SimDisk:
 
     def check(self, operation: str, path: str) -> None:
         """Raises what was asked for by `fail`, and EROFS for every change of a read-only disk."""
+        if self._is_observed:
+            return
+        if self._is_dead:
+            raise DeadError
+        if self._operations_left >= 0 and operation not in ("read", "map", "list"):
+            self._operations_left -= 1
+            if self._operations_left < 0:
+                self._is_dead = True
+                self._on_death()
+                raise DeadError
         if self.is_read_only and operation not in ("read", "map", "list"):
             raise _error(errno.EROFS, path)
         for fault in self._faults:

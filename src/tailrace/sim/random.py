@@ -1,6 +1,10 @@
 """The simulated Random: the same seed gives the same sequence."""
 
 import random
+from collections.abc import Sequence
+from typing import TypeVar
+
+T = TypeVar("T")
 
 
 class SimRandom:
@@ -18,3 +22,16 @@ class SimRandom:
         raw[6] = raw[6] & 0x0F | 0x40
         raw[8] = raw[8] & 0x3F | 0x80
         return bytes(raw)
+
+    def choice(self, options: Sequence[T]) -> T:
+        return options[self._random.randrange(len(options))]
+
+    def between(self, low: float, high: float) -> float:
+        return low + (high - low) * self._random.random()
+
+    def shuffled(self, items: Sequence[T]) -> list[T]:
+        return self._random.sample(items, len(items))
+
+    def fork(self) -> "SimRandom":
+        """A sequence of its own, so that more draws in one place do not move those in another."""
+        return SimRandom(self._random.getrandbits(64))

@@ -3,10 +3,14 @@
     with Broker() as broker:
         producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap})
 
+    with Cluster(brokers=3) as cluster:
+        cluster.kill(2)
+
 pytest finds the fixtures of `tailrace.testing.plugin` by itself. Our own tests use the same kit.
 """
 
 from tailrace.testing.broker import Broker
 from tailrace.testing.child import BrokerFailedError
+from tailrace.testing.cluster import LOW_LATENCY, Cluster
 
-__all__ = ["Broker", "BrokerFailedError"]
+__all__ = ["LOW_LATENCY", "Broker", "BrokerFailedError", "Cluster"]

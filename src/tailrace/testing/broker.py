@@ -44,7 +44,7 @@ class Broker:
     ) -> None:
         self.host = host
         self.port = port
-        self.settings = {name: _setting_text(value) for name, value in (settings or {}).items()}
+        self.settings = {name: setting_text(value) for name, value in (settings or {}).items()}
         self._data = None if data is None else os.fspath(data)
         self._in_process = in_process
         self._log_level = log_level
@@ -188,6 +188,6 @@ class Broker:
         return self._child
 
 
-def _setting_text(value: str | float | bool) -> str:
+def setting_text(value: str | float | bool) -> str:
     """As a properties file would have it."""
     return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,8 +1,9 @@
-"""A broker as a child process, and the guard that cleans up after a test process that was killed.
+"""A broker or a cluster as a child process, and the guard that cleans up after a test process that was killed.
 
 Owns two processes: `tailrace up`, and a shell that does nothing but read a pipe whose only writer is this process.
 However this process ends, SIGKILL included, the pipe then ends too: the guard kills the broker (paused or not) and
-removes the folder. The broker could not do that itself while it is paused or already dead.
+removes the folder. The broker could not do that itself while it is paused or already dead. `tailrace up` leads a
+process group, and the nodes of a cluster are in it: what is killed is always the group.
 PR_SET_PDEATHSIG is no substitute: it fires when the *thread* that started the child ends, and cleans no folder.
 """
 
@@ -15,17 +16,21 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 
 STOP_TIMEOUT_S = 15.0
 LOG_TAIL_CHARACTERS = 4000
 
-# Each line names the process to kill; an empty one says that there is none, since its id may be reused once reaped.
-# The pause lets a call of the killed process that is still in the kernel end, so that it adds no file behind rm's back.
+# A call of a killed process that is still in the kernel ends, so that it adds no file behind rm's back.
+_LAST_CALLS_S = 0.1
+
+# Each line names the group to kill; an empty one says that there is none, since its id may be reused once reaped.
+# The pause is _LAST_CALLS_S.
 _GUARD = """
 trap '' HUP INT TERM
 child=
 while read -r line; do child=$line; done
-if [ -n "$child" ]; then kill -KILL "$child" 2>/dev/null; sleep 0.1; fi
+if [ -n "$child" ]; then kill -s KILL -- "-$child" 2>/dev/null; sleep 0.1; fi
 rm -rf "$1"
 """
 
@@ -35,7 +40,7 @@ class BrokerFailedError(Exception):
 
 
 class Guard:
-    """Outlives this process by a moment; removes `folder`, and first kills the process that it watches."""
+    """Outlives this process by a moment; removes `folder`, and first kills the process group that it watches."""
 
     def __init__(self, folder: str) -> None:
         self._process = subprocess.Popen(
@@ -95,18 +100,25 @@ class Child:
         self._process.send_signal(number)
 
     def kill(self) -> None:
-        self._process.kill()
+        # It leads its group until it is reaped, so the group is no stranger's.
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
         self._reap(None)
 
-    def stop(self) -> None:
+    def kill_all(self) -> None:
+        """For a cluster: its nodes are not this process's children, and nobody tells when the last one is gone."""
+        self.kill()
+        time.sleep(_LAST_CALLS_S)
+
+    def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
         """Ends it as an operator would; a broker that cannot stop cleanly fails the test."""
         self.signal(signal.SIGCONT)
         self.signal(signal.SIGTERM)
         try:
-            exit_code = self._reap(STOP_TIMEOUT_S)
+            exit_code = self._reap(timeout_s)
         except subprocess.TimeoutExpired:
             self.kill()
-            raise BrokerFailedError(f"the broker did not stop within {STOP_TIMEOUT_S:g} s{self._log_tail()}") from None
+            raise BrokerFailedError(f"the broker did not stop within {timeout_s:g} s{self._log_tail()}") from None
         if exit_code != 0:
             raise BrokerFailedError(f"the broker stopped with exit code {exit_code}{self._log_tail()}")
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from tailrace.testing import Broker
+    from tailrace.testing import Broker, Cluster
 
 
 @pytest.fixture(scope="session")
@@ -31,3 +31,12 @@ def fresh_tailrace_broker() -> Iterator[Broker]:
 
     with Broker() as broker:
         yield broker
+
+
+@pytest.fixture
+def fresh_tailrace_cluster() -> Iterator[Cluster]:
+    """Three brokers and three controllers of this test's own, to kill or pause; about a second a test."""
+    from tailrace.testing import Cluster
+
+    with Cluster(brokers=3) as cluster:
+        yield cluster

@@ -4,7 +4,7 @@ Each module wraps one library as its documentation shows it, with no patience of
 the expected records raises. Readers assign partitions by hand and never commit.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import NamedTuple, Protocol
 
 Headers = tuple[tuple[str, bytes | None], ...]
@@ -47,13 +47,15 @@ class Client(Protocol):
         self,
         bootstrap: str,
         topic: str,
-        records: Sequence[Sent],
+        records: Iterable[Sent],
         *,
         acks: str = "all",
         codec: str = "none",
         idempotent: bool = False,
+        pause_s: float = 0.0,
     ) -> list[int]:
-        """Write records to partition 0 in order; return the offsets that were acknowledged (none for acks=0)."""
+        """Write records to partition 0 in order, with a pause after each; return the offsets that were acknowledged
+        (none for acks=0)."""
         ...
 
     def read(self, bootstrap: str, topic: str, count: int, *, offset: int = 0) -> list[Received]:

@@ -1,7 +1,7 @@
 """aiokafka: asyncio, with Cython record codecs; it speaks the older, not flexible, versions of most requests."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
@@ -18,13 +18,15 @@ class Aiokafka:
         self,
         bootstrap: str,
         topic: str,
-        records: Sequence[Sent],
+        records: Iterable[Sent],
         *,
         acks: str = "all",
         codec: str = "none",
         idempotent: bool = False,
+        pause_s: float = 0.0,
     ) -> list[int]:
-        return asyncio.run(self.write(bootstrap, topic, records, acks=acks, codec=codec, idempotent=idempotent))
+        writing = self.write(bootstrap, topic, records, acks=acks, codec=codec, idempotent=idempotent, pause_s=pause_s)
+        return asyncio.run(writing)
 
     def read(self, bootstrap: str, topic: str, count: int, *, offset: int = 0) -> list[Received]:
         return asyncio.run(self._read(bootstrap, topic, count, offset=offset, timestamp_ms=None))
@@ -36,11 +38,12 @@ class Aiokafka:
     async def write(
         bootstrap: str,
         topic: str,
-        records: Sequence[Sent],
+        records: Iterable[Sent],
         *,
         acks: str = "all",
         codec: str = "none",
         idempotent: bool = False,
+        pause_s: float = 0.0,
     ) -> list[int]:
         """As produce, on the caller's loop."""
         producer = AIOKafkaProducer(
@@ -53,17 +56,19 @@ class Aiokafka:
         await producer.start()
         try:
             async with asyncio.timeout(DEADLINE_S):
-                sent = [
-                    await producer.send(
-                        topic,
-                        record.value,
-                        record.key,
-                        partition=0,
-                        timestamp_ms=record.timestamp_ms,
-                        headers=list(record.headers),
+                sent = []
+                for record in records:
+                    sent.append(
+                        await producer.send(
+                            topic,
+                            record.value,
+                            record.key,
+                            partition=0,
+                            timestamp_ms=record.timestamp_ms,
+                            headers=list(record.headers),
+                        )
                     )
-                    for record in records
-                ]
+                    await asyncio.sleep(pause_s)
                 answers = await asyncio.gather(*sent)
         finally:
             await producer.stop()

@@ -1,7 +1,7 @@
 """confluent-kafka: librdkafka, the C library under most languages' clients."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 
@@ -18,11 +18,12 @@ class Confluent:
         self,
         bootstrap: str,
         topic: str,
-        records: Sequence[Sent],
+        records: Iterable[Sent],
         *,
         acks: str = "all",
         codec: str = "none",
         idempotent: bool = False,
+        pause_s: float = 0.0,
     ) -> list[int]:
         offsets: list[int] = []
         errors: list[KafkaError] = []
@@ -53,6 +54,7 @@ class Confluent:
                 timestamp=record.timestamp_ms,
                 on_delivery=delivered,
             )
+            time.sleep(pause_s)
         assert producer.flush(DEADLINE_S) == 0, "records were still unsent at the deadline"
         assert not errors, errors
         return offsets

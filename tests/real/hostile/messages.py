@@ -52,6 +52,8 @@ TAME: dict[str, list[Any]] = {
     "replication_factor": [1, -1, 3],
     "resource_type": [2, 2, 8, 16, 0, -1],
     "acks": [0, 1, -1, -1, 5],
+    # Not the broker itself: unregistered, it would lead nothing until it has registered again.
+    "broker_id": [2, 0, -1, 1 << 30],
 }
 
 

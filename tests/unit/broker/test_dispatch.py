@@ -5,7 +5,7 @@ import logging
 
 import pytest
 
-from tailrace.broker.handlers import HANDLERS, api_versions, coordinators
+from tailrace.broker.handlers import CONTROLLER_HANDLERS, HANDLERS, api_versions, coordinators
 from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.wire.apis import api_keys
 from tailrace.wire.apis.admin import DescribeLogDirsRequest
@@ -29,7 +29,21 @@ async def test_what_is_advertised_is_the_table_of_handlers(version):
 
 
 def test_whatever_is_served_is_declared():
-    assert set(HANDLERS) <= set(api_keys())
+    assert set(HANDLERS) | set(CONTROLLER_HANDLERS) <= set(api_keys())
+
+
+@pytest.mark.parametrize("version", [3, 4])
+async def test_features_that_may_be_off_are_told_to_clients_that_can_read_them(version):
+    async with running() as world:
+        peer = await world.connect()
+        request = ApiVersionsRequest(client_software_name="a", client_software_version="1")
+        response = await peer.request(request, version)
+        supported = {each.name: (each.min_version, each.max_version) for each in response.supported_features}
+        finalized = {each.name: each.max_version_level for each in response.finalized_features}
+        assert finalized["metadata.version"] == supported["metadata.version"][1]
+        assert finalized["kraft.version"] == 1
+        assert finalized["transaction.version"] == 2
+        assert ("transaction.version" in supported) == (version >= 4)
 
 
 async def test_api_versions_of_the_future_is_answered_in_version_0():

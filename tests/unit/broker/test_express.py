@@ -218,6 +218,6 @@ async def test_a_client_that_never_repeats_itself_stops_being_learned_from(monke
             await create_topic(peer, f"t{number}", flush_messages="1")
         for number in range(60):
             assert produced(await peer.request(produce(f"t{number}", batch(b"x")), 9)).error_code == 0
-        express = next(iter(world.broker._server.connections))._express
+        express = next(iter(world.broker._servers[0].connections))._express
         assert express._credit == 0
         assert len(express._lanes) <= 8

@@ -19,6 +19,7 @@ from tests.unit.broker.world import (
     produced,
     running,
 )
+from tests.unit.replica.replicas import led_by
 
 NAMED_VERSIONS = range(4, 13)
 
@@ -89,7 +90,7 @@ async def test_an_old_leader_epoch_is_fenced_and_the_leader_is_named():
         peer = await world.connect()
         topic_id = await create_topic(peer, "t")
         partition = world.broker.replicas.find("t", 0)
-        partition.follow_image(leader_id=NodeId(1), leader_epoch=5, replicas=(NodeId(1),), isr=(NodeId(1),))
+        partition.follow_image(led_by(NodeId(1), epoch=5, replicas=(NodeId(1),), isr=(NodeId(1),)))
         response = await peer.request(fetch("", 0, topic_id=topic_id, current_leader_epoch=3), 16)
         answer = fetched(response)
         assert answer.error_code == ErrorCode.FENCED_LEADER_EPOCH
@@ -102,9 +103,9 @@ async def test_a_partition_that_is_led_elsewhere():
         peer = await world.connect()
         await create_topic(peer, "t")
         world.broker.replicas.find("t", 0).follow_image(
-            leader_id=NodeId(2), leader_epoch=5, replicas=(NodeId(1), NodeId(2)), isr=(NodeId(2),)
+            led_by(NodeId(2), epoch=5, replicas=(NodeId(1), NodeId(2)), isr=(NodeId(2),))
         )
-        assert fetched(await peer.request(fetch("t", 0), 11)).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert fetched(await peer.request(fetch("t", 0), 10)).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
         answer = produced(await peer.request(produce("t", batch(b"a")), 10))
         assert answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
         assert answer.current_leader.leader_id == 1  # As the newest metadata has it.
@@ -227,7 +228,7 @@ async def test_a_reader_that_followed_another_history_is_told_where_it_parted():
         await create_topic(peer, "t")
         await fill(peer, "t", 1)
         partition = world.broker.replicas.find("t", 0)
-        partition.follow_image(leader_id=NodeId(1), leader_epoch=4, replicas=(NodeId(1),), isr=(NodeId(1),))
+        partition.follow_image(led_by(NodeId(1), epoch=4, replicas=(NodeId(1),), isr=(NodeId(1),)))
         await fill(peer, "t", 1)
         answer = fetched(await peer.request(fetch("t", 3, last_fetched_epoch=2, max_wait_ms=60_000), 12))
         assert (answer.diverging_epoch.epoch, answer.diverging_epoch.end_offset) == (0, 2)
@@ -250,8 +251,42 @@ async def test_a_cold_slice_is_read_ahead_in_the_background(monkeypatch):
         assert len(probes) == 1
 
 
-async def test_a_follower_is_unknown_here():
+async def test_one_that_has_no_replica_is_told_so():
     async with running() as world:
         peer = await world.connect()
-        response = await peer.request(fetch("t", 0, replica_id=3), 11)
-        assert response.error_code == ErrorCode.INVALID_REQUEST
+        await create_topic(peer, "t")
+        answer = fetched(await peer.request(fetch("t", 0, replica_id=3, current_leader_epoch=0), 11))
+        assert answer.error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
+
+
+async def test_past_its_lease_a_broker_leads_nothing_on_any_path():
+    async with running() as world:
+        peer = await world.connect()
+        await create_topic(peer, "t")
+        await fill(peer, "t", 1)
+        replicas = world.broker.replicas
+        replicas.lease_ends_ms = replicas.monotonic_ms()
+        for _ in range(3):  # The short way for repeated requests too.
+            answer = produced(await peer.request(produce("t", batch(b"a")), 9))
+            assert answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert fetched(await peer.request(fetch("t", 0), 11)).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        replicas.lease_ends_ms = replicas.monotonic_ms() + 60_000
+        assert fetched(await peer.request(fetch("t", 0), 11)).error_code == 0
+
+
+async def test_a_follower_serves_consumers_up_to_its_high_watermark():
+    async with running() as world:
+        peer = await world.connect()
+        await create_topic(peer, "t")
+        await fill(peer, "t", 1)
+        partition = world.broker.replicas.find("t", 0)
+        end_offset = partition.high_watermark
+        both = (NodeId(1), NodeId(2))
+        partition.follow_image(led_by(NodeId(2), epoch=5, replicas=both, isr=both))
+        answer = fetched(await peer.request(fetch("t", 0), 11))
+        assert (answer.error_code, answer.high_watermark) == (0, end_offset)
+        assert answer.records
+        answer = fetched(await peer.request(fetch("t", 0, current_leader_epoch=4), 11))
+        assert answer.error_code == ErrorCode.FENCED_LEADER_EPOCH
+        answer = fetched(await peer.request(fetch("t", 0, replica_id=3, current_leader_epoch=5), 11))
+        assert answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER

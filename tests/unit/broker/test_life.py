@@ -20,14 +20,14 @@ FOLDERS = {"log.dirs": "first,second", "metadata.log.dir": "meta"}
 @pytest.mark.parametrize(
     ("operation", "pattern"),
     [
-        ("lock", "second/.lock"),
-        ("replace", "second/meta.properties"),
+        ("lock", "*/.lock"),
+        ("replace", "*/meta.properties"),
         ("lock", "meta/.lock"),
         ("list", "meta/__cluster_metadata-0"),
         ("replace", "meta/*/quorum-state"),
         ("append", "meta/__cluster_metadata-0/*.log"),
         ("sync", "meta/__cluster_metadata-0/*.log"),
-        ("list", "second"),
+        ("list", "*"),
     ],
 )
 async def test_a_start_that_fails_leaves_nothing_open(operation: str, pattern: str) -> None:
@@ -45,6 +45,19 @@ async def test_a_start_that_fails_leaves_nothing_open(operation: str, pattern: s
     await world.broker.stop()
 
 
+async def test_a_folder_that_fails_at_the_start_is_left_out() -> None:
+    world = World()
+    world.disk.fail("lock", "second/.lock", error=errno.EIO)
+    broker = await world.start(FOLDERS)
+    assert [directory.path for directory in broker.directories] == ["first"]
+    assert broker.image.brokers[1].log_dirs == (broker.directories[0].directory_id,)
+    await broker.stop()
+    world.disk.heal()
+    broker = await world.start(FOLDERS)
+    assert len(broker.image.brokers[1].log_dirs) == 2
+    await broker.stop()
+
+
 async def test_a_port_in_use_leaves_the_other_listeners_and_the_folders_alone() -> None:
     world = World()
     async with await asyncio.start_server(lambda reader, writer: None, "127.0.0.1", 0) as taken:
@@ -60,7 +73,7 @@ async def test_listeners_have_the_sizes_of_the_settings() -> None:
     world = World()
     sizes = {"receive.buffer.bytes": "30000", "send.buffer.bytes": "40000", "listen.backlog.size": "7"}
     broker = await world.start({f"socket.{name}": value for name, value in sizes.items()})
-    (listener,) = broker._server._listeners
+    (listener,) = broker._servers[0]._listeners
     assert listener._socket.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) == 2 * 30_000
     assert listener._socket.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) == 2 * 40_000
     information = listener._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 32)

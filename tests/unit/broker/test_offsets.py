@@ -6,6 +6,7 @@ from tailrace.model.errors import ErrorCode
 from tailrace.model.ids import NodeId
 from tailrace.wire.apis.data import DeleteRecordsRequest, ListOffsetsRequest, OffsetForLeaderEpochRequest
 from tests.unit.broker.world import Peer, batch, create_topic, fetch, fetched, produce, produced, running
+from tests.unit.replica.replicas import led_by
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
 BASE_MS = 1_767_225_600_000
@@ -121,7 +122,7 @@ async def test_offsets_for_leader_epochs():
         await create_topic(peer, "t")
         await fill(peer)
         world.broker.replicas.find("t", 0).follow_image(
-            leader_id=NodeId(1), leader_epoch=3, replicas=(NodeId(1),), isr=(NodeId(1),)
+            led_by(NodeId(1), epoch=3, replicas=(NodeId(1),), isr=(NodeId(1),))
         )
         await fill(peer)
         for version in (2, 3, 4):
@@ -181,6 +182,6 @@ async def test_deleted_records_stay_deleted_when_the_process_is_killed():
         peer = await world.connect()
         assert (await list_offset(peer, EARLIEST)).offset == 4
         assert (await list_offset(peer, LATEST)).offset == 6
-        await killed._server.close(answers_timeout_ms=0)
+        await killed._servers[0].close(answers_timeout_ms=0)
         await killed._maintenance.stop()
         killed._lag.stop()

@@ -20,6 +20,7 @@ from tests.unit.broker.world import (
     produced,
     running,
 )
+from tests.unit.replica.replicas import led_by
 
 VERSIONS = range(3, 13)
 
@@ -200,7 +201,7 @@ async def test_too_few_in_sync_replicas_refuse_acks_all_alone():
         peer = await world.connect()
         await create_topic(peer, "t", min_insync_replicas="2")
         world.broker.replicas.find("t", 0).follow_image(
-            leader_id=NodeId(1), leader_epoch=1, replicas=(NodeId(1), NodeId(2)), isr=(NodeId(1),)
+            led_by(NodeId(1), epoch=1, replicas=(NodeId(1), NodeId(2)), isr=(NodeId(1),))
         )
         answer = produced(await peer.request(produce("t", batch(b"a"), acks=-1), 9))
         assert answer.error_code == ErrorCode.NOT_ENOUGH_REPLICAS
@@ -329,3 +330,22 @@ async def test_answers_outstanding_are_bounded():
         assert world.broker.replicas.find("t", 0).log.log_end_offset == 3
         background.gate.set()
         assert [produced(await peer.receive()).base_offset for _ in range(10)] == list(range(10))
+
+
+async def test_records_that_too_few_replicas_can_confirm_are_said_to_be_written():
+    async with running() as world:
+        peer = await world.connect()
+        await create_topic(peer, "t", min_insync_replicas="2")
+        partition = world.broker.replicas.find("t", 0)
+        both = (NodeId(1), NodeId(2))
+        for expected, isr in [
+            (ErrorCode.REQUEST_TIMED_OUT, both),
+            (ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, (NodeId(1),)),
+        ]:
+            partition.follow_image(led_by(NodeId(1), epoch=1, replicas=both, isr=both))
+            end_offset = partition.log.log_end_offset
+            waiting = asyncio.create_task(peer.request(produce("t", batch(b"a"), acks=-1, timeout_ms=200), 9))
+            while partition.log.log_end_offset == end_offset:
+                await asyncio.sleep(0.01)
+            partition.follow_image(led_by(NodeId(1), epoch=1, replicas=both, isr=isr))
+            assert produced(await waiting).error_code == expected

@@ -3,82 +3,39 @@
 import asyncio
 import errno
 import json
-from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
 
 import pytest
 
-from tailrace.broker.quorum import Quorum
+from tailrace.broker.quorum.control_records import LEADER_CHANGE, read_control_batch
+from tailrace.broker.quorum.metadata_log import MetadataLog
+from tailrace.broker.quorum.quorum import Quorum
 from tailrace.controller.image import METADATA_VERSION, MetadataImage
-from tailrace.model.config import BrokerConfig, Endpoint
 from tailrace.model.errors import ErrorCode, KafkaError, StorageError
-from tailrace.model.ids import Uuid
-from tailrace.model.ports import Ports
-from tailrace.sim.background import SimBackground
-from tailrace.sim.clock import SimClock
-from tailrace.sim.disk import SimDisk
+from tailrace.raft.types import ReplicaKey, Voter, VoterSet
 from tailrace.sim.random import SimRandom
-from tailrace.wire.apis.admin import CreateTopicsRequest, CreateTopicsResponse, DeleteTopicsRequest
+from tailrace.wire.apis.admin import DeleteTopicsRequest
 from tailrace.wire.apis.quorum import AllocateProducerIdsRequest, AllocateProducerIdsResponse
-from tailrace.wire.apis.stored import FeatureLevelRecord, LeaderChangeMessage, RegisterBrokerRecord
-from tailrace.wire.compile import decode
+from tailrace.wire.apis.stored import (
+    FeatureLevelRecord,
+    KRaftVersionRecord,
+    LeaderChangeMessage,
+    RegisterBrokerRecord,
+    TopicRecord,
+    VotersRecord,
+)
 from tailrace.wire.records import build_batch, iterate_headers, iterate_records
 from tailrace.wire.stored import decode_metadata_record
-
-T = TypeVar("T")
-CLUSTER_ID = "AAAAAAAAAAAAAAAAAAAAAA"
-DIRECTORY_ID = Uuid(b"directory-number")
-ENDPOINT = Endpoint("PLAINTEXT", "localhost", 9092)
-FOLDER = "/data/__cluster_metadata-0"
-LOG_FILE = f"{FOLDER}/00000000000000000000.log"
-
-
-class HeldBackground(SimBackground):
-    """Work waits until it is let go, so that a test can look at what happens meanwhile."""
-
-    def __init__(self) -> None:
-        self.held: list[tuple[Callable[[], Any], asyncio.Future[Any]]] = []
-        self.is_holding = False
-
-    def run(self, work: Callable[[], T]) -> Awaitable[T]:
-        if not self.is_holding:
-            return super().run(work)
-        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self.held.append((work, future))
-        return future
-
-    def release(self) -> None:
-        work, future = self.held.pop(0)
-        try:
-            future.set_result(work())
-        except OSError as error:
-            future.set_exception(error)
-
-
-class World:
-    """One node whose processes come and go; its disk stays."""
-
-    def __init__(self, **settings: Any) -> None:
-        self.clock = SimClock()
-        self.disk = SimDisk(self.clock)
-        self.disk.make_folder("/data")
-        self.background = HeldBackground()
-        self.random = SimRandom(1)
-        # The quorum of one voter talks to nobody.
-        self.ports = Ports(self.clock, self.random, self.disk, None, self.background)  # type: ignore[arg-type]
-        self.config = BrokerConfig(node_id=1, log_dirs=("/data",), **settings)
-
-    async def start(self, *, previous_broker_epoch: int = -1) -> Quorum:
-        quorum = Quorum(self.config, self.ports, cluster_id=CLUSTER_ID, directory_id=DIRECTORY_ID)
-        await quorum.start()
-        await quorum.register_broker(
-            [ENDPOINT], directories=[DIRECTORY_ID], previous_broker_epoch=previous_broker_epoch
-        )
-        return quorum
-
-    async def restart(self) -> Quorum:
-        self.disk.crash()
-        return await self.start()
+from tests.unit.broker.quorum_world import (
+    CLUSTER_ID,
+    DIRECTORY_ID,
+    ENDPOINT,
+    FEATURES,
+    FOLDER,
+    LOG_FILE,
+    World,
+    create,
+    turns,
+)
 
 
 @pytest.fixture
@@ -86,30 +43,12 @@ def world() -> World:
     return World()
 
 
-def creation(*names: str, partitions: int = 1) -> CreateTopicsRequest:
-    topic = CreateTopicsRequest.CreatableTopic
-    return CreateTopicsRequest(
-        topics=[topic(name=name, num_partitions=partitions, replication_factor=1) for name in names]
-    )
-
-
-async def create(quorum: Quorum, *names: str, partitions: int = 1) -> CreateTopicsResponse:
-    response = await quorum.submit(creation(*names, partitions=partitions))
-    assert isinstance(response, CreateTopicsResponse)
-    return response
-
-
-async def turns() -> None:
-    """Lets every task that can go on do so."""
-    for _ in range(5):
-        await asyncio.sleep(0)
-
-
 async def test_the_first_start(world: World) -> None:
     quorum = await world.start()
-    assert quorum.leader_epoch == 1
+    assert quorum.leadership.epoch == 1
     assert quorum.image.cluster_id == CLUSTER_ID
-    assert quorum.image.features == {METADATA_VERSION: 30}
+    assert quorum.image.features == FEATURES
+    assert quorum.image.features[METADATA_VERSION] == 30
     broker = quorum.image.brokers[1]
     assert (broker.endpoints, broker.fenced) == ((ENDPOINT,), False)
 
@@ -120,17 +59,23 @@ async def test_what_the_first_start_writes(world: World) -> None:
     batches = [(header, data[position : position + header.size_bytes]) for position, header in iterate_headers(data)]
     assert {header.leader_epoch for header, _ in batches} == {1}
     assert [header.is_control for header, _ in batches] == [True, False, False, False]
-    (leader_change,) = iterate_records(batches[0][1], max_decompressed_bytes=1000)
-    assert leader_change.key == b"\x00\x00\x00\x02"
-    message = decode(LeaderChangeMessage, 0, leader_change.value or b"")
+    control = [message for _, message in read_control_batch(batches[0][1])]
     voter = LeaderChangeMessage.Voter(voter_id=1)
-    assert message == LeaderChangeMessage(version=0, leader_id=1, voters=[voter], granting_voters=[voter])
-    (feature,) = iterate_records(batches[1][1], max_decompressed_bytes=1000)
-    assert decode_metadata_record(feature.value or b"") == FeatureLevelRecord(name=METADATA_VERSION, feature_level=30)
+    assert control == [
+        LeaderChangeMessage(version=0, leader_id=1, voters=[voter], granting_voters=[voter]),
+        KRaftVersionRecord(kraft_version=1),
+        VoterSet((Voter(ReplicaKey(1, DIRECTORY_ID)),)).to_record(),
+    ]
+    features = [
+        decode_metadata_record(record.value or b"")
+        for record in iterate_records(batches[1][1], max_decompressed_bytes=1000)
+    ]
+    assert features[0] == FeatureLevelRecord(name=METADATA_VERSION, feature_level=30)
+    assert len(features) == len(FEATURES)
     (registration,) = iterate_records(batches[2][1], max_decompressed_bytes=1000)
     record = decode_metadata_record(registration.value or b"")
     assert isinstance(record, RegisterBrokerRecord)
-    assert record.broker_epoch == registration.offset == 2
+    assert record.broker_epoch == registration.offset == len(control) + len(FEATURES)
     assert json.loads(world.disk.read(f"{FOLDER}/quorum-state")) == {
         "leaderId": 1,
         "leaderEpoch": 1,
@@ -143,10 +88,10 @@ async def test_what_the_first_start_writes(world: World) -> None:
 async def test_everything_survives_a_kill(world: World) -> None:
     quorum = await world.start()
     await create(quorum, "orders", "payments", partitions=3)
-    await quorum.submit(DeleteTopicsRequest(topic_names=["payments"]))
+    await quorum.submit_local(DeleteTopicsRequest(topic_names=["payments"]))
     before = quorum.image
     quorum = await world.restart()
-    assert quorum.leader_epoch == 2
+    assert quorum.leadership.epoch == 2
     assert set(quorum.image.topics) == {"orders"}
     assert quorum.image.topics["orders"].id == before.topics["orders"].id
     assert quorum.image.features == before.features, "the first records are written once"
@@ -160,7 +105,7 @@ async def test_an_answer_survives_a_power_loss(world: World) -> None:
         world.disk.power_loss(SimRandom(number))
         quorum = await world.start()
         assert len(quorum.image.topics) == number + 1
-        assert quorum.leader_epoch == number + 2
+        assert quorum.leadership.epoch == number + 2
 
 
 async def test_a_broker_that_died_leads_under_a_new_epoch(world: World) -> None:
@@ -177,7 +122,7 @@ async def test_a_damaged_vote_does_not_reuse_an_epoch(world: World) -> None:
     await world.start()
     await world.restart()
     world.disk.replace(f"{FOLDER}/quorum-state", b"{")
-    assert (await world.restart()).leader_epoch == 3
+    assert (await world.restart()).leadership.epoch == 3
 
 
 async def test_subscribers_hear_of_a_topic_before_its_creator(world: World) -> None:
@@ -310,7 +255,7 @@ async def test_producer_ids_are_not_given_out_again_after_a_restart(world: World
     for _ in range(3):
         quorum = await world.restart()
         request = AllocateProducerIdsRequest(broker_id=1, broker_epoch=quorum.image.brokers[1].epoch)
-        response = await quorum.submit(request)
+        response = await quorum.submit_local(request)
         assert isinstance(response, AllocateProducerIdsResponse)
         starts.append(response.producer_id_start)
     assert starts == [0, 1000, 2000]
@@ -363,3 +308,47 @@ async def test_a_folder_of_its_own_is_locked_and_of_this_cluster() -> None:
     other = Quorum(world.config, world.ports, cluster_id="BAAAAAAAAAAAAAAAAAAAAA", directory_id=DIRECTORY_ID)
     with pytest.raises(StorageError, match="cluster"):
         await other.start()
+
+
+async def test_who_waits_for_an_offset(world: World) -> None:
+    quorum = await world.start()
+    end = quorum.image.next_offset
+    await quorum.wait_offset(end)
+    waiting = asyncio.create_task(quorum.wait_offset(end + 1))
+    await turns()
+    assert not waiting.done()
+    await create(quorum, "orders")
+    await asyncio.wait_for(waiting, 1)
+    given_up = asyncio.create_task(quorum.wait_offset(end + 1000))
+    await turns()
+    given_up.cancel()
+    await asyncio.wait((given_up,))
+    await create(quorum, "payments")
+
+
+async def test_nobody_waits_for_what_will_never_be(world: World) -> None:
+    quorum = await world.start()
+    waiting = asyncio.create_task(quorum.wait_offset(quorum.image.next_offset + 1000))
+    await turns()
+    world.disk.fail("sync", "*.log")
+    with pytest.raises(KafkaError):
+        await create(quorum, "orders")
+    for late in (waiting, quorum.wait_offset(quorum.image.next_offset + 1000)):
+        with pytest.raises(KafkaError, match="could not be synced"):
+            await late
+
+
+async def test_a_folder_of_the_version_before_dynamic_quorums(world: World) -> None:
+    """Its log has no voters record, and only one feature was known."""
+    log = MetadataLog.open(world.config, world.ports, cluster_id=CLUSTER_ID)
+    log.append_control([(LEADER_CHANGE, LeaderChangeMessage(leader_id=1))], epoch=1)
+    log.append([FeatureLevelRecord(name=METADATA_VERSION, feature_level=30)], epoch=1)
+    log.append([TopicRecord(name="orders", topic_id=b"0123456789abcdef")], epoch=1)
+    await log.sync()
+    await log.close()
+    for epoch in (2, 3):
+        quorum = await world.start()
+        assert set(quorum.image.topics) == {"orders"}
+        assert quorum.leadership.epoch == epoch
+        assert [type(message) for _, message in quorum.log.control_records()] == [KRaftVersionRecord, VotersRecord]
+        await quorum.close()

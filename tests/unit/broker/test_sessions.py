@@ -8,6 +8,7 @@ from tailrace.sim.clock import SimClock
 from tailrace.sim.random import SimRandom
 from tailrace.wire.apis.data import FetchRequest, FetchResponse
 from tests.unit.broker.world import batch, create_topic, fetch, produce, running
+from tests.unit.replica.replicas import make_partition
 
 VERSION = 12
 
@@ -39,7 +40,7 @@ def request(session_id: int, epoch: int, partitions: dict[int, int], forgotten: 
 def answers_of(plan, **fields):
     return [
         (key, FetchResponse.PartitionData(partition_index=key.partition, records=b"", **fields))
-        for key, _ in plan.partitions
+        for key, _ in plan.partitions()
     ]
 
 
@@ -62,9 +63,9 @@ def test_an_incremental_fetch_reads_all_partitions_of_the_session():
     sessions, _ = make_sessions()
     session_id = open_session(sessions, {0: 5, 1: 6})
     plan = sessions.plan(request(session_id, 1, {1: 7}), VERSION)
-    assert [(key.partition, asked.fetch_offset) for key, asked in plan.partitions] == [(0, 5), (1, 7)]
+    assert [(key.partition, asked.fetch_offset) for key, asked in plan.partitions()] == [(0, 5), (1, 7)]
     plan = sessions.plan(request(session_id, 2, {2: 1}, forgotten=(0,)), VERSION)
-    assert [(key.partition, asked.fetch_offset) for key, asked in plan.partitions] == [(1, 7), (2, 1)]
+    assert [(key.partition, asked.fetch_offset) for key, asked in plan.partitions()] == [(1, 7), (2, 1)]
 
 
 def test_only_news_is_answered():
@@ -78,7 +79,7 @@ def test_only_news_is_answered():
     assert [key.partition for key, _ in news] == [1, 2]
     plan = sessions.plan(request(session_id, 2, {}), VERSION)
     # The one that had records is read last now.
-    assert [key.partition for key, _ in plan.partitions] == [0, 1, 2]
+    assert [key.partition for key, _ in plan.partitions()] == [0, 1, 2]
     answers = answers_of(plan, high_watermark=0, log_start_offset=0)
     answers[0][1].error_code = 3
     assert [key.partition for key, _ in plan.settle(answers)[1]] == [0, 1]
@@ -92,7 +93,7 @@ def test_a_busy_partition_goes_to_the_end():
     answers[0][1].records = b"some"
     plan.settle(answers)
     plan = sessions.plan(request(session_id, 2, {}), VERSION)
-    assert [key.partition for key, _ in plan.partitions] == [1, 0]
+    assert [key.partition for key, _ in plan.partitions()] == [1, 0]
 
 
 def test_the_end_of_an_error_is_news():
@@ -132,7 +133,7 @@ def test_a_session_without_partitions_ends():
     sessions, _ = make_sessions()
     known = open_session(sessions, {0: 0})
     plan = sessions.plan(request(known, 1, {}, forgotten=(0,)), VERSION)
-    assert plan.partitions == []
+    assert plan.partitions() == []
     assert plan.settle([])[0] == 0
     assert len(sessions) == 0
 
@@ -181,3 +182,58 @@ async def test_a_session_over_the_wire():
         assert (response.error_code, response.responses) == (ErrorCode.INVALID_FETCH_SESSION_EPOCH, [])
         again.session_id = 42
         assert (await peer.request(again, 11)).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+
+
+def read_all(plan) -> list[int]:
+    """Reads what is due as a follower at the log end would; which partitions that were."""
+    indexes = [key.partition for key, _ in plan.partitions()]
+    answers = answers_of(plan, high_watermark=0, log_start_offset=0)
+    for key, _ in answers:
+        plan.note_read(key)
+    plan.settle(answers)
+    return indexes
+
+
+async def test_of_a_followers_session_only_what_has_news_is_read():
+    sessions, _ = make_sessions()
+    partitions = [make_partition(), make_partition()]
+    first = sessions.plan(request(0, 0, {0: 5, 1: 7}), VERSION, is_follower=True)
+    for key, _ in first.partitions():
+        first.watch_over(key, partitions[key.partition])
+    session_id, _ = first.settle(answers_of(first, high_watermark=0, log_start_offset=0))
+
+    def plan(epoch: int, changed: dict[int, int], forgotten: tuple[int, ...] = ()):
+        return sessions.plan(request(session_id, epoch, changed, forgotten), VERSION, is_follower=True)
+
+    # What was not marked as read, for want of room in the answer, is read again.
+    assert read_all(plan(1, {})) == [0, 1]
+    assert read_all(plan(2, {})) == []
+    assert read_all(plan(3, {1: 8})) == [1]
+    parked = plan(4, {})
+    told = []
+    parked.watch.wake = lambda: told.append(1)
+    partitions[1].readers.tell()  # The high watermark alone ends no wait, but goes with the next answer.
+    assert told == []
+    partitions[0].replica_readers.tell()
+    assert told == [1]
+    assert read_all(parked) == [1, 0]
+    assert not partitions[0].replica_readers
+    assert parked.count == 2
+
+
+async def test_a_followers_session_leaves_nothing_behind():
+    sessions, _ = make_sessions()
+    partitions = [make_partition(), make_partition()]
+    first = sessions.plan(request(0, 0, {0: 5, 1: 7}), VERSION, is_follower=True)
+    for key, _ in first.partitions():
+        first.watch_over(key, partitions[key.partition])
+    session_id, _ = first.settle(answers_of(first, high_watermark=0, log_start_offset=0))
+    assert partitions[0].replica_readers
+    assert partitions[0].readers
+    sessions.plan(request(session_id, 1, {}, (0,)), VERSION, is_follower=True)
+    assert not partitions[0].replica_readers
+    assert not partitions[0].readers
+    assert partitions[1].replica_readers
+    sessions.plan(request(session_id, 0, {1: 7}), VERSION, is_follower=True)
+    assert not partitions[1].replica_readers
+    assert not partitions[1].readers

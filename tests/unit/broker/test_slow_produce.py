@@ -10,13 +10,14 @@ import pytest
 from tailrace.log.validation import RECORDS_PER_STEP, InvalidRecordsError
 from tailrace.model.config import TopicConfig
 from tailrace.model.errors import ErrorCode, KafkaError
-from tailrace.model.ids import LeaderEpoch, NodeId
+from tailrace.model.ids import NodeId
 from tailrace.real.background import RealBackground
 from tailrace.replica.partition import Partition
 from tailrace.sim.background import SimBackground
 from tailrace.wire.apis.data import MetadataRequest, ProduceRequest, ProduceResponse
 from tailrace.wire.records import Compression, build_batch, iterate_headers
 from tests.unit.broker.world import World, batch, create_topic, delete_topic, fetch, fetched, produce, produced, running
+from tests.unit.replica.replicas import led_by
 
 T = TypeVar("T")
 TIMESTAMP_MS = 1_767_225_600_000
@@ -223,9 +224,7 @@ async def test_leadership_that_is_lost_meanwhile_counts():
         await create_topic(peer, "t", cleanup_policy="compact")
         partition = world.broker.replicas.find("t", 0)
         both = (NodeId(1), NodeId(2))
-        background.hook = lambda: partition.follow_image(
-            leader_id=NodeId(2), leader_epoch=LeaderEpoch(9), replicas=both, isr=both
-        )
+        background.hook = lambda: partition.follow_image(led_by(NodeId(2), epoch=9, replicas=both, isr=both))
         answer = produced(await peer.request(produce("t", large()), 9))
         assert answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
         assert partition.log.log_end_offset == 0

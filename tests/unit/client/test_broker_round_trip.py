@@ -46,6 +46,35 @@ async def test_what_was_produced_is_consumed(cluster: Cluster, codec: Compressio
     await consumer.close()
 
 
+async def test_the_cluster_is_described(cluster: Cluster):
+    admin = Admin(cluster)
+    (broker,) = await admin.brokers()
+    assert (broker.node_id, broker.is_fenced) == (1, False)
+    assert cluster.cluster_id is not None
+    quorum = await admin.describe_quorum()
+    assert (quorum.leader_id, [voter.node_id for voter in quorum.voters]) == (1, [1])
+    assert quorum.voters[0].log_end_offset >= quorum.high_watermark > 0
+    assert quorum.observers == ()
+
+
+async def test_partitions_that_stay_where_they_are(cluster: Cluster):
+    admin = Admin(cluster)
+    await admin.create_topic("t", partition_count=2)
+    partitions = [TopicPartition("t", index) for index in range(2)]
+    assert await admin.elect_leaders(partitions) == dict.fromkeys(partitions, ErrorCode.ELECTION_NOT_NEEDED)
+    await admin.reassign_partitions({partitions[0]: [1]})
+    assert await admin.reassignments() == {}
+    with pytest.raises(KafkaError, match="t-1 is not moved") as refused:
+        await admin.reassign_partitions({partitions[1]: [7]})
+    assert refused.value.code is ErrorCode.INVALID_REPLICA_ASSIGNMENT
+
+
+async def test_an_unknown_broker_is_not_unregistered(cluster: Cluster):
+    with pytest.raises(KafkaError, match="broker 7 is still registered") as refused:
+        await Admin(cluster).unregister_broker(7)
+    assert refused.value.code is ErrorCode.BROKER_ID_NOT_REGISTERED
+
+
 async def test_reading_by_time(cluster: Cluster):
     await Admin(cluster).create_topic("t")
     async with Producer(cluster, ProducerOptions(batch_bytes=300)) as producer:

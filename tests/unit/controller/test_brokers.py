@@ -2,7 +2,6 @@
 
 import pytest
 
-from tailrace.controller.image import NO_LEADER
 from tailrace.model.config import Endpoint
 from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.wire.apis.data import MetadataRequest
@@ -15,7 +14,7 @@ from tailrace.wire.apis.quorum import (
     BrokerRegistrationResponse,
 )
 from tailrace.wire.schema import Message
-from tests.unit.controller.cluster import DIRECTORY_ID, Cluster, assigned, topic
+from tests.unit.controller.cluster import Cluster, assigned, directory_id, topic
 
 
 def test_a_registered_broker() -> None:
@@ -26,7 +25,7 @@ def test_a_registered_broker() -> None:
     assert broker.endpoints == (Endpoint("PLAINTEXT", "localhost", 9092),)
     assert broker.endpoint("PLAINTEXT") == broker.endpoints[0]
     assert broker.endpoint("OTHER") is None
-    assert broker.log_dirs == (DIRECTORY_ID,)
+    assert broker.log_dirs == (directory_id(1),)
     assert not broker.is_active
     cluster.unfence(1, epoch)
     assert cluster.image.brokers[1].is_active
@@ -59,16 +58,15 @@ def test_a_broker_that_stopped_cleanly_keeps_its_leader_epochs() -> None:
     assert cluster.image.brokers[1].epoch > epoch
 
 
-def test_a_dead_leader_with_company_loses_its_leadership() -> None:
+def test_a_new_incarnation_leaves_its_leaderships_and_in_sync_sets() -> None:
     cluster = Cluster(brokers=2)
     cluster.create(assigned("orders", [1, 2], [2, 1]))
     epoch = cluster.register(1, unfence=False)
     led, followed = cluster.image.topics["orders"].partitions.values()
-    assert (led.leader, led.leader_epoch) == (NO_LEADER, 1)
-    assert (followed.leader, followed.leader_epoch) == (2, 0)
+    assert (led.leader, led.leader_epoch, led.isr) == (2, 1, (2,))
+    assert (followed.leader, followed.leader_epoch, followed.isr) == (2, 0, (2,))
     cluster.unfence(1, epoch)
-    led, followed = cluster.image.topics["orders"].partitions.values()
-    assert (led.leader, led.leader_epoch, led.partition_epoch) == (1, 2, 2)
+    assert cluster.partition("orders").leader == 2, "it comes back as a follower"
 
 
 def test_heartbeats_must_be_of_this_incarnation() -> None:

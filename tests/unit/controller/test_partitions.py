@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 
 from tailrace.controller.image import BrokerImage
-from tailrace.controller.placement import decide_placement
+from tailrace.controller.partitions.placement import decide_placement
 from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.model.ids import ZERO_UUID, NodeId
 from tailrace.wire.apis.admin import CreatePartitionsRequest, CreatePartitionsResponse
@@ -99,8 +99,8 @@ def test_the_bound_holds_for_all_topics_of_a_request() -> None:
     assert [code for _, code, _ in results] == [ErrorCode.NONE, ErrorCode.POLICY_VIOLATION]
 
 
-def broker(node_id: int, *, fenced: bool = False) -> BrokerImage:
-    return BrokerImage(NodeId(node_id), node_id, ZERO_UUID, (), None, fenced, False, ())
+def broker(node_id: int, *, fenced: bool = False, stopping: bool = False, rack: str | None = None) -> BrokerImage:
+    return BrokerImage(NodeId(node_id), node_id, ZERO_UUID, (), rack, fenced, stopping, ())
 
 
 def test_leaders_and_followers_are_spread_evenly() -> None:
@@ -119,8 +119,45 @@ def test_a_single_broker_holds_everything() -> None:
     assert placed == [(7,), (7,), (7,)]
 
 
-def test_fenced_brokers_do_not_count() -> None:
-    brokers = [broker(1), broker(2, fenced=True)]
-    assert decide_placement(brokers, partitions=range(2), replication_factor=1, start_index=0) == [(1,), (1,)]
-    with pytest.raises(KafkaError, match="only 1 broker"):
-        decide_placement(brokers, partitions=range(1), replication_factor=2, start_index=0)
+def test_fenced_brokers_come_last_and_never_lead() -> None:
+    brokers = [broker(1), broker(2, fenced=True), broker(3), broker(4, stopping=True)]
+    two = decide_placement(brokers, partitions=range(2), replication_factor=2, start_index=0)
+    assert two == [(1, 3), (3, 1)]
+    three = decide_placement(brokers, partitions=range(2), replication_factor=3, start_index=0)
+    assert three == [(1, 3, 2), (3, 1, 2)]
+    with pytest.raises(KafkaError, match="only 3 broker"):
+        decide_placement(brokers, partitions=range(1), replication_factor=4, start_index=0)
+    with pytest.raises(KafkaError, match="All brokers are currently fenced"):
+        decide_placement([broker(1, fenced=True)], partitions=range(1), replication_factor=1, start_index=0)
+
+
+@pytest.mark.parametrize(("racks", "factor"), [(3, 3), (3, 2), (2, 3), (5, 3)])
+def test_replicas_lie_in_as_many_racks_as_there_are(racks: int, factor: int) -> None:
+    brokers = [broker(node_id, rack=f"rack-{node_id % racks}") for node_id in range(1, 3 * racks + 1)]
+    rack_of = {each.node_id: each.rack for each in brokers}
+    count = 6 * len(brokers) * (len(brokers) - 1)
+    placed = decide_placement(brokers, partitions=range(count), replication_factor=factor, start_index=5)
+    for replicas in placed:
+        assert len(set(replicas)) == factor
+        assert len({rack_of[node] for node in replicas}) == min(factor, racks)
+    leaders = Counter(replicas[0] for replicas in placed)
+    assert set(leaders.values()) == {count // len(brokers)}
+    held = Counter(node for replicas in placed for node in replicas)
+    assert max(held.values()) <= 1.15 * min(held.values())
+
+
+def test_topics_do_not_all_start_on_the_same_broker() -> None:
+    cluster = Cluster(brokers=3)
+    cluster.create(*(topic(f"topic-{number}", 1, 2) for number in range(60)))
+    leaders = Counter(each.partitions[0].leader for each in cluster.image.topics.values())
+    assert len(leaders) == 3
+    assert min(leaders.values()) >= 10
+
+
+def test_a_partition_on_a_fenced_broker_starts_without_it_in_sync() -> None:
+    cluster = Cluster(brokers=2)
+    cluster.register(3, unfence=False)
+    cluster.create(topic("orders", 1, 3))
+    partition = cluster.partition("orders")
+    assert partition.replicas[2] == 3
+    assert set(partition.isr) == {1, 2}

@@ -15,6 +15,7 @@ from tailrace.wire.apis.admin import (
     IncrementalAlterConfigsResponse,
 )
 from tailrace.wire.apis.stored import (
+    ClearElrRecord,
     FeatureLevelRecord,
     NoOpRecord,
     PartitionChangeRecord,
@@ -22,7 +23,7 @@ from tailrace.wire.apis.stored import (
     TopicRecord,
     UnregisterBrokerRecord,
 )
-from tests.unit.controller.cluster import CLUSTER_ID, Cluster, topic
+from tests.unit.controller.cluster import CLUSTER_ID, Cluster, assigned, topic
 
 TOPIC_ID = b"t" * 16
 NAMES = ["a", "b", "a.b", "a_b"]
@@ -70,6 +71,35 @@ def test_setting_a_leader_starts_an_epoch() -> None:
     replay.replay_record(1, partition)
     replay.replay_record(2, PartitionChangeRecord(topic_id=TOPIC_ID, partition_id=0, leader=1))
     assert replay.image().topics["a"].partitions[0].leader_epoch == 5
+
+
+def test_eligible_replicas_can_be_forgotten() -> None:
+    """Kafka's own controller writes this record; ours changes each partition."""
+    replay = Replay(MetadataImage(CLUSTER_ID))
+    for offset, name in enumerate(("a", "b")):
+        topic_id = name.encode() * 16
+        replay.replay_record(2 * offset, TopicRecord(name=name, topic_id=topic_id))
+        partition = PartitionRecord(
+            topic_id=topic_id, partition_id=0, replicas=[1, 2], isr=[1], leader=1, eligible_leader_replicas=[2]
+        )
+        replay.replay_record(2 * offset + 1, partition)
+    replay.replay_record(4, ClearElrRecord(topic_name="a"))
+    image = replay.image()
+    assert [image.topics[name].partitions[0].eligible_leader_replicas for name in "ab"] == [(), (2,)]
+    replay.replay_record(5, ClearElrRecord(topic_name=""))
+    assert replay.image().topics["b"].partitions[0].eligible_leader_replicas == ()
+    assert image.topics["b"].partitions[0].eligible_leader_replicas == (2,), "an image that is held does not change"
+
+
+def test_a_brokers_partitions_are_found_without_a_walk() -> None:
+    cluster = Cluster(brokers=3)
+    cluster.create(assigned("a", [1, 2], [2, 3]), assigned("b", [3, 1]))
+    before = cluster.image
+    assert [(each.name, index) for each, index, _ in before.partitions_of(1)] == [("a", 0), ("b", 0)]
+    cluster.do(DeleteTopicsRequest(topic_names=["b"]), DeleteTopicsResponse)
+    assert [(each.name, index) for each, index, _ in cluster.image.partitions_of(1)] == [("a", 0)]
+    assert cluster.image.partitions_by_broker[2] is before.partitions_by_broker[2], "what did not change is shared"
+    assert len(list(before.partitions_of(1))) == 2
 
 
 def test_features_and_unknown_records() -> None:
@@ -141,3 +171,16 @@ def test_a_rebuilt_image_equals_the_live_one(steps: list[tuple[str, str, int]]) 
         assert live == rebuilt
         assert live.partition_count == sum(len(each.partitions) for each in live.topics.values())
         assert {live.topics[name].id: name for name in live.topics} == live.topic_names
+        held = {
+            (node, each.name, index)
+            for each in live.topics.values()
+            for index, partition in each.partitions.items()
+            for node in partition.replicas
+        }
+        assert held == {
+            (node, name, index)
+            for node, names in live.partitions_by_broker.items()
+            for name, indexes in names.items()
+            for index in indexes
+        }
+        assert all(names and all(names.values()) for names in live.partitions_by_broker.values())

@@ -12,7 +12,7 @@ from tailrace.wire.apis.admin import (
     DeleteTopicsResponse,
 )
 from tailrace.wire.apis.stored import ConfigRecord, PartitionRecord, TopicRecord
-from tests.unit.controller.cluster import DIRECTORY_ID, Cluster, Topic, TopicConfigEntry, assigned, topic
+from tests.unit.controller.cluster import Cluster, Topic, TopicConfigEntry, assigned, directory_id, topic
 
 
 def test_a_topic_with_defaults() -> None:
@@ -26,7 +26,7 @@ def test_a_topic_with_defaults() -> None:
     partition = created.partitions[0]
     assert (partition.replicas, partition.isr, partition.leader) == ((1,), (1,), 1)
     assert (partition.leader_epoch, partition.partition_epoch) == (0, 0)
-    assert partition.directories == (DIRECTORY_ID,)
+    assert partition.directories == (directory_id(1),)
     assert cluster.image.topic_names[created.id] == "orders"
     assert cluster.image.partition_count == 3
 

@@ -75,22 +75,6 @@ def test_meta_properties_are_read_as_java_writes_them(disk):
         checkpoints.read_meta_properties(disk, FOLDER)
 
 
-def test_the_clean_mark_comes_and_goes(disk):
-    assert checkpoints.read_clean_mark(disk, FOLDER) is None
-    checkpoints.write_clean_mark(disk, FOLDER, broker_epoch=7)
-    assert disk.read(f"{FOLDER}/.kafka_cleanshutdown") == b'{"version": 0, "brokerEpoch": 7}'
-    assert checkpoints.read_clean_mark(disk, FOLDER) == {"version": 0, "brokerEpoch": 7}
-    checkpoints.remove_clean_mark(disk, FOLDER)
-    checkpoints.remove_clean_mark(disk, FOLDER)
-    assert checkpoints.read_clean_mark(disk, FOLDER) is None
-
-
-@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff"])
-def test_a_mark_that_does_not_parse_proves_nothing(disk, content):
-    disk.replace(f"{FOLDER}/.kafka_cleanshutdown", content)
-    assert checkpoints.read_clean_mark(disk, FOLDER) is None
-
-
 def test_snapshots_are_kept_for_segments_and_the_newest(disk):
     snapshots = checkpoints.ProducerSnapshots(disk, FOLDER)
     for offset in (10, 15, 20, 25, 27, 40):

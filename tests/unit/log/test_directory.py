@@ -101,6 +101,16 @@ def test_the_identity_is_kept(machine):
     assert machine.start().directory_id == first.directory_id
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_a_new_folder_outlasts_a_power_loss(machine, seed):
+    path = "/srv/node/data"
+    opened = LogDirectory.open(machine.disk, machine.clock, machine.random, path, node_id=1, cluster_id="cluster-a")
+    machine.disk.power_loss(SimRandom(seed))
+    assert machine.disk.exists(f"{path}/meta.properties")
+    again = LogDirectory.open(machine.disk, machine.clock, machine.random, path, node_id=1, cluster_id="cluster-a")
+    assert again.directory_id == opened.directory_id
+
+
 # Stops and starts
 
 

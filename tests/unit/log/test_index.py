@@ -5,7 +5,7 @@ from struct import Struct
 
 import pytest
 
-from tailrace.log.index import OFFSET_ENTRY, SPILL_BYTES, TIME_ENTRY, SparseIndex
+from tailrace.log.files.index import OFFSET_ENTRY, SPILL_BYTES, TIME_ENTRY, SparseIndex
 from tailrace.sim.disk import SimDisk
 
 PATH = "/data/t-0/00000000000000000000.index"

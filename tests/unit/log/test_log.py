@@ -113,7 +113,7 @@ def test_a_follower_refuses_what_it_has_already(world):
     log.append_as_follower(make_batch(5))
     with pytest.raises(KafkaError) as raised:
         log.append_as_follower(make_batch(1, base_offset=3))
-    assert code_of(raised) is ErrorCode.OFFSET_OUT_OF_RANGE
+    assert code_of(raised) is ErrorCode.CORRUPT_MESSAGE
 
 
 # Rolling
@@ -295,11 +295,11 @@ def test_the_recovery_point_is_stored_before_anything_below_it_goes(world):
     append(log, 10)
     sync(log)
     stored = []
-    log.on_fall = lambda: stored.append((log.recovery_point, log.size_bytes))
+    log.before_cut = lambda offset: stored.append((offset, log.recovery_point, log.size_bytes))
     size = log.size_bytes
     log.truncate(10)
     # The segment as a whole is to be synced again.
-    assert stored == [(0, size)]
+    assert stored == [(10, 0, size)]
 
 
 def test_a_sync_under_way_does_not_vouch_for_what_was_written_after_a_truncation(world):

@@ -156,7 +156,7 @@ def test_the_number_of_producers_is_bounded_and_the_longest_silent_goes() -> Non
     assert set(states.states) == {9, 1, 3}
 
 
-def test_a_snapshot_keeps_what_kafka_keeps(writer: Writer) -> None:
+def test_a_snapshot_keeps_all_that_is_remembered(writer: Writer) -> None:
     writer.write(header(0, 3, time=5))
     writer.write(header(3, 2, time=6))
     writer.write(header(MAX_SEQUENCE, 2, producer_id=8, epoch=2, attributes=TRANSACTIONAL))
@@ -165,9 +165,9 @@ def test_a_snapshot_keeps_what_kafka_keeps(writer: Writer) -> None:
     loaded = Writer()
     loaded.states.load(writer.states.snapshot())
     assert loaded.states.snapshot() == writer.states.snapshot()
-    # Only the last batch of each is in the file.
+    # Kafka keeps the last batch only; a client with several in flight sends the earlier ones again too.
     assert loaded.write(header(3, 2)) == Duplicate(3, 4, 6)
-    assert loaded.refusal(header(0, 3)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert loaded.write(header(0, 3)) == Duplicate(0, 2, 5)
     assert loaded.write(header(MAX_SEQUENCE, 2, producer_id=8, epoch=2)) == Duplicate(5, 6, 1000)
     assert loaded.states.states[8].current_txn_first_offset == 5
     assert loaded.states.states[9].coordinator_epoch == 4
@@ -179,6 +179,16 @@ def test_the_snapshot_file_is_laid_out_as_kafka_does() -> None:
     data = states.snapshot()
     entries = struct.pack(">i", 1) + struct.pack(">qhiqiqiq", PRODUCER, 1, 12, 102, 2, 77, -1, -1)
     assert data == struct.pack(">hI", 1, crc32c(entries)) + entries
+
+
+def test_kafka_finds_the_last_batch_of_a_producer_behind_the_earlier_ones() -> None:
+    states = ProducerStates()
+    states.update(header(10, 3, epoch=1, time=77), 100)
+    states.update(header(13, 1, epoch=1, time=78, attributes=TRANSACTIONAL), 103)
+    layout = ">qhiqiqiq"
+    entries = struct.pack(layout, PRODUCER, 1, 12, 102, 2, 77, -1, -1)
+    entries += struct.pack(layout, PRODUCER, 1, 13, 103, 0, 78, -1, 103)
+    assert states.snapshot()[6:] == struct.pack(">i", 2) + entries
 
 
 def test_loading_drops_the_expired_and_what_was_there() -> None:

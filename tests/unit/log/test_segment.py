@@ -2,7 +2,7 @@
 
 import pytest
 
-from tailrace.log.segment import Segment
+from tailrace.log.files.segment import Segment
 from tailrace.model.config import TopicConfig
 from tailrace.model.errors import StorageError
 from tailrace.sim.disk import SimDisk

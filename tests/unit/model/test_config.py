@@ -65,7 +65,7 @@ def test_a_setting_is_as_in_kafka(row: list[str]) -> None:
 
 
 # Bounds that Kafka does not have: ours are stricter where a value could only fail later.
-STRICTER = {"log.cleaner.dedupe.buffer.size", "internal.segment.bytes"}
+STRICTER = {"log.cleaner.dedupe.buffer.size", "internal.segment.bytes", "replica.selector.class"}
 
 
 def test_bounds_that_kafka_lacks_are_listed() -> None:
@@ -85,13 +85,15 @@ def test_settings_that_kafka_does_not_have_are_marked() -> None:
 
 
 def _attributes_read() -> set[str]:
-    """What the code reads of a config: `config.name`, `self._static.name`, and by name where configs are made."""
+    """What the code reads of a config: `config.name`, `self._static.name`, `topic_config(...).name`, and by name where
+    configs are made."""
     read = set()
     for path in PACKAGE.rglob("*.py"):
         is_table = path == PACKAGE / "model" / "config.py"
         for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name | ast.Attribute):
-                owner = node.value.id if isinstance(node.value, ast.Name) else node.value.attr
+            if isinstance(node, ast.Attribute):
+                value = node.value.func if isinstance(node.value, ast.Call) else node.value
+                owner = getattr(value, "id", None) or getattr(value, "attr", "")
                 if owner.endswith(("config", "static", "broker")) or (is_table and owner == "self"):
                     read.add(node.attr)
             elif is_table and isinstance(node, ast.Constant) and isinstance(node.value, str):
@@ -320,3 +322,41 @@ def test_doubles_are_printed_as_java_prints_them(value: float, text: str) -> Non
     setting = Setting(Kind.DOUBLE, default=0.0, doc="")
     assert format_value(setting, value) == text
     assert parse_value(setting, text) == value
+
+
+@pytest.mark.parametrize(
+    ("values", "problem"),
+    [
+        ({"process.roles": "controller"}, "needs a listener for the metadata quorum"),
+        ({"process.roles": "broker"}, "where to find the controllers"),
+        ({"controller.listener.names": "OTHER"}, "must be among the listeners"),
+        ({"controller.listener.names": "plaintext"}, "a listener that is not a controller's"),
+        ({"inter.broker.listener.name": "OTHER"}, "It must be a listener"),
+        (
+            {
+                "listeners": "A://127.0.0.1:1,B://127.0.0.1:2",
+                "controller.listener.names": "B",
+                "inter.broker.listener.name": "B",
+            },
+            "not a controller's",
+        ),
+    ],
+)
+def test_roles_and_listeners_must_fit(values: dict[str, str], problem: str) -> None:
+    with pytest.raises(KafkaError, match=problem):
+        parse_broker_config({"node.id": "1", "listeners": "PLAINTEXT://127.0.0.1:9092", **values})
+
+
+def test_listeners_of_the_quorum_need_not_be_advertised() -> None:
+    config = parse_broker_config(
+        {
+            "node.id": "1",
+            "listeners": "CLIENTS://:0,QUORUM://10.0.0.1:0",
+            "advertised.listeners": "CLIENTS://queue.example:9092",
+            "controller.listener.names": "QUORUM",
+        }
+    )
+    assert decide_advertised(config, {"QUORUM": 7, "CLIENTS": 8}) == (
+        Endpoint("CLIENTS", "queue.example", 9092),
+        Endpoint("QUORUM", "10.0.0.1", 7),
+    )

@@ -1,6 +1,7 @@
 """A partition, or a whole manager, on a simulated disk."""
 
 import asyncio
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -8,7 +9,7 @@ from tailrace.controller.image import MetadataImage, PartitionImage, TopicImage
 from tailrace.log.directory import LogDirectory
 from tailrace.log.log import Log
 from tailrace.model.config import BrokerConfig, TopicConfig
-from tailrace.model.ids import LeaderEpoch, NodeId, PartitionIndex, TopicPartition, Uuid
+from tailrace.model.ids import NodeId, PartitionIndex, TopicPartition, Uuid
 from tailrace.replica.flusher import Flusher
 from tailrace.replica.manager import ReplicaManager
 from tailrace.replica.partition import Partition
@@ -68,15 +69,32 @@ def make_partition(
     return partition
 
 
+def led_by(
+    leader: NodeId,
+    *,
+    epoch: int,
+    isr: tuple[NodeId, ...],
+    replicas: tuple[NodeId, ...],
+    partition_epoch: int | None = None,
+) -> PartitionImage:
+    """Each is newer than the one before, unless it is told to be another."""
+    return PartitionImage(
+        replicas=replicas,
+        isr=isr,
+        leader=leader,
+        leader_epoch=epoch,
+        partition_epoch=next(_partition_epochs) if partition_epoch is None else partition_epoch,
+    )
+
+
+_partition_epochs = itertools.count(1)
+
+
 def lead(
     partition: Partition, *, leader: NodeId = ME, epoch: int = 0, isr: tuple[NodeId, ...] = (ME,), replicas: int = 1
 ) -> None:
-    partition.follow_image(
-        leader_id=leader,
-        leader_epoch=LeaderEpoch(epoch),
-        replicas=tuple(NodeId(1 + number) for number in range(replicas)),
-        isr=isr,
-    )
+    nodes = tuple(NodeId(1 + number) for number in range(replicas))
+    partition.follow_image(led_by(leader, epoch=epoch, isr=isr, replicas=nodes))
 
 
 class Cluster:

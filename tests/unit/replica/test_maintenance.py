@@ -199,5 +199,21 @@ async def test_a_round_that_fails_is_followed_by_the_next(caplog):
         assert asyncio.get_running_loop().time() < deadline
         await asyncio.sleep(0.005)
     assert fault.count == 0
-    assert "a round of maintenance failed" in caplog.text
+    assert "a data folder could not be tended" in caplog.text
     await maintenance.stop()
+
+
+async def test_a_folder_that_fails_keeps_no_other_from_its_turn():
+    cluster = Cluster(folders=2)
+    cluster.publish({"a": 2})
+    maintenance = make_maintenance(cluster)
+    cluster.disk.fail("replace", "data0/*")
+    await maintenance.checkpoint_recovery_points()
+    assert cluster.disk.exists("data1/recovery-point-offset-checkpoint")
+    assert [each.is_offline for each in cluster.directories] == [True, False]
+    await maintenance.checkpoint_high_watermarks()
+    await maintenance.checkpoint_log_start_offsets()
+    await maintenance.apply_retention()
+    await cluster.replicas.store_log_start_offsets()
+    assert cluster.disk.exists("data1/replication-offset-checkpoint")
+    assert not cluster.disk.exists("data0/replication-offset-checkpoint")

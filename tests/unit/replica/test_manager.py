@@ -1,5 +1,6 @@
 """All partitions follow the metadata: created, reconfigured, deleted, and found again after a restart."""
 
+import asyncio
 import errno
 
 import pytest
@@ -94,6 +95,19 @@ async def test_a_log_that_cannot_be_created_is_tried_again_and_costs_the_others_
     assert cluster.replicas.find("b", 0).is_leader
     cluster.disk.heal()
     assert cluster.replicas.find("a", 0).is_leader
+
+
+async def test_a_log_that_nobody_asks_for_is_tried_again_too():
+    cluster = Cluster()
+    cluster.disk.fail("create", "*a-0*", error=errno.ENOSPC)
+    cluster.publish({"a": 1, "b": 1})
+    cluster.replicas.open_missing()
+    await asyncio.sleep(0)
+    assert ("a", 0) not in cluster.replicas.partitions
+    cluster.disk.heal()
+    cluster.replicas.open_missing()
+    await asyncio.sleep(0)
+    assert cluster.replicas.partitions["a", 0].is_leader
 
 
 async def test_what_a_batch_unpacks_to_is_bounded_by_the_setting():

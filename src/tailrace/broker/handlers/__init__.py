@@ -1,8 +1,8 @@
-"""The table of served APIs: the one place that says what this broker serves, in which versions, and where.
+"""The tables of served APIs: the one place that says what a node serves, in which versions, and where.
 
-ApiVersions advertises exactly what stands here. Modules are imported when their first request comes, so that the
-start does not pay for them. A handler is `handle_x(broker, context, request)`; see broker/context.py for what it may
-return.
+HANDLERS is served on the listeners of clients, CONTROLLER_HANDLERS on those of the metadata quorum. ApiVersions
+advertises exactly what stands here. Modules are imported when their first request comes, so that the start does not pay
+for them. A handler is `handle_x(broker, context, request)`; see broker/context.py for what it may return.
 """
 
 from typing import NamedTuple
@@ -26,19 +26,55 @@ HANDLERS: dict[int, Served] = {
     3: Served(0, 13, "metadata", "handle_metadata"),
     10: Served(0, 6, "coordinators", "handle_find_coordinator"),
     18: Served(0, 4, "api_versions", "handle_api_versions"),
-    19: Served(2, 7, "topics", "handle_create_topics"),
-    20: Served(1, 6, "topics", "handle_delete_topics"),
+    19: Served(2, 7, "admin.topics", "handle_create_topics"),
+    20: Served(1, 6, "admin.topics", "handle_delete_topics"),
     21: Served(0, 2, "offsets", "handle_delete_records"),
     22: Served(0, 5, "producers", "handle_init_producer_id"),
     23: Served(2, 4, "offsets", "handle_offset_for_leader_epoch"),
-    32: Served(1, 4, "configs", "handle_describe_configs"),
-    33: Served(0, 2, "configs", "handle_alter_configs"),
+    32: Served(1, 4, "admin.configs", "handle_describe_configs"),
+    33: Served(0, 2, "admin.configs", "handle_alter_configs"),
+    34: Served(1, 2, "log_dirs", "handle_alter_replica_log_dirs"),
     35: Served(1, 5, "log_dirs", "handle_describe_log_dirs"),
-    37: Served(0, 3, "topics", "handle_create_partitions"),
-    44: Served(0, 1, "configs", "handle_incremental_alter_configs"),
+    37: Served(0, 3, "admin.topics", "handle_create_partitions"),
+    43: Served(0, 2, "admin.controller", "handle_by_controller"),
+    44: Served(0, 1, "admin.configs", "handle_incremental_alter_configs"),
+    45: Served(0, 1, "admin.controller", "handle_by_controller"),
+    46: Served(0, 0, "admin.controller", "handle_by_controller"),
+    55: Served(0, 2, "admin.controller", "handle_by_quorum"),
+    57: Served(0, 2, "admin.controller", "handle_by_controller"),
     60: Served(0, 2, "metadata", "handle_describe_cluster"),
-    74: Served(0, 1, "configs", "handle_list_config_resources"),
+    64: Served(0, 0, "admin.controller", "handle_by_controller"),
+    74: Served(0, 1, "admin.configs", "handle_list_config_resources"),
     75: Served(0, 0, "metadata", "handle_describe_topic_partitions"),
+    80: Served(0, 1, "admin.controller", "handle_by_quorum"),
+    81: Served(0, 0, "admin.controller", "handle_by_quorum"),
+}
+
+CONTROLLER_HANDLERS: dict[int, Served] = {
+    1: Served(17, 18, "quorum", "handle_fetch"),
+    18: HANDLERS[18],
+    # Administrators may ask a controller directly (KIP-919); most of these also come by Envelope.
+    **{api_key: HANDLERS[api_key] for api_key in (19, 20, 32, 33, 37, 43, 44, 45, 46, 57, 60, 64)},
+    52: Served(0, 2, "quorum", "handle_vote"),
+    53: Served(0, 1, "quorum", "handle_begin_quorum_epoch"),
+    54: Served(0, 1, "quorum", "handle_end_quorum_epoch"),
+    55: Served(0, 2, "quorum", "handle_describe_quorum"),
+    56: Served(2, 3, "admin.controller", "handle_by_controller"),
+    58: Served(0, 0, "admin.controller", "handle_envelope"),
+    59: Served(0, 1, "quorum", "handle_fetch_snapshot"),
+    62: Served(0, 4, "admin.controller", "handle_by_controller"),
+    63: Served(0, 2, "admin.controller", "handle_by_controller"),
+    67: Served(0, 0, "admin.controller", "handle_by_controller"),
+    70: Served(0, 0, "admin.controller", "handle_by_controller"),
+    73: Served(0, 0, "admin.controller", "handle_by_controller"),
+    80: Served(0, 1, "quorum", "handle_add_raft_voter"),
+    81: Served(0, 0, "quorum", "handle_remove_raft_voter"),
+    82: Served(0, 0, "quorum", "handle_update_raft_voter"),
+}
+
+# What an Envelope may hold.
+FORWARDABLE: dict[int, Served] = {
+    api_key: CONTROLLER_HANDLERS[api_key] for api_key in (19, 20, 33, 37, 43, 44, 45, 46, 55, 57, 64, 80, 81)
 }
 
 # librdkafka turns compression on only if Produce is advertised from version 0 (KAFKA-18659): so it is, and requests

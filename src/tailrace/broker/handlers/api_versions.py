@@ -1,7 +1,8 @@
 """ApiVersions: what this broker serves, exactly as the table of handlers says.
 
 Version notes: from 3 on a client names its software (KIP-511), which must look like a name; the answer carries
-features (KIP-584). A request in an unknown version is answered by dispatch, in version 0 with UNSUPPORTED_VERSION.
+features (KIP-584), those that may be off (level 0) from 4 on. A request in an unknown version is answered by dispatch,
+in version 0 with UNSUPPORTED_VERSION.
 """
 
 from __future__ import annotations
@@ -9,8 +10,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from tailrace.broker.handlers import ADVERTISED_VERSION_MIN, HANDLERS
-from tailrace.controller.image import METADATA_VERSION, METADATA_VERSION_LEVEL
+from tailrace.broker.handlers import ADVERTISED_VERSION_MIN, CONTROLLER_HANDLERS, HANDLERS
+from tailrace.controller.features import KRAFT_VERSION, KRAFT_VERSION_LEVEL, SUPPORTED_FEATURES
 from tailrace.model.errors import ErrorCode
 from tailrace.wire.apis.data import ApiVersionsRequest, ApiVersionsResponse
 
@@ -19,8 +20,7 @@ if TYPE_CHECKING:
     from tailrace.broker.context import RequestContext
 
 _API_VERSIONS = 18
-# Level 7 (Kafka 3.3) is the lowest that Kafka 4 starts with.
-_SUPPORTED_FEATURES = {METADATA_VERSION: (7, METADATA_VERSION_LEVEL)}
+_FIRST_VERSION_WITH_LEVEL_0 = 4
 # KIP-511: letters, digits, dots and hyphens, beginning and ending with a letter or digit.
 _SOFTWARE = r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?"
 
@@ -39,16 +39,19 @@ def handle_api_versions(broker: Broker, context: RequestContext, request: ApiVer
                 min_version=ADVERTISED_VERSION_MIN.get(api_key, served.version_min),
                 max_version=served.version_max,
             )
-            for api_key, served in HANDLERS.items()
+            for api_key, served in (CONTROLLER_HANDLERS if context.listener.is_controller else HANDLERS).items()
         ],
         supported_features=[
             ApiVersionsResponse.SupportedFeatureKey(name=name, min_version=low, max_version=high)
-            for name, (low, high) in _SUPPORTED_FEATURES.items()
+            for name, (low, high) in SUPPORTED_FEATURES.items()
+            # Older clients fail to read a range that begins at 0 (KAFKA-17011).
+            if low > 0 or context.api_version >= _FIRST_VERSION_WITH_LEVEL_0
         ],
         finalized_features_epoch=image.next_offset - 1,
         finalized_features=[
             ApiVersionsResponse.FinalizedFeatureKey(name=name, min_version_level=level, max_version_level=level)
-            for name, level in image.features.items()
+            for name, level in {**image.features, KRAFT_VERSION: KRAFT_VERSION_LEVEL}.items()
+            if level > 0
         ],
     )
 

@@ -7,9 +7,14 @@ their order until `max_bytes` are found; the first one that has records always y
 that a consumer can never get stuck. A consumer sees nothing above the high watermark (read_uncommitted) or the last
 stable offset (read_committed).
 
+A follower reads up to the log end. What it asks for tells what it has, which may raise the high watermark and put it in
+the in-sync set: it is noted once a request, when it comes, and only if it names the leader epoch of now and its
+log has not parted from ours. With a rack-aware selector a consumer is sent to an in-sync replica in its own rack
+(KIP-392), which serves it up to the high watermark that it knows.
+
 Version notes: 4 is the first with isolation levels; sessions from 7 (KIP-227); leader epochs from 9 (KIP-320); zstd
-from 10; a preferred read replica from 11, never named here; diverging epochs from 12 (KIP-595); topic ids from 13
-(KIP-516); leader hints from 16 (KIP-951).
+from 10; a preferred read replica from 11, and followers are read; diverging epochs from 12 (KIP-595); topic ids from 13
+(KIP-516); the replica's epoch from 15 (KIP-903); leader hints from 16 (KIP-951).
 """
 
 from __future__ import annotations
@@ -21,12 +26,18 @@ from tailrace.broker.context import Pending
 from tailrace.broker.handlers.hints import hint_leader, node_endpoints
 from tailrace.broker.sessions import FetchKey, FetchPlan
 from tailrace.model import events
+from tailrace.model.config import RACK_AWARE_SELECTOR
 from tailrace.model.errors import ErrorCode, KafkaError
+from tailrace.model.ids import NodeId
+from tailrace.replica.throttle import is_throttled
 from tailrace.wire.apis.data import FetchRequest, FetchResponse
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from tailrace.broker.broker import Broker
     from tailrace.broker.context import RequestContext
+    from tailrace.controller.image import BrokerImage
     from tailrace.replica.partition import Partition
 
 _log = events.logger("fetch")
@@ -38,6 +49,7 @@ _UNKNOWN = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 _READ_COMMITTED = 1
 _CONSUMER = -1
 _FIRST_VERSION_WITH_ZSTD = 10
+_FIRST_VERSION_WITH_RACKS = 11
 _FIRST_VERSION_WITH_TOPIC_IDS = 13
 _FIRST_VERSION_WITH_REPLICA_STATE = 15
 _FIRST_VERSION_WITH_HINTS = 16
@@ -46,12 +58,12 @@ _REST_PER_READ = 19
 
 
 def handle_fetch(broker: Broker, context: RequestContext, request: FetchRequest) -> FetchResponse | PendingFetch:
-    replica_id = request.replica_id
-    if context.api_version >= _FIRST_VERSION_WITH_REPLICA_STATE:
-        replica_id = request.replica_state.replica_id
-    if replica_id > _CONSUMER:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Broker {replica_id} is no replica of anything on this broker")
-    attempt = FetchAttempt(broker, context, request, broker.sessions.plan(request, context.api_version))
+    version = context.api_version
+    has_state = version >= _FIRST_VERSION_WITH_REPLICA_STATE
+    # -1 is a consumer, below it a tool that reads as one.
+    replica_id = NodeId(request.replica_state.replica_id if has_state else request.replica_id)
+    plan = broker.sessions.plan(request, version, is_follower=replica_id > _CONSUMER)
+    attempt = FetchAttempt(broker, context, request, plan, replica_id)
     attempt.read()
     if attempt.is_enough or request.max_wait_ms <= 0:
         return attempt.respond()
@@ -61,11 +73,23 @@ def handle_fetch(broker: Broker, context: RequestContext, request: FetchRequest)
 class FetchAttempt:
     """Reads what one request asks for; as often as it takes, until it is enough or the time is over."""
 
-    def __init__(self, broker: Broker, context: RequestContext, request: FetchRequest, plan: FetchPlan) -> None:
+    def __init__(
+        self, broker: Broker, context: RequestContext, request: FetchRequest, plan: FetchPlan, replica_id: NodeId
+    ) -> None:
         self._broker = broker
         self._context = context
         self._request = request
         self._plan = plan
+        self._version = context.api_version
+        self._replica_id = replica_id
+        self._is_follower = replica_id > _CONSUMER
+        self._is_first_read = True
+        self._wants_rack = (
+            bool(request.rack_id)
+            and not self._is_follower
+            and self._version >= _FIRST_VERSION_WITH_RACKS
+            and broker.config.replica_selector_class == RACK_AWARE_SELECTOR
+        )
         self._max_bytes = min(request.max_bytes, broker.config.fetch_max_bytes)
         self._min_bytes = min(request.min_bytes, self._max_bytes)
         self._answers: list[tuple[FetchKey, PartitionData]] = []
@@ -78,58 +102,129 @@ class FetchAttempt:
         self._answers, self.waits_for = [], []
         found_bytes = unknown = 0
         must_answer = False
-        for key, fetch in self._plan.partitions:
+        for key, fetch in self._plan.partitions():
             try:
                 answer = self._read(key, fetch, self._max_bytes - found_bytes, is_first=found_bytes == 0)
                 found_bytes += len(answer.records) if answer.records else 0
-                must_answer = must_answer or answer.diverging_epoch.epoch >= 0
+                must_answer = must_answer or answer.diverging_epoch.epoch >= 0 or answer.preferred_read_replica >= 0
             except KafkaError as error:
                 answer = self._failure(key, error)
                 unknown += error.code in _UNKNOWN
                 must_answer = must_answer or error.code not in _UNKNOWN
             self._answers.append((key, answer))
+        self._is_first_read = False
         if self._unknown is None:
             self._unknown = unknown
         # Nothing to wait for, or something that was waited for is gone.
-        must_answer = must_answer or unknown == len(self._plan.partitions) or unknown > self._unknown
+        must_answer = must_answer or unknown == self._plan.count or unknown > self._unknown
         self.is_enough = must_answer or found_bytes >= self._min_bytes
 
     def _read(self, key: FetchKey, fetch: FetchPartition, left_bytes: int, *, is_first: bool) -> PartitionData:
-        name = key.topic
-        if self._context.api_version >= _FIRST_VERSION_WITH_TOPIC_IDS:
-            name = self._broker.replicas.topic_name(key.topic_id)
-        partition = self._broker.replicas.find(name, key.partition)
-        partition.check_leader(fetch.current_leader_epoch)
-        log = partition.log
-        if self._context.api_version < _FIRST_VERSION_WITH_ZSTD and log.config.compression_type == "zstd":
-            raise KafkaError(
-                ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
-                f"{partition.topic_partition} is compressed with zstd, which Fetch knows from version 10 on",
-            )
+        partition = self._find(key, fetch)
+        diverging: tuple[int, int] | None = None
+        if fetch.last_fetched_epoch >= 0:
+            diverging = partition.find_divergence(fetch.last_fetched_epoch, fetch.fetch_offset)
+        if self._is_follower and self._is_first_read and diverging is None:
+            self._note_fetch(partition, fetch)
+        if self._plan.watch is not None:
+            # After the fetch was noted: what it has changed itself is in this answer.
+            self._plan.watch_over(key, partition)
         isolation_level = self._request.isolation_level
         answer = PartitionData(
             partition_index=key.partition,
             high_watermark=partition.high_watermark,
             last_stable_offset=partition.last_stable_offset,
-            log_start_offset=log.log_start_offset,
+            log_start_offset=partition.log.log_start_offset,
             aborted_transactions=[] if isolation_level == _READ_COMMITTED else None,
             records=b"",
         )
-        if fetch.last_fetched_epoch >= 0:
-            diverging = partition.find_divergence(fetch.last_fetched_epoch, fetch.fetch_offset)
-            if diverging is not None:
-                answer.diverging_epoch.epoch, answer.diverging_epoch.end_offset = diverging
+        if diverging is not None:
+            answer.diverging_epoch.epoch, answer.diverging_epoch.end_offset = diverging
+            self._plan.note_read(key)
+            return answer
+        if self._wants_rack and partition.is_leader:
+            answer.preferred_read_replica = decide_read_replica(
+                self._broker.image.brokers, partition, self._request.rack_id, fetch.fetch_offset
+            )
+            if answer.preferred_read_replica >= 0:
                 return answer
+        if self._is_follower and self._is_held_back(partition):
+            return answer
         slice_ = partition.read(
             fetch.fetch_offset,
             max(0, min(fetch.partition_max_bytes, left_bytes)),
             isolation_level=isolation_level,
             at_least_one_batch=is_first,
+            by_follower=self._is_follower,
         )
         if slice_ is not None:
             answer.records = slice_
+        if self._is_follower:
+            self._note_read(key, partition, fetch, has_records=slice_ is not None)
         self.waits_for.append(partition)
         return answer
+
+    def _find(self, key: FetchKey, fetch: FetchPartition) -> Partition:
+        name, replicas = key.topic, self._broker.replicas
+        if self._version >= _FIRST_VERSION_WITH_TOPIC_IDS:
+            name = replicas.topic_name(key.topic_id)
+        partition = replicas.find(name, key.partition)
+        must_lead = self._is_follower or self._version < _FIRST_VERSION_WITH_RACKS
+        partition.check_readable(fetch.current_leader_epoch, must_lead=must_lead)
+        if self._version < _FIRST_VERSION_WITH_ZSTD and partition.log.config.compression_type == "zstd":
+            raise KafkaError(
+                ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+                f"{partition.topic_partition} is compressed with zstd, which Fetch knows from version 10 on",
+            )
+        return partition
+
+    def _note_fetch(self, partition: Partition, fetch: FetchPartition) -> None:
+        """One without a leader epoch could be a follower of an earlier one: it is served, and counts for nothing."""
+        if fetch.current_leader_epoch == partition.leader_epoch:
+            partition.note_fetch(
+                self._replica_id,
+                self._request.replica_state.replica_epoch,
+                offset=fetch.fetch_offset,
+                log_start_offset=fetch.log_start_offset,
+            )
+
+    def _note_read(self, key: FetchKey, partition: Partition, fetch: FetchPartition, *, has_records: bool) -> None:
+        """It need not be read again before there is news, or the follower asks for more. One that is not in sync is
+        read every time, since its very asking may put it into the in-sync set; so is one of which less was noted."""
+        follower = partition.followers.get(self._replica_id)
+        is_at_end = fetch.fetch_offset >= partition.log.log_end_offset
+        is_noted = follower is not None and follower.log_end_offset == fetch.fetch_offset
+        if has_records or (is_at_end and is_noted and self._replica_id in partition.isr):
+            self._plan.note_read(key)
+
+    def _is_held_back(self, partition: Partition) -> bool:
+        replicas = self._broker.replicas
+        return self._is_throttled(partition) and replicas.leader_throttle.is_exceeded(replicas.monotonic_ms())
+
+    def _is_throttled(self, partition: Partition) -> bool:
+        """In-sync followers never are: producers wait for them."""
+        throttled = partition.log.config.leader_replication_throttled_replicas
+        return (
+            bool(throttled)
+            and self._replica_id not in partition.isr
+            and is_throttled(throttled, partition=partition.topic_partition.partition, node_id=self._replica_id)
+        )
+
+    def wait(self, reader: PendingFetch) -> None:
+        """The reader is told of news: of the high watermark or, for a follower, of appends."""
+        watch = self._plan.watch
+        if watch is not None:
+            watch.wake = reader.on_readable
+            return
+        for partition in self.waits_for:
+            (partition.replica_readers if self._is_follower else partition.readers).add(reader)
+
+    def stop_waiting(self, reader: PendingFetch) -> None:
+        watch = self._plan.watch
+        if watch is not None and watch.wake == reader.on_readable:
+            watch.wake = None
+        for partition in self.waits_for:
+            (partition.replica_readers if self._is_follower else partition.readers).discard(reader)
 
     def _failure(self, key: FetchKey, error: KafkaError) -> PartitionData:
         answer = PartitionData(
@@ -139,7 +234,7 @@ class FetchAttempt:
             aborted_transactions=[] if error.code in _UNKNOWN else None,  # As Kafka fills it.
             records=b"",
         )
-        if self._context.api_version >= _FIRST_VERSION_WITH_HINTS:
+        if self._version >= _FIRST_VERSION_WITH_HINTS:
             leader = hint_leader(self._broker, error, key.topic, key.topic_id, key.partition)
             if leader is not None:
                 answer.current_leader.leader_id, answer.current_leader.leader_epoch = leader
@@ -147,6 +242,8 @@ class FetchAttempt:
         return answer
 
     def respond(self) -> FetchResponse:
+        if self._is_follower:
+            self._pay_throttle()
         session_id, answers = self._plan.settle(self._answers)
         topics: list[FetchResponse.FetchableTopicResponse] = []
         for key, answer in answers:
@@ -162,6 +259,20 @@ class FetchAttempt:
                 )
             ]
         return response
+
+    def _pay_throttle(self) -> None:
+        replicas = self._broker.replicas
+        throttled = {each.topic_partition: each for each in self.waits_for if self._is_throttled(each)}
+        if not throttled:
+            return
+        indexes = {(bytes(each.topic_id), each.topic_partition.partition) for each in throttled.values()}
+        sent_bytes = sum(
+            len(answer.records)
+            for key, answer in self._answers
+            if answer.records and (key.topic_id, key.partition) in indexes
+        )
+        rate = replicas.config.leader_replication_throttled_rate
+        replicas.leader_throttle.note(sent_bytes, bytes_per_second=rate, now_ms=replicas.monotonic_ms())
 
     def fail(self, error: Exception) -> FetchResponse:
         """Our own bug, met outside of dispatch."""
@@ -232,9 +343,28 @@ class PendingFetch(Pending[FetchResponse]):
         self._stop_waiting()
 
     def _wait(self) -> None:
-        for partition in self._attempt.waits_for:
-            partition.readers.add(self)
+        self._attempt.wait(self)
 
     def _stop_waiting(self) -> None:
-        for partition in self._attempt.waits_for:
-            partition.readers.discard(self)
+        self._attempt.stop_waiting(self)
+
+
+def decide_read_replica(brokers: Mapping[int, BrokerImage], partition: Partition, rack: str, offset: int) -> int:
+    """The in-sync follower in the reader's rack that has come furthest; -1 where the leader is the one to read from."""
+    leader = brokers.get(partition.node_id)
+    if leader is not None and leader.rack == rack:
+        return -1
+    best, best_end = -1, -1
+    for follower in partition.followers.values():
+        broker = brokers.get(follower.node_id)
+        has_offset = 0 <= follower.log_start_offset <= offset <= follower.log_end_offset
+        if (
+            broker is not None
+            and broker.is_active
+            and broker.rack == rack
+            and follower.node_id in partition.isr
+            and has_offset
+            and follower.log_end_offset > best_end
+        ):
+            best, best_end = follower.node_id, follower.log_end_offset
+    return best

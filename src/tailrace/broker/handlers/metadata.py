@@ -91,7 +91,8 @@ async def _create_topics(broker: Broker, names: list[str]) -> dict[str, ErrorCod
     topic = CreateTopicsRequest.CreatableTopic
     request = CreateTopicsRequest(topics=[topic(name=name, num_partitions=-1, replication_factor=-1) for name in names])
     try:
-        response = cast("CreateTopicsResponse", await broker.quorum.submit(request))
+        response = await broker.forwarding.ask(request, CreateTopicsResponse)
+        await broker.wait_topics([result.name for result in response.topics if not result.error_code])
     except KafkaError:
         return dict.fromkeys(names, ErrorCode.LEADER_NOT_AVAILABLE)
     return {
@@ -183,7 +184,9 @@ def reachable_brokers(
 def _controller_id(broker: Broker, image: MetadataImage) -> int:
     """A live broker: admin requests may go to any, and this one is known to work for the client."""
     own = image.brokers.get(broker.node_id)
-    return broker.node_id if own is not None and not own.fenced else _NO_NODE
+    if own is not None and not own.fenced:
+        return broker.node_id
+    return min((node.node_id for node in image.brokers.values() if not node.fenced), default=_NO_NODE)
 
 
 class _Cluster:
@@ -234,7 +237,12 @@ class _Cluster:
         return _Leader(ErrorCode.LEADER_NOT_AVAILABLE, _NO_NODE)
 
     def offline(self, partition: PartitionImage) -> list[int]:
-        return [node for node in partition.replicas if node not in self._alive]
+        """On brokers that are dead, or in data folders that have failed."""
+        return [
+            node
+            for node in partition.replicas
+            if node not in self._alive or not self.image.brokers[node].has_online(partition.directory(node))
+        ]
 
     def describe_partition(self, index: int, partition: PartitionImage) -> _DescribedPartition:
         error, leader = self.leader(partition, ErrorCode.LISTENER_NOT_FOUND)
@@ -254,9 +262,11 @@ class _Cluster:
 def handle_describe_cluster(
     broker: Broker, context: RequestContext, request: DescribeClusterRequest
 ) -> DescribeClusterResponse:
-    if request.endpoint_type != _BROKERS_ENDPOINT:
-        return _refuse_endpoint_type(request.endpoint_type)
     image = broker.image
+    if context.listener.is_controller and request.endpoint_type == _CONTROLLERS_ENDPOINT:
+        return _describe_controllers(broker, context, request)
+    if context.listener.is_controller or request.endpoint_type != _BROKERS_ENDPOINT:
+        return _refuse_endpoint_type(request.endpoint_type)
     response = DescribeClusterResponse(
         cluster_id=image.cluster_id,
         controller_id=_controller_id(broker, image),
@@ -274,10 +284,34 @@ def handle_describe_cluster(
     return response
 
 
+def _describe_controllers(
+    broker: Broker, context: RequestContext, request: DescribeClusterRequest
+) -> DescribeClusterResponse:
+    """Asked of a controller, it tells of the controllers that have registered (KIP-919)."""
+    image = broker.image
+    response = DescribeClusterResponse(
+        endpoint_type=_CONTROLLERS_ENDPOINT,
+        cluster_id=image.cluster_id,
+        controller_id=broker.quorum.leadership.leader_id,
+    )
+    for node_id, controller in sorted(image.controllers.items()):
+        for name, host, port in controller.endpoints:
+            if name == context.listener.name:
+                response.brokers.append(
+                    DescribeClusterResponse.DescribeClusterBroker(broker_id=node_id, host=host, port=port)
+                )
+    if request.include_cluster_authorized_operations:
+        response.cluster_authorized_operations = ALL_CLUSTER_OPERATIONS
+    return response
+
+
 def _refuse_endpoint_type(endpoint_type: int) -> DescribeClusterResponse:
-    if endpoint_type == _CONTROLLERS_ENDPOINT:
+    if endpoint_type in (_BROKERS_ENDPOINT, _CONTROLLERS_ENDPOINT):
         code = ErrorCode.MISMATCHED_ENDPOINT_TYPE
-        message = "The request was sent to an endpoint of type BROKER, but we wanted an endpoint of type CONTROLLER"
+        served, wanted = (
+            ("BROKER", "CONTROLLER") if endpoint_type == _CONTROLLERS_ENDPOINT else ("CONTROLLER", "BROKER")
+        )
+        message = f"The request was sent to an endpoint of type {served}, but we wanted an endpoint of type {wanted}"
     else:
         code, message = ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"Unsupported endpoint type {endpoint_type}"
     return DescribeClusterResponse(error_code=code, error_message=message)

@@ -3,11 +3,13 @@
 ListOffsets looks up an offset by time or by one of the special times below. Version notes: 4 adds leader epochs
 (KIP-320), 5 OFFSET_NOT_AVAILABLE (KIP-207), 7 the largest timestamp (KIP-734), 8 the earliest local offset (KIP-405),
 9 the latest tiered offset (KIP-1005), 11 the earliest pending upload (KIP-1023). Without a remote tier the local log
-is all there is. DeleteRecords moves the start of a log up to an offset or, with -1, to the high watermark.
+is all there is. DeleteRecords moves the start of a log up to an offset or, with -1, to the high watermark, and waits
+until the followers in sync have done so too.
 """
 
 from __future__ import annotations
 
+from asyncio import get_running_loop, sleep
 from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -45,6 +47,8 @@ _SPECIAL_SINCE = {
 }
 _FIRST_VERSION_WITH_OFFSET_NOT_AVAILABLE = 5
 _CONSUMER = -1
+# How often it is looked whether followers have taken a new log start. They hear of it within replica.fetch.wait.max.ms.
+_LOOK_SECONDS = 0.01
 
 OffsetAnswer = ListOffsetsResponse.ListOffsetsPartitionResponse
 EpochAnswer = OffsetForLeaderEpochResponse.EpochEndOffset
@@ -126,10 +130,10 @@ def handle_offset_for_leader_epoch(
             try:
                 partition = broker.replicas.find(topic.topic, asked.partition)
                 partition.check_leader(asked.current_leader_epoch)
+                log = partition.log
                 # A consumer may not learn of more than it may read.
-                answer.leader_epoch, answer.end_offset = partition.log.epochs.end_offset_for(
-                    asked.leader_epoch, partition.high_watermark
-                )
+                end_offset = log.log_end_offset if request.replica_id >= 0 else partition.high_watermark
+                answer.leader_epoch, answer.end_offset = log.epochs.end_offset_for(asked.leader_epoch, end_offset)
             except KafkaError as error:
                 answer.error_code = int(error.code)
         response.topics.append(
@@ -142,6 +146,7 @@ async def handle_delete_records(
     broker: Broker, _context: RequestContext, request: DeleteRecordsRequest
 ) -> DeleteRecordsResponse:
     response = DeleteRecordsResponse()
+    deleted: list[tuple[Partition, DeleteAnswer]] = []
     for topic in request.topics:
         answers: list[DeleteAnswer] = []
         for asked in topic.partitions:
@@ -152,9 +157,9 @@ async def handle_delete_records(
                     raise KafkaError(
                         ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot delete records of internal topic {topic.name}"
                     )
-                answer.low_watermark = broker.replicas.find(topic.name, asked.partition_index).delete_records(
-                    asked.offset
-                )
+                partition = broker.replicas.find(topic.name, asked.partition_index)
+                answer.low_watermark = partition.delete_records(asked.offset)
+                deleted.append((partition, answer))
             except KafkaError as error:
                 answer.error_code = int(error.code)
         response.topics.append(DeleteRecordsResponse.DeleteRecordsTopicResult(name=topic.name, partitions=answers))
@@ -164,4 +169,25 @@ async def handle_delete_records(
     except KafkaError as error:
         for answer in (each for topic in response.topics for each in topic.partitions):
             answer.error_code = answer.error_code or int(error.code)
+    await _wait_followers(deleted, request.timeout_ms)
     return response
+
+
+async def _wait_followers(deleted: list[tuple[Partition, DeleteAnswer]], timeout_ms: int) -> None:
+    """The next leader must not bring back what a client was told to be deleted."""
+    loop = get_running_loop()
+    deadline = loop.time() + timeout_ms / 1000
+    for partition, answer in deleted:
+        wanted = answer.low_watermark
+        while (low_watermark := _low_watermark(partition)) < wanted and partition.is_leader and loop.time() < deadline:
+            await sleep(_LOOK_SECONDS)
+        answer.low_watermark = low_watermark
+        if low_watermark < wanted and not answer.error_code:
+            code = ErrorCode.REQUEST_TIMED_OUT if partition.is_leader else ErrorCode.NOT_LEADER_OR_FOLLOWER
+            answer.error_code = int(code)
+
+
+def _low_watermark(partition: Partition) -> int:
+    """What no replica in sync has any more."""
+    in_sync = [each.log_start_offset for each in partition.followers.values() if each.node_id in partition.isr]
+    return min([partition.log.log_start_offset, *in_sync])

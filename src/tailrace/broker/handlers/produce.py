@@ -2,7 +2,8 @@
 
 Every partition stands or falls alone, with its own error code. acks=1 is answered when the log has written, acks=all
 when the high watermark has passed the records or `timeout_ms` is over (REQUEST_TIMED_OUT: written, but not
-confirmed). acks=0 has no answer: an error closes the connection, which is all that such a client can notice.
+confirmed; NOT_ENOUGH_REPLICAS_AFTER_APPEND: nor can they be, with so few replicas in sync). acks=0 has no answer: an
+error closes the connection, which is all that such a client can notice.
 
 A batch that has to be opened (compacted topics, deep validation, another codec) and is large would hold the loop: it is
 copied out of the connection's buffer and checked in slices, the codecs in helper threads, while the connection takes
@@ -184,7 +185,7 @@ class _Appends:
         answer.base_offset = result.base_offset
         answer.log_append_time_ms = result.log_append_time_ms
         if partition.must_wait(result, acks):
-            self.waits.append(Wait(partition, result.next_offset, answer))
+            self.waits.append(Wait(partition, result.next_offset, answer, partition.leader_epoch))
 
     def _check(self, name: str, index: int, records: memoryview) -> None:
         if self._request.acks not in _VALID_ACKS:
@@ -237,12 +238,22 @@ def fill_error(answer: PartitionAnswer, error: KafkaError) -> None:
         ]
 
 
+def _not_confirmed(partition: Partition) -> KafkaError:
+    if partition.is_under_min_isr:
+        return KafkaError(
+            ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+            "The records are written, but too few replicas are in sync since then to confirm them",
+        )
+    return KafkaError(ErrorCode.REQUEST_TIMED_OUT, "The records are written but were not confirmed in time")
+
+
 class Wait(NamedTuple):
     """An append that is to be confirmed by the high watermark."""
 
     partition: Partition
     end_offset: int
     answer: PartitionAnswer
+    leader_epoch: int  # In which it was appended.
 
 
 class PendingProduce(Pending[ProduceResponse]):
@@ -260,7 +271,11 @@ class PendingProduce(Pending[ProduceResponse]):
             self._unconfirmed[number] = wait, partial(self._on_confirmed, number)
         # Some may be told at once: what came before a slow check has perhaps been confirmed during it.
         for wait, tell in list(self._unconfirmed.values()):
-            wait.partition.wait_for_high_watermark(wait.end_offset, tell)
+            if wait.partition.leader_epoch == wait.leader_epoch:
+                wait.partition.wait_for_high_watermark(wait.end_offset, tell)
+            else:
+                # Another leader meanwhile may have had other records at these offsets, and confirmed those.
+                tell(wait.partition.not_leader())
 
     def _on_confirmed(self, number: int, error: KafkaError | None) -> None:
         confirmed = self._unconfirmed.pop(number, None)
@@ -272,10 +287,7 @@ class PendingProduce(Pending[ProduceResponse]):
 
     def _on_timeout(self) -> None:
         for wait, _tell in self._unconfirmed.values():
-            fill_error(
-                wait.answer,
-                KafkaError(ErrorCode.REQUEST_TIMED_OUT, "The records are written but were not confirmed in time"),
-            )
+            fill_error(wait.answer, _not_confirmed(wait.partition))
         self._stop_waiting()
         self.complete(self._response)
 

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from typing import Protocol, TypeVar
 
-from tailrace.log.checkpoints import CLEANER_OFFSETS, read_offsets, write_offsets
+from tailrace.log.checkpoints import CLEANER_OFFSETS, OffsetCheckpoint
 from tailrace.log.compaction.plan import Cleanable, decide_cleanable, decide_first_dirty_offset
 from tailrace.log.compaction.run import CompactableLog, Compaction, CompactionAborted, Limits, Outcome, Steps
 from tailrace.model import events
@@ -46,8 +46,8 @@ class Cleaner:
         self.limits = limits
         self.io_bytes = 0  # read and written by all its runs
         self._disk = disk
-        self._data_folder = data_folder
-        self._first_dirty_offsets = read_offsets(disk, data_folder, CLEANER_OFFSETS)
+        self._checkpoint = OffsetCheckpoint(disk, data_folder, CLEANER_OFFSETS)
+        self._first_dirty_offsets = self._checkpoint.read()
         self._resting_until_ms: dict[TopicPartition, int] = {}
         self._running: tuple[TopicPartition, Steps[Outcome]] | None = None
 
@@ -79,6 +79,14 @@ class Cleaner:
         self._first_dirty_offsets.pop(topic_partition, None)
         self._resting_until_ms.pop(topic_partition, None)
 
+    def lower(self, topic_partition: TopicPartition, offset: int) -> None:
+        """The log is about to be truncated at `offset`: what is written anew from there on is dirty. Stored at once,
+        since a checkpoint above it would call new records clean. OSError."""
+        self.abort(topic_partition)
+        if self._checkpoint.highest(topic_partition) > offset:
+            self._first_dirty_offsets[topic_partition] = offset
+            self._checkpoint.begin_write(dict(self._first_dirty_offsets))()
+
     def _plan(self, log: CleanableLog, last_stable_offset: int, now_ms: int) -> Cleanable | None:
         if log.is_offline or self._resting_until_ms.get(log.topic_partition, 0) > now_ms:
             return None
@@ -105,7 +113,7 @@ class Cleaner:
             # them clean would leave values in them that a tombstone, itself gone by then, has deleted.
             yield partial(self._disk.sync_folder, log.folder)
             self._first_dirty_offsets[topic_partition] = outcome.first_dirty_offset
-            yield partial(self._store, dict(self._first_dirty_offsets))
+            yield self._checkpoint.begin_write(dict(self._first_dirty_offsets))
         except (OSError, StorageError) as error:
             self._resting_until_ms[topic_partition] = now_ms + FAILED_REST_MS
             events_log.warning("a compaction failed", partition=topic_partition, cause=error)
@@ -121,9 +129,6 @@ class Cleaner:
 
     def _count_io(self, size_bytes: int) -> None:
         self.io_bytes += size_bytes
-
-    def _store(self, offsets: dict[TopicPartition, int]) -> None:
-        write_offsets(self._disk, self._data_folder, CLEANER_OFFSETS, offsets)
 
 
 async def drive(steps: Steps[R], background: Background, wait_turn: Callable[[], Awaitable[None]]) -> R | None:

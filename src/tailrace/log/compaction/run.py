@@ -22,8 +22,8 @@ from tailrace.log.compaction.keymap import KeyMap
 from tailrace.log.compaction.plan import Cleanable, group_segments
 from tailrace.log.compaction.rewrite import BatchFilter, empty_header
 from tailrace.log.compaction.spans import scan_spans
+from tailrace.log.files.segment import CLEANED_SUFFIX, LOG_SUFFIX, Segment
 from tailrace.log.producers import ProducerStates
-from tailrace.log.segment import CLEANED_SUFFIX, LOG_SUFFIX, Segment
 from tailrace.model import events
 from tailrace.model.config import TopicConfig
 from tailrace.model.errors import KafkaError, StorageError

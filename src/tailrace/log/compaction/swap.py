@@ -13,7 +13,7 @@ before the first of them. `Segments.replace` does steps 2 to 4 in one go, `clean
 at open, before any segment is looked at.
 """
 
-from tailrace.log.segment import CLEANED_SUFFIX, DELETED_SUFFIX, LOG_SUFFIX, SWAP_SUFFIX
+from tailrace.log.files.segment import CLEANED_SUFFIX, DELETED_SUFFIX, LOG_SUFFIX, SWAP_SUFFIX
 from tailrace.model import events
 from tailrace.model.errors import KafkaError, StorageError
 from tailrace.model.ports import Disk, File

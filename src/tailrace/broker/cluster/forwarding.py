@@ -1,0 +1,196 @@
+"""The way to the active controller, wherever it is: in this process, or on another node.
+
+    ask       a request of this node itself (heartbeat, AlterPartition, producer ids): sent as it is
+    forward   a client's admin request: by Envelope (KIP-590), with the principal and address of the client, in the
+              version in which the client sent it
+
+Both try again while the controller moves, until their time is over: an answer NOT_CONTROLLER, a lost connection and a
+change of leadership under way all mean "ask the next one". So a request may be done twice, as in Kafka; an admin
+request then answers that its topic exists already. Nothing else is tried again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from functools import cache
+from typing import TYPE_CHECKING, TypeVar
+
+from tailrace.model.errors import ErrorCode, KafkaError, ProtocolError
+from tailrace.wire import apis
+from tailrace.wire.apis.quorum import EnvelopeRequest, EnvelopeResponse
+from tailrace.wire.frame import decode_response, encode_request
+from tailrace.wire.schema import Message
+
+if TYPE_CHECKING:
+    from tailrace.broker.cluster.peers import Peers
+    from tailrace.broker.context import RequestContext
+    from tailrace.broker.quorum.quorum import Quorum
+    from tailrace.model.ports import Clock
+
+R = TypeVar("R", bound=Message)
+
+_RETRY_PAUSE_SECONDS = 0.05
+# How often a call that waits for its answer looks whether the controller has moved.
+_LOOK_SECONDS = 0.25
+_SIZE_BYTES = 4
+_UNKNOWN_HOST = bytes(4)
+
+
+class Forwarding:
+    """`peers` is None for a node that is a cluster by itself."""
+
+    def __init__(self, quorum: Quorum, peers: Peers | None, clock: Clock, *, request_timeout_ms: int) -> None:
+        self._quorum = quorum
+        self._peers = peers
+        self._clock = clock
+        self._request_timeout_ms = request_timeout_ms
+
+    async def ask(
+        self,
+        request: Message,
+        response_type: type[R],
+        *,
+        timeout_ms: float | None = None,
+        channel: str = "controller",
+        is_urgent: bool = False,
+    ) -> R:
+        """Raises KafkaError: REQUEST_TIMED_OUT if no controller answered in time. What is urgent is asked of the other
+        voters too if the controller that is known does not answer at once: a new one may be known to them first."""
+        if self._peers is None:
+            return await self._ask_here(request, response_type)
+        deadline_ms = self._clock.monotonic_ms() + (self._request_timeout_ms if timeout_ms is None else timeout_ms)
+        while True:
+            try:
+                if self._quorum.is_active and not isinstance(request, EnvelopeRequest):
+                    async with asyncio.timeout((deadline_ms - self._clock.monotonic_ms()) / 1000):
+                        answer = await self._ask_here(request, response_type)
+                else:
+                    answer = await self._call(request, response_type, deadline_ms, channel, is_urgent=is_urgent)
+                if getattr(answer, "error_code", 0) != ErrorCode.NOT_CONTROLLER:
+                    return answer
+                cause = "it is not the controller any more"
+            except TimeoutError:
+                cause = "the change was not committed in time"
+            except KafkaError as error:
+                if error.code not in (ErrorCode.NOT_CONTROLLER, ErrorCode.NETWORK_EXCEPTION):
+                    raise
+                cause = error.message
+            await self._pause(deadline_ms, request, cause)
+
+    async def forward(
+        self,
+        context: RequestContext,
+        request: Message,
+        *,
+        here: Callable[[Message], Awaitable[Message]] | None = None,
+    ) -> Message:
+        """The controller's answer to a client's request; `here` serves it if this node is the controller. Raises
+        KafkaError."""
+        if self._quorum.is_active or self._peers is None:
+            try:
+                return await (here or self._quorum.submit_local)(request)
+            except KafkaError as error:
+                if error.code is not ErrorCode.NOT_CONTROLLER or self._peers is None:
+                    raise
+        response = await self.ask(_wrap(context, request), EnvelopeResponse, channel="forward")
+        if response.error_code:
+            raise KafkaError(ErrorCode(response.error_code), "The controller could not take the request")
+        try:
+            return decode_response(context.api_key, context.api_version, response.response_data or b"")[1]
+        except ProtocolError as error:
+            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"The controller's answer: {error}") from error
+
+    async def _ask_here(self, request: Message, response_type: type[R]) -> R:
+        answer = await self._quorum.submit_local(request)
+        assert isinstance(answer, response_type), f"{type(answer).__name__} answers {type(request).__name__}"
+        return answer
+
+    async def _call(
+        self, request: Message, response_type: type[R], deadline_ms: float, channel: str, *, is_urgent: bool
+    ) -> R:
+        """One try at the controller that is known now, given up when another one is."""
+        leadership = self._quorum.leadership
+        endpoint = next(iter(leadership.endpoints), None)
+        timeout_ms = int(deadline_ms - self._clock.monotonic_ms())
+        if self._peers is None or timeout_ms <= 0:
+            raise KafkaError(ErrorCode.NETWORK_EXCEPTION, "no time is left")
+        if endpoint is None:
+            answer = await self._call_voters(request, response_type, channel) if is_urgent else None
+            if answer is None:
+                raise KafkaError(ErrorCode.NOT_CONTROLLER, "no controller is known")
+            return answer
+        call = asyncio.ensure_future(
+            self._peers.call_address(
+                endpoint.host, endpoint.port, request, response_type, timeout_ms=timeout_ms, channel=channel
+            )
+        )
+        try:
+            while True:
+                await asyncio.wait((call,), timeout=_LOOK_SECONDS)
+                if call.done():
+                    return call.result()
+                now = self._quorum.leadership
+                if (now.epoch, now.leader_id) != (leadership.epoch, leadership.leader_id):
+                    raise KafkaError(ErrorCode.NOT_CONTROLLER, "the controller has moved")
+                answer = await self._call_voters(request, response_type, channel) if is_urgent else None
+                if answer is not None:
+                    return answer
+        finally:
+            call.cancel()
+
+    async def _call_voters(self, request: Message, response_type: type[R], channel: str) -> R | None:
+        """The answer of the first voter, other than the leader that is known, who turns out to be the controller."""
+        assert self._peers is not None, "who has no peers has no other voters"
+        leadership = self._quorum.leadership
+        for voter in self._quorum.driver.voters:
+            if voter.key.id == leadership.leader_id or not voter.endpoints:
+                continue
+            host, port = voter.endpoints[0].host, voter.endpoints[0].port
+            try:
+                answer = await self._peers.call_address(
+                    host, port, request, response_type, timeout_ms=int(_LOOK_SECONDS * 1000), channel=channel
+                )
+            except KafkaError:
+                continue
+            if getattr(answer, "error_code", 0) != ErrorCode.NOT_CONTROLLER:
+                return answer
+        return None
+
+    async def _pause(self, deadline_ms: float, request: Message, cause: str) -> None:
+        if self._clock.monotonic_ms() + _RETRY_PAUSE_SECONDS * 1000 >= deadline_ms:
+            raise KafkaError(
+                ErrorCode.REQUEST_TIMED_OUT,
+                f"No controller answered {apis.api_name(request.api_key)} in time: {cause}",
+            )
+        await asyncio.sleep(_RETRY_PAUSE_SECONDS)
+
+
+def _wrap(context: RequestContext, request: Message) -> EnvelopeRequest:
+    frame = encode_request(context.api_key, context.api_version, context.correlation_id, context.client_id, request)
+    data = b"".join(bytes(part) for part in frame)  # type: ignore[arg-type] # No request holds a piece of a file.
+    return EnvelopeRequest(
+        request_data=data[_SIZE_BYTES:],
+        request_principal=_anonymous(),
+        client_host_address=_packed_host(context.peer.rpartition(":")[0]),
+    )
+
+
+@cache
+def _anonymous() -> bytes:
+    """A client without authentication, as Kafka names it, behind the version of the form. A node that never forwards
+    does not pay for it."""
+    from tailrace.wire.apis.stored import DefaultPrincipalData
+    from tailrace.wire.compile import encode
+
+    return b"\x00\x00" + bytes(encode(DefaultPrincipalData(type="User", name="ANONYMOUS"), 0))
+
+
+def _packed_host(host: str) -> bytes:
+    """As Java's InetAddress has it: four or sixteen bytes."""
+    from ipaddress import ip_address
+
+    try:
+        return ip_address(host.strip("[]").partition("%")[0]).packed
+    except ValueError:
+        return _UNKNOWN_HOST

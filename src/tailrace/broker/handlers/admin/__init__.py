@@ -1,0 +1,1 @@
+"""APIs that end at the active controller: from clients, from brokers, and in Envelopes."""

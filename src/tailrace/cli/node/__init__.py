@@ -1,0 +1,1 @@
+"""The commands that are nodes: `up`, `format` and `broker`; and the supervisor of a cluster on one machine."""

@@ -1,0 +1,180 @@
+"""`tailrace format`: makes a node's data folders its own, by writing whose they are into meta.properties.
+
+A controller of a new quorum is told its voters here, once (`--standalone`, `--initial-controllers`); from then on they
+are records of the metadata log, and change online. A node with both roles that names no quorum is one by itself.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+from typing import TYPE_CHECKING
+
+from tailrace.cli import CommandError
+
+if TYPE_CHECKING:
+    from tailrace.cli import Subparsers
+    from tailrace.cli.node.storage import Voter
+    from tailrace.model.config import BrokerConfig
+
+EXAMPLES = """\
+examples:
+  tailrace format --config node.toml
+  tailrace format --config controller-1.toml --cluster-id pmUXq7nqTtK6M3yHDKm5HA --initial-controllers \\
+    1001@one:9093:hjKUl1-jR0m0yStPSxGmGQ,1002@two:9093:WtdF3-4GSd21rKRN5psMrQ,1003@three:9093:1MXV3nVaRRWvcKcGCMhvXA
+  tailrace format --config broker-1.toml --cluster-id pmUXq7nqTtK6M3yHDKm5HA
+
+Each of the first controllers is formatted with the same list: node id @ host : port : id of its metadata folder, which
+you choose (22 base64url characters each; `tailrace format --new-id` prints one).
+"""
+
+_ID_PATTERN = "[A-Za-z0-9_-]{22}"
+_VOTER_PATTERN = re.compile(rf"(\d+)@(.+):(\d+):({_ID_PATTERN})")
+
+
+def register(subparsers: Subparsers) -> None:
+    parser = subparsers.add_parser(
+        "format",
+        help="prepare the data folders of a node",
+        description="Prepare the data folders that a node's settings name. Data that is there is never touched.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    chosen = parser.add_mutually_exclusive_group(required=True)
+    chosen.add_argument("--config", metavar="FILE", help="the node's settings, as for `tailrace broker`")
+    chosen.add_argument("--new-id", action="store_true", help="print a new id, for a cluster or a folder; do no more")
+    parser.add_argument("--cluster-id", metavar="ID", help="its cluster (default: cluster.id, or a new one)")
+    voters = parser.add_mutually_exclusive_group()
+    voters.add_argument("--standalone", action="store_true", help="this controller is the only voter of a new quorum")
+    voters.add_argument("--initial-controllers", metavar="LIST", help="the voters of a new quorum, this one among them")
+    voters.add_argument(
+        "--no-initial-controllers", action="store_true", help="this controller joins a quorum that is there"
+    )
+    parser.add_argument(
+        "--ignore-formatted", action="store_true", help="leave folders that are formatted already as they are"
+    )
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    from tailrace.cli.node.settings_file import read_settings
+    from tailrace.cli.node.storage import (
+        folders_of,
+        format_folder,
+        new_uuid_text,
+        store_voters,
+        stored_cluster_id,
+        unformatted_folders,
+    )
+
+    if options.new_id:
+        print(new_uuid_text())
+        return 0
+    config = read_settings(options.config)
+    new = unformatted_folders(config)
+    formatted = sorted(set(folders_of(config)) - set(new))
+    if formatted and not options.ignore_formatted:
+        raise CommandError(f"{formatted[0]} is formatted already; pass --ignore-formatted to format only new folders")
+    cluster_id = _decide_cluster_id(options, config, stored_cluster_id(formatted)) or new_uuid_text()
+    own_id = new_uuid_text()
+    voters = _decide_voters(options, config, own_id)
+    if voters:
+        own_id = next(_text(voter) for voter in voters if voter.node_id == config.node_id)
+    for folder in new:
+        is_voter = bool(voters) and folder == config.metadata_folder
+        if is_voter:
+            store_voters(folder, voters)
+        directory_id = own_id if is_voter else None
+        format_folder(folder, cluster_id=cluster_id, node_id=config.node_id, directory_id=directory_id)
+        print(f"formatted {folder} for node {config.node_id} of cluster {cluster_id}")
+    return 0
+
+
+def _text(voter: Voter) -> str:
+    from tailrace.model.ids import uuid_text
+
+    return uuid_text(voter.directory_id)
+
+
+def _decide_cluster_id(options: argparse.Namespace, config: BrokerConfig, stored: str | None) -> str | None:
+    """What is known of it must agree: the data of two clusters in one node would be the end of both."""
+    given = {
+        "--cluster-id": options.cluster_id,
+        "cluster.id of the settings": config.cluster_id,
+        "the formatted folders": stored,
+    }
+    known = {source: value for source, value in given.items() if value is not None}
+    if len(set(known.values())) > 1:
+        differing = ", ".join(f"{source} {value}" for source, value in known.items())
+        raise CommandError(f"the cluster ids differ: {differing}")
+    cluster_id = next(iter(known.values()), None)
+    if cluster_id is not None and not re.fullmatch(_ID_PATTERN, cluster_id):
+        raise CommandError(f"--cluster-id {cluster_id}: a cluster id is 22 base64url characters")
+    if cluster_id is None and config.controller_quorum_bootstrap_servers:
+        raise CommandError(
+            "a node of a cluster needs the cluster's id: pass --cluster-id, the same for all nodes "
+            "(`tailrace format --new-id` prints a new one)"
+        )
+    return cluster_id
+
+
+def _decide_voters(options: argparse.Namespace, config: BrokerConfig, own_id: str) -> list[Voter]:
+    is_controller = "controller" in config.process_roles
+    if not is_controller:
+        if options.standalone or options.initial_controllers:
+            raise CommandError(f"node {config.node_id} is no controller: only controllers vote (process.roles)")
+        return []
+    if options.initial_controllers:
+        return _parse_voters(options.initial_controllers, config)
+    if options.standalone:
+        return [_own_voter(config, own_id)]
+    if config.controller_quorum_bootstrap_servers and not options.no_initial_controllers:
+        raise CommandError(
+            "a controller of a quorum is formatted with one of --initial-controllers (a new quorum), --standalone (a "
+            "new quorum of this one) or --no-initial-controllers (it joins a quorum that is there)"
+        )
+    return []
+
+
+def _parse_voters(text: str, config: BrokerConfig) -> list[Voter]:
+    from tailrace.cli.node.storage import Voter
+    from tailrace.model.ids import parse_uuid
+
+    listener = _own_listener(config)
+    voters = []
+    for word in text.split(","):
+        match = _VOTER_PATTERN.fullmatch(word.strip())
+        if match is None or not 0 < int(match[3]) < 65536:
+            raise CommandError(
+                f"--initial-controllers {word}: expected ID@HOST:PORT:DIRECTORY_ID, such as "
+                "1001@one:9093:hjKUl1-jR0m0yStPSxGmGQ"
+            )
+        host = match[2].removeprefix("[").removesuffix("]")
+        voters.append(Voter(int(match[1]), parse_uuid(match[4]), listener, host, int(match[3])))
+    ids = [voter.node_id for voter in voters]
+    if len(set(ids)) < len(ids) or len({voter.directory_id for voter in voters}) < len(ids):
+        raise CommandError("--initial-controllers: a node or a folder is named twice")
+    if config.node_id not in ids:
+        raise CommandError(f"--initial-controllers does not name this node, {config.node_id}")
+    return voters
+
+
+def _own_voter(config: BrokerConfig, own_id: str) -> Voter:
+    from tailrace.cli.node.storage import Voter
+    from tailrace.model.ids import parse_uuid
+
+    name = _own_listener(config)
+    # The advertised address is what other nodes can reach; a listener on all addresses has none of its own.
+    endpoints = (*config.advertised_listeners, *config.listeners)
+    endpoint = next(endpoint for endpoint in endpoints if endpoint.listener_name == name)
+    return Voter(config.node_id, parse_uuid(own_id), name, endpoint.host or "localhost", endpoint.port)
+
+
+def _own_listener(config: BrokerConfig) -> str:
+    names = [endpoint.listener_name for endpoint in config.listeners]
+    for name in config.controller_listener_names:
+        if name in names:
+            return name
+    raise CommandError(
+        f"node {config.node_id} has no controller listener: name one of its listeners in controller.listener.names"
+    )

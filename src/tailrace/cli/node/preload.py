@@ -1,0 +1,38 @@
+"""What every node of a cluster will need, imported and compiled once before nodes are forked from this process.
+
+A node imports and compiles lazily, which is right for one broker; six nodes on two cores would each do it at the same
+moment, in the middle of their first election. Preloaded, they share the result and its memory.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from tailrace.broker.handlers import CONTROLLER_HANDLERS, HANDLERS
+from tailrace.wire.apis import request_type, response_type
+from tailrace.wire.compile import decoder, encoder
+
+_MODULES = (
+    "encodings.idna",  # socket.getaddrinfo's
+    "tailrace.broker.cluster.peers",
+    "tailrace.broker.cluster.registration",
+    "tailrace.broker.cluster.assignments",
+    "tailrace.broker.quorum.service",
+    "tailrace.replica.fetcher",
+    "tailrace.replica.alter_isr",
+)
+# What nodes say to each other in the first seconds of a cluster, by its newest version: Fetch, ApiVersions, Vote,
+# BeginQuorumEpoch, AlterPartition, Envelope, BrokerRegistration, BrokerHeartbeat, ControllerRegistration.
+_FIRST_WORDS = (1, 18, 52, 53, 56, 58, 62, 63, 70)
+
+
+def preload() -> None:
+    for module in _MODULES:
+        import_module(module)
+    for served in (*HANDLERS.values(), *CONTROLLER_HANDLERS.values()):
+        import_module(f"tailrace.broker.handlers.{served.module}")
+    for api_key in _FIRST_WORDS:
+        for message_type in (request_type(api_key), response_type(api_key)):
+            version = message_type.versions.stop - 1
+            decoder(message_type, version)
+            encoder(message_type, version)

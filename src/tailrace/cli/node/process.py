@@ -1,0 +1,117 @@
+"""This process as a node: limits, signals, the ready line, and what to say when it cannot start.
+
+SIGINT and SIGTERM stop it cleanly; a second one does not wait. Everything that `up` and `broker` share is here; they
+differ only in where their settings come from. A node of a supervised cluster tells its supervisor when it is ready, and
+ends at once when the supervisor is gone: a crash is safe, and a forgotten process would keep its ports.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import gc
+import os
+import resource
+import signal
+from collections.abc import Callable
+
+from tailrace.broker.broker import Broker
+from tailrace.cli import CommandError
+from tailrace.model.config import BrokerConfig
+from tailrace.model.errors import KafkaError, StorageError
+from tailrace.real.ports import real_ports
+
+# A partition holds several files open, a client one socket. The hard limit may be "unlimited", which setrlimit refuses.
+OPEN_FILES_MAX = 1 << 20
+
+_STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_EXIT_ORPHANED = 3
+
+
+def print_ready(bootstrap: str) -> None:
+    print(f"ready: {bootstrap}", flush=True)
+
+
+def run_broker(
+    config: BrokerConfig,
+    *,
+    on_ready: Callable[[str], None] = print_ready,
+    stop_signals: tuple[signal.Signals, ...] = _STOP_SIGNALS,
+    supervisor: int | None = None,
+) -> int:
+    """Returns the exit code once the broker was told to stop and has stopped. `supervisor` is a pipe that ends with the
+    supervisor."""
+    _raise_open_files_limit()
+    try:
+        asyncio.run(_serve(config, on_ready, stop_signals, supervisor))
+    except (KafkaError, StorageError) as error:
+        raise CommandError(str(error)) from None
+    except OSError as error:
+        raise CommandError(_explain(error, config)) from None
+    return 0
+
+
+async def _serve(
+    config: BrokerConfig,
+    on_ready: Callable[[str], None],
+    stop_signals: tuple[signal.Signals, ...],
+    supervisor: int | None,
+) -> None:
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+    if supervisor is not None:
+        loop.add_reader(supervisor, os._exit, _EXIT_ORPHANED)
+    for number in stop_signals:
+        loop.add_signal_handler(number, stop.set)
+    broker = Broker(config, real_ports())
+    if not await _start(broker, stop):
+        return
+    # What was built so far lives as long as the process. Walking it takes the collector 3 ms, and the loop waits.
+    gc.freeze()
+    on_ready(broker.bootstrap)
+    await _wait_end(broker, stop)
+    for number in stop_signals:
+        loop.remove_signal_handler(number)
+    await broker.stop()
+
+
+async def _start(broker: Broker, stop: asyncio.Event) -> bool:
+    """Whether it came up; a broker that still looks for its cluster is told to stop like any other."""
+    starting = asyncio.ensure_future(broker.start())
+    told = asyncio.ensure_future(stop.wait())
+    await asyncio.wait((starting, told), return_when=asyncio.FIRST_COMPLETED)
+    told.cancel()
+    if not starting.done():
+        starting.cancel()
+    try:
+        await starting
+    except asyncio.CancelledError:
+        return False
+    return True
+
+
+async def _wait_end(broker: Broker, stop: asyncio.Event) -> None:
+    """Returns when the broker is to stop. Raises if it found its own state wrong: then only a crash is safe."""
+    told = asyncio.ensure_future(stop.wait())
+    failed = asyncio.ensure_future(broker.wait_failed())
+    await asyncio.wait((told, failed), return_when=asyncio.FIRST_COMPLETED)
+    if failed.done():
+        failed.result()
+    failed.cancel()
+
+
+def _explain(error: OSError, config: BrokerConfig) -> str:
+    where = ",".join(str(endpoint) for endpoint in config.listeners)
+    if error.errno == errno.EADDRINUSE:
+        return f"{where} is in use: another process listens there. Stop it, or choose another port (--port, listeners)"
+    if error.errno in (errno.EADDRNOTAVAIL, errno.EACCES) and error.filename is None:
+        return f"cannot listen on {where}: {error.strerror}. Choose an address and port of this machine"
+    about = f"{error.filename}: " if error.filename else ""
+    return f"cannot start: {about}{error.strerror or error}. Check the data folder ({', '.join(config.log_dirs)})"
+
+
+def _raise_open_files_limit() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = OPEN_FILES_MAX if hard == resource.RLIM_INFINITY else min(hard, OPEN_FILES_MAX)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))

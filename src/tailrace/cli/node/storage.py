@@ -1,0 +1,101 @@
+"""What a new data folder gets before its first start: whose it is, in meta.properties; of a controller, the voters too.
+
+Nothing that is there is ever touched. A voter is a node and the folder that holds its vote, so the folder's id is part
+of what the other voters are told: an emptied disk comes back as a stranger and cannot vote a second time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from tailrace.cli import CommandError
+from tailrace.log.checkpoints import read_meta_properties, write_meta_properties
+from tailrace.model.errors import StorageError
+from tailrace.model.ids import CLUSTER_METADATA_TOPIC, Uuid, parse_uuid, uuid_text
+from tailrace.real.clock import RealClock
+from tailrace.real.disk import RealDisk
+from tailrace.real.random import RealRandom
+
+if TYPE_CHECKING:
+    from tailrace.model.config import BrokerConfig
+
+# The levels of kraft.version that this release can follow: 0 fixed voters, 1 voters that are records.
+_KRAFT_VERSIONS = range(2)
+
+
+class Voter(NamedTuple):
+    node_id: int
+    directory_id: Uuid
+    listener_name: str
+    host: str
+    port: int
+
+
+def new_uuid_text() -> str:
+    return uuid_text(Uuid(RealRandom().uuid()))
+
+
+def folders_of(config: BrokerConfig) -> list[str]:
+    """Each once, in the order of the settings."""
+    return list(dict.fromkeys((*config.log_dirs, config.metadata_folder)))
+
+
+def unformatted_folders(config: BrokerConfig) -> list[str]:
+    return [folder for folder in folders_of(config) if _properties(folder) is None]
+
+
+def stored_cluster_id(folders: Sequence[str]) -> str | None:
+    """A new disk of a node joins the cluster that its other disks belong to."""
+    properties = _properties(folders[0]) if folders else None
+    return properties.get("cluster.id") if properties else None
+
+
+def format_folder(folder: str, *, cluster_id: str, node_id: int, directory_id: str | None = None) -> None:
+    disk = RealDisk()
+    properties = {
+        "cluster.id": cluster_id,
+        "node.id": str(node_id),
+        "directory.id": directory_id or new_uuid_text(),
+    }
+    try:
+        disk.make_folder(folder)
+        write_meta_properties(disk, folder, properties)
+    except OSError as error:
+        raise CommandError(f"cannot format {folder}: {error.strerror}") from None
+
+
+def directory_id_of(folder: str) -> Uuid:
+    properties = _properties(folder)
+    assert properties is not None, "asked of formatted folders only"
+    return parse_uuid(properties["directory.id"])
+
+
+def store_voters(metadata_folder: str, voters: Sequence[Voter]) -> None:
+    """The first voters of a quorum: the same list on each of them, before any of them starts."""
+    from tailrace.broker.quorum.snapshots import store_bootstrap_snapshot
+    from tailrace.wire.apis.stored import VotersRecord
+
+    records = [
+        VotersRecord.Voter(
+            voter_id=voter.node_id,
+            voter_directory_id=voter.directory_id,
+            endpoints=[VotersRecord.Endpoint(name=voter.listener_name, host=voter.host, port=voter.port)],
+            kraft_version_feature=VotersRecord.KRaftVersionFeature(
+                min_supported_version=_KRAFT_VERSIONS[0], max_supported_version=_KRAFT_VERSIONS[-1]
+            ),
+        )
+        for voter in sorted(voters)
+    ]
+    folder = f"{metadata_folder}/{CLUSTER_METADATA_TOPIC}-0"
+    try:
+        store_bootstrap_snapshot(RealDisk(), folder, records, timestamp_ms=RealClock().wall_ms())
+    except StorageError as error:
+        raise CommandError(str(error)) from None
+
+
+def _properties(folder: str) -> dict[str, str] | None:
+    try:
+        return read_meta_properties(RealDisk(), folder)
+    except StorageError as error:
+        raise CommandError(str(error)) from None

@@ -1,0 +1,351 @@
+"""The supervisor of a cluster on one machine: one process a node, all forked from this one.
+
+Everything a node imports is imported here first, once: a forked node shares that memory and starts in milliseconds. So
+this process has no event loop and no thread (a fork would copy their state), only a selector.
+
+A node that dies is restarted after a pause, which grows while it dies early; its death is logged. At the first start a
+node that does not come up ends the whole. SIGINT and SIGTERM stop the brokers, then the controllers, which the brokers
+need until their last moment; a second signal kills them all. Requests come over the socket of `real.supervisor`.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import selectors
+import signal
+import socket
+import sys
+import time
+import traceback
+from collections.abc import Callable, Mapping
+from typing import Any, NoReturn
+
+from tailrace.cli import CommandError
+from tailrace.cli.logs import label_log_lines
+from tailrace.cli.node.nodes import Cluster
+from tailrace.cli.node.plan import NodePlan
+from tailrace.cli.node.preload import preload
+from tailrace.cli.node.process import run_broker
+from tailrace.cli.node.requests import Reply, Requests
+from tailrace.model import events
+
+_log = events.logger("supervisor")
+
+_RESTART_PAUSE_S = 0.5
+_RESTART_PAUSE_MAX_S = 10.0
+# A node that lived so long did not die of its start: the next pause is short again.
+_LONG_LIFE_S = 30.0
+STOP_TIMEOUT_S = 20.0
+# What tells a node to stop cleanly; nobody else sends it.
+_STOP = signal.SIGUSR1
+
+
+class Node:
+    """One node and its present process, if it has one."""
+
+    def __init__(self, plan: NodePlan) -> None:
+        self.plan = plan
+        self.process_id: int | None = None
+        self.is_ready = False
+        # A held node stays dead until it is asked for.
+        self.is_held = False
+        # No part of the cluster any more, once it is dead.
+        self.is_removed = False
+        self.bootstrap = ""
+        self.started = 0.0
+        self.restart_at: float | None = None
+        self.kill_at: float | None = None
+        self.pause_s = _RESTART_PAUSE_S
+        self.ready_pipe: int | None = None
+        # Who waits for it to be ready, or to be dead.
+        self.waiting_ready: list[Reply] = []
+        self.waiting_dead: list[Reply] = []
+
+    @property
+    def name(self) -> str:
+        return self.plan.name
+
+    def facts(self) -> dict[str, Any]:
+        state = "ready" if self.is_ready else "dead" if self.process_id is None else "starting"
+        return {
+            "name": self.name,
+            "node_id": self.plan.node_id,
+            "state": state,
+            "process_id": self.process_id,
+            "bootstrap": self.bootstrap,
+        }
+
+
+class Supervisor:
+    def __init__(self, cluster: Cluster, *, on_ready: Callable[[str], None], logs: str | None = None) -> None:
+        self._cluster = cluster
+        self._on_ready = on_ready
+        self._logs = logs
+        self._nodes = {plan.name: Node(plan) for plan in cluster.node_plans()}
+        self._selector = selectors.DefaultSelector()
+        self._signals, self._signals_writer = socket.socketpair()
+        # Ends with this process, however it ends; the nodes watch the other side.
+        self._life, self._life_writer = os.pipe()
+        self._stop_count = 0
+        self._was_ready = False
+        self._failure: str | None = None
+
+    def run(self) -> int:
+        """Returns the exit code when everything has stopped. Raises CommandError if a node does not come up."""
+        try:
+            self._requests = Requests(self._cluster.plan.cluster_id, self._selector, self._handle_request)
+        except OSError:
+            raise CommandError(f"another `tailrace up` runs the cluster in {self._cluster.folder}") from None
+        self._watch_signals()
+        preload()
+        # The collector would write into every object it looks at, and so copy the memory that all nodes share.
+        gc.collect()
+        gc.freeze()
+        for node in self._nodes.values():
+            self._spawn(node)
+        try:
+            self._run_until(lambda: self._stop_count > 0 or self._failure is not None)
+            for is_broker in (True, False):
+                self._stop_all(is_broker)
+        finally:
+            self._kill_all()
+        if self._failure is not None:
+            raise CommandError(self._failure)
+        return 0
+
+    # ---- the loop
+
+    def _watch_signals(self) -> None:
+        for end in (self._signals, self._signals_writer):
+            end.setblocking(False)
+        signal.set_wakeup_fd(self._signals_writer.fileno(), warn_on_full_buffer=False)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self._count_stop)
+        # Without a handler of ours the signal would not wake the selector.
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        self._selector.register(self._signals, selectors.EVENT_READ, self._drain_signals)
+
+    def _count_stop(self, *_: object) -> None:
+        self._stop_count += 1
+
+    def _drain_signals(self) -> None:
+        try:
+            while self._signals.recv(4096):
+                pass
+        except BlockingIOError:
+            pass
+
+    def _run_until(self, is_done: Callable[[], bool]) -> None:
+        while not is_done():
+            for key, _ in self._selector.select(self._wait_s()):
+                key.data()
+            self._reap()
+            self._keep_times()
+            self._forget_removed()
+
+    def _wait_s(self) -> float | None:
+        times = [at for node in self._nodes.values() for at in (node.restart_at, node.kill_at) if at is not None]
+        return max(0.0, min(times) - time.monotonic()) if times else None
+
+    def _keep_times(self) -> None:
+        now = time.monotonic()
+        for node in self._nodes.values():
+            if node.restart_at is not None and node.restart_at <= now:
+                self._spawn(node)
+            if node.kill_at is not None and node.kill_at <= now and node.process_id is not None:
+                _log.error("killed a node that did not stop", node=node.name, timeout_s=STOP_TIMEOUT_S)
+                node.kill_at = None
+                os.kill(node.process_id, signal.SIGKILL)
+
+    def _forget_removed(self) -> None:
+        for node in [node for node in self._nodes.values() if node.is_removed and node.process_id is None]:
+            del self._nodes[node.name]
+
+    # ---- the life of a node
+
+    def _spawn(self, node: Node) -> None:
+        node.restart_at = None
+        node.started = time.monotonic()
+        reader, writer = os.pipe()
+        process_id = os.fork()
+        if process_id == 0:
+            self._become(node, writer)
+        os.close(writer)
+        node.process_id, node.ready_pipe = process_id, reader
+        self._selector.register(reader, selectors.EVENT_READ, lambda: self._read_ready(node))
+
+    def _become(self, node: Node, ready_pipe: int) -> NoReturn:
+        """The new process: from here on it is a node and nothing else."""
+        exit_code = 1
+        try:
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            # Ctrl-C on a terminal, and a service manager's SIGTERM, reach the nodes too; the supervisor alone decides
+            # who stops when.
+            for number in (signal.SIGINT, signal.SIGTERM):
+                signal.signal(number, signal.SIG_IGN)
+            self._let_go(node)
+            if self._logs is not None:
+                _redirect_stderr(f"{self._logs}/{node.name}.log")
+            label_log_lines(node.name)
+
+            def tell_ready(bootstrap: str) -> None:
+                os.write(ready_pipe, bootstrap.encode() + b"\n")
+                os.close(ready_pipe)
+
+            config = self._cluster.config_of(node.plan)
+            exit_code = run_broker(config, on_ready=tell_ready, stop_signals=(_STOP,), supervisor=self._life)
+        except CommandError as error:
+            print(f"tailrace: {node.name}: {error}", file=sys.stderr)
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            # Nothing of the supervisor's may run in the node: no `finally` further up, no exit handler.
+            sys.stderr.flush()
+            os._exit(exit_code)
+
+    def _let_go(self, own: Node) -> None:
+        """Closes what belongs to the supervisor; else its sockets and pipes would outlive it here."""
+        self._selector.close()
+        self._requests.close()
+        self._signals.close()
+        self._signals_writer.close()
+        os.close(self._life_writer)
+        for node in self._nodes.values():
+            if node is not own and node.ready_pipe is not None:
+                os.close(node.ready_pipe)
+
+    def _read_ready(self, node: Node) -> None:
+        """A line, or the end of the pipe: then the process ends too, and is reaped."""
+        assert node.ready_pipe is not None, "only an open pipe is watched"
+        told = os.read(node.ready_pipe, 4096)
+        self._close_ready_pipe(node)
+        if not told:
+            return
+        node.is_ready = True
+        node.bootstrap = told.decode().strip()
+        for reply in node.waiting_ready:
+            reply({"node": node.facts()})
+        node.waiting_ready.clear()
+        if not self._was_ready and all(each.is_ready for each in self._nodes.values()):
+            self._was_ready = True
+            self._on_ready(",".join(each.bootstrap for each in self._nodes.values() if each.plan.is_broker))
+
+    def _close_ready_pipe(self, node: Node) -> None:
+        if node.ready_pipe is not None:
+            self._selector.unregister(node.ready_pipe)
+            os.close(node.ready_pipe)
+            node.ready_pipe = None
+
+    def _reap(self) -> None:
+        for node in self._nodes.values():
+            if node.process_id is not None:
+                process_id, status = os.waitpid(node.process_id, os.WNOHANG)
+                if process_id:
+                    self._note_death(node, os.waitstatus_to_exitcode(status))
+
+    def _note_death(self, node: Node, exit_code: int) -> None:
+        if node.ready_pipe is not None:
+            self._read_ready(node)  # It may have been ready for an instant.
+        lived_s = time.monotonic() - node.started
+        was_ready, node.is_ready = node.is_ready, False
+        node.process_id = node.kill_at = None
+        for reply in node.waiting_dead:
+            reply({"node": node.facts(), "exit_code": exit_code})
+        for reply in node.waiting_ready:
+            reply({"error": f"{node.name} {_death_text(exit_code)} before it was ready"})
+        node.waiting_dead.clear()
+        node.waiting_ready.clear()
+        if self._stop_count or node.is_held:
+            return
+        if not self._was_ready and not was_ready:
+            self._failure = f"{node.name} {_death_text(exit_code)} before it was ready; what it said stands above"
+            return
+        if lived_s > _LONG_LIFE_S:
+            node.pause_s = _RESTART_PAUSE_S
+        node.restart_at = time.monotonic() + node.pause_s
+        how = _death_text(exit_code)
+        _log.error(f"a node {how}", node=node.name, lived_s=round(lived_s, 1), restart_after_s=node.pause_s)
+        node.pause_s = min(node.pause_s * 2, _RESTART_PAUSE_MAX_S)
+
+    # ---- the end
+
+    def _stop(self, node: Node) -> None:
+        node.restart_at = None
+        if node.process_id is not None:
+            os.kill(node.process_id, _STOP)
+            os.kill(node.process_id, signal.SIGCONT)
+            node.kill_at = time.monotonic() + STOP_TIMEOUT_S
+
+    def _stop_all(self, is_broker: bool) -> None:
+        chosen = [node for node in self._nodes.values() if node.plan.is_broker == is_broker]
+        for node in chosen:
+            node.is_held = True
+            self._stop(node)
+        self._run_until(lambda: all(node.process_id is None for node in chosen) or self._stop_count > 1)
+
+    def _kill_all(self) -> None:
+        for node in self._nodes.values():
+            if node.process_id is not None:
+                os.kill(node.process_id, signal.SIGKILL)
+                os.waitpid(node.process_id, 0)
+                node.process_id = None
+
+    # ---- requests
+
+    def _handle_request(self, request: Mapping[str, Any], reply: Reply) -> None:
+        """Answers now, or lets the answer wait for a node. Raises CommandError for what cannot be done."""
+        action = request.get("do")
+        if action == "nodes":
+            reply({"nodes": [node.facts() for node in self._nodes.values()]})
+        elif action == "add":
+            plan = self._cluster.add_broker()
+            node = self._nodes[plan.name] = Node(plan)
+            self._await_ready(node, reply)
+        elif action == "start":
+            self._await_ready(self._node(request), reply)
+        elif action in ("stop", "kill", "remove"):
+            self._end(self._node(request), str(action), reply)
+        else:
+            raise CommandError(f"a supervisor cannot {action}")
+
+    def _node(self, request: Mapping[str, Any]) -> Node:
+        name = str(request.get("node"))
+        if name not in self._nodes:
+            raise CommandError(f"there is no {name}: the nodes are {', '.join(self._nodes)}")
+        return self._nodes[name]
+
+    def _await_ready(self, node: Node, reply: Reply) -> None:
+        node.is_held = False
+        if node.process_id is None:
+            self._spawn(node)
+        if node.is_ready:
+            reply({"node": node.facts()})
+        else:
+            node.waiting_ready.append(reply)
+
+    def _end(self, node: Node, action: str, reply: Reply) -> None:
+        if action == "remove":
+            self._cluster.remove_broker(node.plan)
+            node.is_removed = True
+        node.is_held = True
+        if node.process_id is None:
+            node.restart_at = None
+            reply({"node": node.facts(), "exit_code": None})
+            return
+        node.waiting_dead.append(reply)
+        if action == "kill":
+            os.kill(node.process_id, signal.SIGKILL)
+        else:
+            self._stop(node)
+
+
+def _death_text(exit_code: int) -> str:
+    return f"was killed by {signal.Signals(-exit_code).name}" if exit_code < 0 else f"ended with exit code {exit_code}"
+
+
+def _redirect_stderr(path: str) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    os.dup2(descriptor, 2)
+    os.close(descriptor)

@@ -1,0 +1,165 @@
+"""`tailrace up`: a broker in the foreground, from nothing to ready in a third of a second; or a cluster of several.
+
+Prints one line on stdout, `ready: <bootstrap servers>`, once clients can connect. Without `--data` everything lives in
+a temporary folder, which is removed at the end.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from tailrace.cli import CommandError
+from tailrace.cli.logs import add_log_options, start_logging
+
+if TYPE_CHECKING:
+    from tailrace.cli import Subparsers
+    from tailrace.model.config import BrokerConfig
+
+EXAMPLES = """\
+examples:
+  tailrace up                                 on 127.0.0.1:9092, data in a temporary folder
+  tailrace up --data ./data --port 9093       keeps its data
+  tailrace up --brokers 3 --data ./data       three brokers and three controllers, every topic on three brokers
+  tailrace up --host 0.0.0.0 --set advertised.listeners=PLAINTEXT://queue.example:9092
+  tailrace up --set log.retention.hours=1 --set num.partitions=4
+"""
+
+_ALL_ADDRESSES = ("", "0.0.0.0", "::")  # noqa: S104 (compared; the user asks for it)
+
+
+def register(subparsers: Subparsers) -> None:
+    parser = subparsers.add_parser(
+        "up",
+        help="start a broker, or a cluster, in the foreground",
+        description="Start a broker, or a cluster of several, in the foreground; prints `ready: <bootstrap servers>` "
+        "once clients can connect. A process of a cluster that dies is started again.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--brokers", type=int, metavar="N", help="how many brokers to start (default: 1)")
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1)")
+    parser.add_argument(
+        "--port", type=int, help="port of the first broker, 0 for a free one; others are above (default: 9092)"
+    )
+    parser.add_argument("--data", metavar="DIR", help="keep the data here (default: a temporary folder)")
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="any broker setting, by Kafka's name; repeatable",
+    )
+    parser.add_argument("--logs", metavar="DIR", help="several brokers: a log file for each here, and not on stderr")
+    add_log_options(parser)
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    if options.brokers is not None and not 1 <= options.brokers <= 100:
+        raise CommandError(f"--brokers {options.brokers}: one machine runs 1 to 100 brokers")
+    if options.port is not None and not 0 <= options.port <= 65535:
+        raise CommandError(f"--port {options.port}: a port is a number from 0 (a free one) to 65535")
+    settings = _own_settings(options)
+    start_logging(options)
+    with _data_folder(options.data) as folder:
+        if _is_cluster(options, folder):
+            return _run_cluster(options, folder, settings)
+        # Imported after the command line was judged: it brings asyncio and the whole broker.
+        from tailrace.cli.node.process import run_broker
+
+        return run_broker(_config(options, folder, settings))
+
+
+@contextmanager
+def _data_folder(wanted: str | None) -> Iterator[str]:
+    if wanted is not None:
+        yield os.path.abspath(wanted)
+        return
+    from tempfile import TemporaryDirectory
+
+    # A broker that was killed leaves nothing to complain about: the folder goes as far as it can.
+    with TemporaryDirectory(prefix="tailrace-", ignore_cleanup_errors=True) as folder:
+        yield folder
+
+
+def _own_settings(options: argparse.Namespace) -> dict[str, str]:
+    settings = {}
+    for word in options.set:
+        name, equals, value = word.partition("=")
+        if not name or not equals:
+            raise CommandError(f"--set {word}: expected KEY=VALUE, such as --set log.retention.hours=1")
+        settings[name.strip()] = value.strip()
+    return settings
+
+
+def _advertised_host(host: str) -> str:
+    """Clients are told an address to come back to, and cannot connect to "all addresses"."""
+    if host not in _ALL_ADDRESSES:
+        return host
+    from socket import gethostname
+
+    return gethostname()
+
+
+# --- one broker
+
+
+def _config(options: argparse.Namespace, folder: str, own: dict[str, str]) -> BrokerConfig:
+    from tailrace.broker.single_node import single_node_settings
+    from tailrace.model.config import parse_broker_config
+    from tailrace.model.errors import KafkaError
+
+    port = 9092 if options.port is None else options.port
+    settings = single_node_settings(options.host, port, folder)
+    if options.host in _ALL_ADDRESSES:
+        settings["advertised.listeners"] = f"PLAINTEXT://{_advertised_host(options.host)}:{port}"
+    try:
+        return parse_broker_config(settings | own)
+    except KafkaError as error:
+        raise CommandError(error.message) from None
+
+
+# --- several
+
+
+def _is_cluster(options: argparse.Namespace, folder: str) -> bool:
+    """By what was asked for, or by what lies in the folder."""
+    if os.path.exists(f"{folder}/cluster.json"):
+        return True
+    if options.brokers in (None, 1):
+        return False
+    if os.path.exists(f"{folder}/meta.properties"):
+        raise CommandError(f"{folder} holds the data of a single broker; choose another folder for a cluster")
+    return True
+
+
+def _run_cluster(options: argparse.Namespace, folder: str, own: dict[str, str]) -> int:
+    from tailrace.cli.node.nodes import open_cluster, read_plan
+    from tailrace.cli.node.plan import SETTINGS_OF_ONE_NODE
+
+    if refused := sorted(SETTINGS_OF_ONE_NODE & own.keys()):
+        raise CommandError(f"--set {refused[0]}: each node of a cluster has its own; `up` chooses it")
+    port = options.port
+    if port is None:
+        port = 0 if read_plan(folder) is not None else 9092
+    if options.logs is not None:
+        os.makedirs(options.logs, exist_ok=True)
+    cluster = open_cluster(
+        folder,
+        own,
+        brokers=options.brokers,
+        host=options.host,
+        advertised_host=_advertised_host(options.host),
+        port=port,
+    )
+    # The settings are judged before anything starts; the nodes read them again.
+    for node in cluster.node_plans():
+        cluster.config_of(node)
+    from tailrace.cli.node.process import print_ready
+    from tailrace.cli.node.supervisor import Supervisor
+
+    return Supervisor(cluster, on_ready=print_ready, logs=options.logs).run()

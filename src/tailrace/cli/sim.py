@@ -1,0 +1,69 @@
+"""`tailrace sim`: runs a simulated cluster under faults that a seed decides, and tells what happened."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tailrace.cli import Subparsers
+    from tailrace.sim.scenario import Outcome
+
+EXAMPLES = """\
+examples:
+  tailrace sim 7
+  tailrace sim 1 --count 1000 --quiet
+"""
+
+
+def register(subparsers: Subparsers) -> None:
+    parser = subparsers.add_parser(
+        "sim",
+        help="run a simulated cluster under faults",
+        description="Run a cluster in virtual time, on a simulated network and simulated disks, under faults that the "
+        "seed decides, and check what it promises after every step. The same seed gives the same run.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("seed", type=int, metavar="SEED", help="any number")
+    parser.add_argument("--count", type=int, default=1, metavar="N", help="run N seeds, from SEED on, over all cores")
+    parser.add_argument("--quiet", action="store_true", help="print the outcome of each seed alone")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    if options.count > 1:
+        return _run_swarm(range(options.seed, options.seed + options.count))
+    from tailrace.sim.scenario import Scenario
+
+    outcome = Scenario(options.seed, echo=None if options.quiet else print).run()
+    print(_describe(outcome, is_traced=not options.quiet))
+    return 1 if outcome.failure else 0
+
+
+def _run_swarm(seeds: range) -> int:
+    import multiprocessing
+
+    failed = []
+    with multiprocessing.Pool() as pool:
+        for outcome in pool.imap_unordered(_run_seed, seeds):
+            print(_describe(outcome, is_traced=False), flush=True)
+            if outcome.failure:
+                failed.append(outcome.seed)
+    print(f"{len(seeds)} seeds, {len(failed)} failed" + (f": {' '.join(map(str, sorted(failed)))}" if failed else ""))
+    return 1 if failed else 0
+
+
+def _run_seed(seed: int) -> Outcome:
+    from tailrace.sim.scenario import Scenario
+
+    return Scenario(seed).run()
+
+
+def _describe(outcome: Outcome, *, is_traced: bool) -> str:
+    head = f"seed {outcome.seed}: {outcome.virtual_seconds:.1f} s, {outcome.turns} turns, {outcome.story}"
+    head += f", trace {outcome.digest}"
+    if outcome.failure is None:
+        return head + ": ok"
+    events = "" if is_traced else "".join(f"\n  {line}" for line in outcome.lines[-40:])
+    return f"{head}: FAILED{events}\n  broken: {outcome.failure}\n  again: tailrace sim {outcome.seed}"

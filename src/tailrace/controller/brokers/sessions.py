@@ -1,0 +1,111 @@
+"""When each broker was last heard, on the active controller. Soft state: a new controller begins with fresh sessions.
+
+A session ends broker.session.timeout.ms after the last heartbeat, and its broker is fenced. A broker counts from when
+it sent the last heartbeat that was answered, which is earlier: it has stopped serving by the time that it is fenced.
+A controller that was stopped itself (SIGSTOP, a paused machine) has not heard anybody meanwhile, though the heartbeats
+may lie in its buffers: sessions grow by the time that it was away. It notices by ticks that stay out.
+
+Times are those of the monotonic clock, in milliseconds.
+"""
+
+from collections.abc import Iterable
+
+from tailrace.controller.image import MetadataImage
+from tailrace.model.ids import NodeId
+
+# Ticks in a session time: a shorter absence is not noticed.
+_TICKS = 5
+
+
+class _Session:
+    __slots__ = ("heard_ms", "metadata_offset", "shutdown_offset")
+
+    def __init__(self, heard_ms: float) -> None:
+        self.heard_ms = heard_ms
+        # How far the broker has replayed the metadata log.
+        self.metadata_offset = -1
+        # The offset at which its controlled shutdown began; None if it has not, or before this controller's time.
+        self.shutdown_offset: int | None = None
+
+
+class Sessions:
+    def __init__(self, timeout_ms: float) -> None:
+        self._timeout_ms = timeout_ms
+        self._tick_ms = timeout_ms / _TICKS
+        self._is_active = False
+        self._now_ms = 0.0
+        # One for each registered broker that was ever heard; pruned when they are looked through.
+        self._sessions: dict[int, _Session] = {}
+
+    def activate(self, monotonic_ms: float, brokers: Iterable[int]) -> None:
+        self._is_active = True
+        self._now_ms = monotonic_ms
+        self._sessions = {node_id: _Session(monotonic_ms) for node_id in brokers}
+
+    def deactivate(self) -> None:
+        self._is_active = False
+        self._sessions = {}
+
+    def advance(self, monotonic_ms: float) -> None:
+        """Tells the time. After an absence of more than two ticks all sessions grow by it."""
+        gap_ms = monotonic_ms - self._now_ms
+        if gap_ms > 2 * self._tick_ms:
+            for session in self._sessions.values():
+                session.heard_ms += gap_ms
+        self._now_ms = max(self._now_ms, monotonic_ms)
+
+    def begin(self, node_id: int) -> None:
+        """A new incarnation was heard for the first time."""
+        self._sessions[node_id] = _Session(self._now_ms)
+
+    def hear(self, node_id: int, metadata_offset: int) -> None:
+        session = self._sessions.setdefault(node_id, _Session(self._now_ms))
+        session.heard_ms = max(session.heard_ms, self._now_ms)
+        session.metadata_offset = metadata_offset
+
+    def is_valid(self, node_id: int) -> bool:
+        session = self._sessions.get(node_id)
+        return session is not None and self._now_ms < session.heard_ms + self._timeout_ms
+
+    def expired(self, image: MetadataImage) -> list[NodeId]:
+        """The unfenced brokers that must be fenced. A broker that is alone is left: nobody could take over."""
+        self._prune(image)
+        if not self._is_active or len(image.brokers) < 2:
+            return []
+        return [
+            broker.node_id
+            for node_id, broker in sorted(image.brokers.items())
+            if not broker.fenced and not self.is_valid(node_id)
+        ]
+
+    def next_deadline_ms(self, image: MetadataImage) -> float | None:
+        """When to look again. Never later than a tick: else an absence could not be told from a quiet time."""
+        if not self._is_active or len(image.brokers) < 2:
+            return None
+        ends = [
+            session.heard_ms + self._timeout_ms if (session := self._sessions.get(node_id)) else self._now_ms
+            for node_id, broker in image.brokers.items()
+            if not broker.fenced
+        ]
+        return min(*ends, self._now_ms + self._tick_ms) if ends else None
+
+    def begin_shutdown(self, node_id: int, offset: int) -> None:
+        self._sessions.setdefault(node_id, _Session(self._now_ms)).shutdown_offset = offset
+
+    def has_shutdown_spread(self, image: MetadataImage, node_id: int) -> bool:
+        """Whether all active brokers know the leaders that were elected when this one began to shut down, so that no
+        client is sent to it any more."""
+        session = self._sessions.get(node_id)
+        if session is None or session.shutdown_offset is None:
+            return True
+        offsets = (
+            self._sessions[other].metadata_offset if other in self._sessions else -1
+            for other, broker in image.brokers.items()
+            if broker.is_active
+        )
+        return min(offsets, default=session.shutdown_offset) >= session.shutdown_offset
+
+    def _prune(self, image: MetadataImage) -> None:
+        gone = [node_id for node_id in self._sessions if node_id not in image.brokers]
+        for node_id in gone:
+            del self._sessions[node_id]

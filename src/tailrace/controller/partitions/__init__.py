@@ -1,0 +1,1 @@
+"""Partitions: where they lie, who is in sync, who leads, and how they move."""

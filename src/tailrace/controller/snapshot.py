@@ -1,0 +1,98 @@
+"""An image as records: what a snapshot of the metadata log holds.
+
+Replaying them into an empty image gives an equal one, once the offset that the snapshot stands for is set as well.
+They come in small groups, so that whoever writes them can pause between two; a group is not a unit of anything.
+"""
+
+from collections.abc import Iterator, Sequence
+from itertools import islice
+
+from tailrace.controller.image import METADATA_VERSION, BrokerImage, ControllerImage, MetadataImage, PartitionImage
+from tailrace.model.ids import Uuid
+from tailrace.wire.apis import stored
+from tailrace.wire.schema import Message
+
+# About a millisecond's worth.
+GROUP_SIZE = 250
+
+
+def records_of(image: MetadataImage) -> Iterator[Sequence[Message]]:
+    records = _records(image)
+    while group := list(islice(records, GROUP_SIZE)):
+        yield group
+
+
+def _records(image: MetadataImage) -> Iterator[Message]:
+    # The version comes first: a reader has to know how to read what follows.
+    for name in sorted(image.features, key=lambda name: (name != METADATA_VERSION, name)):
+        yield stored.FeatureLevelRecord(name=name, feature_level=image.features[name])
+    for _, broker in sorted(image.brokers.items()):
+        yield _broker_record(broker)
+    for _, controller in sorted(image.controllers.items()):
+        yield _controller_record(controller)
+    for topic in image.topics.values():
+        yield stored.TopicRecord(name=topic.name, topic_id=topic.id)
+        for index, partition in topic.partitions.items():
+            yield _partition_record(topic.id, index, partition)
+    for (resource_type, name), values in sorted(image.configs.items()):
+        for key, value in sorted(values.items()):
+            yield stored.ConfigRecord(resource_type=resource_type, resource_name=name, name=key, value=value)
+    if image.next_producer_id:
+        yield stored.ProducerIdsRecord(broker_id=-1, next_producer_id=image.next_producer_id)
+
+
+def _broker_record(broker: BrokerImage) -> Message:
+    return stored.RegisterBrokerRecord(
+        broker_id=broker.node_id,
+        incarnation_id=broker.incarnation_id,
+        broker_epoch=broker.epoch,
+        end_points=[
+            stored.RegisterBrokerRecord.BrokerEndpoint(name=end.listener_name, host=end.host, port=end.port)
+            for end in broker.endpoints
+        ],
+        features=[
+            stored.RegisterBrokerRecord.BrokerFeature(
+                name=name, min_supported_version=lowest, max_supported_version=highest
+            )
+            for name, (lowest, highest) in broker.features.items()
+        ],
+        rack=broker.rack,
+        fenced=broker.fenced,
+        in_controlled_shutdown=broker.in_controlled_shutdown,
+        log_dirs=list(broker.log_dirs),
+    )
+
+
+def _controller_record(controller: ControllerImage) -> Message:
+    return stored.RegisterControllerRecord(
+        controller_id=controller.node_id,
+        incarnation_id=controller.incarnation_id,
+        end_points=[
+            stored.RegisterControllerRecord.ControllerEndpoint(name=end.listener_name, host=end.host, port=end.port)
+            for end in controller.endpoints
+        ],
+        features=[
+            stored.RegisterControllerRecord.ControllerFeature(
+                name=name, min_supported_version=lowest, max_supported_version=highest
+            )
+            for name, (lowest, highest) in controller.features.items()
+        ],
+    )
+
+
+def _partition_record(topic_id: Uuid, index: int, partition: PartitionImage) -> Message:
+    return stored.PartitionRecord(
+        partition_id=index,
+        topic_id=topic_id,
+        replicas=list(partition.replicas),
+        isr=list(partition.isr),
+        removing_replicas=list(partition.removing_replicas),
+        adding_replicas=list(partition.adding_replicas),
+        leader=partition.leader,
+        leader_recovery_state=partition.leader_recovery_state,
+        leader_epoch=partition.leader_epoch,
+        partition_epoch=partition.partition_epoch,
+        directories=list(partition.directories),
+        eligible_leader_replicas=list(partition.eligible_leader_replicas) or None,
+        last_known_elr=list(partition.last_known_elr) or None,
+    )

@@ -1,0 +1,74 @@
+"""What a data folder proves about the run before: whether all is stored, and that nothing acknowledged is missing.
+
+    .kafka_cleanshutdown   Kafka's: all was stored and synced; JSON, unknown keys are ignored by Kafka
+    .tailrace_running      ours: in which boot of the machine a run went on, and as which broker epoch; JSON
+
+The one rule, for the broker epoch that a folder may name as its last to the controller:
+
+    clean mark                      its epoch: everything is on the device
+    run mark of this very boot      its epoch: only the process has died, and the kernel kept what it had written
+    else                            none: a power loss may have taken the tail of any log
+
+So a run mark may be written at any time after the registration: until it is there the epoch is an older one, which
+the controller does not take for a proof. A run whose disk has failed a sync proves nothing any more, because the kernel
+may have dropped what it could not write: its mark is withdrawn, and no other one is written.
+"""
+
+import json
+from typing import NamedTuple
+
+from tailrace.model.ports import Disk
+
+CLEAN_MARK = ".kafka_cleanshutdown"
+RUN_MARK = ".tailrace_running"
+NO_BROKER_EPOCH = -1
+
+
+class LastRun(NamedTuple):
+    was_clean: bool
+    broker_epoch: int  # -1: not proved
+    is_marked: bool  # the run mark says the same already
+
+
+def read_last_run(disk: Disk, folder: str) -> LastRun:
+    """A mark that does not parse proves nothing. OSError."""
+    clean, run = _read(disk, f"{folder}/{CLEAN_MARK}"), _read(disk, f"{folder}/{RUN_MARK}")
+    boot_id = disk.boot_id()
+    is_same_boot = run is not None and boot_id != "" and run.get("bootId") == boot_id
+    run_epoch = _epoch_of(run) if is_same_boot else NO_BROKER_EPOCH
+    epoch = run_epoch if clean is None else _epoch_of(clean)
+    return LastRun(was_clean=clean is not None, broker_epoch=epoch, is_marked=epoch == run_epoch)
+
+
+def write_clean_mark(disk: Disk, folder: str, *, broker_epoch: int) -> None:
+    mark = {"version": 0, "brokerEpoch": broker_epoch}
+    disk.replace(f"{folder}/{CLEAN_MARK}", json.dumps(mark).encode("ascii"))
+
+
+def write_run_mark(disk: Disk, folder: str, *, broker_epoch: int) -> None:
+    mark = {"version": 0, "brokerEpoch": broker_epoch, "bootId": disk.boot_id()}
+    disk.replace(f"{folder}/{RUN_MARK}", json.dumps(mark).encode("ascii"))
+
+
+def remove_mark(disk: Disk, folder: str, name: str) -> None:
+    """Durably: a power loss must not bring back the proof."""
+    try:
+        disk.remove(f"{folder}/{name}")
+    except FileNotFoundError:
+        return
+    disk.sync_folder(folder)
+
+
+def _read(disk: Disk, path: str) -> dict[str, object] | None:
+    try:
+        mark = json.loads(disk.read(path))
+    except FileNotFoundError:
+        return None
+    except ValueError:
+        return None
+    return mark if isinstance(mark, dict) else None
+
+
+def _epoch_of(mark: dict[str, object] | None) -> int:
+    epoch = mark.get("brokerEpoch") if mark is not None else None
+    return epoch if isinstance(epoch, int) else NO_BROKER_EPOCH

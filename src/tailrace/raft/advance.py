@@ -1,0 +1,218 @@
+"""What time and state demand of a replica, looked at after every input: timeouts, elections, and the requests that
+its role makes. Asked again and again until it is so; `outgoing` keeps that from becoming a flood.
+"""
+
+from __future__ import annotations
+
+from math import inf
+
+from tailrace.raft import membership
+from tailrace.raft.core import Replica
+from tailrace.raft.election import Tally
+from tailrace.raft.leader import Leader
+from tailrace.raft.messages import (
+    NO_LEADER,
+    AddVoter,
+    BeginEpoch,
+    EndEpoch,
+    Fetch,
+    RemoveVoter,
+    Request,
+    UpdateVoter,
+    Vote,
+)
+from tailrace.raft.roles import Candidate, Follower, Prospective, Resigned, Unattached
+from tailrace.raft.types import BOOTSTRAP_OFFSET, ReplicaKey, Voter
+from tailrace.wire.apis.stored import LeaderChangeMessage
+from tailrace.wire.schema import Message
+
+# A leader that a majority has not asked for 1.5 fetch timeouts resigns (Kafka's figure): its followers have stood for
+# election by then.
+_CHECK_QUORUM_SHARE = 1.5
+# A leader whose process has died refuses connections: after so many in a row a voter does not wait for the timeout.
+# If the leader is there after all, those who hear it say so (pre-vote), and nothing has changed.
+_FETCH_FAILURES_MAX = 3
+# The pause after lost elections doubles up to controller.quorum.election.backoff.max.ms; this only bounds the number.
+_PAUSE_DOUBLINGS_MAX = 16
+
+
+def advance(node: Replica, now_ms: float) -> None:
+    """Runs at the end of every step: timeouts, then the requests that the role makes."""
+    node.deadline_ms = inf
+    if isinstance(node.role, Unattached):
+        _advance_unattached(node, node.role, now_ms)
+    if isinstance(node.role, Prospective | Candidate):
+        _advance_election(node, now_ms)
+    role = node.role
+    if isinstance(role, Leader):
+        _advance_leader(node, role, now_ms)
+    elif isinstance(role, Follower):
+        _advance_follower(node, role, now_ms)
+    if isinstance(node.role, Resigned):
+        _advance_resigned(node, node.role, now_ms)
+
+
+def _advance_unattached(node: Replica, role: Unattached, now_ms: float) -> None:
+    is_alone = node.is_voter and len(node.voters) == 1
+    if node.may_stand and (now_ms >= role.election_deadline_ms or is_alone):
+        node.role = Prospective(now_ms + node.election_timeout_ms(), Tally({node.key.id: True}))
+        return
+    if node.may_stand:
+        node.wake_at(role.election_deadline_ms)
+    if not node.may_stand or node.lost_elections:
+        # Voters that cannot win may have been left behind by changes of the voters: others know who leads.
+        _ask_around(node, now_ms)
+
+
+def _advance_election(node: Replica, now_ms: float) -> None:
+    role = node.role
+    if isinstance(role, Prospective) and role.tally.is_won(node.voters):
+        node.epoch += 1
+        node.voted = node.key
+        node.suspect = NO_LEADER
+        node.role = role = Candidate(now_ms + node.election_timeout_ms(), Tally({node.key.id: True}))
+    if isinstance(role, Candidate) and role.tally.is_won(node.voters):
+        _lead(node, role, now_ms)
+        return
+    assert isinstance(role, Prospective | Candidate), "nothing else stands for election"
+    if role.tally.is_lost(node.voters) or now_ms >= role.deadline_ms or not node.may_stand:
+        node.lost_elections += 1
+        doublings = min(node.lost_elections, _PAUSE_DOUBLINGS_MAX)
+        pause_ms = min(node.first_pause_ms() * 2**doublings, node.timing.election_backoff_max_ms)
+        node.role = Unattached(now_ms + pause_ms * node.random.random())
+        node.wake_at(node.role.election_deadline_ms)
+        return
+    node.wake_at(role.deadline_ms)
+    is_pre_vote = isinstance(role, Prospective)
+    for voter in node.voters:
+        if voter.key.id not in role.tally.granted:
+            request = Vote(node.epoch, node.key, voter.key, node.last, is_pre_vote)
+            node.send(voter.key.id, voter.endpoint(node.identity.listener_name), request, now_ms)
+
+
+def _advance_leader(node: Replica, role: Leader, now_ms: float) -> None:
+    node.raise_high_watermark()
+    if not node.is_voter and node.history.latest_offset < node.high_watermark:
+        # It has removed itself, and that is committed.
+        membership.advance(node, role, now_ms)
+        node.resign(now_ms)
+        return
+    timeout_ms = node.timing.fetch_timeout_ms * _CHECK_QUORUM_SHARE
+    check_quorum_ms = role.check_quorum_deadline_ms(node.voters, node.key, timeout_ms)
+    if now_ms >= check_quorum_ms:
+        node.resign(now_ms)
+        return
+    node.wake_at(check_quorum_ms)
+    membership.advance(node, role, now_ms)
+    if role.change is not None:
+        node.wake_at(role.change.deadline_ms)
+    interval_ms = node.timing.fetch_timeout_ms / 2
+    for voter in node.voters:
+        if voter.key == node.key:
+            continue
+        progress = role.progress(voter.key)
+        begin_ms = max(progress.next_begin_ms, progress.last_fetch_ms + interval_ms)
+        if now_ms >= begin_ms:
+            request = BeginEpoch(node.epoch, node.key.id, voter.key, node.identity.endpoints)
+            node.send(voter.key.id, voter.endpoint(node.identity.listener_name), request, now_ms)
+        else:
+            node.wake_at(begin_ms)
+
+
+def _advance_follower(node: Replica, role: Follower, now_ms: float) -> None:
+    failures = node.outgoing.failures(role.leader_id, Fetch)
+    if now_ms >= role.fetch_deadline_ms or (node.may_stand and failures >= _FETCH_FAILURES_MAX):
+        node.mistrust(role.leader_id, now_ms)
+        node.role = Unattached(now_ms)
+        _advance_unattached(node, node.role, now_ms)
+        if isinstance(node.role, Prospective):
+            _advance_election(node, now_ms)
+        return
+    node.wake_at(role.fetch_deadline_ms)
+    if failures and not node.may_stand:
+        _ask_around(node, now_ms)
+    if role.snapshot is None and node.log.synced_end_offset >= node.log.end_offset and not _is_writing(node):
+        node.send(role.leader_id, role.endpoint, node.own_fetch(), now_ms)
+    _advance_membership(node, role, now_ms)
+
+
+def _advance_membership(node: Replica, role: Follower, now_ms: float) -> None:
+    """Tells the leader new addresses of this voter, or that this node wants to be one."""
+    own = Voter(node.key, node.identity.endpoints)
+    known = node.voters.find(node.key.id)
+    request: Request | None = None
+    if not own.endpoints or not role.has_fetched:
+        return
+    if node.is_voter:
+        request = UpdateVoter(node.epoch, own) if known != own else None
+    elif node.identity.wants_to_vote:
+        # A voter with this id and another directory is this node before it got a new disk.
+        add = AddVoter(own, node.timing.fetch_timeout_ms, ack_when_committed=False)
+        request = add if known is None else RemoveVoter(known.key)
+    if request is None:
+        return
+    if now_ms >= role.next_membership_ms:
+        role.next_membership_ms = now_ms + node.timing.fetch_timeout_ms
+        node.send(role.leader_id, role.endpoint, request, now_ms)
+    node.wake_at(role.next_membership_ms)
+
+
+def _advance_resigned(node: Replica, role: Resigned, now_ms: float) -> None:
+    if now_ms >= role.deadline_ms:
+        node.role = Unattached(now_ms)
+        node.wake_at(now_ms)
+        return
+    node.wake_at(role.deadline_ms)
+    for voter in node.voters:
+        if voter.key.id in role.unaware:
+            request = EndEpoch(node.epoch, node.key.id, role.successors, node.identity.endpoints)
+            node.send(voter.key.id, voter.endpoint(node.identity.listener_name), request, now_ms)
+
+
+def _lead(node: Replica, won: Candidate, now_ms: float) -> None:
+    node.role = Leader(now_ms)
+    node.lost_elections = 0
+    change = LeaderChangeMessage(
+        version=0,
+        leader_id=node.key.id,
+        voters=[_leader_change_voter(voter.key) for voter in node.voters],
+        granting_voters=[
+            _leader_change_voter(voter.key) for voter in node.voters if won.tally.granted.get(voter.key.id)
+        ],
+    )
+    records: list[Message] = [change]
+    if node.history.latest_offset == BOOTSTRAP_OFFSET:
+        # From now on the log itself tells its voters, to observers too.
+        records += membership.voters_records(node.voters, with_version=True)
+    node.append_control(records)
+    node.wake_at(now_ms)
+
+
+def _ask_around(node: Replica, now_ms: float) -> None:
+    """One after the other: a fetch, though we follow nobody, is answered with who leads."""
+    places = [
+        *((-2 - index, endpoint) for index, endpoint in enumerate(node.identity.bootstrap)),
+        *((voter.key.id, voter.endpoint(node.identity.listener_name)) for voter in node.voters),
+    ]
+    others = [(node_id, endpoint) for node_id, endpoint in places if node_id not in (node.key.id, node.leader_id)]
+    if node.log.synced_end_offset < node.log.end_offset:
+        # A fetch is a promise, to whoever gets it.
+        return
+    if not others or any(node.outgoing.is_under_way(node_id, node.own_fetch()) for node_id, _ in others):
+        return
+    if now_ms < node.next_question_ms:
+        node.wake_at(node.next_question_ms)
+        return
+    node_id, endpoint = others[node.next_place % len(others)]
+    node.next_place += 1
+    node.next_question_ms = now_ms + node.timing.retry_backoff_ms
+    node.wake_at(node.next_question_ms)
+    node.send(node_id, endpoint, node.own_fetch(), now_ms)
+
+
+def _is_writing(node: Replica) -> bool:
+    return node.ready.append_fetched is not None or node.ready.truncate_to is not None
+
+
+def _leader_change_voter(key: ReplicaKey) -> LeaderChangeMessage.Voter:
+    return LeaderChangeMessage.Voter(voter_id=key.id, voter_directory_id=key.directory_id)

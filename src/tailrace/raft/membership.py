@@ -1,0 +1,156 @@
+"""Changes of the voters (KIP-853): who may be added, removed or updated, and when the client is answered.
+
+One change at a time: a change waits until the record of the last one is committed and until this epoch has committed
+something (else two leaders could each know a majority of their own). A voter is added once it has caught up, so that it
+does not hold the commits up. Part of `core.Replica`, whose state it uses; pure as that is.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tailrace.model.errors import ErrorCode
+from tailrace.model.ids import ZERO_UUID
+from tailrace.raft.leader import Leader, VoterChange
+from tailrace.raft.messages import AddVoter, RemoveVoter, Reply, UpdateVoter
+from tailrace.raft.types import KRAFT_VERSION, Voter, VoterSet
+from tailrace.wire.apis.stored import KRaftVersionRecord
+from tailrace.wire.schema import Message
+
+if TYPE_CHECKING:
+    from tailrace.raft.core import Replica
+
+# A removal has no timeout of its own on the wire; Kafka's clients wait so long by default.
+_REMOVAL_TIMEOUT_MS = 30_000
+
+
+def receive_add(node: Replica, token: int, request: AddVoter, now_ms: float) -> Reply | None:
+    refusal, leader = _check(node)
+    if refusal is not None or leader is None:
+        return refusal
+    if node.voters.find(request.voter.key.id) is not None:
+        return node.reply(
+            ErrorCode.DUPLICATE_VOTER,
+            f"Node {request.voter.key.id} is a voter. If its disk was replaced, remove the old voter first.",
+        )
+    if request.voter.key.directory_id == ZERO_UUID:
+        return node.reply(ErrorCode.INVALID_REQUEST, "A voter needs the id of its directory: see meta.properties.")
+    if not request.voter.endpoints:
+        return node.reply(ErrorCode.INVALID_REQUEST, "A voter needs the address of its controller listener.")
+    leader.change = VoterChange(
+        token,
+        now_ms + request.timeout_ms,
+        added=request.voter,
+        ack_when_committed=request.ack_when_committed,
+    )
+    return None
+
+
+def receive_remove(node: Replica, token: int, request: RemoveVoter, now_ms: float) -> Reply | None:
+    refusal, leader = _check(node)
+    if refusal is not None or leader is None:
+        return refusal
+    if not node.voters.contains(request.key):
+        return node.reply(ErrorCode.VOTER_NOT_FOUND, f"Node {request.key.id} with that directory is not a voter.")
+    if len(node.voters) == 1:
+        return node.reply(ErrorCode.INVALID_REQUEST, "The last voter cannot be removed.")
+    leader.change = VoterChange(token, now_ms + _REMOVAL_TIMEOUT_MS)
+    _write(node, leader, node.voters.without(request.key))
+    return None
+
+
+def receive_update(node: Replica, request: UpdateVoter) -> Reply:
+    refusal, leader = _check(node)
+    if refusal is not None or leader is None:
+        return refusal or node.reply(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    if request.epoch != node.epoch:
+        is_old = request.epoch < node.epoch
+        return node.reply(ErrorCode.FENCED_LEADER_EPOCH if is_old else ErrorCode.UNKNOWN_LEADER_EPOCH)
+    if not node.voters.contains(request.voter.key):
+        return node.reply(ErrorCode.VOTER_NOT_FOUND, f"Node {request.voter.key.id} is not a voter.")
+    if not request.voter.endpoints:
+        return node.reply(ErrorCode.INVALID_REQUEST, "A voter needs the address of its controller listener.")
+    if node.voters.find(request.voter.key.id) != request.voter:
+        _write(node, leader, node.voters.with_voter(request.voter))
+    return node.reply()
+
+
+def advance(node: Replica, leader: Leader, now_ms: float) -> None:
+    """Takes the change a step further, if there is one and it can go on."""
+    change = leader.change
+    if change is None:
+        _update_own_endpoints(node, leader)
+        return
+    if change.added is not None and change.offset is None and not leader.is_writing_voters:
+        progress = leader.replicas.get(change.added.key)
+        if progress is not None and progress.last_caught_up_ms > now_ms - node.timing.fetch_timeout_ms:
+            _write(node, leader, node.voters.with_voter(change.added))
+    if change.offset is not None and (not change.ack_when_committed or node.high_watermark > change.offset):
+        _finish(node, leader, node.reply())
+    elif now_ms >= change.deadline_ms:
+        _finish(node, leader, node.reply(ErrorCode.REQUEST_TIMED_OUT, _describe_delay(change)))
+
+
+def note_written(leader: Leader, offset: int) -> None:
+    leader.is_writing_voters = False
+    if leader.change is not None and leader.change.offset is None:
+        leader.change.offset = offset
+
+
+def fail_change(node: Replica, leader: Leader) -> None:
+    """The leader stops: nobody knows what will become of the change."""
+    if leader.change is not None:
+        _finish(node, leader, node.reply(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+
+
+def _check(node: Replica) -> tuple[Reply | None, Leader | None]:
+    leader = node.role
+    if not isinstance(leader, Leader):
+        return node.reply(ErrorCode.NOT_LEADER_OR_FOLLOWER), None
+    if not _is_settled(node, leader) or leader.change is not None:
+        return node.reply(ErrorCode.REQUEST_TIMED_OUT, "Another change of the voters is under way. Try again."), None
+    return None, leader
+
+
+def _is_settled(node: Replica, leader: Leader) -> bool:
+    """The last voters record is committed, and so is something of this epoch."""
+    return (
+        not leader.is_writing_voters
+        and leader.active_from_offset is not None
+        and node.high_watermark >= leader.active_from_offset
+        and node.history.latest_offset < node.high_watermark
+    )
+
+
+def _update_own_endpoints(node: Replica, leader: Leader) -> None:
+    """Followers tell the leader when their addresses have changed; a leader sees to its own."""
+    own = Voter(node.key, node.identity.endpoints)
+    known = node.voters.find(node.key.id)
+    if known is None or not own.endpoints or known == own or not node.is_voter:
+        return
+    if _is_settled(node, leader):
+        _write(node, leader, node.voters.with_voter(own))
+
+
+def _write(node: Replica, leader: Leader, voters: VoterSet) -> None:
+    leader.is_writing_voters = True
+    node.append_control(voters_records(voters, with_version=False))
+
+
+def voters_records(voters: VoterSet, *, with_version: bool) -> list[Message]:
+    records: list[Message] = [voters.to_record()]
+    if with_version:
+        records.insert(0, KRaftVersionRecord(version=0, kraft_version=KRAFT_VERSION))
+    return records
+
+
+def _finish(node: Replica, leader: Leader, reply: Reply) -> None:
+    assert leader.change is not None, "only a change that was asked for is answered"
+    node.answer(leader.change.token, reply)
+    leader.change = None
+
+
+def _describe_delay(change: VoterChange) -> str:
+    if change.offset is None:
+        return "The new voter has not caught up with the log. Is it running, and does it reach the leader?"
+    return "The change is written, but a majority of the voters has not taken it yet."

@@ -1,0 +1,199 @@
+"""The data folders of this broker as a whole (`log.dirs`, KIP-858).
+
+Rules:
+  - A folder that cannot be opened, or whose device fails later, is offline until a restart; the others go on, as
+    long as one is left. One that belongs to someone else or is in use is refused: to go on would hide a mistake.
+  - The folder of the metadata log must be sound: without it the node knows nothing.
+  - The broker may name an epoch as its last only if every folder proves that same one.
+
+Never opens a log, and knows nothing of partitions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import overload
+
+from tailrace.controller.image import NO_DIRECTORY, UNASSIGNED_DIRECTORY, MetadataImage
+from tailrace.log.directory import LogDirectory
+from tailrace.log.marks import NO_BROKER_EPOCH
+from tailrace.model import events
+from tailrace.model.errors import StorageError
+from tailrace.model.ids import NodeId, TopicPartition, Uuid
+from tailrace.model.ports import Clock, Disk, Random
+from tailrace.wire.apis.quorum import AssignReplicasToDirsRequest
+
+_log = events.logger("directories")
+
+
+class LogDirectories(Sequence[LogDirectory]):
+    """Those that could be opened, in the order of `log.dirs`; some may have failed since."""
+
+    def __init__(self, opened: Sequence[LogDirectory], unusable: dict[str, str] | None = None) -> None:
+        self._opened = tuple(opened)
+        self.unusable = unusable or {}  # folders that could not be opened, and why
+        # Told on the loop when a folder fails; whether one is left is for `are_all_offline` to say.
+        self.on_offline: list[Callable[[LogDirectory], None]] = []
+        for directory in self._opened:
+            directory.on_offline = lambda each=directory: self._tell(each)
+        if len(self._opened) + len(self.unusable) > 1:
+            self.fail_as_whole()
+
+    @classmethod
+    def of(cls, directories: Sequence[LogDirectory]) -> LogDirectories:
+        return directories if isinstance(directories, LogDirectories) else cls(directories)
+
+    @classmethod
+    def open(
+        cls,
+        disk: Disk,
+        clock: Clock,
+        random: Random,
+        paths: Sequence[str],
+        *,
+        node_id: int,
+        cluster_id: str,
+        required: str,
+    ) -> LogDirectories:
+        """Raises StorageError if a folder is not this node's, if `required` cannot be used, or none can; nothing is
+        left open then."""
+        opened: list[LogDirectory] = []
+        unusable: dict[str, str] = {}
+        try:
+            for path in paths:
+                try:
+                    opened.append(LogDirectory.open(disk, clock, random, path, node_id=node_id, cluster_id=cluster_id))
+                except StorageError as error:
+                    is_broken = isinstance(error.__cause__, OSError) and not isinstance(
+                        error.__cause__, BlockingIOError
+                    )
+                    if not is_broken or path == required or (path == paths[-1] and not opened):
+                        raise
+                    unusable[path] = str(error)
+                    _log.error("a data folder cannot be used and is left out", folder=path, cause=error)
+        except StorageError:
+            for directory in opened:
+                directory.close(clean=False)
+            raise
+        return cls(opened, unusable)
+
+    @overload
+    def __getitem__(self, index: int) -> LogDirectory: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[LogDirectory]: ...
+
+    def __getitem__(self, index: int | slice) -> LogDirectory | Sequence[LogDirectory]:
+        return self._opened[index]
+
+    def __len__(self) -> int:
+        return len(self._opened)
+
+    def __iter__(self) -> Iterator[LogDirectory]:
+        return iter(self._opened)
+
+    def fail_as_whole(self) -> None:
+        """There are others, folders or brokers, who can go on: a device that fails takes its folder offline."""
+        for directory in self._opened:
+            directory.fails_as_whole = True
+
+    @property
+    def online(self) -> list[LogDirectory]:
+        return [each for each in self._opened if not each.is_offline]
+
+    @property
+    def are_all_offline(self) -> bool:
+        """Then the broker is of no use, and should stop."""
+        return all(each.is_offline for each in self._opened)
+
+    def online_directory_ids(self) -> list[Uuid]:
+        """What a registration tells the controller."""
+        return [each.directory_id for each in self._opened if not each.is_offline]
+
+    def offline_directory_ids(self) -> list[Uuid]:
+        """What a heartbeat tells it: those that have failed since the registration, or since the start. One that could
+        not be opened is not among them, for it was never registered."""
+        return [each.directory_id for each in self._opened if each.is_offline]
+
+    def choose(self, assigned: Uuid = UNASSIGNED_DIRECTORY) -> LogDirectory:
+        """For a log that lies in no folder that is online: the one that the metadata names, else that with the fewest
+        logs. StorageError while the log may lie in one that is offline: a new, empty one must not take its place."""
+        online = self.online
+        named = next((each for each in online if each.directory_id == assigned), None)
+        if named is not None:
+            return named
+        if assigned not in NO_DIRECTORY and (self.unusable or len(online) < len(self._opened)):
+            raise StorageError("the log may lie in a data folder that is offline")
+        if not online:
+            raise StorageError("all data folders are offline")
+        return min(online, key=lambda each: len(each.logs))
+
+    def settle_twins(
+        self, topic_partition: TopicPartition, one: LogDirectory, other: LogDirectory, assigned: Uuid
+    ) -> LogDirectory:
+        """Two folders have the same log after a move that was stopped at its very end. The one that the metadata names
+        is right, since it is told before the swap; the other is deleted, or set aside if it names neither. Raises
+        StorageError."""
+        kept, left = (other, one) if other.directory_id == assigned else (one, other)
+        _log.warning("a log lies in two data folders", partition=topic_partition, kept=kept.path, left=left.path)
+        if kept.directory_id == assigned:
+            left.delete_log(topic_partition)
+        else:
+            left.set_stray_aside(topic_partition)
+        return kept
+
+    @property
+    def previous_broker_epoch(self) -> int:
+        return previous_broker_epoch(self._opened) if not self.unusable else NO_BROKER_EPOCH
+
+    def note_running(self, broker_epoch: int) -> None:
+        """After each registration. Blocks: Background only. What cannot be written costs only the proof."""
+        for directory in self._opened:
+            try:
+                directory.note_running(broker_epoch)
+            except OSError as error:
+                _log.warning("the run mark cannot be written", folder=directory.path, cause=error)
+
+    def _tell(self, directory: LogDirectory) -> None:
+        for tell in self.on_offline:
+            tell(directory)
+
+
+def previous_broker_epoch(directories: Sequence[LogDirectory]) -> int:
+    """The epoch that every folder proves, else -1 (`log.marks` has the rule of each)."""
+    epochs = {directory.previous_broker_epoch for directory in directories}
+    return epochs.pop() if len(epochs) == 1 else NO_BROKER_EPOCH
+
+
+def find_log(directories: Sequence[LogDirectory], topic_partition: TopicPartition) -> LogDirectory | None:
+    """The folder in which the log is open."""
+    return next((each for each in directories if topic_partition in each.logs), None)
+
+
+def decide_assignments(
+    image: MetadataImage, node_id: NodeId, directory: LogDirectory, topic_partitions: Sequence[TopicPartition]
+) -> dict[Uuid, list[int]]:
+    """Of these logs in a folder, topic ids and partitions of those that the metadata thinks elsewhere (KIP-858)."""
+    wrong: dict[Uuid, list[int]] = {}
+    for topic_partition in topic_partitions:
+        topic = image.topics.get(topic_partition.topic)
+        state = topic.partitions.get(topic_partition.partition) if topic is not None else None
+        if topic is None or state is None or node_id not in state.replicas:
+            continue
+        if state.directory(node_id) != directory.directory_id:
+            wrong.setdefault(topic.id, []).append(topic_partition.partition)
+    return wrong
+
+
+def assignment_request(
+    assignments: Mapping[Uuid, Mapping[Uuid, Sequence[int]]], *, node_id: NodeId, broker_epoch: int
+) -> AssignReplicasToDirsRequest:
+    """From directory id to topic id to partitions."""
+    request = AssignReplicasToDirsRequest(broker_id=node_id, broker_epoch=broker_epoch)
+    for directory_id, topics in assignments.items():
+        directory = AssignReplicasToDirsRequest.DirectoryData(id=directory_id)
+        request.directories.append(directory)
+        for topic_id, partitions in topics.items():
+            entries = [AssignReplicasToDirsRequest.PartitionData(partition_index=index) for index in partitions]
+            directory.topics.append(AssignReplicasToDirsRequest.TopicData(topic_id=topic_id, partitions=entries))
+    return request

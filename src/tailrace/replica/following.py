@@ -1,0 +1,99 @@
+"""What a follower does to its log: appends what the leader sent, and cuts off what the leader does not have.
+
+- Only for the leader epoch that the partition knows now: what a deposed leader sends late is dropped.
+- A cut goes to where the logs of leader and follower have parted (KIP-101, KIP-279), never further. It takes nothing
+  that was confirmed unless an unclean election has lost it already; that is logged.
+- The high watermark is what the leader says, as far as this log reaches; here it falls only with the log.
+"""
+
+from __future__ import annotations
+
+from tailrace.model import events
+from tailrace.model.errors import StorageError
+from tailrace.replica.partition import Partition, storage_failure
+
+_log = events.logger("following")
+
+
+def append_fetched(
+    partition: Partition, batches: memoryview, *, leader_epoch: int, high_watermark: int, log_start_offset: int
+) -> int:
+    """What the leader of `leader_epoch` sent for the log end, and how far it has come. Gives the bytes written. Raises
+    KafkaError for what does not fit or was damaged, and then nothing is written."""
+    if partition.is_leader or leader_epoch != partition.leader_epoch:
+        raise partition.not_leader()
+    log = partition.log
+    size_bytes = 0
+    try:
+        if len(batches):
+            before = log.log_end_offset
+            log.append_as_follower(batches, leader_epoch=leader_epoch)
+            if log.log_end_offset > before:
+                size_bytes = len(batches)
+                partition.flusher.note_written(partition, size_bytes)
+        reached = min(high_watermark, log.log_end_offset)
+        if reached > partition.high_watermark:
+            partition.high_watermark = reached
+            partition.readers.tell()
+        log.advance_start(min(log_start_offset, partition.high_watermark))
+    except StorageError as error:
+        raise storage_failure(log, error) from error
+    if log.unflushed_messages >= partition.flush_messages:
+        partition.flusher.request(partition)
+    return size_bytes
+
+
+def may_fetch(partition: Partition) -> bool:
+    """A fetch from the log end tells the leader that all before it is here: it waits for a sync where the topic's
+    records are confirmed only once they are synced."""
+    return partition.durable_end == partition.log.log_end_offset
+
+
+def truncate_to_divergence(partition: Partition, leader_epoch: int, end_offset: int) -> None:
+    """The leader's largest epoch that is not above the one fetched last, and where it ended there: what this log has
+    beyond it the leader does not have. If this log does not know that epoch, it goes back to the end of the one before,
+    and the next fetch asks again (KIP-279)."""
+    log = partition.log
+    known_epoch, known_end = log.epochs.end_offset_for(leader_epoch, log.log_end_offset)
+    if known_end < 0:
+        target = end_offset
+    elif known_epoch == leader_epoch:
+        target = min(known_end, end_offset)
+    else:
+        target = known_end
+    truncate(partition, min(target, log.log_end_offset))
+
+
+def truncate(partition: Partition, offset: int) -> None:
+    log = partition.log
+    if offset < partition.high_watermark:
+        _log.warning(
+            "truncating below the high watermark",
+            partition=log.topic_partition,
+            offset=offset,
+            high_watermark=partition.high_watermark,
+        )
+    try:
+        log.truncate(offset)
+    except StorageError as error:
+        raise storage_failure(log, error) from error
+    # An epoch that was led without a record has an entry at the log end, which the new leader may not know.
+    log.epochs.truncate_from_end(log.log_end_offset)
+    _settle_cut(partition)
+
+
+def restart_at(partition: Partition, offset: int) -> None:
+    """The leader's log starts behind the end of this one: nothing here is of use."""
+    try:
+        partition.log.truncate_fully_and_start_at(offset)
+    except StorageError as error:
+        raise storage_failure(partition.log, error) from error
+    partition.high_watermark = offset
+    _settle_cut(partition)
+
+
+def _settle_cut(partition: Partition) -> None:
+    log = partition.log
+    partition.high_watermark = max(log.log_start_offset, min(partition.high_watermark, log.log_end_offset))
+    partition.flusher.note_deleted(partition, log.size_bytes)
+    partition.readers.tell()

@@ -1,0 +1,105 @@
+"""What is committed, as was first seen below a high watermark: batch by batch, for each partition and for the metadata.
+
+Every replica is compared with it as its own high watermark rises, from its first offset on in each of its lives. So
+committed prefixes agree, an offset is given once, a committed batch never changes or goes, and a (producer id, epoch,
+sequence) is committed once.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from tailrace.model.ports import FileSlice
+from tailrace.wire.records import BatchHeader, crc_is_valid, iterate_headers
+
+_READ_BYTES = 1 << 20
+
+
+class ViolationError(AssertionError):
+    """A promise was broken."""
+
+
+def demand(is_kept: object, promise: str, **facts: object) -> None:
+    if not is_kept:
+        raise ViolationError(promise + "".join(f" {name}={fact}" for name, fact in facts.items()))
+
+
+class Batch(NamedTuple):
+    """What is told of a committed batch; the CRC stands for its records."""
+
+    next_offset: int
+    leader_epoch: int
+    crc: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+
+
+class History:
+    """The committed batches of one partition."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.batches: dict[int, Batch] = {}  # by base offset
+        self.end_offset = 0
+        self._sequences: dict[tuple[int, int, int], int] = {}
+
+    def compare(self, who: str, piece: FileSlice, high_watermark: int) -> int:
+        """Looks at the batches of a replica below its high watermark; gives the offset after the last of them."""
+        data = piece.read()
+        next_offset = -1
+        for position, header in iterate_headers(data, allow_partial=True):
+            if header.next_offset > high_watermark:
+                break
+            demand(
+                crc_is_valid(data, position, header), "what is stored has a good CRC", partition=self.name, replica=who
+            )
+            self._compare(who, header)
+            next_offset = header.next_offset
+        return next_offset
+
+    def _compare(self, who: str, header: BatchHeader) -> None:
+        batch = Batch(
+            header.next_offset,
+            header.leader_epoch,
+            header.crc,
+            header.producer_id,
+            header.producer_epoch,
+            header.base_sequence,
+        )
+        known = self.batches.get(header.base_offset)
+        if known is None:
+            demand(
+                header.base_offset == self.end_offset,
+                "committed batches follow on each other",
+                partition=self.name,
+                replica=who,
+                base_offset=header.base_offset,
+                committed_end=self.end_offset,
+            )
+            self._extend(who, header.base_offset, batch)
+        else:
+            demand(
+                known == batch,
+                "committed prefixes agree",
+                partition=self.name,
+                replica=who,
+                offset=header.base_offset,
+                committed=known,
+                found=batch,
+            )
+
+    def _extend(self, who: str, base_offset: int, batch: Batch) -> None:
+        self.batches[base_offset] = batch
+        self.end_offset = batch.next_offset
+        if batch.base_sequence >= 0:
+            key = (batch.producer_id, batch.producer_epoch, batch.base_sequence)
+            earlier = self._sequences.setdefault(key, base_offset)
+            demand(
+                earlier == base_offset,
+                "a sequence is committed once",
+                partition=self.name,
+                replica=who,
+                producer_and_sequence=key,
+                offsets=(earlier, base_offset),
+            )

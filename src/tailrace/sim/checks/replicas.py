@@ -1,0 +1,225 @@
+"""What must hold of the replicas of all partitions, looked at after every turn of a node and in full now and then.
+
+- At most one broker leads a partition in one leader epoch.
+- log_start_offset <= high_watermark <= log_end_offset.
+- Within a leader epoch the high watermark of a leader never falls.
+- What is committed is in the log of every live member of the ISR that is of the current incarnation.
+- Committed batches never change or go, and stand at one offset (see `history`).
+
+A turn costs a few comparisons for each replica: only what has changed since the last turn of its node is judged.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from tailrace.broker.broker import Broker
+from tailrace.controller.image import MetadataImage
+from tailrace.model.ids import Uuid
+from tailrace.replica.partition import Partition
+from tailrace.sim.checks.history import History, demand
+from tailrace.sim.cluster import Node, SimCluster
+from tailrace.sim.trace import Trace
+
+_READ_BYTES = 1 << 20
+_GROWTH_LINE_SECONDS = 1.0
+
+Key = tuple[str, int]
+
+
+class ReplicaState(NamedTuple):
+    """A replica as its broker shows it."""
+
+    is_leader: bool
+    leader_epoch: int
+    isr: tuple[int, ...]
+    log_start_offset: int
+    high_watermark: int
+    log_end_offset: int
+
+    def __str__(self) -> str:
+        role = "leader  " if self.is_leader else "follower"
+        isr = ",".join(map(str, self.isr))
+        ends = f"end={self.log_end_offset} hw={self.high_watermark}"
+        return f"{role} epoch={self.leader_epoch} {ends} isr={isr}"
+
+
+class _Seen:
+    """What was last seen of one replica in the present life of its node."""
+
+    __slots__ = ("compared_to", "last_line", "life", "state")
+
+    def __init__(self, life: int) -> None:
+        self.life = life
+        self.state: ReplicaState | None = None
+        self.compared_to = 0  # Committed batches before this offset were compared in this life.
+        self.last_line = -_GROWTH_LINE_SECONDS
+
+
+class ReplicaChecks:
+    def __init__(self, cluster: SimCluster, trace: Trace) -> None:
+        # The newest metadata that any node has shown: it is committed.
+        self.image: MetadataImage | None = None
+        self.histories: dict[tuple[Uuid, int], History] = {}
+        self.committed_ends: dict[tuple[Uuid, int], int] = {}  # the largest high watermark of a leader
+        self._cluster = cluster
+        self._trace = trace
+        self._leaders: dict[tuple[Uuid, int, int], str] = {}
+        self._seen: dict[tuple[str, Key], _Seen] = {}
+
+    def look(self, node: Node) -> None:
+        """After a turn of a node."""
+        broker = node.broker
+        if broker is None or getattr(broker, "quorum", None) is None:
+            return
+        image = broker.image
+        if self.image is None or image.next_offset > self.image.next_offset:
+            is_news = self.image is None or image.topics is not self.image.topics
+            self.image = image
+            if is_news:
+                self.check_members()
+        if not node.is_broker or not node.is_ready:
+            return
+        for key, partition in broker.replicas.partitions.items():
+            state = state_of(partition)
+            seen = self._seen.get((node.name, key))
+            if seen is None or seen.life != node.lives:
+                seen = self._seen[node.name, key] = _Seen(node.lives)
+            if seen.state != state:
+                self._judge(node, key, partition, seen, state)
+
+    def _judge(self, node: Node, key: Key, partition: Partition, seen: _Seen, state: ReplicaState) -> None:
+        before, seen.state = seen.state, state
+        self._note(node, key, seen, before, state)
+        demand(
+            state.log_start_offset <= state.high_watermark <= state.log_end_offset,
+            "log_start_offset <= high_watermark <= log_end_offset",
+            node=node.name,
+            partition=key,
+            state=state,
+        )
+        identity = (partition.topic_id, key[1])
+        if state.is_leader:
+            self._judge_leader(node, key, identity, before, state)
+        is_shorter = before is not None and state.log_end_offset < before.log_end_offset
+        if is_shorter or (state.is_leader and (before is None or state.high_watermark != before.high_watermark)):
+            self._check_members_of(key)
+        if before is None or state.high_watermark != before.high_watermark:
+            self._compare(node, key, partition, seen)
+
+    def _judge_leader(
+        self, node: Node, key: Key, identity: tuple[Uuid, int], before: ReplicaState | None, state: ReplicaState
+    ) -> None:
+        leader = self._leaders.setdefault((*identity, state.leader_epoch), node.name)
+        demand(
+            leader == node.name,
+            "at most one leader per partition and epoch",
+            partition=key,
+            epoch=state.leader_epoch,
+            leaders=(leader, node.name),
+        )
+        if before is not None and before.is_leader and before.leader_epoch == state.leader_epoch:
+            demand(
+                before.high_watermark <= state.high_watermark,
+                "within a leader epoch the high watermark never falls",
+                partition=key,
+                node=node.name,
+                before=before,
+                now=state,
+            )
+        self.committed_ends[identity] = max(self.committed_ends.get(identity, 0), state.high_watermark)
+
+    # ---- the in-sync replicas
+
+    def check_members(self) -> None:
+        """Of all partitions."""
+        if self.image is not None:
+            for topic in self.image.topics.values():
+                for index in topic.partitions:
+                    self._check_members_of((topic.name, index))
+
+    def _check_members_of(self, key: Key) -> None:
+        topic = self.image.topics.get(key[0]) if self.image is not None else None
+        state = topic.partitions.get(key[1]) if topic is not None else None
+        if topic is None or state is None:
+            return
+        committed_end = self.committed_ends.get((topic.id, key[1]), 0)
+        for node in self._cluster.brokers:
+            partition = self.member(node, key) if node.node_id in state.isr else None
+            demand(
+                partition is None or partition.log.is_offline or partition.log.log_end_offset >= committed_end,
+                "what is committed is in the log of every live ISR member",
+                partition=key,
+                isr=state.isr,
+                member=node.name,
+                log_end=partition and partition.log.log_end_offset,
+                committed_end=committed_end,
+            )
+
+    def member(self, node: Node, key: Key) -> Partition | None:
+        """The replica on a node that is up, if the controller knows the node's present incarnation."""
+        broker = node.broker
+        if broker is None or not node.is_ready or self.image is None:
+            return None
+        registration = self.image.brokers.get(node.node_id)
+        if registration is None or registration.epoch != broker_epoch(broker):
+            return None
+        return broker.replicas.partitions.get(key)
+
+    # ---- committed batches
+
+    def _compare(self, node: Node, key: Key, partition: Partition, seen: _Seen) -> None:
+        identity = (partition.topic_id, key[1])
+        history = self.histories.get(identity)
+        if history is None:
+            history = self.histories[identity] = History(f"{key[0]}-{key[1]}")
+        end = partition.high_watermark
+        offset = max(seen.compared_to, partition.log.log_start_offset)
+        with node.disk.observed():
+            while offset < end:
+                piece = partition.log.read(offset, _READ_BYTES, end_offset=end)
+                next_offset = -1 if piece is None else history.compare(node.name, piece, end)
+                if next_offset < 0:
+                    break
+                seen.compared_to = offset = next_offset
+
+    def compare_all(self) -> None:
+        """All that is committed on each live replica, from the beginning, as it is on the disk."""
+        for node in self._cluster.brokers:
+            broker = node.broker
+            if broker is None or not node.is_ready or node.is_sabotaged:
+                continue
+            for key, partition in broker.replicas.partitions.items():
+                seen = _Seen(node.lives)
+                self._compare(node, key, partition, seen)
+                demand(
+                    seen.compared_to >= partition.high_watermark,
+                    "what is committed can be read",
+                    node=node.name,
+                    partition=key,
+                    read_to=seen.compared_to,
+                    high_watermark=partition.high_watermark,
+                )
+
+    def _note(self, node: Node, key: Key, seen: _Seen, before: ReplicaState | None, state: ReplicaState) -> None:
+        now = self._cluster.world.loop.now
+        is_turn = before is None or before[:3] != state[:3]
+        if is_turn or now - seen.last_line > _GROWTH_LINE_SECONDS:
+            seen.last_line = now
+            self._trace.note(node.name, f"{f'{key[0]}-{key[1]}':<12} {state}")
+
+
+def state_of(partition: Partition) -> ReplicaState:
+    log = partition.log
+    return ReplicaState(
+        partition.is_leader,
+        partition.leader_epoch,
+        partition.isr,
+        log.log_start_offset,
+        partition.high_watermark,
+        log.log_end_offset,
+    )
+
+
+def broker_epoch(broker: Broker) -> int:
+    return broker.replicas.broker_epoch

@@ -1,0 +1,301 @@
+"""What goes wrong in a run: processes, hosts, disks and links, at moments that chance picks, several at a time.
+
+Nothing is done that the promises do not cover: a host loses power or its disk, or has one that fails, only while every
+partition has another live in-sync replica and nobody else still recovers from such a loss, since what is acknowledged
+need not be synced; all at once only in runs in which it is. Processes may die all at once in any run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import Awaitable, Callable, Sequence
+
+from tailrace.sim.checks.replicas import ReplicaChecks
+from tailrace.sim.cluster import FOLDERS, Node, SimCluster, World
+
+_PAUSE_SECONDS_MAX = 2.5
+_FAULT_SECONDS_MAX = 5.0
+
+# Each as often as it stands here.
+ALL_KINDS = (
+    *("kill", "kill", "kill leader", "kill leader", "kill all", "restart", "restart", "pause", "pause"),
+    *("power", "power", "empty disk", "die writing", "die writing", "slow disk", "full disk", "bad disk"),
+    *("isolate", "isolate", "isolate", "cut", "cut", "slow links", "reset", "reset", "reset"),
+)
+
+Fault = Callable[[], Awaitable[None]]
+
+
+class Faults:
+    def __init__(self, world: World, cluster: SimCluster, replicas: ReplicaChecks) -> None:
+        self._world = world
+        self._cluster = cluster
+        self._replicas = replicas
+        self._random = world.random.fork()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._wipes_left = 1
+        self._losers: dict[str, Node] = {}  # Who has lost power or its disk, or has a bad one.
+        self._kinds: dict[str, Fault] = {
+            "kill": self._kill_one,
+            "kill leader": self._kill_leader,
+            "kill all": self._kill_all,
+            "restart": self._restart_one,
+            "power": self._lose_power,
+            "power of all": self._lose_all_power,
+            "empty disk": self._empty_disk,
+            "die writing": self._die_writing,
+            "pause": self._pause,
+            "isolate": self._isolate,
+            "cut": self._cut_some_links,
+            "slow links": self._slow_links,
+            "reset": self._reset_connections,
+            "slow disk": self._slow_disk,
+            "full disk": self._fill_disk,
+            "bad disk": self._fail_disk,
+        }
+
+    async def run(self, seconds: float, kinds: Sequence[str]) -> None:
+        """Picks among `kinds`, where the same one may stand several times."""
+        end = self._world.loop.now + seconds
+        while True:
+            await asyncio.sleep(self._random.between(0, _PAUSE_SECONDS_MAX))
+            if self._world.loop.now >= end:
+                return
+            self._tasks.append(asyncio.ensure_future(self._kinds[self._random.choice(kinds)]()))
+
+    async def heal(self) -> None:
+        """Everything works again from here on, and nothing else goes wrong."""
+        for task in self._tasks:
+            task.cancel()
+        self._world.trace.note("world", "heals")
+        self._world.network.heal()
+        for node in self._cluster.nodes:
+            node.disk.heal()
+            node.background.extra_ms = 0.0
+            node.resume()
+            if node.is_up and (node.is_sabotaged or node.is_stopping):
+                # A disk that has failed is not trusted again before a restart.
+                node.kill()
+        self._cluster.start_all()
+
+    def check(self) -> None:
+        for task in self._tasks:
+            if task.done() and not task.cancelled():
+                task.result()
+
+    # ---- processes
+
+    async def _kill_one(self) -> None:
+        await self._kill([self._random.choice(self._cluster.nodes)])
+
+    async def _kill_leader(self) -> None:
+        """Of a partition, or of the quorum."""
+        image = self._replicas.image
+        leaders: list[int] = [
+            state.leader
+            for topic in (image.topics.values() if image is not None else ())
+            for state in topic.partitions.values()
+        ]
+        leaders += [
+            node.node_id for node in self._cluster.nodes if node.broker is not None and is_active_controller(node)
+        ]
+        if leaders:
+            leader = self._random.choice(leaders)
+            await self._kill([node for node in self._cluster.nodes if node.node_id == leader])
+
+    async def _kill_all(self) -> None:
+        await self._kill(self._random.shuffled(self._cluster.nodes))
+
+    async def _kill(self, nodes: list[Node]) -> None:
+        for node in nodes:
+            node.kill()
+        for node in nodes:
+            await self._sleep(0.0, _FAULT_SECONDS_MAX / len(nodes))
+            self._start(node)
+
+    async def _restart_one(self) -> None:
+        node = self._random.choice(self._cluster.nodes)
+        await node.stop()
+        await self._sleep(0.0, 1.0)
+        self._start(node)
+
+    async def _pause(self) -> None:
+        node = self._random.choice(self._cluster.nodes)
+        node.pause()
+        await self._sleep(0.1, _FAULT_SECONDS_MAX)
+        node.resume()
+
+    # ---- hosts and disks
+
+    async def _lose_power(self) -> None:
+        node = self._random.choice(self._cluster.nodes)
+        if self._may_lose(node):
+            self._losers[node.name] = node
+            node.lose_power()
+            await self._sleep(0.2, _FAULT_SECONDS_MAX)
+            self._start(node)
+
+    async def _lose_all_power(self) -> None:
+        """For runs in which everything is synced before it is acknowledged."""
+        nodes = self._random.shuffled(self._cluster.nodes)
+        self._forget_the_recovered()
+        if self._losers:
+            return
+        for node in nodes:
+            self._losers[node.name] = node
+            node.lose_power()
+        for node in nodes:
+            await self._sleep(0.0, 1.0)
+            self._start(node)
+
+    async def _empty_disk(self) -> None:
+        node = self._random.choice(self._cluster.nodes)
+        if self._wipes_left and self._may_lose(node):
+            self._wipes_left -= 1
+            self._losers[node.name] = node
+            node.lose_power()
+            self._cluster.wipe(node)
+            await self._sleep(0.2, _FAULT_SECONDS_MAX)
+            self._start(node)
+
+    async def _die_writing(self) -> None:
+        node = self._random.choice(self._cluster.nodes)
+        if node.is_up:
+            node.die_in_disk_operation()
+            await self._sleep(1.0, _FAULT_SECONDS_MAX)
+            self._start(node)
+
+    async def _slow_disk(self) -> None:
+        node = self._random.choice(self._cluster.nodes)
+        self._note(f"the disk of {node.name} is slow")
+        node.background.extra_ms = self._random.between(20, 500)
+        await self._sleep(0.5, _FAULT_SECONDS_MAX)
+        node.background.extra_ms = 0.0
+
+    async def _fill_disk(self) -> None:
+        node = self._random.choice(self._cluster.nodes)
+        if not self._may_lose(node):
+            return
+        self._note(f"the disk of {node.name} is full")
+        self._losers[node.name] = node
+        node.is_sabotaged = True
+        disk = node.disk
+        disk.capacity_bytes = 1 << 40
+        used_bytes = disk.capacity_bytes - disk.free_bytes("/")
+        disk.capacity_bytes = used_bytes + self._random.randrange(3000)
+        await self._mend(node)
+
+    async def _fail_disk(self) -> None:
+        node = self._random.choice(self._cluster.nodes)
+        if not self._may_lose(node):
+            return
+        operation = self._random.choice(("sync", "sync", "append", "rename", "read", "create"))
+        pattern = self._random.choice(("*", "*.log", "*__cluster_metadata*", "*quorum-state*", f"{FOLDERS[1]}/*"))
+        self._note(f"the disk of {node.name} fails: {operation} of {pattern}")
+        self._losers[node.name] = node
+        node.is_sabotaged = True
+        node.disk.fail(operation, pattern, error=errno.EIO, count=self._random.choice((1, 3, 1 << 30)))
+        await self._mend(node)
+
+    async def _mend(self, node: Node) -> None:
+        disk = node.disk
+        await self._sleep(0.5, _FAULT_SECONDS_MAX)
+        disk.heal()
+        if disk is node.disk and node.is_up:
+            await node.stop()
+        self._start(node)
+
+    def _may_lose(self, node: Node) -> bool:
+        """Whether all that is committed is in another live log, and nobody else has lost something and is not back yet:
+        until then the controller may take that one for a replica that has everything."""
+        image = self._replicas.image
+        self._forget_the_recovered()
+        if image is None or not node.is_up or any(each is not node for each in self._losers.values()):
+            return False
+        for topic in image.topics.values():
+            for index, state in topic.partitions.items():
+                others = [each for each in self._cluster.brokers if each is not node and each.node_id in state.isr]
+                members = [self._replicas.member(each, (topic.name, index)) for each in others]
+                if node.node_id in state.replicas and not any(
+                    member is not None and not member.log.is_offline for member in members
+                ):
+                    return False
+        return True
+
+    def _forget_the_recovered(self) -> None:
+        self._losers = {name: each for name, each in self._losers.items() if not self._is_back(each)}
+
+    def _is_back(self, node: Node) -> bool:
+        """Whether the controller counts it among the in-sync replicas of all its partitions in its present life."""
+        image = self._replicas.image
+        return (
+            image is not None
+            and node.is_ready
+            and all(
+                node.node_id in state.isr and self._replicas.member(node, (topic.name, index)) is not None
+                for topic in image.topics.values()
+                for index, state in topic.partitions.items()
+                if node.node_id in state.replicas
+            )
+        )
+
+    def _start(self, node: Node) -> None:
+        if not node.is_up:
+            node.start()
+
+    # ---- links
+
+    async def _isolate(self) -> None:
+        """One host from all other nodes, and perhaps from the clients."""
+        node = self._random.choice(self._cluster.nodes)
+        others = [other.name for other in self._cluster.nodes if other is not node]
+        if self._random.random() < 0.3:
+            others += [stream.host for stream in self._world.network.streams if stream.host not in others]
+            others = [name for name in dict.fromkeys(others) if name != node.name]
+        await self._cut([(node.name, other) for other in others] + [(other, node.name) for other in others])
+
+    async def _cut_some_links(self) -> None:
+        """In one direction or both: bridges and half-dead links come of it."""
+        names = [node.name for node in self._cluster.nodes]
+        pairs = [(source, target) for source in names for target in names if source != target]
+        await self._cut(self._random.shuffled(pairs)[: 1 + self._random.randrange(1 + len(pairs) // 2)])
+
+    async def _cut(self, pairs: list[tuple[str, str]]) -> None:
+        self._note("cuts " + " ".join(f"{source}>{target}" for source, target in pairs))
+        for source, target in pairs:
+            self._world.network.cut(source, target)
+        await self._sleep(0.3, _FAULT_SECONDS_MAX)
+        self._note("mends " + " ".join(f"{source}>{target}" for source, target in pairs))
+        for source, target in pairs:
+            self._world.network.mend(source, target)
+
+    async def _slow_links(self) -> None:
+        node = self._random.choice(self._cluster.nodes)
+        latency_ms = self._random.between(20, 400)
+        self._note(f"the links of {node.name} are slow: {latency_ms:.0f} ms")
+        others = [other.name for other in self._cluster.nodes if other is not node]
+        pairs = [(node.name, other) for other in others] + [(other, node.name) for other in others]
+        for source, target in pairs:
+            self._world.network.slow(source, target, latency_ms=latency_ms, bytes_per_ms=50)
+        await self._sleep(0.5, _FAULT_SECONDS_MAX)
+        for source, target in pairs:
+            self._world.network.slow(source, target)
+
+    async def _reset_connections(self) -> None:
+        network = self._world.network
+        for _ in range(1 + self._random.randrange(5)):
+            streams = list(network.streams)
+            if streams:
+                network.reset(self._random.choice(streams))
+            await self._sleep(0.0, 0.3)
+
+    async def _sleep(self, low: float, high: float) -> None:
+        await asyncio.sleep(self._random.between(low, high))
+
+    def _note(self, text: str) -> None:
+        self._world.trace.note("world", text)
+
+
+def is_active_controller(node: Node) -> bool:
+    return node.broker is not None and node.is_ready and node.is_controller and node.broker.quorum.is_active

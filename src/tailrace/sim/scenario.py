@@ -1,0 +1,302 @@
+"""A run: a cluster, clients and faults, all of it decided by a seed.
+
+start     nodes, topics, clients
+faults    for some ten seconds of virtual time, while clients go on and every turn is checked
+heal      then the cluster has to be available within a bound, and everything is checked in full
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from tailrace.client.admin import Admin
+from tailrace.client.metadata import Cluster
+from tailrace.model.errors import KafkaError, StorageError
+from tailrace.model.ids import TopicPartition
+from tailrace.sim.checks.final import FinalChecks
+from tailrace.sim.checks.history import ViolationError, demand
+from tailrace.sim.checks.metadata import MetadataChecks
+from tailrace.sim.checks.replicas import ReplicaChecks
+from tailrace.sim.cluster import (
+    CLIENT_PORT,
+    CONTROLLER_LISTENER,
+    CONTROLLER_PORT,
+    FOLDERS,
+    Node,
+    SimCluster,
+    World,
+)
+from tailrace.sim.faults import ALL_KINDS, Faults
+from tailrace.sim.loop import DeadError, Process, SimLoop, StuckError
+from tailrace.sim.network import SimNetwork
+from tailrace.sim.operators import Operator
+from tailrace.sim.random import SimRandom
+from tailrace.sim.trace import Trace
+from tailrace.sim.workload import Clients, Ledger, partitions_of
+
+_START_SECONDS_MAX = 30.0
+_CREATION_SECONDS_MAX = 30
+_FULL_CHECK_SECONDS = 2.0
+# Quick enough for several elections in a run, slow enough that a busy node is not taken for a dead one.
+_SETTINGS = {
+    "replica.lag.time.max.ms": "3000",
+    "replica.fetch.backoff.ms": "200",
+    "replica.high.watermark.checkpoint.interval.ms": "1000",
+    "log.initial.task.delay.ms": "1500",
+    "loop.lag.warning.ms": "1000000000",
+}
+
+
+_SNAPSHOT_SETTINGS = {
+    "metadata.log.max.record.bytes.between.snapshots": "2000",
+    "metadata.log.segment.ms": "1500",
+    "metadata.max.retention.ms": "2000",
+    "metadata.max.retention.bytes": "0",
+}
+
+
+@dataclass
+class Outcome:
+    seed: int
+    digest: str
+    turns: int
+    virtual_seconds: float
+    story: str  # what was acked, read and so on, in words
+    failure: str | None = None
+    lines: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What the seed has decided before the run."""
+
+    brokers: int = 3
+    voters: int = 3
+    is_dedicated: bool = False
+    folders: int = 1
+    topics: tuple[tuple[str, int, tuple[tuple[str, str], ...]], ...] = (("orders", 1, ()),)
+    producers: int = 2
+    pipelines: int = 0  # producers with several batches under way
+    is_reckless: bool = False  # whether another producer does not wait for replicas
+    consumers: int = 0
+    has_operator: bool = False
+    has_snapshots: bool = False  # of the metadata, all the time, with the log cut behind them
+    joins: bool = False  # whether controllers with an empty disk become voters again by themselves
+    fault_seconds: float = 5.0
+    faults: tuple[str, ...] = ALL_KINDS
+
+    @classmethod
+    def of(cls, random: SimRandom) -> Plan:
+        is_dedicated = random.random() < 0.25
+        voters = 5 if random.random() < 0.15 else 3
+        topics = []
+        is_synced = random.random() < 0.2
+        for name in ("orders", "events")[: 1 + random.randrange(2)]:
+            configs = {"flush.messages": "1"} if is_synced else {}
+            if random.random() < 0.3:
+                configs["internal.segment.bytes"] = "20000"
+            topics.append((name, 1 + random.randrange(3), tuple(configs.items())))
+        return cls(
+            brokers=4 if random.random() < 0.15 else 3,
+            voters=voters,
+            is_dedicated=is_dedicated,
+            topics=tuple(topics),
+            producers=1 + random.randrange(2),
+            pipelines=1 + random.randrange(2),
+            is_reckless=random.random() < 0.5,
+            consumers=random.randrange(2),
+            has_operator=random.random() < 0.5,
+            has_snapshots=random.random() < 0.5,
+            folders=2 if random.random() < 0.25 else 1,
+            joins=random.random() < 0.5,
+            fault_seconds=random.between(6, 20),
+            faults=(*ALL_KINDS, *(("power of all",) * 3 if is_synced else ())),
+        )
+
+    def describe(self) -> str:
+        topics = " ".join(f"{name}:{count}{dict(configs) or ''}" for name, count, configs in self.topics)
+        kind = "dedicated" if self.is_dedicated else "combined"
+        extras = "an operator, " if self.has_operator else ""
+        extras += "a reckless producer, " if self.is_reckless else ""
+        extras += "snapshots, " if self.has_snapshots else ""
+        extras += "two folders, " if self.folders > 1 else ""
+        extras += "auto join, " if self.joins else ""
+        return (
+            f"{self.brokers} brokers, {self.voters} {kind} controllers, topics {topics}, "
+            f"{self.producers}+{self.pipelines} producers, "
+            f"{self.consumers} consumers, {extras}{self.fault_seconds:.1f} s of faults"
+        )
+
+
+class Scenario:
+    def __init__(self, seed: int, *, echo: Callable[[str], None] | None = None, plan: Plan | None = None) -> None:
+        random = SimRandom(seed)
+        self.seed = seed
+        self.plan = plan or Plan.of(random)
+        self.loop = SimLoop(random.fork())
+        self.trace = Trace(self.loop, echo)
+        self.world = World(self.loop, SimNetwork(self.loop, random.fork()), random, self.trace)
+        self.world.network.on_arrival = self.trace.note_arrival
+        self.cluster = SimCluster(self.world, nodes_of(self.world, self.plan))
+        self.ledger = Ledger()
+        self.replicas = ReplicaChecks(self.cluster, self.trace)
+        self.metadata = MetadataChecks(self.cluster, self.trace)
+        self.clients = Clients(self.world, self.cluster, self.ledger)
+        self.faults = Faults(self.world, self.cluster, self.replicas)
+        self.final = FinalChecks(self.cluster, self.replicas, self.clients, self.ledger, expects_voters=self.plan.joins)
+        self._nodes_by_name = {node.name: node for node in self.cluster.nodes}
+        self._errors: list[str] = []
+        self._violation: ViolationError | None = None  # Found by a client, in a callback.
+        self._next_full_check = _FULL_CHECK_SECONDS
+
+    def run(self) -> Outcome:
+        """What a check, a broker or a client finds wrong is told in the outcome, never raised."""
+        self.loop.after_turn = self._after_turn
+        self.loop.set_exception_handler(self._on_loop_error)
+        self.trace.on_error = self._on_error
+        failure: str | None = None
+        with self.trace.listening():
+            try:
+                self.loop.run_until_complete(self._run())
+            except (ViolationError, StuckError, KafkaError) as error:
+                failure = str(error)
+                self.trace.note("world", f"VIOLATION {failure}")
+            finally:
+                self.loop.after_turn = lambda _process: None
+                self.loop.close()
+        return Outcome(
+            self.seed, self.trace.digest, self.loop.turns, self.loop.now, self._story(), failure, list(self.trace.lines)
+        )
+
+    async def _run(self) -> None:
+        self.trace.note("world", f"seed {self.seed}: {self.plan.describe()}")
+        self.cluster.format()
+        self.cluster.start_all()
+        demand(await self.cluster.wait_ready(_START_SECONDS_MAX), "a cluster starts in time")
+        partitions = await self._create_topics()
+        for _ in range(self.plan.producers):
+            self.clients.start_producer(partitions, pause_ms=self.world.random.between(10, 80))
+        for partition in partitions[: self.plan.pipelines]:
+            self.clients.start_pipeline(partition, pause_ms=self.world.random.between(10, 80))
+        if self.plan.is_reckless:
+            self.clients.start_producer(partitions, pause_ms=50, is_reckless=True)
+        for _ in range(self.plan.consumers):
+            self.clients.start_consumer(partitions)
+        if self.plan.has_operator:
+            brokers = [node.node_id for node in self.cluster.brokers]
+            self.clients.start_operator(Operator(self.world.random.fork(), partitions, brokers))
+        await self.faults.run(self.plan.fault_seconds, self.plan.faults)
+        await self.faults.heal()
+        await self.final.run(partitions)
+        self.metadata.replay_all()
+        await self.cluster.stop_all()
+
+    async def _create_topics(self) -> list[TopicPartition]:
+        process, cluster = self.clients.connect("admin")
+        creating = process.spawn(self._create_topics_by(cluster), name="admin")
+        return await creating
+
+    async def _create_topics_by(self, cluster: Cluster) -> list[TopicPartition]:
+        admin = Admin(cluster)
+        partitions: list[TopicPartition] = []
+        for name, count, configs in self.plan.topics:
+            await admin.create_topic(name, partition_count=count, configs=dict(configs))
+            partitions += partitions_of(name, count)
+        cluster.close()
+        return partitions
+
+    # ---- what is looked at as it happens
+
+    def _after_turn(self, process: Process) -> None:
+        node = self._nodes_by_name.get(process.name)
+        if node is not None:
+            if node.failure is not None:
+                raise ViolationError(f"{node.name} found its own state wrong: {node.failure!r}")
+            if node.process is process:
+                self.metadata.look(node)
+                self.replicas.look(node)
+        else:
+            self.clients.check()
+            self.faults.check()
+        if self._violation is not None:
+            raise self._violation
+        if self._errors:
+            raise ViolationError(f"something failed that should not: {self._errors[0]}")
+        if self.loop.now >= self._next_full_check:
+            self._next_full_check = self.loop.now + _FULL_CHECK_SECONDS
+            self.replicas.check_members()
+            self.metadata.replay_all()
+
+    def _on_error(self, name: str, record: logging.LogRecord) -> None:
+        """A disk that fails may be complained about by its node; nothing else may be an error."""
+        node = self._nodes_by_name.get(name)
+        error = record.exc_info[1] if record.exc_info else None
+        is_excused = isinstance(error, OSError | StorageError | KafkaError | None)
+        if node is None or not node.is_sabotaged or not is_excused:
+            self._errors.append(f"{name}: {record.getMessage()} {getattr(record, 'facts', {})} {error!r}")
+
+    def _on_loop_error(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        name = self.loop.current.name
+        if isinstance(error, DeadError):
+            return
+        if isinstance(error, ViolationError):
+            self._violation = error
+            return
+        node = self._nodes_by_name.get(name)
+        if node is None or not node.is_sabotaged or not isinstance(error, OSError | StorageError | KafkaError):
+            self._errors.append(f"{name}: {context['message']} {error!r}")
+
+    def _story(self) -> str:
+        ledger = self.ledger
+        lives = sum(node.lives for node in self.cluster.nodes)
+        return f"{ledger.acked_count} acked, {ledger.failed_count} failed, {ledger.read_count} read, {lives} lives"
+
+
+def nodes_of(world: World, plan: Plan) -> list[Node]:
+    """Brokers come first; those that are controllers too, unless controllers are apart, and the controllers that are
+    missing for the number of voters."""
+    combined = 0 if plan.is_dedicated else min(plan.brokers, plan.voters)
+    roles = ["broker,controller"] * combined + ["broker"] * (plan.brokers - combined)
+    roles += ["controller"] * (plan.voters - combined)
+    names = [_name_of(role, index) for index, role in enumerate(roles, 1)]
+    voters = [f"{name}:{CONTROLLER_PORT}" for name, role in zip(names, roles, strict=True) if "controller" in role]
+    return [
+        Node(
+            world,
+            name,
+            {
+                **_SETTINGS,
+                **(_SNAPSHOT_SETTINGS if plan.has_snapshots else {}),
+                "node.id": str(index),
+                "log.dirs": ",".join(FOLDERS[: plan.folders]),
+                "metadata.log.dir": FOLDERS[0],
+                "controller.quorum.auto.join.enable": str(plan.joins and "controller" in role).lower(),
+                "process.roles": role,
+                "controller.listener.names": CONTROLLER_LISTENER,
+                "controller.quorum.bootstrap.servers": ",".join(voters),
+                "listeners": _listeners_of(name, role),
+                "default.replication.factor": str(min(3, plan.brokers)),
+                "min.insync.replicas": str(min(2, plan.brokers)),
+                **({"broker.rack": f"rack-{index}"} if "broker" in role else {}),
+            },
+        )
+        for index, (name, role) in enumerate(zip(names, roles, strict=True), 1)
+    ]
+
+
+def _name_of(role: str, index: int) -> str:
+    return f"{'node' if ',' in role else role}-{index}"
+
+
+def _listeners_of(name: str, role: str) -> str:
+    listeners = []
+    if "broker" in role:
+        listeners.append(f"PLAINTEXT://{name}:{CLIENT_PORT}")
+    if "controller" in role:
+        listeners.append(f"{CONTROLLER_LISTENER}://{name}:{CONTROLLER_PORT}")
+    return ",".join(listeners)

@@ -1,0 +1,171 @@
+"""Each check is shown to fail on a bug that the test plants: a patch of one function, and the promise it breaks."""
+
+import dataclasses
+
+from tailrace.broker.cluster.lifecycle import Lifecycle
+from tailrace.controller.machine import Controller
+from tailrace.log.log import Log
+from tailrace.log.producers import ProducerStates
+from tailrace.model.errors import ErrorCode, KafkaError
+from tailrace.raft import node as raft_node
+from tailrace.raft.leader import Leader
+from tailrace.raft.node import RaftNode
+from tailrace.replica import fetcher, following, partition
+from tailrace.replica.partition import Partition
+from tailrace.sim.scenario import Plan, Scenario
+from tailrace.wire.records import set_log_append_time
+
+SMALL = Plan(faults=("slow links",))
+
+
+def broken_promise(seeds: range = range(1, 2), **changes) -> str:
+    """What the first seed that fails has found."""
+    for seed in seeds:
+        outcome = Scenario(seed, plan=dataclasses.replace(SMALL, **changes)).run()
+        if outcome.failure is not None:
+            return outcome.failure
+    return "none"
+
+
+def after(monkeypatch, owner, name, then):
+    """Lets something happen after each call of a method."""
+    original = getattr(owner, name)
+
+    def patched(self, *arguments, **options):
+        result = original(self, *arguments, **options)
+        then(self)
+        return result
+
+    monkeypatch.setattr(owner, name, patched)
+
+
+def test_without_a_bug_nothing_is_found():
+    assert broken_promise() == "none"
+
+
+def test_a_second_leader(monkeypatch):
+    def usurp(self):
+        if self.node_id == 2:
+            self.leader_id = 2
+
+    after(monkeypatch, Partition, "follow_image", usurp)
+    assert broken_promise().startswith("at most one leader per partition and epoch")
+
+
+def test_a_high_watermark_that_falls(monkeypatch):
+    def lower(self):
+        if self.high_watermark > 40:
+            self.high_watermark -= 20
+
+    after(monkeypatch, Partition, "note_fetch", lower)
+    assert broken_promise().startswith("within a leader epoch the high watermark never falls")
+
+
+def test_a_high_watermark_above_the_log_end(monkeypatch):
+    original = following.append_fetched
+
+    def believe(replica, batches, **options):
+        size = original(replica, batches, **options)
+        replica.high_watermark = replica.log.log_end_offset + 1
+        return size
+
+    monkeypatch.setattr(fetcher.following, "append_fetched", believe)
+    assert broken_promise().startswith("log_start_offset <= high_watermark <= log_end_offset")
+
+
+def test_a_high_watermark_that_does_not_wait_for_followers(monkeypatch):
+    monkeypatch.setattr(partition, "decide_high_watermark", lambda own_end, _followers, **_: own_end)
+    assert broken_promise().startswith("what is committed is in the log of every live ISR member")
+
+
+def test_a_follower_that_stores_something_else(monkeypatch):
+    original = Log.append_as_follower
+
+    def alter(self, batches, **options):
+        altered = bytearray(batches)
+        set_log_append_time(altered, 0, 5)
+        return original(self, memoryview(altered), **options)
+
+    monkeypatch.setattr(Log, "append_as_follower", alter)
+    assert broken_promise().startswith("committed prefixes agree")
+
+
+def test_a_batch_that_is_taken_twice(monkeypatch):
+    monkeypatch.setattr(ProducerStates, "check", lambda *_arguments, **_options: None)
+    found = broken_promise(range(1, 6), faults=("reset",), producers=3)
+    assert found.startswith("a sequence is committed once")
+
+
+def test_an_ack_before_the_record_is_replicated(monkeypatch):
+    monkeypatch.setattr(Partition, "must_wait", lambda *_arguments: False)
+    found = broken_promise(range(1, 6), faults=("isolate",), fault_seconds=10.0)
+    assert found.startswith(("an acked record can be read", "an offset holds one record"))
+
+
+def test_in_sync_replicas_that_never_come_back(monkeypatch):
+    monkeypatch.setattr(partition, "decide_isr_expand", lambda isr, *_arguments, **_options: isr)
+    assert broken_promise(range(1, 4), faults=("kill",)).startswith("all replicas are in sync again")
+
+
+def test_a_voter_that_forgets_its_vote(monkeypatch):
+    original = RaftNode._receive_vote
+
+    def forget(self, request, now_ms):
+        if request.epoch == self.epoch:
+            self.voted = None
+        return original(self, request, now_ms)
+
+    monkeypatch.setattr(RaftNode, "_receive_vote", forget)
+    monkeypatch.setattr(raft_node, "decide_vote", lambda *_arguments, **_options: True)
+    found = broken_promise(range(1, 20), voters=5, faults=("isolate", "kill leader"))
+    assert found.startswith("a vote is given once per epoch")
+
+
+def test_a_quorum_that_commits_without_a_majority(monkeypatch):
+    monkeypatch.setattr(
+        Leader, "decide_high_watermark", lambda _self, _voters, _own, synced_end_offset: synced_end_offset
+    )
+    found = broken_promise(range(1, 6), faults=("isolate",), has_operator=True, fault_seconds=10.0)
+    assert found.startswith(("committed prefixes agree", "a leader of the quorum has all that is committed"))
+
+
+def test_a_vote_for_a_candidate_that_lacks_records(monkeypatch):
+    monkeypatch.setattr(
+        raft_node,
+        "decide_vote",
+        lambda request, *, voted, **_: request.is_pre_vote or voted in (None, request.candidate),
+    )
+    found = broken_promise(range(1, 6), faults=("isolate",), has_operator=True, fault_seconds=10.0)
+    assert found.startswith("a leader of the quorum has all that is committed")
+
+
+def test_metadata_that_is_not_in_the_log(monkeypatch):
+    def tamper(self):
+        self.image.features["planted"] = 1
+
+    after(monkeypatch, Controller, "op", tamper)
+    assert broken_promise().startswith("the replay of the metadata log gives the live state")
+
+
+def test_a_follower_that_never_hears_of_the_high_watermark(monkeypatch):
+    original = following.append_fetched
+
+    def ignore(replica, batches, *, high_watermark, **options):
+        return original(replica, batches, high_watermark=0, **options)
+
+    monkeypatch.setattr(fetcher.following, "append_fetched", ignore)
+    assert broken_promise(fault_seconds=1.0).startswith("all replicas are equal")
+
+
+def test_a_broker_that_cannot_come_back(monkeypatch):
+    original = Lifecycle.register
+    registered = []
+
+    async def register_once(self):
+        registered.append(None)
+        if len(registered) > 3:
+            raise KafkaError(ErrorCode.NOT_CONTROLLER, "planted")
+        return await original(self)
+
+    monkeypatch.setattr(Lifecycle, "register", register_once)
+    assert broken_promise(range(1, 4), faults=("kill",)).startswith("all nodes are ready again")

@@ -1,0 +1,163 @@
+"""Heartbeats and the end of sessions: fencing, controlled shutdown, a controller that was away."""
+
+import pytest
+
+from tailrace.controller.image import NO_LEADER
+from tailrace.model.errors import ErrorCode
+from tailrace.wire.apis.quorum import BrokerHeartbeatRequest, BrokerHeartbeatResponse, BrokerRegistrationResponse
+from tests.unit.controller.cluster import Cluster, assigned, directory_id
+
+SESSION_MS = 2500
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    cluster = Cluster(brokers=3, features=True, broker_session_timeout_ms=SESSION_MS)
+    cluster.create(assigned("orders", [1, 2, 3]), assigned("followed", [2, 1]))
+    return cluster
+
+
+def fenced(cluster: Cluster) -> list[int]:
+    return [node_id for node_id, broker in sorted(cluster.image.brokers.items()) if broker.fenced]
+
+
+def keep_alive(cluster: Cluster, *nodes: int, milliseconds: float) -> None:
+    for _ in range(int(milliseconds / 100)):
+        for node in nodes:
+            cluster.heartbeat(node)
+        cluster.pass_time(100)
+
+
+def test_a_broker_that_is_not_heard_is_fenced(cluster: Cluster) -> None:
+    keep_alive(cluster, 2, 3, milliseconds=2400)
+    assert fenced(cluster) == []
+    keep_alive(cluster, 2, 3, milliseconds=200)
+    assert fenced(cluster) == [1]
+    assert (cluster.partition("orders").leader, cluster.partition("orders").isr) == (2, (2, 3))
+    cluster.heartbeat(1)
+    assert fenced(cluster) == [], "it lives, and may come back"
+
+
+def test_brokers_that_go_together_are_fenced_together(cluster: Cluster) -> None:
+    keep_alive(cluster, 3, milliseconds=3000)
+    assert fenced(cluster) == [1, 2]
+    assert (cluster.partition("orders").leader, cluster.partition("orders").leader_epoch) == (3, 1)
+    assert cluster.partition("followed").leader == NO_LEADER
+
+
+def test_a_lone_broker_is_never_fenced() -> None:
+    cluster = Cluster(brokers=1, features=True)
+    cluster.pass_time(60_000)
+    assert fenced(cluster) == []
+
+
+def test_a_new_controller_gives_everybody_a_session(cluster: Cluster) -> None:
+    cluster.pass_time(2000)
+    cluster.controller.deactivate()
+    assert cluster.controller.next_deadline_ms() is None
+    cluster.pass_time(60_000)
+    cluster.controller.activate(cluster.monotonic_ms)
+    keep_alive(cluster, 2, 3, milliseconds=2400)
+    assert fenced(cluster) == []
+    keep_alive(cluster, 2, 3, milliseconds=200)
+    assert fenced(cluster) == [1]
+
+
+def test_a_controller_that_was_stopped_has_heard_nobody(cluster: Cluster) -> None:
+    keep_alive(cluster, 1, 2, 3, milliseconds=1000)
+    cluster.monotonic_ms += 60_000
+    assert cluster.controller.on_deadline(cluster.monotonic_ms) is None
+    assert fenced(cluster) == []
+    keep_alive(cluster, 2, 3, milliseconds=SESSION_MS + 200)
+    assert fenced(cluster) == [1]
+
+
+def test_an_absence_is_noticed_by_a_request_too(cluster: Cluster) -> None:
+    cluster.monotonic_ms += 60_000
+    cluster.heartbeat(1)
+    cluster.pass_time(2000)
+    assert fenced(cluster) == []
+
+
+def test_deadlines_come_in_ticks(cluster: Cluster) -> None:
+    deadline_ms = cluster.controller.next_deadline_ms()
+    assert deadline_ms is not None
+    assert 0 < deadline_ms - cluster.monotonic_ms <= SESSION_MS / 5
+
+
+def test_a_broker_that_restarts_need_not_wait(cluster: Cluster) -> None:
+    old = cluster.image.brokers[1].epoch
+    assert cluster.register(1, previous_broker_epoch=old) > old
+    assert (cluster.partition("orders").leader, cluster.partition("orders").isr) == (2, (2, 3))
+    stale = BrokerHeartbeatRequest(broker_id=1, broker_epoch=old)
+    assert cluster.ask(stale, BrokerHeartbeatResponse).error_code == ErrorCode.STALE_BROKER_EPOCH
+
+
+def test_another_machine_with_the_same_id_has_to(cluster: Cluster) -> None:
+    registration = cluster.registration(1)
+    registration.log_dirs = [directory_id(9)]
+    refused = cluster.do(registration, BrokerRegistrationResponse)
+    assert refused.error_code == ErrorCode.DUPLICATE_BROKER_REGISTRATION
+    keep_alive(cluster, 2, 3, milliseconds=SESSION_MS + 200)
+    assert cluster.do(registration, BrokerRegistrationResponse).error_code == ErrorCode.NONE
+
+
+def test_a_registration_that_is_repeated_changes_nothing(cluster: Cluster) -> None:
+    registration = cluster.registration(1)
+    epoch = cluster.do(registration, BrokerRegistrationResponse).broker_epoch
+    cluster.unfence(1, epoch)
+    before = cluster.image
+    assert cluster.do(registration, BrokerRegistrationResponse).broker_epoch == epoch
+    assert cluster.image.brokers == before.brokers
+    assert cluster.image.topics is before.topics
+
+
+@pytest.mark.parametrize(
+    "log_dirs",
+    [[], [directory_id(2)], [directory_id(1), directory_id(1)], [bytes(16)], [bytes(15) + b"\x05"]],
+    ids=["none", "of another broker", "twice", "unassigned", "reserved"],
+)
+def test_directories_that_cannot_be(cluster: Cluster, log_dirs: list[bytes]) -> None:
+    keep_alive(cluster, 2, 3, milliseconds=SESSION_MS + 200)
+    registration = cluster.registration(1)
+    registration.log_dirs = log_dirs
+    assert cluster.do(registration, BrokerRegistrationResponse).error_code == ErrorCode.INVALID_REGISTRATION
+
+
+def test_a_controlled_shutdown_waits_until_all_know(cluster: Cluster) -> None:
+    first = cluster.heartbeat(1, want_shut_down=True)
+    assert (first.should_shut_down, first.is_fenced) == (False, False)
+    assert cluster.image.brokers[1].in_controlled_shutdown
+    assert (cluster.partition("orders").leader, cluster.partition("orders").isr) == (2, (2, 3))
+    assert cluster.partition("followed").isr == (2,)
+    offset = cluster.image.next_offset
+    assert not cluster.heartbeat(1, want_shut_down=True).should_shut_down, "others may still send clients to it"
+    cluster.heartbeat(2)
+    assert not cluster.heartbeat(1, want_shut_down=True).should_shut_down
+    cluster.heartbeat(3)
+    last = cluster.heartbeat(1, want_shut_down=True)
+    assert (last.should_shut_down, last.is_fenced) == (True, True)
+    assert cluster.image.brokers[1].fenced
+    assert len(cluster.records) == offset + 1, "nothing but the fencing was left to write"
+    epoch = cluster.image.brokers[1].epoch
+    cluster.register(1, previous_broker_epoch=epoch)
+    assert cluster.image.brokers[1].is_active
+
+
+def test_who_leads_nothing_may_stop_at_once(cluster: Cluster) -> None:
+    assert cluster.heartbeat(3, want_shut_down=True).should_shut_down
+    assert cluster.image.brokers[3].fenced
+    assert cluster.partition("orders").isr == (1, 2)
+    assert cluster.heartbeat(3, want_shut_down=True).should_shut_down, "a fenced one as well"
+
+
+def test_the_last_replica_stops_too_and_is_remembered() -> None:
+    cluster = Cluster(brokers=2, features=True)
+    cluster.create(assigned("orders", [1]))
+    cluster.heartbeat(1, want_shut_down=True)
+    partition = cluster.partition("orders")
+    assert (partition.leader, partition.eligible_leader_replicas) == (NO_LEADER, (1,))
+    cluster.heartbeat(2)
+    assert cluster.heartbeat(1, want_shut_down=True).should_shut_down
+    cluster.register(1, previous_broker_epoch=cluster.image.brokers[1].epoch)
+    assert cluster.partition("orders").leader == 1

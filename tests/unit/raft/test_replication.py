@@ -1,0 +1,181 @@
+"""The leader's arithmetic and what a follower does with its log."""
+
+from math import inf
+
+from tailrace.model.errors import ErrorCode
+from tailrace.model.ids import Uuid
+from tailrace.raft.leader import Leader, decide_fetch
+from tailrace.raft.messages import Fetch, SnapshotFailed, Tick, Unwritable
+from tailrace.raft.roles import Follower
+from tailrace.raft.types import OffsetAndEpoch, ReplicaKey, Voter, VoterSet
+from tests.unit.raft.quorum import ModelLog
+from tests.unit.raft.test_elections import ask, followers, settled
+
+KEYS = [ReplicaKey(node_id, Uuid(bytes([node_id]) * 16)) for node_id in range(1, 6)]
+THREE = VoterSet(tuple(Voter(key) for key in KEYS[:3]))
+FIVE = VoterSet(tuple(Voter(key) for key in KEYS))
+
+
+def leader_of(offsets: dict[ReplicaKey, int], *, epoch_start_offset: int = 0) -> Leader:
+    leader = Leader(0.0, epoch_start_offset=epoch_start_offset)
+    for key, offset in offsets.items():
+        leader.note_fetch(key, 0.0, offset=offset, leader_end_offset=100)
+    return leader
+
+
+def test_the_high_watermark_is_what_a_majority_has_synced() -> None:
+    leader = leader_of({KEYS[1]: 7, KEYS[2]: 3})
+    assert leader.decide_high_watermark(THREE, KEYS[0], 10) == 7
+    assert leader.decide_high_watermark(THREE, KEYS[0], 5) == 5, "what the leader has not synced does not count"
+    assert leader.decide_high_watermark(FIVE, KEYS[0], 10) == 3
+    assert leader_of({KEYS[1]: 7}).decide_high_watermark(FIVE, KEYS[0], 10) is None
+
+
+def test_an_entry_of_an_older_epoch_is_not_committed_by_counting() -> None:
+    """Figure 8 of the Raft paper: it could still be replaced by a leader that never saw it."""
+    leader = leader_of({KEYS[1]: 7, KEYS[2]: 3}, epoch_start_offset=7)
+    assert leader.decide_high_watermark(THREE, KEYS[0], 10) is None
+    leader.note_fetch(KEYS[2], 0.0, offset=8, leader_end_offset=100)
+    assert leader.decide_high_watermark(THREE, KEYS[0], 10) == 8
+
+
+def test_a_leader_that_removed_itself_does_not_count() -> None:
+    leader = leader_of({KEYS[1]: 7, KEYS[2]: 3})
+    two = THREE.without(KEYS[0])
+    assert leader.decide_high_watermark(two, KEYS[0], 100) == 3
+
+
+def test_an_emptied_disk_does_not_count_for_the_one_before() -> None:
+    leader = leader_of({ReplicaKey(2, Uuid(b"x" * 16)): 9})
+    assert leader.decide_high_watermark(THREE, KEYS[0], 10) is None
+
+
+def test_when_a_leader_has_been_left_alone() -> None:
+    leader = Leader(1000.0)
+    assert leader.check_quorum_deadline_ms(THREE, KEYS[0], 300) == 1300
+    leader.note_fetch(KEYS[1], 1200.0, offset=None, leader_end_offset=0)
+    assert leader.check_quorum_deadline_ms(THREE, KEYS[0], 300) == 1500, "one of two others is a majority"
+    assert leader.check_quorum_deadline_ms(FIVE, KEYS[0], 300) == 1300, "one of four is not"
+    alone = VoterSet((Voter(KEYS[0]),))
+    assert leader.check_quorum_deadline_ms(alone, KEYS[0], 300) == inf
+
+
+def test_the_longest_log_is_the_first_successor() -> None:
+    leader = leader_of({KEYS[1]: 3, KEYS[2]: 7})
+    assert leader.successors(THREE, KEYS[0]) == (KEYS[2], KEYS[1])
+
+
+def test_caught_up_is_who_has_what_the_leader_had_at_the_last_fetch() -> None:
+    leader = Leader(0.0)
+    leader.note_fetch(KEYS[1], 10.0, offset=5, leader_end_offset=8)
+    assert leader.replicas[KEYS[1]].last_caught_up_ms == -inf
+    leader.note_fetch(KEYS[1], 20.0, offset=8, leader_end_offset=12)
+    assert leader.replicas[KEYS[1]].last_caught_up_ms == 10.0
+    leader.note_fetch(KEYS[1], 30.0, offset=12, leader_end_offset=12)
+    assert leader.replicas[KEYS[1]].last_caught_up_ms == 30.0
+
+
+def log_of(*epochs: int) -> ModelLog:
+    log = ModelLog()
+    log.entries = [(epoch, index) for index, epoch in enumerate(epochs)]
+    return log
+
+
+def test_a_prefix_is_served() -> None:
+    log = log_of(1, 1, 2, 4)
+    assert decide_fetch(log, offset=0, last_epoch=0) == (None, None)
+    assert decide_fetch(log, offset=2, last_epoch=1) == (None, None)
+    assert decide_fetch(log, offset=4, last_epoch=4) == (None, None)
+
+
+def test_where_logs_part() -> None:
+    log = log_of(1, 1, 2, 4)
+    assert decide_fetch(log, offset=3, last_epoch=1) == (OffsetAndEpoch(2, 1), None)
+    assert decide_fetch(log, offset=6, last_epoch=3) == (OffsetAndEpoch(3, 2), None)
+    assert decide_fetch(log, offset=5, last_epoch=4) == (OffsetAndEpoch(4, 4), None)
+
+
+def test_what_a_snapshot_replaces() -> None:
+    log = log_of(1, 1, 2, 4)
+    log.take_snapshot(3, THREE, is_cut=True)
+    snapshot = OffsetAndEpoch(3, 2)
+    assert decide_fetch(log, offset=0, last_epoch=0) == (None, snapshot)
+    assert decide_fetch(log, offset=2, last_epoch=1) == (None, snapshot)
+    assert decide_fetch(log, offset=3, last_epoch=1) == (None, snapshot), "its end, but of another epoch"
+    assert decide_fetch(log, offset=9, last_epoch=1) == (None, snapshot), "older than all that is left"
+    assert decide_fetch(log, offset=3, last_epoch=2) == (None, None)
+    assert decide_fetch(log, offset=5, last_epoch=3) == (OffsetAndEpoch(3, 2), None)
+
+
+def test_a_follower_that_diverges_is_cut_and_gets_the_leader_s_records() -> None:
+    quorum, leader = settled()
+    follower = followers(quorum)[0]
+    quorum.cut |= {(a, b) for a in quorum.hosts for b in quorum.hosts if leader.id in (a, b)}
+    committed = len(quorum.committed)
+    for _ in range(3):
+        leader.append()
+    quorum.run(50)
+    assert leader.log.end_offset == committed + 3
+    assert quorum.run(3000, until=lambda: quorum.leader() not in (None, leader))
+    quorum.cut.clear()
+    assert quorum.run(3000, until=quorum.is_converged)
+    assert leader.log.entries == follower.log.entries
+
+
+def test_a_replica_that_lacks_what_the_leader_no_longer_has_takes_its_snapshot() -> None:
+    quorum, leader = settled()
+    behind = followers(quorum)[0]
+    behind.crash(power_loss=False)
+    for _ in range(5):
+        leader.append()
+    assert quorum.run(1000, until=lambda: leader.high_watermark == leader.log.end_offset)
+    quorum.snapshot(leader)
+    leader.append()
+    behind.start()
+    assert quorum.run(3000, until=quorum.is_converged)
+    assert behind.log.start_offset == leader.log.start_offset > 0
+    assert behind.node.voters == leader.node.voters
+
+
+def test_what_could_not_be_written_is_asked_for_again_after_a_pause() -> None:
+    quorum, leader = settled()
+    node = followers(quorum)[0].node
+    assert isinstance(node.role, Follower)
+    quorum.run(70)
+    assert node.step(Unwritable(), quorum.now_ms).sends == []
+    assert node.outgoing.ready_ms(leader.id, Fetch) > quorum.now_ms
+
+
+def test_a_snapshot_that_failed_is_asked_for_again() -> None:
+    quorum, _ = settled()
+    node = followers(quorum)[0].node
+    assert isinstance(node.role, Follower)
+    node.role.snapshot = OffsetAndEpoch(50, 1)
+    node.step(SnapshotFailed(OffsetAndEpoch(50, 1)), quorum.now_ms)
+    assert node.snapshot_to_fetch is None
+
+
+def test_a_fetch_of_another_epoch_is_refused() -> None:
+    quorum, leader = settled()
+    follower = followers(quorum)[0]
+    asked = follower.node.own_fetch()
+    assert ask(leader, asked._replace(epoch=0)).error is ErrorCode.FENCED_LEADER_EPOCH
+    assert ask(leader, asked._replace(epoch=99)).error is ErrorCode.UNKNOWN_LEADER_EPOCH
+
+
+def test_a_node_that_reads_a_newer_epoch_in_its_log_has_not_voted_in_it() -> None:
+    quorum, leader = settled()
+    follower = followers(quorum)[0]
+    follower.crash(power_loss=False)
+    follower.state = follower.state._replace(epoch=0)
+    follower.start()
+    assert follower.node.epoch == leader.node.epoch
+    assert follower.node.voted is None
+
+
+def test_a_tick_too_many_changes_nothing() -> None:
+    quorum, leader = settled()
+    quorum.run(70)
+    role = leader.node.role
+    ready = leader.node.step(Tick(), quorum.now_ms)
+    assert (ready.persist, ready.answers, leader.node.role) == (None, [], role)
