@@ -1,9 +1,11 @@
 """One broker for all clients: the one at TAILRACE_COMPAT_BOOTSTRAP, else a fresh one of our own."""
 
 import itertools
+import json
 import os
 import shutil
 import subprocess
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -16,6 +18,10 @@ from .clients.confluent import Confluent
 from .clients.pure import KafkaPython
 
 CLIENTS: tuple[Client, ...] = (Confluent(), Aiokafka(), KafkaPython())
+
+# One or two seconds of start, and no more memory than it needs: several run on two cores.
+JAVA = ("java", "-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+TOOLS_DEADLINE_S = 240.0
 
 _serial = itertools.count()
 
@@ -86,3 +92,43 @@ def kafka_class_path() -> str:
             pytest.skip(f"Maven could not bring Apache Kafka: {done.stdout.strip()[-200:]}")
         shutil.copy(pom, installed)
     return f"{jars}/*"
+
+
+@pytest.fixture(scope="session")
+def compile_java(kafka_class_path: str, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], list[str]]:
+    """compile_java("ClientCheck") gives the command that runs a class of the java folder, in a small JVM."""
+
+    def compile_class(name: str) -> list[str]:
+        classes = tmp_path_factory.mktemp(name)
+        source = Path(__file__).parent / "java" / f"{name}.java"
+        command = ["javac", "-cp", kafka_class_path, "-d", classes, source]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode == 0, done.stderr
+        return [*JAVA, "-cp", f"{kafka_class_path}:{classes}", name]
+
+    return compile_class
+
+
+@pytest.fixture(scope="module")
+def kafka_tool(compile_java: Callable[[str], list[str]]) -> Iterator[Callable[..., str]]:
+    """kafka_tool("TopicCommand", "--list", ...) runs one of Apache Kafka's commands and gives what it printed. All of
+    a module run in one JVM. A command is expected to succeed, unless told otherwise: kafka_tool(..., fails=True)."""
+    command = compile_java("ToolRunner")
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as runner:
+        timer = threading.Timer(TOOLS_DEADLINE_S, runner.kill)
+        timer.start()
+        assert runner.stdin is not None
+        assert runner.stdout is not None
+
+        def run(tool: str, *arguments: str, fails: bool = False) -> str:
+            runner.stdin.write(json.dumps([f"org.apache.kafka.tools.{tool}", *arguments]) + "\n")
+            runner.stdin.flush()
+            told = json.loads(runner.stdout.readline())
+            assert (told["code"] != 0) == fails, f"{told['out']}{told['err']}"
+            return told["out"] + (told["err"] if fails else "")
+
+        try:
+            yield run
+        finally:
+            timer.cancel()
+            runner.kill()

@@ -12,7 +12,7 @@ def digest(seed: int, hash_seed: int) -> str:
         env=os.environ | {"PYTHONHASHSEED": str(hash_seed)},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         check=False,
     )
     found = re.search(r"trace ([0-9a-f]{16})", ran.stdout)

@@ -3,6 +3,7 @@
 import dataclasses
 
 from tailrace.broker.cluster.lifecycle import Lifecycle
+from tailrace.broker.refusals import Refusals
 from tailrace.controller.machine import Controller
 from tailrace.log.log import Log
 from tailrace.log.producers import ProducerStates
@@ -12,6 +13,7 @@ from tailrace.raft.leader import Leader
 from tailrace.raft.node import RaftNode
 from tailrace.replica import fetcher, following, partition
 from tailrace.replica.partition import Partition
+from tailrace.sim.checks.replicas import ReplicaChecks
 from tailrace.sim.scenario import Plan, Scenario
 from tailrace.wire.records import set_log_append_time
 
@@ -96,8 +98,21 @@ def test_a_batch_that_is_taken_twice(monkeypatch):
     assert found.startswith("a sequence is committed once")
 
 
+def test_a_batch_that_is_judged_without_the_refused_one_before_it(monkeypatch):
+    monkeypatch.setattr(Refusals, "judge", lambda _self, _place, _batch, error: error)
+    found = broken_promise(range(1, 4), faults=("full disk",), producers=0, pipelines=3, fault_seconds=10.0)
+    assert found.startswith("a leader knows what its producers had acknowledged")
+
+
 def test_an_ack_before_the_record_is_replicated(monkeypatch):
     monkeypatch.setattr(Partition, "must_wait", lambda *_arguments: False)
+    assert broken_promise().startswith("an acked record is committed")
+
+
+def test_acked_records_that_are_lost(monkeypatch):
+    """The same, where nobody looks before the end."""
+    monkeypatch.setattr(Partition, "must_wait", lambda *_arguments: False)
+    monkeypatch.setattr(ReplicaChecks, "judge_acked", lambda *_arguments: None)
     found = broken_promise(range(1, 6), faults=("isolate",), fault_seconds=10.0)
     assert found.startswith(("an acked record can be read", "an offset holds one record"))
 

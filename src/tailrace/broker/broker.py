@@ -22,6 +22,7 @@ from tailrace.broker.cluster.producer_ids import ProducerIds
 from tailrace.broker.cluster.roles import decide_roles
 from tailrace.broker.loop_lag import LoopLag
 from tailrace.broker.quorum.quorum import Quorum
+from tailrace.broker.refusals import Refusals
 from tailrace.broker.server import BoundListener, Server
 from tailrace.broker.sessions import FetchSessions
 from tailrace.controller.features import SUPPORTED_FEATURES
@@ -81,6 +82,7 @@ class Broker:
             partitions_max=config.max_incremental_fetch_session_partitions,
         )
         self.producer_ids: ProducerIds
+        self.refusals = Refusals(ports.clock)
         self.slow_checks = asyncio.Semaphore(_SLOW_CHECKS_MAX)
         self._static_config = config
         self._servers: list[Server] = []  # Of clients first, then of the metadata quorum.

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 from tailrace.broker.buffers import START_BYTES
 from tailrace.broker.context import Pending, RequestContext, UnanswerableError
-from tailrace.broker.express import Express
+from tailrace.broker.express import Express, PendingRun
 from tailrace.broker.outbox import Outbox
 from tailrace.model.errors import ProtocolError
 from tailrace.model.ports import Bytes, FileSlice, Stream
@@ -48,11 +48,14 @@ _TURN_MAX_MS = 5
 class Slot:
     """The place of an answer among the others of its connection."""
 
-    __slots__ = ("parts", "pending")
+    __slots__ = ("count", "parts", "pending")
 
-    def __init__(self, pending: Pending[Any] | None, parts: list[Bytes | FileSlice] | None = None) -> None:
+    def __init__(
+        self, pending: Pending[Any] | None, parts: list[Bytes | FileSlice] | None = None, *, count: int = 1
+    ) -> None:
         self.pending = pending
         self.parts = parts  # None until the answer is known.
+        self.count = count  # Of answers: those of an express run come together.
 
 
 class Connection:
@@ -72,6 +75,7 @@ class Connection:
         "_server",
         "_size_hint",
         "_slots",
+        "_slots_count",
         "_start",
         "_stream",
         "_view",
@@ -90,7 +94,11 @@ class Connection:
         self._server = server
         self._outbox = Outbox(stream, server.background, on_drained=self._on_drained, on_broken=self._on_broken)
         # Nobody produces to the metadata quorum.
-        self._express = None if server.is_controller else Express(server.broker, self._outbox)
+        self._slots: deque[Slot] = deque()
+        self._slots_count = 0  # Of the answers in them.
+        self._express = (
+            None if server.is_controller else Express(server.broker, self._outbox, self._slots, self._keep_run)
+        )
         self._buffer: bytearray | None = None
         self._view = memoryview(b"")
         # Unread bytes are _buffer[_start:_end].
@@ -98,7 +106,6 @@ class Connection:
         self._end = 0
         self._size_hint = START_BYTES  # What to borrow: grows with the requests of this client.
         self._last_taken_bytes = 0  # In the last turn: the next one is likely to bring as much.
-        self._slots: deque[Slot] = deque()
         self._queued_bytes = 0  # Of answers, since there was last none to send.
         self._seen_sent_bytes = 0
         # The parked Fetch or the waiting handler that holds later requests back.
@@ -173,7 +180,7 @@ class Connection:
             and self._outbox.is_empty
             and not self._is_closing
             and not self._is_waiting
-            and len(self._slots) < self._server.slots_max
+            and self._slots_count < self._server.slots_max
             and self._queued_bytes < self._server.answers_max_bytes
         )
 
@@ -202,8 +209,10 @@ class Connection:
         turn_ends_ms = server.clock.monotonic_ms() + _TURN_MAX_MS
         for _ in range(_REQUESTS_PER_TURN):
             position = self._start
-            if express is not None and not self._slots:
+            if express is not None:
                 self._start = express.take(buffer, self._view, position, end)
+                if self._slots_count >= slots_max:
+                    break
                 if self._start > position and server.clock.monotonic_ms() < turn_ends_ms:
                     continue
                 position = self._start
@@ -221,7 +230,7 @@ class Connection:
                 break
             self._start = frame_end
             self._take(position + 4, frame_end)
-            if self._held_by is not None or self._is_closing or len(self._slots) >= slots_max:
+            if self._held_by is not None or self._is_closing or self._slots_count >= slots_max:
                 break
             if self._queued_bytes >= server.answers_max_bytes or server.clock.monotonic_ms() > turn_ends_ms:
                 self._resume_soon()
@@ -286,19 +295,35 @@ class Connection:
         if parts is None:
             return
         if self._slots:
-            self._slots.append(Slot(None, parts))
+            self._add_slot(Slot(None, parts))
         else:
             self._outbox.put(parts)
 
+    def _add_slot(self, slot: Slot) -> None:
+        self._slots.append(slot)
+        self._slots_count += slot.count
+
+    def _keep_run(self, answers: list[Bytes], pending: PendingRun | None) -> None:
+        """Of the express lane: they are known, and wait for those before them or to be confirmed."""
+        self._queued_bytes += sum(map(len, answers))
+        slot = Slot(pending, [b"".join(answers)] if pending is None else None, count=len(answers))
+        self._add_slot(slot)
+        if pending is not None:
+            pending.deliver_to(lambda given: self._settle_slot(slot, [b"".join(given)]))
+
     def _keep_place(self, context: RequestContext, pending: Pending[Any]) -> None:
         slot = Slot(pending)
-        self._slots.append(slot)
-        if pending.holds_next:
+        self._add_slot(slot)
+        if pending.holds_next and not pending.is_over:
             self._held_by = pending
         pending.deliver_to(lambda answer: self._on_answer(context, slot, answer))
 
     def _on_answer(self, context: RequestContext, slot: Slot, answer: Message) -> None:
         """An answer that was waited for; may come at any moment but from within a handler."""
+        if not self.is_closed:
+            self._settle_slot(slot, self._encode(context, answer))
+
+    def _settle_slot(self, slot: Slot, parts: list[Bytes | FileSlice] | None) -> None:
         if self.is_closed:
             return
         # A parked fetch is the last of its connection and has a turn of its own: nothing is gained by waiting.
@@ -306,12 +331,14 @@ class Connection:
         if is_alone:
             self._held_by = None
         slot.pending = None
-        slot.parts = self._encode(context, answer)
+        slot.parts = parts
         slots = self._slots
         if slot.parts is None:
             self._drop_slots(since=slot)
         while slots and slots[0].parts is not None:
-            self._outbox.put(slots.popleft().parts or [])
+            first = slots.popleft()
+            self._slots_count -= first.count
+            self._outbox.put(first.parts or [])
         if is_alone:
             self._resume()
         else:
@@ -321,6 +348,7 @@ class Connection:
         """The answers from that one on, or all, will not be sent."""
         while self._slots:
             slot = self._slots.pop()
+            self._slots_count -= slot.count
             if slot.pending is not None:
                 slot.pending.abandon()
             if slot is since:

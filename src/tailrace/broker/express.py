@@ -8,19 +8,23 @@ a partition index, one batch and, in flexible versions, three empty tag sections
 
 Everything else takes the general path, which is always right: another API, another version or topic, several
 partitions, acks=0, a transaction, a batch that is not plain (see log.plain), a partition that is not led here or
-whose acknowledgement has to wait. Both ways meet in `Partition`, and this one changes nothing in what a client sees.
+has too few replicas in sync. Both ways meet in `Partition`, and this one changes nothing in what a client sees.
 Requests that arrived together are judged one by one, in order; the first that does not fit ends the run. What was
-judged is then written, one write a partition, and only after that are the answers queued.
+judged is then written, one write a partition, and only after that are the answers queued. With acks=all the answers of
+a run wait together until the high watermark has passed the last of its records, or the time is over.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from asyncio import TimerHandle, get_running_loop
+from collections.abc import Callable, Sized
+from functools import partial
 from math import inf
 from struct import Struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from tailrace.broker.handlers.produce import fill_error
+from tailrace.broker.context import Pending
+from tailrace.broker.handlers.produce import fill_error, not_confirmed
 from tailrace.broker.outbox import Outbox
 from tailrace.log.plain import PlainBatch, read_plain
 from tailrace.model.errors import KafkaError, ProtocolError
@@ -35,7 +39,10 @@ if TYPE_CHECKING:
     from tailrace.replica.partition import Partition
 
 PartitionAnswer = ProduceResponse.PartitionProduceResponse
+# Of one request of a run: correlation id, partition index, partition, number of records.
+Taken = tuple[int, int, "Partition", int]
 
+_ACKS_ALL = -1
 _PRODUCE = 0
 # Size, API key and version as one number, correlation id.
 _unpack_head = Struct(">iIi").unpack_from
@@ -68,6 +75,7 @@ class Lane:
     """What the repeated bytes of a producer's requests mean, and how its answers are built."""
 
     __slots__ = (
+        "acks",
         "answer_size",
         "head",
         "is_flexible",
@@ -76,18 +84,21 @@ class Lane:
         "prefix",
         "rest",
         "tail",
+        "timeout_ms",
         "topic",
         "topic_data",
         "version",
     )
 
-    def __init__(
-        self, version: int, prefix: bytes, topic: str, topic_data: ProduceRequest.TopicProduceData, template: bytes
-    ) -> None:
+    def __init__(self, version: int, prefix: bytes, topic: str, request: ProduceRequest, template: bytes) -> None:
         self.version = version
         self.prefix = prefix
         self.topic = topic
-        self.topic_data = topic_data  # As the client named it, for answers that are not packed.
+        self.acks = request.acks
+        self.timeout_ms = request.timeout_ms
+        named = request.topic_data[0]
+        # As the client named it, for answers that are not packed.
+        self.topic_data = ProduceRequest.TopicProduceData(name=named.name, topic_id=named.topic_id)
         self.rest = 0  # Requests to let pass because the last one did not fit.
         self.is_flexible = version >= _FIRST_FLEXIBLE_VERSION
         self.partitions: dict[int, Partition] = {}  # Bounded by the partitions that exist.
@@ -97,15 +108,74 @@ class Lane:
         self.answer_size = len(template) - 4
         self.pack: Callable[..., bytes] = Struct(f">ii{len(self.head)}sihqqq{len(self.tail)}s").pack
 
+    def encode_error(self, correlation_id: int, index: int, error: KafkaError) -> Bytes:
+        answer = PartitionAnswer(index=index)
+        fill_error(answer, error)
+        return _encode(self.version, correlation_id, self.topic_data, answer)
+
+
+class PendingRun(Pending[Any]):
+    """The answers to a run whose records are written and not yet confirmed, in their order."""
+
+    __slots__ = ("_errors", "_lane", "_taken", "_timer", "_unconfirmed", "answers")
+
+    def __init__(self, lane: Lane, taken: list[Taken], answers: list[Bytes], waits: dict[Partition, int]) -> None:
+        """`answers` are those that are given if all goes well, `waits` the end offsets to wait for."""
+        super().__init__()
+        self.answers = answers
+        self._lane = lane
+        self._taken = taken
+        self._errors: dict[Partition, KafkaError] = {}
+        self._timer: TimerHandle = get_running_loop().call_later(max(0, lane.timeout_ms) / 1000, self._on_timeout)
+        self._unconfirmed = {partition: partial(self._on_confirmed, partition) for partition in waits}
+        for partition, tell in list(self._unconfirmed.items()):
+            partition.wait_for_high_watermark(waits[partition], tell)
+
+    def _on_confirmed(self, partition: Partition, error: KafkaError | None) -> None:
+        if self._unconfirmed.pop(partition, None) is not None and error is not None:
+            self._errors[partition] = error
+        if not self._unconfirmed and not self.is_over:
+            self._timer.cancel()
+            self._finish()
+
+    def _on_timeout(self) -> None:
+        for partition in self._unconfirmed:
+            self._errors[partition] = not_confirmed(partition)
+        self._stop_waiting()
+        self._finish()
+
+    def _finish(self) -> None:
+        if self._errors:
+            for number, (correlation_id, index, partition, _count) in enumerate(self._taken):
+                if partition in self._errors:
+                    self.answers[number] = self._lane.encode_error(correlation_id, index, self._errors[partition])
+        self.complete(self.answers)
+
+    def abandon(self) -> None:
+        super().abandon()
+        self._timer.cancel()
+        self._stop_waiting()
+
+    def _stop_waiting(self) -> None:
+        for partition, tell in self._unconfirmed.items():
+            partition.produces.discard(tell)
+        self._unconfirmed.clear()
+
 
 class Express:
     """The lanes of one connection."""
 
-    __slots__ = ("_broker", "_credit", "_lanes", "_outbox")
+    __slots__ = ("_broker", "_credit", "_keep", "_lanes", "_outbox", "_slots")
 
-    def __init__(self, broker: Broker, outbox: Outbox) -> None:
+    def __init__(
+        self, broker: Broker, outbox: Outbox, slots: Sized, keep: Callable[[list[Bytes], PendingRun | None], None]
+    ) -> None:
+        """`slots` are the answers that go before; while there are some, or if the run has to wait, its own are given to
+        `keep`."""
         self._broker = broker
         self._outbox = outbox
+        self._slots = slots
+        self._keep = keep
         self._lanes: list[Lane] = []  # The one used last comes first.
         self._credit = _CREDIT_MAX
 
@@ -152,7 +222,7 @@ class Express:
         prefix_size, is_flexible = len(prefix), lane.is_flexible
         now_ms = self._broker.ports.clock.wall_ms()
         groups: dict[Partition, list[PlainBatch]] = {}
-        answers: list[tuple[int, int, Partition, int]] = []
+        taken: list[Taken] = []
         group_bytes = 0
         while end - position >= _HEAD_BYTES and group_bytes < RUN_MAX_BYTES:
             size, key_and_version, correlation_id = _unpack_head(buffer, position)
@@ -185,37 +255,43 @@ class Express:
                 groups[partition].append(batch)
             else:
                 groups[partition] = [batch]
-            answers.append((correlation_id, index, partition, batch[2] + 1))
+            taken.append((correlation_id, index, partition, batch[2] + 1))
             group_bytes += size
             position = frame_end
-        if answers:
-            self._credit = min(_CREDIT_MAX, self._credit + len(answers))
-            self._write(lane, groups, answers)
+        if taken:
+            self._credit = min(_CREDIT_MAX, self._credit + len(taken))
+            self._write(lane, groups, taken)
         return position
 
-    def _write(
-        self,
-        lane: Lane,
-        groups: dict[Partition, list[PlainBatch]],
-        answers: list[tuple[int, int, Partition, int]],
-    ) -> None:
+    def _write(self, lane: Lane, groups: dict[Partition, list[PlainBatch]], taken: list[Taken]) -> None:
         offsets: dict[Partition, int] = {}
         failures: dict[Partition, KafkaError] = {}
+        waits: dict[Partition, int] = {}
         for partition, batches in groups.items():
             try:
                 offsets[partition] = partition.append_plain(batches)
             except KafkaError as error:
                 failures[partition] = error
-        put, pack, size, head, tail = self._outbox.put_bytes, lane.pack, lane.answer_size, lane.head, lane.tail
-        for correlation_id, index, partition, count in answers:
+                continue
+            end_offset = partition.log.log_end_offset
+            if partition.high_watermark < end_offset and lane.acks == _ACKS_ALL:
+                waits[partition] = end_offset
+        pack, size, head, tail = lane.pack, lane.answer_size, lane.head, lane.tail
+        answers: list[Bytes] = []
+        for correlation_id, index, partition, count in taken:
             if partition in failures:
-                answer = PartitionAnswer(index=index)
-                fill_error(answer, failures[partition])
-                self._outbox.put(_encode(lane.version, correlation_id, lane.topic_data, answer))
+                answers.append(lane.encode_error(correlation_id, index, failures[partition]))
                 continue
             base_offset = offsets[partition]
             offsets[partition] = base_offset + count
-            put(pack(size, correlation_id, head, index, 0, base_offset, -1, partition.log.log_start_offset, tail))
+            start_offset = partition.log.log_start_offset
+            answers.append(pack(size, correlation_id, head, index, 0, base_offset, -1, start_offset, tail))
+        if waits:
+            self._keep(answers, PendingRun(lane, taken, answers, waits))
+        elif self._slots:
+            self._keep(answers, None)
+        else:
+            self._outbox.put_all(answers)
 
     def _find_partition(self, lane: Lane, index: int) -> Partition | None:
         partition = self._broker.replicas.partitions.get((lane.topic, index))
@@ -247,11 +323,8 @@ class Express:
             name = self._broker.image.topic_names.get(Uuid(topic.topic_id), "")
         if not records or request.acks not in (1, -1) or name in INTERNAL_TOPICS or not name:
             return None
-        (template,) = _encode(version, 0, topic, PartitionAnswer(base_offset=_MARK, log_start_offset=0))
-        assert not isinstance(template, FileSlice), "an answer to Produce carries no records"
-        prefix = _prefix(frame, version, len(records))
-        named = ProduceRequest.TopicProduceData(name=topic.name, topic_id=topic.topic_id)
-        lane = Lane(version, prefix, name, named, bytes(template))
+        template = _encode(version, 0, topic, PartitionAnswer(base_offset=_MARK, log_start_offset=0))
+        lane = Lane(version, _prefix(frame, version, len(records)), name, request, bytes(template))
         self._lanes.insert(0, lane)
         del self._lanes[_LANES_MAX:]
         return lane
@@ -284,8 +357,10 @@ def _records_start(buffer: bytearray, position: int, frame_end: int) -> int:
 
 def _encode(
     version: int, correlation_id: int, topic: ProduceRequest.TopicProduceData, answer: PartitionAnswer
-) -> list[Bytes | FileSlice]:
+) -> Bytes:
     answers = ProduceResponse.TopicProduceResponse(
         name=topic.name, topic_id=topic.topic_id, partition_responses=[answer]
     )
-    return encode_response(_PRODUCE, version, correlation_id, ProduceResponse(responses=[answers]))
+    (encoded,) = encode_response(_PRODUCE, version, correlation_id, ProduceResponse(responses=[answers]))
+    assert not isinstance(encoded, FileSlice), "an answer to Produce carries no records"
+    return encoded

@@ -73,8 +73,9 @@ class Outbox:
         if len(parts) > 1 and not self._has_slices:
             self._has_slices = any(isinstance(part, FileSlice) for part in parts)
 
-    def put_bytes(self, answer: bytes) -> None:
-        self._parts.append(answer)
+    def put_all(self, answers: list[Bytes]) -> None:
+        """Without slices."""
+        self._parts += answers
 
     def flush(self) -> None:
         """Sends as much as the socket takes now; the rest follows by itself, then `on_drained` is called."""

@@ -110,6 +110,8 @@ class SessionPartition:
             or answer.high_watermark != self.high_watermark
             or answer.log_start_offset != self.log_start_offset
             or answer.diverging_epoch.epoch >= 0
+            # Told every time: a client that comes back has forgotten it, and is answered at once.
+            or answer.preferred_read_replica >= 0
         )
         # After an error the next answer counts as news even if it is empty: it tells that the error is over.
         self.high_watermark = -1 if answer.error_code else answer.high_watermark

@@ -123,19 +123,25 @@ class Consumer:
 
     async def _start_fetches(self) -> None:
         by_leader: dict[NodeId, dict[TopicPartition, int]] = {}
+        epochs: dict[TopicPartition, int] = {}
         for partition, position in self._positions.items():
             leader = await self.cluster.leader_of(partition)
             by_leader.setdefault(leader.leader_id, {})[partition] = position.offset
+            epochs[partition] = leader.leader_epoch
         for node_id, asked in by_leader.items():
             if node_id not in self._fetches:
-                self._fetches[node_id] = asyncio.create_task(self._fetch(node_id, asked))
+                self._fetches[node_id] = asyncio.create_task(self._fetch(node_id, asked, epochs))
 
-    async def _fetch(self, node_id: NodeId, asked: dict[TopicPartition, int]) -> _Fetched:
+    async def _fetch(
+        self, node_id: NodeId, asked: dict[TopicPartition, int], epochs: Mapping[TopicPartition, int]
+    ) -> _Fetched:
         topics: dict[str, list[FetchRequest.FetchPartition]] = {}
         for partition, offset in asked.items():
             topics.setdefault(partition.topic, []).append(
                 FetchRequest.FetchPartition(
                     partition=partition.partition,
+                    # A broker that led in an earlier epoch may be a follower now, and lack what was read (KIP-320).
+                    current_leader_epoch=epochs[partition],
                     fetch_offset=offset,
                     partition_max_bytes=self.options.partition_max_bytes,
                 )
@@ -152,8 +158,9 @@ class Consumer:
         return _Fetched(asked, answer)
 
     def _collect(self, done: Iterable[asyncio.Task[_Fetched]]) -> dict[TopicPartition, list[Record]]:
-        finished = set(done)
-        self._fetches = {node_id: fetch for node_id, fetch in self._fetches.items() if fetch not in finished}
+        ended = set(done)
+        finished = [fetch for fetch in self._fetches.values() if fetch in ended]
+        self._fetches = {node_id: fetch for node_id, fetch in self._fetches.items() if fetch not in ended}
         records: dict[TopicPartition, list[Record]] = {}
         failure: KafkaError | None = None
         for fetch in finished:

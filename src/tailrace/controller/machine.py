@@ -74,7 +74,7 @@ class Controller:
     def activate(self, monotonic_ms: float) -> None:
         """The log is replayed and this node decides: every unfenced broker has a session time to be heard."""
         unfenced = [node_id for node_id, broker in self.image.brokers.items() if not broker.fenced]
-        self._sessions.activate(monotonic_ms, unfenced)
+        self._sessions.activate(monotonic_ms, unfenced, offset=self.image.next_offset - 1)
         self._balance_due_ms = monotonic_ms + self._balance_interval_ms
         self._unbalanced = []
 

@@ -119,10 +119,4 @@ class IsrProposals:
 def _settle(partition: Partition, proposal: Proposal, answer: AlterPartitionResponse.PartitionData | None) -> bool:
     if answer is None:
         return partition.proposal is not proposal
-    return partition.end_proposal(
-        proposal,
-        ErrorCode(answer.error_code),
-        leader_epoch=answer.leader_epoch,
-        partition_epoch=answer.partition_epoch,
-        isr=tuple(NodeId(node_id) for node_id in answer.isr),
-    )
+    return partition.end_proposal(proposal, ErrorCode(answer.error_code), partition_epoch=answer.partition_epoch)

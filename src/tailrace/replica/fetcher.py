@@ -26,12 +26,7 @@ from tailrace.model.ids import NodeId
 from tailrace.replica import following
 from tailrace.replica.partition import Partition
 from tailrace.replica.throttle import Throttle, is_throttled
-from tailrace.wire.apis.data import (
-    FetchRequest,
-    FetchResponse,
-    ListOffsetsRequest,
-    ListOffsetsResponse,
-)
+from tailrace.wire.apis.data import FetchRequest, FetchResponse, ListOffsetsRequest, ListOffsetsResponse
 from tailrace.wire.schema import Message
 
 R = TypeVar("R", bound=Message)
@@ -281,8 +276,8 @@ class Fetcher:
         response = await self._ask(request)
         if response is None:
             return
-        error = ErrorCode(response.error_code)
-        if error != ErrorCode.NONE:
+        if response.error_code:
+            error = ErrorCode(response.error_code)
             if error in _SESSION_ERRORS:
                 self._reset_session()
                 return
@@ -429,7 +424,6 @@ class Fetcher:
 
     def _append(self, followed: _Followed, data: FetchResponse.PartitionData) -> int:
         partition = followed.partition
-        followed.failures = 0
         records = data.records if data.records else b""
         assert isinstance(records, bytes | bytearray | memoryview), "what was received is in memory"
         start_offset = partition.log.log_start_offset
@@ -440,6 +434,7 @@ class Fetcher:
             high_watermark=data.high_watermark,
             log_start_offset=data.log_start_offset,
         )
+        followed.failures = 0
         if appended_bytes or partition.log.log_start_offset != start_offset:
             if self._is_throttled(partition):
                 rate = self._broker.config.follower_replication_throttled_rate

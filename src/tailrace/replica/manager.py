@@ -153,8 +153,8 @@ class ReplicaManager:
             self._remove_deleted(old, new)
         if old is not None and old.brokers is not new.brokers:
             self._follow_brokers(old, new)
-        # A leader must never judge by the settings of one image and the in-sync set of another: min.insync.replicas with
-        # an older set, or the other way round, would confirm what an eligible replica does not have.
+        # A leader never judges by the settings of one image and the in-sync set of another: min.insync.replicas with an
+        # older set, or the other way round, would confirm what an eligible replica does not have.
         reconfigured = self._reconfigure(new) if old is not None and old.configs is not new.configs else []
         if old is None or old.topics is not new.topics:
             changed = [topic for name, topic in new.topics.items() if old is None or old.topics.get(name) is not topic]

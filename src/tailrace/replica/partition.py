@@ -9,8 +9,8 @@
   min.insync.replicas are in sync: whoever left last stays eligible to lead, and must have all that was confirmed
   (KIP-966). Within a leader epoch it never falls. Consumers never see anything above it.
 - A follower counts for what it fetches with this leader epoch and in its newest incarnation, and for nothing else.
-- One change of the in-sync set is proposed at a time. The metadata settles it: an image with a higher partition epoch
-  ends the proposal, one with a lower is older than what the controller has answered.
+- One change of the in-sync set is proposed at a time. The metadata alone settles it: an image with a higher partition
+  epoch ends the proposal.
 - An append is done when the log has written it. Its acknowledgement may have to wait for the high watermark; the append
   itself never waits and is never undone but by following another leader.
 - A failing disk takes this log offline and leaves the others alone: KAFKA_STORAGE_ERROR until it recovers.
@@ -101,7 +101,7 @@ class Partition:
         self.leader_epoch_start_offset = Offset(0)
         self.leader_recovery_state = 0
         self.replicas: tuple[NodeId, ...] = ()
-        self.isr: tuple[NodeId, ...] = ()  # As committed; a leader may know it before the image does.
+        self.isr: tuple[NodeId, ...] = ()  # As committed.
         self.proposal: Proposal | None = None
         self.followers: dict[NodeId, Follower] = {}  # All other replicas while this one leads, else none.
         known = log.log_end_offset if high_watermark is None else high_watermark
@@ -122,8 +122,6 @@ class Partition:
 
     def follow_image(self, state: PartitionImage) -> None:
         """What the committed metadata says of this partition."""
-        if state.partition_epoch < self.partition_epoch:
-            return  # The controller's answer to a proposal came first.
         was_leader = self.is_leader
         is_new_epoch = state.leader_epoch != self.leader_epoch
         is_news = state.partition_epoch > self.partition_epoch
@@ -136,6 +134,8 @@ class Partition:
         self.leader_recovery_state = state.leader_recovery_state
         if self.is_leader:
             self._take_lead(is_new_epoch=is_new_epoch)
+            if is_news and not is_new_epoch:
+                _log.info("in-sync replicas", partition=self.topic_partition, isr=self.isr, epoch=self.partition_epoch)
             for node_id in left:  # What it was, it is no more: it is not waited for until it has caught up again.
                 if node_id in self.followers:
                     self.followers[node_id].reset(caught_up_ms=NEVER_MS)
@@ -169,13 +169,14 @@ class Partition:
         self.followers = followers
 
     def _settle(self) -> None:
-        """What appends ask for each time. Batches may go the short way if nothing but the write stands between them and
-        their acknowledgement."""
+        """What appends ask for each time. Batches may go the short way if nothing but the write, and the wait for the
+        followers, stands between them and their acknowledgement."""
         config = self.log.config
         self.plain_rules = PlainRules(config)
         self.is_under_min_isr = len(self.isr) < self.min_insync_replicas
         self._is_alone = self.is_leader and not self.followers
-        self.takes_plain = self.plain_rules.applies and self._is_alone and config.flush_messages == LONG_MAX
+        may_append = self.is_leader and not self.is_under_min_isr
+        self.takes_plain = self.plain_rules.applies and may_append and config.flush_messages == LONG_MAX
 
     @property
     def min_insync_replicas(self) -> int:
@@ -236,21 +237,23 @@ class Partition:
             result = log.append_as_leader(batches, leader_epoch=self.leader_epoch, origin=origin, checked=checked)
         except StorageError as error:
             raise storage_failure(log, error) from error
+        if result.duplicate:
+            return result  # A follower that is stuck there must not count as caught up because it came again.
         self.flusher.note_written(self, len(batches))
         if log.unflushed_messages >= self.flush_messages:
             self.flusher.request(self)
-        elif self._is_alone:
-            self.high_watermark = log.log_end_offset
-            if self.readers:
-                self.readers.tell()
-            return result
-        elif len(self.isr) == 1:
-            self.raise_high_watermark()
-        self._tell_followers(result.base_offset)
+        self._note_appended(result.base_offset)
         return result
 
-    def _tell_followers(self, first_offset: int) -> None:
-        """Those that had everything were caught up until now: an idle partition is not fetched again and again."""
+    def _note_appended(self, first_offset: int) -> None:
+        """Followers that had everything were caught up until now: an idle partition is not fetched again and again."""
+        if self._is_alone and self.log.unflushed_messages < self.flush_messages:
+            self.high_watermark = self.log.log_end_offset
+            if self.readers:
+                self.readers.tell()
+            return
+        if len(self.isr) == 1:
+            self.raise_high_watermark()
         now_ms = self._surroundings.monotonic_ms()
         for follower in self.followers.values():
             if follower.log_end_offset == first_offset:
@@ -259,17 +262,15 @@ class Partition:
             self.replica_readers.tell()
 
     def append_plain(self, batches: Sequence[PlainBatch]) -> int:
-        """Many batches in one write; for those alone that `takes_plain` lets through, which need no waiting. Gives the
-        offset of the first."""
+        """Many batches in one write; for those alone that `takes_plain` lets through. Gives the offset of the first.
+        With followers their acknowledgement may have to wait, as after `append`."""
         log = self.log
         try:
             first_offset = log.append_plain(batches, leader_epoch=self.leader_epoch)
         except StorageError as error:
             raise storage_failure(log, error) from error
         self.flusher.note_written(self, sum([batch[1] for batch in batches]))
-        self.high_watermark = log.log_end_offset
-        if self.readers:
-            self.readers.tell()
+        self._note_appended(first_offset)
         return first_offset
 
     def must_wait(self, result: AppendResult, required_acks: int) -> bool:
@@ -406,17 +407,10 @@ class Partition:
         self.proposal = Proposal(isr, tuple(epochs), self.leader_epoch, self.partition_epoch)
         self._surroundings.propose_isr(self)
 
-    def end_proposal(
-        self,
-        proposal: Proposal,
-        error: ErrorCode,
-        *,
-        leader_epoch: int = NO_EPOCH,
-        partition_epoch: int = -1,
-        isr: tuple[NodeId, ...] = (),
-    ) -> bool:
+    def end_proposal(self, proposal: Proposal, error: ErrorCode, *, partition_epoch: int = -1) -> bool:
         """The controller's answer; False if it is to be asked again. An answer to a proposal that the metadata has
-        overtaken says nothing any more."""
+        overtaken says nothing any more. One that was accepted stands until the image comes that has it: with the new
+        in-sync set comes the min.insync.replicas by which its members were judged."""
         if self.proposal is not proposal:
             return True
         if error in ISR_ERRORS_TO_DROP:
@@ -425,12 +419,8 @@ class Partition:
             return True
         if error != ErrorCode.NONE:
             return error in ISR_ERRORS_TO_WAIT_OUT
-        if leader_epoch == self.leader_epoch and partition_epoch >= self.partition_epoch:
+        if partition_epoch == self.partition_epoch:  # There was nothing to change, and no image will tell of it.
             self.proposal = None
-            self.isr, self.partition_epoch = isr, partition_epoch
-            _log.info("in-sync replicas changed", partition=self.topic_partition, isr=isr, epoch=partition_epoch)
-            self.replica_readers.tell()
-            self._settle()
             self.raise_high_watermark()
         return True
 

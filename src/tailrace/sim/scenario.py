@@ -144,6 +144,7 @@ class Scenario:
         self.cluster = SimCluster(self.world, nodes_of(self.world, self.plan))
         self.ledger = Ledger()
         self.replicas = ReplicaChecks(self.cluster, self.trace)
+        self.ledger.on_acked = self.replicas.judge_acked
         self.metadata = MetadataChecks(self.cluster, self.trace)
         self.clients = Clients(self.world, self.cluster, self.ledger)
         self.faults = Faults(self.world, self.cluster, self.replicas)

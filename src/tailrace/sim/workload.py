@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from tailrace.client.connection import Address, ConnectionLimits, error_code
+from tailrace.client.connection import Address, Connection, ConnectionLimits, error_code
 from tailrace.client.consumer import Consumer, ConsumerOptions
 from tailrace.client.metadata import Cluster
 from tailrace.client.producer import Delivered, Producer, ProducerOptions
@@ -52,6 +52,7 @@ class Ledger:
         self.failed_count = 0
         self.read_count = 0
         self.last_acked: dict[TopicPartition, float] = {}  # by the time of the world
+        self.on_acked: Callable[[TopicPartition, int], None] = lambda _partition, _offset: None
         self._values: dict[TopicPartition, dict[int, bytes]] = {}
 
     def note_acked(self, where: Delivered, value: bytes, now: float) -> None:
@@ -62,6 +63,7 @@ class Ledger:
             return
         self.acked.setdefault(where.partition, {})[where.offset] = value
         self._place(where.partition, where.offset, value)
+        self.on_acked(where.partition, where.offset)
 
     def note_read(self, partition: TopicPartition, offset: int, value: bytes) -> None:
         self.read_count += 1
@@ -244,6 +246,7 @@ class _Pipeline:
         self._sequence = 0
         self._number = 0
         self._unacked: deque[_Batch] = deque()
+        self._connection: Connection | None = None
 
     async def run(self, is_stopping: Callable[[], bool], pause_ms: float, now: Callable[[], float]) -> None:
         self._identity = await self._cluster.with_retries(self._identify, timeout_ms=_PIPELINE_PATIENCE_MS)
@@ -282,6 +285,10 @@ class _Pipeline:
     async def _send(self) -> None:
         leader = await self._cluster.leader_of(self._partition)
         connection = await self._cluster.connection_to(leader.leader_id)
+        if connection is not self._connection:
+            if any(batch.answer is not None for batch in self._unacked):
+                return  # What is on its way by another one must not be overtaken.
+            self._connection = connection
         for batch in self._unacked:
             if batch.answer is None and not batch.is_acked:
                 data = ProduceRequest.PartitionProduceData(index=self._partition.partition, records=batch.data)
@@ -297,7 +304,7 @@ class _Pipeline:
         if not batch.is_acked:
             assert batch.answer is not None, "all are sent"
             await asyncio.wait({batch.answer})
-            self._judge(batch, now, is_first=True)
+            self._judge(batch, now)
         self._unacked.popleft()
 
     async def _drain(self, now: float) -> None:
@@ -305,17 +312,19 @@ class _Pipeline:
             if batch.answer is not None:
                 await asyncio.wait({batch.answer})
                 with suppress(KafkaError):
-                    self._judge(batch, now, is_first=False)
+                    self._judge(batch, now)
 
-    def _judge(self, batch: _Batch, now: float, *, is_first: bool) -> None:
+    def _judge(self, batch: _Batch, now: float) -> None:
         """Raises KafkaError unless the batch is acknowledged."""
         answer, batch.answer = batch.answer, None
         assert answer is not None, "it was sent"
         result = answer.result().responses[0].partition_responses[0]
         code = error_code(result.error_code)
+        # librdkafka takes it for fatal where it meets the first batch. Where it meets one behind it, it begins a new
+        # producer epoch, in which all that is not acknowledged is sent anew, and stored twice.
         is_lost = code in (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID)
         demand(
-            not (is_first and is_lost),
+            not is_lost,
             "a leader knows what its producers had acknowledged",
             producer=self._name,
             partition=self._partition,
@@ -325,7 +334,7 @@ class _Pipeline:
         if code is ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
             result.base_offset = -1
         elif code is not ErrorCode.NONE:
-            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER if is_lost else code, "not acknowledged")
+            raise KafkaError(code, "not acknowledged")
         batch.is_acked = True
         for index, value in enumerate(batch.values):
             offset = result.base_offset + index if result.base_offset >= 0 else -1

@@ -86,7 +86,7 @@ class Confluent:
                 "enable.auto.commit": False,
                 "auto.offset.reset": "error",
                 "check.crcs": True,
-                **{name.replace("_", "."): value for name, value in settings.items()},
+                **{name if callable(value) else name.replace("_", "."): value for name, value in settings.items()},
             }
         )
 

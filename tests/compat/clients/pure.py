@@ -1,6 +1,7 @@
 """kafka-python: pure Python, flexible versions, fetch sessions, idempotent unless told otherwise."""
 
 import gc
+import socket
 import time
 import warnings
 from collections.abc import Iterable
@@ -55,7 +56,7 @@ class KafkaPython:
             answers = [future.get(timeout=DEADLINE_S) for future in sent]
         finally:
             producer.close()
-            _forget_sockets()
+            _close_refused_sockets()
         return [] if acks == "0" else [answer.offset for answer in answers]
 
     def read(self, bootstrap: str, topic: str, count: int, *, offset: int = 0) -> list[Received]:
@@ -65,10 +66,18 @@ class KafkaPython:
         return self._read(bootstrap, topic, count, offset=0, timestamp_ms=timestamp_ms)
 
     @staticmethod
-    def _read(bootstrap: str, topic: str, count: int, *, offset: int, timestamp_ms: int | None) -> list[Received]:
-        consumer = KafkaConsumer(
-            bootstrap_servers=bootstrap, enable_auto_commit=False, auto_offset_reset="none", check_crcs=True
+    def consumer(bootstrap: str, **settings: object) -> KafkaConsumer:
+        """A consumer that belongs to no group."""
+        return KafkaConsumer(
+            bootstrap_servers=bootstrap,
+            enable_auto_commit=False,
+            auto_offset_reset="none",
+            check_crcs=True,
+            **settings,
         )
+
+    def _read(self, bootstrap: str, topic: str, count: int, *, offset: int, timestamp_ms: int | None) -> list[Received]:
+        consumer = self.consumer(bootstrap)
         partition = TopicPartition(topic, 0)
         received: list[Received] = []
         deadline = time.monotonic() + DEADLINE_S
@@ -85,13 +94,13 @@ class KafkaPython:
                 )
         finally:
             consumer.close()
-            _forget_sockets()
+            _close_refused_sockets()
         assert len(received) == count, f"{len(received)} of {count} records came in time"
         return received
 
 
-def _forget_sockets() -> None:
-    """The library does not close the sockets of brokers that went away, and a later test would be warned of them."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ResourceWarning)
-        gc.collect()
+def _close_refused_sockets() -> None:
+    """The library never closes a socket whose connect was refused, and a later test would be warned of it."""
+    for each in gc.get_objects():
+        if type(each) is socket.socket and each.fileno() >= 0 and each.getsockname()[0] == "0.0.0.0":
+            each.close()

@@ -85,6 +85,15 @@ def test_only_news_is_answered():
     assert [key.partition for key, _ in plan.settle(answers)[1]] == [0, 1]
 
 
+def test_where_to_read_instead_is_told_every_time():
+    sessions, _ = make_sessions()
+    session_id = open_session(sessions, {0: 0})
+    for epoch in (1, 2):
+        plan = sessions.plan(request(session_id, epoch, {}), VERSION)
+        _, news = plan.settle(answers_of(plan, high_watermark=0, log_start_offset=0, preferred_read_replica=2))
+        assert [answer.preferred_read_replica for _, answer in news] == [2]
+
+
 def test_a_busy_partition_goes_to_the_end():
     sessions, _ = make_sessions()
     session_id = open_session(sessions, {0: 0, 1: 0})

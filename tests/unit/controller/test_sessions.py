@@ -38,6 +38,20 @@ def test_a_broker_that_is_not_heard_is_fenced(cluster: Cluster) -> None:
     assert fenced(cluster) == [], "it lives, and may come back"
 
 
+@pytest.mark.parametrize("is_new_controller", [False, True])
+def test_a_broker_comes_back_once_it_knows_who_leads_now(cluster: Cluster, *, is_new_controller: bool) -> None:
+    known = cluster.image.next_offset - 1
+    keep_alive(cluster, 2, 3, milliseconds=SESSION_MS + 200)
+    if is_new_controller:
+        cluster.controller.deactivate()
+        cluster.controller.activate(cluster.monotonic_ms)
+    epoch = cluster.image.brokers[1].epoch
+    stopped = BrokerHeartbeatRequest(broker_id=1, broker_epoch=epoch, current_metadata_offset=known)
+    assert cluster.do(stopped, BrokerHeartbeatResponse).is_fenced, "it still takes itself for the leader"
+    stopped.current_metadata_offset = cluster.image.next_offset - 1
+    assert not cluster.do(stopped, BrokerHeartbeatResponse).is_fenced
+
+
 def test_brokers_that_go_together_are_fenced_together(cluster: Cluster) -> None:
     keep_alive(cluster, 3, milliseconds=3000)
     assert fenced(cluster) == [1, 2]

@@ -1,5 +1,7 @@
 """Leaders and followers: what is replicated, confirmed, cut off and taken up again."""
 
+import asyncio
+
 import pytest
 
 from tailrace.broker.handlers.fetch import decide_read_replica
@@ -394,5 +396,21 @@ def test_a_request_that_comes_late_and_tells_less_is_set_right():
         cluster.heal()
         await cluster.settle(2.0)
         assert waiting.done()
+
+    simulate(run)
+
+
+def test_a_leader_that_hears_of_a_topic_last_is_asked_again_soon():
+    async def run(cluster: Cluster):
+        cluster.start()
+        cluster.set(leader=1, index=0)
+        await cluster.settle()
+        cluster.deaf.add(1)
+        cluster.set(leader=1, index=1)
+        await cluster.settle(0.01)
+        cluster.deaf.clear()
+        cluster.publish()
+        async with asyncio.timeout(0.1):
+            await cluster[1].append(b"a", index=1)
 
     simulate(run)

@@ -5,6 +5,7 @@ import errno
 import pytest
 
 from tailrace.sim.disk import SimDisk
+from tailrace.sim.loop import DeadError
 from tailrace.sim.random import SimRandom
 
 PATH = "/data/file"
@@ -145,3 +146,28 @@ def test_the_boot_id_tells_of_power_losses_only(disk):
     assert disk.boot_id() == boot
     disk.power_loss(SimRandom(1))
     assert disk.boot_id() != boot
+
+
+def test_a_process_dies_in_the_middle_of_an_operation(disk):
+    deaths = []
+    file = disk.open(PATH, create=True)
+    disk.die_after(1, torn_bytes=2, on_death=lambda: deaths.append("dead"))
+    file.append([b"abc"])
+    with pytest.raises(DeadError):
+        file.append([b"defg"])
+    with pytest.raises(DeadError):
+        disk.list("/data")
+    assert deaths == ["dead"]
+    disk.crash()
+    assert disk.read(PATH) == b"abcde"
+
+
+def test_an_observer_sees_no_faults_and_uses_none_up(disk):
+    disk.open(PATH, create=True).append([b"abc"])
+    assert not disk.is_faulty
+    disk.fail("read", count=1)
+    with disk.observed():
+        assert disk.read(PATH) == b"abc"
+    assert disk.is_faulty
+    with pytest.raises(OSError, match="EIO"):
+        disk.read(PATH)

@@ -2,10 +2,11 @@
 
 A request is answered at once if it finds `min_bytes` or an error, else it is parked until enough has been appended or
 `max_wait_ms` is over. Topics that do not exist are told of in time, but do not cut the wait for the others short:
-consumers ask for a deleted topic until their metadata is refreshed, and would spin meanwhile. Partitions are read in
-their order until `max_bytes` are found; the first one that has records always yields a whole batch, however large, so
-that a consumer can never get stuck. A consumer sees nothing above the high watermark (read_uncommitted) or the last
-stable offset (read_committed).
+consumers ask for a deleted topic until their metadata is refreshed, and would spin meanwhile. Followers are told at
+once, for they pause and ask again: a leader may hear of a new topic later than they do. Partitions are read in their
+order until `max_bytes` are found; the first one that has records always yields a whole batch, however large, so that a
+consumer can never get stuck. A consumer sees nothing above the high watermark (read_uncommitted) or the last stable
+offset (read_committed).
 
 A follower reads up to the log end. What it asks for tells what it has, which may raise the high watermark and put it in
 the in-sync set: it is noted once a request, when it comes, and only if it names the leader epoch of now and its
@@ -110,7 +111,7 @@ class FetchAttempt:
             except KafkaError as error:
                 answer = self._failure(key, error)
                 unknown += error.code in _UNKNOWN
-                must_answer = must_answer or error.code not in _UNKNOWN
+                must_answer = must_answer or self._is_follower or error.code not in _UNKNOWN
             self._answers.append((key, answer))
         self._is_first_read = False
         if self._unknown is None:

@@ -179,10 +179,12 @@ async def _wait_followers(deleted: list[tuple[Partition, DeleteAnswer]], timeout
     deadline = loop.time() + timeout_ms / 1000
     for partition, answer in deleted:
         wanted = answer.low_watermark
-        while (low_watermark := _low_watermark(partition)) < wanted and partition.is_leader and loop.time() < deadline:
+        while True:
+            answer.low_watermark = _low_watermark(partition)
+            if answer.low_watermark >= wanted or not partition.is_leader or loop.time() >= deadline:
+                break
             await sleep(_LOOK_SECONDS)
-        answer.low_watermark = low_watermark
-        if low_watermark < wanted and not answer.error_code:
+        if answer.low_watermark < wanted and not answer.error_code:
             code = ErrorCode.REQUEST_TIMED_OUT if partition.is_leader else ErrorCode.NOT_LEADER_OR_FOLLOWER
             answer.error_code = int(code)
 

@@ -31,6 +31,7 @@ from tailrace.wire.apis.data import ProduceRequest, ProduceResponse
 if TYPE_CHECKING:
     from tailrace.broker.broker import Broker
     from tailrace.broker.context import RequestContext
+    from tailrace.broker.refusals import Place
     from tailrace.log.validation import CheckedBatch
     from tailrace.replica.partition import Partition
 
@@ -115,7 +116,7 @@ class _Appends:
             try:
                 self._append(topic, data, answer)
             except KafkaError as error:
-                self._fail(topic, answer, error)
+                self._fail(topic, answer, data.records, error)
         return ProduceResponse.TopicProduceResponse(
             name=topic.name, topic_id=topic.topic_id, partition_responses=answers
         )
@@ -133,7 +134,7 @@ class _Appends:
         if partition.log.needs_slices(records):
             self.slow.append(_SlowAppend(topic, data.index, memoryview(bytearray(records)), answer))
         else:
-            self._write(partition, records, answer)
+            self._write(partition, topic, records, answer)
 
     def _name(self, topic: TopicData) -> str:
         if self._context.api_version >= _FIRST_VERSION_WITH_TOPIC_IDS:
@@ -145,9 +146,9 @@ class _Appends:
             async with self._broker.slow_checks:
                 partition, checked = await self._check_slowly(append)
                 # In the same turn as the last look at the partition.
-                self._write(partition, append.records, append.answer, checked)
+                self._write(partition, append.topic, append.records, append.answer, checked)
         except KafkaError as error:
-            self._fail(append.topic, append.answer, error)
+            self._fail(append.topic, append.answer, append.records, error)
 
     async def _check_slowly(self, append: _SlowAppend) -> tuple[Partition, CheckedBatch]:
         """The partition is looked up again after each check: it may be gone, or its settings may have changed."""
@@ -177,10 +178,18 @@ class _Appends:
             return checked
 
     def _write(
-        self, partition: Partition, records: memoryview, answer: PartitionAnswer, checked: CheckedBatch | None = None
+        self,
+        partition: Partition,
+        topic: TopicData,
+        records: memoryview,
+        answer: PartitionAnswer,
+        checked: CheckedBatch | None = None,
     ) -> None:
         acks = self._request.acks
         answer.log_start_offset = partition.log.log_start_offset
+        if self._broker.refusals:
+            known = partition.log.producers.states
+            self._broker.refusals.check_first(_place(topic, answer.index), records, known)
         result = partition.append(records, required_acks=acks, checked=checked)
         answer.base_offset = result.base_offset
         answer.log_append_time_ms = result.log_append_time_ms
@@ -215,14 +224,20 @@ class _Appends:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name}-{index} stands in the request more than once")
         self._seen.add((name, index))
 
-    def _fail(self, topic: TopicData, answer: PartitionAnswer, error: KafkaError) -> None:
+    def _fail(self, topic: TopicData, answer: PartitionAnswer, records: object, error: KafkaError) -> None:
         self.has_failed = True
+        if isinstance(records, memoryview):
+            error = self._broker.refusals.judge(_place(topic, answer.index), records, error)
         fill_error(answer, error)
         if self._context.api_version >= _FIRST_VERSION_WITH_HINTS:
             leader = hint_leader(self._broker, error, topic.name, topic.topic_id, answer.index)
             if leader is not None:
                 answer.current_leader.leader_id, answer.current_leader.leader_epoch = leader
                 self.leaders.add(leader[0])
+
+
+def _place(topic: TopicData, index: int) -> Place:
+    return topic.name or topic.topic_id, index
 
 
 def fill_error(answer: PartitionAnswer, error: KafkaError) -> None:
@@ -238,7 +253,7 @@ def fill_error(answer: PartitionAnswer, error: KafkaError) -> None:
         ]
 
 
-def _not_confirmed(partition: Partition) -> KafkaError:
+def not_confirmed(partition: Partition) -> KafkaError:
     if partition.is_under_min_isr:
         return KafkaError(
             ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
@@ -287,7 +302,7 @@ class PendingProduce(Pending[ProduceResponse]):
 
     def _on_timeout(self) -> None:
         for wait, _tell in self._unconfirmed.values():
-            fill_error(wait.answer, _not_confirmed(wait.partition))
+            fill_error(wait.answer, not_confirmed(wait.partition))
         self._stop_waiting()
         self.complete(self._response)
 

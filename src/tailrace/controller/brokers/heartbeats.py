@@ -31,7 +31,8 @@ def heartbeat(view: View, request: BrokerHeartbeatRequest) -> Result:
     if broker is None or error is not ErrorCode.NONE:
         return Result([], BrokerHeartbeatResponse(error_code=error))
     view.sessions.hear(broker.node_id, request.current_metadata_offset)
-    is_caught_up = request.current_metadata_offset >= broker.epoch
+    has_heard_all = view.sessions.has_heard_of_fencing(broker.node_id)
+    is_caught_up = has_heard_all and request.current_metadata_offset >= broker.epoch
     if broker.fenced:
         return _heartbeat_of_fenced(view, broker, request, is_caught_up=is_caught_up)
     if request.want_fence or (request.want_shut_down and _can_stop(view, broker)):
@@ -80,13 +81,16 @@ def _can_stop(view: View, broker: BrokerImage) -> bool:
 
 def _decide_fencing(view: View, brokers: Sequence[BrokerImage]) -> list[Message]:
     nodes = [broker.node_id for broker in brokers]
-    return [
+    records: list[Message] = [
         *_decide_leaving(view, nodes),
         *(
             BrokerRegistrationChangeRecord(broker_id=broker.node_id, broker_epoch=broker.epoch, fenced=_FENCE)
             for broker in brokers
         ),
     ]
+    for node_id in nodes:
+        view.sessions.note_fenced(node_id, view.image.next_offset + len(records) - 1)
+    return records
 
 
 def _decide_controlled_shutdown(view: View, broker: BrokerImage) -> list[Message]:

@@ -5,6 +5,10 @@ it sent the last heartbeat that was answered, which is earlier: it has stopped s
 A controller that was stopped itself (SIGSTOP, a paused machine) has not heard anybody meanwhile, though the heartbeats
 may lie in its buffers: sessions grow by the time that it was away. It notices by ticks that stay out.
 
+A broker that was fenced while it was stopped still believes in its leaderships. It is not taken back before it has
+replayed what took them: the records that fenced it or, where an earlier controller may have done that, all that this
+one found.
+
 Times are those of the monotonic clock, in milliseconds.
 """
 
@@ -18,10 +22,12 @@ _TICKS = 5
 
 
 class _Session:
-    __slots__ = ("heard_ms", "metadata_offset", "shutdown_offset")
+    __slots__ = ("fenced_offset", "heard_ms", "metadata_offset", "shutdown_offset")
 
-    def __init__(self, heard_ms: float) -> None:
+    def __init__(self, heard_ms: float, fenced_offset: int = -1) -> None:
         self.heard_ms = heard_ms
+        # Of the change that fenced it last, or a later one.
+        self.fenced_offset = fenced_offset
         # How far the broker has replayed the metadata log.
         self.metadata_offset = -1
         # The offset at which its controlled shutdown began; None if it has not, or before this controller's time.
@@ -34,12 +40,16 @@ class Sessions:
         self._tick_ms = timeout_ms / _TICKS
         self._is_active = False
         self._now_ms = 0.0
+        # Of the last change before this controller's time.
+        self._first_offset = -1
         # One for each registered broker that was ever heard; pruned when they are looked through.
         self._sessions: dict[int, _Session] = {}
 
-    def activate(self, monotonic_ms: float, brokers: Iterable[int]) -> None:
+    def activate(self, monotonic_ms: float, brokers: Iterable[int], *, offset: int) -> None:
+        """`brokers` are not fenced; `offset` is that of the last record."""
         self._is_active = True
         self._now_ms = monotonic_ms
+        self._first_offset = offset
         self._sessions = {node_id: _Session(monotonic_ms) for node_id in brokers}
 
     def deactivate(self) -> None:
@@ -59,9 +69,18 @@ class Sessions:
         self._sessions[node_id] = _Session(self._now_ms)
 
     def hear(self, node_id: int, metadata_offset: int) -> None:
-        session = self._sessions.setdefault(node_id, _Session(self._now_ms))
+        session = self._sessions.setdefault(node_id, _Session(self._now_ms, self._first_offset))
         session.heard_ms = max(session.heard_ms, self._now_ms)
         session.metadata_offset = metadata_offset
+
+    def note_fenced(self, node_id: int, offset: int) -> None:
+        self._sessions.setdefault(node_id, _Session(self._now_ms)).fenced_offset = offset
+
+    def has_heard_of_fencing(self, node_id: int) -> bool:
+        """Whether the broker knows who leads in its place: one that was stopped for a while must not be let in while it
+        still takes itself for the leader."""
+        session = self._sessions.get(node_id)
+        return session is not None and session.metadata_offset >= session.fenced_offset
 
     def is_valid(self, node_id: int) -> bool:
         session = self._sessions.get(node_id)

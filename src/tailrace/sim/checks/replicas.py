@@ -3,6 +3,7 @@
 - At most one broker leads a partition in one leader epoch.
 - log_start_offset <= high_watermark <= log_end_offset.
 - Within a leader epoch the high watermark of a leader never falls.
+- A record is acknowledged (acks=all) only once it is committed: below the high watermark of a leader.
 - What is committed is in the log of every live member of the ISR that is of the current incarnation.
 - Committed batches never change or go, and stand at one offset (see `history`).
 
@@ -15,7 +16,7 @@ from typing import NamedTuple
 
 from tailrace.broker.broker import Broker
 from tailrace.controller.image import MetadataImage
-from tailrace.model.ids import Uuid
+from tailrace.model.ids import TopicPartition, Uuid
 from tailrace.replica.partition import Partition
 from tailrace.sim.checks.history import History, demand
 from tailrace.sim.cluster import Node, SimCluster
@@ -128,6 +129,19 @@ class ReplicaChecks:
                 now=state,
             )
         self.committed_ends[identity] = max(self.committed_ends.get(identity, 0), state.high_watermark)
+
+    def judge_acked(self, partition: TopicPartition, offset: int) -> None:
+        """A client was told that its record, written with acks=all, is there."""
+        topic = self.image.topics.get(partition.topic) if self.image is not None else None
+        if topic is not None:
+            committed_end = self.committed_ends.get((topic.id, partition.partition), 0)
+            demand(
+                offset < committed_end,
+                "an acked record is committed",
+                partition=partition,
+                offset=offset,
+                committed_end=committed_end,
+            )
 
     # ---- the in-sync replicas
 

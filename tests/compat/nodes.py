@@ -1,0 +1,126 @@
+"""Three nodes as an operator sets them up: `tailrace format` and `tailrace broker`, each broker and controller.
+
+For tests that need what `tailrace up` decides for itself: racks, data folders, the addresses of the quorum.
+"""
+
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Self
+
+from tailrace.real.random import RealRandom
+
+from .clients import DEADLINE_S
+
+NODE_IDS = (1, 2, 3)
+
+
+class Nodes:
+    """A context manager. `settings_of` gives a node's own settings, by Kafka's names, beside those that make it one."""
+
+    def __init__(self, folder: Path, settings_of: Callable[[int], Mapping[str, str]]) -> None:
+        self._folder = folder
+        self._settings_of = settings_of
+        self._ports = free_ports(2 * len(NODE_IDS))
+        self._processes: list[subprocess.Popen[str]] = []
+        self.cluster_id, *ids = (_tailrace("format", "--new-id").strip() for _ in range(len(NODE_IDS) + 1))
+        self.directory_ids = dict(zip(NODE_IDS, ids, strict=True))
+
+    @property
+    def bootstrap(self) -> str:
+        return ",".join(map(self.address, NODE_IDS))
+
+    @property
+    def controllers(self) -> str:
+        """What controller.quorum.bootstrap.servers of another node has to say."""
+        return ",".join(map(self.controller_address, NODE_IDS))
+
+    def address(self, node_id: int) -> str:
+        return f"127.0.0.1:{self._ports[node_id - 1]}"
+
+    def controller_address(self, node_id: int) -> str:
+        return f"127.0.0.1:{self._ports[len(NODE_IDS) + node_id - 1]}"
+
+    def data(self, node_id: int) -> Path:
+        return self._folder / f"node-{node_id}"
+
+    def settings(self, node_id: int) -> dict[str, str]:
+        """All of a node's settings; a comma parts the items of a list."""
+        listeners = f"PLAINTEXT://{self.address(node_id)},CONTROLLER://{self.controller_address(node_id)}"
+        return {
+            "node.id": str(node_id),
+            "process.roles": "broker,controller",
+            "listeners": listeners,
+            "advertised.listeners": listeners,
+            "controller.listener.names": "CONTROLLER",
+            "controller.quorum.bootstrap.servers": self.controllers,
+            "log.dirs": str(self.data(node_id)),
+            "default.replication.factor": "3",
+            "min.insync.replicas": "2",
+            **self._settings_of(node_id),
+        }
+
+    def __enter__(self) -> Self:
+        voters = ",".join(
+            f"{node_id}@{self.controller_address(node_id)}:{directory_id}"
+            for node_id, directory_id in self.directory_ids.items()
+        )
+        for node_id in NODE_IDS:
+            lines = [f"{name} = {value!r}" for name, value in self.settings(node_id).items()]
+            config = self._folder / f"node-{node_id}.toml"
+            config.write_text("\n".join(lines) + "\n")
+            _tailrace(
+                "format", "--config", str(config), "--cluster-id", self.cluster_id, "--initial-controllers", voters
+            )
+            with open(self._folder / f"node-{node_id}.log", "wb") as log:
+                command = [sys.executable, "-m", "tailrace", "broker", "--config", str(config)]
+                self._processes.append(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True))
+        try:
+            for node_id, process in zip(NODE_IDS, self._processes, strict=True):
+                self._wait_ready(node_id, process)
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in self._processes:
+            process.kill()
+        for process in self._processes:
+            process.communicate()
+
+    def _wait_ready(self, node_id: int, process: subprocess.Popen[str]) -> None:
+        # A node that never gets ready is killed, which ends the line.
+        timer = threading.Timer(DEADLINE_S, process.kill)
+        timer.start()
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        timer.cancel()
+        assert line.startswith("ready: "), (self._folder / f"node-{node_id}.log").read_text()[-4000:]
+
+
+def _tailrace(*words: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", "tailrace", *words], capture_output=True, text=True, timeout=DEADLINE_S, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def free_ports(count: int) -> list[int]:
+    """Below those of outgoing connections, one of which could take a port before its node does."""
+    ports: list[int] = []
+    random = RealRandom()
+    while len(ports) < count:
+        port = 20_000 + random.randrange(12_000)
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+        if port not in ports:
+            ports.append(port)
+    return ports

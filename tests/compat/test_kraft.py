@@ -1,0 +1,164 @@
+"""A node of Apache Kafka among ours: whoever leads the metadata quorum, the other follows, and brokers obey both.
+
+Kafka's controller is an observer first, then a voter among ours, then the only one: it elects leaders for our brokers.
+Then the quorum goes back to our nodes. Kafka's broker holds replicas beside ours, as follower and as leader.
+"""
+
+import os
+import re
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from .clients import DEADLINE_S
+from .clients.confluent import Confluent
+from .clients.corpus import small
+from .conftest import JAVA
+from .nodes import NODE_IDS, Nodes, free_ports
+from .test_tools import describe_topic, plan_reassignment
+
+pytestmark = pytest.mark.long
+
+Tool = Callable[..., str]
+REASSIGN = "reassign.ReassignPartitionsCommand"
+CONTROLLER, BROKER = 4, 5
+
+
+class Kafka:
+    """A node of Apache Kafka in the cluster of our nodes."""
+
+    def __init__(self, class_path: str, folder: Path, nodes: Nodes, node_id: int, settings: dict[str, str]) -> None:
+        self.data = folder / f"kafka-{node_id}"
+        self.config = folder / f"kafka-{node_id}.properties"
+        common = {
+            "node.id": str(node_id),
+            "controller.listener.names": "CONTROLLER",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+            "controller.quorum.bootstrap.servers": nodes.controllers,
+            "log.dirs": os.fspath(self.data),
+            "num.network.threads": "1",
+            "num.io.threads": "2",
+            "log.cleaner.dedupe.buffer.size": "2000000",
+        }
+        self.config.write_text("".join(f"{name}={value}\n" for name, value in (common | settings).items()))
+        java = [*JAVA, "-cp", class_path]
+        format_ = ["format", "-t", nodes.cluster_id, "-c", self.config]
+        if settings["process.roles"] == "controller":
+            format_.append("--no-initial-controllers")
+        done = subprocess.run(
+            [*java, "kafka.tools.StorageTool", *format_], capture_output=True, text=True, timeout=60, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        with open(folder / f"kafka-{node_id}.log", "wb") as log:
+            self.process = subprocess.Popen([*java, "kafka.Kafka", self.config], stdout=log, stderr=log)
+
+    @property
+    def directory_id(self) -> str:
+        return re.findall(r"directory.id=(\S+)", (self.data / "meta.properties").read_text())[0]
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+
+@pytest.fixture(scope="module")
+def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
+    with Nodes(tmp_path_factory.mktemp("nodes"), lambda _: {}) as running:
+        yield running
+
+
+@pytest.fixture
+def add_kafka(kafka_class_path: str, nodes: Nodes, tmp_path: Path) -> Iterator[Callable[..., Kafka]]:
+    """Another node, of Apache Kafka, for the length of a test."""
+    started: list[Kafka] = []
+
+    def add(node_id: int, **settings: str) -> Kafka:
+        of_kafka = {name.replace("_", "."): value for name, value in settings.items()}
+        started.append(Kafka(kafka_class_path, tmp_path, nodes, node_id, of_kafka))
+        return started[-1]
+
+    yield add
+    for each in started:
+        each.close()
+
+
+def _wait(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 3 * DEADLINE_S
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.3)
+
+
+def test_the_quorum_moves_to_kafka_and_back(
+    nodes: Nodes, add_kafka: Callable[..., Kafka], kafka_tool: Tool, tmp_path: Path, fresh_name: Callable[[], str]
+):
+    at = ("--bootstrap-server", nodes.address(2))
+
+    def quorum() -> tuple[int, set[int], set[int]]:
+        told = kafka_tool("MetadataQuorumCommand", *at, "describe", "--status")
+        voters, _, observers = told.partition("CurrentVoters:")[2].partition("CurrentObservers:")
+        leader = int(re.findall(r"LeaderId:\s+(-?\d+)", told)[0])
+        ids = [{int(found) for found in re.findall(r'"id": (\d+)', each)} for each in (voters, observers)]
+        return leader, ids[0], ids[1]
+
+    def remove(node_id: int, directory_id: str) -> None:
+        named = ("--controller-id", str(node_id), "--controller-directory-id", directory_id)
+        kafka_tool("MetadataQuorumCommand", *at, "remove-controller", *named)
+
+    def check(topic: str) -> None:
+        """The active controller creates a topic, and the brokers follow it."""
+        kafka_tool("TopicCommand", *at, "--create", "--topic", topic, "--replica-assignment", "1:2:3")
+        assert Confluent().produce(nodes.bootstrap, topic, small(100), idempotent=True) == list(range(100))
+
+    before, during, after = fresh_name(), fresh_name(), fresh_name()
+    check(before)
+    (port,) = free_ports(1)
+    kafka = add_kafka(CONTROLLER, process_roles="controller", listeners=f"CONTROLLER://127.0.0.1:{port}")
+    _wait(lambda: CONTROLLER in quorum()[2])
+    kafka_tool("MetadataQuorumCommand", *at, "--command-config", str(kafka.config), "add-controller")
+    for node_id in NODE_IDS:
+        remove(node_id, nodes.directory_ids[node_id])
+        _wait(lambda removed=node_id: quorum()[0] not in (-1, removed))
+    _wait(lambda: quorum() == (CONTROLLER, {CONTROLLER}, set(NODE_IDS)))
+    check(during)
+    assert Confluent().produce(nodes.bootstrap, before, small(100)) == list(range(100, 200))
+    for node_id in NODE_IDS:
+        config = tmp_path / "ours.properties"
+        config.write_text("".join(f"{name}={value}\n" for name, value in nodes.settings(node_id).items()))
+        kafka_tool("MetadataQuorumCommand", *at, "--command-config", str(config), "add-controller")
+    remove(CONTROLLER, kafka.directory_id)
+    _wait(lambda: quorum()[0] in NODE_IDS)
+    kafka.close()
+    check(after)
+    assert quorum()[1] == set(NODE_IDS)
+    for topic in (before, during, after):
+        (found,) = describe_topic(kafka_tool, at, topic).values()
+        assert (found["Leader"], found["Isr"]) == ("1", "1,2,3")
+
+
+def test_kafka_follows_and_leads_beside_our_brokers(
+    nodes: Nodes, add_kafka: Callable[..., Kafka], kafka_tool: Tool, tmp_path: Path, fresh_name: Callable[[], str]
+):
+    at, topic = ("--bootstrap-server", nodes.address(3)), fresh_name()
+    kafka_tool("TopicCommand", *at, "--create", "--topic", topic, "--replica-assignment", "1:2:3")
+    Confluent().produce(nodes.bootstrap, topic, small(1_000), codec="zstd", idempotent=True)
+    (port,) = free_ports(1)
+    kafka = add_kafka(BROKER, process_roles="broker", listeners=f"PLAINTEXT://127.0.0.1:{port}")
+    _wait(lambda: f"\n{BROKER} " in kafka_tool("ClusterTool", "list-endpoints", *at))
+
+    plan = ("--reassignment-json-file", plan_reassignment(tmp_path, topic, [[BROKER, 2, 3]]))
+    kafka_tool(REASSIGN, *at, "--execute", *plan)
+    _wait(lambda: f"Reassignment of partition {topic}-0 is completed." in kafka_tool(REASSIGN, *at, "--verify", *plan))
+    elect = ("LeaderElectionCommand", *at, "--election-type", "preferred", "--topic", topic, "--partition", "0")
+    kafka_tool(*elect)
+    (found,) = describe_topic(kafka_tool, at, topic).values()
+    assert (found["Leader"], set(found["Isr"].split(","))) == (str(BROKER), {str(BROKER), "2", "3"})
+    Confluent().produce(nodes.bootstrap, topic, small(1_000), codec="lz4", idempotent=True)
+    # Everything that was acknowledged by Kafka is with us.
+    kafka.close()
+    _wait(lambda: describe_topic(kafka_tool, at, topic)[0]["Leader"] in ("2", "3"))
+    assert [record.as_sent for record in Confluent().read(nodes.bootstrap, topic, 2_000)] == small(1_000) * 2
+    kafka_tool("ClusterTool", "unregister", "--id", str(BROKER), *at)
