@@ -1,11 +1,12 @@
-"""Every client keeps writing while the leader of its partition is stopped, and the next one killed: what an idempotent
-producer was told to write is there afterwards, once and in order."""
+"""Every client goes on while the leader of its partition is stopped, and the next one killed: what an idempotent
+producer was told to write is read meanwhile and afterwards, once and in order."""
 
 import shutil
 import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -19,7 +20,8 @@ from .conftest import CLIENTS
 from .test_node import install_node_clients
 
 _PAUSE_S = 0.01
-# Many times what the faults take: a generator of records must end.
+# Some that take longer than the faults, so that they are read meanwhile too; and many times as many, to end at all.
+_RECORDS_MIN = 200
 _RECORDS_MAX = 6_000
 
 
@@ -74,7 +76,7 @@ class _Faults:
         """Records for as long as it lasts, and some more."""
         last = _RECORDS_MAX
         for self.written, record in enumerate(small(_RECORDS_MAX), 1):
-            if last == _RECORDS_MAX and not self._thread.is_alive():
+            if last == _RECORDS_MAX and self.written >= _RECORDS_MIN and not self._thread.is_alive():
                 last = self.written + 20
             yield record
             if self.written == last:
@@ -100,9 +102,11 @@ class _Faults:
 @pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
 @pytest.mark.parametrize("client", CLIENTS, ids=lambda client: client.name)
 def test_nothing_is_lost(cluster: Cluster, topic: str, client: Client):
-    with _Faults(cluster, topic) as faults:
+    with ThreadPoolExecutor(1) as other, _Faults(cluster, topic) as faults:
+        reading = other.submit(client.read, cluster.bootstrap, topic, _RECORDS_MIN)
         offsets = client.produce(cluster.bootstrap, topic, faults.records(), idempotent=True, pause_s=_PAUSE_S)
     assert offsets == list(range(faults.written))
+    assert [record.as_sent for record in reading.result(DEADLINE_S)] == small(_RECORDS_MIN)
     received = client.read(cluster.bootstrap, topic, faults.written)
     assert [record.as_sent for record in received] == small(faults.written)
 

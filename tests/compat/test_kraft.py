@@ -66,7 +66,9 @@ class Kafka:
 
 @pytest.fixture(scope="module")
 def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
-    with Nodes(tmp_path_factory.mktemp("nodes"), lambda _: {}) as running:
+    """They keep a short log: whoever joins gets a snapshot first."""
+    short = {"metadata.log.max.record.bytes.between.snapshots": "2000", "metadata.max.retention.bytes": "2000"}
+    with Nodes(tmp_path_factory.mktemp("nodes"), lambda _: short) as running:
         yield running
 
 
@@ -115,9 +117,12 @@ def test_the_quorum_moves_to_kafka_and_back(
 
     before, during, after = fresh_name(), fresh_name(), fresh_name()
     check(before)
+    kafka_tool("TopicCommand", *at, "--create", "--topic", fresh_name(), "--partitions", "50")
     (port,) = free_ports(1)
     kafka = add_kafka(CONTROLLER, process_roles="controller", listeners=f"CONTROLLER://127.0.0.1:{port}")
     _wait(lambda: CONTROLLER in quorum()[2])
+    # Its own would come much later: this one is the leader's.
+    _wait(lambda: bool(list((kafka.data / "__cluster_metadata-0").glob("*.checkpoint"))))
     kafka_tool("MetadataQuorumCommand", *at, "--command-config", str(kafka.config), "add-controller")
     for node_id in NODE_IDS:
         remove(node_id, nodes.directory_ids[node_id])

@@ -50,6 +50,8 @@ from tailrace.raft.roles import Candidate, Follower, Prospective, Resigned, Unat
 from tailrace.raft.types import OffsetAndEpoch
 from tailrace.raft.voters import VoterHistory
 
+_UNKNOWN_OFFSET = -1
+
 
 class RaftNode(Replica):
     # ---- the step
@@ -179,7 +181,14 @@ class RaftNode(Replica):
         if error is not ErrorCode.NONE:
             return self.reply(error)
         diverging, snapshot = decide_fetch(self.log, offset=request.offset, last_epoch=request.last_epoch)
-        return self.reply()._replace(fetched=Fetched(self.high_watermark, diverging, snapshot))
+        return self.reply()._replace(fetched=Fetched(self._told_high_watermark(), diverging, snapshot))
+
+    def _told_high_watermark(self) -> int:
+        """Of a new leader unknown until something of its epoch is committed: as a follower it may have heard of less
+        than others did, and they hold that it never falls."""
+        if isinstance(self.role, Leader) and self.role.epoch_start_offset is not None:
+            return self.high_watermark if self.high_watermark > self.role.epoch_start_offset else _UNKNOWN_OFFSET
+        return _UNKNOWN_OFFSET
 
     # ---- replies
 

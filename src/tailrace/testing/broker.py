@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from tailrace.testing.child import Child, Guard
+from tailrace.testing.scoped import Scoped
 
 if TYPE_CHECKING:
     from typing import Self
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from tailrace.testing.in_process import InProcess
 
 
-class Broker:
+class Broker(Scoped):
     """A broker on a free port. `settings` are Kafka's, by their own names: `Broker({"log.segment.bytes": 1 << 20})`.
 
     `data` is a folder to keep; without it the data lives in a temporary folder for the life of this object, across
@@ -134,19 +135,6 @@ class Broker:
             guard, self._guard = self._guard, None
             guard.close()
 
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        try:
-            if error is None:
-                self.stop()
-        finally:
-            self.close()
-
     async def __aenter__(self) -> Self:
         if self._in_process:
             from tailrace.testing.in_process import InProcess
@@ -154,11 +142,8 @@ class Broker:
             inner = InProcess(self.host, self.port, self._data, self.settings)
             self.port = await inner.start()
             self._inner = inner
-        else:
-            import asyncio
-
-            await asyncio.to_thread(self.start)
-        return self
+            return self
+        return await super().__aenter__()
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -167,9 +152,7 @@ class Broker:
             inner, self._inner = self._inner, None
             await inner.stop()
         else:
-            import asyncio
-
-            await asyncio.to_thread(self.__exit__, kind, error, trace)
+            await super().__aexit__(kind, error, trace)
 
     def _arguments(self) -> list[str]:
         words = ["--host", self.host, "--port", str(self.port), "--data", self.data, "--log-level", self._log_level]

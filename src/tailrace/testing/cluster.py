@@ -14,15 +14,12 @@ import os
 import signal
 import tempfile
 from collections.abc import Mapping
-from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tailrace.real.supervisor import SupervisorError, ask_supervisor
 from tailrace.testing.broker import setting_text
 from tailrace.testing.child import BrokerFailedError, Child, Guard
-
-if TYPE_CHECKING:
-    from typing import Self
+from tailrace.testing.scoped import Scoped
 
 # The low-latency profile: settings with which a dead leader is replaced within a second. The price: a node that is
 # stopped for half a second, by a busy machine or a long pause of its disk, is taken for dead. docs/reliability.md tells
@@ -41,7 +38,7 @@ _ANSWER_TIMEOUT_S = 60.0
 _STOP_TIMEOUT_S = 60.0
 
 
-class Cluster:
+class Cluster(Scoped):
     """`settings` are Kafka's, by their own names, for every node. With three brokers or more topics have three replicas
     and min.insync.replicas 2. `data` is a folder to keep; without it the data lives in a temporary folder for the life
     of this object, across `kill` and `restart`.
@@ -171,32 +168,6 @@ class Cluster:
         if self._guard is not None:
             guard, self._guard = self._guard, None
             guard.close()
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        try:
-            if error is None:
-                self.stop()
-        finally:
-            self.close()
-
-    async def __aenter__(self) -> Self:
-        import asyncio
-
-        await asyncio.to_thread(self.start)
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        import asyncio
-
-        await asyncio.to_thread(self.__exit__, kind, error, trace)
 
     def _arguments(self) -> list[str]:
         words = ["--brokers", str(self._brokers), "--host", self._host, "--port", str(self._port), "--data", self.data]

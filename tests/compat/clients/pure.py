@@ -102,5 +102,8 @@ class KafkaPython:
 def _close_refused_sockets() -> None:
     """The library never closes a socket whose connect was refused, and a later test would be warned of it."""
     for each in gc.get_objects():
-        if type(each) is socket.socket and each.fileno() >= 0 and each.getsockname()[0] == "0.0.0.0":
-            each.close()
+        if type(each) is socket.socket and each.family == socket.AF_INET and each.fileno() >= 0:
+            host, port = each.getsockname()
+            # Without a port it has yet to connect.
+            if host == "0.0.0.0" and port:
+                each.close()

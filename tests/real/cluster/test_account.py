@@ -2,7 +2,7 @@
 
 import pytest
 
-from .traffic import check_account
+from .traffic import UNKNOWN_OFFSET, check_account
 
 STORED = {(0, 0): b"a:0", (0, 1): b"a:1", (1, 0): b"b:0"}
 ACKED = {value: place for place, value in STORED.items()}
@@ -10,6 +10,7 @@ ACKED = {value: place for place, value in STORED.items()}
 
 def test_what_was_acknowledged_is_stored():
     check_account(ACKED, STORED)
+    check_account({**ACKED, b"a:1": (0, UNKNOWN_OFFSET)}, STORED)
 
 
 @pytest.mark.parametrize(
@@ -17,6 +18,7 @@ def test_what_was_acknowledged_is_stored():
     [
         (ACKED, {(0, 0): b"a:0", (0, 1): b"a:1"}, "lost"),
         (ACKED, {(0, 0): b"a:0", (0, 2): b"a:1", (1, 0): b"b:0"}, "lost or moved"),
+        ({**ACKED, b"a:1": (1, UNKNOWN_OFFSET)}, STORED, "lost or moved"),
         (ACKED, {**STORED, (0, 2): b"a:1"}, "stored twice"),
         (ACKED, {**STORED, (1, 1): b"b:1"}, "never acknowledged"),
         ({b"a:0": (0, 1), b"a:1": (0, 0)}, {(0, 0): b"a:1", (0, 1): b"a:0"}, "out of order"),

@@ -7,9 +7,10 @@ import pytest
 
 from tailrace.broker.handlers.metadata import ALL_CLUSTER_OPERATIONS, ALL_TOPIC_OPERATIONS
 from tailrace.model.errors import ErrorCode
-from tailrace.model.ids import ZERO_UUID
+from tailrace.model.ids import ZERO_UUID, NodeId
 from tailrace.wire.apis.admin import DescribeClusterRequest, DescribeTopicPartitionsRequest
 from tailrace.wire.apis.data import MetadataRequest, MetadataResponse
+from tailrace.wire.apis.quorum import BrokerHeartbeatRequest
 from tests.unit.broker.world import Peer, World, batch, create_topic, produce, produced, running
 
 Asked = MetadataRequest.MetadataRequestTopic
@@ -55,6 +56,19 @@ async def test_no_topics_are_asked_for_by_an_empty_list() -> None:
             response = await peer.request(MetadataRequest(topics=[]), version)
             assert response.topics == []
             assert len(response.brokers) == 1
+
+
+async def test_a_client_is_told_of_fenced_brokers_rather_than_of_none() -> None:
+    async with running() as world:
+        peer = await world.connect()
+        await create_topic(peer, "orders")
+        epoch = world.broker.image.brokers[NodeId(1)].epoch
+        await world.broker.quorum.submit_local(BrokerHeartbeatRequest(broker_id=1, broker_epoch=epoch, want_fence=True))
+        assert world.broker.image.brokers[NodeId(1)].fenced
+        response = await peer.request(named("orders"), 12)
+        assert [(node.node_id, node.port) for node in response.brokers] == [(1, world.broker.port)]
+        (partition,) = response.topics[0].partitions
+        assert (partition.error_code, partition.leader_id) == (ErrorCode.LEADER_NOT_AVAILABLE, -1)
 
 
 async def test_authorized_operations_are_all_there_are() -> None:

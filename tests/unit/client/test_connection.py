@@ -146,6 +146,30 @@ async def test_no_answer_in_time_ends_the_connection():
             await connection.call(MetadataRequest(), MetadataResponse)
 
 
+@pytest.mark.parametrize("timeouts", [(60_000, 80), (80, 60_000), (60_000, 80, 40_000)])
+async def test_the_shortest_of_several_timeouts_counts(timeouts: tuple[int, ...]):
+    async with Peer({MetadataRequest: lambda _: SILENCE}) as peer:
+        connection = await connect(peer)
+        calls = [connection.call(MetadataRequest(), MetadataResponse, timeout_ms=timeout) for timeout in timeouts]
+        async with asyncio.timeout(5):
+            outcomes = await asyncio.gather(*calls, return_exceptions=True)
+        assert ["within 80 ms" in str(outcome) for outcome in outcomes] == [True] * len(timeouts)
+
+
+async def test_what_was_answered_or_given_up_does_not_time_out():
+    scripts = {MetadataRequest: lambda _: SILENCE, ListOffsetsRequest: lambda _: ListOffsetsResponse()}
+    async with Peer(scripts) as peer:
+        connection = await connect(peer)
+        request = ListOffsetsRequest(replica_id=-1)
+        await connection.call(request, ListOffsetsResponse, timeout_ms=50)
+        given_up = asyncio.ensure_future(connection.call(MetadataRequest(), MetadataResponse, timeout_ms=60))
+        await asyncio.sleep(0.01)
+        given_up.cancel()
+        await asyncio.sleep(0.2)
+        assert connection.is_open
+        connection.close()
+
+
 async def test_a_lost_connection_fails_everything_that_waits():
     async with Peer({MetadataRequest: lambda _: SILENCE, ListOffsetsRequest: lambda _: HANG_UP}) as peer:
         connection = await connect(peer)

@@ -261,7 +261,8 @@ async def test_a_partition_that_does_not_exist():
 async def test_senders_at_the_same_time_share_a_lane():
     async with Broker() as broker:
         cluster = broker.cluster()
-        async with Producer(cluster) as producer:
+        # Long enough to linger for a busy machine; the end of the block does not wait for it.
+        async with Producer(cluster, ProducerOptions(linger_ms=5000)) as producer:
             await asyncio.gather(*(producer.send("t", b"%d" % n) for n in range(20)))
         assert len(broker.records()) == 20
         assert len(broker.sent()) == 1

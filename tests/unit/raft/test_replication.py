@@ -122,6 +122,28 @@ def test_a_follower_that_diverges_is_cut_and_gets_the_leader_s_records() -> None
     assert leader.log.entries == follower.log.entries
 
 
+def test_a_new_leader_tells_no_high_watermark_before_it_has_committed_anything() -> None:
+    """It may know of a lower one than the follower, and Kafka's controllers die of one that falls."""
+    quorum, leader = settled()
+    leader.crash(power_loss=False)
+    assert quorum.run(3000, until=lambda: quorum.leader() not in (None, leader))
+    new = quorum.leader()
+    assert new is not None
+    (other,) = (host for host in followers(quorum) if host is not leader)
+
+    def told() -> int:
+        log = other.log
+        reply = new.node.answer_fetch(Fetch(new.node.epoch, other.key, log.end_offset, log.last_epoch, 0))
+        assert reply.fetched is not None
+        return reply.fetched.high_watermark
+
+    heard = new.high_watermark
+    assert quorum.run(100, until=lambda: new.log.end_offset > heard)
+    assert told() == -1
+    assert quorum.run(1000, until=lambda: new.high_watermark > heard)
+    assert told() == new.high_watermark
+
+
 def test_a_replica_that_lacks_what_the_leader_no_longer_has_takes_its_snapshot() -> None:
     quorum, leader = settled()
     behind = followers(quorum)[0]

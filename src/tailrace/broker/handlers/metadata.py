@@ -151,13 +151,18 @@ def _respond(
     request: MetadataRequest,
     topics: Iterable[MetadataResponse.MetadataResponseTopic],
 ) -> MetadataResponse:
-    image = broker.image
+    image, listener_name = broker.image, context.listener.name
+    # While all are fenced, as when the first of a dead cluster comes back, nobody would be left. Told of no broker at
+    # all, librdkafka gives up those that it knows and never asks again; the Java client takes no notice.
+    reachable = list(reachable_brokers(image, listener_name)) or reachable_brokers(
+        image, listener_name, include_fenced=True
+    )
     response = MetadataResponse(
         brokers=[
             MetadataResponse.MetadataResponseBroker(
                 node_id=node.node_id, host=endpoint.host, port=endpoint.port, rack=node.rack
             )
-            for node, endpoint in reachable_brokers(image, context.listener.name)
+            for node, endpoint in reachable
         ],
         cluster_id=image.cluster_id,
         controller_id=_controller_id(broker, image),
