@@ -13,11 +13,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.nodes import NODE_IDS, Nodes, free_ports
+
 from .clients import DEADLINE_S
 from .clients.confluent import Confluent
 from .clients.corpus import small
 from .conftest import JAVA
-from .nodes import NODE_IDS, Nodes, free_ports
 from .test_tools import describe_topic, plan_reassignment
 
 pytestmark = pytest.mark.long

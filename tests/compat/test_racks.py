@@ -9,12 +9,13 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from tests.nodes import NODE_IDS, Nodes
+
 from .clients import DEADLINE_S
 from .clients.confluent import Confluent
 from .clients.corpus import small
 from .clients.pure import KafkaPython
 from .clients.pure import TopicPartition as KafkaPythonTopicPartition
-from .nodes import NODE_IDS, Nodes
 
 _COUNT = 500
 _LEADER = 1

@@ -14,11 +14,11 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tailrace.testing import Cluster
+from tests.nodes import NODE_IDS, Nodes
 
 from .clients import DEADLINE_S
 from .clients.confluent import Confluent
 from .clients.corpus import small
-from .nodes import NODE_IDS, Nodes
 
 pytestmark = pytest.mark.long
 

@@ -1,6 +1,6 @@
 """Three nodes as an operator sets them up: `tailrace format` and `tailrace broker`, each broker and controller.
 
-For tests that need what `tailrace up` decides for itself: racks, data folders, the addresses of the quorum.
+For tests that need what `tailrace up` decides for itself: racks, data folders, listeners, the addresses of the quorum.
 """
 
 import socket
@@ -13,19 +13,21 @@ from typing import Self
 
 from tailrace.real.random import RealRandom
 
-from .clients import DEADLINE_S
-
 NODE_IDS = (1, 2, 3)
+DEADLINE_S = 30.0
 
 
 class Nodes:
     """A context manager. `settings_of` gives a node's own settings, by Kafka's names, beside those that make it one."""
 
+    listeners: tuple[str, ...] = ("PLAINTEXT", "CONTROLLER")
+
     def __init__(self, folder: Path, settings_of: Callable[[int], Mapping[str, str]]) -> None:
-        self._folder = folder
+        self.folder = folder
         self._settings_of = settings_of
-        self._ports = free_ports(2 * len(NODE_IDS))
-        self._processes: list[subprocess.Popen[str]] = []
+        places = [(node_id, listener) for node_id in NODE_IDS for listener in self.listeners]
+        self._ports = dict(zip(places, free_ports(len(places)), strict=True))
+        self._processes: dict[int, subprocess.Popen[str]] = {}
         self.cluster_id, *ids = (_tailrace("format", "--new-id").strip() for _ in range(len(NODE_IDS) + 1))
         self.directory_ids = dict(zip(NODE_IDS, ids, strict=True))
 
@@ -39,22 +41,29 @@ class Nodes:
         return ",".join(map(self.controller_address, NODE_IDS))
 
     def address(self, node_id: int) -> str:
-        return f"127.0.0.1:{self._ports[node_id - 1]}"
+        return self.advertised(node_id, "PLAINTEXT")
 
     def controller_address(self, node_id: int) -> str:
-        return f"127.0.0.1:{self._ports[len(NODE_IDS) + node_id - 1]}"
+        return self.advertised(node_id, "CONTROLLER")
+
+    def bound(self, node_id: int, listener: str) -> str:
+        """Where a node listens."""
+        return f"127.0.0.1:{self._ports[node_id, listener]}"
+
+    def advertised(self, node_id: int, listener: str) -> str:
+        """Where others are told to connect to."""
+        return self.bound(node_id, listener)
 
     def data(self, node_id: int) -> Path:
-        return self._folder / f"node-{node_id}"
+        return self.folder / f"broker-{node_id}"
 
     def settings(self, node_id: int) -> dict[str, str]:
         """All of a node's settings; a comma parts the items of a list."""
-        listeners = f"PLAINTEXT://{self.address(node_id)},CONTROLLER://{self.controller_address(node_id)}"
         return {
             "node.id": str(node_id),
             "process.roles": "broker,controller",
-            "listeners": listeners,
-            "advertised.listeners": listeners,
+            "listeners": ",".join(f"{name}://{self.bound(node_id, name)}" for name in self.listeners),
+            "advertised.listeners": ",".join(f"{name}://{self.advertised(node_id, name)}" for name in self.listeners),
             "controller.listener.names": "CONTROLLER",
             "controller.quorum.bootstrap.servers": self.controllers,
             "log.dirs": str(self.data(node_id)),
@@ -70,16 +79,16 @@ class Nodes:
         )
         for node_id in NODE_IDS:
             lines = [f"{name} = {value!r}" for name, value in self.settings(node_id).items()]
-            config = self._folder / f"node-{node_id}.toml"
+            config = self.folder / f"node-{node_id}.toml"
             config.write_text("\n".join(lines) + "\n")
             _tailrace(
                 "format", "--config", str(config), "--cluster-id", self.cluster_id, "--initial-controllers", voters
             )
-            with open(self._folder / f"node-{node_id}.log", "wb") as log:
+            with open(self.folder / f"node-{node_id}.log", "wb") as log:
                 command = [sys.executable, "-m", "tailrace", "broker", "--config", str(config)]
-                self._processes.append(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True))
+                self._processes[node_id] = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
         try:
-            for node_id, process in zip(NODE_IDS, self._processes, strict=True):
+            for node_id, process in self._processes.items():
                 self._wait_ready(node_id, process)
         except BaseException:
             self.__exit__()
@@ -87,9 +96,9 @@ class Nodes:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for process in self._processes:
+        for process in self._processes.values():
             process.kill()
-        for process in self._processes:
+        for process in self._processes.values():
             process.communicate()
 
     def _wait_ready(self, node_id: int, process: subprocess.Popen[str]) -> None:
@@ -99,7 +108,7 @@ class Nodes:
         assert process.stdout is not None
         line = process.stdout.readline()
         timer.cancel()
-        assert line.startswith("ready: "), (self._folder / f"node-{node_id}.log").read_text()[-4000:]
+        assert line.startswith("ready: "), (self.folder / f"node-{node_id}.log").read_text()[-4000:]
 
 
 def _tailrace(*words: str) -> str:
