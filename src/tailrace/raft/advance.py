@@ -26,9 +26,6 @@ from tailrace.raft.types import BOOTSTRAP_OFFSET, ReplicaKey, Voter
 from tailrace.wire.apis.stored import LeaderChangeMessage
 from tailrace.wire.schema import Message
 
-# A leader that a majority has not asked for 1.5 fetch timeouts resigns (Kafka's figure): its followers have stood for
-# election by then.
-_CHECK_QUORUM_SHARE = 1.5
 # A leader whose process has died refuses connections: after so many in a row a voter does not wait for the timeout.
 # If the leader is there after all, those who hear it say so (pre-vote), and nothing has changed.
 _FETCH_FAILURES_MAX = 3
@@ -97,8 +94,9 @@ def _advance_leader(node: Replica, role: Leader, now_ms: float) -> None:
         membership.advance(node, role, now_ms)
         node.resign(now_ms)
         return
-    timeout_ms = node.timing.fetch_timeout_ms * _CHECK_QUORUM_SHARE
-    check_quorum_ms = role.check_quorum_deadline_ms(node.voters, node.key, timeout_ms)
+    # As long as its followers wait for it, who count from its later answer: it stops before they elect another, and
+    # what it granted to brokers (leases) ends before the other's time for them. Kafka waits for half as long again.
+    check_quorum_ms = role.check_quorum_deadline_ms(node.voters, node.key, node.timing.fetch_timeout_ms)
     if now_ms >= check_quorum_ms:
         node.resign(now_ms)
         return

@@ -23,6 +23,7 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from math import ceil
 from typing import Any, NamedTuple, TypeVar, cast
+from warnings import catch_warnings, simplefilter
 from weakref import WeakSet
 
 from tailrace.model.ports import Random
@@ -276,7 +277,9 @@ def _end(coroutine: Coroutine[Any, Any, Any]) -> None:
         alive = [each for each in chain if getattr(each, "cr_frame", None) is not None]
         if not alive:
             return
-        with suppress(Exception, DeadError):
+        with suppress(Exception, DeadError), catch_warnings():
+            # One that was made and not begun dies unawaited, as it would with its process.
+            simplefilter("ignore", RuntimeWarning)
             alive[-1].close()
 
 

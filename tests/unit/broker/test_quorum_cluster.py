@@ -227,8 +227,8 @@ def test_an_idle_quorum_shows_that_it_lives() -> None:
         await cluster.start()
         await cluster.wait_active()
         before = (await cluster.wait_equal()).next_offset
-        await asyncio.sleep(5)
-        assert 5 <= (await cluster.wait_equal()).next_offset - before <= 11
+        await asyncio.sleep(30)
+        assert 5 <= (await cluster.wait_equal()).next_offset - before <= 7
 
     run(story)
 

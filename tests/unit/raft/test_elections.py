@@ -87,7 +87,7 @@ def test_a_leader_that_nobody_asks_resigns() -> None:
     quorum, leader = settled()
     epoch = leader.node.epoch
     quorum.cut |= {(other, leader.id) for other in quorum.hosts}
-    assert quorum.run(TIMING.fetch_timeout_ms * 1.5 + 100, until=lambda: not isinstance(leader.node.role, Leader))
+    assert quorum.run(TIMING.fetch_timeout_ms + 100, until=lambda: not isinstance(leader.node.role, Leader))
     assert leader.node.epoch == epoch
 
 

@@ -351,6 +351,10 @@ class RaftDriver:
             self._on_committed(self.high_watermark)
         if is_new or isinstance(node.role, Resigned):
             self.wake()
+        if node.is_voter and not self.log.is_counted:
+            # It was made a voter, though it has not the role: from here on its fetches are promises.
+            self.log.is_counted = True
+            self._after_write()
         self._settle_download(node.snapshot_to_fetch)
         self._set_timer(node.next_deadline_ms)
 
