@@ -110,6 +110,8 @@ class Flusher:
         try:
             while partition in self._again:
                 async with self._device:
+                    if partition not in self._again:
+                        return  # Closed while others had their turn.
                     self._again[partition] = False
                     is_over = await self._sync_once(partition)
                 if not is_over:

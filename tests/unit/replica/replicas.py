@@ -52,7 +52,12 @@ class HeldBackground:
 
 
 def make_partition(
-    *, background: Any = None, unsynced_max_bytes: int = 1 << 30, disk: SimDisk | None = None, **config: Any
+    *,
+    background: Any = None,
+    unsynced_max_bytes: int = 1 << 30,
+    disk: SimDisk | None = None,
+    flusher: Flusher | None = None,
+    **config: Any,
 ) -> Partition:
     disk = disk or SimDisk(SimClock())
     log = Log.open(
@@ -63,7 +68,7 @@ def make_partition(
         topic_partition=TopicPartition("t", PartitionIndex(0)),
         topic_id=TOPIC_ID,
     )
-    flusher = Flusher(background or SimBackground(), unsynced_max_bytes=unsynced_max_bytes)
+    flusher = flusher or Flusher(background or SimBackground(), unsynced_max_bytes=unsynced_max_bytes)
     partition = Partition(log, topic_id=TOPIC_ID, node_id=ME, flusher=flusher)
     lead(partition)
     return partition

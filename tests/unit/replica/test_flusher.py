@@ -77,6 +77,25 @@ async def test_a_partition_that_closes_during_a_sync_is_not_synced_again():
     await flusher.wait_idle()
 
 
+async def test_a_partition_that_closes_while_it_waits_for_its_turn_is_not_synced():
+    background = HeldBackground()
+    first = make_partition(background=background)
+    flusher = first.flusher
+    others = [make_partition(background=background, flusher=flusher) for _ in range(8)]
+    for partition in (first, *others):
+        partition.append(batch(b"x"), required_acks=1)
+        flusher.request(partition)
+    await _turn()
+    under_way = len(background.held)
+    assert under_way < len(others)
+    others[-1].close()
+    while background.held:
+        await background.release()
+    assert others[-1].log.recovery_point == 0
+    assert all(partition.log.recovery_point == 1 for partition in others[:-1])
+    await asyncio.wait_for(flusher.wait_idle(), 5)
+
+
 async def test_a_full_disk_at_a_new_leader_epoch_is_waited_out():
     disk = SimDisk(SimClock())
     partition = make_partition(disk=disk, flush_messages=1)

@@ -247,7 +247,7 @@ async def test_producer_ids_are_unique_in_the_cluster():
 
 async def test_a_broker_that_can_no_longer_follow_the_metadata_ends():
     """It would keep its lease, and never hear who leads."""
-    async with running_cluster("controller", "broker", "broker") as world:
+    async with running_cluster("controller", "broker,controller", "broker,controller") as world:
         broker = world.nodes[3].broker
         assert broker is not None
         world.nodes[3].disk.fail("sync", "data/__cluster_metadata-0/*")
