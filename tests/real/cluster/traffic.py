@@ -9,7 +9,7 @@ import threading
 import time
 from collections import Counter
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, Producer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
 # A client that is not done by then hangs.
 DEADLINE_S = 90.0
@@ -180,7 +180,7 @@ def read_all(bootstrap: str, topic: str, partitions: int) -> dict[tuple[int, int
     try:
         left = {}
         for partition in range(partitions):
-            low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=DEADLINE_S)
+            low, high = _watermarks(consumer, TopicPartition(topic, partition))
             if high > low:
                 left[partition] = high
         found: dict[tuple[int, int], bytes] = {}
@@ -213,3 +213,16 @@ def _consumer(bootstrap: str, topic: str, partitions: int) -> Consumer:
     )
     consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in range(partitions)])
     return consumer
+
+
+def _watermarks(consumer: Consumer, partition: TopicPartition) -> tuple[int, int]:
+    """The client does not look again for a leader that has just moved; so we do."""
+    deadline = time.monotonic() + DEADLINE_S
+    while True:
+        try:
+            low, high = consumer.get_watermark_offsets(partition, timeout=DEADLINE_S)
+            return low, high
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.NOT_LEADER_FOR_PARTITION or time.monotonic() > deadline:
+                raise
+            time.sleep(0.1)
