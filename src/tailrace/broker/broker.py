@@ -433,6 +433,7 @@ class Broker:
     def _fail(self, error: BaseException) -> None:
         if self._failure is not None and not self._failure.done():
             self._failure.set_exception(error)
+            self._failure.exception()  # A broker that fails while it starts has told its caller; nobody else will ask.
 
     async def wait_failed(self) -> None:
         """Never returns; raises the assertion, or the failure of all disks, after which the process has to end."""
