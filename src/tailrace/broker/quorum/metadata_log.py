@@ -57,8 +57,8 @@ class MetadataLog:
         self.snapshots = snapshots
         # Bytes of batches above the latest snapshot: when it is time for another.
         self.unsnapshotted_bytes = 0
-        # Whether a majority may be counted with this log. Brokers only read along, and six fsyncs for each record of a
-        # cluster of three would hold up the writes to their data (a third of the p99 of replicated acknowledgements).
+        # Whether a majority may be counted with this log. Brokers only read along: as in Kafka they need no fsync for
+        # it, which would be one more on the disk that their data is written to.
         self.is_counted = "controller" in config.process_roles
         self._max_batch_bytes = config.metadata_max_batch_bytes
         self._ports = ports
