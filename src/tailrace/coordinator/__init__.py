@@ -1,0 +1,1 @@
+"""Coordinators: pure machines, each replayed from one partition of an internal topic."""

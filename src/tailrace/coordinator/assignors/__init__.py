@@ -1,0 +1,1 @@
+"""Who gets which partitions: pure functions of members, topics and what each member has."""

@@ -1,0 +1,1 @@
+"""Groups whose assignment the broker computes (KIP-848)."""

@@ -1,0 +1,82 @@
+"""The state of one partition of __consumer_offsets: its groups, their offsets, their deadlines."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from enum import StrEnum
+from typing import TYPE_CHECKING, Protocol
+
+from tailrace.coordinator.deadlines import Deadlines
+from tailrace.coordinator.history import History
+from tailrace.coordinator.op import Call, Steps, StoredRecord
+
+if TYPE_CHECKING:
+    from tailrace.coordinator.offsets.store import OffsetStore
+
+
+class GroupType(StrEnum):
+    """As ListGroups tells it."""
+
+    CLASSIC = "classic"
+    CONSUMER = "consumer"
+
+
+class Group(Protocol):
+    """What offsets, listing and deletion ask of a group, whatever its protocol. Checks raise KafkaError."""
+
+    @property
+    def group_id(self) -> str: ...
+
+    @property
+    def type(self) -> GroupType: ...
+
+    @property
+    def state_name(self) -> str:
+        """Kafka's: Empty, PreparingRebalance, CompletingRebalance, Stable, Dead; Assigning, Reconciling."""
+
+    @property
+    def protocol_type(self) -> str: ...
+
+    @property
+    def is_empty(self) -> bool:
+        """It has no members."""
+
+    @property
+    def empty_since_ms(self) -> int | None:
+        """By the wall clock, if it is empty and that is known: its offsets expire from then on."""
+
+    def is_subscribed_to(self, topic: str) -> bool: ...
+
+    def check_offset_commit(
+        self, *, member_id: str, group_instance_id: str | None, generation: int, is_transactional: bool, api_version: int
+    ) -> None: ...
+
+    def check_offset_fetch(self, *, member_id: str | None, member_epoch: int) -> None: ...
+
+    def check_offset_delete(self) -> None: ...
+
+    def check_deletion(self) -> None: ...
+
+    def note_commit(self, member_id: str, call: Call, deadlines: GroupDeadlines) -> None:
+        """A member that commits is alive: a classic one's session begins anew."""
+
+    def deletion_records(self) -> Sequence[StoredRecord]:
+        """Tombstones of everything stored about it, its offsets aside."""
+
+
+# What is due: (group, what, whose). What it is tells whose business: see `machine`.
+Due = tuple[str, str, str]
+GroupDeadlines = Deadlines[Due]
+
+
+class GroupState:
+    """Shared by the ops of one partition; changed by replay alone, but for deadlines, history and callers."""
+
+    def __init__(self, offsets: OffsetStore, history: History) -> None:
+        self.groups: dict[str, Group] = {}
+        self.offsets = offsets
+        self.deadlines: GroupDeadlines = Deadlines()
+        self.history = history
+        # What is to be computed in slices, each thing once; begun by the runtime, one after the other.
+        self.work: OrderedDict[tuple[str, str], Callable[[Call], Steps]] = OrderedDict()

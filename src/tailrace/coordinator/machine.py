@@ -1,0 +1,112 @@
+"""The coordinator of the groups of one partition of __consumer_offsets: a pure machine.
+
+    op(request)        decides: records for the log, and answers that wait for them
+    replay(record)     the only way to change what is durable; called for each record once it is written, and for those
+                       of earlier leaders when this broker becomes the leader
+    on_loaded()        all of the log was replayed: members have a session time to be heard
+    on_deadline()      decides by itself: sessions and rebalances that have run out of time, offsets that expire
+    on_image()         topics were deleted or have grown
+    take_work()        computations too long for one turn, which the runtime takes step by step
+
+An op takes a request about one group; who was asked about several splits the request. The runtime
+(broker.coordinators) appends the records before it replays them, and drops the machine when it loses the partition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+from tailrace.controller.image import MetadataImage
+from tailrace.coordinator.groups import GroupState
+from tailrace.coordinator.history import History
+from tailrace.coordinator.offsets.store import OffsetStore
+from tailrace.coordinator.op import Call, Caller, Producer, Result, Steps
+from tailrace.model.errors import ErrorCode, KafkaError
+from tailrace.wire.schema import Message
+
+# By API key. Modules are imported when they are first asked for: a broker that starts needs none of them.
+_OPS: dict[int, tuple[str, str]] = {
+    8: ("offsets.commit", "commit_offsets"),
+    9: ("offsets.fetch", "fetch_offsets"),
+    11: ("classic.join", "join_group"),
+    12: ("classic.heartbeat", "heartbeat"),
+    13: ("classic.leave", "leave_group"),
+    14: ("classic.sync", "sync_group"),
+    15: ("listing", "describe_group"),
+    28: ("offsets.transactional", "commit_transactional_offsets"),
+    42: ("listing", "delete_group"),
+    47: ("offsets.deletion", "delete_offsets"),
+    68: ("consumers.heartbeat", "heartbeat"),
+    69: ("consumers.description", "describe_group"),
+}
+# By the type of the stored record: offsets, classic groups, consumer groups.
+_REPLAYS: dict[int, tuple[str, str]] = {
+    0: ("offsets.replay", "replay_offset"),
+    1: ("offsets.replay", "replay_offset"),
+    2: ("classic.replay", "replay_group"),
+    **{record_type: ("consumers.replay", "replay_record") for record_type in (3, 4, 5, 6, 7, 8, 16)},
+}
+# By the first word of what is due: see groups.Due.
+_DUE: dict[str, tuple[str, str]] = {
+    "classic": ("classic.timers", "on_due"),
+    "consumer": ("consumers.timers", "on_due"),
+    "offsets": ("offsets.expiry", "on_due"),
+}
+_ON_LOADED = (("classic.timers", "on_loaded"), ("consumers.timers", "on_loaded"), ("offsets.expiry", "on_loaded"))
+_ON_IMAGE = (("offsets.deletion", "on_image"), ("consumers.subscriptions", "on_image"))
+
+
+class GroupMachine:
+    def __init__(self, history: History) -> None:
+        self.state = GroupState(OffsetStore(), history)
+
+    def op(self, call: Call, caller: Caller, request: Message) -> Result:
+        """Raises KafkaError if the request fails as a whole."""
+        if request.api_key not in _OPS:
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"No group serves {type(request).__name__}.")
+        result: Result = _find(_OPS[request.api_key])(self.state, call, caller, request)
+        return result
+
+    def replay(self, key: Message, value: Message | None, producer: Producer | None = None) -> None:
+        _find(_REPLAYS[key.api_key])(self.state, key, value, producer)
+
+    def replay_marker(self, producer_id: int, *, is_commit: bool) -> None:
+        """The transaction of a producer has ended: its offsets count from now on, or never."""
+        _find(("offsets.transactional", "replay_marker"))(self.state, producer_id, is_commit)
+
+    def on_loaded(self, call: Call) -> list[Result]:
+        return [_find(function)(self.state, call) for function in _ON_LOADED]
+
+    def on_image(self, call: Call, old: MetadataImage) -> list[Result]:
+        """`call.image` is the new one."""
+        return [_find(function)(self.state, call, old) for function in _ON_IMAGE]
+
+    def next_deadline_ms(self) -> float | None:
+        """When `on_deadline` wants to be called, by the monotonic clock; it may change with every op."""
+        return self.state.deadlines.next_ms()
+
+    def on_deadline(self, call: Call) -> Result | None:
+        """One thing that is due; None if nothing is. To be called until then."""
+        due = self.state.deadlines.pop_due(call.monotonic_ms)
+        if due is None:
+            return None
+        result: Result = _find(_DUE[due[1].partition(".")[0]])(self.state, call, due)
+        return result
+
+    def take_work(self, call: Call) -> Steps | None:
+        if not self.state.work:
+            return None
+        _, begin = self.state.work.popitem(last=False)
+        return begin(call)
+
+
+_functions: dict[tuple[str, str], Callable[..., Any]] = {}
+
+
+def _find(place: tuple[str, str]) -> Callable[..., Any]:
+    found = _functions.get(place)
+    if found is None:
+        found = _functions[place] = getattr(import_module(f"tailrace.coordinator.{place[0]}"), place[1])
+    return found

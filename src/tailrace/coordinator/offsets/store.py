@@ -1,0 +1,5 @@
+"""The committed offsets of one partition's groups."""
+
+
+class OffsetStore:
+    pass

@@ -1,0 +1,72 @@
+"""What an op of a coordinator sees, and what it gives back.
+
+An op reads the state of its partition and decides: records for the log, and answers that wait for them. Replaying the
+records is what changes the durable state; what is not on the log (who waits for an answer, when a member was last
+heard) an op may change at once, for it is lost with the leadership.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from typing import NamedTuple, Protocol
+
+from tailrace.controller.image import MetadataImage
+from tailrace.model.config import BrokerConfig
+from tailrace.model.ports import Random
+from tailrace.wire.schema import Message
+
+
+class Caller(Protocol):
+    """Who waits for an answer. A machine may keep it and answer it in the result of a later op."""
+
+    @property
+    def api_version(self) -> int: ...
+
+    @property
+    def client_id(self) -> str: ...
+
+    @property
+    def client_host(self) -> str: ...
+
+    @property
+    def is_over(self) -> bool:
+        """The client is gone: an answer would reach nobody."""
+
+
+class Call(NamedTuple):
+    """The world as an op sees it."""
+
+    now_ms: int  # By the wall clock: what is stored.
+    monotonic_ms: float  # What deadlines are counted by.
+    image: MetadataImage
+    config: BrokerConfig  # With the dynamic settings applied.
+    random: Random
+
+
+class StoredRecord(NamedTuple):
+    """A record of the coordinator's topic; without a value it is a tombstone."""
+
+    key: Message
+    value: Message | None
+
+
+class Producer(NamedTuple):
+    """Whose transaction records belong to."""
+
+    producer_id: int
+    producer_epoch: int
+
+
+class Result(NamedTuple):
+    # One atomic batch, replayed as soon as it is written; may be empty.
+    records: Sequence[StoredRecord] = ()
+    # Given once everything written so far is committed, these records included.
+    answers: Sequence[tuple[Caller, Message]] = ()
+    # If the records belong to a transaction: they count once its marker says so.
+    producer: Producer | None = None
+
+
+Steps = Generator[None, None, Result]
+"""A computation too long for one turn of the loop: it yields at least every half millisecond, and returns the result of
+an op. The state may have changed between two steps: it works on what it copied at its beginning, and looks at the end
+whether that still matters."""
