@@ -20,7 +20,7 @@ from typing import NamedTuple
 from tailrace.log.files.segment import MAX_RELATIVE_OFFSET, NO_TIMESTAMP, Segment
 from tailrace.log.files.segments import StuckSwapError
 from tailrace.log.plain import PlainBatch
-from tailrace.log.recovery import coordinator_epoch, load_producers
+from tailrace.log.recovery import load_producers, note_producer
 from tailrace.log.retention import decide_expired_segments
 from tailrace.log.stored import StoredLog
 from tailrace.log.validation import (
@@ -39,6 +39,7 @@ from tailrace.wire.records import BatchHeader
 # Base offset, batch length, leader epoch: what the leader stamps lies before the CRC's range.
 _STAMP = Struct(">qii").pack_into
 _LOG_OVERHEAD = 12
+_EMPTY = memoryview(b"")
 
 events_log = events.logger("log")
 
@@ -106,7 +107,9 @@ class Log(StoredLog):
             last_offset = offset + header.last_offset_delta
             segment.note_batch(position, header.batch_length + _LOG_OVERHEAD, last_offset, header.max_timestamp)
             if header.producer_id >= 0:
-                self.producers.update(header, offset, coordinator_epoch=coordinator_epoch(header, view))
+                # Counted from the end, where view and segment meet.
+                batch = view[position - segment.size_bytes :] if header.is_control else _EMPTY
+                note_producer(self.producers, segment, header, batch, offset)
             position += header.batch_length + _LOG_OVERHEAD
             offset = last_offset + 1
         if leader_epoch != self.epochs.latest:
@@ -202,8 +205,7 @@ class Log(StoredLog):
             if header.leader_epoch > epochs.latest:
                 epochs.assign(header.leader_epoch, header.base_offset)
             if header.producer_id >= 0:
-                batch = view[position - start :]
-                self.producers.update(header, coordinator_epoch=coordinator_epoch(header, batch))
+                note_producer(self.producers, segment, header, view[position - start :])
             position += size_bytes
         self.log_end_offset = headers[-1].next_offset
         self.producers.note_written(len(view), self.log_end_offset)
@@ -362,6 +364,7 @@ class Log(StoredLog):
 
     def _cut_to(self, log_end_offset: int) -> None:
         self.log_end_offset = log_end_offset
+        self.log_start_offset = min(self.log_start_offset, log_end_offset)  # It may have lain amid the batch that went.
         self._durability.note_names_changed()
         self._roll_policy.rearm()
         self.is_stored = False

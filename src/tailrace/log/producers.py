@@ -15,6 +15,9 @@ then begin again at 0. A coordinator's batches have no sequences, so only their 
 are only recorded. `check` decides and changes nothing, `update` records what was written; the state of a log is what
 `update` makes of its batches, so a log can always be scanned to rebuild it. A snapshot is Kafka's own file.
 
+A producer's transaction is open from its first batch to its marker. Nothing from the first open one on is stable, nor
+what belongs to one whose marker the high watermark has not passed yet: the marker could still be lost.
+
 A truncation needs the state at an earlier offset. A few recent snapshots are kept in memory, so that it need not read a
 whole segment again: with a million small batches that would hold the loop for seconds, at a time when leaders change.
 
@@ -34,6 +37,7 @@ from tailrace.model.ids import NO_OFFSET, NO_PRODUCER_EPOCH, NO_SEQUENCE
 from tailrace.wire.apis.stored import ProducerSnapshot
 from tailrace.wire.checksum import crc32c
 from tailrace.wire.compile import decode, encode
+from tailrace.wire.markers import Marker
 from tailrace.wire.records import BatchHeader
 
 BATCHES_REMEMBERED = 5
@@ -63,6 +67,15 @@ class Duplicate(NamedTuple):
     base_offset: int
     last_offset: int
     timestamp: int
+
+
+class EndedTransaction(NamedTuple):
+    """A marker has ended it. Offsets are those of its first record and of its marker."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    is_aborted: bool
 
 
 class RememberedBatch(NamedTuple):
@@ -109,6 +122,10 @@ class ProducerStates:
         self._states: dict[int, ProducerState] = {}
         self._kept: deque[tuple[int, bytes]] = deque(maxlen=_KEPT_MAX)  # snapshots by offset, oldest first
         self._unkept_bytes = 0  # written since the last of them
+        # Open transactions, by their first offset: producer ids. In order, since a later one begins later.
+        self._open: dict[int, int] = {}
+        # Ended ones whose marker may not be below the high watermark yet: first offset, and that of the marker.
+        self._ended: dict[int, int] = {}
 
     @property
     def states(self) -> Mapping[int, ProducerState]:
@@ -149,12 +166,16 @@ class ProducerStates:
             )
         return None
 
-    def update(self, header: BatchHeader, base_offset: int | None = None, *, coordinator_epoch: int = -1) -> None:
-        """Records a batch that was written at `base_offset` (the header's own where none is given). A control batch
-        ends the producer's transaction; its coordinator epoch comes from its record."""
+    def update(
+        self, header: BatchHeader, base_offset: int | None = None, *, marker: Marker | None = None
+    ) -> EndedTransaction | None:
+        """Records a batch that was written at `base_offset` (the header's own where none is given). A `marker`, which a
+        control batch holds unless it was emptied, ends the producer's transaction."""
         producer_id = header.producer_id
         if producer_id < 0:
-            return
+            return None
+        first_offset = header.base_offset if base_offset is None else base_offset
+        ended: EndedTransaction | None = None
         # Taken out and put back, so that the dict stays ordered by last update.
         state = self._states.pop(producer_id, None) or ProducerState()
         self._states[producer_id] = state
@@ -163,18 +184,50 @@ class ProducerStates:
             state.batches.clear()
         state.last_timestamp = header.max_timestamp
         if header.attributes & _CONTROL_BIT:
-            state.current_txn_first_offset = NO_OFFSET
-            state.coordinator_epoch = max(state.coordinator_epoch, coordinator_epoch)
+            if marker is not None:
+                ended = self._end_transaction(producer_id, state, first_offset, marker)
         else:
-            first_offset = header.base_offset if base_offset is None else base_offset
             delta = header.last_offset_delta
             fields = (header.base_sequence, header.last_sequence, first_offset + delta, delta, header.max_timestamp)
             # Past the NamedTuple's own constructor, which takes three times as long.
             state.batches.append(tuple.__new__(RememberedBatch, fields))
             if header.attributes & _TRANSACTIONAL_BIT and state.current_txn_first_offset < 0:
                 state.current_txn_first_offset = first_offset
+                self._open[first_offset] = producer_id
         if len(self._states) > self.max_producers:
             self._forget_oldest()
+        return ended
+
+    def _end_transaction(
+        self, producer_id: int, state: ProducerState, offset: int, marker: Marker
+    ) -> EndedTransaction | None:
+        """None if there was nothing to end: a transaction need not have written to each of its partitions."""
+        state.coordinator_epoch = max(state.coordinator_epoch, marker.coordinator_epoch)
+        first_offset = state.current_txn_first_offset
+        if first_offset < 0:
+            return None
+        state.current_txn_first_offset = NO_OFFSET
+        del self._open[first_offset]
+        self._ended[first_offset] = offset
+        return EndedTransaction(producer_id, first_offset, offset, not marker.is_commit)
+
+    @property
+    def first_open_offset(self) -> int | None:
+        """Of the transaction that has been open for longest."""
+        return next(iter(self._open), None)
+
+    @property
+    def has_undecided(self) -> bool:
+        return bool(self._open or self._ended)
+
+    def last_stable_offset(self, high_watermark: int) -> int:
+        """Everything below is decided for good; at most the high watermark."""
+        if self._ended:
+            self._ended = {first: last for first, last in self._ended.items() if last >= high_watermark}
+        first_offsets = [high_watermark, *self._ended]
+        if self._open:
+            first_offsets.append(next(iter(self._open)))
+        return min(first_offsets)
 
     def note_written(self, size_bytes: int, next_offset: int) -> None:
         """The log has grown to `next_offset`, and `update` was told of it: time for another snapshot in memory?"""
@@ -211,8 +264,13 @@ class ProducerStates:
         return len(expired)
 
     def clear(self) -> None:
-        self._states.clear()
+        self._forget_all()
         self._kept.clear()
+
+    def _forget_all(self) -> None:
+        self._states.clear()
+        self._open.clear()
+        self._ended.clear()
 
     def snapshot(self) -> bytes:
         """Kafka's file: int16 version, CRC-32C of all that follows it, entries with the last batch of each. The batches
@@ -229,7 +287,7 @@ class ProducerStates:
     def load(self, data: bytes, *, now_ms: int | None = None) -> None:
         """Replaces all state by a snapshot's, without the producers that have expired by `now_ms`. StorageError if
         the file is damaged: the state is then empty and the log must be scanned."""
-        self._states.clear()
+        self._forget_all()
         for entry in _read_snapshot(data).producer_entries:
             # The same producer again: a later batch of it.
             state = self._states.get(entry.producer_id) or ProducerState()
@@ -244,6 +302,8 @@ class ProducerStates:
                 )
                 state.batches.append(batch)
             self._states[entry.producer_id] = state
+        opened = [(state.current_txn_first_offset, producer_id) for producer_id, state in self._states.items()]
+        self._open = dict(sorted(each for each in opened if each[0] >= 0))
         if now_ms is not None:
             self.expire(now_ms)
 

@@ -8,6 +8,7 @@ What recovery finds, it does:
     a batch that is cut short, damaged or out of order   the log ends before it; later segments are dropped; reported
     a gap before a segment that was not synced           the same: the end of the segment before was lost
     an index missing or damaged                          rebuilt from the batches
+    an index of aborted transactions damaged             the same, by a scan from its segment on
     a producer snapshot missing or damaged               an older one, and the batches since
     leader-epoch-checkpoint missing or damaged           rebuilt from the batches
     .deleted .cleaned .tmp                               removed: work that was done or never finished
@@ -26,7 +27,9 @@ from typing import NamedTuple
 from tailrace.log.checkpoints import ProducerSnapshots, read_topic_id, write_topic_id
 from tailrace.log.compaction.swap import finish_swaps
 from tailrace.log.epochs import LeaderEpochs
+from tailrace.log.files.aborted import AbortedTransaction
 from tailrace.log.files.segment import (
+    ABORTED_SUFFIX,
     CLEANED_SUFFIX,
     DELETED_SUFFIX,
     INDEX_SUFFIX,
@@ -39,15 +42,16 @@ from tailrace.log.files.segment import (
     Segment,
 )
 from tailrace.log.producers import ProducerStates
-from tailrace.log.validation import DEFAULT_MAX_DECOMPRESSED_BYTES
 from tailrace.model import events
 from tailrace.model.config import TopicConfig
 from tailrace.model.errors import KafkaError, StorageError
 from tailrace.model.ids import ZERO_UUID, TopicPartition, Uuid, uuid_text
 from tailrace.model.ports import Bytes, Clock, Disk
-from tailrace.wire.records import HEADER_SIZE, BatchHeader, crc_is_valid, iterate_records, read_header
+from tailrace.wire.markers import read_marker
+from tailrace.wire.records import HEADER_SIZE, BatchHeader, crc_is_valid, read_header
 
 _NAME_DIGITS = 20
+_NOWHERE = 1 << 62
 _TEMPORARY_SUFFIX = ".tmp"
 _UNSETTLED_SUFFIXES = (DELETED_SUFFIX, CLEANED_SUFFIX, SWAP_SUFFIX, _TEMPORARY_SUFFIX)
 
@@ -94,6 +98,7 @@ class LogLoader:
         self.producers = ProducerStates()
         self.snapshots = ProducerSnapshots(disk, folder)
         self._log_start_offset = 0
+        self._damaged_from = _NOWHERE
         self.scanned_bytes = 0
         self.cut_bytes = 0
 
@@ -114,6 +119,8 @@ class LogLoader:
         started_ms = self.clock.monotonic_ms()
         self.snapshots.offsets = [_number(name) for name in names if name.endswith(SNAPSHOT_SUFFIX)]
         log_end_offset = log_start_offset
+        if self._damaged_from < _NOWHERE:
+            is_clean, recovery_point = False, min(recovery_point, self._damaged_from)
         if segments:
             self._log_start_offset = log_start_offset = max(log_start_offset, segments[0].base_offset)
             if is_clean:
@@ -198,11 +205,23 @@ class LogLoader:
                     created_ms=self.clock.wall_ms(),
                     size_bytes=self.disk.size(path),
                 )
+                if f"{base_offset:020d}{ABORTED_SUFFIX}" in present:
+                    self._attach_aborted(segment)
                 segments.append(segment)
-            elif name.endswith((INDEX_SUFFIX, TIME_INDEX_SUFFIX)) and f"{base_offset:020d}{LOG_SUFFIX}" not in present:
+            elif (
+                name.endswith((INDEX_SUFFIX, TIME_INDEX_SUFFIX, ABORTED_SUFFIX))
+                and f"{base_offset:020d}{LOG_SUFFIX}" not in present
+            ):
                 log.warning("removed an index without a log", partition=self.topic_partition, file=path)
                 self.disk.remove(path)
         return segments
+
+    def _attach_aborted(self, segment: Segment) -> None:
+        """Without it aborted records would be read: a damaged one is made anew by a scan from there on."""
+        problem = segment.aborted.attach()
+        if problem:
+            self._report("a damaged index of aborted transactions is rebuilt", cause=problem)
+            self._damaged_from = min(self._damaged_from, segment.base_offset)
 
     def _remove(self, segments: list[Segment]) -> None:
         # From the end, so that what is left after a crash is a prefix.
@@ -260,6 +279,7 @@ class LogLoader:
         """Checks every batch and notes it in indexes, epochs and producers. Cuts the segment at the first problem;
         returns the next offset and the problem, if any."""
         segment.reset_indexes()
+        segment.aborted.truncate(0)
         end = segment.size_bytes
         self.scanned_bytes += end
         good_end = 0
@@ -294,7 +314,7 @@ class LogLoader:
         if header.leader_epoch > self.epochs.latest:
             self.epochs.assign(header.leader_epoch, header.base_offset)
         if header.producer_id >= 0:
-            self.producers.update(header, coordinator_epoch=coordinator_epoch(header, batch))
+            note_producer(self.producers, segment, header, batch)
 
     def _drop_from(self, segments: list[Segment], number: int, cause: str) -> None:
         dropped = segments[number:]
@@ -362,9 +382,24 @@ def load_producers(
                 break
             if header.producer_id >= 0 and header.base_offset >= start_offset:
                 batch = segment.file.read(at, header.size_bytes) if header.is_control else b""
-                producers.update(header, coordinator_epoch=coordinator_epoch(header, batch))
+                producers.update(header, marker=read_marker(header, batch))
     if end_offset not in snapshots.offsets and any(segment.size_bytes for segment in segments):
         write_snapshot(producers, snapshots, end_offset)
+
+
+def note_producer(
+    producers: ProducerStates, segment: Segment, header: BatchHeader, batch: Bytes, base_offset: int | None = None
+) -> None:
+    """A batch of a producer was found in `segment`, or is written to it. Of markers alone the records are looked at."""
+    if not header.is_control:
+        producers.update(header, base_offset)
+        return
+    ended = producers.update(header, base_offset, marker=read_marker(header, batch))
+    if ended is not None and ended.is_aborted:
+        # Whatever is aborted later is open now, or begins after this marker.
+        first_open = producers.first_open_offset
+        stable = ended.last_offset + 1 if first_open is None else min(first_open, ended.last_offset + 1)
+        segment.aborted.add(AbortedTransaction(ended.producer_id, ended.first_offset, ended.last_offset, stable))
 
 
 def write_snapshot(producers: ProducerStates, snapshots: ProducerSnapshots, offset: int) -> None:
@@ -373,16 +408,6 @@ def write_snapshot(producers: ProducerStates, snapshots: ProducerSnapshots, offs
         snapshots.write(offset, producers.snapshot())
     except OSError as error:
         log.warning("a producer snapshot is not written", file=snapshots.path(offset), cause=error)
-
-
-def coordinator_epoch(header: BatchHeader, batch: Bytes) -> int:
-    """Of a transaction marker (key: version and type, value: version and epoch); -1 for any other batch."""
-    if not header.is_control:
-        return -1
-    for record in iterate_records(batch, max_decompressed_bytes=DEFAULT_MAX_DECOMPRESSED_BYTES):
-        if record.value is not None and len(record.value) >= 6:
-            return int.from_bytes(record.value[2:6], "big", signed=True)
-    return -1
 
 
 def _batches(segment: Segment) -> Iterator[tuple[int, BatchHeader | None, Bytes]]:

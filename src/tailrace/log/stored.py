@@ -11,10 +11,11 @@ Rules:
 from collections.abc import Callable, Sequence
 from typing import Self
 
+from tailrace.log.files.aborted import AbortedTransaction
 from tailrace.log.files.durability import Durability
 from tailrace.log.files.failures import disk_errors
-from tailrace.log.files.segment import Found, Segment
-from tailrace.log.files.segments import RollPolicy, Segments
+from tailrace.log.files.segment import Segment
+from tailrace.log.files.segments import Found, RollPolicy, Segments
 from tailrace.log.recovery import LoadedLog, LogLoader
 from tailrace.log.validation import DEFAULT_MAX_DECOMPRESSED_BYTES
 from tailrace.model import events
@@ -146,6 +147,16 @@ class StoredLog:
                 log_end_offset=self.log_end_offset,
                 at_least_one_batch=at_least_one_batch,
             )
+
+    def find_aborted(self, slice_: FileSlice, offset: int, *, end_offset: int) -> list[AbortedTransaction]:
+        """What a reader at read_committed has to pass over in a slice that was read from `offset` on, up to
+        `end_offset`. StorageError."""
+        with self._disk_errors(f"{self.folder} cannot be read"):
+            return self._segments.find_aborted(slice_, offset, end_offset=end_offset)
+
+    def last_stable_offset(self, high_watermark: int) -> int:
+        """A transaction whose beginning was deleted holds back what is left of it."""
+        return max(self.producers.last_stable_offset(high_watermark), min(self.log_start_offset, high_watermark))
 
     def offset_by_timestamp(self, timestamp: int, *, end_offset: int) -> Found | None:
         """Timestamp, offset and leader epoch of the first record whose timestamp is >= `timestamp`."""

@@ -21,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from tailrace.controller.image import PartitionImage
+from tailrace.log.files.aborted import AbortedTransaction
 from tailrace.log.log import AppendResult, Log
 from tailrace.log.plain import PlainBatch, PlainRules
 from tailrace.log.validation import CheckedBatch, Origin
@@ -243,6 +244,8 @@ class Partition:
         if log.unflushed_messages >= self.flush_messages:
             self.flusher.request(self)
         self._note_appended(result.base_offset)
+        if origin is Origin.COORDINATOR:
+            log.last_stable_offset(self.high_watermark)  # Forgets the transactions that it has passed.
         return result
 
     def _note_appended(self, first_offset: int) -> None:
@@ -429,7 +432,8 @@ class Partition:
     @property
     def last_stable_offset(self) -> int:
         """Everything below belongs to no open transaction."""
-        return self.high_watermark
+        high_watermark = self.high_watermark
+        return self.log.last_stable_offset(high_watermark) if self.log.producers.has_undecided else high_watermark
 
     def readable_end(self, isolation_level: int) -> int:
         return self.last_stable_offset if isolation_level == READ_COMMITTED else self.high_watermark
@@ -446,6 +450,13 @@ class Partition:
             return log.read(offset, max_bytes, end_offset=end_offset, at_least_one_batch=at_least_one_batch)
         except StorageError as error:
             raise storage_failure(log, error) from error
+
+    def find_aborted(self, slice_: FileSlice, offset: int) -> list[AbortedTransaction]:
+        """What a reader at read_committed has to pass over in what it was given from `offset` on."""
+        try:
+            return self.log.find_aborted(slice_, offset, end_offset=self.last_stable_offset)
+        except StorageError as error:
+            raise storage_failure(self.log, error) from error
 
     def find_divergence(self, last_fetched_epoch: int, fetch_offset: int) -> tuple[int, int] | None:
         """(epoch, end offset) of the largest epoch that reader and log have in common, if the reader has gone past it:

@@ -27,6 +27,7 @@ def make_batch(
     producer_id: int = -1,
     sequence: int = -1,
     step_ms: int = 1,
+    transactional: bool = False,
 ) -> memoryview:
     """Records with timestamps `timestamp`, `timestamp + step_ms`, ..."""
     records = [Record(base_offset + i, timestamp + i * step_ms, b"key", value, ()) for i in range(count)]
@@ -38,6 +39,7 @@ def make_batch(
         producer_id=producer_id,
         producer_epoch=0 if producer_id >= 0 else -1,
         base_sequence=sequence,
+        transactional=transactional,
     )
     return memoryview(bytearray(batch))
 

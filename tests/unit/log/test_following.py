@@ -10,7 +10,6 @@ from tailrace.log.directory import LogDirectory
 from tailrace.log.files.segment import Segment
 from tailrace.log.log import Log
 from tailrace.log.producers import ProducerStates
-from tailrace.log.recovery import coordinator_epoch
 from tailrace.model.config import TopicConfig
 from tailrace.model.errors import ErrorCode, KafkaError, StorageError
 from tailrace.sim.clock import SimClock
@@ -169,7 +168,7 @@ def scanned(log):
     producers = ProducerStates()
     for segment in log.segments:
         for _, header in segment.headers():
-            producers.update(header, coordinator_epoch=coordinator_epoch(header, b""))
+            producers.update(header)
     return producers
 
 

@@ -8,6 +8,7 @@ from tailrace.log.producers import MAX_SEQUENCE, Duplicate, ProducerStates
 from tailrace.log.validation import Origin
 from tailrace.model.errors import ErrorCode, KafkaError, StorageError
 from tailrace.wire.checksum import crc32c
+from tailrace.wire.markers import Marker
 from tailrace.wire.records import BatchHeader
 
 PRODUCER = 7
@@ -125,7 +126,7 @@ def test_an_open_transaction_takes_no_plain_batch(writer: Writer) -> None:
     assert writer.refusal(header(1)) is ErrorCode.INVALID_TXN_STATE
     writer.write(header(1, 2, attributes=TRANSACTIONAL))
     assert writer.states.states[PRODUCER].current_txn_first_offset == 0
-    writer.states.update(header(-1, attributes=CONTROL), 3, coordinator_epoch=9)
+    writer.states.update(header(-1, attributes=CONTROL), 3, marker=Marker(is_commit=True, coordinator_epoch=9))
     state = writer.states.states[PRODUCER]
     assert (state.current_txn_first_offset, state.coordinator_epoch, state.last_sequence) == (-1, 9, 2)
     assert writer.write(header(3)) is None
@@ -133,7 +134,9 @@ def test_an_open_transaction_takes_no_plain_batch(writer: Writer) -> None:
 
 def test_a_marker_with_a_new_epoch_forgets_the_sequences(writer: Writer) -> None:
     writer.write(header(0, 5, attributes=TRANSACTIONAL))
-    writer.states.update(header(-1, epoch=1, attributes=CONTROL), 5)
+    writer.states.update(
+        header(-1, epoch=1, attributes=CONTROL), 5, marker=Marker(is_commit=False, coordinator_epoch=0)
+    )
     assert writer.refusal(header(5, epoch=1)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert writer.write(header(0, epoch=1)) is None
 
@@ -160,7 +163,9 @@ def test_a_snapshot_keeps_all_that_is_remembered(writer: Writer) -> None:
     writer.write(header(0, 3, time=5))
     writer.write(header(3, 2, time=6))
     writer.write(header(MAX_SEQUENCE, 2, producer_id=8, epoch=2, attributes=TRANSACTIONAL))
-    writer.states.update(header(-1, producer_id=9, epoch=1, attributes=CONTROL), 7, coordinator_epoch=4)
+    writer.states.update(
+        header(-1, producer_id=9, epoch=1, attributes=CONTROL), 7, marker=Marker(is_commit=True, coordinator_epoch=4)
+    )
 
     loaded = Writer()
     loaded.states.load(writer.states.snapshot())

@@ -160,6 +160,11 @@ class FetchAttempt:
         )
         if slice_ is not None:
             answer.records = slice_
+            if isolation_level == _READ_COMMITTED and not self._is_follower:
+                answer.aborted_transactions = [
+                    FetchResponse.AbortedTransaction(producer_id=aborted.producer_id, first_offset=aborted.first_offset)
+                    for aborted in partition.find_aborted(slice_, fetch.fetch_offset)
+                ]
         if self._is_follower:
             self._note_read(key, partition, fetch, has_records=slice_ is not None)
         self.waits_for.append(partition)

@@ -23,7 +23,7 @@ _EMPTY = memoryview(b"")
 
 
 class SparseIndex:
-    """Entries of two columns, each of which only grows."""
+    """Entries of two columns, each of which only grows; or of more, some of which do."""
 
     __slots__ = ("_disk", "_entry", "_last", "_mapped", "_stored", "_tail", "path")
 
@@ -34,7 +34,7 @@ class SparseIndex:
         self._stored = 0  # entries in the file
         self._tail = bytearray()  # entries after those, in the file's format
         self._mapped: memoryview | None = None  # of the file; dropped when the file changes
-        self._last: tuple[int, int] | None = None  # the last entry, once it is known
+        self._last: tuple[int, ...] | None = None  # the last entry, once it is known
 
     def attach(self) -> str:
         """Takes up the file that an earlier run left; returns what is wrong with it, or nothing."""
@@ -53,15 +53,13 @@ class SparseIndex:
     def __len__(self) -> int:
         return self._stored + len(self._tail) // self._entry.size
 
-    def entry(self, number: int) -> tuple[int, int]:
+    def entry(self, number: int) -> tuple[int, ...]:
         size = self._entry.size
         if number >= self._stored:
-            first, second = self._entry.unpack_from(self._tail, (number - self._stored) * size)
-        else:
-            first, second = self._entry.unpack_from(self._map(), number * size)
-        return first, second
+            return self._entry.unpack_from(self._tail, (number - self._stored) * size)
+        return self._entry.unpack_from(self._map(), number * size)
 
-    def last(self) -> tuple[int, int] | None:
+    def last(self) -> tuple[int, ...] | None:
         """Of an index that was asked before, or has been added to, without touching the file."""
         if self._last is None and (count := len(self)):
             self._last = self.entry(count - 1)
@@ -76,9 +74,9 @@ class SparseIndex:
             return -1
         return self._search(self._map(), self._stored, target, column)
 
-    def append(self, first: int, second: int) -> None:
-        self._tail += self._entry.pack(first, second)
-        self._last = first, second
+    def append(self, *columns: int) -> None:
+        self._tail += self._entry.pack(*columns)
+        self._last = columns
         if len(self._tail) >= SPILL_BYTES:
             self._spill()
 

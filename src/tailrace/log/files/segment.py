@@ -16,21 +16,23 @@ from contextlib import suppress
 from struct import Struct
 from zlib import crc32
 
+from tailrace.log.files.aborted import AbortedIndex
 from tailrace.log.files.index import OFFSET_ENTRY, TIME_ENTRY, SparseIndex
 from tailrace.model import events
 from tailrace.model.config import TopicConfig
 from tailrace.model.errors import KafkaError, StorageError
 from tailrace.model.ports import Disk, File, FileSlice
-from tailrace.wire.records import HEADER_SIZE, BatchHeader, iterate_records, read_header
+from tailrace.wire.records import HEADER_SIZE, BatchHeader, read_header
 
 LOG_SUFFIX = ".log"
 INDEX_SUFFIX = ".index"
 TIME_INDEX_SUFFIX = ".timeindex"
+ABORTED_SUFFIX = ".txnindex"
 SNAPSHOT_SUFFIX = ".snapshot"
 DELETED_SUFFIX = ".deleted"
 CLEANED_SUFFIX = ".cleaned"
 SWAP_SUFFIX = ".swap"
-SEGMENT_SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX)
+SEGMENT_SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, ABORTED_SUFFIX)
 
 MAX_RELATIVE_OFFSET = 2**31 - 1
 NO_TIMESTAMP = -1
@@ -48,9 +50,6 @@ _BATCH_LENGTH_MIN = HEADER_SIZE - _LOG_OVERHEAD
 
 log = events.logger("log.segment")
 
-# Timestamp, offset and leader epoch of a record.
-Found = tuple[int, int, int]
-
 
 class Segment:
     __slots__ = (
@@ -63,6 +62,7 @@ class Segment:
         "_is_torn",
         "_max_timestamp",
         "_offset_of_max_timestamp",
+        "aborted",
         "base_offset",
         "bytes_since_index",
         "created_ms",
@@ -98,6 +98,7 @@ class Segment:
         self.suffix = suffix
         self.offset_index = SparseIndex(disk, self.path(INDEX_SUFFIX), OFFSET_ENTRY)
         self.time_index = SparseIndex(disk, self.path(TIME_INDEX_SUFFIX), TIME_ENTRY)
+        self.aborted = AbortedIndex(disk, self.path(ABORTED_SUFFIX))
         self._file: File | None = None
         self._is_loaded = size_bytes == 0  # the indexes of a segment that was there are looked at when needed
         self._is_torn = False  # a failed write may have left bytes behind size_bytes
@@ -141,6 +142,7 @@ class Segment:
         self._file = None
         self.offset_index.release()
         self.time_index.release()
+        self.aborted.release()
 
     @property
     def max_timestamp(self) -> int:
@@ -221,6 +223,7 @@ class Segment:
             self._add_time_entry()
             self.offset_index.write_out(sync=sync)
             self.time_index.write_out(sync=sync)
+            self.aborted.write_out(sync=sync)
 
     def sync(self) -> None:
         """Blocks: Background only. Data alone; the indexes are rebuilt if they are lost."""
@@ -277,6 +280,11 @@ class Segment:
             position += batch_length + _LOG_OVERHEAD
         return None
 
+    def indexed_offset_from(self, position: int) -> int | None:
+        """The last offset of the first batch at `position` or after it that the index knows."""
+        number = self.offset_index.floor(position - 1, column=1) + 1
+        return None if number >= len(self.offset_index) else self.base_offset + self.offset_index.entry(number)[0]
+
     def hint(self, offset: int, position: int) -> None:
         """A reader has come to `offset` and will ask for it next: spares the search."""
         hints = self._hints
@@ -299,22 +307,6 @@ class Segment:
                 return
             yield position, header
             position += size
-
-    def find_timestamp(self, timestamp: int, start_offset: int, max_decompressed_bytes: int) -> Found | None:
-        """The first record from `start_offset` on whose timestamp is >= `timestamp`. KafkaError for a batch that
-        unpacks to more than it may."""
-        number = self.time_index.floor(timestamp) if self.max_timestamp >= 0 else -1
-        first_offset = self.base_offset + self.time_index.entry(number)[1] if number >= 0 else self.base_offset
-        position = self.position_of(max(first_offset, start_offset))
-        if position is None:
-            return None
-        for at, header in self.headers(position):
-            if header.max_timestamp >= timestamp and header.last_offset >= start_offset:
-                batch = self.file.read(at, header.size_bytes)
-                for record in iterate_records(batch, max_decompressed_bytes=max_decompressed_bytes):
-                    if record.timestamp >= timestamp and record.offset >= start_offset:
-                        return record.timestamp, record.offset, header.leader_epoch
-        return None
 
     def read_next_offset(self) -> int:
         """The offset after its last record, found behind the last index entry."""
@@ -376,6 +368,7 @@ class Segment:
         self.size_bytes = position
         self.offset_index.truncate(self.offset_index.floor(offset - self.base_offset - 1) + 1)
         self.time_index.truncate(self.time_index.floor(offset - self.base_offset - 1, column=1) + 1)
+        self.aborted.cut(offset)
         self._restore_from_indexes()
 
     def cut(self, position: int) -> None:
@@ -489,6 +482,7 @@ class Segment:
         """Its folder has a new name."""
         self._folder = folder
         self.offset_index.path, self.time_index.path = self.path(INDEX_SUFFIX), self.path(TIME_INDEX_SUFFIX)
+        self.aborted.path = self.path(ABORTED_SUFFIX)
 
     def remove(self) -> None:
         """Removes its files. Raises OSError."""

@@ -15,14 +15,15 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from contextlib import suppress
 
+from tailrace.log.files.aborted import AbortedTransaction
 from tailrace.log.files.segment import (
+    ABORTED_SUFFIX,
     DELETED_SUFFIX,
     INDEX_SUFFIX,
     MAX_RELATIVE_OFFSET,
     SNAPSHOT_SUFFIX,
     SWAP_SUFFIX,
     TIME_INDEX_SUFFIX,
-    Found,
     Segment,
 )
 from tailrace.model.config import TopicConfig
@@ -34,8 +35,13 @@ from tailrace.wire.records import iterate_records
 # 1,000 partitions that is a fraction of the usual limit of open files.
 OPEN_CLOSED_SEGMENTS_MAX = 8
 
+_INDEX_SUFFIXES = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, ABORTED_SUFFIX)
+# Timestamp, offset and leader epoch of a record.
+Found = tuple[int, int, int]
+
 # Below every timestamp: the age of the active segment is looked at with the next append.
 _UNARMED = -(1 << 62)
+_NO_END = 1 << 62
 
 
 class Segments:
@@ -77,12 +83,39 @@ class Segments:
                 return found
         return None
 
+    def find_aborted(self, slice_: FileSlice, offset: int, *, end_offset: int) -> list[AbortedTransaction]:
+        """Those that reach into what was read from `offset` on, below `end_offset`; perhaps some that begin after it."""
+        number = max(0, self.floor(offset))
+        found: list[AbortedTransaction] = []
+        if not any(len(segment.aborted) for segment in self.all[number:]):
+            return found
+        end_offset = min(end_offset, self._end_offset_of(slice_, number))
+        for segment in self.all[number:]:
+            for aborted in segment.aborted.from_offset(offset):
+                if aborted.first_offset < end_offset:
+                    found.append(aborted)
+                if aborted.last_stable_offset >= end_offset:
+                    return found  # Whatever was aborted later began later.
+        return found
+
+    def _end_offset_of(self, slice_: FileSlice, number: int) -> int:
+        """Where a slice of a segment ends, or the next place that an index knows. `number` is where to look for the
+        segment from."""
+        for segment in self.all[number:]:
+            number += 1
+            if segment.is_open and segment.file is slice_.file:
+                following = segment.indexed_offset_from(slice_.position + slice_.size)
+                if following is not None:
+                    return following
+                return self._bases[number] if number < len(self._bases) else _NO_END
+        return _NO_END
+
     def find_timestamp(self, timestamp: int, start_offset: int, max_decompressed_bytes: int) -> Found | None:
         """The first record from `start_offset` on that is not older."""
         for segment in self.all[max(0, self.floor(start_offset)) :]:
             self._use(segment)
             if segment.max_timestamp >= timestamp:
-                found = segment.find_timestamp(timestamp, start_offset, max_decompressed_bytes)
+                found = _find_oldest(segment, timestamp, start_offset, max_decompressed_bytes)
                 if found is not None:
                     return found
         return None
@@ -166,7 +199,7 @@ class Segments:
         begins. The active one's indexes are in memory, and recovery rebuilds them. A segment that ends at the recovery
         point counts too: it may have been closed since, and its indexes written."""
         segments = self.all[max(0, self.floor(recovery_point - 1)) :]
-        paths = [segment.path(kind) for segment in segments[:-1] for kind in (INDEX_SUFFIX, TIME_INDEX_SUFFIX)]
+        paths = [segment.path(kind) for segment in segments[:-1] for kind in _INDEX_SUFFIXES]
         paths += [segment.path(SNAPSHOT_SUFFIX) for segment in segments if segment.base_offset >= recovery_point]
         return [segment.file for segment in segments], paths
 
@@ -200,10 +233,27 @@ class Segments:
             self.active = segments[-1]
 
 
+def _find_oldest(segment: Segment, timestamp: int, start_offset: int, max_decompressed_bytes: int) -> Found | None:
+    """The first record from `start_offset` on whose timestamp is >= `timestamp`. KafkaError for a batch that unpacks to
+    more than it may."""
+    number = segment.time_index.floor(timestamp) if segment.max_timestamp >= 0 else -1
+    first_offset = segment.base_offset + segment.time_index.entry(number)[1] if number >= 0 else segment.base_offset
+    position = segment.position_of(max(first_offset, start_offset))
+    if position is None:
+        return None
+    for at, header in segment.headers(position):
+        if header.max_timestamp >= timestamp and header.last_offset >= start_offset:
+            batch = segment.file.read(at, header.size_bytes)
+            for record in iterate_records(batch, max_decompressed_bytes=max_decompressed_bytes):
+                if record.timestamp >= timestamp and record.offset >= start_offset:
+                    return record.timestamp, record.offset, header.leader_epoch
+    return None
+
+
 def _find_newest(segment: Segment, start_offset: int, max_decompressed_bytes: int) -> Found | None:
     """The first record that has the largest timestamp from `start_offset` on. Walks over the headers only where
     the largest of all lies before that, or went with a compaction."""
-    found = segment.find_timestamp(segment.max_timestamp, start_offset, max_decompressed_bytes)
+    found = _find_oldest(segment, segment.max_timestamp, start_offset, max_decompressed_bytes)
     position = segment.position_of(start_offset) if found is None else None
     if position is None:
         return found
