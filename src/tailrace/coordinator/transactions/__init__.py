@@ -1,0 +1,1 @@
+"""Transactional ids: who may write under one, which partitions its transaction has, and how it ends."""

@@ -1,0 +1,88 @@
+"""What is due: transactions that take too long, requests that have waited for long enough, ids that nobody uses."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from tailrace.coordinator.op import Call, Result, Steps
+from tailrace.coordinator.transactions.ending import decide_abort, owe_markers
+from tailrace.coordinator.transactions.state import Due, TransactionsState, concurrent
+from tailrace.coordinator.transactions.transaction import TransactionState
+from tailrace.coordinator.transactions.waiters import refuse
+from tailrace.model import events
+from tailrace.model.errors import KafkaError
+
+_log = events.logger("transactions")
+
+# Looked at in a row: less than half a millisecond.
+_IDS_PER_STEP = 500
+# A decision that could not be taken, since there was no producer id at hand.
+_RETRY_MS = 100.0
+_WHOLE_PARTITION = ""
+
+
+def on_loaded(state: TransactionsState, call: Call) -> list[Result]:
+    """What was decided is carried out. What is open has until its timeout, as its first coordinator counted it."""
+    results: list[Result] = []
+    for transaction in state.transactions.values():
+        if transaction.state.is_prepared:
+            results.append(owe_markers(state, transaction.transactional_id))
+        elif transaction.state is TransactionState.ONGOING:
+            left_ms = transaction.start_ms + transaction.timeout_ms - call.now_ms
+            left_ms = max(0, min(left_ms, transaction.timeout_ms))  # A clock may be wrong, but no more than that.
+            state.deadlines.set(("abort", transaction.transactional_id), call.monotonic_ms + left_ms)
+    _expire_later(state, call)
+    return results
+
+
+def on_due(state: TransactionsState, call: Call, due: Due) -> Result:
+    what, transactional_id = due
+    match what:
+        case "abort":
+            return _abort(state, call, transactional_id)
+        case "waiters":
+            error = concurrent(state.find(transactional_id))
+            return Result(answers=[refuse(waiter, error) for waiter in state.take_waiters(transactional_id)])
+        case _:
+            state.work["expiry"] = partial(_expire, state)
+            _expire_later(state, call)
+            return Result()
+
+
+def _abort(state: TransactionsState, call: Call, transactional_id: str) -> Result:
+    transaction = state.transactions.get(transactional_id)
+    if transaction is None or transaction.state is not TransactionState.ONGOING:
+        return Result()
+    try:
+        result = decide_abort(state, call, transaction)
+    except KafkaError:
+        state.deadlines.set(("abort", transactional_id), call.monotonic_ms + _RETRY_MS)
+        return Result()
+    _log.info(
+        "a transaction has timed out and is aborted",
+        transactional_id=transactional_id,
+        producer_id=transaction.producer_id,
+        timeout_ms=transaction.timeout_ms,
+    )
+    return result
+
+
+def _expire_later(state: TransactionsState, call: Call) -> None:
+    interval_ms = call.config.transaction_remove_expired_transaction_cleanup_interval_ms
+    state.deadlines.set(("expiry", _WHOLE_PARTITION), call.monotonic_ms + interval_ms)
+
+
+def _expire(state: TransactionsState, call: Call) -> Steps:
+    """Tombstones of ids that have been idle for transactional.id.expiration.ms."""
+    last_ms = call.now_ms - call.config.transactional_id_expiration_ms
+    idle: list[str] = []
+    for number, transaction in enumerate(list(state.transactions.values())):
+        if transaction.state.is_at_rest and transaction.updated_ms <= last_ms:
+            idle.append(transaction.transactional_id)
+        if number % _IDS_PER_STEP == _IDS_PER_STEP - 1:
+            yield
+    # Some may have been used between two steps.
+    found = [state.transactions.get(transactional_id) for transactional_id in idle]
+    expired = [each for each in found if each is not None and each.state.is_at_rest and each.updated_ms <= last_ms]
+    # The rest, where there are many, goes the next time: they have waited for a week.
+    return Result([transaction.tombstone() for transaction in expired[:_IDS_PER_STEP]])
