@@ -10,6 +10,7 @@ import pytest
 from tailrace.log.compaction.cleaner import FAILED_REST_MS, Cleaner, drive
 from tailrace.log.compaction.run import CompactionAborted, Limits, Outcome, Steps, Work
 from tailrace.log.log import Log
+from tailrace.log.validation import Origin
 from tailrace.model.config import TopicConfig
 from tailrace.model.errors import StorageError
 from tailrace.model.ids import PartitionIndex, TopicPartition
@@ -17,6 +18,7 @@ from tailrace.sim.background import SimBackground
 from tailrace.sim.clock import SimClock
 from tailrace.sim.disk import SimDisk
 from tailrace.sim.random import SimRandom
+from tailrace.wire.markers import Marker, build_marker
 from tailrace.wire.records import BatchHeader, Compression, Record, build_batch, iterate_headers, iterate_records
 
 DATA = "/data"
@@ -96,6 +98,10 @@ class Shelf:
 
     def files(self) -> list[str]:
         return self.disk.list(FOLDER)
+
+
+def records_of(batch: bytes) -> list[Record]:
+    return list(iterate_records(batch, max_decompressed_bytes=1 << 20))
 
 
 def each_step(steps: Steps[Outcome]) -> Iterator[Work | None]:
@@ -259,25 +265,67 @@ def test_the_last_offset_of_the_cleaned_range_is_not_lost() -> None:
     assert shelf.content() == [(5, "a", "4")]
 
 
-def test_control_and_transactional_batches_stay_as_they_are() -> None:
+def append_transactional(shelf: Shelf, *pairs: Pair, sequence: int) -> None:
+    shelf.append(*pairs, producer_id=9, producer_epoch=0, base_sequence=sequence, transactional=True)
+
+
+def end_transaction(shelf: Shelf, *, is_commit: bool) -> None:
+    marker = build_marker(Marker(is_commit, 0), producer_id=9, producer_epoch=0, timestamp_ms=shelf.clock.wall_ms())
+    shelf.log.append_as_leader(memoryview(marker), leader_epoch=1, origin=Origin.COORDINATOR)
+
+
+def test_what_was_committed_replaces_and_is_replaced() -> None:
     shelf = Shelf()
     shelf.append(("a", "1"))
-    options = {"producer_id": 9, "producer_epoch": 0, "transactional": True}
-    shelf.append(("a", "aborted?"), base_sequence=0, **options)
-    numbered = build_batch([(2, 0, b"\0\0\0\0", b"\0" * 6, ())], base_offset=2, leader_epoch=1, control=True, **options)
-    shelf.log.append_as_follower(memoryview(numbered))
+    append_transactional(shelf, ("a", "2"), sequence=0)
+    end_transaction(shelf, is_commit=True)
     shelf.roll()
     shelf.compact()
-    assert [(h.base_offset, h.record_count, h.is_control) for h, _ in shelf.batches()] == [
-        (0, 1, False),
-        (1, 1, False),
-        (2, 1, True),
-    ]
-    # A later plain record replaces both.
+    assert next((record.offset, record.value) for record in shelf.records()) == (1, b"2")
+    shelf.append(("a", "3"))
+    shelf.append(("b", "1"))
+    shelf.roll()
+    shelf.compact()
+    assert [record.offset for record in shelf.records() if record.value in (b"2", b"3")] == [3]
+
+
+def test_what_was_aborted_replaces_nothing_and_goes() -> None:
+    shelf = Shelf()
+    shelf.append(("a", "1"))
+    append_transactional(shelf, ("a", "2"), sequence=0)
+    end_transaction(shelf, is_commit=False)
+    append_transactional(shelf, ("b", "1"), sequence=1)
+    end_transaction(shelf, is_commit=True)
+    shelf.roll()
+    shelf.compact()
+    data = [record for header, batch in shelf.batches() if not header.is_control for record in records_of(batch)]
+    assert [(record.key, record.value) for record in data] == [(b"a", b"1"), (b"b", b"1")]
+    assert not any(name.endswith(".txnindex") for name in shelf.files())
+
+
+def test_a_marker_stays_as_long_as_a_record_of_its_transaction_and_then_for_delete_retention_ms() -> None:
+    shelf = Shelf()
+    append_transactional(shelf, ("a", "1"), sequence=0)
+    end_transaction(shelf, is_commit=True)
+    append_transactional(shelf, ("z", "1"), sequence=1)  # So that the first batch is not the last of its producer.
+    end_transaction(shelf, is_commit=True)
+
+    def pass_over(value: str) -> list[int]:
+        shelf.append(("b", value))
+        shelf.roll()
+        shelf.compact()
+        return [header.base_offset for header, _ in shelf.batches() if header.is_control and header.record_count]
+
+    assert pass_over("1") == [1, 3]
+    shelf.clock.advance_ms(2 * shelf.config.delete_retention_ms)
+    assert pass_over("2") == [1, 3], "its record is still there"
     shelf.append(("a", "2"))
-    shelf.roll()
-    shelf.compact()
-    assert [h.base_offset for h, _ in shelf.batches() if h.record_count] == [2, 3]
+    assert pass_over("3") == [1, 3], "its time begins now"
+    assert pass_over("4") == [1, 3]
+    shelf.clock.advance_ms(shelf.config.delete_retention_ms)
+    assert pass_over("5") == [3]
+    shelf.reopen()
+    assert shelf.log.last_stable_offset(shelf.log.log_end_offset) == shelf.log.log_end_offset
 
 
 def test_keys_that_do_not_fit_take_several_passes() -> None:

@@ -243,13 +243,6 @@ def test_log_append_time_stays_the_time_of_all_records() -> None:
     assert [record.timestamp for record in records_of(result)] == [append_time, append_time]
 
 
-def test_tombstones_of_transactions_do_not_expire() -> None:
-    batch = build_batch(RECORDS[:3], base_offset=100, transactional=True, producer_id=1)
-    assert clean(batch, {}).is_unchanged
-    stamped = build_batch(RECORDS[:3], base_offset=100, transactional=True, producer_id=1, delete_horizon_ms=NOW_MS - 1)
-    assert clean(stamped, {}).is_unchanged
-
-
 def test_an_empty_batch_keeps_offsets_and_sequences() -> None:
     batch = build_batch(RECORDS[:2], base_offset=100, leader_epoch=3, producer_id=5, producer_epoch=6, base_sequence=7)
     header = read_header(bytes(assemble_batch(empty_header(read_header(batch)), b"")))

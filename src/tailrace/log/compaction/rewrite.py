@@ -5,6 +5,8 @@
     a later one of its key is known                no
     has a value                                    yes
     a tombstone (no value)                         until the delete horizon of its batch (KIP-534)
+    of an aborted transaction                      no
+    a marker that no record needs any more         until the delete horizon of its batch
 
 A batch keeps its base offset, last offset, leader epoch, producer fields, codec and timestamp type, so that offsets,
 order and producer state are what they were; its max timestamp becomes that of what is left. The first time that
@@ -13,9 +15,6 @@ base timestamp, and the deltas are counted from it. A batch that lost nothing is
 
 A batch without records is dropped, unless it is the last of a producer that is still known (it carries the sequence)
 or the last of its segment (the next one must follow on it): then its header alone stays.
-
-Batches of transactions are not judged here as to commit or abort. Their records replace nothing, since they may have
-been aborted, and their tombstones do not expire; control batches stay. That is safe whatever became of them.
 """
 
 from tailrace.log.compaction.keymap import KeyMap
@@ -31,19 +30,30 @@ class BatchFilter:
     """One batch on its way: `take` its records slice by slice, then ask what is left."""
 
     def __init__(
-        self, header: BatchHeader, block: bytes, keys: KeyMap, *, now_ms: int, delete_retention_ms: int
+        self,
+        header: BatchHeader,
+        block: bytes,
+        keys: KeyMap,
+        *,
+        now_ms: int,
+        delete_retention_ms: int,
+        is_aborted: bool = False,
     ) -> None:
         self.header = header
+        self._is_aborted = is_aborted
         self._block = block
         self._keys = keys
         self._kept: list[Span] = []
         self._has_tombstones = False
-        self._drops_tombstones = (
-            header.has_delete_horizon and header.base_timestamp <= now_ms and not header.is_transactional
-        )
+        self._drops_tombstones = header.has_delete_horizon and header.base_timestamp <= now_ms
         self._delete_horizon_ms = now_ms + delete_retention_ms
 
     def take(self, spans: list[Span]) -> None:
+        if self._is_aborted:
+            return
+        if self.header.is_control:
+            self._take_marker(spans)
+            return
         base_offset, latest_offset, kept = self.header.base_offset, self._keys.latest_offset, self._kept
         for span in spans:
             key = span.key
@@ -54,6 +64,11 @@ class BatchFilter:
                     continue
                 self._has_tombstones = True
             kept.append(span)
+
+    def _take_marker(self, spans: list[Span]) -> None:
+        if not self._drops_tombstones:
+            self._has_tombstones = True
+            self._kept += spans
 
     @property
     def kept_count(self) -> int:
@@ -79,7 +94,7 @@ class BatchFilter:
 
     @property
     def _needs_horizon(self) -> bool:
-        return self._has_tombstones and not self.header.has_delete_horizon and not self.header.is_transactional
+        return self._has_tombstones and not self.header.has_delete_horizon
 
 
 def empty_header(header: BatchHeader) -> BatchHeader:

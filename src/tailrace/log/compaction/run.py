@@ -22,6 +22,7 @@ from tailrace.log.compaction.keymap import KeyMap
 from tailrace.log.compaction.plan import Cleanable, group_segments
 from tailrace.log.compaction.rewrite import BatchFilter, empty_header
 from tailrace.log.compaction.spans import scan_spans
+from tailrace.log.compaction.transactions import CleanedTransactions
 from tailrace.log.files.segment import CLEANED_SUFFIX, LOG_SUFFIX, Segment
 from tailrace.log.producers import ProducerStates
 from tailrace.model import events
@@ -116,6 +117,9 @@ class Compaction:
         self._spent = 0
         self._output: list[tuple[bytes | bytearray | memoryview, BatchHeader]] = []
         self._output_bytes = 0
+        aborted = [each for segment in log.segments for each in segment.aborted.from_offset(0)]
+        self._aborted = aborted
+        self._transactions = CleanedTransactions(aborted)
         self._bytes_read = self._bytes_written = self._records_read = self._records_kept = 0
 
     def steps(self) -> Steps[Outcome]:
@@ -165,7 +169,7 @@ class Compaction:
         return True
 
     def _map_batch(self, header: BatchHeader, batch: memoryview) -> Steps[None]:
-        if header.is_control or header.is_transactional or header.record_count == 0:
+        if header.is_control or header.record_count == 0 or self._transactions.is_aborted(header):
             return
         block = yield from self._unpack(header, batch)
         base_offset, first_dirty_offset, put = header.base_offset, self.plan.first_dirty_offset, self._keys.put
@@ -194,6 +198,7 @@ class Compaction:
             for segment in group:
                 yield from self._clean_segment(segment, new)
             self._flush(new)
+            self._keep_aborted(group, new)
             yield partial(_make_durable, new)
             self._check_segments()
         except BaseException:
@@ -204,6 +209,13 @@ class Compaction:
         self.log.replace_segments(group, new)
         self._segments = [segment for segment in self._segments if segment not in group]
         yield partial(_remove_all, group)
+
+    def _keep_aborted(self, group: list[Segment], new: Segment) -> None:
+        """Of the transactions whose markers lie in the group, those that may have records left."""
+        for aborted in self._aborted:
+            is_here = group[0].base_offset <= aborted.last_offset < self._group_end_offset
+            if is_here and aborted.last_offset >= self._mapped_end_offset:
+                new.aborted.add(aborted)
 
     def _clean_segment(self, segment: Segment, new: Segment) -> Steps[None]:
         position = 0
@@ -219,7 +231,10 @@ class Compaction:
     def _clean_batch(self, header: BatchHeader, batch: memoryview) -> Steps[None]:
         self._bytes_read += len(batch)
         self._records_read += header.record_count
-        if header.is_control or header.base_offset >= self._mapped_end_offset:
+        if header.base_offset >= self._mapped_end_offset:
+            self._keep(batch, header)
+            return
+        if header.is_control and (header.record_count == 0 or self._transactions.end(header)):
             self._keep(batch, header)
             return
         block = yield from self._unpack(header, batch)
@@ -229,6 +244,7 @@ class Compaction:
             self._keys,
             now_ms=self._now_ms,
             delete_retention_ms=self.log.config.delete_retention_ms,
+            is_aborted=self._transactions.is_aborted(header),
         )
         position = 0
         while position < len(block):
@@ -256,6 +272,7 @@ class Compaction:
         return state is not None and state.last_data_offset == header.last_offset
 
     def _keep(self, batch: bytes | bytearray | memoryview, header: BatchHeader) -> None:
+        self._transactions.note_kept(header)
         self._records_kept += header.record_count
         self._output.append((batch, header))
         self._output_bytes += len(batch)

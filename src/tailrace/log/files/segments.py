@@ -84,7 +84,7 @@ class Segments:
         return None
 
     def find_aborted(self, slice_: FileSlice, offset: int, *, end_offset: int) -> list[AbortedTransaction]:
-        """Those that reach into what was read from `offset` on, below `end_offset`; perhaps some that begin after it."""
+        """Those that reach into what was read from `offset` on, below `end_offset`; and perhaps later ones."""
         number = max(0, self.floor(offset))
         found: list[AbortedTransaction] = []
         if not any(len(segment.aborted) for segment in self.all[number:]):
