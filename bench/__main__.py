@@ -14,9 +14,10 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.cluster import cluster
+from bench.groups import groups
 from bench.measures import Figure, Plan, all_figures
 
-GROUPS = ("start", "latency", "requests", "batches", "throughput", "cold", "cluster")
+GROUPS = ("start", "latency", "requests", "batches", "throughput", "cold", "groups", "cluster")
 RESULTS = Path(__file__).parent / "results.jsonl"
 
 
@@ -26,8 +27,10 @@ def main() -> int:
     if load > 0.5:
         print(f"this machine is busy (load {load:.1f}): the figures will be lower than they could be", file=sys.stderr)
     plan = Plan(options.seconds, options.rounds)
-    alone = set(options.only) - {"cluster"}
+    alone = set(options.only) - {"groups", "cluster"}
     figures = all_figures(plan, alone) if alone else []
+    if "groups" in options.only:
+        figures += groups(plan)
     if "cluster" in options.only:
         figures += cluster(plan)
     _print(figures)

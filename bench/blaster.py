@@ -29,6 +29,11 @@ def requests_per_second(port: int, topic: str, seconds: float) -> float:
     return _in_own_process(_blast, port, request, produce_response_bytes(topic), seconds)
 
 
+def answered_per_second(port: int, request: bytes, response_bytes: int, seconds: float) -> float:
+    """Pipelined requests of any kind, all of which have answers of the same size."""
+    return _in_own_process(_blast, port, request, response_bytes, seconds)
+
+
 def produced_bytes_per_second(port: int, topic: str, batch_bytes: int, seconds: float) -> float:
     """Produce requests of one batch of 1 KB records; the bytes of requests count, as the network sees them."""
     request = produce_request(topic, records=records_in(batch_bytes, 1_000), value_bytes=1_000)

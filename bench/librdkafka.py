@@ -57,6 +57,13 @@ def _load() -> ctypes.CDLL:
         ("consume_start_queue", number, (pointer, ctypes.c_int32, ctypes.c_int64, pointer)),
         ("consume_stop", number, (pointer, ctypes.c_int32)),
         ("consume_callback_queue", number, (pointer, number, pointer, pointer)),
+        ("queue_get_consumer", pointer, (pointer,)),
+        ("poll_set_consumer", number, (pointer,)),
+        ("topic_partition_list_new", pointer, (number,)),
+        ("topic_partition_list_add", pointer, (pointer, text, ctypes.c_int32)),
+        ("topic_partition_list_destroy", None, (pointer,)),
+        ("subscribe", number, (pointer, pointer)),
+        ("consumer_close", number, (pointer,)),
     ):
         function = getattr(library, f"rd_kafka_{name}")
         function.restype, function.argtypes = result, arguments
@@ -142,21 +149,49 @@ def _produce(handle: _Handle, messages: Any, count: int, partition: int) -> int:
 
 def consumed_per_second(topic: str, count: int, **settings: Any) -> float:
     """Messages a second from offset 0 of partition 0, from the first one that came to the last."""
-    handle = _Handle(
-        _CONSUMER,
-        topic,
-        {
-            "queued.min.messages": 1_000_000,
-            "queued.max.messages.kbytes": 1 << 20,
-            "fetch.message.max.bytes": 4 << 20,
-            "fetch.max.bytes": 64 << 20,
-            "fetch.error.backoff.ms": 10,
-            **{name.replace("_", "."): value for name, value in settings.items()},
-        },
-    )
+    handle = _Handle(_CONSUMER, topic, _consumer_settings(settings))
     library = handle.library
     queue = library.rd_kafka_queue_new(handle.client)
     library.rd_kafka_consume_start_queue(handle.topic, 0, 0, queue)
+    rate = _drained_per_second(library, queue, count)
+    library.rd_kafka_consume_stop(handle.topic, 0)
+    library.rd_kafka_queue_destroy(queue)
+    handle.close()
+    return rate
+
+
+def consumed_in_group_per_second(topic: str, count: int, **settings: Any) -> float:
+    """The same as the only member of a group, which commits ten times a second and when it closes."""
+    in_group = {"auto_offset_reset": "earliest", "auto_commit_interval_ms": 100, **settings}
+    handle = _Handle(_CONSUMER, topic, _consumer_settings(in_group))
+    library = handle.library
+    library.rd_kafka_poll_set_consumer(handle.client)
+    topics = library.rd_kafka_topic_partition_list_new(1)
+    library.rd_kafka_topic_partition_list_add(topics, topic.encode(), -1)
+    if library.rd_kafka_subscribe(handle.client, topics):
+        raise RuntimeError("librdkafka refused the subscription")
+    library.rd_kafka_topic_partition_list_destroy(topics)
+    queue = library.rd_kafka_queue_get_consumer(handle.client)
+    rate = _drained_per_second(library, queue, count)
+    library.rd_kafka_queue_destroy(queue)
+    if library.rd_kafka_consumer_close(handle.client):
+        raise RuntimeError("librdkafka could not close the consumer")
+    handle.close()
+    return rate
+
+
+def _consumer_settings(settings: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "queued.min.messages": 1_000_000,
+        "queued.max.messages.kbytes": 1 << 20,
+        "fetch.message.max.bytes": 4 << 20,
+        "fetch.max.bytes": 64 << 20,
+        "fetch.error.backoff.ms": 10,
+        **{name.replace("_", "."): value for name, value in settings.items()},
+    }
+
+
+def _drained_per_second(library: ctypes.CDLL, queue: Any, count: int) -> float:
     # The callback must exist and may do nothing: a function of the library itself that ignores its arguments.
     nothing = ctypes.cast(library.rd_kafka_version, ctypes.c_void_p)
     deadline = time.perf_counter() + _DEADLINE_S
@@ -169,11 +204,7 @@ def consumed_per_second(topic: str, count: int, **settings: Any) -> float:
         if got > 0 and not seen:
             start, first = time.perf_counter(), got
         seen += max(0, got)
-    elapsed = time.perf_counter() - start
-    library.rd_kafka_consume_stop(handle.topic, 0)
-    library.rd_kafka_queue_destroy(queue)
-    handle.close()
-    return (seen - first) / elapsed
+    return (seen - first) / (time.perf_counter() - start)
 
 
 def ack_latencies_ms(

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from tailrace.model.config import SETTINGS, TOPIC_SETTINGS
+from tailrace.model.config import GROUP_SETTINGS, SETTINGS, TOPIC_SETTINGS
 from tailrace.model.settings import LONG_MAX, Setting, format_value
 
 PAGE = Path(__file__).with_name("configuration.md")
@@ -33,11 +33,9 @@ def render() -> str:
     parts = [
         INTRODUCTION,
         "## Topics\n\nAll of them can be changed while the topic is in use.\n",
-        _table(
-            TOPIC_SETTINGS.values(),
-            "broker settings",
-            lambda row: ", ".join(_code(s.name) for s in row.broker_synonyms),
-        ),
+        _table(TOPIC_SETTINGS.values(), "broker settings", _synonyms),
+        "## Groups\n\nOf the consumer protocol (KIP-848), each within the bounds that the brokers set.\n",
+        _table(GROUP_SETTINGS.values(), "broker settings", _synonyms),
         "## Brokers\n\nThe dynamic ones can be changed while the broker runs; the others are read at its start.\n",
         _table(SETTINGS.values(), "dynamic", lambda row: "yes" if row.dynamic else ""),
     ]
@@ -52,6 +50,10 @@ def _table(settings: Iterable[Setting], title: str, last: Callable[[Setting], st
             kind = row.kind.name.lower()
             lines.append(f"| {name} | {kind} | {_default(row)} | {_allowed(row)} | {last(row)} | {row.doc} |")
     return "\n".join(lines) + "\n"
+
+
+def _synonyms(row: Setting) -> str:
+    return ", ".join(_code(synonym.name) for synonym in row.broker_synonyms)
 
 
 def _default(row: Setting) -> str:

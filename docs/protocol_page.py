@@ -5,7 +5,7 @@ from pathlib import Path
 from types import ModuleType
 
 from tailrace.wire import frame
-from tailrace.wire.apis import admin, data, groups, quorum, security, stored, transactions
+from tailrace.wire.apis import admin, data, groups, own, quorum, security, stored, transactions
 from tailrace.wire.schema import Field, Message, Struct
 
 PAGE = Path(__file__).with_name("protocol.md")
@@ -18,6 +18,7 @@ SECTIONS: dict[str, ModuleType] = {
     "Security": security,
     "Quorum": quorum,
     "Stored records": stored,
+    "Ours alone": own,
 }
 INTRODUCTION = """\
 # The wire protocol, as declared

@@ -78,11 +78,16 @@ def client(request: pytest.FixtureRequest) -> Client:
 
 @pytest.fixture(scope="session")
 def kafka_class_path() -> str:
-    """The jars of Apache Kafka's client and tools, brought by Maven into a folder that git ignores, once."""
+    """The jars of Apache Kafka's client and tools."""
+    return maven_jars("pom.xml", "compat-java")
+
+
+def maven_jars(pom_name: str, folder_name: str) -> str:
+    """A class path of what a pom of the java folder names, brought by Maven into a folder that git ignores, once."""
     if shutil.which("mvn") is None or shutil.which("javac") is None:
         pytest.skip("Maven and a JDK are not installed")
-    pom = Path(__file__).parent / "java" / "pom.xml"
-    jars = Path(__file__).parents[2] / ".cache" / "compat-java"
+    pom = Path(__file__).parent / "java" / pom_name
+    jars = Path(__file__).parents[2] / ".cache" / folder_name
     installed = jars / "pom.xml"
     if not installed.exists() or installed.read_bytes() != pom.read_bytes():
         shutil.rmtree(jars, ignore_errors=True)
@@ -95,24 +100,27 @@ def kafka_class_path() -> str:
 
 
 @pytest.fixture(scope="session")
-def compile_java(kafka_class_path: str, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], list[str]]:
-    """compile_java("ClientCheck") gives the command that runs a class of the java folder, in a small JVM."""
+def compile_java(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., list[str]]:
+    """compile_java("ClientCheck") gives the command that runs a class of the java folder, in a small JVM; with the
+    newest client, or that of another class path."""
 
-    def compile_class(name: str) -> list[str]:
+    def compile_class(name: str, class_path: str | None = None) -> list[str]:
+        class_path = class_path or request.getfixturevalue("kafka_class_path")
         classes = tmp_path_factory.mktemp(name)
         source = Path(__file__).parent / "java" / f"{name}.java"
-        command = ["javac", "-cp", kafka_class_path, "-d", classes, source]
+        command = ["javac", "-cp", class_path, "-d", classes, source]
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
         assert done.returncode == 0, done.stderr
-        return [*JAVA, "-cp", f"{kafka_class_path}:{classes}", name]
+        return [*JAVA, "-cp", f"{class_path}:{classes}", name]
 
     return compile_class
 
 
 @pytest.fixture(scope="module")
 def kafka_tool(compile_java: Callable[[str], list[str]]) -> Iterator[Callable[..., str]]:
-    """kafka_tool("TopicCommand", "--list", ...) runs one of Apache Kafka's commands and gives what it printed. All of
-    a module run in one JVM. A command is expected to succeed, unless told otherwise: kafka_tool(..., fails=True)."""
+    """kafka_tool("TopicCommand", "--list", ...) runs one of Apache Kafka's commands, of the package of tools unless it
+    is named in full (kafka.admin.ConfigCommand), and gives what it printed. All of a module run in one JVM. A command
+    is expected to succeed, unless told otherwise: kafka_tool(..., fails=True)."""
     command = compile_java("ToolRunner")
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as runner:
         timer = threading.Timer(TOOLS_DEADLINE_S, runner.kill)
@@ -121,7 +129,8 @@ def kafka_tool(compile_java: Callable[[str], list[str]]) -> Iterator[Callable[..
         assert runner.stdout is not None
 
         def run(tool: str, *arguments: str, fails: bool = False) -> str:
-            runner.stdin.write(json.dumps([f"org.apache.kafka.tools.{tool}", *arguments]) + "\n")
+            name = tool if tool.startswith("kafka.") else f"org.apache.kafka.tools.{tool}"
+            runner.stdin.write(json.dumps([name, *arguments]) + "\n")
             runner.stdin.flush()
             told = json.loads(runner.stdout.readline())
             assert (told["code"] != 0) == fails, f"{told['out']}{told['err']}"

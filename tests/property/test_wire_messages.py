@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tailrace.wire.apis import api_keys, request_type, response_type, stored
+from tailrace.wire.apis import api_keys, own, request_type, response_type, stored
 from tailrace.wire.codec.layout import layout
 from tailrace.wire.compile import decode_from, encode
 from tailrace.wire.frame import RequestHeader, ResponseHeader
@@ -16,6 +16,8 @@ from tailrace.wire.schema import Field, Message, Struct
 MESSAGES = [
     *(find(key) for key in api_keys() for find in (request_type, response_type)),
     *(value for value in vars(stored).values() if isinstance(value, type) and value.__module__ == stored.__name__),
+    own.DescribeGroupHistoryRequest,
+    own.DescribeGroupHistoryResponse,
     RequestHeader,
     ResponseHeader,
 ]

@@ -14,12 +14,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from tailrace.broker.cluster.forwarding import Forwarding
 from tailrace.broker.cluster.lifecycle import Identity, Lifecycle
 from tailrace.broker.cluster.producer_ids import ProducerIds
 from tailrace.broker.cluster.roles import decide_roles
+from tailrace.broker.coordinators.coordination import Coordination
 from tailrace.broker.loop_lag import LoopLag
 from tailrace.broker.quorum.quorum import Quorum
 from tailrace.broker.refusals import Refusals
@@ -44,7 +45,11 @@ if TYPE_CHECKING:
     from tailrace.broker.cluster.peers import Peers
     from tailrace.broker.cluster.registration import ControllerRegistration
     from tailrace.broker.context import RequestContext
+    from tailrace.broker.coordinators.runtime import GroupCoordinators
+    from tailrace.broker.coordinators.transactions import TransactionCoordinators
     from tailrace.wire.apis.quorum import AlterPartitionRequest, AlterPartitionResponse
+
+R = TypeVar("R", bound=Message)
 
 _log = events.logger("broker")
 
@@ -90,6 +95,7 @@ class Broker:
         self._registration: ControllerRegistration | None = None  # Of a controller with peers.
         self._maintenance: Maintenance | None = None
         self._assignments: DirectoryAssignments | None = None
+        self.coordination = Coordination(self)
         self._lag = LoopLag(config.loop_lag_warning_ms)
         self._failure: asyncio.Future[None] | None = None
         self._is_started = False  # The first image was applied.
@@ -112,6 +118,14 @@ class Broker:
     @property
     def broker_epoch(self) -> int:
         return -1 if self.lifecycle is None else self.lifecycle.broker_epoch
+
+    @property
+    def coordinators(self) -> GroupCoordinators:
+        return self.coordination.groups
+
+    @property
+    def transactions(self) -> TransactionCoordinators:
+        return self.coordination.transactions
 
     @property
     def port(self) -> int:
@@ -285,11 +299,13 @@ class Broker:
             directory.report_recovery()
         self.quorum.subscribe(self.replicas.follow_image)
         self.quorum.subscribe(self._help_shutdowns)
+        self.quorum.subscribe(self.coordination.follow_image)
         self._maintenance = Maintenance(self.replicas, self.ports)
         self._tend_folders(lifecycle, undo)
         self._open_servers(is_controller=False)
         await lifecycle.unfence()
         self._maintenance.start()
+        self.coordination.open()
 
     def _tend_folders(self, lifecycle: Lifecycle, undo: AsyncExitStack) -> None:
         """Where each replica lies is the controller's to know, once there are several folders or brokers."""
@@ -370,6 +386,7 @@ class Broker:
         self._lag.stop()
         if self.lifecycle is not None and not self.roles.is_alone:
             await self.lifecycle.shut_down()
+        await self.coordination.close()
         await self._close_servers(is_controller=False)
         if self._maintenance is not None:
             await self._maintenance.stop()
@@ -415,6 +432,17 @@ class Broker:
         except KafkaError as error:
             context.is_misdirected = error.code is ErrorCode.NOT_CONTROLLER
             raise
+
+    def has_partition(self, topic: str, index: int) -> bool:
+        image = self.image.topics.get(topic)
+        return image is not None and index in image.partitions
+
+    async def call_broker(self, node_id: int, request: Message, response_type: type[R], *, channel: str) -> R:
+        """Asks another broker. Raises KafkaError."""
+        if self._peers is None:
+            raise KafkaError(ErrorCode.NETWORK_EXCEPTION, f"There is no broker {node_id} beside this one")
+        timeout_ms = self.config.request_timeout_ms
+        return await self._peers.call(node_id, request, response_type, timeout_ms=timeout_ms, channel=channel)
 
     async def wait_topics(self, names: Sequence[str]) -> None:
         """Until topics that the controller has just created are in this node's image, but not for long: a client that

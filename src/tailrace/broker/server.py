@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from tailrace.broker.buffers import KEPT_MAX_BYTES, BufferPool
 from tailrace.broker.connection import REQUEST_MIN_BYTES, Connection
 from tailrace.broker.dispatch import Dispatcher
-from tailrace.broker.handlers import CONTROLLER_HANDLERS, HANDLERS
+from tailrace.broker.handlers import CONTROLLER_HANDLERS, HANDLERS, OWN_HANDLERS
 from tailrace.model import events
 from tailrace.model.config import Endpoint
 from tailrace.model.ports import Background, Clock, Listener, Stream
@@ -56,7 +56,7 @@ class Server:
         self.clock: Clock = ports.clock
         self.background: Background = ports.background
         self.call_soon = loop.call_soon
-        self.dispatcher = Dispatcher(broker, CONTROLLER_HANDLERS if is_controller else HANDLERS)
+        self.dispatcher = Dispatcher(broker, CONTROLLER_HANDLERS if is_controller else HANDLERS | OWN_HANDLERS)
         self.buffers = BufferPool(
             lent_max_bytes=config.queued_max_request_bytes,
             kept_max_bytes=config.socket_buffer_pool_bytes,

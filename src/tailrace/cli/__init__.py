@@ -29,6 +29,7 @@ COMMANDS = {
     "topic": "tailrace.cli.topic",
     "produce": "tailrace.cli.produce",
     "consume": "tailrace.cli.consume",
+    "group": "tailrace.cli.group",
     "sim": "tailrace.cli.sim",
 }
 

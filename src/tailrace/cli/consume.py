@@ -1,4 +1,6 @@
-"""`tailrace consume`: the records of a topic on stdout, from an offset or a time, to the end or as they come."""
+"""`tailrace consume`: the records of a topic on stdout, from an offset or a time, to the end or as they come; with
+`--group` as a member of a consumer group, from where the group has got.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +8,13 @@ import argparse
 import re
 import sys
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from tailrace.cli import CommandError
 from tailrace.cli.output import CYAN, DIM, Progress, coloured, has_colours, is_terminal
 from tailrace.cli.records import ENCODINGS, Shape, compile_template, record_json
 from tailrace.cli.session import add_client_options, run_client
+from tailrace.cli.times import parse_time
 from tailrace.client.consumer import EARLIEST, LATEST, Consumer
 from tailrace.client.metadata import Cluster
 from tailrace.model.ids import PartitionIndex, TopicPartition
@@ -28,14 +30,13 @@ examples:
   tailrace consume orders --from -10 --until-end           the last 10 of each partition
   tailrace consume orders --from-time -5m                  from five minutes ago
   tailrace consume orders --from-time 2026-01-01T00:00:00Z --count 100 --json
+  tailrace consume orders --group billing                  what no member of the group has read; shared with the others
   tailrace consume orders -e --format '%p:%o %k = %v\\n' --value-encoding hex
 
 format: %v value  %k key  %h headers  %t topic  %p partition  %o offset  %T timestamp in ms  %V, %K sizes  %% percent
 """
 
 _POLL_MS = 60_000
-_AGO = re.compile(r"-?(\d+)(ms|s|m|h|d)")
-_UNIT_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _NEGATIVE_VALUE = re.compile(r"-\d+(ms|s|m|h|d)?$")
 
 Write = Callable[[str, int, Record], bytes]
@@ -45,7 +46,8 @@ def register(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser(
         "consume",
         help="print the records of a topic",
-        description="Print the records of a topic, from an offset or a time, to the end or as they come.",
+        description="Print the records of a topic, from an offset or a time, to the end or as they come; "
+        "as a member of a group those that the group has not read yet, at least once.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -69,6 +71,15 @@ def register(subparsers: Subparsers) -> None:
         metavar="TIME",
         help="ISO 8601, milliseconds since 1970, or a time ago: -30s, -5m, -2h, -1d",
     )
+    parser.add_argument(
+        "--group", "-g", metavar="GROUP", help="share the topic with this consumer group, and commit what was printed"
+    )
+    parser.add_argument(
+        "--group-protocol",
+        choices=("consumer", "classic"),
+        default="consumer",
+        help="consumer (default, KIP-848), or classic for older brokers",
+    )
     parser.add_argument("--count", "-n", type=_count, metavar="N", help="end after so many records")
     parser.add_argument("--until-end", "-e", action="store_true", help="end at the last record that is there now")
     shape = parser.add_mutually_exclusive_group()
@@ -77,7 +88,7 @@ def register(subparsers: Subparsers) -> None:
     parser.add_argument("--key-encoding", choices=ENCODINGS, default="utf-8", help="how to print keys")
     parser.add_argument("--value-encoding", choices=ENCODINGS, default="utf-8", help="how to print values and headers")
     parser.add_argument("--null", default="", metavar="TEXT", help="what to print for a null key or value")
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run, refuse=parser.error)
 
 
 def _start(word: str) -> str:
@@ -101,34 +112,15 @@ def _template(text: str) -> str:
     return text
 
 
-class Moment(NamedTuple):
-    """A point in time: `is_ago` tells that the milliseconds count back from now."""
-
-    milliseconds: int
-    is_ago: bool
-
-
-def parse_time(word: str) -> Moment:
-    """A time without a zone is UTC."""
-    ago = _AGO.fullmatch(word)
-    if ago is not None:
-        return Moment(int(ago.group(1)) * _UNIT_MS[ago.group(2)], is_ago=True)
-    if word.isascii() and word.isdigit():
-        return Moment(int(word), is_ago=False)
-    try:
-        moment = datetime.fromisoformat(word)
-    except ValueError:
-        raise argparse.ArgumentTypeError(
-            f"{word!r} is not a time: use 2026-01-01T00:00:00Z, milliseconds since 1970, or -5m (s, m, h, d ago)"
-        ) from None
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    return Moment(int(moment.timestamp() * 1000), is_ago=False)
-
-
 def run(options: argparse.Namespace) -> int:
     write = _writer(options)
-    return run_client(options, lambda cluster: _consume(cluster, options, write))
+    if options.group is None:
+        return run_client(options, lambda cluster: _consume(cluster, options, write))
+    from tailrace.cli.consume_group import consume_in_group
+
+    if options.partition or options.from_time is not None or options.start not in ("beginning", "end"):
+        options.refuse("--group reads on from what the group has committed; only --from beginning or end can be given")
+    return run_client(options, lambda cluster: consume_in_group(cluster, options, write))
 
 
 def _writer(options: argparse.Namespace) -> Write:
@@ -159,7 +151,7 @@ async def _consume(cluster: Cluster, options: argparse.Namespace, write: Write) 
         left = options.count
         while not _is_at_end(consumer, ends) and left != 0:
             for partition, records in (await consumer.poll(_POLL_MS)).items():
-                wanted = _wanted(records, left, ends[partition] if ends else None)
+                wanted = wanted_of(records, left, ends[partition] if ends else None)
                 left = None if left is None else left - len(wanted)
                 lines = b"".join([write(partition.topic, partition.partition, record) for record in wanted])
                 sys.stdout.buffer.write(lines)
@@ -171,7 +163,7 @@ async def _consume(cluster: Cluster, options: argparse.Namespace, write: Write) 
     return 0
 
 
-def _wanted(records: list[Record], left: int | None, end: int | None) -> list[Record]:
+def wanted_of(records: list[Record], left: int | None, end: int | None) -> list[Record]:
     """Without those that came after the end as it was at the start, and those beyond the count."""
     if end is not None and records[-1].offset >= end:
         records = [record for record in records if record.offset < end]
@@ -194,9 +186,7 @@ async def _start_positions(
     consumer: Consumer, partitions: list[TopicPartition], options: argparse.Namespace
 ) -> dict[TopicPartition, int]:
     if options.from_time is not None:
-        moment = options.from_time
-        now = consumer.cluster.ports.clock.wall_ms()
-        timestamp = max(0, now - moment.milliseconds) if moment.is_ago else moment.milliseconds
+        timestamp = options.from_time.timestamp_ms(consumer.cluster.ports.clock.wall_ms())
         return await consumer.offsets_at(partitions, timestamp)
     if options.start == "end":
         return await consumer.offsets_at(partitions, LATEST)

@@ -1,16 +1,16 @@
 """The consumer: partitions that the caller assigns, read from where the caller says.
 
-No group: nothing is committed and nobody else is told. One fetch at a time is under way to each leader, over all the
-partitions that it leads; `poll` returns the records of the first that is answered, in order within a partition.
-A position is the offset of the next record to hand out. Batches are checked by their CRC, control batches are left
-out, and what a batch may decompress to is bounded.
+No group: nothing is committed and nobody else is told (`groups.consumer` does that). One fetch at a time is under way
+to each leader, over all the partitions that it leads; `poll` returns the records of the first that is answered, in
+order within a partition. A position is the offset of the next record to hand out. Batches are checked by their CRC,
+control batches are left out, and what a batch may decompress to is bounded.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tailrace.client.connection import error_code
 from tailrace.client.metadata import Cluster
@@ -63,6 +63,7 @@ class Consumer:
         self._positions: dict[TopicPartition, Position] = {}
         # At most one per leader.
         self._fetches: dict[NodeId, asyncio.Task[_Fetched]] = {}
+        self._interruption: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._failures = 0
         self._failing_since_ms = 0.0
 
@@ -70,6 +71,18 @@ class Consumer:
         """Reads these partitions, each from an offset, and no others."""
         await self.close()
         self._positions = {partition: Position(offset, -1) for partition, offset in positions.items()}
+
+    def change(self, *, added: Mapping[TopicPartition, int], removed: Iterable[TopicPartition] = ()) -> None:
+        """Reads other partitions from now on, or the same from another offset; what is under way for the rest goes
+        on."""
+        for partition in removed:
+            self._positions.pop(partition, None)
+        self._positions |= {partition: Position(offset, -1) for partition, offset in added.items()}
+
+    def interrupt(self) -> None:
+        """Makes the poll that is under way, or else the next one, return without records."""
+        if not self._interruption.done():
+            self._interruption.set_result(None)
 
     def position(self, partition: TopicPartition) -> Position:
         return self._positions[partition]
@@ -94,10 +107,11 @@ class Consumer:
         assert self._positions, "assign partitions before polling"
         try:
             async with asyncio.timeout(timeout_ms / 1000):
-                while True:
+                while not self._interruption.done():
                     try:
                         await self._start_fetches()
-                        done, _ = await asyncio.wait(self._fetches.values(), return_when=asyncio.FIRST_COMPLETED)
+                        waited: list[asyncio.Future[Any]] = [*self._fetches.values(), self._interruption]
+                        done, _ = await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
                         records = self._collect(done)
                     except KafkaError as error:
                         await self._pause_or_raise(error)
@@ -107,6 +121,8 @@ class Consumer:
                         return records
         except TimeoutError:
             return {}
+        self._interruption = asyncio.get_running_loop().create_future()
+        return {}
 
     async def _pause_or_raise(self, error: KafkaError) -> None:
         now = self.cluster.ports.clock.monotonic_ms()
@@ -157,7 +173,7 @@ class Consumer:
         answer = await connection.call(request, FetchResponse, version_max=_FETCH_VERSION_MAX, timeout_ms=patience_ms)
         return _Fetched(asked, answer)
 
-    def _collect(self, done: Iterable[asyncio.Task[_Fetched]]) -> dict[TopicPartition, list[Record]]:
+    def _collect(self, done: Iterable[asyncio.Future[Any]]) -> dict[TopicPartition, list[Record]]:
         ended = set(done)
         finished = [fetch for fetch in self._fetches.values() if fetch in ended]
         self._fetches = {node_id: fetch for node_id, fetch in self._fetches.items() if fetch not in ended}

@@ -80,7 +80,7 @@ class Cluster:
         self.controller_id = NodeId(-1)
         self.limits = limits or ConnectionLimits()
         self._bootstrap = tuple(bootstrap)
-        self._client_id = client_id
+        self.client_id = client_id
         self._topics: dict[str, TopicMetadata] = {}
         self._connections: dict[Address, Connection] = {}
         # While one caller connects to an address, the others wait for the same connection.
@@ -108,7 +108,7 @@ class Cluster:
             connection = self._connections.get(address)
             if connection is None or not connection.is_open:
                 connection = await open_connection(
-                    self.ports.network, address, client_id=self._client_id, limits=self.limits
+                    self.ports.network, address, client_id=self.client_id, limits=self.limits
                 )
                 self._connections[address] = connection
             return connection

@@ -1,9 +1,9 @@
 """Changing settings: IncrementalAlterConfigs (SET, DELETE, APPEND, SUBTRACT) and AlterConfigs, which replaces all
 settings of a resource by those of the request.
 
-Resources are a topic, a broker by its number, or with an empty name all brokers. One resource succeeds or fails as a
-whole, independent of the others. What is stored is the text as it came; it was checked to parse, to be in range and
-to fit the resource's other settings. Broker settings that are read at the start alone are refused.
+Resources are a topic, a group, a broker by its number, or with an empty name all brokers. One resource succeeds or
+fails as a whole, independent of the others. What is stored is the text as it came; it was checked to parse, to be in
+range and to fit the resource's other settings. Broker settings that are read at the start alone are refused.
 """
 
 from collections import Counter
@@ -17,7 +17,14 @@ from tailrace.controller.names import check_topic_name
 from tailrace.controller.partitions.change import decide_without_eligible
 from tailrace.controller.partitions.elections import decide_unclean_elections
 from tailrace.controller.view import Result, View
-from tailrace.model.config import SETTINGS, TOPIC_SETTINGS, format_value, parse_topic_config
+from tailrace.model.config import (
+    GROUP_SETTINGS,
+    SETTINGS,
+    TOPIC_SETTINGS,
+    format_value,
+    parse_group_config,
+    parse_topic_config,
+)
 from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.model.settings import Kind, Setting, parse_value, unknown
 from tailrace.wire.apis.admin import (
@@ -128,12 +135,22 @@ def _check_resource_name(view: View, resource: _Resource) -> None:
         if name and name not in map(str, view.image.brokers):
             known = " or ".join(map(str, sorted(view.image.brokers)))
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unexpected broker id, expected {known}, but received {name}")
+    elif resource.resource_type == ResourceType.GROUP:
+        # It need not exist: a group may be given its settings before its first member comes.
+        if not name:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
     else:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource.resource_type}")
 
 
 def _settings_of(resource_type: int) -> Mapping[str, Setting]:
-    return TOPIC_SETTINGS if resource_type == ResourceType.TOPIC else SETTINGS
+    match resource_type:
+        case ResourceType.TOPIC:
+            return TOPIC_SETTINGS
+        case ResourceType.GROUP:
+            return GROUP_SETTINGS
+        case _:
+            return SETTINGS
 
 
 def _apply_operation(
@@ -175,6 +192,8 @@ def _decide_records(view: View, resource: _Resource, texts: Mapping[str, str]) -
     allows_unclean = False
     if resource.resource_type == ResourceType.TOPIC:
         allows_unclean = parse_topic_config(texts, view.config).unclean_leader_election_enable
+    elif resource.resource_type == ResourceType.GROUP:
+        parse_group_config(texts, view.config)
     else:
         _check_broker_settings(changed)
     changes: dict[str, str | None] = {**changed, **{name: None for name in current if name not in texts}}
@@ -194,6 +213,8 @@ def _decide_effects(
 ) -> list[PartitionChangeRecord]:
     """What changed settings do to partitions, in the same batch."""
     name = resource.resource_name
+    if resource.resource_type == ResourceType.GROUP:
+        return []
     if resource.resource_type == ResourceType.TOPIC:
         topics = [view.image.topics[name]]
     elif not name:

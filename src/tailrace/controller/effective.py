@@ -1,4 +1,5 @@
-"""Which value of a setting holds, and where it comes from: topic, dynamic broker, dynamic default, file, default.
+"""Which value of a setting holds, and where it comes from: topic or group, dynamic broker, dynamic default, file,
+default.
 
 Pure functions of an image and a broker's own settings. The broker applies what they give; DescribeConfigs and
 CreateTopics tell it to clients.
@@ -14,8 +15,10 @@ from tailrace.model.config import (
     SETTINGS,
     TOPIC_SETTINGS,
     BrokerConfig,
+    GroupConfig,
     TopicConfig,
     apply_dynamic,
+    apply_group,
     apply_topic,
     format_value,
 )
@@ -30,6 +33,7 @@ class Source(IntEnum):
     DYNAMIC_DEFAULT_BROKER = 3
     STATIC_BROKER = 4
     DEFAULT = 5
+    GROUP = 8
 
 
 class Entry(NamedTuple):
@@ -53,6 +57,11 @@ def broker_config(static: BrokerConfig, image: MetadataImage) -> BrokerConfig:
 def topic_config(broker: BrokerConfig, image: MetadataImage, topic: str) -> TopicConfig:
     """`broker` with its dynamic settings applied."""
     return apply_topic(broker, image.config(ResourceType.TOPIC, topic))
+
+
+def group_config(broker: BrokerConfig, image: MetadataImage, group_id: str) -> GroupConfig:
+    """`broker` with its dynamic settings applied."""
+    return apply_group(broker, image.config(ResourceType.GROUP, group_id))
 
 
 def broker_layers(static: BrokerConfig, image: MetadataImage) -> Layers:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 from tailrace.coordinator.deadlines import Deadlines
 from tailrace.coordinator.history import History
 from tailrace.coordinator.op import Call, Steps, StoredRecord
+from tailrace.model.ids import Uuid
 
 if TYPE_CHECKING:
     from tailrace.coordinator.offsets.store import OffsetStore
@@ -20,6 +21,10 @@ class GroupType(StrEnum):
 
     CLASSIC = "classic"
     CONSUMER = "consumer"
+
+
+# Of (topic, its id, partition): raises KafkaError if the member may not commit there.
+PartitionCheck = Callable[[str, Uuid, int], None]
 
 
 class Group(Protocol):
@@ -49,8 +54,15 @@ class Group(Protocol):
     def is_subscribed_to(self, topic: str) -> bool: ...
 
     def check_offset_commit(
-        self, *, member_id: str, group_instance_id: str | None, generation: int, is_transactional: bool, api_version: int
-    ) -> None: ...
+        self,
+        *,
+        member_id: str,
+        group_instance_id: str | None,
+        generation: int,
+        is_transactional: bool,
+        api_version: int,
+    ) -> PartitionCheck | None:
+        """What is given back, if anything, has to be asked for each partition."""
 
     def check_offset_fetch(self, *, member_id: str | None, member_epoch: int) -> None: ...
 
@@ -80,3 +92,12 @@ class GroupState:
         self.history = history
         # What is to be computed in slices, each thing once; begun by the runtime, one after the other.
         self.work: OrderedDict[tuple[str, str], Callable[[Call], Steps]] = OrderedDict()
+
+
+# Characters of a name that a sentence quotes.
+_SHOWN_MAX = 100
+
+
+def shown(name: str) -> str:
+    """For messages to clients: a name may be as long as the longest string that can be answered."""
+    return name if len(name) <= _SHOWN_MAX else f"{name[:_SHOWN_MAX]}..."

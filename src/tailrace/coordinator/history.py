@@ -11,6 +11,9 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
+# Characters. Clients choose these texts, and may choose them as long as a string on the wire.
+_TEXT_MAX = 500
+
 
 class Cause(StrEnum):
     MEMBER_JOINED = "member joined"
@@ -24,6 +27,7 @@ class Cause(StrEnum):
     PROTOCOL_CHANGED = "protocol changed"  # From classic to consumer, or back.
     ASSIGNOR_CHANGED = "assignor changed"
     COORDINATOR_CHANGED = "coordinator changed"
+    RECORD_TOO_LARGE = "record too large"  # What the members have to say to each other could not be stored.
 
 
 class Rebalance(NamedTuple):
@@ -45,7 +49,13 @@ class History:
 
     def note(self, group_id: str, rebalance: Rebalance) -> None:
         rebalances = self._rebalances.setdefault(group_id, deque(maxlen=self._rebalances_max))
-        rebalances.append(rebalance)
+        rebalances.append(
+            rebalance._replace(
+                detail=rebalance.detail[:_TEXT_MAX],
+                member_id=rebalance.member_id[:_TEXT_MAX],
+                client_id=rebalance.client_id[:_TEXT_MAX],
+            )
+        )
         self._rebalances.move_to_end(group_id)
         if len(self._rebalances) > self._groups_max:
             self._rebalances.popitem(last=False)

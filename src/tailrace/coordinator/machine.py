@@ -21,10 +21,12 @@ from typing import Any
 from tailrace.controller.image import MetadataImage
 from tailrace.coordinator.groups import GroupState
 from tailrace.coordinator.history import History
-from tailrace.coordinator.offsets.store import OffsetStore
+from tailrace.coordinator.offsets.store import NO_PRODUCER, OffsetStore
 from tailrace.coordinator.op import Call, Caller, Producer, Result, Steps
 from tailrace.model.errors import ErrorCode, KafkaError
+from tailrace.wire.apis.stored import GROUP_RECORDS
 from tailrace.wire.schema import Message
+from tailrace.wire.stored import decode_coordinator_record
 
 # By API key. Modules are imported when they are first asked for: a broker that starts needs none of them.
 _OPS: dict[int, tuple[str, str]] = {
@@ -46,8 +48,11 @@ _REPLAYS: dict[int, tuple[str, str]] = {
     0: ("offsets.replay", "replay_offset"),
     1: ("offsets.replay", "replay_offset"),
     2: ("classic.replay", "replay_group"),
-    **{record_type: ("consumers.replay", "replay_record") for record_type in (3, 4, 5, 6, 7, 8, 16)},
+    **dict.fromkeys((3, 4, 5, 6, 7, 8, 16), ("consumers.replay", "replay_record")),
 }
+_OFFSETS = (0, 1)
+# As the keys of stored offsets begin.
+_OFFSET_KEYS = (b"\x00\x00", b"\x00\x01")
 # By the first word of what is due: see groups.Due.
 _DUE: dict[str, tuple[str, str]] = {
     "classic": ("classic.timers", "on_due"),
@@ -69,8 +74,26 @@ class GroupMachine:
         result: Result = _find(_OPS[request.api_key])(self.state, call, caller, request)
         return result
 
-    def replay(self, key: Message, value: Message | None, producer: Producer | None = None) -> None:
-        _find(_REPLAYS[key.api_key])(self.state, key, value, producer)
+    def replay(
+        self,
+        key: Message,
+        value: Message | None,
+        producer: Producer | None = None,
+        stored: tuple[bytes, bytes | None] | None = None,
+    ) -> None:
+        """`stored` is the same as bytes, if they are known: offsets are kept as such."""
+        if stored is not None and key.api_key in _OFFSETS:
+            self.replay_stored(*stored, producer)
+        else:
+            _find(_REPLAYS[key.api_key])(self.state, key, value, producer)
+
+    def replay_stored(self, key: bytes, value: bytes | None, producer: Producer | None = None) -> None:
+        """As `replay`, of a record as it lies in the log. Offsets are by far the most, and are not decoded. Raises
+        UnknownRecordTypeError for what a newer version wrote."""
+        if key[:2] in _OFFSET_KEYS:
+            self.state.offsets.replay_raw(key, value, NO_PRODUCER if producer is None else producer.producer_id)
+        else:
+            self.replay(*decode_coordinator_record(GROUP_RECORDS, key, value), producer)
 
     def replay_marker(self, producer_id: int, *, is_commit: bool) -> None:
         """The transaction of a producer has ended: its offsets count from now on, or never."""

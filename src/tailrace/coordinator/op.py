@@ -7,7 +7,7 @@ heard) an op may change at once, for it is lost with the leadership.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import NamedTuple, Protocol
 
 from tailrace.controller.image import MetadataImage
@@ -48,6 +48,8 @@ class StoredRecord(NamedTuple):
 
     key: Message
     value: Message | None
+    # Of the value's form; None for the newest.
+    version: int | None = None
 
 
 class Producer(NamedTuple):
@@ -64,6 +66,14 @@ class Result(NamedTuple):
     answers: Sequence[tuple[Caller, Message]] = ()
     # If the records belong to a transaction: they count once its marker says so.
     producer: Producer | None = None
+    # Called if the records are too large to be written. Without it the machine is loaded anew, all groups of its
+    # partition: the op may have changed what is not on the log in the belief that they would be.
+    on_refused: Callable[[Call], Result] | None = None
+
+
+def unchanged(_call: Call) -> Result:
+    """Of an op that is as good as not called if its records are refused."""
+    return Result()
 
 
 Steps = Generator[None, None, Result]

@@ -42,6 +42,7 @@ from tailrace.wire.records import BatchHeader
 
 BATCHES_REMEMBERED = 5
 MAX_SEQUENCE = 2**31 - 1
+MAX_EPOCH = 2**15 - 1
 # Kafka's producer.id.expiration.ms.
 DEFAULT_EXPIRATION_MS = 86_400_000
 # About 6 MB in a partition that is written by ever new producers; a forgotten one may go on with any sequence.
@@ -124,6 +125,8 @@ class ProducerStates:
         self._unkept_bytes = 0  # written since the last of them
         # Open transactions, by their first offset: producer ids. In order, since a later one begins later.
         self._open: dict[int, int] = {}
+        # Producers whose next batch is being verified: one object each, for as long as no marker comes.
+        self._verifying: dict[int, object] = {}
         # Ended ones whose marker may not be below the high watermark yet: first offset, and that of the marker.
         self._ended: dict[int, int] = {}
 
@@ -202,6 +205,7 @@ class ProducerStates:
         self, producer_id: int, state: ProducerState, offset: int, marker: Marker
     ) -> EndedTransaction | None:
         """None if there was nothing to end: a transaction need not have written to each of its partitions."""
+        self._verifying.pop(producer_id, None)
         state.coordinator_epoch = max(state.coordinator_epoch, marker.coordinator_epoch)
         first_offset = state.current_txn_first_offset
         if first_offset < 0:
@@ -228,6 +232,47 @@ class ProducerStates:
         if self._open:
             first_offsets.append(next(iter(self._open)))
         return min(first_offsets)
+
+    def check_marker(
+        self, producer_id: int, producer_epoch: int, *, coordinator_epoch: int, transaction_version: int
+    ) -> None:
+        """Raises unless a marker with this epoch may end the producer's transaction, or has nothing to end. From version
+        2 on it has a later epoch than the records that it follows (KIP-890): one that was delayed cannot end the next
+        transaction."""
+        state = self._states.get(producer_id)
+        if state is None:
+            return
+        is_open = state.current_txn_first_offset >= 0
+        is_old = producer_epoch < state.epoch or (
+            producer_epoch == state.epoch and is_open and transaction_version >= 2 and producer_epoch < MAX_EPOCH
+        )
+        if is_old:
+            raise KafkaError(
+                ErrorCode.INVALID_PRODUCER_EPOCH,
+                f"A marker of producer {producer_id} has epoch {producer_epoch} but {state.epoch} was seen already",
+            )
+        if coordinator_epoch < state.coordinator_epoch:
+            raise KafkaError(
+                ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+                f"A marker of producer {producer_id} comes from coordinator epoch {coordinator_epoch} but "
+                f"{state.coordinator_epoch} was seen already",
+            )
+
+    def is_in_transaction(self, producer_id: int, producer_epoch: int) -> bool:
+        """Whether it has an open transaction here in which this epoch may go on."""
+        state = self._states.get(producer_id)
+        return state is not None and state.current_txn_first_offset >= 0 and state.epoch == producer_epoch
+
+    def begin_verification(self, producer_id: int) -> object:
+        """The coordinator is asked whether the producer's transaction includes this partition. Its yes holds only as long
+        as `is_verified`: until a marker comes, which ends the transaction that was asked about."""
+        return self._verifying.setdefault(producer_id, object())
+
+    def is_verified(self, producer_id: int, verification: object) -> bool:
+        return self._verifying.get(producer_id) is verification
+
+    def end_verification(self, producer_id: int) -> None:
+        self._verifying.pop(producer_id, None)
 
     def note_written(self, size_bytes: int, next_offset: int) -> None:
         """The log has grown to `next_offset`, and `update` was told of it: time for another snapshot in memory?"""

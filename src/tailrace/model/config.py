@@ -37,18 +37,22 @@ from tailrace.model.settings import (
 )
 
 __all__ = [
+    "GROUP_SETTINGS",
     "SETTINGS",
     "TOPIC_SETTINGS",
     "BrokerConfig",
     "Endpoint",
+    "GroupConfig",
     "TopicConfig",
     "apply_dynamic",
+    "apply_group",
     "apply_topic",
     "decide_advertised",
     "flatten",
     "format_value",
     "parse_broker_config",
     "parse_endpoint",
+    "parse_group_config",
     "parse_topic_config",
 ]
 
@@ -63,10 +67,10 @@ GIB = 1 << 30
 COMPRESSION_TYPES = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
 TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
 CLEANUP_POLICIES = ("compact", "delete")
+MIGRATION_POLICIES = ("disabled", "downgrade", "upgrade", "bidirectional")
 RACK_AWARE_SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 
 # Settings that are checked and kept, and read by nothing, say so.
-_WITH_GROUPS = "No effect yet: comes with consumer groups."
 _WITH_TRANSACTIONS = "No effect yet: comes with transactions."
 _WITH_TIERS = "No effect yet: comes with remote storage."
 _GROWING = "No effect: segments grow as they are written."
@@ -104,6 +108,12 @@ def _parse_throttled_replica(text: str) -> str:
     if text != "*" and not re.fullmatch(r"[0-9]+:[0-9]+", text):
         raise ValueError("Must be the literal '*' or a list of replicas: [partitionId]:[brokerId],...")
     return text
+
+
+def _parse_migration_policy(text: str) -> str:
+    if text.lower() not in MIGRATION_POLICIES:
+        raise ValueError(f"String must be one of (case insensitive): {', '.join(MIGRATION_POLICIES)}")
+    return text.lower()
 
 
 def _same(name: str) -> tuple[Synonym, ...]:
@@ -324,6 +334,29 @@ class TopicConfig(Config, scope="topic"):
         broker_synonyms=_same("log.local.retention.bytes"),
         inert=_WITH_TIERS,
         doc="Local size above which copied segments leave the disk; -2 for retention.bytes.",
+    )
+
+
+class GroupConfig(Config, scope="group"):
+    """The settings of one consumer group (KIP-848). All of them may be changed while the group is in use."""
+
+    consumer_session_timeout_ms: int = integer(
+        default=45 * SECOND_MS,
+        minimum=1,
+        broker_synonyms=_same("group.consumer.session.timeout.ms"),
+        doc="Time without a heartbeat after which a member is taken out of the group.",
+    )
+    consumer_heartbeat_interval_ms: int = integer(
+        default=5 * SECOND_MS,
+        minimum=1,
+        broker_synonyms=_same("group.consumer.heartbeat.interval.ms"),
+        doc="How often members are told to send heartbeats.",
+    )
+    consumer_assignment_interval_ms: int = integer(
+        default=SECOND_MS,
+        minimum=0,
+        broker_synonyms=_same("group.consumer.assignment.interval.ms"),
+        doc="Time between two assignments: members that join meanwhile wait for the next one.",
     )
 
 
@@ -785,43 +818,87 @@ class BrokerConfig(Config, scope="broker"):
     )
     # ---- groups and offsets
     group_initial_rebalance_delay_ms: int = integer(
-        default=3 * SECOND_MS,
-        inert=_WITH_GROUPS,
-        doc="How long a new group waits for more members before its first assignment.",
+        default=3 * SECOND_MS, doc="How long a new classic group waits for more members before its first assignment."
     )
     group_min_session_timeout_ms: int = integer(
-        default=6 * SECOND_MS, inert=_WITH_GROUPS, doc="Shortest session timeout that a member may ask for."
+        default=6 * SECOND_MS, doc="Shortest session timeout that a classic member may ask for."
     )
     group_max_session_timeout_ms: int = integer(
-        default=30 * MINUTE_MS, inert=_WITH_GROUPS, doc="Longest session timeout that a member may ask for."
+        default=30 * MINUTE_MS, doc="Longest session timeout that a classic member may ask for."
     )
-    group_max_size: int = integer(default=INT_MAX, minimum=1, inert=_WITH_GROUPS, doc="Members of one classic group.")
-    offset_metadata_max_bytes: int = integer(
-        default=4 * KIB, inert=_WITH_GROUPS, doc="Largest text beside a committed offset."
+    group_max_size: int = integer(default=INT_MAX, minimum=1, doc="Members of one classic group.")
+    group_consumer_session_timeout_ms: int = integer(
+        default=45 * SECOND_MS, minimum=1, doc="Default of the group setting consumer.session.timeout.ms."
     )
+    group_consumer_min_session_timeout_ms: int = integer(
+        default=45 * SECOND_MS, minimum=1, doc="Shortest session timeout that a consumer group can be given."
+    )
+    group_consumer_max_session_timeout_ms: int = integer(
+        default=MINUTE_MS, minimum=1, doc="Longest session timeout that a consumer group can be given."
+    )
+    group_consumer_heartbeat_interval_ms: int = integer(
+        default=5 * SECOND_MS, minimum=1, doc="Default of the group setting consumer.heartbeat.interval.ms."
+    )
+    group_consumer_min_heartbeat_interval_ms: int = integer(
+        default=5 * SECOND_MS, minimum=1, doc="Shortest heartbeat interval that a consumer group can be given."
+    )
+    group_consumer_max_heartbeat_interval_ms: int = integer(
+        default=15 * SECOND_MS, minimum=1, doc="Longest heartbeat interval that a consumer group can be given."
+    )
+    group_consumer_assignment_interval_ms: int = integer(
+        default=SECOND_MS, minimum=0, dynamic=True, doc="Default of the group setting consumer.assignment.interval.ms."
+    )
+    group_consumer_min_assignment_interval_ms: int = integer(
+        default=0, minimum=0, doc="Shortest time between two assignments that a consumer group can be given."
+    )
+    group_consumer_max_assignment_interval_ms: int = integer(
+        default=15 * SECOND_MS,
+        minimum=0,
+        doc="Longest time between two assignments that a consumer group can be given.",
+    )
+    group_consumer_max_size: int = integer(default=INT_MAX, minimum=1, doc="Members of one consumer group.")
+    group_consumer_assignors: tuple[str, ...] = items(
+        default=("uniform", "range"),
+        choices=("uniform", "range"),
+        doc="Assignors that the members of a consumer group may choose from; the first one is the default.",
+    )
+    group_consumer_migration_policy: str = string(
+        default="bidirectional",
+        convert=_parse_migration_policy,
+        doc="Whether a group may change, while it works, from the classic to the consumer protocol (upgrade), back "
+        "(downgrade), or both ways.",
+    )
+    group_consumer_regex_refresh_interval_ms: int = integer(
+        default=10 * MINUTE_MS,
+        minimum=10 * SECOND_MS,
+        internal=True,
+        doc="How often the regular expressions of a group are matched again at the latest, topics changed or not.",
+    )
+    group_history_max_groups: int = integer(
+        default=1000,
+        minimum=1,
+        ours=True,
+        doc="Groups whose last rebalances a broker remembers: any client can make up groups.",
+    )
+    group_history_max_rebalances: int = integer(
+        default=50, minimum=1, ours=True, doc="Rebalances of one group that its coordinator remembers."
+    )
+    offset_metadata_max_bytes: int = integer(default=4 * KIB, doc="Largest text beside a committed offset.")
     offsets_retention_minutes: int = integer(
-        default=10_080, minimum=1, inert=_WITH_GROUPS, doc="Time for which the offsets of an empty group are kept."
+        default=10_080, minimum=1, doc="Time for which the offsets of an empty group are kept."
     )
     offsets_retention_check_interval_ms: int = long(
-        default=10 * MINUTE_MS, minimum=1, inert=_WITH_GROUPS, doc="How often such offsets are looked for."
+        default=10 * MINUTE_MS, minimum=1, doc="How often such offsets are looked for."
     )
     offsets_commit_timeout_ms: int = integer(
-        default=5 * SECOND_MS, minimum=1, inert=_WITH_GROUPS, doc="How long an offset commit may wait for its replicas."
+        default=5 * SECOND_MS, minimum=1, doc="How long an offset commit may wait for its replicas."
     )
     offsets_topic_num_partitions: int = integer(
-        default=50,
-        minimum=1,
-        inert=_WITH_GROUPS,
-        doc="Partitions of __consumer_offsets; never change it once the topic exists.",
+        default=50, minimum=1, doc="Partitions of __consumer_offsets; never change it once the topic exists."
     )
-    offsets_topic_replication_factor: int = short(
-        default=3, minimum=1, inert=_WITH_GROUPS, doc="Replicas of __consumer_offsets."
-    )
+    offsets_topic_replication_factor: int = short(default=3, minimum=1, doc="Replicas of __consumer_offsets.")
     offsets_topic_segment_bytes: int = integer(
-        default=100 * MIB,
-        minimum=1,
-        inert=_WITH_GROUPS,
-        doc="Segment size of __consumer_offsets: small, so that it loads quickly.",
+        default=100 * MIB, minimum=1, doc="Segment size of __consumer_offsets: small, so that it loads quickly."
     )
     # ---- transactions
     transactional_id_expiration_ms: int = integer(
@@ -829,6 +906,15 @@ class BrokerConfig(Config, scope="broker"):
         minimum=1,
         inert=_WITH_TRANSACTIONS,
         doc="Idle time after which a transactional id is forgotten.",
+    )
+    transaction_remove_expired_transaction_cleanup_interval_ms: int = integer(
+        default=HOUR_MS, minimum=1, doc="How often such ids are looked for."
+    )
+    add_partitions_to_txn_retry_backoff_max_ms: int = integer(
+        default=100,
+        minimum=0,
+        doc="How long a request may wait for the last transaction of its id to be ended, before the client is told to "
+        "try again.",
     )
     transaction_max_timeout_ms: int = integer(
         default=15 * MINUTE_MS,
@@ -867,8 +953,14 @@ class BrokerConfig(Config, scope="broker"):
         """What a topic without settings of its own has; shared by all of them."""
         return TopicConfig(**_topic_defaults(self))
 
+    @cached_property
+    def group_defaults(self) -> GroupConfig:
+        """What a group without settings of its own has; shared by all of them."""
+        return GroupConfig(**_within_bounds(_group_defaults(self), self))
+
 
 TOPIC_SETTINGS: Mapping[str, Setting] = TopicConfig.SETTINGS
+GROUP_SETTINGS: Mapping[str, Setting] = GroupConfig.SETTINGS
 SETTINGS: Mapping[str, Setting] = BrokerConfig.SETTINGS
 
 
@@ -878,6 +970,13 @@ def parse_topic_config(overrides: Mapping[str, str], broker: BrokerConfig) -> To
         return broker.topic_defaults
     config = broker.topic_defaults.replace(**_parse_all(overrides, TOPIC_SETTINGS, what="topic"))
     _check_topic(config)
+    return config
+
+
+def parse_group_config(overrides: Mapping[str, str], broker: BrokerConfig) -> GroupConfig:
+    """Raises KafkaError INVALID_CONFIG as parse_topic_config does."""
+    config = broker.group_defaults.replace(**_parse_all(overrides, GROUP_SETTINGS, what="group"))
+    _check_group(config, broker)
     return config
 
 
@@ -908,6 +1007,13 @@ def apply_topic(broker: BrokerConfig, overrides: Mapping[str, str]) -> TopicConf
     if not overrides:
         return broker.topic_defaults
     return broker.topic_defaults.replace(**_parse_stored(overrides, TOPIC_SETTINGS))
+
+
+def apply_group(broker: BrokerConfig, overrides: Mapping[str, str]) -> GroupConfig:
+    """The settings of a group, within the bounds that the broker has now: they may have changed since."""
+    if not overrides:
+        return broker.group_defaults
+    return broker.group_defaults.replace(**_within_bounds(_parse_stored(overrides, GROUP_SETTINGS), broker))
 
 
 def decide_advertised(broker: BrokerConfig, bound_ports: Mapping[str, int]) -> tuple[Endpoint, ...]:
@@ -992,6 +1098,54 @@ def _check_topic(config: TopicConfig) -> None:
         )
 
 
+def _group_defaults(broker: BrokerConfig) -> dict[str, int]:
+    return {
+        row.attribute: broker.value(SETTINGS[synonym.name])
+        for row in GROUP_SETTINGS.values()
+        for synonym in row.broker_synonyms
+    }
+
+
+def _within_bounds(values: Mapping[str, int], broker: BrokerConfig) -> dict[str, int]:
+    bounds = _group_bounds(broker)
+    return {name: min(max(value, bounds[name][0]), bounds[name][1]) for name, value in values.items()}
+
+
+def _group_bounds(broker: BrokerConfig) -> Mapping[str, tuple[int, int]]:
+    return {
+        "consumer_heartbeat_interval_ms": (
+            broker.group_consumer_min_heartbeat_interval_ms,
+            broker.group_consumer_max_heartbeat_interval_ms,
+        ),
+        "consumer_session_timeout_ms": (
+            broker.group_consumer_min_session_timeout_ms,
+            broker.group_consumer_max_session_timeout_ms,
+        ),
+        "consumer_assignment_interval_ms": (
+            broker.group_consumer_min_assignment_interval_ms,
+            broker.group_consumer_max_assignment_interval_ms,
+        ),
+    }
+
+
+def _check_group(config: GroupConfig, broker: BrokerConfig) -> None:
+    for attribute, (low, high) in _group_bounds(broker).items():
+        name, value = attribute.replace("_", "."), vars(config)[attribute]
+        kind = name.removeprefix("consumer.")
+        if value < low:
+            raise _out_of_bounds(f"{name} must be greater than or equal to group.consumer.min.{kind}", low)
+        if value > high:
+            raise _out_of_bounds(f"{name} must be less than or equal to group.consumer.max.{kind}", high)
+    if config.consumer_session_timeout_ms <= config.consumer_heartbeat_interval_ms:
+        raise KafkaError(
+            ErrorCode.INVALID_CONFIG, "consumer.session.timeout.ms must be greater than consumer.heartbeat.interval.ms"
+        )
+
+
+def _out_of_bounds(sentence: str, bound: int) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_CONFIG, f"{sentence}, which is {bound}")
+
+
 def _check_broker(config: BrokerConfig) -> None:
     if not config.listeners:
         raise invalid("listeners", "", "At least one listener is needed, such as PLAINTEXT://127.0.0.1:9092.")
@@ -1004,6 +1158,7 @@ def _check_broker(config: BrokerConfig) -> None:
         raise invalid("listeners", text, "Each listener must have a different name and port.")
     _check_advertised(config, names)
     _check_roles(config, names)
+    _check_group(GroupConfig(**_group_defaults(config)), config)
     if config.cluster_id is not None and not re.fullmatch(r"[A-Za-z0-9_-]{22}", config.cluster_id):
         raise invalid("cluster.id", config.cluster_id, "A cluster id is 22 base64url characters.")
 

@@ -232,6 +232,7 @@ class Faults:
         return (
             image is not None
             and node.is_ready
+            and not node.is_sabotaged
             and all(
                 node.node_id in state.isr and self._replicas.member(node, (topic.name, index)) is not None
                 for topic in image.topics.values()

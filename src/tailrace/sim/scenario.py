@@ -16,7 +16,8 @@ from typing import Any
 from tailrace.client.admin import Admin
 from tailrace.client.metadata import Cluster
 from tailrace.model.errors import KafkaError, StorageError
-from tailrace.model.ids import TopicPartition
+from tailrace.model.ids import CONSUMER_OFFSETS_TOPIC, TopicPartition
+from tailrace.sim.checks.coordinators import CoordinatorChecks
 from tailrace.sim.checks.final import FinalChecks
 from tailrace.sim.checks.history import ViolationError, demand
 from tailrace.sim.checks.metadata import MetadataChecks
@@ -31,6 +32,7 @@ from tailrace.sim.cluster import (
     World,
 )
 from tailrace.sim.faults import ALL_KINDS, Faults
+from tailrace.sim.groups.groups import GROUP_SETTINGS, GroupPlan, Groups
 from tailrace.sim.loop import DeadError, Process, SimLoop, StuckError
 from tailrace.sim.network import SimNetwork
 from tailrace.sim.operators import Operator
@@ -86,6 +88,7 @@ class Plan:
     has_operator: bool = False
     has_snapshots: bool = False  # of the metadata, all the time, with the log cut behind them
     joins: bool = False  # whether controllers with an empty disk become voters again by themselves
+    groups: tuple[GroupPlan, ...] = ()
     fault_seconds: float = 5.0
     faults: tuple[str, ...] = ALL_KINDS
 
@@ -115,6 +118,7 @@ class Plan:
             joins=random.random() < 0.5,
             fault_seconds=random.between(6, 20),
             faults=(*ALL_KINDS, *(("power of all",) * 3 if is_synced else ())),
+            groups=tuple(GroupPlan.of(random, f"readers-{index}") for index in range(random.choice((0, 0, 1, 2)))),
         )
 
     def describe(self) -> str:
@@ -125,6 +129,7 @@ class Plan:
         extras += "snapshots, " if self.has_snapshots else ""
         extras += "two folders, " if self.folders > 1 else ""
         extras += "auto join, " if self.joins else ""
+        extras += "".join(f"group {group}, " for group in self.groups)
         return (
             f"{self.brokers} brokers, {self.voters} {kind} controllers, topics {topics}, "
             f"{self.producers}+{self.pipelines} producers, "
@@ -148,7 +153,12 @@ class Scenario:
         self.metadata = MetadataChecks(self.cluster, self.trace)
         self.clients = Clients(self.world, self.cluster, self.ledger)
         self.faults = Faults(self.world, self.cluster, self.replicas)
-        self.final = FinalChecks(self.cluster, self.replicas, self.clients, self.ledger, expects_voters=self.plan.joins)
+        self.coordinators = CoordinatorChecks(self.cluster, self.replicas)
+        topics = [name for name, _count, _configs in self.plan.topics]
+        self.groups = Groups(self.world, self.clients, self.ledger, self.coordinators, self.plan.groups, topics)
+        self.final = FinalChecks(
+            self.cluster, self.replicas, self.clients, self.ledger, self.groups, expects_voters=self.plan.joins
+        )
         self._nodes_by_name = {node.name: node for node in self.cluster.nodes}
         self._errors: list[str] = []
         self._violation: ViolationError | None = None  # Found by a client, in a callback.
@@ -189,11 +199,18 @@ class Scenario:
             self.clients.start_consumer(partitions)
         if self.plan.has_operator:
             brokers = [node.node_id for node in self.cluster.brokers]
-            self.clients.start_operator(Operator(self.world.random.fork(), partitions, brokers))
+            moved = [*partitions, *(partitions_of(CONSUMER_OFFSETS_TOPIC, 2) if self.plan.groups else ())]
+            self.clients.start_operator(Operator(self.world.random.fork(), moved, brokers))
+        self.groups.start()
+        disturbing = asyncio.ensure_future(self.groups.disturb())
         await self.faults.run(self.plan.fault_seconds, self.plan.faults)
+        disturbing.cancel()
         await self.faults.heal()
+        self.groups.heal()
         await self.final.run(partitions)
         self.metadata.replay_all()
+        self.coordinators.replay_all()
+        demand(self.coordinators.compared_count or not self.plan.groups, "coordinators of groups can be found")
         await self.cluster.stop_all()
 
     async def _create_topics(self) -> list[TopicPartition]:
@@ -222,6 +239,7 @@ class Scenario:
                 self.replicas.look(node)
         else:
             self.clients.check()
+            self.groups.check()
             self.faults.check()
         if self._violation is not None:
             raise self._violation
@@ -231,6 +249,7 @@ class Scenario:
             self._next_full_check = self.loop.now + _FULL_CHECK_SECONDS
             self.replicas.check_members()
             self.metadata.replay_all()
+            self.coordinators.replay_all()
 
     def _on_error(self, name: str, record: logging.LogRecord) -> None:
         """A disk that fails may be complained about by its node; nothing else may be an error."""
@@ -255,7 +274,8 @@ class Scenario:
     def _story(self) -> str:
         ledger = self.ledger
         lives = sum(node.lives for node in self.cluster.nodes)
-        return f"{ledger.acked_count} acked, {ledger.failed_count} failed, {ledger.read_count} read, {lives} lives"
+        told = f"{ledger.acked_count} acked, {ledger.failed_count} failed, {ledger.read_count} read, {lives} lives"
+        return told + self.groups.story()
 
 
 def nodes_of(world: World, plan: Plan) -> list[Node]:
@@ -273,6 +293,10 @@ def nodes_of(world: World, plan: Plan) -> list[Node]:
             {
                 **_SETTINGS,
                 **(_SNAPSHOT_SETTINGS if plan.has_snapshots else {}),
+                **GROUP_SETTINGS,
+                # What is acknowledged, offsets too, survives the loss of all power in such runs.
+                **({"log.flush.interval.messages": "1"} if "power of all" in plan.faults else {}),
+                "offsets.topic.replication.factor": str(min(3, plan.brokers)),
                 "node.id": str(index),
                 "log.dirs": ",".join(FOLDERS[: plan.folders]),
                 "metadata.log.dir": FOLDERS[0],

@@ -9,14 +9,18 @@ import struct
 import time
 from typing import Any
 
-from tailrace.broker.handlers import HANDLERS
+from tailrace.broker.handlers import HANDLERS, OWN_HANDLERS
 from tailrace.wire.apis import request_type
 from tailrace.wire.codec.layout import layout
 from tailrace.wire.frame import encode_request
 from tailrace.wire.schema import Field, Message, Struct
 from tests.real.raw import batch
 
-SERVED = [(key, version) for key, api in HANDLERS.items() for version in range(api.version_min, api.version_max + 1)]
+SERVED = [
+    (key, version)
+    for key, api in (HANDLERS | OWN_HANDLERS).items()
+    for version in range(api.version_min, api.version_max + 1)
+]
 
 NAMES = [
     "fuzz-0",

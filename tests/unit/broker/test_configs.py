@@ -16,7 +16,7 @@ from tailrace.wire.apis.admin import (
 )
 from tests.unit.broker.world import Peer, batch, create_topic, produce, produced, running
 
-TOPIC_CONFIG, DYNAMIC_BROKER, DYNAMIC_DEFAULT, STATIC, DEFAULT = 1, 2, 3, 4, 5
+TOPIC_CONFIG, DYNAMIC_BROKER, DYNAMIC_DEFAULT, STATIC, DEFAULT, GROUP_CONFIG = 1, 2, 3, 4, 5, 8
 
 
 async def describe(
@@ -253,3 +253,26 @@ async def test_list_config_resources() -> None:
         assert [each.resource_name for each in brokers.config_resources] == ["1"]
         unknown = await peer.request(ListConfigResourcesRequest(resource_types=[77]), 1)
         assert unknown.error_code == ErrorCode.UNSUPPORTED_VERSION
+
+
+async def test_settings_of_a_group() -> None:
+    async with running({"group.consumer.heartbeat.interval.ms": "6000"}) as world:
+        peer = await world.connect()
+        assert await change(peer, ResourceType.GROUP, "g", consumer_session_timeout_ms="50000") == ErrorCode.NONE
+        configs, _ = await describe(peer, ResourceType.GROUP, "g")
+        assert {name: (config.value, config.config_source, config.read_only) for name, config in configs.items()} == {
+            "consumer.session.timeout.ms": ("50000", GROUP_CONFIG, False),
+            "consumer.heartbeat.interval.ms": ("6000", STATIC, False),
+            "consumer.assignment.interval.ms": ("1000", DEFAULT, False),
+        }
+        assert synonyms_of(configs["consumer.session.timeout.ms"]) == [
+            ("consumer.session.timeout.ms", "50000", GROUP_CONFIG),
+            ("group.consumer.session.timeout.ms", "45000", DEFAULT),
+        ]
+        # A group need not exist to be asked for.
+        configs, _ = await describe(peer, ResourceType.GROUP, "h", "consumer.session.timeout.ms")
+        assert [(config.value, config.config_source) for config in configs.values()] == [("45000", DEFAULT)]
+        _, refused = await describe(peer, ResourceType.GROUP, "")
+        assert refused.error_code == ErrorCode.INVALID_REQUEST
+        groups = await peer.request(ListConfigResourcesRequest(resource_types=[ResourceType.GROUP]), 1)
+        assert [each.resource_name for each in groups.config_resources] == ["g"]

@@ -142,12 +142,31 @@ async def test_versions_before_4_always_allow_creation() -> None:
         assert response.topics[0].error_code == ErrorCode.NONE
 
 
-async def test_internal_topics_are_not_created_by_asking() -> None:
+async def test_internal_topics_without_a_coordinator_are_not_created_by_asking() -> None:
     async with running() as world:
         peer = await world.connect()
-        response = await peer.request(named("__consumer_offsets", "__cluster_metadata"), 13)
+        response = await peer.request(named("__transaction_state", "__cluster_metadata"), 13)
         assert [topic.error_code for topic in response.topics] == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 2
         assert [topic.is_internal for topic in response.topics] == [True, False]
+
+
+async def test_the_topic_of_offsets_is_created_with_settings_of_its_own() -> None:
+    settings = {
+        "offsets.topic.replication.factor": "1",
+        "offsets.topic.num.partitions": "7",
+        "offsets.topic.segment.bytes": "1048577",
+        "num.partitions": "3",
+    }
+    async with running(settings) as world:
+        peer = await world.connect()
+        response = await peer.request(named("__consumer_offsets"), 13)
+        (topic,) = response.topics
+        assert (topic.error_code, topic.is_internal, len(topic.partitions)) == (ErrorCode.NONE, True, 7)
+        assert world.broker.image.config(2, "__consumer_offsets") == {
+            "cleanup.policy": "compact",
+            "compression.type": "producer",
+            "segment.bytes": "1048577",
+        }
 
 
 async def test_a_creation_that_is_impossible_says_why() -> None:

@@ -22,6 +22,9 @@ from tailrace.wire.schema import Message
 SILENCE = "silence"
 HANG_UP = "hang up"
 
+# Of topic t.
+TOPIC_ID = bytes(15) + b"t"
+
 Script = Callable[[Message], Message | bytes | str]
 
 
@@ -100,9 +103,9 @@ class Peer:
     def _metadata(self, request: Message) -> Message:
         assert isinstance(request, MetadataRequest)
         topics = []
-        for topic in request.topics or ():
-            found = MetadataResponse.MetadataResponseTopic(name=topic.name, topic_id=bytes(15) + b"t")
-            if topic.name == "t":
+        for name in ["t"] if request.topics is None else [topic.name for topic in request.topics]:
+            found = MetadataResponse.MetadataResponseTopic(name=name, topic_id=TOPIC_ID)
+            if name == "t":
                 found.partitions = [
                     MetadataResponse.MetadataResponsePartition(
                         partition_index=index, leader_id=1, replica_nodes=[1], isr_nodes=[1]

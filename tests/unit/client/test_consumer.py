@@ -219,3 +219,34 @@ async def test_assigning_anew_drops_what_is_under_way():
         assert await offsets(consumer, 2, T1) == [0, 1]
         await consumer.close()
         consumer.cluster.close()
+
+
+async def test_a_poll_is_interrupted_once():
+    async with Broker({0: []}) as broker:
+        consumer = Consumer(broker.cluster())
+        await consumer.assign({T0: 0})
+        polling = asyncio.create_task(consumer.poll(20_000))
+        await asyncio.sleep(0.05)
+        consumer.interrupt()
+        consumer.interrupt()
+        assert await asyncio.wait_for(polling, 5) == {}
+        broker.batches[0].append(batch(0, 3))
+        assert await offsets(consumer, 3) == [0, 1, 2]
+        await consumer.close()
+        consumer.cluster.close()
+
+
+async def test_partitions_come_and_go_while_others_are_read():
+    async with Broker({0: [batch(0, 3)], 1: [batch(0, 5)]}) as broker:
+        consumer = Consumer(broker.cluster())
+        await consumer.assign({T0: 0})
+        assert await offsets(consumer, 3) == [0, 1, 2]
+        consumer.change(added={T1: 2})
+        assert await offsets(consumer, 3, T1) == [2, 3, 4]
+        assert consumer.position(T0).offset == 3
+        consumer.change(added={T1: 4}, removed=[T0])
+        broker.batches[0].append(batch(3, 3))
+        assert await offsets(consumer, 1, T1) == [4]
+        assert await consumer.poll(200) == {}
+        await consumer.close()
+        consumer.cluster.close()

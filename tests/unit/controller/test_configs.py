@@ -3,7 +3,7 @@
 import pytest
 
 from tailrace.controller.configs import Operation
-from tailrace.controller.effective import broker_config, topic_config
+from tailrace.controller.effective import broker_config, group_config, topic_config
 from tailrace.controller.image import ResourceType
 from tailrace.model.errors import ErrorCode
 from tailrace.wire.apis.admin import (
@@ -219,4 +219,48 @@ def test_alter_configs_is_checked_too(cluster: Cluster) -> None:
     assert legacy(cluster, ResourceType.TOPIC, "orders", retention_ms="x")[0] == ErrorCode.INVALID_CONFIG
     assert legacy(cluster, ResourceType.TOPIC, "orders", retention_ms=None)[0] == ErrorCode.INVALID_REQUEST
     assert legacy(cluster, ResourceType.BROKER, "1", node_id="4")[0] == ErrorCode.INVALID_REQUEST
+    assert cluster.image is before
+
+
+def test_settings_of_a_group(cluster: Cluster) -> None:
+    session = changed(ResourceType.GROUP, "g", ("consumer.session.timeout.ms", Operation.SET, "50000"))
+    assert incremental(cluster, session) == [OK]
+    assert group_config(cluster.config, cluster.image, "g").consumer_session_timeout_ms == 50_000
+    assert group_config(cluster.config, cluster.image, "h") is cluster.config.group_defaults
+    unset = changed(ResourceType.GROUP, "g", ("consumer.session.timeout.ms", Operation.DELETE, None))
+    assert incremental(cluster, unset) == [OK]
+    assert cluster.image.config(ResourceType.GROUP, "g") == {}
+
+
+def test_a_setting_of_a_group_stays_within_the_brokers_bounds_when_they_change(cluster: Cluster) -> None:
+    session = changed(ResourceType.GROUP, "g", ("consumer.session.timeout.ms", Operation.SET, "60000"))
+    assert incremental(cluster, session) == [OK]
+    config = cluster.config.replace(group_consumer_max_session_timeout_ms=55_000)
+    assert group_config(config, cluster.image, "g").consumer_session_timeout_ms == 55_000
+    every = changed(ResourceType.BROKER, "", ("group.consumer.assignment.interval.ms", Operation.SET, "99000"))
+    assert incremental(cluster, every) == [OK]
+    broker = broker_config(cluster.config, cluster.image)
+    assert group_config(broker, cluster.image, "h").consumer_assignment_interval_ms == 15_000
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "code", "message"),
+    [
+        ("", {"consumer.session.timeout.ms": "50000"}, ErrorCode.INVALID_REQUEST, "Default group resources"),
+        ("g", {"retention.ms": "5"}, ErrorCode.INVALID_CONFIG, "Unknown group config name"),
+        ("g", {"consumer.session.timeout.ms": "44999"}, ErrorCode.INVALID_CONFIG, "group.consumer.min.session.timeout"),
+        ("g", {"consumer.session.timeout.ms": "60001"}, ErrorCode.INVALID_CONFIG, "group.consumer.max.session.timeout"),
+        ("g", {"consumer.heartbeat.interval.ms": "4999"}, ErrorCode.INVALID_CONFIG, "group.consumer.min.heartbeat"),
+        ("g", {"consumer.assignment.interval.ms": "15001"}, ErrorCode.INVALID_CONFIG, "group.consumer.max.assignment"),
+        ("g", {"consumer.assignment.interval.ms": "x"}, ErrorCode.INVALID_CONFIG, "Not a number"),
+    ],
+)
+def test_what_a_group_cannot_be_given(
+    cluster: Cluster, name: str, settings: dict[str, str], code: ErrorCode, message: str
+) -> None:
+    before = cluster.image
+    changes = [(key, Operation.SET, value) for key, value in settings.items()]
+    ((error_code, error_message),) = incremental(cluster, changed(ResourceType.GROUP, name, *changes))
+    assert error_code == code
+    assert message in (error_message or "")
     assert cluster.image is before

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tailrace.model.config import (
+    GROUP_SETTINGS,
     SETTINGS,
     TOPIC_SETTINGS,
     BrokerConfig,
@@ -24,7 +25,8 @@ from tailrace.model.settings import Kind, Setting, format_value, parse_value
 
 BROKER = BrokerConfig(node_id=1)
 PACKAGE = Path(__file__).parents[3] / "src" / "tailrace"
-ALL_SETTINGS = [*SETTINGS.values(), *TOPIC_SETTINGS.values()]
+TABLES = {"broker": SETTINGS, "topic": TOPIC_SETTINGS, "group": GROUP_SETTINGS}
+ALL_SETTINGS = [row for table in TABLES.values() for row in table.values()]
 
 
 def _kafka_rows() -> list[list[str]]:
@@ -51,7 +53,7 @@ def _parts(valid: str) -> set[str]:
 @pytest.mark.parametrize("row", _kafka_rows(), ids=lambda row: f"{row[0]}-{row[1]}")
 def test_a_setting_is_as_in_kafka(row: list[str]) -> None:
     scope, name, kind, default, valid, update, internal = row
-    setting = (SETTINGS if scope == "broker" else TOPIC_SETTINGS)[name]
+    setting = TABLES[scope][name]
     assert setting.internal == (internal == "internal")
     if scope == "broker" and update == "read-only":
         assert not setting.dynamic, "what Kafka reads once we read once"
@@ -65,7 +67,12 @@ def test_a_setting_is_as_in_kafka(row: list[str]) -> None:
 
 
 # Bounds that Kafka does not have: ours are stricter where a value could only fail later.
-STRICTER = {"log.cleaner.dedupe.buffer.size", "internal.segment.bytes", "replica.selector.class"}
+STRICTER = {
+    "group.consumer.assignors",
+    "log.cleaner.dedupe.buffer.size",
+    "internal.segment.bytes",
+    "replica.selector.class",
+}
 
 
 def test_bounds_that_kafka_lacks_are_listed() -> None:
@@ -103,8 +110,8 @@ def _attributes_read() -> set[str]:
 
 def test_a_setting_is_read_or_says_that_it_has_no_effect() -> None:
     read = _attributes_read()
-    read_topic_settings = [row for row in TOPIC_SETTINGS.values() if row.attribute in read]
-    defaults = {synonym.name for row in read_topic_settings for synonym in row.broker_synonyms}
+    read_settings = [row for row in ALL_SETTINGS if row.attribute in read]
+    defaults = {synonym.name for row in read_settings for synonym in row.broker_synonyms}
     wrong = {
         f"{row.scope} {row.name}": "read, but said to have no effect" if row.inert else "never read"
         for row in ALL_SETTINGS
@@ -360,3 +367,30 @@ def test_listeners_of_the_quorum_need_not_be_advertised() -> None:
         Endpoint("CLIENTS", "queue.example", 9092),
         Endpoint("QUORUM", "10.0.0.1", 7),
     )
+
+
+@pytest.mark.parametrize(
+    ("values", "reason"),
+    [
+        ({"group.consumer.session.timeout.ms": "44999"}, "group.consumer.min.session.timeout.ms"),
+        ({"group.consumer.heartbeat.interval.ms": "15001"}, "group.consumer.max.heartbeat.interval.ms"),
+        (
+            {
+                "group.consumer.min.session.timeout.ms": "6000",
+                "group.consumer.session.timeout.ms": "6000",
+                "group.consumer.heartbeat.interval.ms": "6000",
+            },
+            "must be greater than consumer.heartbeat.interval.ms",
+        ),
+    ],
+)
+def test_bounds_of_groups(values: dict[str, str], reason: str) -> None:
+    with pytest.raises(KafkaError, match=reason):
+        parse_broker_config({"node.id": "1", **values})
+
+
+def test_a_migration_policy_is_read_in_any_case() -> None:
+    config = parse_broker_config({"node.id": "1", "group.consumer.migration.policy": "Upgrade"})
+    assert config.group_consumer_migration_policy == "upgrade"
+    with pytest.raises(KafkaError, match="must be one of"):
+        parse_broker_config({"node.id": "1", "group.consumer.migration.policy": "sideways"})

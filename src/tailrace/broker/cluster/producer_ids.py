@@ -24,10 +24,28 @@ class ProducerIds:
 
     async def take(self) -> int:
         async with self._lock:
-            if self._next == self._end:
+            if self.is_empty:
                 await self._fetch_block()
             self._next += 1
             return self._next - 1
+
+    @property
+    def is_empty(self) -> bool:
+        """There is none at hand."""
+        return self._next == self._end
+
+    def take_now(self) -> int | None:
+        """One that is at hand; None if there is none, which `prepare` changes."""
+        if self.is_empty:
+            return None
+        self._next += 1
+        return self._next - 1
+
+    async def prepare(self) -> None:
+        """Until there is one at hand."""
+        async with self._lock:
+            if self.is_empty:
+                await self._fetch_block()
 
     async def _fetch_block(self) -> None:
         """Blocks whose answer was lost are never used: there are enough."""

@@ -1,44 +1,101 @@
 """FindCoordinator: which broker coordinates a group or a transactional id.
 
-Answered with COORDINATOR_NOT_AVAILABLE as long as this broker coordinates neither. It is advertised all the same:
-without it librdkafka silently sends lz4 batches uncompressed.
+It is the leader of the partition of an internal topic that the key hashes to. That topic is created when it is first
+asked for; the answer waits for that.
 
 Version notes: 1 adds transactional ids and error messages; from 4 on a request asks for many keys at once (KIP-699).
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any
 
-from tailrace.model.errors import ErrorCode
+from tailrace.coordinator.placement import coordinator_partition
+from tailrace.model.errors import ErrorCode, KafkaError
+from tailrace.model.ids import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from tailrace.wire.apis.groups import FindCoordinatorRequest, FindCoordinatorResponse
 
 if TYPE_CHECKING:
     from tailrace.broker.broker import Broker
     from tailrace.broker.context import RequestContext
+    from tailrace.model.config import Endpoint
 
 _FIRST_VERSION_WITH_MANY_KEYS = 4
-# Groups, transactional ids and share groups.
-_KEY_TYPES = (0, 1, 2)
-_REASON = "This broker coordinates no groups and no transactions yet"
+_SHARE = 2
+# By the type of the key: groups and transactional ids.
+_TOPICS = {0: CONSUMER_OFFSETS_TOPIC, 1: TRANSACTION_STATE_TOPIC}
 
 
 def handle_find_coordinator(
-    _broker: Broker, context: RequestContext, request: FindCoordinatorRequest
+    broker: Broker, context: RequestContext, request: FindCoordinatorRequest
+) -> FindCoordinatorResponse | Coroutine[Any, Any, FindCoordinatorResponse]:
+    if request.key_type in _TOPICS and _TOPICS[request.key_type] not in broker.image.topics:
+        return _create_and_respond(broker, context, request)
+    return _respond(broker, context, request, None)
+
+
+async def _create_and_respond(
+    broker: Broker, context: RequestContext, request: FindCoordinatorRequest
 ) -> FindCoordinatorResponse:
-    code, reason = ErrorCode.COORDINATOR_NOT_AVAILABLE, _REASON
-    if request.key_type not in _KEY_TYPES:
-        code, reason = (
-            ErrorCode.INVALID_REQUEST,
-            f"Key type {request.key_type} is unknown: 0 is a group, 1 a transaction",
-        )
-    if context.api_version < _FIRST_VERSION_WITH_MANY_KEYS:
-        return FindCoordinatorResponse(error_code=code, error_message=reason, node_id=-1, host="", port=-1)
-    return FindCoordinatorResponse(
-        coordinators=[
-            FindCoordinatorResponse.Coordinator(
-                key=key, node_id=-1, host="", port=-1, error_code=code, error_message=reason
+    from tailrace.broker.coordinators.topics import wait_internal_topic
+
+    problem: KafkaError | None = None
+    try:
+        await wait_internal_topic(broker, _TOPICS[request.key_type])
+    except KafkaError as error:
+        problem = KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, error.message)
+    return _respond(broker, context, request, problem)
+
+
+def _respond(
+    broker: Broker, context: RequestContext, request: FindCoordinatorRequest, problem: KafkaError | None
+) -> FindCoordinatorResponse:
+    has_many_keys = context.api_version >= _FIRST_VERSION_WITH_MANY_KEYS
+    found: list[FindCoordinatorResponse.Coordinator] = []
+    for key in request.coordinator_keys if has_many_keys else [request.key]:
+        try:
+            if problem is not None:
+                raise problem
+            node_id, endpoint = _find(broker, context, request.key_type, key)
+        except KafkaError as error:
+            found.append(
+                FindCoordinatorResponse.Coordinator(
+                    key=key, node_id=-1, host="", port=-1, error_code=int(error.code), error_message=error.message
+                )
             )
-            for key in request.coordinator_keys
-        ]
+        else:
+            found.append(
+                FindCoordinatorResponse.Coordinator(
+                    key=key, node_id=node_id, host=endpoint.host, port=endpoint.port, error_message=""
+                )
+            )
+    if has_many_keys:
+        return FindCoordinatorResponse(coordinators=found)
+    (only,) = found
+    return FindCoordinatorResponse(
+        error_code=only.error_code,
+        error_message=only.error_message,
+        node_id=only.node_id,
+        host=only.host,
+        port=only.port,
     )
+
+
+def _find(broker: Broker, context: RequestContext, key_type: int, key: str) -> tuple[int, Endpoint]:
+    if key_type not in _TOPICS:
+        what = "Share groups are not served" if key_type == _SHARE else f"Key type {key_type} is unknown"
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{what}: 0 is a group, 1 a transaction")
+    image = broker.image
+    topic = image.topics.get(_TOPICS[key_type])
+    if topic is None:
+        raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{_TOPICS[key_type]} is not there yet")
+    leader = topic.partitions[coordinator_partition(key, len(topic.partitions))].leader
+    node = image.brokers.get(leader)
+    endpoint = None if node is None or node.fenced else node.endpoint(context.listener.name)
+    if endpoint is None:
+        raise KafkaError(
+            ErrorCode.COORDINATOR_NOT_AVAILABLE,
+            f"The coordinator of {key!r} cannot be reached by listener {context.listener.name}",
+        )
+    return leader, endpoint

@@ -1,7 +1,7 @@
 """Metadata, DescribeCluster, DescribeTopicPartitions: who is there and who leads what, from the published image.
 
 A request for the metadata of a missing topic creates it if auto.create.topics.enable and the request allow it; the
-answer then has the topic in it, since it waits for the creation. Internal topics are left to their coordinators.
+answer then has the topic in it, since it waits for the creation. Internal topics are created as their coordinators do.
 Without authentication everyone may do everything, and the fields of authorized operations say so.
 
 Version notes of Metadata: 0 asks for all topics by an empty list, later ones by null; 4 adds the permission to
@@ -18,7 +18,7 @@ from tailrace.controller.image import BrokerImage, MetadataImage, PartitionImage
 from tailrace.controller.names import check_topic_name
 from tailrace.model.config import Endpoint
 from tailrace.model.errors import ErrorCode, KafkaError
-from tailrace.model.ids import CLUSTER_METADATA_TOPIC, INTERNAL_TOPICS, ZERO_UUID, Uuid
+from tailrace.model.ids import CLUSTER_METADATA_TOPIC, INTERNAL_TOPICS, TRANSACTION_STATE_TOPIC, ZERO_UUID, Uuid
 from tailrace.wire.apis.admin import (
     DescribeClusterRequest,
     DescribeClusterResponse,
@@ -48,6 +48,10 @@ _CREATION_ERRORS = (
     ErrorCode.INVALID_REPLICATION_FACTOR,
     ErrorCode.POLICY_VIOLATION,
 )
+
+
+# The metadata log is no topic, and transactions have no coordinator yet.
+_NOT_CREATED = (CLUSTER_METADATA_TOPIC, TRANSACTION_STATE_TOPIC)
 
 
 class _Leader(NamedTuple):
@@ -85,11 +89,11 @@ async def _create_and_respond(
 
 
 async def _create_topics(broker: Broker, names: list[str]) -> dict[str, ErrorCode]:
-    """Creates them with the broker's defaults. Gives the error of each that could not be."""
+    """Creates them with the broker's defaults, internal ones with theirs. Gives the error of each that could not be."""
+    from tailrace.broker.coordinators.topics import creatable_topic
     from tailrace.wire.apis.admin import CreateTopicsRequest, CreateTopicsResponse
 
-    topic = CreateTopicsRequest.CreatableTopic
-    request = CreateTopicsRequest(topics=[topic(name=name, num_partitions=-1, replication_factor=-1) for name in names])
+    request = CreateTopicsRequest(topics=[creatable_topic(broker.config, name) for name in names])
     try:
         response = await broker.forwarding.ask(request, CreateTopicsResponse)
         await broker.wait_topics([result.name for result in response.topics if not result.error_code])
@@ -105,7 +109,7 @@ async def _create_topics(broker: Broker, names: list[str]) -> dict[str, ErrorCod
 
 
 def _may_be_created(name: str) -> bool:
-    return name not in INTERNAL_TOPICS and name != CLUSTER_METADATA_TOPIC and _missing_error(name) is not _INVALID_NAME
+    return name not in _NOT_CREATED and _missing_error(name) is not _INVALID_NAME
 
 
 _INVALID_NAME = ErrorCode.INVALID_TOPIC_EXCEPTION

@@ -10,8 +10,12 @@ copied out of the connection's buffer and checked in slices, the codecs in helpe
 no further request. Then it is appended as any other: leadership, sequences and offsets are decided at that moment, and
 a topic whose settings changed meanwhile has it checked again.
 
+The first batch of a transaction on a partition waits until the coordinator has said that the partition is part of it
+(`coordinators.verification`); meanwhile the connection takes no further request, so that no sequence can overtake.
+
 Version notes: 3 is the first with record batches v2; zstd from 7 on; error messages and record errors from 8 (KIP-467);
-leader hints from 10 (KIP-951); topic ids instead of names from 13.
+leader hints from 10 (KIP-951); TRANSACTION_ABORTABLE from 11, and from 12 on the broker adds partitions to
+transactions (KIP-890); topic ids instead of names from 13.
 """
 
 from __future__ import annotations
@@ -25,12 +29,14 @@ from tailrace.broker.context import Pending, UnanswerableError
 from tailrace.broker.handlers.hints import hint_leader, node_endpoints
 from tailrace.log.validation import InvalidRecordsError
 from tailrace.model.errors import ErrorCode, KafkaError
-from tailrace.model.ids import INTERNAL_TOPICS
+from tailrace.model.ids import INTERNAL_TOPICS, PartitionIndex, TopicPartition
 from tailrace.wire.apis.data import ProduceRequest, ProduceResponse
+from tailrace.wire.records import read_header
 
 if TYPE_CHECKING:
     from tailrace.broker.broker import Broker
     from tailrace.broker.context import RequestContext
+    from tailrace.broker.coordinators.verification import TransactionalProducer
     from tailrace.broker.refusals import Place
     from tailrace.log.validation import CheckedBatch
     from tailrace.replica.partition import Partition
@@ -41,7 +47,16 @@ PartitionAnswer = ProduceResponse.PartitionProduceResponse
 _VALID_ACKS = (-1, 0, 1)
 _FIRST_VERSION_WITH_ZSTD = 7
 _FIRST_VERSION_WITH_HINTS = 10
+_FIRST_VERSION_WITH_ABORTABLE = 11
+_FIRST_VERSION_THAT_ADDS_PARTITIONS = 12
 _FIRST_VERSION_WITH_TOPIC_IDS = 13
+_PASSING = (
+    ErrorCode.CONCURRENT_TRANSACTIONS,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NETWORK_EXCEPTION,
+    ErrorCode.NOT_COORDINATOR,
+)
 # The low byte of a batch's attributes, whose lowest three bits name the codec.
 _ATTRIBUTES_LOW_BYTE = 22
 _CODEC_MASK, _ZSTD = 0x07, 4
@@ -64,6 +79,8 @@ def handle_produce(
 async def _finish_slowly(
     broker: Broker, context: RequestContext, request: ProduceRequest, appends: _Appends, response: ProduceResponse
 ) -> Answer:
+    if request.transactional_id is not None:
+        await appends.verify()
     for append in appends.slow:
         await appends.append_slowly(append)
     return _finish(broker, context, request, appends, response)
@@ -87,12 +104,14 @@ def _finish(
 
 
 class _SlowAppend(NamedTuple):
-    """A batch that is to be checked in slices: a copy of it, and the place of its answer."""
+    """A batch that is to be checked in slices, or whose transaction is to be verified: a copy of it, and the place of
+    its answer."""
 
     topic: TopicData
     partition_index: int
     records: memoryview
     answer: PartitionAnswer
+    producer: TransactionalProducer | None = None  # Of a batch that may be the first of its transaction.
 
 
 class _Appends:
@@ -131,8 +150,9 @@ class _Appends:
         records = data.records if isinstance(data.records, memoryview) else _EMPTY
         self._check(name, data.index, records)
         partition = self._broker.replicas.find(name, data.index)
-        if partition.log.needs_slices(records):
-            self.slow.append(_SlowAppend(topic, data.index, memoryview(bytearray(records)), answer))
+        producer = self._unverified_producer(partition, records)
+        if producer is not None or partition.log.needs_slices(records):
+            self.slow.append(_SlowAppend(topic, data.index, memoryview(bytearray(records)), answer, producer))
         else:
             self._write(partition, topic, records, answer)
 
@@ -140,6 +160,59 @@ class _Appends:
         if self._context.api_version >= _FIRST_VERSION_WITH_TOPIC_IDS:
             return self._broker.replicas.topic_name(topic.topic_id)
         return topic.name
+
+    def _unverified_producer(self, partition: Partition, records: memoryview) -> TransactionalProducer | None:
+        """The producer of a transactional batch, unless its transaction is open in this partition."""
+        transactional_id = self._request.transactional_id
+        if transactional_id is None or not _is_transactional(records):
+            return None
+        header = read_header(records)
+        producer_id, epoch = header.producer_id, header.producer_epoch
+        producers = partition.log.producers
+        if producers.is_in_transaction(producer_id, epoch):
+            return None
+        if self._adds and producer_id not in producers.states and header.base_sequence != 0:
+            raise KafkaError(
+                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                f"The first batch of producer {producer_id} here has sequence {header.base_sequence}, not 0: the one "
+                "before it is missing",
+            )
+        partition.check_may_append(self._request.acks)
+        # Most brokers see no transaction.
+        from tailrace.broker.coordinators.verification import TransactionalProducer
+
+        return TransactionalProducer(transactional_id, producer_id, epoch)
+
+    @property
+    def _adds(self) -> bool:
+        return self._context.api_version >= _FIRST_VERSION_THAT_ADDS_PARTITIONS
+
+    async def verify(self) -> None:
+        """What is not verified fails; the rest stays in `slow`."""
+        from tailrace.broker.coordinators.verification import wait_verified
+
+        by_producer: dict[TransactionalProducer, dict[TopicPartition, _SlowAppend]] = {}
+        for append in self.slow:
+            if append.producer is not None:
+                key = TopicPartition(self._name(append.topic), PartitionIndex(append.partition_index))
+                by_producer.setdefault(append.producer, {})[key] = append
+        for producer, appends in by_producer.items():
+            partitions = [self._broker.replicas.find(*key) for key in appends]
+            errors = await wait_verified(self._broker, producer, partitions, adds=self._adds)
+            for key, code in errors.items():
+                append = appends[key]
+                self.slow.remove(append)
+                self._fail(append.topic, append.answer, append.records, self._not_verified(code))
+
+    def _not_verified(self, code: ErrorCode) -> KafkaError:
+        """What passes becomes what every client tries again."""
+        if code is ErrorCode.PRODUCER_FENCED:
+            code = ErrorCode.INVALID_PRODUCER_EPOCH
+        elif code is ErrorCode.TRANSACTION_ABORTABLE and self._context.api_version < _FIRST_VERSION_WITH_ABORTABLE:
+            code = ErrorCode.INVALID_TXN_STATE
+        elif code in _PASSING:
+            code = ErrorCode.NOT_ENOUGH_REPLICAS
+        return KafkaError(code, "The coordinator has not confirmed that the partition is part of the transaction")
 
     async def append_slowly(self, append: _SlowAppend) -> None:
         try:
@@ -201,9 +274,7 @@ class _Appends:
             raise KafkaError(
                 ErrorCode.INVALID_REQUIRED_ACKS, f"acks must be -1 (all), 0 or 1, not {self._request.acks}"
             )
-        if self._request.transactional_id is not None:
-            raise KafkaError(ErrorCode.INVALID_TXN_STATE, "Transactions are not served by this broker yet")
-        if len(records) > _ATTRIBUTES_LOW_BYTE and records[_ATTRIBUTES_LOW_BYTE] & _TRANSACTIONAL_BIT:
+        if self._request.transactional_id is None and _is_transactional(records):
             # Nobody would ever end that transaction, and it would hold back every read_committed consumer.
             raise KafkaError(
                 ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
@@ -234,6 +305,10 @@ class _Appends:
             if leader is not None:
                 answer.current_leader.leader_id, answer.current_leader.leader_epoch = leader
                 self.leaders.add(leader[0])
+
+
+def _is_transactional(records: memoryview) -> bool:
+    return len(records) > _ATTRIBUTES_LOW_BYTE and bool(records[_ATTRIBUTES_LOW_BYTE] & _TRANSACTIONAL_BIT)
 
 
 def _place(topic: TopicData, index: int) -> Place:

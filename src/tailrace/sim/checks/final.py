@@ -10,11 +10,14 @@ from tailrace.model.ids import TopicPartition
 from tailrace.sim.checks.history import demand
 from tailrace.sim.checks.replicas import ReplicaChecks, state_of
 from tailrace.sim.cluster import SimCluster
+from tailrace.sim.groups.groups import Groups
 from tailrace.sim.workload import RECKLESS, Clients, Ledger
 
 # Elections, sessions, the ISR's lag and the back-offs of clients add up to a few seconds.
 _AVAILABLE_SECONDS_MAX = 30.0
 _CLIENTS_SECONDS_MAX = 30.0
+# Sessions of members that died, and rebalances one after the other.
+_GROUPS_SECONDS_MAX = 20.0
 _LOOK_SECONDS = 0.1
 
 
@@ -25,6 +28,7 @@ class FinalChecks:
         replicas: ReplicaChecks,
         clients: Clients,
         ledger: Ledger,
+        groups: Groups,
         *,
         expects_voters: bool = False,
     ) -> None:
@@ -32,6 +36,7 @@ class FinalChecks:
         self._replicas = replicas
         self._clients = clients
         self._ledger = ledger
+        self._groups = groups
         self._expects_voters = expects_voters  # All controllers.
 
     async def run(self, partitions: Sequence[TopicPartition]) -> None:
@@ -48,12 +53,19 @@ class FinalChecks:
             deadline,
         )
         self._cluster.world.trace.note("world", f"available {loop.now - healed:.1f} s after healing")
+        deadline = loop.now + _GROUPS_SECONDS_MAX
+        await self._wait("groups are stable again", lambda: self._groups.unstable(partitions), deadline)
+        self._cluster.world.trace.note("world", f"groups are stable {loop.now - healed:.1f} s after healing")
         self._clients.stop()
         await self._clients.wait_stopped(_CLIENTS_SECONDS_MAX)
+        deadline = loop.now + _GROUPS_SECONDS_MAX
+        await self._wait("groups process every record", self._groups.unprocessed, deadline)
+        await self._groups.stop(_GROUPS_SECONDS_MAX)
         await self._wait("all replicas are equal", self._unequal, loop.now + _AVAILABLE_SECONDS_MAX)
         self._replicas.check_members()
         self._replicas.compare_all()
         await self._check_readable(partitions)
+        await self._groups.check_committed()
         if self._clients.operator is not None and self._replicas.image is not None:
             self._clients.operator.check(self._replicas.image)
 

@@ -83,21 +83,28 @@ _APIS = {
     81: ("RemoveRaftVoter", "quorum"),
     82: ("UpdateRaftVoter", "quorum"),
 }
+# Ours alone: asked by our commands, advertised to nobody.
+_OWN_APIS = {
+    10_000: ("DescribeGroupHistory", "own"),
+}
+OWN_API_KEY_MIN = 10_000
+_KNOWN = _APIS | _OWN_APIS
 _requests: dict[int, type[Message]] = {}
 _responses: dict[int, type[Message]] = {}
 
 
 def api_keys() -> list[int]:
+    """Kafka's."""
     return list(_APIS)
 
 
 def is_declared(api_key: int) -> bool:
-    return api_key in _APIS
+    return api_key in _KNOWN
 
 
 def api_name(api_key: int) -> str:
     """Kafka's name, such as `Produce`; for log lines also of keys that are not declared."""
-    return _APIS[api_key][0] if api_key in _APIS else f"api{api_key}"
+    return _KNOWN[api_key][0] if api_key in _KNOWN else f"api{api_key}"
 
 
 def request_type(api_key: int) -> type[Message]:
@@ -117,5 +124,5 @@ def response_type(api_key: int) -> type[Message]:
 
 
 def _load(api_key: int, suffix: str) -> type[Message]:
-    name, module = _APIS[api_key]
+    name, module = _KNOWN[api_key]
     return cast("type[Message]", getattr(import_module(f"{__name__}.{module}"), name + suffix))

@@ -1,7 +1,8 @@
 """DescribeConfigs, AlterConfigs, IncrementalAlterConfigs, ListConfigResources.
 
-Settings of a topic, of this broker, and, under an empty name, those set dynamically for all brokers. Each value comes
-with its source and, if asked for, its synonyms: all places that have a value for it, the one that holds first.
+Settings of a topic, of a group, of this broker, and, under an empty name, those set dynamically for all brokers. Each
+value comes with its source and, if asked for, its synonyms: all places that have a value for it, the one that holds
+first.
 Changes are the controller's to decide (controller.configs); the broker applies them when they are published.
 
 Version notes: DescribeConfigs 3 adds types and documentation. ListConfigResources 0 was ListClientMetricsResources
@@ -26,7 +27,7 @@ from tailrace.controller.effective import (
 )
 from tailrace.controller.image import ResourceType
 from tailrace.controller.names import check_topic_name
-from tailrace.model.config import SETTINGS, TOPIC_SETTINGS
+from tailrace.model.config import GROUP_SETTINGS, SETTINGS, TOPIC_SETTINGS
 from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.model.settings import Setting
 from tailrace.wire.apis.admin import (
@@ -86,6 +87,8 @@ def _describe_resource(
     match resource.resource_type:
         case ResourceType.TOPIC:
             described = _describe_topic(broker, name, keys, layers)
+        case ResourceType.GROUP:
+            described = _describe_group(broker, name, keys, layers)
         case ResourceType.BROKER if not name:
             described = _describe_all_brokers(keys, layers)
         case ResourceType.BROKER:
@@ -117,6 +120,23 @@ def _describe_topic(
         if setting.broker_synonyms:
             synonyms += broker_synonyms(setting.broker_synonyms[0].name, layers)
         described.append((setting, entry, synonyms))
+    return described
+
+
+def _describe_group(
+    broker: Broker, name: str, keys: frozenset[str], layers: Layers
+) -> list[tuple[Setting, Entry, list[Entry]]]:
+    """Whether there is such a group or not. What is told is what was set: the coordinator keeps it within the brokers'
+    bounds."""
+    if not name:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
+    overrides = broker.image.config(ResourceType.GROUP, name)
+    described = []
+    for setting in _asked(GROUP_SETTINGS.values(), keys):
+        synonyms = [entry for each in setting.broker_synonyms for entry in broker_synonyms(each.name, layers)]
+        if setting.name in overrides:
+            synonyms.insert(0, Entry(setting.name, overrides[setting.name], Source.GROUP))
+        described.append((setting, _effective(synonyms), synonyms))
     return described
 
 
@@ -199,5 +219,11 @@ def handle_list_config_resources(
         listed += [
             resource(resource_name=str(node_id), resource_type=ResourceType.BROKER)
             for node_id in sorted(broker.image.brokers)
+        ]
+    if ResourceType.GROUP in asked:
+        listed += [
+            resource(resource_name=name, resource_type=ResourceType.GROUP)
+            for resource_type, name in sorted(broker.image.configs)
+            if resource_type == ResourceType.GROUP
         ]
     return ListConfigResourcesResponse(config_resources=listed)

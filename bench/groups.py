@@ -1,0 +1,264 @@
+"""Groups: how fast many members settle, how many commits a core takes, how soon a million offsets are back."""
+
+import asyncio
+import os
+import socket
+import struct
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from bench import librdkafka
+from bench.baselines import echo_server
+from bench.blaster import BROKER_CORE, answered_per_second
+from bench.measures import KILOBYTE, MEGABYTE, Figure, Plan
+from bench.members import ClassicMember, ConsumerMember, Member, wait_settled
+from bench.subject import Subject, running
+from tailrace.testing import Broker
+from tailrace.wire.apis.groups import FindCoordinatorRequest, OffsetCommitRequest, OffsetFetchRequest
+from tailrace.wire.frame import decode_response, encode_request
+from tailrace.wire.schema import Message
+
+_DEADLINE_S = 120.0
+_CROWD, _CROWD_PARTITIONS = 1_000, 1_000
+_TEAM, _TEAM_PARTITIONS = 100, 1_000
+_OFFSETS = 1_000_000
+_OFFSETS_PER_GROUP = 1_000
+_CONSUMED = 1_000_000
+# Members ask often, so that what is measured is the broker's work and not their patience.
+_SETTINGS = {
+    "group.initial.rebalance.delay.ms": 500,
+    "group.consumer.min.heartbeat.interval.ms": 500,
+    "group.consumer.heartbeat.interval.ms": 500,
+    "group.consumer.max.size": 2_000,
+}
+_COORDINATOR_ERRORS = (14, 15, 16)
+
+
+def groups(plan: Plan) -> list[Figure]:
+    figures = []
+    for kind, name in ((ClassicMember, "classic"), (ConsumerMember, "consumer")):
+        figures += asyncio.run(_settling(kind, name))
+    with running() as subject:
+        figures += _commits(subject, plan)
+        figures += _consumption(subject, plan)
+    return figures + _return()
+
+
+async def _settling(kind: type[Member], name: str) -> list[Figure]:
+    with Broker(_SETTINGS, log_level="warning") as broker:
+        _create_topic(broker.bootstrap, "many", _CROWD_PARTITIONS)
+        crowd_s = await _settle(kind, broker.port, "crowd", _CROWD, _CROWD_PARTITIONS)
+        team_s = await _settle(kind, broker.port, "team", _TEAM, _TEAM_PARTITIONS, then_one_more=True)
+    label = f"{name} group"
+    return [
+        Figure(f"{label}: {_CROWD:,} members join and settle", crowd_s, "s", None, None, "", lower_is_better=True),
+        Figure(
+            f"{label}: one more member, {_TEAM} over {_TEAM_PARTITIONS:,} partitions",
+            team_s,
+            "s",
+            None,
+            None,
+            "",
+            lower_is_better=True,
+        ),
+    ]
+
+
+async def _settle(
+    kind: type[Member], port: int, group: str, count: int, partitions: int, *, then_one_more: bool = False
+) -> float:
+    """Seconds from the first join, or from that of one more, until all have settled."""
+    members = [kind(port, group, "many", partitions) for _ in range(count)]
+    with _Connection(port) as first:
+        first.find_coordinator(group)
+    started = time.perf_counter()
+    for member in members:
+        member.start()
+    await wait_settled(members, partitions, _DEADLINE_S)
+    if then_one_more:
+        started = time.perf_counter()
+        members.append(kind(port, group, "many", partitions))
+        members[-1].start()
+        await wait_settled(members, partitions, _DEADLINE_S)
+    elapsed = time.perf_counter() - started
+    await asyncio.gather(*(member.stop() for member in members))
+    return elapsed
+
+
+def _commits(subject: Subject, plan: Plan) -> list[Figure]:
+    """Pipelined commits of one offset, each a request, on one core of broker."""
+    topic = subject.create_topic("committed", warm=False)
+    with _Connection(subject.port) as connection:
+        connection.find_coordinator("bench")
+        request = _commit_request("bench", topic, 0, 1)
+        response_bytes = connection.ask_raw(request)
+    if len(os.sched_getaffinity(0)) > 1:
+        subject.pin({BROKER_CORE})
+
+    def echoed() -> float:
+        canned = (response_bytes - 4).to_bytes(4, "big") + bytes(response_bytes - 4)
+        with echo_server(len(request), canned) as port:
+            return answered_per_second(port, request, response_bytes, plan.seconds)
+
+    rate = plan.median(lambda: answered_per_second(subject.port, request, response_bytes, plan.seconds))
+    subject.pin(os.sched_getaffinity(0))
+    return [
+        Figure(
+            "OffsetCommit of one offset, pipelined, per core",
+            rate,
+            "commits/s",
+            20_000,
+            plan.median(echoed),
+            "bare echo loop",
+        )
+    ]
+
+
+def _consumption(subject: Subject, plan: Plan) -> list[Figure]:
+    """1 KB records out of the page cache to librdkafka, in a group that commits, beside the same without one."""
+    topic = subject.create_topic("consumed", warm=False)
+    count, _ = librdkafka.produced_per_second(
+        topic,
+        KILOBYTE,
+        min(plan.seconds, _CONSUMED / 1_000_000),
+        bootstrap_servers=subject.bootstrap,
+        acks=1,
+        batch_size=256 << 10,
+    )
+    plain = plan.median(
+        lambda: librdkafka.consumed_per_second(
+            topic, count, bootstrap_servers=subject.bootstrap, group_id="bench", enable_auto_commit="false"
+        )
+    )
+    figures = []
+    for protocol in ("classic", "consumer"):
+        rates = iter(range(plan.rounds))
+        rate = plan.median(
+            lambda: librdkafka.consumed_in_group_per_second(
+                topic,
+                count,
+                bootstrap_servers=subject.bootstrap,
+                group_id=f"{protocol}-{next(rates)}",  # noqa: B023
+                group_protocol=protocol,  # noqa: B023
+            )
+        )
+        name = f"consume in a {protocol} group by librdkafka, 1 KB, committing"
+        figures.append(Figure(name, rate / 1_000, "MB/s", 1_000, plain / 1_000, "without a group"))
+    subject.delete_topic(topic)
+    return figures
+
+
+def _return() -> list[Figure]:
+    """A broker with a million committed offsets is killed; how long after its start every group has an answer."""
+    with Broker(log_level="warning") as broker:
+        _create_topic(broker.bootstrap, "stored", _OFFSETS_PER_GROUP)
+        names = [f"group-{index}" for index in range(_OFFSETS // _OFFSETS_PER_GROUP)]
+        with _Connection(broker.port) as connection:
+            for name in names:
+                connection.find_coordinator(name)
+                connection.commit(name, "stored", _OFFSETS_PER_GROUP)
+        broker.kill()
+        broker.start()
+        started = time.perf_counter()
+        with _Connection(broker.port) as connection:
+            for name in names:
+                connection.wait_committed(name, "stored", _OFFSETS_PER_GROUP)
+        elapsed = time.perf_counter() - started
+        with open(f"/proc/{broker.process_id}/statm") as file:
+            resident_bytes = int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    return [
+        Figure("1 M offsets: from start to every group answered", elapsed, "s", None, None, "", lower_is_better=True),
+        Figure("1 M offsets: memory", resident_bytes / MEGABYTE, "MB", None, None, "", lower_is_better=True),
+    ]
+
+
+def _create_topic(bootstrap: str, name: str, partitions: int) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    (created,) = admin.create_topics([NewTopic(name, partitions, 1)]).values()
+    created.result(_DEADLINE_S)
+
+
+def _commit_request(group: str, topic: str, start: int, count: int) -> bytes:
+    partitions = [
+        OffsetCommitRequest.OffsetCommitRequestPartition(
+            partition_index=partition, committed_offset=1_000 + partition, committed_metadata=""
+        )
+        for partition in range(start, start + count)
+    ]
+    topics = [OffsetCommitRequest.OffsetCommitRequestTopic(name=topic, partitions=partitions)]
+    return _frame(OffsetCommitRequest(group_id=group, topics=topics), 8)
+
+
+def _frame(request: Message, version: int) -> bytes:
+    return b"".join(bytes(part) for part in encode_request(request.api_key, version, 1, "bench", request))
+
+
+class _Connection:
+    """Blocking requests, one after the other."""
+
+    def __init__(self, port: int) -> None:
+        self._socket = socket.create_connection(("127.0.0.1", port), timeout=_DEADLINE_S)
+
+    def __enter__(self) -> "_Connection":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._socket.close()
+
+    def ask(self, request: Message, version: int) -> Any:
+        self._socket.sendall(_frame(request, version))
+        return decode_response(request.api_key, version, self._receive())[1]
+
+    def ask_raw(self, request: bytes) -> int:
+        """The size of the answer, with that of its length."""
+        self._socket.sendall(request)
+        return 4 + len(self._receive())
+
+    def find_coordinator(self, group: str) -> None:
+        """Also makes the topic of offsets if there is none yet."""
+        for _ in self._tries():
+            answer = self.ask(FindCoordinatorRequest(key_type=0, coordinator_keys=[group]), 6)
+            if answer.coordinators[0].error_code == 0:
+                return
+
+    def commit(self, group: str, topic: str, count: int) -> None:
+        for _ in self._tries():
+            self._socket.sendall(_commit_request(group, topic, 0, count))
+            _, answer = decode_response(OffsetCommitRequest.api_key, 8, self._receive())
+            codes = {each.error_code for each in answer.topics[0].partitions}
+            if codes == {0}:
+                return
+
+    def wait_committed(self, group: str, topic: str, count: int) -> None:
+        """Until its coordinator gives the last of its offsets."""
+        topics = [OffsetFetchRequest.OffsetFetchRequestTopics(name=topic, partition_indexes=[count - 1])]
+        wanted = OffsetFetchRequest.OffsetFetchRequestGroup(group_id=group, topics=topics)
+        for _ in self._tries():
+            (answer,) = self.ask(OffsetFetchRequest(groups=[wanted]), 9).groups
+            if answer.error_code == 0:
+                assert answer.topics[0].partitions[0].committed_offset == 1_000 + count - 1, "an offset is lost"
+                return
+            assert answer.error_code in _COORDINATOR_ERRORS, answer
+
+    def _tries(self) -> Iterator[None]:
+        deadline = time.monotonic() + _DEADLINE_S
+        while time.monotonic() < deadline:
+            yield
+            time.sleep(0.005)
+        raise TimeoutError("the coordinator does not answer")
+
+    def _receive(self) -> bytes:
+        (size,) = struct.unpack(">i", self._exactly(4))
+        return self._exactly(size)
+
+    def _exactly(self, size: int) -> bytes:
+        data = bytearray()
+        while len(data) < size:
+            chunk = self._socket.recv(size - len(data))
+            if not chunk:
+                raise ConnectionError("the broker closed the connection")
+            data += chunk
+        return bytes(data)

@@ -1,0 +1,97 @@
+"""Who waits for a coordinator: a request about one group, and the place of its answer.
+
+A `GroupCall` is the Pending that a handler gives back, and the Caller that a machine sees. A request about several
+groups becomes several calls, whose answers are joined into one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from tailrace.broker.context import Pending
+from tailrace.broker.coordinators.failures import failure_response
+from tailrace.model.errors import ErrorCode, KafkaError
+from tailrace.wire.schema import Message
+
+if TYPE_CHECKING:
+    from tailrace.broker.context import RequestContext
+    from tailrace.broker.coordinators.runtime import Coordinators
+
+
+class GroupCall(Pending[Message]):
+    __slots__ = ("_peer", "api_version", "client_id", "open_calls", "request")
+
+    def __init__(self, context: RequestContext, request: Message) -> None:
+        super().__init__()
+        self.request = request
+        self.api_version = context.api_version
+        self.client_id = context.client_id or ""
+        self._peer = context.peer
+        self.open_calls: dict[GroupCall, None] | None = None  # Of its shard, in which it stands until it is answered.
+
+    @property
+    def client_host(self) -> str:
+        """As Kafka stores and shows it."""
+        return "/" + self._peer.rpartition(":")[0].strip("[]")
+
+    def failure(self, error: KafkaError) -> Message:
+        return failure_response(self.request, self.api_version, error)
+
+    def fail(self, error: KafkaError) -> None:
+        self.complete(self.failure(error))
+
+    def abandon(self) -> None:
+        super().abandon()
+        if self.open_calls is not None:
+            self.open_calls.pop(self, None)
+
+    def hurry(self) -> None:
+        self.fail(KafkaError(ErrorCode.NOT_COORDINATOR, "The broker stops"))
+
+
+class HoldingCall(GroupCall):
+    """Of a member that joins or waits for its assignment: as in Kafka, what it sends after that waits too."""
+
+    __slots__ = ()
+    holds_next = True
+
+
+class _Parts(Pending[Message]):
+    """The answer to a request about several groups, once all parts are answered."""
+
+    __slots__ = ("_calls", "_join", "_left_count")
+
+    def __init__(self, calls: Sequence[GroupCall], join: Callable[[list[Message]], Message]) -> None:
+        super().__init__()
+        self._calls = calls
+        self._join = join
+        self._left_count = len(calls)
+        for call in calls:
+            call.deliver_to(self._take)
+
+    def _take(self, _answer: Message) -> None:
+        self._left_count -= 1
+        if not self._left_count:
+            self.complete(self._join([each.answer for each in self._calls if each.answer is not None]))
+
+    def abandon(self) -> None:
+        super().abandon()
+        for call in self._calls:
+            call.abandon()
+
+
+def submit_parts(
+    coordinators: Coordinators,
+    context: RequestContext,
+    parts: Sequence[tuple[str, Message]],
+    join: Callable[[list[Message]], Message],
+) -> Pending[Message]:
+    """Each part is (group id, a request about this group alone). `join` is given their answers in the same order."""
+    calls = [GroupCall(context, request) for _, request in parts]
+    for (group_id, _), call in zip(parts, calls, strict=True):
+        coordinators.submit(group_id, call)
+    pending = _Parts(calls, join)
+    if not calls:
+        pending.complete(join([]))
+    return pending

@@ -1,0 +1,256 @@
+"""Transaction markers on their way to the leaders of their partitions, until the last one is committed there.
+
+Markers of many transactions to one broker go in one request, and the next request waits for the answer: what gathers
+meanwhile goes with it. What fails for a reason that passes is sent again, to whoever leads then. A partition whose
+topic is gone needs none. A leader that has seen a later epoch of the producer or of its coordinator refuses for good:
+then another coordinator has taken over, and the transaction is its business.
+"""
+
+from __future__ import annotations
+
+from asyncio import Future, Task, get_running_loop, wait
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from tailrace.log.validation import Origin
+from tailrace.model import events
+from tailrace.model.errors import ErrorCode, KafkaError
+from tailrace.model.ids import CONSUMER_OFFSETS_TOPIC, PartitionIndex, TopicPartition
+from tailrace.wire.apis.transactions import WriteTxnMarkersRequest, WriteTxnMarkersResponse
+from tailrace.wire.markers import Marker, build_marker
+
+if TYPE_CHECKING:
+    from tailrace.broker.broker import Broker
+    from tailrace.replica.partition import Partition
+
+_log = events.logger("transactions")
+
+WritableMarker = WriteTxnMarkersRequest.WritableTxnMarker
+_REFUSED_FOR_GOOD = (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED)
+_ACKS_ALL = -1
+_CHANNEL = "markers"
+# Between two tries of what failed: a new leader is elected within a second or two.
+_PAUSE_SECONDS = 0.02
+_PAUSE_MAX_SECONDS = 1.0
+# Transactions in one request.
+_MARKERS_PER_REQUEST = 1000
+
+
+class _Owed:
+    """The markers of one transaction that are not written yet."""
+
+    __slots__ = ("is_wanted", "left", "marker", "on_written", "parts_count", "pause_seconds")
+
+    def __init__(
+        self, marker: WritableMarker, on_written: Callable[[int, int], None], is_wanted: Callable[[], bool]
+    ) -> None:
+        self.marker = marker
+        self.on_written = on_written
+        self.is_wanted = is_wanted
+        self.left = {
+            TopicPartition(topic.name, PartitionIndex(index))
+            for topic in marker.topics
+            for index in topic.partition_indexes
+        }
+        self.parts_count = 0  # Of those that are under way, one for each leader.
+        self.pause_seconds = _PAUSE_SECONDS
+
+    @property
+    def key(self) -> tuple[int, int]:
+        return self.marker.producer_id, self.marker.producer_epoch
+
+
+class MarkerWriter:
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        # By broker: what waits for the request that is under way, and the task that sends.
+        self._waiting: dict[int, list[tuple[_Owed, list[TopicPartition]]]] = {}
+        self._tasks: set[Task[None]] = set()
+
+    def write(
+        self, marker: WritableMarker, on_written: Callable[[int, int], None], *, is_wanted: Callable[[], bool]
+    ) -> None:
+        """Tells, with producer id and epoch, once all of its markers are committed; never if it is not wanted any more
+        or somebody else has taken over."""
+        self._send(_Owed(marker, on_written, is_wanted))
+
+    def _send(self, owed: _Owed) -> None:
+        image = self._broker.image
+        by_leader: dict[int, list[TopicPartition]] = {}
+        for each in sorted(owed.left):
+            topic = image.topics.get(each.topic)
+            state = None if topic is None else topic.partitions.get(each.partition)
+            if state is None:
+                owed.left.discard(each)  # The topic was deleted.
+            elif state.leader >= 0:
+                by_leader.setdefault(state.leader, []).append(each)
+        owed.parts_count = len(by_leader)
+        for leader, partitions in by_leader.items():
+            self._enqueue(leader, owed, partitions)
+        if not by_leader:
+            self._settle(owed)
+
+    def _enqueue(self, leader: int, owed: _Owed, partitions: list[TopicPartition]) -> None:
+        is_busy = leader in self._waiting
+        self._waiting.setdefault(leader, []).append((owed, partitions))
+        if not is_busy:
+            task = get_running_loop().create_task(self._serve(leader), name=f"markers to {leader}")
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _serve(self, leader: int) -> None:
+        """One request after the other, as long as there is something to send."""
+        try:
+            while self._waiting[leader]:
+                batch = self._waiting[leader][:_MARKERS_PER_REQUEST]
+                del self._waiting[leader][:_MARKERS_PER_REQUEST]
+                await self._write_batch(leader, [each for each in batch if each[0].is_wanted()])
+        finally:
+            del self._waiting[leader]
+
+    async def _write_batch(self, leader: int, batch: list[tuple[_Owed, list[TopicPartition]]]) -> None:
+        request = WriteTxnMarkersRequest(markers=[_part(owed.marker, partitions) for owed, partitions in batch])
+        try:
+            if leader == self._broker.node_id:
+                response = await write_markers(self._broker, request)
+            else:
+                response = await self._broker.call_broker(leader, request, WriteTxnMarkersResponse, channel=_CHANNEL)
+        except KafkaError as error:
+            _log.debug("markers could not be sent", broker=leader, cause=error)
+            for owed, _ in batch:
+                self._end_part(owed)
+            return
+        for (owed, _), result in zip(batch, response.markers, strict=True):
+            if self._take(owed, result):
+                self._end_part(owed)
+
+    def _take(self, owed: _Owed, result: WriteTxnMarkersResponse.WritableTxnMarkerResult) -> bool:
+        """Whether it is still this coordinator's business."""
+        for topic in result.topics:
+            for each in topic.partitions:
+                if each.error_code == ErrorCode.NONE:
+                    owed.left.discard(TopicPartition(topic.name, PartitionIndex(each.partition_index)))
+                elif each.error_code in _REFUSED_FOR_GOOD:
+                    _log.warning(
+                        "a marker was refused: another coordinator has taken over",
+                        partition=f"{topic.name}-{each.partition_index}",
+                        producer_id=owed.marker.producer_id,
+                        cause=ErrorCode(each.error_code).name,
+                    )
+                    return False
+        return True
+
+    def _end_part(self, owed: _Owed) -> None:
+        owed.parts_count -= 1
+        if owed.parts_count == 0:
+            self._settle(owed)
+
+    def _settle(self, owed: _Owed) -> None:
+        if owed.left:
+            self._send_later(owed)
+        else:
+            owed.on_written(*owed.key)
+
+    def _send_later(self, owed: _Owed) -> None:
+        def send() -> None:
+            if owed.is_wanted():
+                self._send(owed)
+
+        get_running_loop().call_later(owed.pause_seconds, send)
+        owed.pause_seconds = min(2 * owed.pause_seconds, _PAUSE_MAX_SECONDS)
+
+    async def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await wait(set(self._tasks))
+
+
+def _part(marker: WritableMarker, partitions: list[TopicPartition]) -> WritableMarker:
+    """For these partitions alone."""
+    topics: dict[str, list[int]] = {}
+    for topic, index in partitions:
+        topics.setdefault(topic, []).append(index)
+    return WritableMarker(
+        producer_id=marker.producer_id,
+        producer_epoch=marker.producer_epoch,
+        transaction_result=marker.transaction_result,
+        topics=[
+            WriteTxnMarkersRequest.WritableTxnMarkerTopic(name=topic, partition_indexes=indexes)
+            for topic, indexes in topics.items()
+        ],
+        coordinator_epoch=marker.coordinator_epoch,
+        transaction_version=marker.transaction_version,
+    )
+
+
+async def write_markers(broker: Broker, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
+    """Into the partitions that this broker leads; each stands or falls alone. Answered once they are committed."""
+    response = WriteTxnMarkersResponse()
+    unconfirmed: list[Future[None]] = []
+    for marker in request.markers:
+        result = WriteTxnMarkersResponse.WritableTxnMarkerResult(producer_id=marker.producer_id)
+        response.markers.append(result)
+        for topic in marker.topics:
+            answers: list[WriteTxnMarkersResponse.WritableTxnMarkerPartitionResult] = []
+            result.topics.append(
+                WriteTxnMarkersResponse.WritableTxnMarkerTopicResult(name=topic.name, partitions=answers)
+            )
+            for index in topic.partition_indexes:
+                answer = WriteTxnMarkersResponse.WritableTxnMarkerPartitionResult(partition_index=index)
+                answers.append(answer)
+                try:
+                    partition, end_offset = _append(broker, topic.name, index, marker)
+                except KafkaError as error:
+                    answer.error_code = int(error.code)
+                else:
+                    unconfirmed += _confirmation(partition, end_offset, answer)
+    if unconfirmed:
+        _, late = await wait(unconfirmed, timeout=broker.config.request_timeout_ms / 1000)
+        for future in late:
+            future.cancel()
+    return response
+
+
+def _append(broker: Broker, topic: str, index: int, marker: WritableMarker) -> tuple[Partition, int]:
+    partition = broker.replicas.find(topic, index)
+    partition.check_leader()
+    partition.log.producers.check_marker(
+        marker.producer_id,
+        marker.producer_epoch,
+        coordinator_epoch=marker.coordinator_epoch,
+        transaction_version=marker.transaction_version,
+    )
+    batch = build_marker(
+        Marker(marker.transaction_result, marker.coordinator_epoch),
+        producer_id=marker.producer_id,
+        producer_epoch=marker.producer_epoch,
+        timestamp_ms=broker.ports.clock.wall_ms(),
+    )
+    view = memoryview(bytearray(batch))
+    if topic == CONSUMER_OFFSETS_TOPIC:
+        # The offsets that were committed with it count from here on: the machine of their groups is told.
+        shard = broker.coordinators.shard_at(index)
+        written = shard.write_marker(view, producer_id=marker.producer_id, is_commit=marker.transaction_result)
+    else:
+        written = partition.append(view, required_acks=_ACKS_ALL, origin=Origin.COORDINATOR)
+    return partition, written.next_offset
+
+
+def _confirmation(
+    partition: Partition, end_offset: int, answer: WriteTxnMarkersResponse.WritableTxnMarkerPartitionResult
+) -> list[Future[None]]:
+    """Until the marker is committed; none if it is. Without an end in time the answer is REQUEST_TIMED_OUT."""
+    if partition.high_watermark >= end_offset:
+        return []
+    future: Future[None] = get_running_loop().create_future()
+    answer.error_code = int(ErrorCode.REQUEST_TIMED_OUT)
+
+    def tell(error: KafkaError | None) -> None:
+        answer.error_code = int(ErrorCode.NONE if error is None else error.code)
+        if not future.done():
+            future.set_result(None)
+
+    partition.wait_for_high_watermark(end_offset, tell)
+    future.add_done_callback(lambda _: partition.produces.discard(tell))
+    return [future]

@@ -1,0 +1,117 @@
+"""The transaction coordinators of this broker, and what they owe: the markers of decided transactions.
+
+A decision is answered, once it is committed, to a `_Decision` too: it has the markers written (`markers.MarkerWriter`)
+and tells the machine when the last one is.
+"""
+
+from __future__ import annotations
+
+from asyncio import Task, get_running_loop, wait
+from typing import TYPE_CHECKING
+
+from tailrace.broker.coordinators.markers import MarkerWriter
+from tailrace.broker.coordinators.runtime import Coordinators
+from tailrace.coordinator.placement import coordinator_partition
+from tailrace.coordinator.transactions.machine import TransactionMachine
+from tailrace.model import events
+from tailrace.model.errors import KafkaError
+from tailrace.model.ids import TRANSACTION_STATE_TOPIC
+from tailrace.wire.schema import Message
+
+if TYPE_CHECKING:
+    from tailrace.broker.broker import Broker
+    from tailrace.broker.coordinators.shard import Shard
+    from tailrace.coordinator.op import Caller
+
+_log = events.logger("transactions")
+
+# After a decision that was written, but not committed in time.
+_RETRY_SECONDS = 0.1
+
+
+class TransactionCoordinators(Coordinators):
+    def __init__(self, broker: Broker) -> None:
+        self.markers = MarkerWriter(broker)
+        self._fetching: Task[None] | None = None
+        super().__init__(broker, TRANSACTION_STATE_TOPIC, self._make_machine)
+
+    def _make_machine(self) -> TransactionMachine:
+        return TransactionMachine(self._take_producer_id, self._owe_markers)
+
+    def _take_producer_id(self) -> int | None:
+        producer_ids = self._broker.producer_ids
+        producer_id = producer_ids.take_now()
+        if producer_id is None and self._fetching is None:
+            self._fetching = get_running_loop().create_task(self._fetch_producer_ids(), name="fetch producer ids")
+        return producer_id
+
+    async def _fetch_producer_ids(self) -> None:
+        try:
+            await self._broker.producer_ids.prepare()
+        except KafkaError as error:
+            _log.warning("the controller gave no producer ids", cause=error)
+        finally:
+            self._fetching = None
+
+    def _owe_markers(self, transactional_id: str) -> Caller:
+        return _Decision(self, transactional_id)
+
+    def shard_with(self, transactional_id: str) -> Shard | None:
+        """Where it is coordinated, if here and now."""
+        shard = self.shards.get(coordinator_partition(transactional_id, self._partition_count or 1))
+        return shard if shard is not None and shard.is_active else None
+
+    async def close(self) -> None:
+        await super().close()
+        await self.markers.close()
+        if self._fetching is not None:
+            self._fetching.cancel()
+            await wait((self._fetching,))
+
+
+class _Decision:
+    """Stands in line for the commit of a decision as a client does."""
+
+    api_version = 0
+    client_id = client_host = ""
+    is_over = False
+
+    def __init__(self, coordinators: TransactionCoordinators, transactional_id: str) -> None:
+        self._coordinators = coordinators
+        self._transactional_id = transactional_id
+        self._shard: Shard | None = None
+
+    def complete(self, request: Message) -> None:
+        shard = self._shard = self._coordinators.shard_with(self._transactional_id)
+        if shard is not None:
+            # The epoch of the coordinator is that of its leadership: a leader takes no marker of an earlier one.
+            (marker,) = request.markers  # type: ignore[attr-defined]
+            marker.coordinator_epoch = shard.leader_epoch
+            self._coordinators.markers.write(marker, self._on_written, is_wanted=self._is_wanted)
+
+    def fail(self, _error: KafkaError) -> None:
+        """A new leader finds the decision on its log. This broker asks again, if it is still the one."""
+        get_running_loop().call_later(_RETRY_SECONDS, self._ask_again)
+
+    def _is_wanted(self) -> bool:
+        return self._shard is not None and self._shard.is_active
+
+    def _ask_again(self) -> None:
+        shard = self._coordinators.shard_with(self._transactional_id)
+        if shard is not None:
+            shard.decide(lambda _call: [_machine(shard).owe_markers(self._transactional_id)])
+
+    def _on_written(self, producer_id: int, producer_epoch: int) -> None:
+        shard = self._shard
+        if shard is None or not shard.is_active:
+            return
+
+        machine, transactional_id = _machine(shard), self._transactional_id
+        shard.decide(
+            lambda call: [machine.complete(call, transactional_id, producer_id=producer_id, epoch=producer_epoch)]
+        )
+
+
+def _machine(shard: Shard) -> TransactionMachine:
+    assert isinstance(shard.machine, TransactionMachine), "a shard of __transaction_state"
+    return shard.machine

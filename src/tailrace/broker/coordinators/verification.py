@@ -1,0 +1,137 @@
+"""Is this partition part of the producer's transaction? The coordinator is asked before the first record of a
+transaction is written to a partition, so that none can begin that nobody would end (KIP-890).
+
+For clients of version 2 the coordinator adds the partition at once; of older clients, which have added it themselves,
+it only tells. What it says holds until a marker comes: then it was about a transaction that has ended, and it is asked
+again.
+"""
+
+from __future__ import annotations
+
+from asyncio import Future, get_running_loop
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+from tailrace.broker.context import Pending
+from tailrace.broker.coordinators.calls import GroupCall
+from tailrace.coordinator.placement import coordinator_partition
+from tailrace.model.errors import ErrorCode, KafkaError
+from tailrace.model.ids import TRANSACTION_STATE_TOPIC, PartitionIndex, TopicPartition
+from tailrace.wire.apis.transactions import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
+from tailrace.wire.schema import Message
+
+if TYPE_CHECKING:
+    from tailrace.broker.broker import Broker
+    from tailrace.replica.partition import Partition
+
+_CHANNEL = "transactions"
+# The form that brokers use among themselves.
+_VERSION = 5
+
+
+# A marker that comes between the answer and the write makes it ask again; more of them would be a storm.
+_TRIES = 3
+
+
+class TransactionalProducer(NamedTuple):
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+
+
+async def wait_verified(
+    broker: Broker, producer: TransactionalProducer, partitions: Collection[Partition], *, adds: bool
+) -> Mapping[TopicPartition, ErrorCode]:
+    """The error of each partition that may not be written to; the others may, in this very turn of the loop."""
+    producer_id = producer.producer_id
+    errors: Mapping[TopicPartition, ErrorCode] = {}
+    for _ in range(_TRIES):
+        begun = [(partition, partition.log.producers.begin_verification(producer_id)) for partition in partitions]
+        try:
+            errors = await _ask_coordinator(
+                broker, producer, [partition.topic_partition for partition in partitions], adds=adds
+            )
+            if all(partition.log.producers.is_verified(producer_id, token) for partition, token in begun):
+                return errors
+        finally:
+            for partition, _ in begun:
+                partition.log.producers.end_verification(producer_id)
+    return {**{partition.topic_partition: ErrorCode.CONCURRENT_TRANSACTIONS for partition in partitions}, **errors}
+
+
+async def _ask_coordinator(
+    broker: Broker, producer: TransactionalProducer, partitions: Collection[TopicPartition], *, adds: bool
+) -> Mapping[TopicPartition, ErrorCode]:
+    """The error of each partition that may not be written to; none for the others."""
+    request = _request(producer, partitions, adds=adds)
+    try:
+        leader = _find_coordinator(broker, producer.transactional_id)
+        if leader == broker.node_id:
+            answer = await _ask_here(broker, producer.transactional_id, request)
+        else:
+            answer = await broker.call_broker(leader, request, AddPartitionsToTxnResponse, channel=_CHANNEL)
+        if answer.error_code:
+            raise KafkaError(ErrorCode(answer.error_code), "The coordinator refused the request as a whole")
+    except KafkaError as error:
+        return dict.fromkeys(partitions, error.code)
+    return {
+        TopicPartition(topic.name, PartitionIndex(each.partition_index)): ErrorCode(each.partition_error_code)
+        for result in answer.results_by_transaction
+        for topic in result.topic_results
+        for each in topic.results_by_partition
+        if each.partition_error_code
+    }
+
+
+def _find_coordinator(broker: Broker, transactional_id: str) -> int:
+    topic = broker.image.topics.get(TRANSACTION_STATE_TOPIC)
+    leader = -1
+    if topic is not None:
+        leader = topic.partitions[coordinator_partition(transactional_id, len(topic.partitions))].leader
+    if leader < 0:
+        raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "Nobody coordinates this transactional id now")
+    return leader
+
+
+async def _ask_here(
+    broker: Broker, transactional_id: str, request: AddPartitionsToTxnRequest
+) -> AddPartitionsToTxnResponse:
+    answered: Future[Message] = get_running_loop().create_future()
+    call = _InnerCall(request)
+    call.deliver_to(lambda answer: None if answered.done() else answered.set_result(answer))
+    broker.transactions.submit(transactional_id, call)
+    answer = await answered
+    assert isinstance(answer, AddPartitionsToTxnResponse), "what was asked for"
+    return answer
+
+
+class _InnerCall(GroupCall):
+    """Of this broker itself."""
+
+    __slots__ = ()
+
+    def __init__(self, request: Message) -> None:
+        Pending.__init__(self)
+        self.request = request
+        self.api_version = _VERSION
+        self.client_id = self._peer = ""
+        self.open_calls = None
+
+
+def _request(
+    producer: TransactionalProducer, partitions: Collection[TopicPartition], *, adds: bool
+) -> AddPartitionsToTxnRequest:
+    topics: dict[str, list[int]] = {}
+    for topic, index in sorted(partitions):
+        topics.setdefault(topic, []).append(index)
+    transaction = AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction(
+        transactional_id=producer.transactional_id,
+        producer_id=producer.producer_id,
+        producer_epoch=producer.producer_epoch,
+        verify_only=not adds,
+        topics=[
+            AddPartitionsToTxnRequest.AddPartitionsToTxnTopic(name=topic, partitions=indexes)
+            for topic, indexes in topics.items()
+        ],
+    )
+    return AddPartitionsToTxnRequest(transactions=[transaction])

@@ -1,0 +1,57 @@
+"""Requests of the members of a group, of both protocols.
+
+The coordinator's shard answers them, at once or later; a broker that does not coordinate the group says so.
+JoinGroup and SyncGroup may wait for other members, and what comes after them on the connection waits too, as in Kafka.
+An empty group id is refused here, though a simple consumer may commit offsets under it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tailrace.broker.coordinators.calls import GroupCall, HoldingCall
+from tailrace.model.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from tailrace.broker.broker import Broker
+    from tailrace.broker.context import RequestContext
+    from tailrace.wire.apis.groups import (
+        ConsumerGroupHeartbeatRequest,
+        HeartbeatRequest,
+        JoinGroupRequest,
+        LeaveGroupRequest,
+        SyncGroupRequest,
+    )
+
+
+def handle_of_named_group(
+    broker: Broker,
+    context: RequestContext,
+    request: HeartbeatRequest | LeaveGroupRequest,
+) -> GroupCall:
+    call = GroupCall(context, request)
+    _submit_named(broker, request.group_id, call)
+    return call
+
+
+def handle_of_waiting_member(
+    broker: Broker, context: RequestContext, request: JoinGroupRequest | SyncGroupRequest
+) -> HoldingCall:
+    call = HoldingCall(context, request)
+    _submit_named(broker, request.group_id, call)
+    return call
+
+
+def _submit_named(broker: Broker, group_id: str, call: GroupCall) -> None:
+    if group_id:
+        broker.coordinators.submit(group_id, call)
+    else:
+        call.fail(KafkaError(ErrorCode.INVALID_GROUP_ID, "The group id is empty"))
+
+
+def handle_consumer_group_heartbeat(
+    broker: Broker, context: RequestContext, request: ConsumerGroupHeartbeatRequest
+) -> GroupCall:
+    call = GroupCall(context, request)
+    broker.coordinators.submit(request.group_id, call)
+    return call

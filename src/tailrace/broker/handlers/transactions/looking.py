@@ -1,0 +1,102 @@
+"""DescribeTransactions, ListTransactions and DescribeProducers: who is in a transaction, since when, where (KIP-664).
+And WriteTxnMarkers, with which a coordinator, or somebody who has found a transaction hanging, ends one in a partition.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+from tailrace.broker.coordinators.calls import submit_parts
+from tailrace.broker.coordinators.markers import write_markers
+from tailrace.coordinator.transactions.listing import list_transactions, unknown_states
+from tailrace.coordinator.transactions.machine import TransactionMachine
+from tailrace.model.errors import ErrorCode, KafkaError
+from tailrace.wire.apis.transactions import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
+from tailrace.wire.schema import Message
+
+if TYPE_CHECKING:
+    from tailrace.broker.broker import Broker
+    from tailrace.broker.context import Pending, RequestContext
+
+_PartitionAnswer = DescribeProducersResponse.PartitionResponse
+
+
+def handle_describe_transactions(
+    broker: Broker, context: RequestContext, request: DescribeTransactionsRequest
+) -> Pending[Message]:
+    parts: list[tuple[str, Message]] = [
+        (transactional_id, DescribeTransactionsRequest(transactional_ids=[transactional_id]))
+        for transactional_id in request.transactional_ids
+    ]
+
+    def join(answers: list[Message]) -> Message:
+        states = [cast("DescribeTransactionsResponse", answer).transaction_states[0] for answer in answers]
+        for state in states:
+            if not state.transactional_id:
+                state.error_code = int(ErrorCode.INVALID_REQUEST)
+        return DescribeTransactionsResponse(transaction_states=states)
+
+    return submit_parts(broker.transactions, context, parts, join)
+
+
+def handle_list_transactions(
+    broker: Broker, _context: RequestContext, request: ListTransactionsRequest
+) -> ListTransactionsResponse:
+    """Of all partitions that this broker coordinates."""
+    now_ms = broker.ports.clock.wall_ms()
+    response = ListTransactionsResponse(unknown_state_filters=unknown_states(request))
+    for shard in broker.transactions.active_shards():
+        assert isinstance(shard.machine, TransactionMachine), "a shard of __transaction_state"
+        response.transaction_states += list_transactions(shard.machine.state, request, now_ms=now_ms)
+    return response
+
+
+def handle_describe_producers(
+    broker: Broker, _context: RequestContext, request: DescribeProducersRequest
+) -> DescribeProducersResponse:
+    return DescribeProducersResponse(
+        topics=[
+            DescribeProducersResponse.TopicResponse(
+                name=topic.name,
+                partitions=[_describe_partition(broker, topic.name, index) for index in topic.partition_indexes],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _describe_partition(broker: Broker, topic: str, index: int) -> _PartitionAnswer:
+    try:
+        partition = broker.replicas.find(topic, index)
+        partition.check_leader()
+    except KafkaError as error:
+        return _PartitionAnswer(partition_index=index, error_code=int(error.code), error_message=error.message)
+    return _PartitionAnswer(
+        partition_index=index,
+        active_producers=[
+            DescribeProducersResponse.ProducerState(
+                producer_id=producer_id,
+                producer_epoch=state.epoch,
+                last_sequence=state.last_sequence,
+                last_timestamp=state.last_timestamp,
+                coordinator_epoch=state.coordinator_epoch,
+                current_txn_start_offset=state.current_txn_first_offset,
+            )
+            for producer_id, state in partition.log.producers.states.items()
+        ],
+    )
+
+
+async def handle_write_txn_markers(
+    broker: Broker, _context: RequestContext, request: WriteTxnMarkersRequest
+) -> WriteTxnMarkersResponse:
+    return await write_markers(broker, request)

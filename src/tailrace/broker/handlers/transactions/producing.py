@@ -1,0 +1,188 @@
+"""Requests of producers about their ids and transactions.
+
+InitProducerId without a transactional id gives an idempotent producer its id, unique in the cluster for ever: ids come
+from blocks of a thousand that the controller hands out through the metadata log, so that a request normally costs
+nothing. Everything else is answered by the coordinator of the transactional id, at once or later; a broker that is not
+the one says so.
+
+Offsets that are committed in a transaction belong to the coordinator of their group. It writes them once the
+coordinator of the transaction has confirmed that the group is part of it; from version 5 on it has it added (KIP-890).
+
+Version notes: InitProducerId 3 adds the producer's present id and epoch (KIP-360). AddPartitionsToTxn is about one
+transaction up to version 3, from 4 on about several, and comes from brokers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any, cast
+
+from tailrace.broker.coordinators.calls import GroupCall, submit_parts
+from tailrace.broker.coordinators.verification import TransactionalProducer, wait_verified
+from tailrace.model.errors import ErrorCode, KafkaError
+from tailrace.model.ids import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
+from tailrace.wire.apis.transactions import (
+    AddOffsetsToTxnRequest,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    EndTxnRequest,
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+    TxnOffsetCommitRequest,
+)
+from tailrace.wire.schema import Message
+
+if TYPE_CHECKING:
+    from tailrace.broker.broker import Broker
+    from tailrace.broker.context import Pending, RequestContext
+
+_FIRST_VERSION_OF_BROKERS = 4
+_FIRST_OFFSET_COMMIT_THAT_ADDS = 5
+# What older clients do not expect of a TxnOffsetCommit becomes what they retry without looking for the coordinator.
+_TO_BE_TRIED_AGAIN = (ErrorCode.NETWORK_EXCEPTION, ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
+
+def handle_init_producer_id(
+    broker: Broker, context: RequestContext, request: InitProducerIdRequest
+) -> Message | Pending[Message] | Coroutine[Any, Any, Message | Pending[Message]]:
+    if request.transactional_id is None:
+        return _init_idempotent(broker, request)
+    if not request.transactional_id:
+        return InitProducerIdResponse(error_code=ErrorCode.INVALID_REQUEST, producer_epoch=-1)
+    if broker.producer_ids.is_empty:
+        return _init_with_new_ids(broker, context, request)
+    return _submit(broker, context, request)
+
+
+async def _init_idempotent(broker: Broker, request: InitProducerIdRequest) -> InitProducerIdResponse:
+    if (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_PRODUCER_EPOCH):
+        # Either both are known from an earlier answer, or neither is.
+        return InitProducerIdResponse(error_code=ErrorCode.INVALID_REQUEST, producer_epoch=-1)
+    return InitProducerIdResponse(producer_id=await broker.producer_ids.take(), producer_epoch=0)
+
+
+async def _init_with_new_ids(
+    broker: Broker, context: RequestContext, request: InitProducerIdRequest
+) -> Pending[Message]:
+    await broker.producer_ids.prepare()
+    return _submit(broker, context, request)
+
+
+def handle_of_transaction(
+    broker: Broker, context: RequestContext, request: AddOffsetsToTxnRequest | EndTxnRequest
+) -> Pending[Message]:
+    return _submit(broker, context, request)
+
+
+def _submit(
+    broker: Broker, context: RequestContext, request: InitProducerIdRequest | AddOffsetsToTxnRequest | EndTxnRequest
+) -> Pending[Message]:
+    call = GroupCall(context, request)
+    if request.transactional_id:
+        broker.transactions.submit(request.transactional_id, call)
+    else:
+        call.fail(KafkaError(ErrorCode.INVALID_REQUEST, "The transactional id is empty"))
+    return call
+
+
+def handle_add_partitions_to_txn(
+    broker: Broker, context: RequestContext, request: AddPartitionsToTxnRequest
+) -> Pending[Message]:
+    is_old = context.api_version < _FIRST_VERSION_OF_BROKERS
+    if is_old:
+        request = _in_new_form(request)
+    answers: list[AddPartitionsToTxnResponse.AddPartitionsToTxnResult] = []
+    parts: list[tuple[str, Message]] = []
+    for transaction in request.transactions:
+        refused = _refuse_unknown(broker, transaction)
+        if refused is not None:
+            answers.append(refused)
+        else:
+            parts.append((transaction.transactional_id, AddPartitionsToTxnRequest(transactions=[transaction])))
+
+    def join(parts: list[Message]) -> Message:
+        for part in parts:
+            answers.extend(cast("AddPartitionsToTxnResponse", part).results_by_transaction)
+        if is_old:
+            return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=answers[0].topic_results)
+        return AddPartitionsToTxnResponse(results_by_transaction=answers)
+
+    return submit_parts(broker.transactions, context, parts, join)
+
+
+def _in_new_form(request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnRequest:
+    return AddPartitionsToTxnRequest(
+        transactions=[
+            AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction(
+                transactional_id=request.v3_and_below_transactional_id,
+                producer_id=request.v3_and_below_producer_id,
+                producer_epoch=request.v3_and_below_producer_epoch,
+                topics=request.v3_and_below_topics,
+            )
+        ]
+    )
+
+
+def _refuse_unknown(
+    broker: Broker, transaction: AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction
+) -> AddPartitionsToTxnResponse.AddPartitionsToTxnResult | None:
+    """If one of its partitions does not exist, none is added."""
+    unknown = {
+        (topic.name, index)
+        for topic in transaction.topics
+        for index in topic.partitions
+        if not broker.has_partition(topic.name, index)
+    }
+    if transaction.transactional_id and not unknown:
+        return None
+    whole = ErrorCode.OPERATION_NOT_ATTEMPTED if transaction.transactional_id else ErrorCode.INVALID_REQUEST
+    return AddPartitionsToTxnResponse.AddPartitionsToTxnResult(
+        transactional_id=transaction.transactional_id,
+        topic_results=[
+            AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult(
+                name=topic.name,
+                results_by_partition=[
+                    AddPartitionsToTxnResponse.AddPartitionsToTxnPartitionResult(
+                        partition_index=index,
+                        partition_error_code=int(
+                            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if (topic.name, index) in unknown else whole
+                        ),
+                    )
+                    for index in topic.partitions
+                ],
+            )
+            for topic in transaction.topics
+        ],
+    )
+
+
+async def handle_txn_offset_commit(
+    broker: Broker, context: RequestContext, request: TxnOffsetCommitRequest
+) -> Pending[Message]:
+    call = GroupCall(context, request)
+    try:
+        shard = broker.coordinators.find(request.group_id)
+        producer = TransactionalProducer(request.transactional_id, request.producer_id, request.producer_epoch)
+        partition = shard.partition
+        if not partition.log.producers.is_in_transaction(producer.producer_id, producer.producer_epoch):
+            adds = context.api_version >= _FIRST_OFFSET_COMMIT_THAT_ADDS
+            errors = await wait_verified(broker, producer, [partition], adds=adds)
+            if errors:
+                raise _refusal(errors[partition.topic_partition], context.api_version)
+    except KafkaError as error:
+        call.fail(error)
+    else:
+        broker.coordinators.submit(request.group_id, call)
+    return call
+
+
+def _refusal(code: ErrorCode, api_version: int) -> KafkaError:
+    if code is ErrorCode.PRODUCER_FENCED:
+        code = ErrorCode.INVALID_PRODUCER_EPOCH
+    elif code in _TO_BE_TRIED_AGAIN or (
+        code is ErrorCode.CONCURRENT_TRANSACTIONS and api_version < _FIRST_OFFSET_COMMIT_THAT_ADDS
+    ):
+        code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    elif code is ErrorCode.TRANSACTION_ABORTABLE and api_version < _FIRST_OFFSET_COMMIT_THAT_ADDS - 1:
+        code = ErrorCode.INVALID_TXN_STATE
+    return KafkaError(code, "The group is not part of the producer's transaction")

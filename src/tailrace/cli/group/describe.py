@@ -1,0 +1,158 @@
+"""`tailrace group describe`: members, what they have, how far they have got and how far behind they are."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+from typing import Any, NamedTuple
+
+from tailrace.cli.output import count_text, is_terminal, print_json, print_rows
+from tailrace.client.consumer import LATEST, Consumer
+from tailrace.client.groups.admin import DescribedGroup, GroupAdmin, GroupMember
+from tailrace.client.groups.offsets import Committed
+from tailrace.client.metadata import Cluster
+from tailrace.model.ids import TopicPartition
+
+_CLEAR_SCREEN = "\x1b[H\x1b[2J\x1b[3J"
+
+
+class Progress(NamedTuple):
+    """How far a group has got in one partition. None where there is none, or it is not known."""
+
+    partition: TopicPartition
+    committed: int | None
+    end: int | None
+    member: GroupMember | None
+
+    @property
+    def lag(self) -> int | None:
+        return None if self.committed is None or self.end is None else max(0, self.end - self.committed)
+
+
+async def describe_groups(cluster: Cluster, options: argparse.Namespace) -> int:
+    admin = GroupAdmin(cluster)
+    while True:
+        group_ids = options.groups or [group.group_id for group in await admin.groups()]
+        groups = [await admin.describe(group_id) for group_id in group_ids]
+        found = [(group, await _progress(admin, group)) for group in groups]
+        if options.watch is not None and not options.json and is_terminal(sys.stdout):
+            print(_CLEAR_SCREEN, end="")
+        for group, progress in found:
+            if options.json:
+                print_json(_facts(group, progress))
+            else:
+                _print_progress(group, progress)
+                _print_members(group)
+        if options.watch is None:
+            return 0
+        sys.stdout.flush()
+        await asyncio.sleep(options.watch)
+
+
+async def _progress(admin: GroupAdmin, group: DescribedGroup) -> list[Progress]:
+    committed = await admin.offsets_of(group.group_id, lambda offsets: offsets.fetch())
+    owners = {partition: member for member in group.members for partition in member.assignment}
+    ends = await _ends(admin.cluster, committed, owners)
+    found = []
+    for partition in sorted({*committed, *owners}):
+        offset = committed.get(partition)
+        found.append(
+            Progress(partition, None if offset is None else offset.offset, ends.get(partition), owners.get(partition))
+        )
+    return found
+
+
+async def _ends(
+    cluster: Cluster, committed: dict[TopicPartition, Committed], owners: dict[TopicPartition, GroupMember]
+) -> dict[TopicPartition, int]:
+    """Of the partitions that exist still and have a leader."""
+    topics = await cluster.refresh(None)
+    led = [
+        partition
+        for partition in sorted({*committed, *owners})
+        if partition.topic in topics
+        and partition.partition in topics[partition.topic].partitions
+        and topics[partition.topic].partitions[partition.partition].leader_id >= 0
+    ]
+    return await Consumer(cluster).offsets_at(led, LATEST)
+
+
+def _total_lag(progress: list[Progress]) -> int:
+    return sum(each.lag or 0 for each in progress)
+
+
+def _print_progress(group: DescribedGroup, progress: list[Progress]) -> None:
+    title = (
+        f"group {group.group_id}: {group.type}, {group.state}, {count_text(len(group.members), 'member')}, "
+        f"lag {_total_lag(progress):,}, coordinator {group.coordinator_id}"
+    )
+    if not progress:
+        print(f"{title}: no committed offsets")
+        return
+    print_rows(
+        ("group", "topic", "partition", "committed", "end", "lag", "member", "host"),
+        [
+            (
+                group.group_id,
+                each.partition.topic,
+                each.partition.partition,
+                each.committed,
+                each.end,
+                each.lag,
+                each.member and each.member.member_id,
+                each.member and each.member.client_host,
+            )
+            for each in progress
+        ],
+        title=title,
+    )
+
+
+def _print_members(group: DescribedGroup) -> None:
+    if not group.members:
+        return
+    print_rows(
+        ("group", "member", "static name", "client", "host", "epoch", "partitions", "to have"),
+        [
+            (
+                group.group_id,
+                each.member_id,
+                each.instance_id,
+                each.client_id,
+                each.client_host,
+                each.epoch,
+                len(each.assignment),
+                len(each.assignment if each.target is None else each.target),
+            )
+            for each in group.members
+        ],
+        title=f"members, assigned by {group.assignor or 'nobody yet'}"
+        + ("" if group.epoch is None else f", group epoch {group.epoch}"),
+    )
+
+
+def _facts(group: DescribedGroup, progress: list[Progress]) -> dict[str, Any]:
+    return {
+        **group._asdict(),
+        "members": [
+            {
+                **member._asdict(),
+                "assignment": [str(partition) for partition in member.assignment],
+                "target": None if member.target is None else [str(partition) for partition in member.target],
+            }
+            for member in group.members
+        ],
+        "lag": _total_lag(progress),
+        "partitions": [
+            {
+                "topic": each.partition.topic,
+                "partition": each.partition.partition,
+                "committed": each.committed,
+                "end": each.end,
+                "lag": each.lag,
+                "member_id": each.member and each.member.member_id,
+            }
+            for each in progress
+        ],
+    }

@@ -1,0 +1,118 @@
+"""Committed offsets of one group: read and written through its coordinator.
+
+Commits and fetches are repeated while the coordinator moves or loads: a commit that arrived twice says the same twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from tailrace.client.groups.coordinator import Coordinator
+from tailrace.model.ids import PartitionIndex, TopicPartition
+from tailrace.wire.apis.groups import (
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+)
+
+_NO_GENERATION = -1
+
+
+class Committer(NamedTuple):
+    """A member in its epoch or generation, or nobody in particular: that is taken while the group has no members."""
+
+    member_id: str = ""
+    epoch: int = _NO_GENERATION
+    instance_id: str | None = None
+
+
+NOBODY = Committer()
+
+
+class Committed(NamedTuple):
+    offset: int
+    leader_epoch: int = -1
+    metadata: str | None = ""
+
+
+class GroupOffsets:
+    def __init__(self, coordinator: Coordinator, *, timeout_ms: int) -> None:
+        self._coordinator = coordinator
+        self._timeout_ms = timeout_ms
+
+    async def commit(self, offsets: Mapping[TopicPartition, int], committer: Committer = NOBODY) -> None:
+        """Raises the first refusal; the partitions that were not refused are committed."""
+        if offsets:
+            await self._coordinator.cluster.with_retries(
+                lambda: self.commit_once(offsets, committer), timeout_ms=self._timeout_ms
+            )
+
+    async def commit_once(self, offsets: Mapping[TopicPartition, int], committer: Committer) -> None:
+        request = OffsetCommitRequest(
+            group_id=self._coordinator.group_id,
+            generation_id_or_member_epoch=committer.epoch,
+            member_id=committer.member_id,
+            group_instance_id=committer.instance_id,
+            topics=[
+                OffsetCommitRequest.OffsetCommitRequestTopic(
+                    name=topic,
+                    partitions=[
+                        OffsetCommitRequest.OffsetCommitRequestPartition(
+                            partition_index=index,
+                            committed_offset=offsets[TopicPartition(topic, PartitionIndex(index))],
+                            committed_metadata="",
+                        )
+                        for index in indexes
+                    ],
+                )
+                for topic, indexes in by_topic(offsets).items()
+            ],
+        )
+        answer = await self._coordinator.call(request, OffsetCommitResponse)
+        for topic in answer.topics:
+            for result in topic.partitions:
+                failure = f"the offset of {topic.name}-{result.partition_index} was not committed"
+                self._coordinator.check(result.error_code, failure)
+
+    async def fetch(self, partitions: Iterable[TopicPartition] | None = None) -> dict[TopicPartition, Committed]:
+        """Of these partitions, or of all (None); those without a committed offset are left out. Waits for open
+        transactions that would change one."""
+        wanted = None if partitions is None else by_topic(partitions)
+        return await self._coordinator.cluster.with_retries(lambda: self._fetch(wanted), timeout_ms=self._timeout_ms)
+
+    async def _fetch(self, wanted: Mapping[str, Sequence[int]] | None) -> dict[TopicPartition, Committed]:
+        topics = (
+            None
+            if wanted is None
+            else [
+                OffsetFetchRequest.OffsetFetchRequestTopics(name=topic, partition_indexes=list(indexes))
+                for topic, indexes in wanted.items()
+            ]
+        )
+        group = OffsetFetchRequest.OffsetFetchRequestGroup(group_id=self._coordinator.group_id, topics=topics)
+        answer = await self._coordinator.call(
+            OffsetFetchRequest(groups=[group], require_stable=True), OffsetFetchResponse
+        )
+        found = answer.groups[0]
+        failure = f"the offsets of group {self._coordinator.group_id} are not told"
+        self._coordinator.check(found.error_code, failure)
+        committed = {}
+        for topic in found.topics:
+            for result in topic.partitions:
+                self._coordinator.check(result.error_code, failure)
+                if result.committed_offset >= 0:
+                    where = TopicPartition(topic.name, PartitionIndex(result.partition_index))
+                    committed[where] = Committed(
+                        result.committed_offset, result.committed_leader_epoch, result.metadata
+                    )
+        return committed
+
+
+def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    """In order, so that the same partitions make the same request."""
+    topics: dict[str, list[int]] = {}
+    for topic, index in sorted(partitions):
+        topics.setdefault(topic, []).append(index)
+    return topics

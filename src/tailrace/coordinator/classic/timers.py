@@ -1,0 +1,76 @@
+"""What happens to a classic group by itself: sessions end, rebalances run out of time."""
+
+from __future__ import annotations
+
+from tailrace.coordinator.classic.group import JOIN, SESSION, SYNC, ClassicGroup, ClassicState
+from tailrace.coordinator.classic.rebalance import (
+    complete_join_if_all_are_there,
+    drop_member,
+    on_join_deadline,
+    prepare,
+    rebalance,
+)
+from tailrace.coordinator.classic.turn import Turn, Why
+from tailrace.coordinator.groups import Due, GroupState
+from tailrace.coordinator.history import Cause
+from tailrace.coordinator.op import Call, Result
+
+
+def on_loaded(state: GroupState, call: Call) -> Result:
+    """Every member has a session time to find the new coordinator."""
+    turn = Turn(state, call)
+    for group in state.groups.values():
+        if not isinstance(group, ClassicGroup):
+            continue
+        for member in group.members.values():
+            turn.extend_session(group, member)
+        if len(group.members) > call.config.group_max_size:
+            # The limit was lowered. Whoever joins again too late will be refused.
+            prepare(
+                turn,
+                group,
+                Why(Cause.COORDINATOR_CHANGED, f"{len(group.members)} members are more than group.max.size allows"),
+            )
+    return turn.result()
+
+
+def on_due(state: GroupState, call: Call, due: Due) -> Result:
+    group_id, what, member_id = due
+    group = state.groups.get(group_id)
+    turn = Turn(state, call)
+    # A group that was deleted, or speaks the other protocol by now, leaves its deadlines behind.
+    if isinstance(group, ClassicGroup):
+        if what == SESSION:
+            _on_session_end(turn, group, member_id)
+        elif what == JOIN:
+            on_join_deadline(turn, group)
+        elif what == SYNC:
+            _on_sync_deadline(turn, group)
+    return turn.result()
+
+
+def _on_session_end(turn: Turn, group: ClassicGroup, member_id: str) -> None:
+    if member_id in group.pending_joins:
+        group.remove_member(member_id)
+        complete_join_if_all_are_there(turn, group)
+        return
+    member = group.members.get(member_id)
+    if member is None or member.is_excused_from_heartbeats:
+        return
+    if member.is_new:
+        detail = f"member {member_id} waited too long for its first generation"
+    else:
+        detail = f"member {member_id} timed out after {member.session_timeout_ms / 1000:.1f} s without a heartbeat"
+    drop_member(turn, group, member)
+    rebalance(turn, group, Why(Cause.MEMBER_TIMED_OUT, detail, member))
+
+
+def _on_sync_deadline(turn: Turn, group: ClassicGroup) -> None:
+    """Whoever joined and then never asked for its assignment would hold partitions that nobody reads."""
+    if group.state not in (ClassicState.COMPLETING_REBALANCE, ClassicState.STABLE) or not group.pending_syncs:
+        return
+    silent = [member for member in group.members.values() if member.member_id in group.pending_syncs]
+    for member in silent:
+        drop_member(turn, group, member)
+    names = ", ".join(member.member_id for member in silent)
+    prepare(turn, group, Why(Cause.MEMBER_TIMED_OUT, f"no SyncGroup came in time from {names}"))

@@ -1,0 +1,1 @@
+"""Consumer groups in a run: their members, and what becomes of them."""

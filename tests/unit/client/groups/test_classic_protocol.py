@@ -1,0 +1,224 @@
+"""A classic member against a scripted coordinator: joining, leading, being asked to join again and being forgotten."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from tailrace.client.groups.assignors import COOPERATIVE_STICKY, RANGE
+from tailrace.client.groups.consumer import GroupProtocol
+from tailrace.client.groups.embedded import assignment_bytes, read_assignment, read_subscriber, subscription_bytes
+from tailrace.client.groups.membership import MemberOptions
+from tailrace.model.errors import ErrorCode, KafkaError
+from tailrace.model.ids import TopicPartition
+from tailrace.wire.apis.groups import (
+    HeartbeatRequest,
+    HeartbeatResponse,
+    JoinGroupRequest,
+    JoinGroupResponse,
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    SyncGroupRequest,
+    SyncGroupResponse,
+)
+from tailrace.wire.schema import Message
+from tests.unit.client.groups.group_peer import GroupPeer, Watched
+from tests.unit.client.peer import HANG_UP
+
+MEMBER = MemberOptions(topics=("t",), assignors=(RANGE,), heartbeat_interval_ms=20)
+COOPERATIVE = MEMBER._replace(assignors=(COOPERATIVE_STICKY,))
+
+
+class Coordinator(GroupPeer):
+    """Gives member ids m1, m2, ... and a new generation to each JoinGroup. SyncGroup gives what the leader says, or, of
+    another leader, `assignments` one after the other. `heartbeats`, `joins` and `syncs` hold errors to answer first."""
+
+    def __init__(self, *assignments: list[int], leads: bool = False) -> None:
+        super().__init__(
+            {
+                JoinGroupRequest: self._join,
+                SyncGroupRequest: self._sync,
+                HeartbeatRequest: self._heartbeat,
+                LeaveGroupRequest: lambda _: LeaveGroupResponse(),
+            }
+        )
+        self.assignments = list(assignments)
+        self.leads = leads
+        self.generation = 0
+        self.member_count = 0
+        self.joins: list[ErrorCode | str] = []
+        self.syncs: list[ErrorCode | str] = []
+        self.heartbeats: list[ErrorCode | str] = []
+
+    def _join(self, request: JoinGroupRequest) -> Message | str:
+        if not request.member_id and request.group_instance_id is None:
+            self.member_count += 1
+            return JoinGroupResponse(error_code=ErrorCode.MEMBER_ID_REQUIRED, member_id=f"m{self.member_count}")
+        step = self.joins.pop(0) if self.joins else ErrorCode.NONE
+        if isinstance(step, str) or step is not ErrorCode.NONE:
+            return step if isinstance(step, str) else JoinGroupResponse(error_code=step)
+        self.generation += 1
+        me = JoinGroupResponse.JoinGroupResponseMember(
+            member_id=request.member_id or "m", metadata=request.protocols[0].metadata
+        )
+        other = JoinGroupResponse.JoinGroupResponseMember(
+            member_id="z", metadata=subscription_bytes(["t"], frozenset(), generation=-1, rack_id=None)
+        )
+        return JoinGroupResponse(
+            generation_id=self.generation,
+            protocol_type="consumer",
+            protocol_name=request.protocols[0].name,
+            leader=me.member_id if self.leads else "z",
+            member_id=me.member_id,
+            members=[me, other] if self.leads else [],
+        )
+
+    def _sync(self, request: SyncGroupRequest) -> Message | str:
+        step = self.syncs.pop(0) if self.syncs else ErrorCode.NONE
+        if isinstance(step, str) or step is not ErrorCode.NONE:
+            return step if isinstance(step, str) else SyncGroupResponse(error_code=step)
+        if self.leads:
+            (mine,) = [each.assignment for each in request.assignments if each.member_id == request.member_id]
+            return SyncGroupResponse(assignment=mine)
+        assert request.assignments == []
+        partitions = self.assignments.pop(0) if len(self.assignments) > 1 else self.assignments[0]
+        return SyncGroupResponse(assignment=assignment_bytes(TopicPartition("t", index) for index in partitions))
+
+    def _heartbeat(self, _request: HeartbeatRequest) -> Message | str:
+        step = self.heartbeats.pop(0) if self.heartbeats else ErrorCode.NONE
+        return step if isinstance(step, str) else HeartbeatResponse(error_code=step)
+
+    def claims(self) -> list[list[int]]:
+        """What was claimed as owned with each JoinGroup that had a member id."""
+        found = []
+        for request in self.requests:
+            if isinstance(request, JoinGroupRequest) and request.member_id:
+                owned = read_subscriber(request.protocols[0].metadata, None).owned
+                found.append(sorted(partition.partition for partition in owned))
+        return found
+
+
+def watch(peer: Coordinator, member: MemberOptions = MEMBER, **options: object) -> Watched:
+    return Watched(peer, GroupProtocol.CLASSIC, member, **options)
+
+
+async def test_joining_following_and_leaving():
+    async with Coordinator([0, 1]) as peer:
+        async with watch(peer) as member:
+            await member.poll_until(lambda: member.story == ["+0 +1"])
+            assert (member.consumer.member_id, member.consumer.epoch) == ("m1", 1)
+        assert member.story == ["+0 +1", "-0 -1"]
+        (left,) = peer.received(LeaveGroupRequest)
+        assert [each.member_id for each in left.members] == ["m1"]
+
+
+async def test_the_leader_assigns():
+    async with Coordinator(leads=True) as peer, watch(peer) as member:
+        await member.poll_until(lambda: member.story == ["+0 +1"])
+        (sync,) = peer.received(SyncGroupRequest)
+        found = {each.member_id: sorted(read_assignment(each.assignment)) for each in sync.assignments}
+        assert found == {"m1": [("t", 0), ("t", 1)], "z": [("t", 2)]}
+
+
+async def test_the_leader_joins_again_when_the_topic_has_grown():
+    async with Coordinator(leads=True) as peer, watch(peer, MEMBER._replace(metadata_max_age_ms=40)) as member:
+        await member.poll_until(lambda: member.story == ["+0 +1"])
+        await asyncio.sleep(0.1)
+        assert peer.generation == 1
+        peer.partitions = 5
+        await member.poll_until(lambda: member.story == ["+0 +1", "-0 -1", "+0 +1 +2"])
+
+
+async def test_an_eager_member_gives_everything_up_before_it_joins_again():
+    async with Coordinator([0, 1], [1, 2]) as peer, watch(peer, auto_commit_interval_ms=100_000) as member:
+        await member.poll_until(lambda: member.story == ["+0 +1"])
+        peer.heartbeats = [ErrorCode.REBALANCE_IN_PROGRESS]
+        await member.poll_until(lambda: member.story == ["+0 +1", "-0 -1", "+1 +2"])
+        assert peer.claims() == [[], []]
+        assert peer.committed == {0: 0, 1: 0}
+
+
+async def test_an_eager_member_does_not_join_again_before_the_caller_polls():
+    async with Coordinator([0]) as peer, watch(peer) as member:
+        await member.poll_until(lambda: member.story == ["+0"])
+        peer.heartbeats = [ErrorCode.REBALANCE_IN_PROGRESS] * 3
+        async with asyncio.timeout(5):
+            while peer.heartbeats:  # They go on: the caller is at work.
+                await asyncio.sleep(0.02)
+        assert peer.generation == 1
+        await member.poll_until(lambda: peer.generation == 2)
+
+
+async def test_a_cooperative_member_keeps_what_stays_and_joins_once_more():
+    async with Coordinator([0, 1], [1], [1, 2]) as peer, watch(peer, COOPERATIVE) as member:
+        await member.poll_until(lambda: member.story == ["+0 +1"])
+        peer.heartbeats = [ErrorCode.REBALANCE_IN_PROGRESS]
+        await member.poll_until(lambda: member.story == ["+0 +1", "-0", "+2"])
+        assert peer.claims() == [[], [0, 1], [1]]
+        await asyncio.sleep(0.1)
+        assert peer.generation == 3
+
+
+@pytest.mark.parametrize("code", [ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION])
+async def test_a_member_that_was_forgotten_loses_everything_and_joins_anew(code: ErrorCode):
+    async with Coordinator([0]) as peer, watch(peer) as member:
+        await member.poll_until(lambda: member.story == ["+0"])
+        peer.heartbeats = [code]
+        await member.poll_until(lambda: member.story == ["+0", "!0", "+0"])
+        assert member.consumer.member_id == ("m2" if code is ErrorCode.UNKNOWN_MEMBER_ID else "m1")
+
+
+@pytest.mark.parametrize("step", [ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, HANG_UP])
+@pytest.mark.parametrize("when", ["joins", "syncs", "heartbeats"])
+async def test_a_coordinator_that_moves_does_not_cost_the_membership(step: ErrorCode | str, when: str):
+    async with Coordinator([0]) as peer, watch(peer) as member:
+        setattr(peer, when, [step])
+        await member.poll_until(lambda: member.story == ["+0"] and not getattr(peer, when))
+        await member.poll_until(lambda: peer.member_count == 1 and len(peer.received(HeartbeatRequest)) > 2)
+        assert member.story == ["+0"]
+
+
+async def test_a_rebalance_during_the_sync_is_joined():
+    async with Coordinator([0]) as peer, watch(peer) as member:
+        peer.syncs = [ErrorCode.REBALANCE_IN_PROGRESS]
+        await member.poll_until(lambda: member.story == ["+0"])
+        assert peer.generation == 2
+
+
+@pytest.mark.parametrize("code", [ErrorCode.FENCED_INSTANCE_ID, ErrorCode.INCONSISTENT_GROUP_PROTOCOL])
+async def test_what_does_not_pass_reaches_the_caller(code: ErrorCode):
+    async with Coordinator([0]) as peer, watch(peer, MEMBER._replace(instance_id="i")) as member:
+        peer.joins = [code]
+        with pytest.raises(KafkaError, match="cannot join group g") as refused:
+            await member.poll_until(lambda: False)
+        assert refused.value.code is code
+
+
+async def test_a_static_member_goes_without_a_word():
+    async with Coordinator([0]) as peer:
+        async with watch(peer, MEMBER._replace(instance_id="i")) as member:
+            await member.poll_until(lambda: member.story == ["+0"])
+        assert member.story == ["+0", "-0"]
+        assert peer.received(LeaveGroupRequest) == []
+
+
+async def test_who_does_not_poll_leaves_and_comes_back():
+    async with Coordinator([0]) as peer, watch(peer, MEMBER._replace(rebalance_timeout_ms=100)) as member:
+        await member.poll_until(lambda: member.story == ["+0"])
+        async with asyncio.timeout(5):
+            while not peer.received(LeaveGroupRequest):
+                await asyncio.sleep(0.02)
+        await member.poll_until(lambda: member.story == ["+0", "!0", "+0"])
+
+
+def test_a_newer_subscription_is_read_as_far_as_it_is_known():
+    written = subscription_bytes(["t"], frozenset({TopicPartition("t", 1)}), generation=3, rack_id="r")
+    newer = (99).to_bytes(2, "big") + written[2:] + b"more"
+    assert read_subscriber(newer, "i") == read_subscriber(written, "i")
+    assert read_subscriber(written, "i") == (frozenset({"t"}), {("t", 1)}, 3, "i")
+
+
+def test_who_was_left_out_gets_nothing():
+    assert read_assignment(b"") == frozenset()
+    assert read_assignment(assignment_bytes([TopicPartition("t", 2), TopicPartition("u", 0)])) == {("t", 2), ("u", 0)}
