@@ -4,7 +4,7 @@ import pytest
 
 from tests.sim.machine.play import KINDS, Play
 
-SEEDS = 40
+SEEDS = 25
 
 
 @pytest.mark.parametrize("kind", KINDS)

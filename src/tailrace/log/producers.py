@@ -236,9 +236,9 @@ class ProducerStates:
     def check_marker(
         self, producer_id: int, producer_epoch: int, *, coordinator_epoch: int, transaction_version: int
     ) -> None:
-        """Raises unless a marker with this epoch may end the producer's transaction, or has nothing to end. From version
-        2 on it has a later epoch than the records that it follows (KIP-890): one that was delayed cannot end the next
-        transaction."""
+        """Raises unless a marker with this epoch may end the producer's transaction, or has nothing to end. From
+        version 2 on it has a later epoch than the records that it follows (KIP-890): one that was delayed cannot end
+        the next transaction."""
         state = self._states.get(producer_id)
         if state is None:
             return
@@ -264,8 +264,8 @@ class ProducerStates:
         return state is not None and state.current_txn_first_offset >= 0 and state.epoch == producer_epoch
 
     def begin_verification(self, producer_id: int) -> object:
-        """The coordinator is asked whether the producer's transaction includes this partition. Its yes holds only as long
-        as `is_verified`: until a marker comes, which ends the transaction that was asked about."""
+        """The coordinator is asked whether the producer's transaction includes this partition. Its yes holds only as
+        long as `is_verified`: until a marker comes, which ends the transaction that was asked about."""
         return self._verifying.setdefault(producer_id, object())
 
     def is_verified(self, producer_id: int, verification: object) -> bool:

@@ -71,7 +71,6 @@ MIGRATION_POLICIES = ("disabled", "downgrade", "upgrade", "bidirectional")
 RACK_AWARE_SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 
 # Settings that are checked and kept, and read by nothing, say so.
-_WITH_TRANSACTIONS = "No effect yet: comes with transactions."
 _WITH_TIERS = "No effect yet: comes with remote storage."
 _GROWING = "No effect: segments grow as they are written."
 
@@ -904,7 +903,6 @@ class BrokerConfig(Config, scope="broker"):
     transactional_id_expiration_ms: int = integer(
         default=7 * DAY_MS,
         minimum=1,
-        inert=_WITH_TRANSACTIONS,
         doc="Idle time after which a transactional id is forgotten.",
     )
     transaction_remove_expired_transaction_cleanup_interval_ms: int = integer(
@@ -919,28 +917,22 @@ class BrokerConfig(Config, scope="broker"):
     transaction_max_timeout_ms: int = integer(
         default=15 * MINUTE_MS,
         minimum=1,
-        inert=_WITH_TRANSACTIONS,
         doc="Longest transaction timeout that a producer may ask for.",
     )
     transaction_state_log_num_partitions: int = integer(
         default=50,
         minimum=1,
-        inert=_WITH_TRANSACTIONS,
         doc="Partitions of __transaction_state; never change it once the topic exists.",
     )
-    transaction_state_log_replication_factor: int = short(
-        default=3, minimum=1, inert=_WITH_TRANSACTIONS, doc="Replicas of __transaction_state."
-    )
+    transaction_state_log_replication_factor: int = short(default=3, minimum=1, doc="Replicas of __transaction_state.")
     transaction_state_log_min_isr: int = integer(
         default=2,
         minimum=1,
-        inert=_WITH_TRANSACTIONS,
         doc="In-sync replicas that a write to __transaction_state needs.",
     )
     transaction_state_log_segment_bytes: int = integer(
         default=100 * MIB,
         minimum=1,
-        inert=_WITH_TRANSACTIONS,
         doc="Segment size of __transaction_state: small, so that it loads quickly.",
     )
 

@@ -45,6 +45,12 @@ def uuid_text(uuid: Uuid) -> str:
     return urlsafe_b64encode(uuid).rstrip(b"=").decode("ascii")
 
 
+def dashed_uuid(uuid: bytes) -> str:
+    """The form that people know: 8-4-4-4-12 hexadecimal digits."""
+    digits = uuid.hex()
+    return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
+
+
 def parse_uuid(text: str) -> Uuid:
     """Raises ValueError for anything but 22 base64url characters."""
     raw = urlsafe_b64decode(text + "==")

@@ -155,7 +155,14 @@ class Scenario:
         self.faults = Faults(self.world, self.cluster, self.replicas)
         self.coordinators = CoordinatorChecks(self.cluster, self.replicas)
         topics = [name for name, _count, _configs in self.plan.topics]
-        self.groups = Groups(self.world, self.clients, self.ledger, self.coordinators, self.plan.groups, topics)
+        self.groups = Groups(
+            self.world,
+            self.clients,
+            self.ledger,
+            coordinators=self.coordinators,
+            plans=self.plan.groups,
+            topics=topics,
+        )
         self.final = FinalChecks(
             self.cluster, self.replicas, self.clients, self.ledger, self.groups, expects_voters=self.plan.joins
         )

@@ -15,8 +15,8 @@ from confluent_kafka import Message, Producer
 from .account import Event, Summary, check_account, owned_now
 
 ROOT = Path(__file__).parents[3]
-# Long enough for a busy machine of two cores; nothing that works comes near it.
-WAIT_S = 30.0
+# Long enough for a busy machine of two cores, on which eight JVMs start; nothing that works comes near it.
+WAIT_S = 60.0
 
 
 class Member:

@@ -4,6 +4,7 @@ settings are JSON, and "assignor" names one of its own."""
 import asyncio
 import json
 import sys
+from contextlib import suppress
 
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor
@@ -55,7 +56,9 @@ class Member(ConsumerRebalanceListener):
                 await self._commit()
         await self._commit()
         self._journal.gave_all_back()
-        await self._consumer.stop()
+        # It has left the group when it cancels its fetches, of which one that waits to try again lets that be seen.
+        with suppress(asyncio.CancelledError):
+            await self._consumer.stop()
 
     async def _commit(self) -> None:
         positions = dict(self._journal.positions)

@@ -33,11 +33,14 @@ await consumer.connect();
 await consumer.subscribe({ topics: [topic], fromBeginning: true });
 await consumer.run({
   autoCommit: false,
-  eachBatch: async ({ batch, heartbeat, isRunning, isStale, commitOffsetsIfNecessary }) => {
-    if (journal.closing || !isRunning() || isStale() || !batch.messages.length) return;
+  eachBatchAutoResolve: false,
+  eachBatch: async ({ batch, heartbeat, isRunning, isStale, resolveOffset, commitOffsetsIfNecessary }) => {
     const { partition } = batch;
+    // While one of its workers joins again, others may still hand out what they had.
+    if (journal.closing || !isRunning() || isStale() || !batch.messages.length || !journal.owned.has(partition)) return;
     const read = batch.messages.map(({ offset, value }) => [partition, Number(offset), Number(value)]);
     journal.write("read", read);
+    resolveOffset(batch.messages.at(-1).offset);
     const next = read.at(-1)[1] + 1;
     try {
       await commitOffsetsIfNecessary({ topics: [{ topic, partitions: [{ partition, offset: String(next) }] }] });

@@ -1,8 +1,8 @@
 """Members of groups as a machine sees them: what they ask, and what they make of the answers.
 
-Each does one thing a step: it looks at an answer that has come, or asks something. An answer may be lost on the way, and
-a member may be slow, stall or die: that is up to whoever steps it. They follow the rules of Kafka's own client: a
-partition is given up before it is told, or before the group is joined anew.
+Each does one thing a step: it looks at an answer that has come, or asks something. An answer may be lost on the way,
+and a member may be slow, stall or die: that is up to whoever steps it. They follow the rules of Kafka's own client: a
+partition is given up before that is told, or before the group is joined anew.
 """
 
 from __future__ import annotations
@@ -276,7 +276,8 @@ class ClassicMember(ModelMember):
         if code is None:
             assert isinstance(answer, JoinGroupResponse | SyncGroupResponse | HeartbeatResponse)
             code = ErrorCode(answer.error_code)
-        if code is ErrorCode.NONE:
+        # A coordinator that has the assignment already does not take a SyncGroup for a sign of life.
+        if code is ErrorCode.NONE and not isinstance(answer, SyncGroupResponse):
             self.session.hear(asked.asked_ms / 1000)
         if code is ErrorCode.MEMBER_ID_REQUIRED and isinstance(answer, JoinGroupResponse):
             self.member_id = answer.member_id

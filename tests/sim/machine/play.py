@@ -145,7 +145,7 @@ class Play:
             demand(not found, "the replay of the log gives the live state", is_compacted=is_compacted, found=found)
 
     def settle(self) -> None:
-        """Everybody asks and hears ten times a second: the group must become stable, all partitions must have owners."""
+        """Everybody asks and hears ten times a second: the group becomes stable, and every partition has its owner."""
         self.stalled.clear()
         # What was parked when a connection broke is answered or asked again.
         for member in self.members:

@@ -131,13 +131,6 @@ async def test_producer_ids_are_never_given_twice(version):
         assert (await peer.request(request, version)).producer_id not in {each.producer_id for each in given}
 
 
-async def test_transactional_ids_have_no_coordinator_yet():
-    async with running() as world:
-        peer = await world.connect()
-        response = await peer.request(InitProducerIdRequest(transactional_id="x"), 4)
-        assert (response.error_code, response.producer_id) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, -1)
-
-
 @pytest.mark.parametrize("version", range(1, 6))
 async def test_log_dirs_are_described(version):
     async with running() as world:

@@ -2,129 +2,19 @@
 
 import errno
 import random
-from collections.abc import Iterator
 from itertools import islice
 
 import pytest
 
-from tailrace.log.compaction.cleaner import FAILED_REST_MS, Cleaner, drive
-from tailrace.log.compaction.run import CompactionAborted, Limits, Outcome, Steps, Work
-from tailrace.log.log import Log
-from tailrace.log.validation import Origin
-from tailrace.model.config import TopicConfig
+from tailrace.log.compaction.cleaner import FAILED_REST_MS, drive
+from tailrace.log.compaction.run import CompactionAborted
 from tailrace.model.errors import StorageError
 from tailrace.model.ids import PartitionIndex, TopicPartition
 from tailrace.sim.background import SimBackground
-from tailrace.sim.clock import SimClock
-from tailrace.sim.disk import SimDisk
 from tailrace.sim.random import SimRandom
-from tailrace.wire.markers import Marker, build_marker
-from tailrace.wire.records import BatchHeader, Compression, Record, build_batch, iterate_headers, iterate_records
+from tailrace.wire.records import Compression
 
-DATA = "/data"
-FOLDER = "/data/t-0"
-PARTITION = TopicPartition("t", PartitionIndex(0))
-LIMITS = Limits(map_bytes=1 << 20, read_bytes=4096, max_decompressed_bytes=1 << 20)
-
-Pair = tuple[str, str | None]
-
-
-class Shelf:
-    """A compacted log, with the cleaner of its data folder."""
-
-    def __init__(self, limits: Limits = LIMITS, **settings: object) -> None:
-        self.clock = SimClock()
-        self.disk = SimDisk(self.clock)
-        values = {"cleanup_policy": frozenset({"compact"}), "min_cleanable_dirty_ratio": 0.0, "segment_bytes": 2000}
-        self.config = TopicConfig(**{**values, **settings})
-        self.limits = limits
-        self.disk.make_folder(DATA)
-        self.log = self.open()
-        self.cleaner = Cleaner(self.disk, DATA, limits)
-
-    def open(self) -> Log:
-        return Log.open(self.disk, self.clock, FOLDER, self.config, topic_partition=PARTITION)
-
-    def reopen(self) -> None:
-        self.log = self.open()
-        self.cleaner = Cleaner(self.disk, DATA, self.limits)
-
-    def append(self, *pairs: Pair, **options: int) -> int:
-        """One batch; returns its base offset."""
-        now_ms = self.clock.wall_ms()
-        records = [
-            (index, now_ms + index, key.encode(), None if value is None else value.encode(), ())
-            for index, (key, value) in enumerate(pairs)
-        ]
-        return self.log.append_as_leader(memoryview(build_batch(records, **options)), leader_epoch=1).base_offset
-
-    def roll(self) -> None:
-        """Everything so far may be cleaned."""
-        self.log.roll()
-        self.sync()
-
-    def sync(self) -> None:
-        work, end_offset = self.log.begin_sync()
-        work()
-        self.log.mark_synced(end_offset)
-
-    def begin(self) -> Steps[Outcome] | None:
-        return self.cleaner.begin([(self.log, self.log.log_end_offset)], self.clock.wall_ms())
-
-    def compact(self) -> Outcome:
-        steps = self.begin()
-        assert steps is not None
-        return finish(steps)
-
-    def batches(self) -> Iterator[tuple[BatchHeader, bytes]]:
-        offset = self.log.log_start_offset
-        while offset < self.log.log_end_offset:
-            slice_ = self.log.read(offset, 1 << 20, end_offset=self.log.log_end_offset)
-            if slice_ is None:
-                return
-            data = slice_.read()
-            for position, header in iterate_headers(data):
-                yield header, data[position : position + header.size_bytes]
-                offset = header.next_offset
-
-    def records(self) -> list[Record]:
-        return [r for _, batch in self.batches() for r in iterate_records(batch, max_decompressed_bytes=1 << 20)]
-
-    def content(self) -> list[tuple[int, str, str | None]]:
-        return [
-            (record.offset, (record.key or b"").decode(), None if record.value is None else record.value.decode())
-            for record in self.records()
-        ]
-
-    def files(self) -> list[str]:
-        return self.disk.list(FOLDER)
-
-
-def records_of(batch: bytes) -> list[Record]:
-    return list(iterate_records(batch, max_decompressed_bytes=1 << 20))
-
-
-def each_step(steps: Steps[Outcome]) -> Iterator[Work | None]:
-    """Runs all steps; yields what each hands out, before it is done."""
-    result = None
-    while True:
-        try:
-            work = steps.send(result)
-        except StopIteration:
-            return
-        yield work
-        result = None if work is None else work()
-
-
-def finish(steps: Steps[Outcome]) -> Outcome:
-    result = None
-    while True:
-        try:
-            work = steps.send(result)
-        except StopIteration as end:
-            outcome: Outcome = end.value
-            return outcome
-        result = None if work is None else work()
+from .shelf import FOLDER, LIMITS, PARTITION, Shelf, each_step, finish
 
 
 def test_the_last_value_of_each_key_stays_at_its_offset() -> None:
@@ -263,69 +153,6 @@ def test_the_last_offset_of_the_cleaned_range_is_not_lost() -> None:
     shelf.reopen()
     assert shelf.log.log_end_offset == 6
     assert shelf.content() == [(5, "a", "4")]
-
-
-def append_transactional(shelf: Shelf, *pairs: Pair, sequence: int) -> None:
-    shelf.append(*pairs, producer_id=9, producer_epoch=0, base_sequence=sequence, transactional=True)
-
-
-def end_transaction(shelf: Shelf, *, is_commit: bool) -> None:
-    marker = build_marker(Marker(is_commit, 0), producer_id=9, producer_epoch=0, timestamp_ms=shelf.clock.wall_ms())
-    shelf.log.append_as_leader(memoryview(marker), leader_epoch=1, origin=Origin.COORDINATOR)
-
-
-def test_what_was_committed_replaces_and_is_replaced() -> None:
-    shelf = Shelf()
-    shelf.append(("a", "1"))
-    append_transactional(shelf, ("a", "2"), sequence=0)
-    end_transaction(shelf, is_commit=True)
-    shelf.roll()
-    shelf.compact()
-    assert next((record.offset, record.value) for record in shelf.records()) == (1, b"2")
-    shelf.append(("a", "3"))
-    shelf.append(("b", "1"))
-    shelf.roll()
-    shelf.compact()
-    assert [record.offset for record in shelf.records() if record.value in (b"2", b"3")] == [3]
-
-
-def test_what_was_aborted_replaces_nothing_and_goes() -> None:
-    shelf = Shelf()
-    shelf.append(("a", "1"))
-    append_transactional(shelf, ("a", "2"), sequence=0)
-    end_transaction(shelf, is_commit=False)
-    append_transactional(shelf, ("b", "1"), sequence=1)
-    end_transaction(shelf, is_commit=True)
-    shelf.roll()
-    shelf.compact()
-    data = [record for header, batch in shelf.batches() if not header.is_control for record in records_of(batch)]
-    assert [(record.key, record.value) for record in data] == [(b"a", b"1"), (b"b", b"1")]
-    assert not any(name.endswith(".txnindex") for name in shelf.files())
-
-
-def test_a_marker_stays_as_long_as_a_record_of_its_transaction_and_then_for_delete_retention_ms() -> None:
-    shelf = Shelf()
-    append_transactional(shelf, ("a", "1"), sequence=0)
-    end_transaction(shelf, is_commit=True)
-    append_transactional(shelf, ("z", "1"), sequence=1)  # So that the first batch is not the last of its producer.
-    end_transaction(shelf, is_commit=True)
-
-    def pass_over(value: str) -> list[int]:
-        shelf.append(("b", value))
-        shelf.roll()
-        shelf.compact()
-        return [header.base_offset for header, _ in shelf.batches() if header.is_control and header.record_count]
-
-    assert pass_over("1") == [1, 3]
-    shelf.clock.advance_ms(2 * shelf.config.delete_retention_ms)
-    assert pass_over("2") == [1, 3], "its record is still there"
-    shelf.append(("a", "2"))
-    assert pass_over("3") == [1, 3], "its time begins now"
-    assert pass_over("4") == [1, 3]
-    shelf.clock.advance_ms(shelf.config.delete_retention_ms)
-    assert pass_over("5") == [3]
-    shelf.reopen()
-    assert shelf.log.last_stable_offset(shelf.log.log_end_offset) == shelf.log.log_end_offset
 
 
 def test_keys_that_do_not_fit_take_several_passes() -> None:

@@ -56,8 +56,8 @@ class ClassicMembership(Membership):
         self._counted_ms = 0.0
 
     @property
-    def _is_member(self) -> bool:
-        return bool(self.member_id)
+    def is_member(self) -> bool:
+        return bool(self.member_id) and self.epoch != _NO_GENERATION
 
     @property
     def _is_cooperative(self) -> bool:
@@ -166,11 +166,11 @@ class ClassicMembership(Membership):
                 for member_id, partitions in assignment.items()
             ],
         )
-        sent_ms = self._sent_ms = self._clock.monotonic_ms()
+        # It is no sign of life to a coordinator that has the assignment already.
+        self._sent_ms = self._clock.monotonic_ms()
         timeout_ms = self._options.rebalance_timeout_ms + _ANSWER_MARGIN_MS
         answer = await self._coordinator.call(request, SyncGroupResponse, timeout_ms=timeout_ms)
         self._check(answer.error_code, "get an assignment in")
-        self.heard_ms = sent_ms
         return answer.assignment
 
     # --- staying
@@ -231,7 +231,7 @@ class ClassicMembership(Membership):
 
     async def _leave(self) -> None:
         """A static member stays for its session time, and comes back under its name (KIP-345)."""
-        if self._options.instance_id is not None:
+        if self._options.instance_id is not None or not self.member_id:
             return
         if self._must_join:
             self._coordinator.close()  # A JoinGroup that waits there would hold this up.

@@ -27,8 +27,6 @@ from tailrace.wire.records import Record
 
 OnPartitions = Callable[[Sequence[TopicPartition]], None]
 
-# A commit under an epoch that has just changed: the member may be in the group still, and learns its new epoch soon.
-_EPOCH_CHANGED = frozenset({ErrorCode.STALE_MEMBER_EPOCH})
 # What a commit fails with while the group goes on: whoever reads the partition next begins at an earlier commit.
 _COMMIT_REFUSALS = frozenset(
     {
@@ -147,7 +145,12 @@ class GroupConsumer:
             return
         deadline = self.cluster.ports.clock.monotonic_ms() + self.options.retry_timeout_ms
         attempt = 0
+        loss_count = self._member.loss_count
         while True:
+            # After a loss others may have read on from there: these offsets must not be repeated under a new identity.
+            if self._member.loss_count != loss_count or not self._member.is_member:
+                group_id = self.options.group_id
+                raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"this consumer is no member of group {group_id} now")
             committer = Committer(self.member_id, self.epoch, self.options.member.instance_id)
             try:
                 await self._offsets.commit_once(moved, committer)
@@ -155,7 +158,7 @@ class GroupConsumer:
             except KafkaError as error:
                 pause_ms = self.cluster.backoff_ms(attempt)
                 is_passing = error.code.retriable and error.code not in _COMMIT_REFUSALS
-                is_passing = is_passing or (error.code in _EPOCH_CHANGED and not self._member.is_lost)
+                is_passing = is_passing or error.code is ErrorCode.STALE_MEMBER_EPOCH  # It learns its new epoch soon.
                 if not is_passing or self.cluster.ports.clock.monotonic_ms() + pause_ms > deadline:
                     raise
             attempt += 1

@@ -41,7 +41,7 @@ class ConsumerMembership(Membership):
         self._is_unresolved = False
 
     @property
-    def _is_member(self) -> bool:
+    def is_member(self) -> bool:
         return self.epoch > _JOINING
 
     async def _run(self) -> None:

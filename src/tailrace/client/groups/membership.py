@@ -61,6 +61,8 @@ class Membership:
         self.wanted: Partitions | None = None
         self.owned = NO_PARTITIONS
         self.is_lost = False
+        # How often the group has gone on without this member: what it began before a loss counts no more.
+        self.loss_count = 0
         self.failure: KafkaError | None = None
         # When the last request was sent that the coordinator has answered well: the session counts from then at least.
         self.heard_ms = 0.0
@@ -90,10 +92,11 @@ class Membership:
 
     async def close(self, *, leave: bool = True) -> None:
         """Without `leave` the coordinator finds out when the session ends, as if the process had died."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait([self._task])
-        if leave and self.failure is None and self._is_member:
+        if self._task is None:
+            return
+        self._task.cancel()
+        await asyncio.wait([self._task])
+        if leave and self.failure is None:
             with suppress(KafkaError, TimeoutError):
                 async with asyncio.timeout(_LEAVE_TIMEOUT_MS / 1000):
                     await self._leave()
@@ -110,7 +113,8 @@ class Membership:
     # --- what a protocol does
 
     @property
-    def _is_member(self) -> bool:
+    def is_member(self) -> bool:
+        """The coordinator knows it, as far as it has heard."""
         raise NotImplementedError
 
     async def _run(self) -> None:
@@ -118,7 +122,7 @@ class Membership:
         raise NotImplementedError
 
     async def _leave(self) -> None:
-        """Tells the coordinator; one attempt."""
+        """Tells the coordinator, who may not know this member (yet, or any more); one attempt."""
         raise NotImplementedError
 
     # --- what protocols share
@@ -131,6 +135,7 @@ class Membership:
         """The coordinator does not know this member any more, or has put another in its place."""
         self.wanted = NO_PARTITIONS
         self.is_lost = bool(self.owned)
+        self.loss_count += 1
         self._on_news()
 
     @property

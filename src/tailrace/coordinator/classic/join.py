@@ -5,8 +5,6 @@ The answer waits until the members are gathered (`rebalance`), unless there is n
 
 from __future__ import annotations
 
-from uuid import UUID
-
 from tailrace.coordinator.classic.group import SESSION, ClassicGroup, ClassicState
 from tailrace.coordinator.classic.member import ClassicMember, Protocol
 from tailrace.coordinator.classic.rebalance import (
@@ -21,6 +19,7 @@ from tailrace.coordinator.groups import GroupState, GroupType
 from tailrace.coordinator.history import Cause
 from tailrace.coordinator.op import Call, Caller, Result
 from tailrace.model.errors import ErrorCode, KafkaError
+from tailrace.model.ids import dashed_uuid
 from tailrace.wire.apis.groups import JoinGroupRequest, JoinGroupResponse, SyncGroupResponse
 
 # Version 0 has one timeout for both.
@@ -118,7 +117,7 @@ def _turn_away(turn: Turn, group: ClassicGroup, member_id: str) -> None:
 
 def _join_without_member_id(turn: Turn, group: ClassicGroup, caller: Caller, request: JoinGroupRequest) -> None:
     instance_id = request.group_instance_id
-    member_id = f"{caller.client_id if instance_id is None else instance_id}-{UUID(bytes=turn.call.random.uuid())}"
+    member_id = f"{caller.client_id if instance_id is None else instance_id}-{dashed_uuid(turn.call.random.uuid())}"
     if instance_id is not None and instance_id in group.static_member_ids:
         _replace(turn, group, member_id, caller, request)
     elif instance_id is not None or caller.api_version < _MEMBER_ID_REQUIRED_VERSION:

@@ -74,6 +74,7 @@ class GroupChange:
             topics = self._topics_after([old], [member], dropped)
             self.bump(cause, detail, member, metadata_hash(topics, self.call.image) if topics is not None else None)
         if regex and not is_resolved:
+            group.resolving_for = self._rebalance(cause, detail, member)
             want_regexes(self.state, group, is_new=True)
         return names_changed or old_regex != regex
 
@@ -84,10 +85,7 @@ class GroupChange:
         self.records.append(epoch_record(self.group.group_id, self.epoch, new_hash))
         if self.group.has_partition_metadata:
             self.records.append(partition_metadata_tombstone(self.group.group_id))
-        rebalance = Rebalance(self.call.now_ms, cause, detail, self.epoch)
-        if member is not None:
-            rebalance = rebalance._replace(member_id=member.member_id, client_id=member.client_id)
-        self.state.history.note(self.group.group_id, rebalance)
+        self.state.history.note(self.group.group_id, self._rebalance(cause, detail, member))
 
     def reconcile(self, member: Member, owned: Partitions | None, *, drops_unsubscribed: bool = False) -> Member:
         """Brings a member nearer to its target; may raise FENCED_MEMBER_EPOCH."""
@@ -164,6 +162,10 @@ class GroupChange:
         if not group.members and self._is_new:
             del self.state.groups[group.group_id]
         return Result(answers=answers)
+
+    def _rebalance(self, cause: Cause, detail: str, member: Member | None) -> Rebalance:
+        member_id, client_id = ("", "") if member is None else (member.member_id, member.client_id)
+        return Rebalance(self.call.now_ms, cause, detail, self.epoch, member_id, client_id)
 
     def _target_of(self, member: Member) -> str:
         """A static member that has just been replaced has its target under the old member id."""

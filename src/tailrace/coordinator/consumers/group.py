@@ -27,6 +27,7 @@ from tailrace.coordinator.assignors.spec import Partitions
 from tailrace.coordinator.consumers.member import Assigned, Member
 from tailrace.coordinator.consumers.records import group_tombstones, partition_metadata_tombstone
 from tailrace.coordinator.groups import GroupType, PartitionCheck
+from tailrace.coordinator.history import Rebalance
 from tailrace.coordinator.op import Call, Caller, StoredRecord
 from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.model.ids import Uuid
@@ -90,6 +91,8 @@ class ConsumerGroup:
         self.waiting: dict[str, Waiting] = {}
         # Its expressions are being resolved.
         self.is_resolving = False
+        # Who made that necessary, if it was a member.
+        self.resolving_for: Rebalance | None = None
 
     @property
     def state_name(self) -> str:

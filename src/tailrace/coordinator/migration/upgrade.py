@@ -108,12 +108,20 @@ def _read_metadata(group: ClassicGroup, member: ClassicMember) -> ConsumerProtoc
 def _find_held(
     group: ClassicGroup, subscriptions: Mapping[str, ConsumerProtocolSubscription], image: MetadataImage
 ) -> dict[str, Partitions]:
-    """What each member has: the last assignment. A rebalance that did not come to its end has taken it out of the
-    group, but not from cooperative members, who said when they joined what they keep meanwhile."""
-    held: dict[str, Partitions] = {}
+    """What each member has: the last assignment, and of what it kept when it last joined all that is nobody else's. A
+    cooperative member has that until it joins again, be it that the assignment takes it away and has not arrived, or
+    that a rebalance that did not come to its end has taken the assignment out of the group."""
+    held: dict[str, dict[Uuid, set[int]]] = {member_id: {} for member_id in group.members}
     taken: dict[Uuid, set[int]] = {}
-    # Those who are sure come first.
-    for member in sorted(group.members.values(), key=lambda member: not member.assignment):
+
+    def take(member_id: str, partitions: Partitions) -> None:
+        for topic_id, indexes in partitions.items():
+            free = indexes - taken.setdefault(topic_id, set())
+            if free:
+                taken[topic_id] |= free
+                held[member_id].setdefault(topic_id, set()).update(free)
+
+    for member_id, member in group.members.items():
         assignment = read_assignment(member.assignment)
         if assignment.user_data:
             raise _refusal(
@@ -121,16 +129,13 @@ def _find_held(
                 "its assignor sends data of its own to the members, which would be lost; switch to one that consumers"
                 " come with first",
             )
-        said = assignment.assigned_partitions if member.assignment else subscriptions[member.member_id].owned_partitions
-        mine: dict[Uuid, frozenset[int]] = {}
-        for topic_id, partitions in by_topic_id(said, image).items():
-            others = taken.setdefault(topic_id, set())
-            free = partitions - others
-            if free:
-                mine[topic_id] = free
-                others |= free
-        held[member.member_id] = mine
-    return held
+        take(member_id, by_topic_id(assignment.assigned_partitions, image))
+    for member_id, subscription in subscriptions.items():
+        take(member_id, by_topic_id(subscription.owned_partitions, image))
+    return {
+        member_id: {topic_id: frozenset(indexes) for topic_id, indexes in partitions.items()}
+        for member_id, partitions in held.items()
+    }
 
 
 def _convert(

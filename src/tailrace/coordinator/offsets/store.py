@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from sys import intern
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from tailrace.coordinator.op import StoredRecord
 from tailrace.model.ids import ZERO_UUID, Uuid
@@ -18,12 +18,20 @@ from tailrace.wire.apis.stored import OffsetCommitKey, OffsetCommitValue
 from tailrace.wire.compile import decode
 from tailrace.wire.stored import encode_coordinator_key, encode_coordinator_value
 
-NO_PRODUCER = -1
-# Of a pending offset after which the same partition was committed without a transaction: what was committed last stays.
-_OVERTAKEN = b""
+T = TypeVar("T")
 
-_Partitions = dict[int, bytes]
-_Topics = dict[str, _Partitions]
+NO_PRODUCER = -1
+_Topics = dict[str, dict[int, bytes]]
+
+
+class _Pending(NamedTuple):
+    # Counts what was ever pending, so that of several the last one stays, in whatever order their markers come.
+    number: int
+    # Empty if the partition was committed anew since: then this one does not count, whatever its marker says.
+    value: bytes
+
+
+_PendingTopics = dict[str, dict[int, _Pending]]
 
 
 class CommittedOffset(NamedTuple):
@@ -38,14 +46,15 @@ class CommittedOffset(NamedTuple):
 
 
 class OffsetStore:
-    __slots__ = ("_committed", "_count", "_open", "_pending")
+    __slots__ = ("_committed", "_count", "_open", "_pending", "_pending_count")
 
     def __init__(self) -> None:
         # No empty maps: a group that is in it has an offset.
         self._committed: dict[str, _Topics] = {}
         self._count = 0
         # Offsets of open transactions, by producer and group.
-        self._pending: dict[int, dict[str, _Topics]] = {}
+        self._pending: dict[int, dict[str, _PendingTopics]] = {}
+        self._pending_count = 0
         # Producers with such offsets, by group; no empty sets.
         self._open: dict[str, set[int]] = {}
 
@@ -111,7 +120,9 @@ class OffsetStore:
         if value is None:
             self._remove(group_id, topic, partition)
         elif producer_id == NO_PRODUCER:
-            self._commit(group_id, topic, partition, bytes(value))
+            self._put(group_id, topic, partition, bytes(value))
+            if self._open:
+                self._overtake(group_id, topic, partition, self._pending_count)
         else:
             self._put_pending(producer_id, group_id, topic, partition, bytes(value))
 
@@ -125,11 +136,12 @@ class OffsetStore:
             if not is_commit:
                 continue
             for topic, partitions in topics.items():
-                for partition, value in partitions.items():
-                    if value:
-                        self._commit(group_id, topic, partition, value)
+                for partition, pending in partitions.items():
+                    if pending.value:
+                        self._put(group_id, topic, partition, pending.value)
+                        self._overtake(group_id, topic, partition, pending.number)
 
-    def _commit(self, group_id: str, topic: str, partition: int, value: bytes) -> None:
+    def _put(self, group_id: str, topic: str, partition: int, value: bytes) -> None:
         topics = self._committed.get(group_id)
         if topics is None:
             topics = self._committed[group_id] = {}
@@ -140,15 +152,19 @@ class OffsetStore:
         if partition not in partitions:
             self._count += 1
         partitions[partition] = value
-        if self._open:
-            for producer_id in self._open.get(group_id, ()):
-                overtaken = self._pending[producer_id][group_id].get(topic, {})
-                if partition in overtaken:
-                    overtaken[partition] = _OVERTAKEN
+
+    def _overtake(self, group_id: str, topic: str, partition: int, number: int) -> None:
+        """What became pending before `number` was written before what has just been committed."""
+        for producer_id in self._open.get(group_id, ()):
+            partitions = self._pending[producer_id][group_id].get(topic, {})
+            if partition in partitions and partitions[partition].number < number:
+                partitions[partition] = partitions[partition]._replace(value=b"")
 
     def _put_pending(self, producer_id: int, group_id: str, topic: str, partition: int, value: bytes) -> None:
         groups = self._pending.setdefault(producer_id, {})
-        groups.setdefault(group_id, {}).setdefault(intern(topic), {})[partition] = value
+        pending = _Pending(self._pending_count, value)
+        groups.setdefault(group_id, {}).setdefault(intern(topic), {})[partition] = pending
+        self._pending_count += 1
         self._open.setdefault(group_id, set()).add(producer_id)
 
     def _remove(self, group_id: str, topic: str, partition: int) -> None:
@@ -192,7 +208,7 @@ def _version(value: OffsetCommitValue) -> int:
     return 1 if value.expire_timestamp >= 0 else 4
 
 
-def _remove_from(topics: _Topics, topic: str, partition: int) -> bool:
+def _remove_from(topics: dict[str, dict[int, T]], topic: str, partition: int) -> bool:
     partitions = topics.get(topic)
     if partitions is None or partitions.pop(partition, None) is None:
         return False

@@ -16,8 +16,9 @@ from tailrace.sim.workload import RECKLESS, Clients, Ledger
 # Elections, sessions, the ISR's lag and the back-offs of clients add up to a few seconds.
 _AVAILABLE_SECONDS_MAX = 30.0
 _CLIENTS_SECONDS_MAX = 30.0
-# Sessions of members that died, and rebalances one after the other.
-_GROUPS_SECONDS_MAX = 20.0
+# A JoinGroup to a host that has lost its power is given up after the rebalance timeout and some more, 15 s; then there
+# are sessions of members that died, and rebalances one after the other.
+_GROUPS_SECONDS_MAX = 30.0
 _LOOK_SECONDS = 0.1
 
 

@@ -63,7 +63,8 @@ class GroupPlan(NamedTuple):
         return cls(group_id, random.choice(_KINDS), members=1 + random.randrange(3), is_static=random.random() < 0.3)
 
     def __str__(self) -> str:
-        return f"{self.group_id} of {self.members} {'static ' if self.is_static else ''}{'/'.join('+'.join(kind) for kind in self.kinds)}"
+        kinds = "/".join("+".join(kind) for kind in self.kinds)
+        return f"{self.group_id} of {self.members} {'static ' if self.is_static else ''}{kinds}"
 
 
 class Groups:
@@ -72,6 +73,7 @@ class Groups:
         world: World,
         clients: Clients,
         ledger: Ledger,
+        *,
         coordinators: CoordinatorChecks,
         plans: Sequence[GroupPlan],
         topics: Sequence[str],

@@ -26,10 +26,10 @@ _COMMIT_CHANCE = 0.3
 _REFUSED_PAUSE_SECONDS = 0.1
 SESSION_MS = 3000
 HEARTBEAT_MS = 500
-# Nobody polls so rarely, but for processes that are paused, and their sessions end first.
-_REBALANCE_MS = 20_000
-_RETRY_MS = 600_000
-_FETCHING = ConsumerOptions(fetch_max_wait_ms=200, retry_timeout_ms=_RETRY_MS, partition_max_bytes=20_000)
+# Nobody polls so rarely, but for processes that are paused, and their sessions end first: commits give up before.
+_REBALANCE_MS = 10_000
+_COMMIT_MS_MAX = 3000
+_FETCHING = ConsumerOptions(fetch_max_wait_ms=200, retry_timeout_ms=600_000, partition_max_bytes=20_000)
 # The ways of assigning that a classic member knows, the best first; or that it leaves that to the coordinator.
 Kind = tuple[str, ...]
 CONSUMER: Kind = ("consumer",)
@@ -69,7 +69,7 @@ class Member:
         self._checks = checks
         self._ledger = ledger
         self._random = random
-        options = GroupOptions(
+        self._options = GroupOptions(
             group_id,
             MemberOptions(
                 topics=topics,
@@ -81,16 +81,8 @@ class Member:
             ),
             protocol=GroupProtocol.CONSUMER if kind == CONSUMER else GroupProtocol.CLASSIC,
             auto_commit_interval_ms=None,
-            retry_timeout_ms=_RETRY_MS,
+            retry_timeout_ms=_COMMIT_MS_MAX,
             fetching=_FETCHING,
-        )
-        # It makes events and locks, which belong to the process that makes them.
-        self._make = lambda: GroupConsumer(
-            cluster,
-            options,
-            on_assigned=self._on_assigned,
-            on_revoked=self._on_given_up,
-            on_lost=self._on_given_up,
         )
         self.consumer: GroupConsumer | None = None
         self.task = process.spawn(self._run(), name=process.name)
@@ -128,7 +120,13 @@ class Member:
     # ---- its life
 
     async def _run(self) -> None:
-        self.consumer = self._make()
+        self.consumer = GroupConsumer(
+            self._cluster,
+            self._options,
+            on_assigned=self._on_assigned,
+            on_revoked=self._on_given_up,
+            on_lost=self._on_given_up,
+        )
         while not self.is_leaving:
             try:
                 await self._work(self.consumer)

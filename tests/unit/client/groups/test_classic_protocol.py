@@ -169,6 +169,38 @@ async def test_a_member_that_was_forgotten_loses_everything_and_joins_anew(code:
         assert member.consumer.member_id == ("m2" if code is ErrorCode.UNKNOWN_MEMBER_ID else "m1")
 
 
+async def test_a_commit_from_before_a_loss_is_not_repeated_after_it():
+    async with Coordinator([0]) as peer, watch(peer) as member:
+        await member.poll_until(lambda: member.story == ["+0"])
+        peer.refusals = [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS] * 3
+        peer.heartbeats = [ErrorCode.UNKNOWN_MEMBER_ID]
+        with pytest.raises(KafkaError, match="no member of group g now") as refused:
+            await member.consumer.commit()
+        assert refused.value.code is ErrorCode.UNKNOWN_MEMBER_ID
+        assert peer.committed == {}
+        peer.refusals = []
+        await member.poll_until(lambda: member.story == ["+0", "!0", "+0"])
+        await member.consumer.commit()
+        assert peer.committed == {0: 0}
+
+
+async def test_a_consumer_that_is_closed_while_it_joins_says_goodbye():
+    async with Coordinator([0]) as peer:
+        async with watch(peer) as member:
+            peer.joins = [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS] * 100
+            await member.poll_until(lambda: len(peer.joins) < 99)
+        assert member.story == []
+        (left,) = peer.received(LeaveGroupRequest)
+        assert [each.member_id for each in left.members] == ["m1"]
+
+
+async def test_a_consumer_that_never_polled_is_closed_without_a_word():
+    async with Coordinator([0]) as peer:
+        async with watch(peer):
+            pass
+        assert peer.requests == []
+
+
 @pytest.mark.parametrize("step", [ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, HANG_UP])
 @pytest.mark.parametrize("when", ["joins", "syncs", "heartbeats"])
 async def test_a_coordinator_that_moves_does_not_cost_the_membership(step: ErrorCode | str, when: str):

@@ -72,6 +72,7 @@ def test_a_member_that_subscribes_by_an_expression_gets_its_topics_with_the_firs
     scene = Scene({"orders-1": 1, "orders-2": 1, "orders": 1, "my-orders-1": 1})
     asked = scene.join("a", subscribed_topic_regex="orders-.*")
     assert told(asked) == {"orders-1": {0}, "orders-2": {0}}
+    assert [(each.cause, each.member_id, each.epoch) for each in scene.history] == [(Cause.MEMBER_JOINED, "a", 2)]
     assert scene.group.is_subscribed_to("orders-1")
     assert not scene.group.is_subscribed_to("orders")
 
@@ -109,6 +110,7 @@ def test_a_new_topic_reaches_those_whose_expression_it_matches():
     assert scene.group.epoch == epoch
     scene.pass_ms(1)
     assert scene.group.epoch == epoch + 1
+    assert scene.history[-1].detail == "expressions match 3 topics"
     assert told(scene.beat("a", epoch)) == {"t-1": {0}, "t-2": {0}, "t-3": {0}}
 
 

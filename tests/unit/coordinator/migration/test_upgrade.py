@@ -247,6 +247,22 @@ def test_a_group_that_does_not_fit_into_one_batch_stays_classic() -> None:
     assert refusal(scene) is ErrorCode.GROUP_ID_NOT_FOUND
 
 
+def test_what_a_cooperative_member_has_yet_to_give_up_is_still_its_own() -> None:
+    scene = Scene()
+    first, second = (ClassicClient(scene, is_cooperative=True) for _ in range(2))
+    settle(scene, [first])
+    for client in (second, second, first, first):
+        client.step()
+    # Its assignment has left it three of its six; it has not heard of that, and the others are nobody's yet.
+    assert (scene.classic.state, scene.classic.generation) == ("Stable", 2)
+    assert len(first.owned) == 6
+    first.lose_connection()
+    newcomer = ConsumerClient(scene, "c")
+    run(scene, [newcomer], 3)
+    check_owners([first, newcomer])
+    settle(scene, [first, second, newcomer])
+
+
 def test_what_cooperative_members_keep_while_they_join_is_still_their_own() -> None:
     scene = Scene()
     first, second, third = (ClassicClient(scene, is_cooperative=True) for _ in range(3))

@@ -218,16 +218,19 @@ def contents(offsets: OffsetStore) -> dict[tuple[str, str, int], CommittedOffset
     }
 
 
+def subscription(*topics: str) -> bytes:
+    return bytes(2) + bytes(encode(ConsumerProtocolSubscription(topics=list(topics)), 0))
+
+
 def classic_group(group_id: str, *topics: str, since_ms: int = START_MS) -> StoredRecord:
     """Of consumers: stable, with one member `m` in generation 3 that reads `topics`; without topics it is empty."""
-    subscription = bytes(2) + bytes(encode(ConsumerProtocolSubscription(topics=list(topics)), 0))
     member = GroupMetadataValue.MemberMetadata(
         member_id="m",
         client_id="c",
         client_host="/127.0.0.1",
         rebalance_timeout=60_000,
         session_timeout=10_000,
-        subscription=subscription,
+        subscription=subscription(*topics),
         assignment=b"assigned",
     )
     value = GroupMetadataValue(

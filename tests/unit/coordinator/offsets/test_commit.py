@@ -3,10 +3,20 @@
 import pytest
 
 from tailrace.coordinator.offsets.store import offset_record
+from tailrace.coordinator.op import StoredRecord
 from tailrace.model.errors import ErrorCode
 from tailrace.model.ids import ZERO_UUID
 from tailrace.wire.apis.groups import OffsetCommitRequest, OffsetFetchRequest
-from tailrace.wire.apis.stored import OffsetCommitKey, OffsetCommitValue
+from tailrace.wire.apis.stored import (
+    ConsumerGroupCurrentMemberAssignmentKey,
+    ConsumerGroupCurrentMemberAssignmentValue,
+    ConsumerGroupMemberMetadataKey,
+    ConsumerGroupMemberMetadataValue,
+    ConsumerGroupMetadataKey,
+    ConsumerGroupMetadataValue,
+    OffsetCommitKey,
+    OffsetCommitValue,
+)
 from tailrace.wire.stored import encode_coordinator_key, encode_coordinator_value
 from tests.unit.coordinator.offsets.scene import START_MS, Asked, Scene, classic_group, contents, topic_id
 
@@ -135,6 +145,39 @@ def test_only_the_members_of_a_group_commit_and_stay_alive_by_it() -> None:
     after = scene.machine.state.deadlines.get(session)
     assert before is not None
     assert after == before + 4000
+
+
+def test_a_member_that_is_behind_commits_what_it_has_had_since(scene: Scene) -> None:
+    """KIP-1251: of a member in epoch 5, partition 0 since epoch 3 and partition 1 since epoch 5."""
+    assert scene.commit(1, partition=0, generation=4, member_id="m").code == ErrorCode.NONE
+    assert scene.commit(1, partition=1, generation=4, member_id="m").code == ErrorCode.STALE_MEMBER_EPOCH
+    assert scene.commit(1, partition=1, generation=5, member_id="m").code == ErrorCode.NONE
+    assert scene.commit(1, partition=0, generation=6, member_id="m").code == ErrorCode.STALE_MEMBER_EPOCH
+    assert scene.commit(1, partition=0, generation=5, member_id="n").code == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+@pytest.fixture
+def scene() -> Scene:
+    """With a consumer group."""
+    scene = Scene()
+    assigned = ConsumerGroupCurrentMemberAssignmentValue.TopicPartitions(
+        topic_id=topic_id("t"), partitions=[0, 1], assignment_epochs=[3, 5]
+    )
+    of_member = {"group_id": "g", "member_id": "m"}
+    scene.store(
+        StoredRecord(
+            ConsumerGroupMemberMetadataKey(**of_member),
+            ConsumerGroupMemberMetadataValue(subscribed_topic_names=["t"], classic_member_metadata=None),
+        ),
+        StoredRecord(ConsumerGroupMetadataKey(group_id="g"), ConsumerGroupMetadataValue(epoch=5)),
+        StoredRecord(
+            ConsumerGroupCurrentMemberAssignmentKey(**of_member),
+            ConsumerGroupCurrentMemberAssignmentValue(
+                member_epoch=5, previous_member_epoch=4, assigned_partitions=[assigned]
+            ),
+        ),
+    )
+    return scene
 
 
 def test_offsets_that_old_brokers_stored_are_read() -> None:

@@ -17,6 +17,7 @@ from tests.unit.coordinator.offsets.scene import (
     classic_group,
     contents,
     run,
+    subscription,
     topic_id,
 )
 
@@ -71,7 +72,7 @@ def test_a_group_that_rebalances_keeps_everything(scene: Scene) -> None:
     scene.create("u", 1)
     scene.commit(7)
     scene.commit(8, topic="u")
-    protocol = JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=b"")
+    protocol = JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=subscription("t"))
     request = JoinGroupRequest(
         group_id="g",
         session_timeout_ms=100 * RETENTION_MS,
@@ -82,6 +83,7 @@ def test_a_group_that_rebalances_keeps_everything(scene: Scene) -> None:
     scene.config = scene.config.replace(
         group_max_session_timeout_ms=1000 * RETENTION_MS, group_initial_rebalance_delay_ms=100 * RETENTION_MS
     )
+    scene.store(classic_group("g", "t"))
     scene.ask(request, 3)
     assert scene.machine.state.groups["g"].state_name == "PreparingRebalance"
     scene.wait(2 * RETENTION_MS)
@@ -101,15 +103,28 @@ def test_a_commit_may_ask_for_a_time_of_its_own(scene: Scene) -> None:
 
 def test_an_offset_that_an_open_transaction_commits_stays(scene: Scene) -> None:
     scene.commit(7)
-    partition = TxnOffsetCommitRequest.TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=9)
-    topic = TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic(name="t", partitions=[partition])
-    request = TxnOffsetCommitRequest(transactional_id="x", group_id="g", producer_id=5, topics=[topic])
-    scene.ask(request, 5)
+    scene.ask(transactional_commit(), 5)
     scene.wait(2 * RETENTION_MS)
     assert left(scene) == {("t", 0)}
     scene.mark(5, is_commit=False)
     scene.wait(MINUTE_MS)
     assert left(scene) == set()
+
+
+def test_an_empty_group_of_an_open_transaction_stays(scene: Scene) -> None:
+    scene.store(classic_group("g"))
+    scene.ask(transactional_commit(), 5)
+    scene.wait(2 * RETENTION_MS)
+    assert "g" in scene.machine.state.groups
+    scene.mark(5, is_commit=False)
+    scene.wait(MINUTE_MS)
+    assert "g" not in scene.machine.state.groups
+
+
+def transactional_commit() -> TxnOffsetCommitRequest:
+    partition = TxnOffsetCommitRequest.TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=9)
+    topic = TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic(name="t", partitions=[partition])
+    return TxnOffsetCommitRequest(transactional_id="x", group_id="g", producer_id=5, topics=[topic])
 
 
 def test_many_offsets_go_in_several_batches(scene: Scene) -> None:

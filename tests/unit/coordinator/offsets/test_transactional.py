@@ -4,7 +4,7 @@ import pytest
 
 from tailrace.coordinator.offsets.store import offset_record
 from tailrace.model.errors import ErrorCode
-from tailrace.wire.apis.groups import OffsetDeleteRequest
+from tailrace.wire.apis.groups import DeleteGroupsRequest, OffsetDeleteRequest
 from tailrace.wire.apis.transactions import TxnOffsetCommitRequest
 from tests.unit.coordinator.offsets.scene import Asked, Scene, classic_group
 
@@ -69,6 +69,17 @@ def test_two_transactions_count_in_the_order_of_their_markers() -> None:
     assert scene.fetch(0, 1, require_stable=True) == {0: 9, 1: 10}
 
 
+@pytest.mark.parametrize("order", [(5, 6), (6, 5)])
+def test_of_two_transactions_on_one_partition_the_last_one_written_stays(order: tuple[int, int]) -> None:
+    """Else a coordinator that loads the compacted log, where only the last one is left, would tell another offset."""
+    scene = Scene()
+    commit(scene, 9, producer_id=5)
+    commit(scene, 10, producer_id=6)
+    for producer_id in order:
+        scene.mark(producer_id, is_commit=True)
+    assert scene.fetch(0) == {0: 10}
+
+
 def test_a_tombstone_takes_what_is_pending() -> None:
     scene = Scene()
     commit(scene, 9)
@@ -87,6 +98,17 @@ def test_a_group_of_an_open_transaction_exists_and_its_offsets_can_be_deleted() 
     assert [record.key.partition for record in asked.records] == [0]  # type: ignore[attr-defined]
     scene.mark(5, is_commit=True)
     assert scene.fetch(0) == {0: -1}
+
+
+def test_a_group_is_deleted_with_what_is_pending() -> None:
+    scene = Scene()
+    commit(scene, 9)
+    scene.commit(7)
+    commit(scene, 10, partition=1)
+    (result,) = scene.ask(DeleteGroupsRequest(groups_names=["g"]), 2).answer.results
+    assert result.error_code == 0
+    scene.mark(5, is_commit=True)
+    assert scene.fetch(0, 1) == {0: -1, 1: -1}
 
 
 def test_who_may_commit() -> None:

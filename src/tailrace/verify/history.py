@@ -1,0 +1,384 @@
+"""What happened, gathered from the events in one pass: sends, transactions, and who read what.
+
+What needs no hindsight is judged here: two readers that found two values at one offset, and a consumer whose offsets
+go back. All else is for `checks` and `cycles`, once the whole history is known.
+
+A process does one thing after the other, except for operations with an `id`. An operation that never ends, or begins
+anew before it has ended (its process died and came back), has an unknown outcome.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable
+from enum import Enum
+from typing import NamedTuple
+
+from tailrace.verify.events import OPERATIONS, TYPES, Event, HistoryError, Value
+from tailrace.verify.findings import Findings, quoted
+
+
+class Outcome(Enum):
+    OK = "ok"
+    FAIL = "fail"  # It had no effect, and will have none.
+    INFO = "info"  # Unknown.
+
+
+class Read:
+    """What readers found at one offset. The first of all reads, and the first at read_committed, are remembered."""
+
+    __slots__ = ("committed_line", "committed_process", "line", "process", "value")
+
+    def __init__(self, value: Value, process: str, line: int) -> None:
+        self.value = value
+        self.process = process
+        self.line = line
+        self.committed_process = ""
+        self.committed_line = 0  # 0: nobody has read it at read_committed.
+
+
+class Span:
+    """What one consumer read of one partition while it kept its position: offsets that ascend."""
+
+    __slots__ = ("is_committed", "line", "offsets", "process")
+
+    def __init__(self, process: str, is_committed: bool, offset: int, line: int) -> None:
+        self.process = process
+        self.is_committed = is_committed
+        self.offsets = array("q", (offset,))
+        self.line = line  # Of the last poll.
+
+
+class Partition:
+    __slots__ = ("acknowledged", "name", "reads", "spans")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.reads: dict[int, Read] = {}
+        self.spans: list[Span] = []
+        self.acknowledged: list[Attempt] = []  # In the order of their answers; all have an offset.
+
+
+class Transaction:
+    __slots__ = ("aborted_line", "commit_line", "inputs", "line", "outcome", "outcome_line", "process", "seen", "with_offsets")
+
+    def __init__(self, process: str, line: int) -> None:
+        self.process = process
+        self.line = line
+        self.commit_line = 0  # Of the first request to commit that was not refused; 0: none.
+        # OK: committed. FAIL: no request to commit can have had an effect. INFO: it may be either.
+        self.outcome = Outcome.FAIL
+        self.outcome_line = 0  # Where it was known to be committed.
+        self.aborted_line = 0  # Where an abort was confirmed.
+        self.with_offsets = False
+        self.inputs: list[tuple[Partition, int, bool]] = []  # (partition, offset, at read_committed)
+        self.seen: Read | None = None  # A record of it that someone read at read_committed.
+
+
+class Attempt:
+    """One record of one send. The same value may be sent again, when an earlier attempt was aborted, say."""
+
+    __slots__ = (
+        "end_line", "is_idempotent", "is_seen", "line", "offset", "outcome", "partition", "process", "transaction", "value",
+    )  # fmt: skip
+
+    def __init__(
+        self, value: Value, partition: Partition | None, process: Process, line: int, is_idempotent: bool
+    ) -> None:
+        self.value = value
+        self.partition = partition  # None: the partitioner has not told.
+        self.offset = -1  # -1: not known.
+        self.process = process.name
+        self.transaction = process.transaction
+        self.line = line
+        self.end_line = 0
+        self.outcome = Outcome.INFO
+        self.is_idempotent = is_idempotent or process.transaction is not None
+        self.is_seen = False
+
+    @property
+    def committed_line(self) -> int:
+        """Where it was certain that everyone will see it; 0: it is not."""
+        if self.outcome is not Outcome.OK:
+            return 0
+        if self.transaction is None:
+            return self.end_line
+        return max(self.end_line, self.transaction.outcome_line) if self.transaction.outcome is Outcome.OK else 0
+
+
+class Process:
+    __slots__ = ("has_transactions", "inputs", "left", "name", "open", "spans", "transaction")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.open: dict[object, _Operation] = {}  # By `id`.
+        self.transaction: Transaction | None = None
+        self.has_transactions = False
+        self.inputs: list[tuple[Partition, int, bool]] = []  # Polled since its last transaction, for its next one.
+        self.spans: dict[str, Span] = {}
+        self.left: dict[str, int] = {}  # Where it was in partitions that were assigned anew since.
+
+
+class Drain(NamedTuple):
+    line: int
+    partitions: frozenset[str] | None  # None: all.
+
+
+class _Operation(NamedTuple):
+    name: str
+    line: int
+    attempts: list[Attempt]
+    transaction: Transaction | None
+
+
+class History:
+    def __init__(self, findings: Findings) -> None:
+        self.findings = findings
+        self.events = 0
+        self.partitions: dict[str, Partition] = {}
+        self.processes: dict[str | int, Process] = {}
+        self.attempts: list[Attempt] = []  # In the order in which they were sent.
+        self.by_value: dict[Value, Attempt] = {}  # The first attempt of each value.
+        self.resent: dict[Value, list[Attempt]] = {}  # All attempts of values that have several.
+        self.transactions: list[Transaction] = []
+        self.drains: list[Drain] = []
+        self._take = {name: getattr(self, f"_{name}") for name in OPERATIONS}
+
+    def add_all(self, events: Iterable[tuple[int, Event]]) -> None:
+        processes = self.processes
+        for line, event in events:
+            try:
+                kind, name = event["type"], event["process"]
+                if kind not in TYPES:
+                    raise ValueError(f"`type` is one of {', '.join(TYPES)}")
+                process = processes.get(name) or self._meet(name)
+                self._take[event["op"]](line, process, kind, event)
+            except HistoryError:
+                raise
+            except (KeyError, TypeError, ValueError, OverflowError) as error:
+                raise HistoryError(line, _problem(event, error)) from None
+            self.events += 1
+
+    def attempts_of(self, value: Value) -> list[Attempt]:
+        if value in self.resent:
+            return self.resent[value]
+        return [self.by_value[value]] if value in self.by_value else []
+
+    # ---- producers
+
+    def _begin(self, line: int, process: Process, kind: str, event: Event) -> None:
+        if kind == "ok":
+            process.transaction = Transaction(process.name, line)
+            process.has_transactions = True
+            process.transaction.inputs, process.inputs = process.inputs, []
+            self.transactions.append(process.transaction)
+
+    def _send(self, line: int, process: Process, kind: str, event: Event) -> None:
+        if kind == "invoke":
+            is_idempotent = event.get("idempotent", True)
+            attempts = []
+            for name, value in event["records"]:
+                _check_value(value)
+                partition = self._partition(name) if name is not None else None
+                attempt = Attempt(value, partition, process, line, is_idempotent)
+                attempts.append(attempt)
+                first = self.by_value.setdefault(value, attempt)
+                if first is not attempt:
+                    self.resent.setdefault(value, [first]).append(attempt)
+            self.attempts += attempts
+            _invoke(process, event, _Operation("send", line, attempts, None))
+            return
+        attempts = self._end("send", line, process, kind, event).attempts
+        outcome = Outcome(kind)
+        for attempt in attempts:
+            attempt.end_line = line
+            attempt.outcome = outcome
+        if outcome is Outcome.OK and "records" in event:
+            self._place(line, attempts, event["records"])
+
+    def _place(self, line: int, attempts: list[Attempt], records: list[list[Value]]) -> None:
+        for attempt, (name, offset, value) in zip(attempts, records, strict=True):
+            if value != attempt.value:
+                raise HistoryError(line, f"the send of {quoted(attempt.value)} ends with the value {quoted(value)}")
+            if name is not None:
+                attempt.partition = self._partition(name)
+            if offset is not None and attempt.partition is not None:
+                attempt.offset = _check_offset(offset)
+                attempt.partition.acknowledged.append(attempt)
+
+    def _offsets(self, line: int, process: Process, kind: str, event: Event) -> None:
+        if kind == "ok" and process.transaction is not None:
+            process.transaction.with_offsets = True
+
+    def _commit(self, line: int, process: Process, kind: str, event: Event) -> None:
+        if kind == "invoke":
+            _invoke(process, event, _Operation("commit", line, [], self._ending("commit", line, process)))
+            return
+        operation = self._end("commit", line, process, kind, event)
+        transaction = operation.transaction
+        assert transaction is not None
+        if kind != "fail":
+            _may_be_committed(transaction, operation.line)
+        if kind == "ok":
+            transaction.outcome = Outcome.OK
+            transaction.outcome_line = line
+            if process.transaction is transaction:
+                process.transaction = None
+
+    def _abort(self, line: int, process: Process, kind: str, event: Event) -> None:
+        if kind == "invoke":
+            _invoke(process, event, _Operation("abort", line, [], self._ending("abort", line, process)))
+            return
+        transaction = self._end("abort", line, process, kind, event).transaction
+        assert transaction is not None
+        if kind == "ok":
+            transaction.aborted_line = line
+            if process.transaction is transaction:
+                process.transaction = None
+
+    def _ending(self, name: str, line: int, process: Process) -> Transaction:
+        if process.transaction is None:
+            raise HistoryError(line, f"`{name}` of process {process.name}, which has not begun a transaction")
+        return process.transaction
+
+    def _end(self, name: str, line: int, process: Process, kind: str, event: Event) -> _Operation:
+        operation = process.open.pop(event.get("id"), None)
+        if operation is None or operation.name != name:
+            raise HistoryError(line, f"`{name}` of process {process.name} ends as {kind!r}, but was not invoked")
+        return operation
+
+    def finish(self) -> None:
+        """There are no more events: a commit that has no answer may have had its effect."""
+        for process in self.processes.values():
+            for operation in process.open.values():
+                _give_up(operation)
+
+    # ---- consumers
+
+    def _poll(self, line: int, process: Process, kind: str, event: Event) -> None:
+        if kind != "ok":
+            return
+        is_committed = event.get("isolation") == "read_committed"
+        partitions, spans = self.partitions, process.spans
+        if process.has_transactions:
+            # What was polled flows into the transaction that is open, or into the next one.
+            inputs = process.transaction.inputs if process.transaction is not None else process.inputs
+            inputs += [(self._partition(name), offset, is_committed) for name, offset, _value in event["records"]]
+        for name, offset, value in event["records"]:
+            partition = partitions.get(name) or self._partition(name)
+            read = partition.reads.get(offset)
+            if read is None:
+                _check_value(value)
+                partition.reads[_check_offset(offset)] = read = Read(value, process.name, line)
+            elif read.value != value:
+                self.findings.add(
+                    "inconsistent-offset",
+                    line,
+                    f"offset {offset} of {name} holds {quoted(read.value)} (read by process {read.process}, line "
+                    f"{read.line}) and {quoted(value)} (read by process {process.name}, line {line})",
+                )
+            if is_committed and not read.committed_line:
+                read.committed_line = line
+                read.committed_process = process.name
+            span = spans.get(name)
+            if span is not None and span.is_committed is is_committed and span.offsets[-1] < offset:
+                span.offsets.append(offset)
+                span.line = line
+            else:
+                self._open_span(line, process, partition, offset, is_committed)
+
+    def _open_span(self, line: int, process: Process, partition: Partition, offset: int, is_committed: bool) -> None:
+        name = partition.name
+        before = process.spans.get(name)
+        if before is not None and before.is_committed is is_committed:
+            last = before.offsets[-1]
+            self.findings.add(
+                "nonmonotonic-poll",
+                line,
+                f"process {process.name} read offset {last} of {name} (line {before.line}) and then "
+                + (f"offset {offset}" if offset < last else "the same offset again")
+                + f" (line {line}), though the partition was not assigned anew and it did not seek",
+            )
+        elif (last := process.left.pop(name, -1)) >= offset:
+            self.findings.add(
+                "rewound-poll",
+                line,
+                f"process {process.name} had read {name} up to offset {last}, and begins again at offset {offset} "
+                f"(line {line}) after it was assigned the partition anew, or sought",
+            )
+        span = process.spans[name] = Span(process.name, is_committed, offset, line)
+        partition.spans.append(span)
+
+    def _assign(self, line: int, process: Process, kind: str, event: Event) -> None:
+        """The positions of these partitions begin anew; without `partitions`, all."""
+        if kind != "ok":
+            return
+        for name in event.get("partitions") or list(process.spans):
+            span = process.spans.pop(name, None)
+            if span is not None:
+                process.left[name] = span.offsets[-1]
+
+    _seek = _assign
+
+    def _drain(self, line: int, process: Process, kind: str, event: Event) -> None:
+        if kind == "ok":
+            names = event.get("partitions")
+            self.drains.append(Drain(line, frozenset(names) if names is not None else None))
+
+    # ---- names
+
+    def _meet(self, name: str | int) -> Process:
+        if type(name) not in (str, int):
+            raise ValueError("`process` is a string or a number")
+        process = self.processes[name] = Process(str(name))
+        return process
+
+    def _partition(self, name: str) -> Partition:
+        partition = self.partitions.get(name)
+        if partition is None:
+            if type(name) is not str:
+                raise ValueError('a partition is a string such as "orders-0"')
+            partition = self.partitions[name] = Partition(name)
+        return partition
+
+
+def _invoke(process: Process, event: Event, operation: _Operation) -> None:
+    key = event.get("id")
+    if key in process.open:
+        _give_up(process.open[key])
+    process.open[key] = operation
+
+
+def _give_up(operation: _Operation) -> None:
+    """It has no answer, and may have had its effect."""
+    if operation.name == "commit" and operation.transaction is not None:
+        _may_be_committed(operation.transaction, operation.line)
+
+
+def _may_be_committed(transaction: Transaction, invoked_line: int) -> None:
+    if not transaction.commit_line:
+        transaction.commit_line = invoked_line
+    if transaction.outcome is Outcome.FAIL:
+        transaction.outcome = Outcome.INFO
+
+
+def _check_value(value: object) -> None:
+    if type(value) not in (str, int):
+        raise ValueError("a value is a string or a whole number, and tells one record from all others")
+
+
+def _check_offset(offset: Value) -> int:
+    if type(offset) is not int or offset < 0:
+        raise ValueError("an offset is a whole number from 0 on, or null where it is not known")
+    return offset
+
+
+def _problem(event: Event, error: Exception) -> str:
+    if isinstance(error, KeyError):
+        missing = [field for field in ("process", "type", "op") if field not in event]
+        if missing:
+            return f"has no `{missing[0]}`"
+        if event["op"] not in OPERATIONS:
+            return f"there is no operation {event['op']!r}; they are {', '.join(OPERATIONS)}"
+        return f"`{event['op']}` has no {error}"
+    return f"`{event.get('op')}` is not of the format: {error}"
