@@ -150,7 +150,7 @@ def test_a_vote_for_a_candidate_that_lacks_records(monkeypatch):
         "decide_vote",
         lambda request, *, voted, **_: request.is_pre_vote or voted in (None, request.candidate),
     )
-    found = broken_promise(range(1, 6), faults=("isolate",), has_operator=True, fault_seconds=10.0)
+    found = broken_promise(range(9, 24), faults=("isolate",), has_operator=True, fault_seconds=10.0)
     assert found.startswith("a leader of the quorum has all that is committed")
 
 

@@ -30,6 +30,8 @@ COMMANDS = {
     "produce": "tailrace.cli.produce",
     "consume": "tailrace.cli.consume",
     "group": "tailrace.cli.group",
+    "transaction": "tailrace.cli.transaction",
+    "verify": "tailrace.cli.verify",
     "sim": "tailrace.cli.sim",
 }
 

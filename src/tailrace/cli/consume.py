@@ -15,7 +15,7 @@ from tailrace.cli.output import CYAN, DIM, Progress, coloured, has_colours, is_t
 from tailrace.cli.records import ENCODINGS, Shape, compile_template, record_json
 from tailrace.cli.session import add_client_options, run_client
 from tailrace.cli.times import parse_time
-from tailrace.client.consumer import EARLIEST, LATEST, Consumer
+from tailrace.client.consumer import EARLIEST, LATEST, Consumer, ConsumerOptions, Isolation
 from tailrace.client.metadata import Cluster
 from tailrace.model.ids import PartitionIndex, TopicPartition
 from tailrace.wire.records import Record
@@ -31,12 +31,15 @@ examples:
   tailrace consume orders --from-time -5m                  from five minutes ago
   tailrace consume orders --from-time 2026-01-01T00:00:00Z --count 100 --json
   tailrace consume orders --group billing                  what no member of the group has read; shared with the others
+  tailrace consume orders --isolation read_committed       without what transactions have aborted, or not decided
   tailrace consume orders -e --format '%p:%o %k = %v\\n' --value-encoding hex
 
 format: %v value  %k key  %h headers  %t topic  %p partition  %o offset  %T timestamp in ms  %V, %K sizes  %% percent
 """
 
 _POLL_MS = 60_000
+# The last offsets before an end may hold markers, or what was aborted: nothing that a poll would return for.
+_POLL_MS_UNTIL_END = 200
 _NEGATIVE_VALUE = re.compile(r"-\d+(ms|s|m|h|d)?$")
 
 Write = Callable[[str, int, Record], bytes]
@@ -80,6 +83,13 @@ def register(subparsers: Subparsers) -> None:
         default="consumer",
         help="consumer (default, KIP-848), or classic for older brokers",
     )
+    parser.add_argument(
+        "--isolation",
+        type=_isolation,
+        default="read_uncommitted",
+        metavar="LEVEL",
+        help="read_uncommitted (default), or read_committed: nothing of open and aborted transactions",
+    )
     parser.add_argument("--count", "-n", type=_count, metavar="N", help="end after so many records")
     parser.add_argument("--until-end", "-e", action="store_true", help="end at the last record that is there now")
     shape = parser.add_mutually_exclusive_group()
@@ -95,6 +105,13 @@ def _start(word: str) -> str:
     if word not in ("beginning", "end") and not re.fullmatch(r"-?\d{1,18}", word):
         raise argparse.ArgumentTypeError(f"{word!r} is not beginning, end, an offset, or -N for the last N")
     return word
+
+
+def _isolation(word: str) -> Isolation:
+    try:
+        return Isolation[word.replace("-", "_").upper()]
+    except KeyError:
+        raise argparse.ArgumentTypeError(f"{word!r} is not read_uncommitted or read_committed") from None
 
 
 def _count(word: str) -> int:
@@ -142,15 +159,16 @@ def _coloured_line(partition: int, record: Record, shape: Shape) -> bytes:
 
 async def _consume(cluster: Cluster, options: argparse.Namespace, write: Write) -> int:
     partitions = await _partitions(cluster, options)
-    consumer = Consumer(cluster)
+    consumer = Consumer(cluster, ConsumerOptions(isolation=options.isolation))
     positions = await _start_positions(consumer, partitions, options)
     ends = await consumer.offsets_at(partitions, LATEST) if options.until_end else None
     await consumer.assign(positions)
     progress = Progress("consumed", is_shown=not is_terminal(sys.stdout))
     try:
         left = options.count
+        poll_ms = _POLL_MS if ends is None else _POLL_MS_UNTIL_END
         while not _is_at_end(consumer, ends) and left != 0:
-            for partition, records in (await consumer.poll(_POLL_MS)).items():
+            for partition, records in (await consumer.poll(poll_ms)).items():
                 wanted = wanted_of(records, left, ends[partition] if ends else None)
                 left = None if left is None else left - len(wanted)
                 lines = b"".join([write(partition.topic, partition.partition, record) for record in wanted])

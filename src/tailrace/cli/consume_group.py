@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 
 from tailrace.cli.consume import wanted_of
 from tailrace.cli.output import Progress, count_text, is_terminal, note
-from tailrace.client.consumer import EARLIEST, LATEST, Consumer
+from tailrace.client.consumer import EARLIEST, LATEST, Consumer, ConsumerOptions
 from tailrace.client.groups.consumer import GroupConsumer, GroupOptions, GroupProtocol
 from tailrace.client.groups.membership import MemberOptions
 from tailrace.client.metadata import Cluster, TopicMetadata
@@ -30,7 +30,8 @@ Write = Callable[[str, int, Record], bytes]
 async def consume_in_group(cluster: Cluster, options: argparse.Namespace, write: Write) -> int:
     # A group may wait for a topic to appear; whoever mistypes it should not have to.
     topic = await cluster.topic(options.topic)
-    ends = await _ends(cluster, topic) if options.until_end else None
+    fetching = ConsumerOptions(isolation=options.isolation)
+    ends = await _ends(cluster, topic, fetching) if options.until_end else None
     consumer = GroupConsumer(
         cluster,
         GroupOptions(
@@ -38,6 +39,7 @@ async def consume_in_group(cluster: Cluster, options: argparse.Namespace, write:
             member=MemberOptions(topics=(options.topic,)),
             protocol=GroupProtocol(options.group_protocol),
             start=EARLIEST if options.start == "beginning" else LATEST,
+            fetching=fetching,
         ),
         on_assigned=lambda partitions: note(f"assigned {count_text(len(partitions), 'partition')}"),
         on_revoked=lambda partitions: note(f"handed over {count_text(len(partitions), 'partition')}"),
@@ -93,9 +95,9 @@ def _write(
     return count
 
 
-async def _ends(cluster: Cluster, topic: TopicMetadata) -> dict[TopicPartition, int]:
+async def _ends(cluster: Cluster, topic: TopicMetadata, fetching: ConsumerOptions) -> dict[TopicPartition, int]:
     partitions = [TopicPartition(topic.name, PartitionIndex(index)) for index in topic.partitions]
-    return await Consumer(cluster).offsets_at(partitions, LATEST)
+    return await Consumer(cluster, fetching).offsets_at(partitions, LATEST)
 
 
 async def _is_at_end(consumer: GroupConsumer, ends: Mapping[TopicPartition, int]) -> bool:

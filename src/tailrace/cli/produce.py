@@ -7,14 +7,16 @@ import asyncio
 import os
 import sys
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from tailrace.cli import CommandError
 from tailrace.cli.output import Progress, is_terminal, note, print_json
 from tailrace.cli.records import ENCODINGS, ParsedRecord, decode_text, parse_record_json, unescape
-from tailrace.cli.session import add_client_options, failure_text, run_client
+from tailrace.cli.session import add_client_options, failure_text, positive_seconds, run_client
 from tailrace.client.metadata import Cluster
 from tailrace.client.producer import ACKS_ALL, Delivered, Producer, ProducerOptions
+from tailrace.client.transactions.producer import TransactionalProducer, TransactionOptions
 from tailrace.model.errors import KafkaError
 from tailrace.wire.compression import Compression
 
@@ -27,6 +29,7 @@ examples:
   tailrace produce orders --file lines.txt --compression zstd
   tailrace produce orders --key-separator :                     lines such as  key:value
   tailrace produce orders --header source=shell --key fixed
+  tailrace produce orders --file lines.txt --transactional-id loader      all of it, or nothing
   tailrace consume orders -e --json | tailrace produce copy --input json
 """
 
@@ -65,11 +68,34 @@ def register(subparsers: Subparsers) -> None:
     parser.add_argument("--empty-as-null", "-Z", action="store_true", help="an empty key or value is null")
     parser.add_argument("--compression", choices=[codec.name.lower() for codec in Compression], default="none")
     parser.add_argument("--acks", choices=_ACKS, default="all", help="who has it before it counts (default: all)")
+    _add_transaction_options(parser)
     parser.add_argument("--json", action="store_true", help="print where each record went, one JSON object a line")
     parser.set_defaults(run=run, refuse=parser.error)
 
 
+def _add_transaction_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--transactional-id", metavar="ID", help="write in one transaction; another producer with this id is fenced"
+    )
+    parser.add_argument(
+        "--transaction-records", type=int, metavar="N", help="commit after every N records (default: at the end)"
+    )
+    parser.add_argument(
+        "--transaction-timeout",
+        type=positive_seconds,
+        default=60.0,
+        metavar="SECONDS",
+        help="the brokers abort a transaction that takes longer (default: 60)",
+    )
+
+
 def run(options: argparse.Namespace) -> int:
+    if options.transactional_id is not None and _ACKS[options.acks] != ACKS_ALL:
+        options.refuse("--transactional-id: a transaction needs --acks all")
+    if options.transaction_records is not None and (
+        options.transactional_id is None or options.transaction_records < 1
+    ):
+        options.refuse("--transaction-records: expected a number above 0, beside --transactional-id")
     if options.input == "json" and (options.key is not None or options.key_separator is not None):
         options.refuse("--input json: the key is in the line; leave --key and --key-separator off")
     reader = LineReader(options)
@@ -178,7 +204,7 @@ async def _produce(cluster: Cluster, options: argparse.Namespace, reader: LineRe
     progress = Progress("produced", is_shown=not os.isatty(source))
     tally = _Tally(progress, prints_json=options.json)
     try:
-        async with Producer(cluster, settings) as producer:
+        async with _producer(cluster, options, settings) as producer:
             number = 0
             async for line in read_lines(source, options.delimiter):
                 number += 1
@@ -194,6 +220,12 @@ async def _produce(cluster: Cluster, options: argparse.Namespace, reader: LineRe
                 tally.watch(delivered, len(line))
                 if tally.failure is not None:
                     break
+                if (
+                    isinstance(producer, TransactionalProducer)
+                    and number % (options.transaction_records or sys.maxsize) == 0
+                ):
+                    await producer.commit()
+                    producer.begin()
     finally:
         progress.end()
     # The callbacks of the last records run in the loop's next turn.
@@ -203,6 +235,28 @@ async def _produce(cluster: Cluster, options: argparse.Namespace, reader: LineRe
     if not options.json and is_terminal(sys.stderr):
         note(progress.summary())
     return 0
+
+
+@asynccontextmanager
+async def _producer(
+    cluster: Cluster, options: argparse.Namespace, settings: ProducerOptions
+) -> AsyncIterator[Producer | TransactionalProducer]:
+    """What it has sent is acknowledged at the end, and committed, if it writes in a transaction. Whatever ends it
+    before, also a line that is no record, aborts the transaction."""
+    if options.transactional_id is None:
+        async with Producer(cluster, settings) as producer:
+            yield producer
+        return
+    transaction = TransactionOptions(
+        options.transactional_id,
+        timeout_ms=int(options.transaction_timeout * 1000),
+        retry_timeout_ms=int(options.timeout * 1000),
+        producing=settings,
+    )
+    async with TransactionalProducer(cluster, transaction) as transactional:
+        transactional.begin()
+        yield transactional
+        await transactional.commit()
 
 
 async def read_lines(source: int, delimiter: bytes) -> AsyncIterator[bytes]:

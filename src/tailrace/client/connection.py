@@ -108,6 +108,8 @@ class Connection:
         self._loop = asyncio.get_running_loop()
         # api key -> the versions that the broker serves
         self._served: dict[int, range] = {}
+        # What the whole cluster can do, with the version that was decided: transaction.version, for one (KIP-584).
+        self.finalized_features: dict[str, int] = {}
         self._slots = asyncio.Semaphore(limits.in_flight_max)
         # Oldest first, as the answers come. Bounded by the slots.
         self._pending: deque[_Pending] = deque()
@@ -175,6 +177,7 @@ class Connection:
         if answer.error_code:
             raise KafkaError(error_code(answer.error_code), f"{self.address} does not tell which versions it serves")
         self._served = {api.api_key: range(api.min_version, api.max_version + 1) for api in answer.api_keys}
+        self.finalized_features = {each.name: each.max_version_level for each in answer.finalized_features}
 
     # --- sending
 

@@ -3,13 +3,16 @@
 No group: nothing is committed and nobody else is told (`groups.consumer` does that). One fetch at a time is under way
 to each leader, over all the partitions that it leads; `poll` returns the records of the first that is answered, in
 order within a partition. A position is the offset of the next record to hand out. Batches are checked by their CRC,
-control batches are left out, and what a batch may decompress to is bounded.
+control batches are left out, and what a batch may decompress to is bounded. With READ_COMMITTED nothing of an open or
+aborted transaction is given: brokers answer up to the last stable offset, and name what was aborted below it.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Iterable, Mapping
+from enum import IntEnum
 from typing import Any, NamedTuple
 
 from tailrace.client.connection import error_code
@@ -18,7 +21,8 @@ from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.model.ids import NodeId, PartitionIndex, TopicPartition
 from tailrace.model.ports import FileSlice
 from tailrace.wire.apis.data import FetchRequest, FetchResponse, ListOffsetsRequest, ListOffsetsResponse
-from tailrace.wire.records import Record, crc_is_valid, iterate_headers, iterate_records
+from tailrace.wire.markers import read_marker
+from tailrace.wire.records import BatchHeader, Record, crc_is_valid, iterate_headers, iterate_records
 
 # From version 13 on topics are named by id only.
 _FETCH_VERSION_MAX = 12
@@ -31,7 +35,13 @@ EARLIEST = -2
 _PartitionData = FetchResponse.PartitionData
 
 
+class Isolation(IntEnum):
+    READ_UNCOMMITTED = 0
+    READ_COMMITTED = 1
+
+
 class ConsumerOptions(NamedTuple):
+    isolation: Isolation = Isolation.READ_UNCOMMITTED
     fetch_min_bytes: int = 1
     fetch_max_wait_ms: int = 500
     fetch_max_bytes: int = 50 * 1024 * 1024
@@ -43,7 +53,8 @@ class ConsumerOptions(NamedTuple):
 
 
 class Position(NamedTuple):
-    """`end_offset` is the high watermark as last heard of, or -1."""
+    """`end_offset` is where reading would end, as last heard of, or -1: the high watermark, or with READ_COMMITTED the
+    last stable offset."""
 
     offset: int
     end_offset: int
@@ -163,6 +174,7 @@ class Consumer:
                 )
             )
         request = FetchRequest(
+            isolation_level=self.options.isolation,
             max_wait_ms=self.options.fetch_max_wait_ms,
             min_bytes=self.options.fetch_min_bytes,
             max_bytes=self.options.fetch_max_bytes,
@@ -219,6 +231,7 @@ class Consumer:
         assert not isinstance(data.records, FileSlice)
         view = memoryview(data.records or b"")
         records: list[Record] = []
+        aborted = _Aborted(data.aborted_transactions or ())
         for start, header in iterate_headers(view, allow_partial=True):
             if header.last_offset < position:
                 continue
@@ -226,13 +239,15 @@ class Consumer:
                 raise KafkaError(
                     ErrorCode.CORRUPT_MESSAGE, f"the batch at offset {header.base_offset} of {partition} is damaged"
                 )
-            if not header.is_control:
-                batch = view[start : start + header.size_bytes]
+            batch = view[start : start + header.size_bytes]
+            if not aborted.covers(header, batch) and not header.is_control:
                 found = iterate_records(batch, max_decompressed_bytes=self.options.decompressed_bytes_max)
                 # The first batch may start before the position: a fetch returns whole ones.
                 records += found if header.base_offset >= position else (r for r in found if r.offset >= position)
             position = header.next_offset
-        self._positions[partition] = Position(position, data.high_watermark)
+        is_committed_only = self.options.isolation is Isolation.READ_COMMITTED
+        end_offset = data.last_stable_offset if is_committed_only else data.high_watermark
+        self._positions[partition] = Position(position, end_offset)
         return records
 
     # --- offsets by time
@@ -263,6 +278,7 @@ class Consumer:
             connection = await self.cluster.connection_to(node_id)
             request = ListOffsetsRequest(
                 replica_id=_CONSUMER_REPLICA_ID,
+                isolation_level=self.options.isolation,
                 timeout_ms=self.cluster.limits.request_timeout_ms,
                 topics=[_offsets_question(name, indexes, timestamp) for name, indexes in topics.items()],
             )
@@ -274,6 +290,25 @@ class Consumer:
                         raise KafkaError(error_code(result.error_code), f"{partition} does not tell its offsets")
                     found[partition] = result.offset
         return found
+
+
+class _Aborted:
+    """Which batches of an answer belong to aborted transactions, asked in the order of their offsets. A transaction
+    reaches from its first offset to the marker of its producer."""
+
+    def __init__(self, transactions: Iterable[FetchResponse.AbortedTransaction]) -> None:
+        self._coming = deque(sorted((each.first_offset, each.producer_id) for each in transactions))
+        self._open: set[int] = set()
+
+    def covers(self, header: BatchHeader, batch: memoryview) -> bool:
+        while self._coming and self._coming[0][0] <= header.last_offset:
+            self._open.add(self._coming.popleft()[1])
+        if header.is_control:
+            marker = read_marker(header, batch)
+            if marker is not None and not marker.is_commit:
+                self._open.discard(header.producer_id)
+            return False
+        return header.is_transactional and header.producer_id in self._open
 
 
 def _explain_fetch_error(code: ErrorCode, partition: TopicPartition, offset: int) -> str:

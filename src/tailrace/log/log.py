@@ -48,7 +48,7 @@ class AppendResult(NamedTuple):
     base_offset: int
     next_offset: int
     log_append_time_ms: int  # -1 where the records keep their create time
-    duplicate: bool = False  # nothing was written: the offsets are those of the original
+    duplicate: bool = False  # nothing was written: offsets and time are those of the original
 
 
 class Log(StoredLog):
@@ -91,7 +91,7 @@ class Log(StoredLog):
             if header.producer_id >= 0:
                 duplicate = self.producers.check(header, origin=origin)
                 if duplicate is not None:
-                    return AppendResult(duplicate.base_offset, duplicate.last_offset + 1, -1, True)
+                    return AppendResult(duplicate.base_offset, duplicate.last_offset + 1, duplicate.timestamp, True)
         view = validated.view
         if view.readonly:
             view = memoryview(bytearray(view))

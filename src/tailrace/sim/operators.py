@@ -37,9 +37,18 @@ class _Topic:
 class Operator:
     """`topics` are those of the clients: they are moved and led elsewhere, never deleted."""
 
-    def __init__(self, random: SimRandom, topics: Sequence[TopicPartition], broker_ids: Sequence[int]) -> None:
+    def __init__(
+        self,
+        random: SimRandom,
+        topics: Sequence[TopicPartition],
+        broker_ids: Sequence[int],
+        *,
+        growing: Sequence[str] = (),
+    ) -> None:
+        """`growing` are topics of the clients that get partitions, which nobody writes to: groups have to notice."""
         self._random = random
         self._partitions = list(topics)
+        self._growing = list(growing)
         self._broker_ids = list(broker_ids)
         self._confirmed: dict[str, _Topic | None] = {}  # None: deleted
         self._names = 0
@@ -57,6 +66,7 @@ class Operator:
             self._move,
             self._elect,
         ]
+        actions += [self._grow_shared] if self._growing else []
         while not self._is_stopping:
             await asyncio.sleep(self._random.between(0, 2 * _PAUSE_SECONDS))
             try:
@@ -97,6 +107,13 @@ class Operator:
             await admin.create_partitions(name, topic.partition_count + 1)
             topic.partition_count += 1
             self._confirmed[name] = topic
+
+    async def _grow_shared(self, admin: Admin) -> None:
+        """Once each, whether that is confirmed or not."""
+        if self._growing:
+            name = self._growing.pop()
+            found = await admin.cluster.refresh([name])
+            await admin.create_partitions(name, len(found[name].partitions) + 1)
 
     async def _set(self, admin: Admin) -> None:
         name, topic = self._pick()

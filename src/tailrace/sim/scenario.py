@@ -16,12 +16,14 @@ from typing import Any
 from tailrace.client.admin import Admin
 from tailrace.client.metadata import Cluster
 from tailrace.model.errors import KafkaError, StorageError
-from tailrace.model.ids import CONSUMER_OFFSETS_TOPIC, TopicPartition
+from tailrace.model.ids import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
 from tailrace.sim.checks.coordinators import CoordinatorChecks
 from tailrace.sim.checks.final import FinalChecks
 from tailrace.sim.checks.history import ViolationError, demand
 from tailrace.sim.checks.metadata import MetadataChecks
 from tailrace.sim.checks.replicas import ReplicaChecks
+from tailrace.sim.checks.transaction_state import TransactionStateChecks
+from tailrace.sim.checks.transactions import TransactionChecks
 from tailrace.sim.cluster import (
     CLIENT_PORT,
     CONTROLLER_LISTENER,
@@ -38,6 +40,7 @@ from tailrace.sim.network import SimNetwork
 from tailrace.sim.operators import Operator
 from tailrace.sim.random import SimRandom
 from tailrace.sim.trace import Trace
+from tailrace.sim.transactions.transactions import OUTPUT, TRANSACTION_SETTINGS, TransactionPlan, Transactions
 from tailrace.sim.workload import Clients, Ledger, partitions_of
 
 _START_SECONDS_MAX = 30.0
@@ -89,6 +92,7 @@ class Plan:
     has_snapshots: bool = False  # of the metadata, all the time, with the log cut behind them
     joins: bool = False  # whether controllers with an empty disk become voters again by themselves
     groups: tuple[GroupPlan, ...] = ()
+    transactions: TransactionPlan | None = None
     fault_seconds: float = 5.0
     faults: tuple[str, ...] = ALL_KINDS
 
@@ -119,6 +123,7 @@ class Plan:
             fault_seconds=random.between(6, 20),
             faults=(*ALL_KINDS, *(("power of all",) * 3 if is_synced else ())),
             groups=tuple(GroupPlan.of(random, f"readers-{index}") for index in range(random.choice((0, 0, 1, 2)))),
+            transactions=TransactionPlan.of(random) if random.random() < 0.5 else None,
         )
 
     def describe(self) -> str:
@@ -130,6 +135,7 @@ class Plan:
         extras += "two folders, " if self.folders > 1 else ""
         extras += "auto join, " if self.joins else ""
         extras += "".join(f"group {group}, " for group in self.groups)
+        extras += f"{self.transactions}, " if self.transactions is not None else ""
         return (
             f"{self.brokers} brokers, {self.voters} {kind} controllers, topics {topics}, "
             f"{self.producers}+{self.pipelines} producers, "
@@ -163,8 +169,25 @@ class Scenario:
             plans=self.plan.groups,
             topics=topics,
         )
+        self.transaction_state = TransactionStateChecks(self.cluster, self.replicas)
+        self.transaction_checks = TransactionChecks(self.replicas, self.transaction_state)
+        self.transactions = Transactions(
+            self.world,
+            self.clients,
+            self.ledger,
+            checks=self.transaction_checks,
+            state=self.transaction_state,
+            plan=self.plan.transactions,
+            topics=topics,
+        )
         self.final = FinalChecks(
-            self.cluster, self.replicas, self.clients, self.ledger, self.groups, expects_voters=self.plan.joins
+            self.cluster,
+            self.replicas,
+            self.clients,
+            self.ledger,
+            self.groups,
+            self.transactions,
+            expects_voters=self.plan.joins,
         )
         self._nodes_by_name = {node.name: node for node in self.cluster.nodes}
         self._errors: list[str] = []
@@ -195,7 +218,7 @@ class Scenario:
         self.cluster.format()
         self.cluster.start_all()
         demand(await self.cluster.wait_ready(_START_SECONDS_MAX), "a cluster starts in time")
-        partitions = await self._create_topics()
+        partitions, outputs = await self._create_topics()
         for _ in range(self.plan.producers):
             self.clients.start_producer(partitions, pause_ms=self.world.random.between(10, 80))
         for partition in partitions[: self.plan.pipelines]:
@@ -207,32 +230,47 @@ class Scenario:
         if self.plan.has_operator:
             brokers = [node.node_id for node in self.cluster.brokers]
             moved = [*partitions, *(partitions_of(CONSUMER_OFFSETS_TOPIC, 2) if self.plan.groups else ())]
-            self.clients.start_operator(Operator(self.world.random.fork(), moved, brokers))
+            moved += partitions_of(TRANSACTION_STATE_TOPIC, 2) if self.plan.transactions is not None else ()
+            growing = [name for name, _count, _configs in self.plan.topics] if self.plan.groups else []
+            self.clients.start_operator(Operator(self.world.random.fork(), moved, brokers, growing=growing))
         self.groups.start()
-        disturbing = asyncio.ensure_future(self.groups.disturb())
+        self.transactions.start(partitions, outputs)
+        disturbing = [asyncio.ensure_future(each.disturb()) for each in (self.groups, self.transactions)]
         await self.faults.run(self.plan.fault_seconds, self.plan.faults)
-        disturbing.cancel()
+        for each in disturbing:
+            each.cancel()
         await self.faults.heal()
         self.groups.heal()
+        self.transactions.heal()
         await self.final.run(partitions)
         self.metadata.replay_all()
         self.coordinators.replay_all()
         demand(self.coordinators.compared_count or not self.plan.groups, "coordinators of groups can be found")
+        self.transaction_state.replay_all()
+        demand(
+            self.transaction_state.compared_count or self.plan.transactions is None,
+            "coordinators of transactions can be found",
+        )
         await self.cluster.stop_all()
 
-    async def _create_topics(self) -> list[TopicPartition]:
+    async def _create_topics(self) -> tuple[list[TopicPartition], list[TopicPartition]]:
+        """The partitions of the plan's topics, and those that loops write to."""
         process, cluster = self.clients.connect("admin")
         creating = process.spawn(self._create_topics_by(cluster), name="admin")
         return await creating
 
-    async def _create_topics_by(self, cluster: Cluster) -> list[TopicPartition]:
+    async def _create_topics_by(self, cluster: Cluster) -> tuple[list[TopicPartition], list[TopicPartition]]:
         admin = Admin(cluster)
         partitions: list[TopicPartition] = []
         for name, count, configs in self.plan.topics:
             await admin.create_topic(name, partition_count=count, configs=dict(configs))
             partitions += partitions_of(name, count)
+        outputs: list[TopicPartition] = []
+        if self.plan.transactions is not None and self.plan.transactions.loops:
+            outputs = partitions_of(OUTPUT, self.plan.transactions.output_partitions)
+            await admin.create_topic(OUTPUT, partition_count=len(outputs))
         cluster.close()
-        return partitions
+        return partitions, outputs
 
     # ---- what is looked at as it happens
 
@@ -244,9 +282,11 @@ class Scenario:
             if node.process is process:
                 self.metadata.look(node)
                 self.replicas.look(node)
+                self.transaction_checks.look(node)
         else:
             self.clients.check()
             self.groups.check()
+            self.transactions.check()
             self.faults.check()
         if self._violation is not None:
             raise self._violation
@@ -257,6 +297,7 @@ class Scenario:
             self.replicas.check_members()
             self.metadata.replay_all()
             self.coordinators.replay_all()
+            self.transaction_state.replay_all()
 
     def _on_error(self, name: str, record: logging.LogRecord) -> None:
         """A disk that fails may be complained about by its node; nothing else may be an error."""
@@ -282,7 +323,7 @@ class Scenario:
         ledger = self.ledger
         lives = sum(node.lives for node in self.cluster.nodes)
         told = f"{ledger.acked_count} acked, {ledger.failed_count} failed, {ledger.read_count} read, {lives} lives"
-        return told + self.groups.story()
+        return told + self.groups.story() + self.transactions.story()
 
 
 def nodes_of(world: World, plan: Plan) -> list[Node]:
@@ -301,6 +342,8 @@ def nodes_of(world: World, plan: Plan) -> list[Node]:
                 **_SETTINGS,
                 **(_SNAPSHOT_SETTINGS if plan.has_snapshots else {}),
                 **GROUP_SETTINGS,
+                **TRANSACTION_SETTINGS,
+                "transaction.state.log.replication.factor": str(min(3, plan.brokers)),
                 # What is acknowledged, offsets too, survives the loss of all power in such runs.
                 **({"log.flush.interval.messages": "1"} if "power of all" in plan.faults else {}),
                 "offsets.topic.replication.factor": str(min(3, plan.brokers)),

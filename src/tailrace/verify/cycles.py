@@ -98,10 +98,9 @@ def _circles(graph: Graph) -> Iterator[list[int]]:
                 if path:
                     lowest[path[-1][0]] = min(lowest[path[-1][0]], lowest[node])
                 if lowest[node] == order[node]:
-                    start = opened.index(node, _rank(opened, order, node))
-                    circle = opened[start:]
-                    del opened[start:]
-                    for each in circle:
-                        is_open[each] = False
+                    circle = []
+                    while is_open[node]:
+                        circle.append(opened.pop())
+                        is_open[circle[-1]] = False
                     if len(circle) > 1:
                         yield circle

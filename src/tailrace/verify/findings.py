@@ -16,9 +16,9 @@ _SHOWN_CHARACTERS = 40
 
 # In the order in which a report tells them.
 ANOMALIES = {
-    "lost-write": "acknowledged, and committed if it was in a transaction, but a reader went past it and nobody read it",
+    "lost-write": "acknowledged (its transaction committed), but a reader went past it and nobody read it",
     "torn-transaction": "a part of a transaction was read, and another part of it is lost or unseen",
-    "unseen": "acknowledged, and committed if it was in a transaction, but never read, though its partition was drained",
+    "unseen": "acknowledged (its transaction committed), but nobody read it, though its partition was drained",
     "aborted-read": "a reader at read_committed was given a record that was aborted, refused or never committed",
     "undecided-read": "a reader at read_committed was given a record before its transaction was asked to commit",
     "unsent-read": "a record was read that nobody has sent, or not to that partition",
@@ -36,7 +36,7 @@ ALLOWED = {
     "resent": "one value was sent several times, and stands there several times",
     "retried-send": "a producer without idempotence stored a record more than once",
     "reordered-send": "a producer without idempotence stored sends that were under way together in another order",
-    "write-cycle": "transactions depend on each other in a circle, by the order of their writes or by reads at read_uncommitted (G0)",
+    "write-cycle": "transactions depend on each other in a circle, by the order of writes or by uncommitted reads (G0)",
 }
 KINDS = {**ANOMALIES, **ALLOWED}
 

@@ -60,7 +60,17 @@ class Partition:
 
 
 class Transaction:
-    __slots__ = ("aborted_line", "commit_line", "inputs", "line", "outcome", "outcome_line", "process", "seen", "with_offsets")
+    __slots__ = (
+        "aborted_line",
+        "commit_line",
+        "inputs",
+        "line",
+        "outcome",
+        "outcome_line",
+        "process",
+        "seen",
+        "with_offsets",
+    )
 
     def __init__(self, process: str, line: int) -> None:
         self.process = process
@@ -79,7 +89,8 @@ class Attempt:
     """One record of one send. The same value may be sent again, when an earlier attempt was aborted, say."""
 
     __slots__ = (
-        "end_line", "is_idempotent", "is_seen", "line", "offset", "outcome", "partition", "process", "transaction", "value",
+        "end_line", "is_idempotent", "is_seen", "line", "offset",
+        "outcome", "partition", "process", "transaction", "value",
     )  # fmt: skip
 
     def __init__(
@@ -89,11 +100,11 @@ class Attempt:
         self.partition = partition  # None: the partitioner has not told.
         self.offset = -1  # -1: not known.
         self.process = process.name
-        self.transaction = process.transaction
+        self.transaction = process.current
         self.line = line
         self.end_line = 0
         self.outcome = Outcome.INFO
-        self.is_idempotent = is_idempotent or process.transaction is not None
+        self.is_idempotent = is_idempotent or self.transaction is not None
         self.is_seen = False
 
     @property
@@ -107,16 +118,21 @@ class Attempt:
 
 
 class Process:
-    __slots__ = ("has_transactions", "inputs", "left", "name", "open", "spans", "transaction")
+    __slots__ = ("has_transactions", "inputs", "is_ending", "left", "name", "open", "spans", "transaction")
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.open: dict[object, _Operation] = {}  # By `id`.
         self.transaction: Transaction | None = None
         self.has_transactions = False
+        self.is_ending = False  # What it polls and sends now is no part of its transaction any more.
         self.inputs: list[tuple[Partition, int, bool]] = []  # Polled since its last transaction, for its next one.
         self.spans: dict[str, Span] = {}
         self.left: dict[str, int] = {}  # Where it was in partitions that were assigned anew since.
+
+    @property
+    def current(self) -> Transaction | None:
+        return None if self.is_ending else self.transaction
 
 
 class Drain(NamedTuple):
@@ -166,10 +182,11 @@ class History:
 
     # ---- producers
 
-    def _begin(self, line: int, process: Process, kind: str, event: Event) -> None:
+    def _begin(self, line: int, process: Process, kind: str, _event: Event) -> None:
         if kind == "ok":
             process.transaction = Transaction(process.name, line)
             process.has_transactions = True
+            process.is_ending = False
             process.transaction.inputs, process.inputs = process.inputs, []
             self.transactions.append(process.transaction)
 
@@ -196,7 +213,7 @@ class History:
         if outcome is Outcome.OK and "records" in event:
             self._place(line, attempts, event["records"])
 
-    def _place(self, line: int, attempts: list[Attempt], records: list[list[Value]]) -> None:
+    def _place(self, line: int, attempts: list[Attempt], records: list[tuple[str | None, int | None, Value]]) -> None:
         for attempt, (name, offset, value) in zip(attempts, records, strict=True):
             if value != attempt.value:
                 raise HistoryError(line, f"the send of {quoted(attempt.value)} ends with the value {quoted(value)}")
@@ -206,9 +223,9 @@ class History:
                 attempt.offset = _check_offset(offset)
                 attempt.partition.acknowledged.append(attempt)
 
-    def _offsets(self, line: int, process: Process, kind: str, event: Event) -> None:
-        if kind == "ok" and process.transaction is not None:
-            process.transaction.with_offsets = True
+    def _offsets(self, _line: int, process: Process, kind: str, _event: Event) -> None:
+        if kind == "ok" and process.current is not None:
+            process.current.with_offsets = True
 
     def _commit(self, line: int, process: Process, kind: str, event: Event) -> None:
         if kind == "invoke":
@@ -239,6 +256,7 @@ class History:
     def _ending(self, name: str, line: int, process: Process) -> Transaction:
         if process.transaction is None:
             raise HistoryError(line, f"`{name}` of process {process.name}, which has not begun a transaction")
+        process.is_ending = True
         return process.transaction
 
     def _end(self, name: str, line: int, process: Process, kind: str, event: Event) -> _Operation:
@@ -262,7 +280,7 @@ class History:
         partitions, spans = self.partitions, process.spans
         if process.has_transactions:
             # What was polled flows into the transaction that is open, or into the next one.
-            inputs = process.transaction.inputs if process.transaction is not None else process.inputs
+            inputs = process.current.inputs if process.current is not None else process.inputs
             inputs += [(self._partition(name), offset, is_committed) for name, offset, _value in event["records"]]
         for name, offset, value in event["records"]:
             partition = partitions.get(name) or self._partition(name)
@@ -271,6 +289,7 @@ class History:
                 _check_value(value)
                 partition.reads[_check_offset(offset)] = read = Read(value, process.name, line)
             elif read.value != value:
+                _check_value(value)
                 self.findings.add(
                     "inconsistent-offset",
                     line,
@@ -309,7 +328,7 @@ class History:
         span = process.spans[name] = Span(process.name, is_committed, offset, line)
         partition.spans.append(span)
 
-    def _assign(self, line: int, process: Process, kind: str, event: Event) -> None:
+    def _assign(self, _line: int, process: Process, kind: str, event: Event) -> None:
         """The positions of these partitions begin anew; without `partitions`, all."""
         if kind != "ok":
             return
@@ -320,7 +339,7 @@ class History:
 
     _seek = _assign
 
-    def _drain(self, line: int, process: Process, kind: str, event: Event) -> None:
+    def _drain(self, line: int, _process: Process, kind: str, event: Event) -> None:
         if kind == "ok":
             names = event.get("partitions")
             self.drains.append(Drain(line, frozenset(names) if names is not None else None))
@@ -367,7 +386,7 @@ def _check_value(value: object) -> None:
         raise ValueError("a value is a string or a whole number, and tells one record from all others")
 
 
-def _check_offset(offset: Value) -> int:
+def _check_offset(offset: object) -> int:
     if type(offset) is not int or offset < 0:
         raise ValueError("an offset is a whole number from 0 on, or null where it is not known")
     return offset

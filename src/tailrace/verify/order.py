@@ -41,22 +41,22 @@ def _check_sends_of_processes(history: History, findings: Findings) -> None:
 def _check_sends_in_time(partition: Partition, findings: Findings) -> None:
     """What was sent after another send was acknowledged, by whomever, stands behind it."""
     ends = [attempt.end_line for attempt in partition.acknowledged]
-    highest = list(accumulate(partition.acknowledged, lambda one, other: max(one, other, key=_offset)))
+    highest = list(accumulate(partition.acknowledged, _higher))
     for attempt in partition.acknowledged:
         index = bisect_left(ends, attempt.line)
         if index and highest[index - 1].offset >= attempt.offset:
             findings.add("nonmonotonic-send", attempt.end_line, _order_text(highest[index - 1], attempt))
 
 
-def _offset(attempt: Attempt) -> int:
-    return attempt.offset
+def _higher(one: Attempt, other: Attempt) -> Attempt:
+    return other if other.offset > one.offset else one
 
 
 def _order_text(before: Attempt, attempt: Attempt) -> str:
     assert attempt.partition is not None
     return (
-        f"process {before.process} sent {quoted(before.value)} (line {before.line}) before process {attempt.process} sent "
-        f"{quoted(attempt.value)} (line {attempt.line}), but they stand in {attempt.partition.name} at offsets "
+        f"process {before.process} sent {quoted(before.value)} (line {before.line}) before process {attempt.process} "
+        f"sent {quoted(attempt.value)} (line {attempt.line}), but they stand in {attempt.partition.name} at offsets "
         f"{before.offset} and {attempt.offset}"
     )
 
@@ -79,10 +79,14 @@ def _check_skips(partition: Partition, findings: Findings) -> None:
         findings.add(
             "skipped-poll",
             span.line,
-            f"process {span.process} read {partition.name} from offset {span.offsets[0]} to {span.offsets[-1]} (line "
-            f"{span.line}) but not {quoted(read.value)} at offset {offset}, which process {reader[0]} read (line "
-            f"{reader[1]}){more}",
+            f"{_span_text(partition, span)} but not {quoted(read.value)} at offset {offset}, which process {reader[0]} "
+            f"read (line {reader[1]}){more}",
         )
+
+
+def _span_text(partition: Partition, span: Span) -> str:
+    start, last = span.offsets[0], span.offsets[-1]
+    return f"process {span.process} read {partition.name} from offset {start} to {last} (line {span.line})"
 
 
 def _check_losses(history: History, findings: Findings) -> None:
@@ -99,8 +103,8 @@ def _check_losses(history: History, findings: Findings) -> None:
         if partition is not None and attempt.offset >= 0:
             span = passed[partition].by(attempt.offset)
             if span is not None:
-                past = f"process {span.process} read {partition.name} from offset {span.offsets[0]} to {span.offsets[-1]} (line {span.line})"
-                _add_loss(findings, "lost-write", span.line, attempt, f"{past} but not this, nor did anyone else")
+                past = f"{_span_text(partition, span)} but not this, nor did anyone else"
+                _add_loss(findings, "lost-write", span.line, attempt, past)
                 continue
         drain = max(drained.get(None, 0), drained.get(partition.name, 0) if partition is not None else 0)
         if drain > committed_line:
@@ -108,17 +112,21 @@ def _check_losses(history: History, findings: Findings) -> None:
 
 
 class _Passed:
-    """Whether some consumer went past an offset, in n log n: spans by their start, with the one that reaches furthest."""
+    """Whether a consumer went past an offset: of the spans that begin before it, the one that reaches furthest."""
 
     def __init__(self, partition: Partition) -> None:
         spans = sorted(partition.spans, key=lambda span: span.offsets[0])
         self._starts = [span.offsets[0] for span in spans]
-        self._furthest = list(accumulate(spans, lambda one, other: max(one, other, key=lambda span: span.offsets[-1])))
+        self._furthest = list(accumulate(spans, _further))
 
     def by(self, offset: int) -> Span | None:
         index = bisect_left(self._starts, offset)
         span = self._furthest[index - 1] if index else None
         return span if span is not None and span.offsets[-1] > offset else None
+
+
+def _further(one: Span, other: Span) -> Span:
+    return other if other.offsets[-1] > one.offsets[-1] else one
 
 
 def _add_loss(findings: Findings, kind: str, line: int, attempt: Attempt, past: str) -> None:
@@ -141,7 +149,9 @@ def _add_loss(findings: Findings, kind: str, line: int, attempt: Attempt, past: 
 def _count_unknown(history: History, findings: Findings) -> None:
     for attempt in history.attempts:
         if attempt.outcome is Outcome.INFO:
-            told = f"the send of {quoted(attempt.value)} by process {attempt.process} (line {attempt.line}) has no answer"
+            told = (
+                f"the send of {quoted(attempt.value)} by process {attempt.process} (line {attempt.line}) has no answer"
+            )
             findings.add("unknown-outcome", attempt.line, told)
     for transaction in history.transactions:
         if transaction.outcome is Outcome.INFO:

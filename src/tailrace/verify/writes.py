@@ -6,7 +6,6 @@ unknown outcome, or acknowledged without an offset, to this partition or to one 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
 from tailrace.verify.findings import Findings, quoted
@@ -49,45 +48,51 @@ def _match(history: History) -> dict[str | int, list[Place]]:
     """Marks what was seen, decides what a reader shows to be committed, and gives the reads at offsets that no producer
     was told, by value."""
     strays: dict[str | int, list[Place]] = {}
-    for place in _places(history):
-        partition, offset, read = place
-        found = writers(history, partition, offset, read.value)
-        for attempt in found:
-            attempt.is_seen = True
-        if len(found) != 1 or found[0].offset != offset:
-            strays.setdefault(read.value, []).append(place)
-        transaction = found[0].transaction if len(found) == 1 else None
-        if transaction is not None and read.committed_line and transaction.seen is None:
-            transaction.seen = read
-            if transaction.outcome is Outcome.INFO:
-                transaction.outcome = Outcome.OK
-                transaction.outcome_line = read.committed_line
-    return strays
-
-
-def _places(history: History) -> Iterator[Place]:
     for partition in history.partitions.values():
         for offset, read in partition.reads.items():
-            yield Place(partition, offset, read)
+            found = writers(history, partition, offset, read.value)
+            for attempt in found:
+                attempt.is_seen = True
+            if len(found) != 1 or found[0].offset != offset:
+                strays.setdefault(read.value, []).append(Place(partition, offset, read))
+            transaction = found[0].transaction if len(found) == 1 else None
+            if transaction is not None and transaction.seen is None and read.committed_line:
+                transaction.seen = read
+                if transaction.outcome is Outcome.INFO:
+                    transaction.outcome = Outcome.OK
+                    transaction.outcome_line = read.committed_line
+    return strays
 
 
 def _check_reads(history: History, findings: Findings) -> None:
     sent_to = {attempt.partition for attempt in history.attempts}
-    for place in _places(history):
-        partition, offset, read = place
-        found = writers(history, partition, offset, read.value)
-        if not found:
-            if partition in sent_to or None in sent_to:
-                _check_origin(history, findings, place)
-        elif all(attempt.transaction is not None for attempt in found):
-            _check_outcome(findings, place, found)
+    for partition in history.partitions.values():
+        is_sent_to = partition in sent_to or None in sent_to
+        for offset, read in partition.reads.items():
+            found = writers(history, partition, offset, read.value)
+            if not found:
+                if is_sent_to:
+                    _check_origin(history, findings, Place(partition, offset, read))
+            elif not any(_has_nothing_to_hide(attempt, read) for attempt in found):
+                _check_outcome(findings, Place(partition, offset, read), found)
+
+
+def _has_nothing_to_hide(attempt: Attempt, read: Read) -> bool:
+    transaction = attempt.transaction
+    if transaction is None:
+        return True
+    return transaction.outcome is Outcome.OK and (
+        not read.committed_line or transaction.commit_line < read.committed_line
+    )
 
 
 def _check_origin(history: History, findings: Findings, place: Place) -> None:
     """Nobody's send fits: was it ever sent?"""
     partition, offset, read = place
     attempts = history.attempts_of(read.value)
-    told = f"process {read.process} read {quoted(read.value)} at offset {offset} of {partition.name} (line {read.line}), "
+    told = (
+        f"process {read.process} read {quoted(read.value)} at offset {offset} of {partition.name} (line {read.line}), "
+    )
     if not attempts:
         findings.add("unsent-read", read.line, told + "but nobody has sent it")
     elif all(attempt.outcome is Outcome.FAIL for attempt in attempts):
@@ -108,11 +113,8 @@ def _check_outcome(findings: Findings, place: Place, found: list[Attempt]) -> No
     if outcomes == {Outcome.FAIL}:
         transaction = found[0].transaction
         assert transaction is not None
-        if transaction.aborted_line:
-            end = f"was aborted (line {transaction.aborted_line})"
-        else:
-            end = "was never committed"
-        told = f"a record of the transaction that process {transaction.process} began in line {transaction.line} and that {end}"
+        end = f"was aborted (line {transaction.aborted_line})" if transaction.aborted_line else "was never committed"
+        told = f"of the transaction that process {transaction.process} began in line {transaction.line} and that {end}"
         at = f"{quoted(read.value)} at offset {offset} of {partition.name}"
         if read.committed_line:
             line = read.committed_line
@@ -122,7 +124,9 @@ def _check_outcome(findings: Findings, place: Place, found: list[Attempt]) -> No
             told = f"process {read.process} at read_uncommitted read {at} (line {read.line}), {told}"
             findings.add("uncommitted-read", read.line, told)
         return
-    asked = min(attempt.transaction.commit_line for attempt in found if attempt.transaction and attempt.transaction.commit_line)
+    asked = min(
+        attempt.transaction.commit_line for attempt in found if attempt.transaction and attempt.transaction.commit_line
+    )
     if read.committed_line and read.committed_line < asked:
         findings.add(
             "undecided-read",
@@ -175,7 +179,9 @@ def _check_duplicates(history: History, findings: Findings, strays: dict[str | i
         if kind:
             where = " and ".join(f"offset {at[1]} of {at[0]} ({told[at][1]})" for at in sorted(told))
             times = "once" if len(attempts) == 1 else f"{len(attempts)} times"
-            findings.add(kind, max(line for line, _ in told.values()), f"{quoted(value)}, sent {times}, stands at {where}")
+            findings.add(
+                kind, max(line for line, _ in told.values()), f"{quoted(value)}, sent {times}, stands at {where}"
+            )
 
 
 def _kind_of_duplicate(attempts: list[Attempt], places: int, committed_places: int) -> str | None:

@@ -20,11 +20,11 @@ PARTITIONS = 24
 SHORT = ("librdkafka cooperative-sticky", "librdkafka consumer")
 # @platformatic/kafka ends its process when the broker that it needs is away.
 LONG = [kind for kind, (library, _) in KINDS.items() if library != "platformatic"]
+# Of Java 3.9 the older protocol alone: its early form of the newer one asks a coordinator that has died for ever.
 JAVA = {
     "java 4.3": ("java", {}),
     "java 4.3 consumer": ("java", {"group.protocol": "consumer"}),
     "java 3.9": ("java old", {}),
-    "java 3.9 consumer": ("java old", {"group.protocol": "consumer"}),
 }
 
 
@@ -92,12 +92,11 @@ def test_members_and_the_coordinator_die(cluster: Cluster, topic: str, add: Call
         crowd.wait_shared()
         writer = Writer(cluster.bootstrap, topic, PARTITIONS)
         time.sleep(0.5)
-        crowd.members[0].kill()
-        add(crowd)
-        crowd.wait_shared()
         killed = _coordinator(cluster, crowd.group)
+        crowd.members[0].kill()
         cluster.kill(killed)
-        add(crowd)
+        for _ in range(2):
+            add(crowd)
         crowd.wait_shared()
         assert _coordinator(cluster, crowd.group) != killed
         crowd.wait_read(writer.finish())

@@ -27,6 +27,10 @@ KINDS = {
 }
 
 
+# Of each library one kind of each protocol at least; the others in the long run.
+LONG = ("librdkafka roundrobin", "librdkafka consumer range", "aiokafka sticky", "kafka-python range", "platformatic")
+
+
 def program(library: str) -> list[str]:
     """The command of a member; skips the test where the library cannot be had."""
     if library in ("kafkajs", "platformatic"):
@@ -34,7 +38,7 @@ def program(library: str) -> list[str]:
     return python_member(library)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [pytest.param(kind, marks=pytest.mark.long if kind in LONG else ()) for kind in KINDS])
 def test_members_come_and_go(bootstrap: str, create_topic: Callable[..., str], kind: str):
     library, settings = KINDS[kind]
     topic = create_topic(PARTITIONS)

@@ -44,8 +44,8 @@ class Producer:
 
 
 class Asking:
-    """Names end in a suffix, so that a broker can be asked more than once; answers are told without it. Producer ids are
-    told by their order of appearance, times by whether there is one."""
+    """Names end in a suffix, so that a broker can be asked more than once; answers are told without it. Producer ids
+    are told by their order of appearance, times by whether there is one."""
 
     def __init__(self, peer: Peer, suffix: str) -> None:
         self.peer = peer
@@ -134,9 +134,7 @@ class Asking:
     # ---- requests
 
     async def init(self, label: str, transactional_id: str, version: int, **fields: Any) -> Producer:
-        request = InitProducerIdRequest(
-            transactional_id=self.name(transactional_id), transaction_timeout_ms=TIMEOUT_MS
-        )
+        request = InitProducerIdRequest(transactional_id=self.name(transactional_id), transaction_timeout_ms=TIMEOUT_MS)
         is_repeated = fields.pop("is_repeated", True)
         for name, value in fields.items():
             setattr(request, name, value)

@@ -130,18 +130,23 @@ async def _ask_old_produce(asking: Asking) -> None:
     await asking.add("old produce: add", producer, place, version=3)
     await produce("old produce: high epoch", producer, place, 11, epoch=9)
     await produce("old produce: other producer", producer, place, 11, producer_id=765_432)
-    await produce("old produce: sequence not 0", producer, place, 11, sequence=4)
     await produce("old produce: next", producer, place, 11)
     await produce("old produce: sent again", producer, place, 11, sequence=0)
     await produce("old produce: gap", producer, place, 11, sequence=7)
     await produce("old produce: plain batch in a transaction", producer, place, 11, transactional=False)
-    await produce("old produce: plain batch without an id", producer, place, 11, transactional=False, transactional_id="")
+    await produce(
+        "old produce: plain batch without an id", producer, place, 11, transactional=False, transactional_id=""
+    )
     await produce("old produce: other partition", producer, ("old", 1), 11)
     await produce("old produce: unknown partition", producer, _NO_PARTITION, 11)
     await asking.end("old produce: commit", producer, committed=True, version=4)
     await produce("old produce: after the commit", producer, place, 11)
     await produce("old produce: sent again after the commit", producer, place, 11, sequence=1)
     await asking.read("old produce", place, is_committed=True)
+    late = await asking.init("old produce: another init", "p2", 4)
+    await asking.add("old produce: another add", late, place, version=3)
+    await produce("old produce: sequence not 0", late, place, 11, sequence=4)
+    await asking.end("old produce: another abort", late, committed=False, version=4)
     plain = {"transactional": False, "transactional_id": ""}
     await produce("old produce: plain batch after the commit", producer, place, 11, **plain)
 
@@ -162,6 +167,7 @@ async def _ask_new_clients(asking: Asking) -> None:
         await produce(f"new: low epoch, v{version}", producer, place, version, epoch=0)
         await produce(f"new: high epoch, v{version}", producer, place, version, epoch=9)
         await produce(f"new: sequence not 0, v{version}", producer, place, version, sequence=3)
+        await asking.describe(f"new: described with nothing produced, v{version}", "n")
         await produce(f"new: unknown partition, v{version}", producer, _NO_PARTITION, version)
     for number in range(4):
         is_commit = number % 2 == 1
@@ -184,7 +190,9 @@ async def _ask_new_clients(asking: Asking) -> None:
         await end(f"new: end again {number}", producer, committed=is_commit, version=5, **old)
         await end(f"new: end otherwise {number}", producer, committed=not is_commit, version=5, **old)
         await produce(f"new: late produce {number}", producer, place, 12, sequence=2, **old)
-        await produce(f"new: produce sent again too late {number}", producer, place, 12, sequence=1, value=b"more", **old)
+        await produce(
+            f"new: produce sent again too late {number}", producer, place, 12, sequence=1, value=b"more", **old
+        )
         await read(f"committed after the end, new {number}", place, is_committed=True)
         await asking.describe(f"new: described after the end {number}", "n")
         await asking.describe_producers(f"new: producers after the end {number}", place)

@@ -67,6 +67,11 @@ class GroupBench:
             asked.error = error.code
         return asked
 
+    @property
+    def open_count(self) -> int:
+        """Who has asked, still listens, and has no answer."""
+        return sum(not each.is_answered and not each.is_over for each in self._open)
+
     def advance(self, duration_ms: float) -> None:
         """Deadlines come in their order, and a little late, as on a busy broker."""
         self.now_ms += duration_ms
@@ -116,12 +121,12 @@ class GroupBench:
         for result in self.machine.on_loaded(self.call()):
             self._take(result)
 
-    def replay(self, *, is_compacted: bool = False) -> GroupMachine:
-        """A new machine from the log, or from what the cleaner would leave of it."""
+    def replay(self, *, compacted_to: int = 0) -> GroupMachine:
+        """A new machine from the log, or from what the cleaner leaves of it, who has come so far."""
         machine = GroupMachine(History(groups_max=10, rebalances_max=10))
-        last = {record[0]: number for number, record in enumerate(self.log)}
+        last = {record[0]: number for number, record in enumerate(self.log[:compacted_to])}
         for number, (key, value, producer) in enumerate(self.log):
-            if not is_compacted or (last[key] == number and value is not None):
+            if number >= compacted_to or (last[key] == number and value is not None):
                 machine.replay_stored(key, value, producer)
         return machine
 

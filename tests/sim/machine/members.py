@@ -164,6 +164,7 @@ class ConsumerMember(ModelMember):
     def __init__(self, *facts: object) -> None:
         super().__init__(*facts)  # type: ignore[arg-type]
         self.member_id = f"{self.name}-id"
+        self.regex: str | None = None
         self._target: set[TopicPartition] | None = None
         self._is_full = True  # Whether the next heartbeat tells everything.
 
@@ -187,7 +188,8 @@ class ConsumerMember(ModelMember):
             member_epoch=max(self.epoch, 0),
             instance_id=self.instance_id,
             rebalance_timeout_ms=REBALANCE_MS if tells else -1,
-            subscribed_topic_names=self.topics if tells else None,
+            subscribed_topic_names=(self.topics if self.regex is None else []) if tells else None,
+            subscribed_topic_regex=self.regex if tells else None,
             topic_partitions=owned,
         )
         self.asked = self.bench.ask(request, client_id=self.name)

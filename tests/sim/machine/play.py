@@ -26,10 +26,15 @@ _SETTINGS = {
 }
 _ROUNDS = 250
 _DISTURBANCE_CHANCE = 0.15
+_GROWTH_CHANCE = 0.01
+_DELETION_CHANCE = 0.3
 _MEMBERS_MAX = 5
 # Sessions, rebalances of several rounds, and partitions that change hands one after the other.
 _SETTLE_ROUNDS = 400
 _SETTLE_STEP_MS = 100.0
+# Longer than any deadline, but for those of offsets: expressions are looked at every ten minutes.
+_LONGEST_MS = 700_000.0
+_RETENTION_MS = 8 * 86_400_000.0
 
 KINDS: dict[str, tuple[str, ...]] = {
     "range": ("range",),
@@ -70,8 +75,13 @@ class Play:
                 self.random.choice(disturbances)()
             if self.random.random() < 0.1:
                 self.compare()
-        self._grow()
+            if self.random.random() < _GROWTH_CHANCE:
+                self._grow()
         self.settle()
+        if self.random.random() < _DELETION_CHANCE:
+            self._delete()
+            self.settle()
+        self.end()
 
     def _go_round(self) -> None:
         """Somewhat in disorder."""
@@ -109,7 +119,12 @@ class Play:
         kind = self.random.choice(self.kinds)
         facts = (self.bench, self.checks, "readers", f"m-{self._names}", instance_id)
         if kind == "consumer":
-            self.members.append(ConsumerMember(*facts))
+            member = ConsumerMember(*facts)
+            if self.random.random() < 0.3:
+                member.regex = "(orders|even.s)"
+            elif self.random.random() < 0.2 and len(self.kinds) == 1:
+                member.topics = [self.random.choice(sorted(self.counts))]
+            self.members.append(member)
         else:
             self.members.append(ClassicMember(*facts, is_cooperative=kind == "cooperative"))
 
@@ -137,12 +152,17 @@ class Play:
         self.counts["orders"] += 1
         self.bench.change_image(dict(self.counts))
 
+    def _delete(self) -> None:
+        del self.counts["events"]
+        self.bench.change_image(dict(self.counts))
+
     # ---- what must hold
 
     def compare(self) -> None:
-        for is_compacted in (False, True):
-            found = differences(self.bench.machine, self.bench.replay(is_compacted=is_compacted))
-            demand(not found, "the replay of the log gives the live state", is_compacted=is_compacted, found=found)
+        size = len(self.bench.log)
+        for compacted_to in (0, self.random.randrange(size + 1), size):
+            found = differences(self.bench.machine, self.bench.replay(compacted_to=compacted_to))
+            demand(not found, "the replay of the log gives the live state", compacted_to=compacted_to, found=found)
 
     def settle(self) -> None:
         """Everybody asks and hears ten times a second: the group becomes stable, and every partition has its owner."""
@@ -164,6 +184,29 @@ class Play:
         demand(not self._unsettled(), "a group settles once everybody behaves", missing=self._unsettled())
         self.compare()
 
+    def end(self) -> None:
+        """Everybody leaves: nothing is left that would happen by itself, but for offsets, which expire one day."""
+        for member in self._alive():
+            member.leave()
+        for _ in range(100):
+            self._let_pass(_SETTLE_STEP_MS)
+        self._let_pass(_LONGEST_MS)
+        state = self.bench.machine.state
+        group = state.groups.get("readers")
+        demand(group is None or group.is_empty, "a group that all have left is empty", state=group and group.state_name)
+        left = [due for due in state.deadlines._due if not due[1].startswith("offsets.")]
+        demand(not left and not state.work, "an empty group has nothing to do", deadlines=left, work=list(state.work))
+        demand(not self.bench.open_count, "everybody is answered", open=self.bench.open_count)
+        self.compare()
+        self._let_pass(_RETENTION_MS)
+        self._let_pass(_LONGEST_MS)
+        demand(not state.groups and not len(state.offsets), "groups and offsets expire", groups=list(state.groups))
+        self.compare()
+
+    def _let_pass(self, duration_ms: float) -> None:
+        self.bench.advance(duration_ms)
+        self.bench.finish_work()
+
     def _unsettled(self) -> list[str]:
         alive = self._alive()
         group: Group | None = self.bench.machine.state.groups.get("readers")
@@ -172,6 +215,7 @@ class Play:
             TopicPartition(name, PartitionIndex(index)): []
             for name, count in self.counts.items()
             for index in range(count)
+            if any(name in member.topics for member in alive)
         }
         for member in alive:
             for partition in member.owned:

@@ -146,14 +146,15 @@ async def test_every_partition_stands_or_falls_alone():
         assert world.broker.replicas.find("t", 0).high_watermark == 1
 
 
-async def test_internal_topics_and_transactions_are_refused():
+async def test_internal_topics_and_transactions_of_nobody_are_refused():
     async with running() as world:
         peer = await world.connect()
         await create_topic(peer, "t")
         answer = produced(await peer.request(produce("__consumer_offsets", batch(b"a")), 9))
         assert answer.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
-        answer = produced(await peer.request(produce("t", batch(b"a"), transactional_id="x"), 9))
-        assert answer.error_code == ErrorCode.INVALID_TXN_STATE
+        of_nobody = batch(b"a", producer_id=9, producer_epoch=0, base_sequence=0, transactional=True)
+        answer = produced(await peer.request(produce("t", of_nobody), 9))
+        assert answer.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
         answer = produced(await peer.request(produce("__cluster_metadata", batch(b"a")), 9))
         assert answer.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 

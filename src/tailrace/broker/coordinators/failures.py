@@ -131,6 +131,10 @@ def _describe_groups(failed: _Failed) -> Message:
     )
 
 
+def _list_groups(failed: _Failed) -> Message:
+    return groups.ListGroupsResponse(error_code=failed.code)
+
+
 def _delete_groups(failed: _Failed) -> Message:
     result = groups.DeleteGroupsResponse.DeletableGroupResult
     return groups.DeleteGroupsResponse(
@@ -215,6 +219,7 @@ _RESPONSES: dict[int, Callable[[_Failed], Message]] = {
     13: _leave_group,
     14: _sync_group,
     15: _describe_groups,
+    16: _list_groups,
     22: _init_producer_id,
     24: _add_partitions_to_txn,
     25: _add_offsets_to_txn,

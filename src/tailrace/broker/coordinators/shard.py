@@ -40,6 +40,8 @@ _log = events.logger("coordinator")
 
 # How long deadlines or a computation may hold the loop in one turn.
 _SLICE_MS = 1.0
+# Each takes some 20 microseconds, until it is sent.
+_ANSWERS_PER_TURN = 50
 # Past its lease a broker does not know whether it still leads: deadlines wait for the next heartbeat to the controller.
 _LEASE_RETRY_MS = 100.0
 
@@ -84,11 +86,12 @@ class State(Enum):
 class _Unconfirmed:
     """Answers that wait until what was written before them is committed."""
 
-    __slots__ = ("_shard", "answers", "due_ms")
+    __slots__ = ("_shard", "answers", "due_ms", "end_offset")
 
-    def __init__(self, shard: Shard, answers: list[tuple[Caller, Message]], due_ms: float) -> None:
+    def __init__(self, shard: Shard, answers: list[tuple[Caller, Message]], end_offset: int, due_ms: float) -> None:
         self._shard = shard
         self.answers = answers
+        self.end_offset = end_offset
         self.due_ms = due_ms
 
     def tell(self, error: KafkaError | None) -> None:
@@ -219,6 +222,15 @@ class Shard:
             result = Result(answers=((caller, caller.failure(_BUG)),))
         self._take((result,))
 
+    def confirm(self, caller: GroupCall, answer: Message) -> None:
+        """Gives an answer of what was found by a look at the machine, as if an op had given it."""
+        if self.state is not State.ACTIVE:
+            caller.fail(self._refusal())
+            return
+        caller.open_calls = self._open
+        self._open[caller] = None
+        self._take((Result(answers=((caller, answer),)),))
+
     def on_image(self, old: MetadataImage) -> None:
         if self.is_active:
             self.decide(lambda call: self.machine.on_image(call, old))
@@ -259,10 +271,14 @@ class Shard:
     def _store(self, result: Result) -> bool:
         """Replays the records, and leaves them to be written at the end of the turn. False if that failed: all who wait
         for it have been told."""
-        encoded = EncodedRecords(result.records)
         max_bytes = self.partition.log.config.max_message_bytes
+        try:
+            encoded = EncodedRecords(result.records)
+        except ValueError as error:
+            self._refuse(result, f"a record does not fit its form: {error}")
+            return False
         if HEADER_SIZE + encoded.size_bytes > max_bytes:
-            self._refuse_large(result, encoded.size_bytes, max_bytes)
+            self._refuse(result, f"{encoded.size_bytes} bytes of records are more than {max_bytes}")
             return False
         if result.producer is not None and not self._may_write(result):
             return False
@@ -293,15 +309,9 @@ class Shard:
         self._fail(result.answers, KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH, reason))
         return False
 
-    def _refuse_large(self, result: Result, size_bytes: int, max_bytes: int) -> None:
-        _log.warning(
-            "a coordinator's records exceed max.message.bytes",
-            partition=self.index,
-            size_bytes=size_bytes,
-            max_bytes=max_bytes,
-        )
-        error = KafkaError(ErrorCode.MESSAGE_TOO_LARGE, f"{size_bytes} bytes of records are more than {max_bytes}")
-        self._fail(result.answers, error)
+    def _refuse(self, result: Result, cause: str) -> None:
+        _log.warning("a coordinator's records cannot be written", partition=self.index, cause=cause)
+        self._fail(result.answers, KafkaError(ErrorCode.MESSAGE_TOO_LARGE, cause))
         on_refused = result.on_refused
         if on_refused is None:
             self._load_anew()
@@ -340,6 +350,7 @@ class Shard:
             written = partition.append(view, required_acks=1, origin=Origin.COORDINATOR, checked=checked)
         except KafkaError as error:
             _log.warning("a coordinator cannot write", partition=self.index, cause=error)
+            self.state = State.LOADING  # Before anybody is told: the next request must not find what was not written.
             self._fail(answers, error)
             self._load_anew()
             return
@@ -354,7 +365,7 @@ class Shard:
             self._batch_answers += answers
         elif self.partition.high_watermark >= self._end_offset:
             self._give(answers)
-        elif self._unconfirmed:
+        elif self._unconfirmed and self._unconfirmed[-1].end_offset == self._end_offset:
             self._unconfirmed[-1].answers += answers
         else:
             self._wait(list(answers))
@@ -365,7 +376,7 @@ class Shard:
             self._give(answers)
             return
         due_ms = self._broker.ports.clock.monotonic_ms() + self._broker.config.offsets_commit_timeout_ms
-        unconfirmed = _Unconfirmed(self, answers, due_ms)
+        unconfirmed = _Unconfirmed(self, answers, self._end_offset, due_ms)
         self._unconfirmed.append(unconfirmed)
         if self._confirm_timer is None:
             self._confirm_timer = self._loop.call_later(
@@ -395,10 +406,14 @@ class Shard:
             self._confirm_timer = self._loop.call_later(delay_ms / 1000, self._on_unconfirmed)
 
     def _give(self, answers: Answers) -> None:
-        for caller, response in answers:
+        """Many of them in several turns: each is encoded and sent at once where its connection waits for nothing else.
+        If the shard is closed meanwhile, the others have been told that."""
+        for caller, response in answers[:_ANSWERS_PER_TURN]:
             call = cast("GroupCall", caller)
             self._open.pop(call, None)
             call.complete(response)
+        if len(answers) > _ANSWERS_PER_TURN:
+            self._loop.call_soon(self._give, answers[_ANSWERS_PER_TURN:])
 
     def _fail(self, answers: Answers, error: KafkaError) -> None:
         for caller, _ in answers:

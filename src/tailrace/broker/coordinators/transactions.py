@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tailrace.broker.broker import Broker
     from tailrace.broker.coordinators.shard import Shard
     from tailrace.coordinator.op import Caller
+    from tailrace.coordinator.transactions.transaction import Transaction
 
 _log = events.logger("transactions")
 
@@ -80,10 +81,12 @@ class _Decision:
         self._coordinators = coordinators
         self._transactional_id = transactional_id
         self._shard: Shard | None = None
+        self._decided: Transaction | None = None
 
     def complete(self, request: Message) -> None:
         shard = self._shard = self._coordinators.shard_with(self._transactional_id)
         if shard is not None:
+            self._decided = _machine(shard).state.transactions.get(self._transactional_id)
             # The epoch of the coordinator is that of its leadership: a leader takes no marker of an earlier one.
             (marker,) = request.markers  # type: ignore[attr-defined]
             marker.coordinator_epoch = shard.leader_epoch
@@ -94,7 +97,15 @@ class _Decision:
         get_running_loop().call_later(_RETRY_SECONDS, self._ask_again)
 
     def _is_wanted(self) -> bool:
-        return self._shard is not None and self._shard.is_active
+        """While the machine holds this very decision. A machine that was loaded anew owes it to another one, and a
+        marker that came after that one's could end the next transaction."""
+        shard = self._shard
+        return (
+            shard is not None
+            and shard.is_active
+            and self._decided is not None
+            and _machine(shard).state.transactions.get(self._transactional_id) is self._decided
+        )
 
     def _ask_again(self) -> None:
         shard = self._coordinators.shard_with(self._transactional_id)
@@ -103,7 +114,7 @@ class _Decision:
 
     def _on_written(self, producer_id: int, producer_epoch: int) -> None:
         shard = self._shard
-        if shard is None or not shard.is_active:
+        if shard is None or not self._is_wanted():
             return
 
         machine, transactional_id = _machine(shard), self._transactional_id

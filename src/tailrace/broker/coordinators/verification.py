@@ -39,24 +39,49 @@ class TransactionalProducer(NamedTuple):
     producer_epoch: int
 
 
+class Verification:
+    """What the coordinator has said of some partitions: `errors` of those that may not be written to. For the others it
+    `holds` until a marker comes. To be ended, whatever came of it."""
+
+    def __init__(self, producer: TransactionalProducer, partitions: Collection[Partition]) -> None:
+        self.errors: Mapping[TopicPartition, ErrorCode] = {}
+        self._producer_id = producer.producer_id
+        self._begun = {
+            partition.topic_partition: (
+                partition.log.producers,
+                partition.log.producers.begin_verification(producer.producer_id),
+            )
+            for partition in partitions
+        }
+
+    def holds(self, partition: Partition) -> bool:
+        """In this very turn of the loop. The partition may be another one than before, if its topic was made anew."""
+        begun = self._begun.get(partition.topic_partition)
+        if begun is None or partition.topic_partition in self.errors:
+            return False
+        producers, token = begun
+        return producers is partition.log.producers and producers.is_verified(self._producer_id, token)
+
+    def end(self) -> None:
+        for producers, _ in self._begun.values():
+            producers.end_verification(self._producer_id)
+
+
 async def wait_verified(
     broker: Broker, producer: TransactionalProducer, partitions: Collection[Partition], *, adds: bool
-) -> Mapping[TopicPartition, ErrorCode]:
-    """The error of each partition that may not be written to; the others may, in this very turn of the loop."""
-    producer_id = producer.producer_id
-    errors: Mapping[TopicPartition, ErrorCode] = {}
+) -> Verification:
     for _ in range(_TRIES):
-        begun = [(partition, partition.log.producers.begin_verification(producer_id)) for partition in partitions]
+        verification = Verification(producer, partitions)
+        names = [partition.topic_partition for partition in partitions]
         try:
-            errors = await _ask_coordinator(
-                broker, producer, [partition.topic_partition for partition in partitions], adds=adds
-            )
-            if all(partition.log.producers.is_verified(producer_id, token) for partition, token in begun):
-                return errors
-        finally:
-            for partition, _ in begun:
-                partition.log.producers.end_verification(producer_id)
-    return {**{partition.topic_partition: ErrorCode.CONCURRENT_TRANSACTIONS for partition in partitions}, **errors}
+            verification.errors = await _ask_coordinator(broker, producer, names, adds=adds)
+        except BaseException:
+            verification.end()
+            raise
+        if all(each.topic_partition in verification.errors or verification.holds(each) for each in partitions):
+            break
+        verification.end()
+    return verification
 
 
 async def _ask_coordinator(

@@ -36,7 +36,7 @@ from tailrace.wire.records import read_header
 if TYPE_CHECKING:
     from tailrace.broker.broker import Broker
     from tailrace.broker.context import RequestContext
-    from tailrace.broker.coordinators.verification import TransactionalProducer
+    from tailrace.broker.coordinators.verification import TransactionalProducer, Verification
     from tailrace.broker.refusals import Place
     from tailrace.log.validation import CheckedBatch
     from tailrace.replica.partition import Partition
@@ -56,6 +56,15 @@ _PASSING = (
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NETWORK_EXCEPTION,
     ErrorCode.NOT_COORDINATOR,
+)
+# Errors with which Kafka does not tell where the log begins.
+_WITHOUT_LOG_START = (
+    ErrorCode.CORRUPT_MESSAGE,
+    ErrorCode.KAFKA_STORAGE_ERROR,
+    ErrorCode.MESSAGE_TOO_LARGE,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.RECORD_LIST_TOO_LARGE,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
 )
 # The low byte of a batch's attributes, whose lowest three bits name the codec.
 _ATTRIBUTES_LOW_BYTE = 22
@@ -79,10 +88,13 @@ def handle_produce(
 async def _finish_slowly(
     broker: Broker, context: RequestContext, request: ProduceRequest, appends: _Appends, response: ProduceResponse
 ) -> Answer:
-    if request.transactional_id is not None:
-        await appends.verify()
-    for append in appends.slow:
-        await appends.append_slowly(append)
+    verifications = await appends.verify() if request.transactional_id is not None else []
+    try:
+        for append in appends.slow:
+            await appends.append_slowly(append)
+    finally:
+        for verification in verifications:
+            verification.end()
     return _finish(broker, context, request, appends, response)
 
 
@@ -112,6 +124,7 @@ class _SlowAppend(NamedTuple):
     records: memoryview
     answer: PartitionAnswer
     producer: TransactionalProducer | None = None  # Of a batch that may be the first of its transaction.
+    verification: Verification | None = None  # What the coordinator has said of it.
 
 
 class _Appends:
@@ -171,11 +184,12 @@ class _Appends:
         producers = partition.log.producers
         if producers.is_in_transaction(producer_id, epoch):
             return None
-        if self._adds and producer_id not in producers.states and header.base_sequence != 0:
+        state = producers.states.get(producer_id)
+        if state is not None and epoch < state.epoch:
             raise KafkaError(
-                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-                f"The first batch of producer {producer_id} here has sequence {header.base_sequence}, not 0: the one "
-                "before it is missing",
+                ErrorCode.INVALID_PRODUCER_EPOCH,
+                f"Producer {producer_id} writes with epoch {epoch} but {state.epoch} was seen already: its transaction "
+                "has ended, or a newer instance has taken over.",
             )
         partition.check_may_append(self._request.acks)
         # Most brokers see no transaction.
@@ -187,8 +201,8 @@ class _Appends:
     def _adds(self) -> bool:
         return self._context.api_version >= _FIRST_VERSION_THAT_ADDS_PARTITIONS
 
-    async def verify(self) -> None:
-        """What is not verified fails; the rest stays in `slow`."""
+    async def verify(self) -> list[Verification]:
+        """What is not verified fails; the rest stays in `slow`, with what was said of it."""
         from tailrace.broker.coordinators.verification import wait_verified
 
         by_producer: dict[TransactionalProducer, dict[TopicPartition, _SlowAppend]] = {}
@@ -196,13 +210,19 @@ class _Appends:
             if append.producer is not None:
                 key = TopicPartition(self._name(append.topic), PartitionIndex(append.partition_index))
                 by_producer.setdefault(append.producer, {})[key] = append
+        verifications: list[Verification] = []
         for producer, appends in by_producer.items():
             partitions = [self._broker.replicas.find(*key) for key in appends]
-            errors = await wait_verified(self._broker, producer, partitions, adds=self._adds)
-            for key, code in errors.items():
-                append = appends[key]
+            verification = await wait_verified(self._broker, producer, partitions, adds=self._adds)
+            verifications.append(verification)
+            for key, append in appends.items():
                 self.slow.remove(append)
-                self._fail(append.topic, append.answer, append.records, self._not_verified(code))
+                if key in verification.errors:
+                    error = self._not_verified(verification.errors[key])
+                    self._fail(append.topic, append.answer, append.records, error)
+                else:
+                    self.slow.append(append._replace(verification=verification))
+        return verifications
 
     def _not_verified(self, code: ErrorCode) -> KafkaError:
         """What passes becomes what every client tries again."""
@@ -216,12 +236,36 @@ class _Appends:
 
     async def append_slowly(self, append: _SlowAppend) -> None:
         try:
+            partition = self._broker.replicas.find(self._name(append.topic), append.partition_index)
+            if not partition.log.needs_slices(append.records):
+                self._write_slow(append, partition)
+                return
             async with self._broker.slow_checks:
                 partition, checked = await self._check_slowly(append)
-                # In the same turn as the last look at the partition.
-                self._write(partition, append.topic, append.records, append.answer, checked)
+                self._write_slow(append, partition, checked)
         except KafkaError as error:
             self._fail(append.topic, append.answer, append.records, error)
+
+    def _write_slow(self, append: _SlowAppend, partition: Partition, checked: CheckedBatch | None = None) -> None:
+        """In the same turn as the last look at the partition."""
+        if append.verification is not None and not append.verification.holds(partition):
+            # Its transaction was ended meanwhile: another one must not begin here that nobody would end.
+            raise self._not_verified(ErrorCode.CONCURRENT_TRANSACTIONS)
+        if append.verification is not None and self._adds:
+            self._check_begins(append, partition)
+        self._write(partition, append.topic, append.records, append.answer, checked)
+
+    def _check_begins(self, append: _SlowAppend, partition: Partition) -> None:
+        """The first batch of a producer whose epoch rises with each transaction has sequence 0. Of one that the
+        partition does not know, the log alone would take any."""
+        header = read_header(append.records)
+        if header.base_sequence != 0 and header.producer_id not in partition.log.producers.states:
+            append.answer.log_start_offset = partition.log.log_start_offset
+            raise KafkaError(
+                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                f"The first batch of producer {header.producer_id} here has sequence {header.base_sequence}: the one "
+                "before it is missing",
+            )
 
     async def _check_slowly(self, append: _SlowAppend) -> tuple[Partition, CheckedBatch]:
         """The partition is looked up again after each check: it may be gone, or its settings may have changed."""
@@ -319,9 +363,9 @@ def fill_error(answer: PartitionAnswer, error: KafkaError) -> None:
     answer.error_code = int(error.code)
     answer.error_message = error.message or None
     answer.base_offset = answer.log_append_time_ms = -1
-    if not isinstance(error, InvalidRecordsError):
+    if error.code in _WITHOUT_LOG_START:
         answer.log_start_offset = -1
-    else:
+    if isinstance(error, InvalidRecordsError):
         answer.record_errors = [
             ProduceResponse.BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=message)
             for index, message in error.record_errors

@@ -19,7 +19,7 @@ from tailrace.client.groups.classic_protocol import ClassicMembership
 from tailrace.client.groups.consumer_protocol import ConsumerMembership
 from tailrace.client.groups.coordinator import Coordinator
 from tailrace.client.groups.membership import WAIT_MS_MIN, MemberOptions, Membership
-from tailrace.client.groups.offsets import Committer, GroupOffsets
+from tailrace.client.groups.offsets import Committer, GroupMetadata, GroupOffsets
 from tailrace.client.metadata import Cluster
 from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.model.ids import TopicPartition
@@ -117,6 +117,13 @@ class GroupConsumer:
         """When the last request was sent that the coordinator has answered well, by the monotonic clock."""
         return self._member.heard_ms
 
+    def group_metadata(self) -> GroupMetadata:
+        """For offsets that a transaction commits. Raises KafkaError if this member was put out of the group since the
+        last poll: someone else may have its partitions, and must not be taken for it under a new identity."""
+        if self._member.is_lost or not self._member.is_member:
+            raise self._not_a_member()
+        return GroupMetadata(self.options.group_id, self._committer())
+
     def position(self, partition: TopicPartition) -> int:
         """The offset of the next record of a partition of the assignment."""
         return self._consumer.position(partition).offset
@@ -124,6 +131,17 @@ class GroupConsumer:
     def seek(self, partition: TopicPartition, offset: int) -> None:
         """Goes on from there. Going back to a record that was given makes it, and what follows, count as not done."""
         self._consumer.change(added={partition: offset})
+
+    async def rewind(self) -> None:
+        """Goes on from what the group has committed, as if nothing had been given since: after a transaction that was
+        aborted."""
+        self._consumer.change(
+            added={
+                partition: start.offset
+                for partition, start in (await self._starts(sorted(self._owned))).items()
+                if partition in self._owned
+            }
+        )
 
     async def poll(self, timeout_ms: float) -> dict[TopicPartition, list[Record]]:
         """The next records, or nothing if none came in time. The first one joins. Raises KafkaError for what does not
@@ -149,11 +167,9 @@ class GroupConsumer:
         while True:
             # After a loss others may have read on from there: these offsets must not be repeated under a new identity.
             if self._member.loss_count != loss_count or not self._member.is_member:
-                group_id = self.options.group_id
-                raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"this consumer is no member of group {group_id} now")
-            committer = Committer(self.member_id, self.epoch, self.options.member.instance_id)
+                raise self._not_a_member()
             try:
-                await self._offsets.commit_once(moved, committer)
+                await self._offsets.commit_once(moved, self._committer())
                 break
             except KafkaError as error:
                 pause_ms = self.cluster.backoff_ms(attempt)
@@ -288,6 +304,13 @@ class GroupConsumer:
         }
 
     # --- commits
+
+    def _committer(self) -> Committer:
+        return Committer(self.member_id, self.epoch, self.options.member.instance_id)
+
+    def _not_a_member(self) -> KafkaError:
+        group_id = self.options.group_id
+        return KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"this consumer is no member of group {group_id} now")
 
     def _moved(self) -> dict[TopicPartition, int]:
         """What was read since it was committed last. A position that nobody has committed yet is one too: without it,

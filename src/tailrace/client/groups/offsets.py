@@ -31,6 +31,13 @@ class Committer(NamedTuple):
 NOBODY = Committer()
 
 
+class GroupMetadata(NamedTuple):
+    """In whose name offsets are committed within a transaction (KIP-447)."""
+
+    group_id: str
+    committer: Committer = NOBODY
+
+
 class Committed(NamedTuple):
     offset: int
     leader_epoch: int = -1

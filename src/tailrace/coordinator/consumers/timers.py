@@ -48,6 +48,8 @@ def on_due(state: GroupState, call: Call, due: Due) -> Result:
     silent_ms = session_timeout_ms(call, group_id, member)
     if what == "consumer.session":
         detail = f"member {member_id} timed out after {silent_ms / 1000:.1f} s without a heartbeat"
+    elif not member.is_classic:
+        return Result()  # It has changed its protocol since.
     else:
         detail = f"member {member_id} did not {what.removeprefix('consumer.')} in time"
     return _remove(state, call, group, member, detail)

@@ -13,10 +13,12 @@ from sys import intern
 from typing import NamedTuple, TypeVar
 
 from tailrace.coordinator.op import StoredRecord
+from tailrace.model.errors import ProtocolError
 from tailrace.model.ids import ZERO_UUID, Uuid
+from tailrace.model.settings import LONG_MAX
 from tailrace.wire.apis.stored import OffsetCommitKey, OffsetCommitValue
 from tailrace.wire.compile import decode
-from tailrace.wire.stored import encode_coordinator_key, encode_coordinator_value
+from tailrace.wire.stored import UnknownRecordTypeError, encode_coordinator_key, encode_coordinator_value
 
 T = TypeVar("T")
 
@@ -43,6 +45,9 @@ class CommittedOffset(NamedTuple):
     expire_timestamp_ms: int = -1
     # Zero where it is not known: commits of old versions.
     topic_id: Uuid = ZERO_UUID
+
+
+_UNREADABLE = CommittedOffset(-1, -1, "", commit_timestamp_ms=LONG_MAX)
 
 
 class OffsetStore:
@@ -109,14 +114,17 @@ class OffsetStore:
     # ---- replay
 
     def replay_raw(self, key: bytes, value: bytes | None, producer_id: int = NO_PRODUCER) -> None:
-        """A record of an offset, type 0 or 1, as it is stored. Raises IndexError or UnicodeDecodeError if the key is
-        cut short or is no text; a value is looked at when it is read."""
-        group_end = 4 + (key[2] << 8 | key[3])
-        group_id = str(key[4:group_end], "utf-8")
-        topic_start = group_end + 2
-        topic_end = topic_start + (key[group_end] << 8 | key[group_end + 1])
-        topic = str(key[topic_start:topic_end], "utf-8")
-        partition = key[topic_end] << 24 | key[topic_end + 1] << 16 | key[topic_end + 2] << 8 | key[topic_end + 3]
+        """A record of an offset, type 0 or 1, as it is stored. Raises UnknownRecordTypeError if the key cannot be read;
+        a value is looked at when somebody asks for it."""
+        try:
+            group_end = 4 + (key[2] << 8 | key[3])
+            group_id = str(key[4:group_end], "utf-8")
+            topic_start = group_end + 2
+            topic_end = topic_start + (key[group_end] << 8 | key[group_end + 1])
+            topic = str(key[topic_start:topic_end], "utf-8")
+            partition = key[topic_end] << 24 | key[topic_end + 1] << 16 | key[topic_end + 2] << 8 | key[topic_end + 3]
+        except (IndexError, UnicodeDecodeError):
+            raise UnknownRecordTypeError("a stored offset has a key that cannot be read") from None
         if value is None:
             self._remove(group_id, topic, partition)
         elif producer_id == NO_PRODUCER:
@@ -185,8 +193,12 @@ class OffsetStore:
 
 
 def read_offset(value: bytes) -> CommittedOffset:
-    """The value of a stored offset, in any of its versions."""
-    stored = decode(OffsetCommitValue, value[0] << 8 | value[1], value, 2)
+    """The value of a stored offset, in any of its versions. One that cannot be read is told as none, and kept: a newer
+    version may have written it."""
+    try:
+        stored = decode(OffsetCommitValue, value[0] << 8 | value[1], value, 2)
+    except (ProtocolError, IndexError):
+        return _UNREADABLE
     return CommittedOffset(
         stored.offset,
         stored.leader_epoch,

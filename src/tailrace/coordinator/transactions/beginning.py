@@ -62,7 +62,8 @@ def _check_expected(transaction: Transaction, request: InitProducerIdRequest) ->
 
 
 def _first(state: TransactionsState, transactional_id: str) -> Transaction:
-    return Transaction(transactional_id, state.take_producer_id(), 0, 0)
+    producer_id = state.take_producer_id()
+    return Transaction(transactional_id, producer_id, 0, 0, previous_producer_id=producer_id)
 
 
 def _next(state: TransactionsState, transaction: Transaction, request: InitProducerIdRequest) -> Transaction:
@@ -95,6 +96,7 @@ def _give(
         request.transaction_timeout_ms,
         updated_ms=call.now_ms,
         previous_producer_id=transaction.previous_producer_id,
+        client_version=transaction.client_version,
         last_producer_epoch=transaction.last_producer_epoch,
     )
     response = InitProducerIdResponse(producer_id=new.producer_id, producer_epoch=new.producer_epoch)

@@ -11,7 +11,13 @@ abort a transaction that has not begun. A request that was sent again is told fr
 from __future__ import annotations
 
 from tailrace.coordinator.op import Call, Caller, Result
-from tailrace.coordinator.transactions.state import TransactionsState, concurrent, fenced, wrong_producer
+from tailrace.coordinator.transactions.state import (
+    TRANSACTION_VERSION,
+    TransactionsState,
+    concurrent,
+    fenced,
+    wrong_producer,
+)
 from tailrace.coordinator.transactions.transaction import (
     LAST_EPOCH,
     VERSION_WITH_EPOCH_BUMP,
@@ -47,9 +53,9 @@ def end_transaction(state: TransactionsState, call: Call, caller: Caller, reques
 
 def decide_abort(state: TransactionsState, call: Call, transaction: Transaction) -> Result:
     """Not by the client: its transaction has timed out, or another instance takes over. Its epoch is fenced."""
-    bumps = transaction.client_version >= VERSION_WITH_EPOCH_BUMP
+    bumps = call.image.features.get(TRANSACTION_VERSION, 0) >= VERSION_WITH_EPOCH_BUMP
     if not bumps:
-        # The decision of an older client's transaction does not raise the epoch by itself.
+        # The decision does not raise the epoch by itself.
         transaction = transaction._replace(
             producer_epoch=min(transaction.producer_epoch + 1, LAST_EPOCH + 1), last_producer_epoch=-1
         )

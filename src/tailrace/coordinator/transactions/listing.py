@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from tailrace.coordinator.op import Call, Caller, Result
 from tailrace.coordinator.patterns import compile_pattern
 from tailrace.coordinator.transactions.state import TransactionsState
-from tailrace.coordinator.transactions.transaction import NOT_STARTED, Transaction, TransactionState
+from tailrace.coordinator.transactions.transaction import Transaction, TransactionState
 from tailrace.model.errors import ErrorCode
 from tailrace.wire.apis.transactions import (
     DescribeTransactionsRequest,
@@ -54,7 +54,7 @@ def list_transactions(
     producer_ids = frozenset(request.producer_id_filters)
     pattern = compile_pattern(request.transactional_id_pattern) if request.transactional_id_pattern else None
     for transaction in state.transactions.values():
-        age_ms = now_ms - transaction.start_ms if transaction.start_ms != NOT_STARTED else 0
+        age_ms = now_ms - transaction.start_ms  # As in Kafka, what has not begun is older than anything.
         if (
             (request.state_filters and transaction.state not in states)
             or (producer_ids and transaction.producer_id not in producer_ids)

@@ -6,7 +6,7 @@ deadlines, a rebalance of a classic group under way) is left out.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tailrace.broker.coordinators.shard import Shard
@@ -14,7 +14,7 @@ from tailrace.coordinator.classic.group import ClassicGroup, ClassicState
 from tailrace.coordinator.history import History
 from tailrace.coordinator.machine import GroupMachine
 from tailrace.coordinator.op import Producer
-from tailrace.model.ids import CONSUMER_OFFSETS_TOPIC
+from tailrace.model.ids import CONSUMER_OFFSETS_TOPIC, PartitionIndex, TopicPartition
 from tailrace.sim.checks.history import demand
 from tailrace.sim.checks.replicas import ReplicaChecks
 from tailrace.sim.cluster import Node, SimCluster
@@ -44,6 +44,14 @@ class CoordinatorChecks:
         self._cluster = cluster
         self._replicas = replicas
         self.compared_count = 0
+
+    def partitions_of(self, topics: Sequence[str]) -> list[TopicPartition]:
+        """By the newest metadata."""
+        image = self._replicas.image
+        assert image is not None, "topics were created"
+        return [
+            TopicPartition(name, PartitionIndex(index)) for name in topics for index in image.topics[name].partitions
+        ]
 
     def state_of(self, group_id: str) -> tuple[str, int] | None:
         """The state of a group and the number of its members, if it has a coordinator that is ready."""

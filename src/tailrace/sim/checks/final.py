@@ -11,6 +11,7 @@ from tailrace.sim.checks.history import demand
 from tailrace.sim.checks.replicas import ReplicaChecks, state_of
 from tailrace.sim.cluster import SimCluster
 from tailrace.sim.groups.groups import Groups
+from tailrace.sim.transactions.transactions import Transactions
 from tailrace.sim.workload import RECKLESS, Clients, Ledger
 
 # Elections, sessions, the ISR's lag and the back-offs of clients add up to a few seconds.
@@ -19,6 +20,8 @@ _CLIENTS_SECONDS_MAX = 30.0
 # A JoinGroup to a host that has lost its power is given up after the rebalance timeout and some more, 15 s; then there
 # are sessions of members that died, and rebalances one after the other.
 _GROUPS_SECONDS_MAX = 30.0
+# From the decision to the last marker, where nothing fails.
+_MARKERS_SECONDS_MAX = 5.0
 _LOOK_SECONDS = 0.1
 
 
@@ -30,6 +33,7 @@ class FinalChecks:
         clients: Clients,
         ledger: Ledger,
         groups: Groups,
+        transactions: Transactions,
         *,
         expects_voters: bool = False,
     ) -> None:
@@ -38,6 +42,7 @@ class FinalChecks:
         self._clients = clients
         self._ledger = ledger
         self._groups = groups
+        self._transactions = transactions
         self._expects_voters = expects_voters  # All controllers.
 
     async def run(self, partitions: Sequence[TopicPartition]) -> None:
@@ -55,10 +60,11 @@ class FinalChecks:
         )
         self._cluster.world.trace.note("world", f"available {loop.now - healed:.1f} s after healing")
         deadline = loop.now + _GROUPS_SECONDS_MAX
-        await self._wait("groups are stable again", lambda: self._groups.unstable(partitions), deadline)
+        await self._wait("groups are stable again", self._groups.unstable, deadline)
         self._cluster.world.trace.note("world", f"groups are stable {loop.now - healed:.1f} s after healing")
         self._clients.stop()
         await self._clients.wait_stopped(_CLIENTS_SECONDS_MAX)
+        await self._end_transactions()
         deadline = loop.now + _GROUPS_SECONDS_MAX
         await self._wait("groups process every record", self._groups.unprocessed, deadline)
         await self._groups.stop(_GROUPS_SECONDS_MAX)
@@ -67,8 +73,25 @@ class FinalChecks:
         self._replicas.compare_all()
         await self._check_readable(partitions)
         await self._groups.check_committed()
+        await self._check_transactions()
         if self._clients.operator is not None and self._replicas.image is not None:
             self._clients.operator.check(self._replicas.image)
+
+    async def _end_transactions(self) -> None:
+        loop, transactions = self._cluster.world.loop, self._transactions
+        await transactions.stop_producers(_CLIENTS_SECONDS_MAX)
+        deadline = loop.now + _GROUPS_SECONDS_MAX + transactions.timeout_seconds
+        await self._wait("every input record has its effect", transactions.without_effect, deadline)
+        await transactions.stop_loops(_CLIENTS_SECONDS_MAX)
+        deadline = loop.now + transactions.timeout_seconds + _MARKERS_SECONDS_MAX
+        await self._wait("no transaction stays open beyond its timeout", transactions.under_way, deadline)
+
+    async def _check_transactions(self) -> None:
+        transactions = self._transactions
+        transactions.start_last_reader()
+        deadline = self._cluster.world.loop.now + _AVAILABLE_SECONDS_MAX
+        await self._wait("readers come to the end", transactions.unread, deadline)
+        await transactions.finish()
 
     async def _wait(self, promise: str, missing: Callable[[], Sequence[object]], deadline: float) -> None:
         while found := missing():

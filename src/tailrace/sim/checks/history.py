@@ -7,6 +7,7 @@ sequence) is committed once.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from tailrace.model.ports import FileSlice
@@ -38,8 +39,10 @@ class Batch(NamedTuple):
 class History:
     """The committed batches of one partition."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, on_extended: Callable[[BatchHeader, bytes], None] | None = None) -> None:
+        """`on_extended` is told of each batch when it is first seen, in their order."""
         self.name = name
+        self._on_extended = on_extended
         self.batches: dict[int, Batch] = {}  # by base offset
         self.end_offset = 0
         self._sequences: dict[tuple[int, int, int], int] = {}
@@ -54,11 +57,13 @@ class History:
             demand(
                 crc_is_valid(data, position, header), "what is stored has a good CRC", partition=self.name, replica=who
             )
-            self._compare(who, header)
+            if self._compare(who, header) and self._on_extended is not None:
+                self._on_extended(header, data[position : position + header.size_bytes])
             next_offset = header.next_offset
         return next_offset
 
-    def _compare(self, who: str, header: BatchHeader) -> None:
+    def _compare(self, who: str, header: BatchHeader) -> bool:
+        """Whether it is new."""
         batch = Batch(
             header.next_offset,
             header.leader_epoch,
@@ -88,6 +93,7 @@ class History:
                 committed=known,
                 found=batch,
             )
+        return known is None
 
     def _extend(self, who: str, base_offset: int, batch: Batch) -> None:
         self.batches[base_offset] = batch

@@ -12,6 +12,8 @@ A turn costs a few comparisons for each replica: only what has changed since the
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 from tailrace.broker.broker import Broker
@@ -21,6 +23,7 @@ from tailrace.replica.partition import Partition
 from tailrace.sim.checks.history import History, demand
 from tailrace.sim.cluster import Node, SimCluster
 from tailrace.sim.trace import Trace
+from tailrace.wire.records import BatchHeader
 
 _READ_BYTES = 1 << 20
 _GROWTH_LINE_SECONDS = 1.0
@@ -63,6 +66,8 @@ class ReplicaChecks:
         self.image: MetadataImage | None = None
         self.histories: dict[tuple[Uuid, int], History] = {}
         self.committed_ends: dict[tuple[Uuid, int], int] = {}  # the largest high watermark of a leader
+        # Told of each batch of a partition, once, when it is committed.
+        self.on_committed: Callable[[Key, BatchHeader, bytes], None] = lambda _key, _header, _batch: None
         self._cluster = cluster
         self._trace = trace
         self._leaders: dict[tuple[Uuid, int, int], str] = {}
@@ -186,7 +191,7 @@ class ReplicaChecks:
         identity = (partition.topic_id, key[1])
         history = self.histories.get(identity)
         if history is None:
-            history = self.histories[identity] = History(f"{key[0]}-{key[1]}")
+            history = self.histories[identity] = History(f"{key[0]}-{key[1]}", partial(self.on_committed, key))
         end = partition.high_watermark
         offset = max(seen.compared_to, partition.log.log_start_offset)
         with node.disk.observed():

@@ -194,9 +194,10 @@ class Groups:
 
     # ---- in the end
 
-    def unstable(self, partitions: Sequence[TopicPartition]) -> list[str]:
+    def unstable(self) -> list[str]:
         """Groups that are not stable, or of which a partition does not have exactly one member that believes in it."""
         self._fill_up()
+        partitions = self._coordinators.partitions_of(self._topics)
         found = []
         for plan in self._plans.values():
             alive = self._alive(plan)

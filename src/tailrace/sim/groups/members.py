@@ -29,12 +29,13 @@ HEARTBEAT_MS = 500
 # Nobody polls so rarely, but for processes that are paused, and their sessions end first: commits give up before.
 _REBALANCE_MS = 10_000
 _COMMIT_MS_MAX = 3000
+_METADATA_MS = 1000
 _FETCHING = ConsumerOptions(fetch_max_wait_ms=200, retry_timeout_ms=600_000, partition_max_bytes=20_000)
 # The ways of assigning that a classic member knows, the best first; or that it leaves that to the coordinator.
 Kind = tuple[str, ...]
 CONSUMER: Kind = ("consumer",)
-# Its successor was started before it was dead.
-_FATAL = (ErrorCode.FENCED_INSTANCE_ID,)
+# Its successor was started before it was dead; or its predecessor's session begins anew with each new coordinator.
+_FATAL = (ErrorCode.FENCED_INSTANCE_ID, ErrorCode.UNRELEASED_INSTANCE_ID)
 # Where kinds of members are mixed: it comes back to a group that has become a classic one; or the group has a new
 # coordinator, which knows only the way of assigning that its members had agreed on.
 _FATAL_IF_MIXED = (*_FATAL, ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
@@ -78,6 +79,7 @@ class Member:
                 heartbeat_interval_ms=HEARTBEAT_MS,
                 rebalance_timeout_ms=_REBALANCE_MS,
                 assignors=kind,
+                metadata_max_age_ms=_METADATA_MS,
             ),
             protocol=GroupProtocol.CONSUMER if kind == CONSUMER else GroupProtocol.CLASSIC,
             auto_commit_interval_ms=None,

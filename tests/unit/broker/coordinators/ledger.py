@@ -7,6 +7,7 @@ A request is an OffsetCommitRequest whose group_id says what to do:
     refuse     KafkaError          fail      a bug in the op
     poison     a record whose replay fails
     large      records too large for any batch; "large but repaired" knows what to do then
+    unstorable  a record that its form does not allow
     work       leaves `work_steps` steps of work, then writes "worked"
     anything else writes a record of that name; with a member id, as a part of the transaction of producer 5
 """
@@ -75,6 +76,8 @@ class Ledger:
             case "large but repaired":
                 records = [record(name, metadata="x" * 30_000) for _ in range(50)]
                 return Result(records, answers, on_refused=lambda _call: Result([record("repaired")]))
+            case "unstorable":
+                return Result([record("x" * 40_000)], answers)
             case "work":
                 self._work.append(self._steps)
                 return Result(answers=answers)

@@ -84,6 +84,19 @@ async def test_an_answer_waits_until_all_that_was_written_before_it_is_committed
         assert error_of(desk.ask("read")) is ErrorCode.NONE, "nothing is left to wait for"
 
 
+async def test_an_answer_waits_for_records_that_nobody_is_told_of() -> None:
+    async with opened(is_replicated=True) as (_, desk):
+        first = desk.ask("a")
+        await turn()
+        desk.shard.decide(lambda _call: [Result([record("of a deadline")])])
+        await turn()
+        read = desk.ask("read")
+        desk.partition.note_fetch(FOLLOWER, 5, offset=1, log_start_offset=0)
+        assert (error_of(first), error_of(read)) == (ErrorCode.NONE, None), "only the first record is committed"
+        confirm(desk)
+        assert error_of(read) is ErrorCode.NONE
+
+
 async def test_what_was_found_in_the_log_is_waited_for_too() -> None:
     async with opened(is_replicated=True) as (world, desk):
         desk.ask("a")
@@ -159,6 +172,28 @@ async def test_a_write_that_fails_takes_back_what_it_would_have_stored() -> None
         desk.ask("c")
         await turn()
         assert await stored(desk) == {"a": 1, "c": 1}
+
+
+async def test_a_request_that_a_failed_write_makes_room_for_sees_nothing_of_it() -> None:
+    async with opened() as (world, desk):
+        world.disk.fail("append", "*/t-0/*.log", error=errno.ENOSPC)
+        failed, seen = desk.ask("b"), []
+        failed.deliver_to(lambda _answer: seen.append(desk.ask("read")))
+        await turn()
+        assert [error_of(call) for call in seen] == [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS]
+
+
+async def test_a_record_that_does_not_fit_its_form_is_refused_like_one_that_is_too_large() -> None:
+    async with opened() as (world, desk):
+        parked = desk.ask("park")
+        assert error_of(desk.ask("unstorable")) is ErrorCode.UNKNOWN_SERVER_ERROR
+        assert error_of(parked) is ErrorCode.NOT_COORDINATOR
+        await load(world.broker, desk.shard, desk.partition)
+        before = desk.ask("a")
+        desk.shard.decide(lambda _call: [Result([record("x" * 40_000)], on_refused=lambda _: Result([record("b")]))])
+        await turn()
+        assert error_of(before) is ErrorCode.NONE
+        assert await stored(desk) == {"a": 1, "b": 1}
 
 
 async def test_records_too_large_for_a_batch_are_refused_and_leave_nothing() -> None:

@@ -111,3 +111,16 @@ def test_one_replaced_while_targets_are_computed_gets_what_was_meant_for_it():
     given = [partition for target in scene.group.targets.values() for each in target.values() for partition in each]
     assert set(scene.group.targets) == {"b", "c"}
     assert sorted(given) == [0, 1, 2, 3]
+
+
+def test_one_that_leaves_for_a_while_before_it_was_answered_stays_away():
+    scene = Scene()
+    scene.join("a")
+    joining = scene.join("b", instance_id="i")
+    assert joining.is_waiting
+    scene.beat("b", -2, instance_id="i")
+    assert joining.error is ErrorCode.UNKNOWN_MEMBER_ID
+    scene.pass_ms(ASSIGNMENT_MS)
+    assert (scene.group.members["b"].member_epoch, scene.has("b")) == (-2, {})
+    back = scene.join("c", instance_id="i")
+    assert back.error is ErrorCode.NONE

@@ -4,6 +4,7 @@ import pytest
 
 from tailrace.coordinator.history import Cause
 from tailrace.model.errors import ErrorCode, KafkaError
+from tailrace.wire.stored import encode_coordinator_key, encode_coordinator_value
 from tests.unit.coordinator.consumers.scene import ASSIGNMENT_MS, Scene, told
 
 BATCH_MS = 1_000
@@ -190,3 +191,57 @@ def test_expressions_that_fill_more_than_a_batch_together_are_stored_in_parts_an
     scene.join("c", subscribed_topic_regex="[tu]-.*")
     assert len(scene.group.regexes["[tu]-.*"].topics) == 0
     assert scene.group.members["c"].member_epoch > 0
+
+
+def refresh_batches(scene: Scene) -> list[int]:
+    """Sizes of what the computations that are due write."""
+    sizes = []
+    while (steps := scene.machine.take_work(scene.call())) is not None:
+        before = len(scene.log)
+        scene.finish(steps)
+        sizes.append(sum(len(key) + len(value or b"") for key, value in scene.log[before:]))
+    return sizes
+
+
+def test_groups_with_long_names_that_a_topic_matters_to_fit_into_batches():
+    scene = Scene({"t": 2}, message_max_bytes=100_000)
+    names = [f"{number:02}" + "x" * 20_000 for number in range(12)]
+    for name in names:
+        scene.join("a", group_id=name)
+    scene.work_is_held = True
+    scene.set_topics({"t": 3})
+    assert max(refresh_batches(scene)) < 90_000
+    groups = scene.machine.state.groups
+    assert {groups[name].epoch for name in names} == {3}  # type: ignore[attr-defined]
+
+
+def test_long_expressions_that_match_nothing_fit_into_batches():
+    scene = Scene({"t": 2}, message_max_bytes=100_000)
+    scene.work_is_held = True
+    for number in range(12):
+        scene.join(f"m{number}", subscribed_topic_regex=f"none{number}" + "x?" * 1_000, group_id="g")
+    sizes = refresh_batches(scene)
+    assert max(sizes) < 20_000
+    scene.work_is_held = False
+    scene.work()
+    assert len(scene.group.regexes) == 12
+
+
+def test_a_stored_expression_that_is_not_understood_matches_nothing():
+    scene = Scene({"t": 2})
+    scene.join("a", subscribed_topic_regex="t.*")
+    # Of another version, which allowed more.
+    from tailrace.coordinator.consumers.records import member_record, regex_tombstone
+
+    member = scene.group.members["a"]._replace(subscribed_topic_regex="(?<never>t)")
+    for key, value, _ in (member_record("g", member), regex_tombstone("g", "t.*")):
+        scene.machine.replay(key, value)
+        scene.log.append(
+            (encode_coordinator_key(key), None if value is None else encode_coordinator_value(value, None))
+        )
+    scene.fail_over()
+    assert scene.group.regexes["(?<never>t)"].topics == frozenset()
+    assert not scene.group.is_resolving
+    joined = scene.join("b", "t")
+    scene.pass_ms(ASSIGNMENT_MS)
+    assert told(joined) == {"t": {0, 1}}

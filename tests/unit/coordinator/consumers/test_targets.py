@@ -87,3 +87,25 @@ def test_the_interval_may_be_set_for_a_group():
     scene.join("a")
     assert scene.join("b").answer.member_epoch == 3
     assert scene.join("c").answer.member_epoch == 4
+
+
+def test_a_plan_that_a_newer_one_has_overtaken_is_given_up():
+    scene = Scene({"t": 400}, message_max_bytes=4_000)
+    scene.join("first")
+    for number in range(40):
+        scene.join(f"m{number:02}")
+    scene.work_is_held = True
+    scene.pass_ms(ASSIGNMENT_MS)
+    old = scene.machine.take_work(scene.call())
+    assert old is not None
+    scene.finish(old)
+    ((what, _),) = scene.machine.state.work
+    assert what == "consumer.storing"
+    for number in range(39):
+        scene.beat(f"m{number:02}", -1)
+    epochs = []
+    while (steps := scene.machine.take_work(scene.call())) is not None:
+        scene.finish(steps)
+        epochs.append(scene.group.assignment_epoch)
+    assert epochs == sorted(epochs), "targets of an older epoch never follow those of a newer one"
+    assert scene.group.assignment_epoch == scene.group.epoch

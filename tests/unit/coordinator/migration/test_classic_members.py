@@ -241,3 +241,12 @@ def test_members_go_on_with_another_coordinator() -> None:
     assert mixed.classic.owned == owned
     mixed.scene.pass_ms(SESSION_MS + 1)
     assert mixed.heartbeat() is ErrorCode.UNKNOWN_MEMBER_ID, "its session began with the new coordinator"
+
+
+def test_a_member_that_changes_its_protocol_under_its_id_is_not_expected_to_sync() -> None:
+    mixed = Mixed()
+    assert mixed.join(member_id="m") is ErrorCode.NONE
+    changed = ConsumerClient(mixed.scene, "m")
+    run(mixed.scene, [mixed.consumer, mixed.classic, changed], REBALANCE_MS // BEAT_MS + 2)
+    assert set(changed.errors) == {ErrorCode.NONE}
+    assert not mixed.scene.group.members["m"].is_classic

@@ -121,17 +121,13 @@ def test_sessions_go_on_under_the_classic_protocol() -> None:
     settle(scene, [other])
 
 
-@pytest.mark.parametrize("rounds", [0, 1, 2])
-def test_another_coordinator_rebalances_even_if_it_does_not_know_why(rounds: int) -> None:
+def test_another_coordinator_rebalances_even_if_it_does_not_know_why() -> None:
     """Else nobody would have the partitions of the one who has gone."""
     scene = Scene()
     consumer = ConsumerClient(scene, "c")
     classic = mixed_group(scene, consumer)
     consumer.leave()
-    run(scene, classic[:1], rounds)
     scene.fail_over()
-    for client in classic:
-        client.lose_connection()
     settle(scene, classic)
 
 
@@ -161,9 +157,8 @@ def test_a_new_coordinator_between_join_and_sync_after_it() -> None:
     for client in classic:
         client.ask_to_join()
     assert scene.classic.state == "CompletingRebalance"
+    # They sync in a generation that the new coordinator does not know.
     scene.fail_over()
-    for client in classic:
-        client.lose_connection()
     settle(scene, classic)
 
 

@@ -17,7 +17,7 @@ from tailrace.wire.apis.stored import (
     OffsetCommitKey,
     OffsetCommitValue,
 )
-from tailrace.wire.stored import encode_coordinator_key, encode_coordinator_value
+from tailrace.wire.stored import UnknownRecordTypeError, encode_coordinator_key, encode_coordinator_value
 from tests.unit.coordinator.offsets.scene import START_MS, Asked, Scene, classic_group, contents, topic_id
 
 Topic = OffsetCommitRequest.OffsetCommitRequestTopic
@@ -190,6 +190,25 @@ def test_offsets_that_old_brokers_stored_are_read() -> None:
     oldest = b"\x00\x00" + key[2:-1] + b"\x04"
     scene.machine.replay_stored(oldest, encode_coordinator_value(OffsetCommitValue(offset=9, commit_timestamp=5), 0))
     assert [offset.offset for offset in contents(scene.offsets).values()] == [100, 101, 102, 103, 9]
+
+
+def test_an_offset_that_cannot_be_read_is_told_as_none_and_kept() -> None:
+    scene = Scene(offsets_retention_check_interval_ms=1)
+    scene.load()
+    newer = b"\x00\x63" + bytes(20)
+    for number, value in enumerate((newer, b"", b"\x00\x04")):
+        key = encode_coordinator_key(OffsetCommitKey(group="g", topic="t", partition=number))
+        scene.log.append((key, value, None))
+        scene.machine.replay_stored(key, value)
+    assert scene.fetch(0, 1, 2) == {0: -1, 1: -1, 2: -1}
+    scene.wait(1 << 40)
+    assert len(scene.offsets) == 3
+
+
+@pytest.mark.parametrize("key", [b"\x00\x01", b"\x00\x01\x00\x05g", b"\x00\x01\x00\x01\xff\x00\x01t" + bytes(4)])
+def test_a_key_that_cannot_be_read_is_passed_over(key: bytes) -> None:
+    with pytest.raises(UnknownRecordTypeError, match="cannot be read"):
+        Scene().machine.replay_stored(key, b"")
 
 
 # ---- OffsetFetch

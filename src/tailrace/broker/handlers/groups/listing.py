@@ -9,10 +9,11 @@ from asyncio import sleep
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, cast
 
-from tailrace.broker.handlers.groups.parts import ask_each
+from tailrace.broker.coordinators.calls import GroupCall
+from tailrace.broker.handlers.groups.parts import answer_of, ask_each
 from tailrace.coordinator.listing import list_group
 from tailrace.coordinator.offsets.simple import all_group_ids
-from tailrace.model.errors import KafkaError
+from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.wire.apis.groups import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
@@ -34,25 +35,34 @@ if TYPE_CHECKING:
 _GROUPS_PER_TURN = 200
 
 
-async def handle_list_groups(
-    broker: Broker, _context: RequestContext, request: ListGroupsRequest
-) -> ListGroupsResponse:
+async def handle_list_groups(broker: Broker, context: RequestContext, request: ListGroupsRequest) -> ListGroupsResponse:
     try:
         shards = broker.coordinators.active_shards()
     except KafkaError as error:
         return ListGroupsResponse(error_code=error.code)
     states = {state.strip().lower() for state in request.states_filter}
     types = {each.strip().lower() for each in request.types_filter}
-    listed: list[ListGroupsResponse.ListedGroup] = []
+    calls = []
     for shard in shards:
-        state = cast("GroupMachine", shard.machine).state
-        for number, group_id in enumerate(all_group_ids(state)):
+        machine = cast("GroupMachine", shard.machine)
+        listed: list[ListGroupsResponse.ListedGroup] = []
+        for number, group_id in enumerate(all_group_ids(machine.state)):
             if number % _GROUPS_PER_TURN == _GROUPS_PER_TURN - 1:
                 await sleep(0)
-            group = list_group(state, group_id, states=states, types=types)
+            group = list_group(machine.state, group_id, states=states, types=types)
             if group is not None:
                 listed.append(group)
-    return ListGroupsResponse(groups=listed)
+        call = GroupCall(context, request)
+        calls.append(call)
+        if shard.machine is machine:
+            shard.confirm(call, ListGroupsResponse(groups=listed))
+        else:
+            call.fail(KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "It was loaded anew meanwhile"))
+    # What was listed may not be committed yet, and another leader might not know of it.
+    answers = [cast("ListGroupsResponse", await answer_of(call)) for call in calls]
+    if any(answer.error_code for answer in answers):
+        return ListGroupsResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)  # Clients ask again then.
+    return ListGroupsResponse(groups=[group for answer in answers for group in answer.groups])
 
 
 def handle_describe_groups(

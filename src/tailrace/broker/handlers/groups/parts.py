@@ -48,10 +48,10 @@ async def ask_in_turns(
         calls.append(call)
         if number % parts_per_turn == 0:
             await sleep(0)
-    return join([await _answer(call) for call in calls])
+    return join([await answer_of(call) for call in calls])
 
 
-async def _answer(call: GroupCall) -> Message:
+async def answer_of(call: GroupCall) -> Message:
     future: Future[Message] = get_running_loop().create_future()
     call.deliver_to(lambda answer: None if future.done() else future.set_result(answer))
     return await future

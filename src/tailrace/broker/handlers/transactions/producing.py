@@ -161,14 +161,20 @@ async def handle_txn_offset_commit(
 ) -> Pending[Message]:
     call = GroupCall(context, request)
     try:
+        if not request.group_id:
+            raise KafkaError(ErrorCode.INVALID_GROUP_ID, "The group id is empty")
+        if not request.transactional_id:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "The transactional id is empty")
         shard = broker.coordinators.find(request.group_id)
         producer = TransactionalProducer(request.transactional_id, request.producer_id, request.producer_epoch)
         partition = shard.partition
         if not partition.log.producers.is_in_transaction(producer.producer_id, producer.producer_epoch):
             adds = context.api_version >= _FIRST_OFFSET_COMMIT_THAT_ADDS
-            errors = await wait_verified(broker, producer, [partition], adds=adds)
-            if errors:
-                raise _refusal(errors[partition.topic_partition], context.api_version)
+            verification = await wait_verified(broker, producer, [partition], adds=adds)
+            verification.end()  # What is submitted in this turn comes before the next marker.
+            code = verification.errors.get(partition.topic_partition)
+            if code is not None:
+                raise _refusal(code, context.api_version)
     except KafkaError as error:
         call.fail(error)
     else:

@@ -1,0 +1,113 @@
+"""`tailrace transaction list|describe|find-hanging|abort`: who is in a transaction, since when, and which hang."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Awaitable, Callable
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from tailrace.cli.session import add_client_options, positive_seconds, run_client
+
+if TYPE_CHECKING:
+    from tailrace.cli import Subparsers
+    from tailrace.client.metadata import Cluster
+
+EXAMPLES = """\
+examples:
+  tailrace transaction list --state Ongoing
+  tailrace transaction describe loader
+  tailrace transaction find-hanging
+  tailrace transaction abort --topic orders --partition 0 --start-offset 42 --execute
+"""
+
+Work = Callable[["Cluster", argparse.Namespace], Awaitable[int]]
+
+
+def register(subparsers: Subparsers) -> None:
+    parser = subparsers.add_parser(
+        "transaction",
+        help="list and describe transactions; find and abort those that hang",
+        description="List and describe transactions, and find and abort those that hang.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    _register_list(actions)
+    _register_describe(actions)
+    _register_find_hanging(actions)
+    _register_abort(actions)
+
+
+def _register_list(actions: Subparsers) -> None:
+    parser = _add_action(actions, "list", "looking", "list transactional ids of all brokers", "list --longer-than 60")
+    parser.add_argument(
+        "--state", action="append", default=[], metavar="STATE", help="only these: Ongoing, CompleteCommit, ..."
+    )
+    parser.add_argument("--producer-id", action="append", default=[], type=int, metavar="N", help="only these")
+    parser.add_argument(
+        "--longer-than", type=positive_seconds, metavar="SECONDS", help="only those that began so long ago"
+    )
+    parser.add_argument("--pattern", metavar="REGEX", help="only ids that this expression of RE2 matches as a whole")
+
+
+def _register_describe(actions: Subparsers) -> None:
+    parser = _add_action(
+        actions, "describe", "looking", "show the state, timeout and partitions of transactions", "describe loader"
+    )
+    parser.add_argument("transactional_ids", nargs="+", metavar="ID")
+
+
+def _register_find_hanging(actions: Subparsers) -> None:
+    parser = _add_action(
+        actions,
+        "find-hanging",
+        "hanging",
+        "find transactions that are open in a partition though no coordinator will end them, or for too long",
+        "find-hanging --topic orders --max-age 900",
+    )
+    parser.add_argument("--topic", action="append", metavar="TOPIC", help="only these (default: all); repeatable")
+    parser.add_argument(
+        "--max-age",
+        type=positive_seconds,
+        default=900.0,
+        metavar="SECONDS",
+        help="report those that were not written to for so long, too (default: 900)",
+    )
+
+
+def _register_abort(actions: Subparsers) -> None:
+    parser = _add_action(
+        actions,
+        "abort",
+        "hanging",
+        "end a hanging transaction in one partition; shows what would be done, unless --execute is given",
+        "abort --topic orders --partition 0 --start-offset 42 --execute",
+    )
+    parser.add_argument("--topic", required=True, metavar="TOPIC")
+    parser.add_argument("--partition", required=True, type=int, metavar="N")
+    parser.add_argument("--start-offset", required=True, type=int, metavar="N", help="as find-hanging has it")
+    parser.add_argument("--execute", action="store_true", help="do it")
+    parser.add_argument(
+        "--force", action="store_true", help="though a coordinator knows it: other partitions may have it committed"
+    )
+
+
+def _add_action(actions: Subparsers, name: str, module: str, help_text: str, example: str) -> argparse.ArgumentParser:
+    parser = actions.add_parser(
+        name,
+        help=help_text,
+        description=f"{help_text[0].upper()}{help_text[1:]}.",
+        epilog=f"example:\n  tailrace transaction {example}\n",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add_client_options(parser)
+    parser.add_argument("--json", action="store_true", help="print JSON lines")
+
+    def run(options: argparse.Namespace) -> int:
+        found = import_module(f"tailrace.cli.transaction.{module}")
+        work: Work = getattr(found, f"{name.replace('-', '_')}_transactions")
+        return run_client(options, lambda cluster: work(cluster, options))
+
+    parser.set_defaults(run=run)
+    return parser

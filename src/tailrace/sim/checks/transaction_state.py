@@ -1,0 +1,178 @@
+"""What must hold of transaction coordinators.
+
+- What a machine knows is what its log says.
+- A transactional id goes from state to state as the table says, with the partitions that it has, and its epoch never
+  goes back. A decision is never taken back.
+- When a transaction is complete, all its markers are committed.
+
+In the end nothing is under way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from tailrace.broker.coordinators.shard import Shard
+from tailrace.coordinator.op import Caller
+from tailrace.coordinator.transactions.machine import TransactionMachine
+from tailrace.coordinator.transactions.transaction import VERSION_WITH_EPOCH_BUMP, Transaction, TransactionState
+from tailrace.model.ids import NO_PRODUCER_EPOCH, TRANSACTION_STATE_TOPIC, TopicPartition
+from tailrace.sim.checks.history import demand
+from tailrace.sim.checks.replicas import ReplicaChecks
+from tailrace.sim.checks.transaction_logs import TransactionLog
+from tailrace.sim.cluster import Node, SimCluster
+from tailrace.wire.records import BatchHeader, iterate_headers, iterate_records
+
+_READ_BYTES = 1 << 20
+_MAX_DECOMPRESSED_BYTES = 1 << 24
+
+_AT_REST = (TransactionState.EMPTY, TransactionState.ONGOING, TransactionState.PREPARE_ABORT)
+_NEXT_STATES = {
+    TransactionState.EMPTY: _AT_REST,
+    TransactionState.ONGOING: (
+        TransactionState.ONGOING,
+        TransactionState.PREPARE_COMMIT,
+        TransactionState.PREPARE_ABORT,
+    ),
+    TransactionState.PREPARE_COMMIT: (TransactionState.COMPLETE_COMMIT,),
+    TransactionState.PREPARE_ABORT: (TransactionState.COMPLETE_ABORT,),
+    TransactionState.COMPLETE_COMMIT: _AT_REST,
+    TransactionState.COMPLETE_ABORT: _AT_REST,
+}
+
+
+class TransactionStateChecks:
+    def __init__(self, cluster: SimCluster, replicas: ReplicaChecks) -> None:
+        self._cluster = cluster
+        self._replicas = replicas
+        self.compared_count = 0
+        self._committed = TransactionMachine(lambda: None, _owe_nothing)  # of all partitions
+
+    def replay_all(self) -> None:
+        for node, shard in self._shards():
+            if node.is_sabotaged or shard.has_unwritten:
+                continue
+            with node.disk.observed():
+                replayed = _durable(_replay(shard))
+            self.compared_count += 1
+            live = _durable(_machine_of(shard))
+            demand(
+                live == replayed,
+                "the replay of a transaction coordinator's log gives the live state",
+                node=node.name,
+                partition=shard.index,
+                differences=[
+                    f"live {live.get(name)}, replayed {replayed.get(name)}"
+                    for name in sorted({*live, *replayed})
+                    if live.get(name) != replayed.get(name)
+                ],
+            )
+
+    def add(self, header: BatchHeader, batch: bytes, logs: Mapping[TopicPartition, TransactionLog]) -> None:
+        """What was committed to the log of a coordinator; `logs` are those of all other partitions."""
+        committed = self._committed.state.transactions
+        for record in iterate_records(batch, max_decompressed_bytes=_MAX_DECOMPRESSED_BYTES):
+            before = dict(committed)
+            assert record.key is not None, "coordinators write no others"
+            self._committed.replay_stored(record.key, record.value)
+            for transactional_id, old in before.items():
+                new = committed[transactional_id]
+                if new is not old:
+                    self._judge_transition(old, new, header.base_offset)
+                    if new.state in (TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT):
+                        _judge_complete(old, new, logs)
+
+    def _judge_transition(self, old: Transaction, new: Transaction, offset: int) -> None:
+        keeps_partitions = new.state.is_at_rest or new.partitions >= old.partitions
+        demand(
+            new.state in _NEXT_STATES[old.state] and keeps_partitions,
+            "transactions go from state to state as the table says",
+            old=old,
+            new=new,
+            offset=offset,
+        )
+        demand(
+            new.producer_id != old.producer_id or new.producer_epoch >= old.producer_epoch,
+            "the epoch of a transactional id never goes back",
+            old=old,
+            new=new,
+            offset=offset,
+        )
+
+    def under_way(self) -> list[str]:
+        """Transactions that are open, or whose markers are not all written; and partitions without a coordinator."""
+        topic = self._replicas.image.topics.get(TRANSACTION_STATE_TOPIC) if self._replicas.image is not None else None
+        missing = set(topic.partitions) if topic is not None else set()
+        found = []
+        for _node, shard in self._shards():
+            missing.discard(shard.index)
+            for transaction in _machine_of(shard).state.transactions.values():
+                if not transaction.state.is_at_rest:
+                    found.append(f"{transaction.transactional_id}: {transaction.state.title}")
+        return [*found, *(f"nobody coordinates partition {index}" for index in sorted(missing))]
+
+    def _shards(self) -> Iterator[tuple[Node, Shard]]:
+        """Those whose brokers lead them by the newest metadata."""
+        topic = self._replicas.image.topics.get(TRANSACTION_STATE_TOPIC) if self._replicas.image is not None else None
+        for node in self._cluster.brokers:
+            # Asking for it would make it.
+            coordinators = None if node.broker is None else node.broker.coordination.running_transactions
+            if topic is None or coordinators is None or not node.is_ready:
+                continue
+            for index, shard in coordinators.shards.items():
+                state = topic.partitions[index]
+                if shard.is_active and (state.leader, state.leader_epoch) == (node.node_id, shard.leader_epoch):
+                    yield node, shard
+
+
+def _machine_of(shard: Shard) -> TransactionMachine:
+    machine = shard.machine
+    assert isinstance(machine, TransactionMachine)
+    return machine
+
+
+def _durable(machine: TransactionMachine) -> dict[str, Transaction]:
+    return {
+        transactional_id: transaction._replace(last_producer_epoch=NO_PRODUCER_EPOCH)
+        for transactional_id, transaction in machine.state.transactions.items()
+    }
+
+
+def _replay(shard: Shard) -> TransactionMachine:
+    """All of its log, as a new coordinator would."""
+    machine = TransactionMachine(lambda: None, _owe_nothing)
+    log = shard.partition.log
+    offset = log.log_start_offset
+    while offset < log.log_end_offset:
+        piece = log.read(offset, _READ_BYTES, end_offset=log.log_end_offset)
+        demand(piece is not None, "the log of a coordinator can be read", partition=shard.index, offset=offset)
+        assert piece is not None, "as was demanded"
+        data = piece.read()
+        for position, header in iterate_headers(data, allow_partial=True):
+            _replay_batch(machine, data[position : position + header.size_bytes])
+            offset = header.next_offset
+    return machine
+
+
+def _replay_batch(machine: TransactionMachine, batch: bytes) -> None:
+    for record in iterate_records(batch, max_decompressed_bytes=_MAX_DECOMPRESSED_BYTES):
+        assert record.key is not None, "coordinators write no others"
+        machine.replay_stored(record.key, record.value)
+
+
+def _judge_complete(old: Transaction, new: Transaction, logs: Mapping[TopicPartition, TransactionLog]) -> None:
+    for partition in old.partitions:
+        written = logs[partition].open.get(old.producer_id) if partition in logs else None
+        # Without a new epoch for each transaction, what is open has the epoch of its marker.
+        newest = old.producer_epoch - (old.client_version >= VERSION_WITH_EPOCH_BUMP)
+        demand(
+            written is None or written.producer_epoch > newest,
+            "a transaction is complete once all its markers are committed",
+            transaction=new,
+            partition=partition,
+            open_since=written and written.first_offset,
+        )
+
+
+def _owe_nothing(_transactional_id: str) -> Caller:
+    raise AssertionError("a replay decides nothing")

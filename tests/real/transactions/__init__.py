@@ -1,0 +1,1 @@
+"""Transactions across processes that are killed: of clients, of coordinators, of leaders."""
