@@ -16,8 +16,9 @@ from rich.table import Table
 from bench.cluster import cluster
 from bench.groups import groups
 from bench.measures import Figure, Plan, all_figures
+from bench.transactions import transactions
 
-GROUPS = ("start", "latency", "requests", "batches", "throughput", "cold", "groups", "cluster")
+GROUPS = ("start", "latency", "requests", "batches", "throughput", "cold", "groups", "transactions", "cluster")
 RESULTS = Path(__file__).parent / "results.jsonl"
 
 
@@ -27,10 +28,12 @@ def main() -> int:
     if load > 0.5:
         print(f"this machine is busy (load {load:.1f}): the figures will be lower than they could be", file=sys.stderr)
     plan = Plan(options.seconds, options.rounds)
-    alone = set(options.only) - {"groups", "cluster"}
+    alone = set(options.only) - {"groups", "transactions", "cluster"}
     figures = all_figures(plan, alone) if alone else []
     if "groups" in options.only:
         figures += groups(plan)
+    if "transactions" in options.only:
+        figures += transactions(plan)
     if "cluster" in options.only:
         figures += cluster(plan)
     _print(figures)

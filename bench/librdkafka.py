@@ -16,6 +16,9 @@ _QUEUE_FULL = -184
 # Messages handed over in one call, and in the library's queue at most.
 _CALL_MESSAGES = 2_000
 _QUEUED_MESSAGES = 400_000
+# The same where what is queued has to be waited for: some milliseconds of work.
+_SHORT_CALL_MESSAGES = 200
+_SHORT_QUEUE_MESSAGES = 4_000
 _DEADLINE_S = 60.0
 
 
@@ -236,3 +239,77 @@ def ack_latencies_ms(
     if producer.flush(_DEADLINE_S):
         raise TimeoutError("messages were not acknowledged")
     return sorted(latencies)
+
+
+def committed_per_second(topic: str, value_bytes: int, seconds: float, *, interval_ms: float, **settings: Any) -> float:
+    """Messages a second of a producer that commits at this interval; with an interval of 0, of one that never does and
+    is idempotent only. Its queue is short, since a commit has to wait for all that is in it."""
+    is_transactional = interval_ms > 0
+    name = {"transactional.id": f"bench-{topic}"} if is_transactional else {"enable.idempotence": "true"}
+    handle = _Handle(
+        _PRODUCER,
+        topic,
+        {
+            "queue.buffering.max.messages": _SHORT_QUEUE_MESSAGES,
+            "linger.ms": 1,
+            "batch.num.messages": 100_000,
+            **name,
+            **{key.replace("_", "."): value for key, value in settings.items()},
+        },
+    )
+    transaction = _Transaction(handle) if is_transactional else None
+    payload = ctypes.create_string_buffer(value_bytes)
+    messages = (_Message * _SHORT_CALL_MESSAGES)()
+    _fill(messages, payload, value_bytes)
+    if transaction is not None:
+        transaction.begin()
+    _produce(handle, messages, 1, 0)
+    if transaction is not None:
+        transaction.commit()
+        transaction.begin()
+    elif handle.library.rd_kafka_flush(handle.client, int(_DEADLINE_S * 1000)):
+        raise TimeoutError("the first message was not acknowledged")
+    count = 0
+    start = begun = time.perf_counter()
+    while (now := time.perf_counter()) - start < seconds:
+        if transaction is not None and now - begun >= interval_ms / 1000:
+            transaction.commit()
+            transaction.begin()
+            begun = time.perf_counter()
+        if handle.library.rd_kafka_outq_len(handle.client) > _SHORT_QUEUE_MESSAGES - _SHORT_CALL_MESSAGES:
+            handle.library.rd_kafka_poll(handle.client, 1)
+        else:
+            count += _produce(handle, messages, _SHORT_CALL_MESSAGES, 0)
+    if transaction is not None:
+        transaction.commit()
+    elif handle.library.rd_kafka_flush(handle.client, int(_DEADLINE_S * 1000)):
+        raise TimeoutError("messages were not acknowledged")
+    elapsed = time.perf_counter() - start
+    handle.close()
+    return count / elapsed
+
+
+class _Transaction:
+    """The library's calls about transactions, which give an error object or nothing."""
+
+    def __init__(self, handle: _Handle) -> None:
+        self._handle = handle
+        library = handle.library
+        for name in ("init_transactions", "commit_transaction"):
+            function = getattr(library, f"rd_kafka_{name}")
+            function.restype, function.argtypes = ctypes.c_void_p, (ctypes.c_void_p, ctypes.c_int)
+        library.rd_kafka_begin_transaction.restype = ctypes.c_void_p
+        library.rd_kafka_begin_transaction.argtypes = (ctypes.c_void_p,)
+        library.rd_kafka_error_string.restype = ctypes.c_char_p
+        library.rd_kafka_error_string.argtypes = (ctypes.c_void_p,)
+        self._check(library.rd_kafka_init_transactions(handle.client, int(_DEADLINE_S * 1000)))
+
+    def begin(self) -> None:
+        self._check(self._handle.library.rd_kafka_begin_transaction(self._handle.client))
+
+    def commit(self) -> None:
+        self._check(self._handle.library.rd_kafka_commit_transaction(self._handle.client, int(_DEADLINE_S * 1000)))
+
+    def _check(self, error: int | None) -> None:
+        if error:
+            raise RuntimeError(self._handle.library.rd_kafka_error_string(error).decode())

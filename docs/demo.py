@@ -1,4 +1,5 @@
-"""`make demo`: a broker, a client that others wrote, our own commands, and a cluster whose leader is killed at work.
+"""`make demo`: a broker, a client that others wrote, our own commands, a cluster whose leader is killed at work, and
+transactions whose producer is.
 
 Everything shown happens; a step that goes wrong ends the demo with a message and exit code 1.
 """
@@ -12,11 +13,13 @@ import time
 from collections.abc import Iterator
 
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
+from exactly_once import PAYMENTS, RECEIPTS
 
 from tailrace.testing import Broker, Cluster
 
 WAIT_S = 30.0
 RECORDS = 200_000
+PAYMENT_COUNT = 5000
 VALUE = b"x" * 100
 IS_TERMINAL = sys.stdout.isatty()
 # What librdkafka would say about lost connections is the point of the demo, and not worth a line each.
@@ -41,7 +44,8 @@ def main() -> None:
             show("SIGTERM: answers sent, logs closed, exit code 0")
     finally:
         broker.close()
-    cluster = Cluster(brokers=3, log_level="warning")
+    # A group whose only member is known in advance need not wait for others.
+    cluster = Cluster({"group.initial.rebalance.delay.ms": 0}, brokers=3, log_level="warning")
     with step("Three brokers and three controllers, every record on three disks"):
         begun = time.monotonic()
         cluster.start()
@@ -51,6 +55,8 @@ def main() -> None:
         command(cluster, "topic", "create", "ledger", "--partitions", "1")
         with step("kill -9 of the leader while an idempotent producer writes"):
             kill_leaders(cluster)
+        with step("kill -9 of a loop that reads, transforms and writes in transactions (docs/exactly_once.py)"):
+            kill_transactions(cluster)
         with step("The cluster as its operator sees it"):
             command(cluster, "cluster", "describe")
             cluster.stop()
@@ -115,6 +121,80 @@ def kill_leaders(cluster: Cluster) -> None:
     expect(stored == acked, "an acknowledged record is lost, moved or doubled")
     expect(sorted(acked, key=acked.__getitem__) == list(range(len(acked))), "records are out of order")
     show(f"{len(acked):,} records acknowledged, {len(stored):,} stored: none lost, none doubled, all in order")
+
+
+def kill_transactions(cluster: Cluster) -> None:
+    for topic in (PAYMENTS, RECEIPTS):
+        command(cluster, "topic", "create", topic, "--partitions", "3")
+    payments = [str(number).encode() for number in range(PAYMENT_COUNT)]
+    producer = Producer({**CLIENT, "bootstrap.servers": cluster.bootstrap})
+    for payment in payments:
+        producer.produce(PAYMENTS, payment)
+    expect(producer.flush(WAIT_S) == 0, "not every payment was acknowledged")
+    first = start_loop(cluster, PAYMENT_COUNT // 2)
+    written, is_open = map(int, wait_line(first).split())
+    first.kill()
+    first.wait()
+    show(f"killed after {written:,} receipts of {len(payments):,}, {is_open} of them in a transaction that is open:")
+    command(cluster, "transaction", "list")
+    stored, visible = (read_values(cluster, isolation) for isolation in ("read_uncommitted", "read_committed"))
+    expect(len(stored) == written, f"{len(stored)} receipts are stored, {written} were written")
+    expect(
+        len(visible) == written - is_open, f"{len(visible)} receipts are visible, {written - is_open} were committed"
+    )
+    show(f"  {len(stored):,} are stored, {len(visible):,} are there for who reads committed records")
+    second = start_loop(cluster)
+    show(f"started again: it takes over, and writes the other {int(wait_line(second)):,}")
+    expect(second.wait(WAIT_S) == 0, "the loop has failed")
+    command(cluster, "transaction", "list")
+    receipts = sorted(read_values(cluster, "read_committed"))
+    expect(receipts == sorted(b"receipt of payment " + payment for payment in payments), "a receipt is lost or doubled")
+    show(f"{len(payments):,} payments, {len(receipts):,} receipts: none lost, none doubled")
+
+
+def start_loop(cluster: Cluster, *words: int) -> subprocess.Popen[str]:
+    loop = os.path.join(os.path.dirname(__file__), "exactly_once.py")
+    arguments = [sys.executable, loop, cluster.bootstrap, str(PAYMENT_COUNT), *map(str, words)]
+    return subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True)
+
+
+def wait_line(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    watchdog = threading.Timer(WAIT_S, process.kill)
+    watchdog.start()
+    line = process.stdout.readline()
+    watchdog.cancel()
+    expect(bool(line), "the loop has failed, or hangs")
+    return line
+
+
+def read_values(cluster: Cluster, isolation: str) -> list[bytes]:
+    """The receipts, up to where every partition says that there are no more."""
+    consumer = Consumer(
+        {
+            **CLIENT,
+            "bootstrap.servers": cluster.bootstrap,
+            "group.id": "demo",
+            "isolation.level": isolation,
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+        }
+    )
+    try:
+        consumer.assign([TopicPartition(RECEIPTS, partition, 0) for partition in range(3)])
+        values: list[bytes] = []
+        ended: set[int | None] = set()
+        deadline = time.monotonic() + WAIT_S
+        while len(ended) < 3:
+            expect(time.monotonic() < deadline, f"read {len(values)} receipts, then nothing")
+            for message in consumer.consume(10_000, timeout=0.1):
+                if message.error():
+                    ended.add(message.partition())
+                else:
+                    values.append(message.value() or b"")
+        return values
+    finally:
+        consumer.close()
 
 
 def leader_of(cluster: Cluster) -> int:

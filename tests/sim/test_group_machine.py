@@ -4,7 +4,7 @@ import pytest
 
 from tests.sim.machine.play import KINDS, Play
 
-SEEDS = 25
+SEEDS = 15
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -55,7 +55,7 @@ def test_a_zombie_of_an_old_generation(monkeypatch):
     assert broken_promise_of_machine("range").startswith("a partition is assigned to one member per epoch")
 
 
-@pytest.mark.parametrize(("kind", "group"), [("consumer", ConsumerGroup), ("cooperative", ClassicGroup)])
+@pytest.mark.parametrize(("kind", "group"), [("consumer", ConsumerGroup), ("range", ClassicGroup)])
 def test_commits_that_are_not_fenced(monkeypatch, kind, group):
     monkeypatch.setattr(group, "check_offset_commit", lambda *_arguments, **_options: None)
     assert broken_promise_of_machine(kind).startswith("only the owner of a partition can commit")

@@ -437,11 +437,13 @@ class Broker:
         image = self.image.topics.get(topic)
         return image is not None and index in image.partitions
 
-    async def call_broker(self, node_id: int, request: Message, response_type: type[R], *, channel: str) -> R:
-        """Asks another broker. Raises KafkaError."""
+    async def call_broker(
+        self, node_id: int, request: Message, response_type: type[R], *, channel: str, timeout_ms: int | None = None
+    ) -> R:
+        """Asks another broker, for request.timeout.ms at most unless told otherwise. Raises KafkaError."""
         if self._peers is None:
             raise KafkaError(ErrorCode.NETWORK_EXCEPTION, f"There is no broker {node_id} beside this one")
-        timeout_ms = self.config.request_timeout_ms
+        timeout_ms = min(timeout_ms or self.config.request_timeout_ms, self.config.request_timeout_ms)
         return await self._peers.call(node_id, request, response_type, timeout_ms=timeout_ms, channel=channel)
 
     async def wait_topics(self, names: Sequence[str]) -> None:

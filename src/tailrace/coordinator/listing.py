@@ -10,7 +10,7 @@ from tailrace.coordinator.offsets.deletion import places_of
 from tailrace.coordinator.offsets.room import Room
 from tailrace.coordinator.offsets.simple import find_group
 from tailrace.coordinator.offsets.store import offset_record
-from tailrace.coordinator.op import Call, Caller, Result, Steps, StoredRecord
+from tailrace.coordinator.op import Call, Caller, Result, Steps, StoredRecord, unchanged
 from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.wire.apis.groups import (
     DeleteGroupsRequest,
@@ -110,10 +110,10 @@ def _delete_some(state: GroupState, group: Group, caller: Caller) -> Result:
         if not room.takes(group_id, topic):
             # Each caller has work of its own: two may ask for the same group.
             state.work[f"offsets.delete {id(caller)}", group_id] = lambda _: _delete_more(state, group_id, caller)
-            return Result(records)
+            return Result(records, on_refused=unchanged)
         records.append(offset_record(group_id, topic, partition, None))
     records += group.deletion_records()
-    return Result(records, ((caller, _deleted(group_id, ErrorCode.NONE)),))
+    return Result(records, ((caller, _deleted(group_id, ErrorCode.NONE)),), on_refused=unchanged)
 
 
 def _delete_more(state: GroupState, group_id: str, caller: Caller) -> Steps:

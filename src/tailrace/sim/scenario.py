@@ -185,8 +185,8 @@ class Scenario:
             self.replicas,
             self.clients,
             self.ledger,
-            self.groups,
-            self.transactions,
+            groups=self.groups,
+            transactions=self.transactions,
             expects_voters=self.plan.joins,
         )
         self._nodes_by_name = {node.name: node for node in self.cluster.nodes}

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tailrace.verify.facts import Outcome, Transaction
 from tailrace.verify.findings import Findings
-from tailrace.verify.history import History, Outcome, Transaction
+from tailrace.verify.history import History
 from tailrace.verify.writes import writers
 
 Graph = list[set[int]]  # To each transaction, by its number, those that depend on it.

@@ -1,7 +1,7 @@
 """What happened, gathered from the events in one pass: sends, transactions, and who read what.
 
 What needs no hindsight is judged here: two readers that found two values at one offset, and a consumer whose offsets
-go back. All else is for `checks` and `cycles`, once the whole history is known.
+go back. All else is for `writes`, `order` and `cycles`, once the whole history is known.
 
 A process does one thing after the other, except for operations with an `id`. An operation that never ends, or begins
 anew before it has ended (its process died and came back), has an unknown outcome.
@@ -9,142 +9,14 @@ anew before it has ended (its process died and came back), has an unknown outcom
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Iterable
-from enum import Enum
-from typing import NamedTuple
 
 from tailrace.verify.events import OPERATIONS, TYPES, Event, HistoryError, Value
+from tailrace.verify.facts import Attempt, Drain, Operation, Outcome, Partition, Process, Read, Span, Transaction
 from tailrace.verify.findings import Findings, quoted
 
-
-class Outcome(Enum):
-    OK = "ok"
-    FAIL = "fail"  # It had no effect, and will have none.
-    INFO = "info"  # Unknown.
-
-
-class Read:
-    """What readers found at one offset. The first of all reads, and the first at read_committed, are remembered."""
-
-    __slots__ = ("committed_line", "committed_process", "line", "process", "value")
-
-    def __init__(self, value: Value, process: str, line: int) -> None:
-        self.value = value
-        self.process = process
-        self.line = line
-        self.committed_process = ""
-        self.committed_line = 0  # 0: nobody has read it at read_committed.
-
-
-class Span:
-    """What one consumer read of one partition while it kept its position: offsets that ascend."""
-
-    __slots__ = ("is_committed", "line", "offsets", "process")
-
-    def __init__(self, process: str, is_committed: bool, offset: int, line: int) -> None:
-        self.process = process
-        self.is_committed = is_committed
-        self.offsets = array("q", (offset,))
-        self.line = line  # Of the last poll.
-
-
-class Partition:
-    __slots__ = ("acknowledged", "name", "reads", "spans")
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.reads: dict[int, Read] = {}
-        self.spans: list[Span] = []
-        self.acknowledged: list[Attempt] = []  # In the order of their answers; all have an offset.
-
-
-class Transaction:
-    __slots__ = (
-        "aborted_line",
-        "commit_line",
-        "inputs",
-        "line",
-        "outcome",
-        "outcome_line",
-        "process",
-        "seen",
-        "with_offsets",
-    )
-
-    def __init__(self, process: str, line: int) -> None:
-        self.process = process
-        self.line = line
-        self.commit_line = 0  # Of the first request to commit that was not refused; 0: none.
-        # OK: committed. FAIL: no request to commit can have had an effect. INFO: it may be either.
-        self.outcome = Outcome.FAIL
-        self.outcome_line = 0  # Where it was known to be committed.
-        self.aborted_line = 0  # Where an abort was confirmed.
-        self.with_offsets = False
-        self.inputs: list[tuple[Partition, int, bool]] = []  # (partition, offset, at read_committed)
-        self.seen: Read | None = None  # A record of it that someone read at read_committed.
-
-
-class Attempt:
-    """One record of one send. The same value may be sent again, when an earlier attempt was aborted, say."""
-
-    __slots__ = (
-        "end_line", "is_idempotent", "is_seen", "line", "offset",
-        "outcome", "partition", "process", "transaction", "value",
-    )  # fmt: skip
-
-    def __init__(
-        self, value: Value, partition: Partition | None, process: Process, line: int, is_idempotent: bool
-    ) -> None:
-        self.value = value
-        self.partition = partition  # None: the partitioner has not told.
-        self.offset = -1  # -1: not known.
-        self.process = process.name
-        self.transaction = process.current
-        self.line = line
-        self.end_line = 0
-        self.outcome = Outcome.INFO
-        self.is_idempotent = is_idempotent or self.transaction is not None
-        self.is_seen = False
-
-    @property
-    def committed_line(self) -> int:
-        """Where it was certain that everyone will see it; 0: it is not."""
-        if self.outcome is not Outcome.OK:
-            return 0
-        if self.transaction is None:
-            return self.end_line
-        return max(self.end_line, self.transaction.outcome_line) if self.transaction.outcome is Outcome.OK else 0
-
-
-class Process:
-    __slots__ = ("has_transactions", "inputs", "is_ending", "left", "name", "open", "spans", "transaction")
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.open: dict[object, _Operation] = {}  # By `id`.
-        self.transaction: Transaction | None = None
-        self.has_transactions = False
-        self.is_ending = False  # What it polls and sends now is no part of its transaction any more.
-        self.inputs: list[tuple[Partition, int, bool]] = []  # Polled since its last transaction, for its next one.
-        self.spans: dict[str, Span] = {}
-        self.left: dict[str, int] = {}  # Where it was in partitions that were assigned anew since.
-
-    @property
-    def current(self) -> Transaction | None:
-        return None if self.is_ending else self.transaction
-
-
-class Drain(NamedTuple):
-    line: int
-    partitions: frozenset[str] | None  # None: all.
-
-
-class _Operation(NamedTuple):
-    name: str
-    line: int
-    attempts: list[Attempt]
-    transaction: Transaction | None
+# Each read looks at all sends of its value. More than a stubborn client repeats is a payload that tells nothing apart.
+ATTEMPTS_PER_VALUE = 1000
 
 
 class History:
@@ -201,17 +73,29 @@ class History:
                 attempts.append(attempt)
                 first = self.by_value.setdefault(value, attempt)
                 if first is not attempt:
-                    self.resent.setdefault(value, [first]).append(attempt)
+                    self._resend(line, first, attempt)
             self.attempts += attempts
-            _invoke(process, event, _Operation("send", line, attempts, None))
+            # A leader that dies takes with it what it alone has confirmed.
+            is_proof = event.get("acks", "all") in ("all", -1)
+            _invoke(process, event, Operation("send", line, attempts, None, is_proof))
             return
-        attempts = self._end("send", line, process, kind, event).attempts
-        outcome = Outcome(kind)
+        operation = self._end("send", line, process, kind, event)
+        attempts = operation.attempts
+        outcome = Outcome(kind) if operation.is_proof or kind == "fail" else Outcome.INFO
         for attempt in attempts:
             attempt.end_line = line
             attempt.outcome = outcome
         if outcome is Outcome.OK and "records" in event:
             self._place(line, attempts, event["records"])
+
+    def _resend(self, line: int, first: Attempt, attempt: Attempt) -> None:
+        attempts = self.resent.setdefault(attempt.value, [first])
+        attempts.append(attempt)
+        if len(attempts) > ATTEMPTS_PER_VALUE:
+            problem = (
+                f"{quoted(attempt.value)} was sent more than {ATTEMPTS_PER_VALUE} times: different records must have"
+            )
+            raise HistoryError(line, f"{problem} different values, a number in front of them say")
 
     def _place(self, line: int, attempts: list[Attempt], records: list[tuple[str | None, int | None, Value]]) -> None:
         for attempt, (name, offset, value) in zip(attempts, records, strict=True):
@@ -229,7 +113,7 @@ class History:
 
     def _commit(self, line: int, process: Process, kind: str, event: Event) -> None:
         if kind == "invoke":
-            _invoke(process, event, _Operation("commit", line, [], self._ending("commit", line, process)))
+            _invoke(process, event, Operation("commit", line, [], self._ending("commit", line, process)))
             return
         operation = self._end("commit", line, process, kind, event)
         transaction = operation.transaction
@@ -244,7 +128,7 @@ class History:
 
     def _abort(self, line: int, process: Process, kind: str, event: Event) -> None:
         if kind == "invoke":
-            _invoke(process, event, _Operation("abort", line, [], self._ending("abort", line, process)))
+            _invoke(process, event, Operation("abort", line, [], self._ending("abort", line, process)))
             return
         transaction = self._end("abort", line, process, kind, event).transaction
         assert transaction is not None
@@ -259,7 +143,7 @@ class History:
         process.is_ending = True
         return process.transaction
 
-    def _end(self, name: str, line: int, process: Process, kind: str, event: Event) -> _Operation:
+    def _end(self, name: str, line: int, process: Process, kind: str, event: Event) -> Operation:
         operation = process.open.pop(event.get("id"), None)
         if operation is None or operation.name != name:
             raise HistoryError(line, f"`{name}` of process {process.name} ends as {kind!r}, but was not invoked")
@@ -361,14 +245,14 @@ class History:
         return partition
 
 
-def _invoke(process: Process, event: Event, operation: _Operation) -> None:
+def _invoke(process: Process, event: Event, operation: Operation) -> None:
     key = event.get("id")
     if key in process.open:
         _give_up(process.open[key])
     process.open[key] = operation
 
 
-def _give_up(operation: _Operation) -> None:
+def _give_up(operation: Operation) -> None:
     """It has no answer, and may have had its effect."""
     if operation.name == "commit" and operation.transaction is not None:
         _may_be_committed(operation.transaction, operation.line)

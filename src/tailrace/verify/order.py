@@ -9,8 +9,9 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from itertools import accumulate
 
+from tailrace.verify.facts import Attempt, Outcome, Partition, Span
 from tailrace.verify.findings import Findings, quoted
-from tailrace.verify.history import Attempt, History, Outcome, Partition, Span
+from tailrace.verify.history import History
 
 
 def check_order(history: History, findings: Findings) -> None:

@@ -22,9 +22,12 @@ class Recorder:
         self._now = now
         self._ids = count(1)
 
-    def process(self, name: str | int, *, isolation: str = "read_uncommitted", idempotent: bool = True) -> Process:
-        """One client: a producer, a consumer, or both in a loop."""
-        return Process(self, name, isolation, idempotent)
+    def process(
+        self, name: str | int, *, isolation: str = "read_uncommitted", idempotent: bool = True, acks: int = -1
+    ) -> Process:
+        """One client: a producer, a consumer, or both in a loop. `acks` is -1 for all."""
+        flags: dict[str, Any] = {} if idempotent else {"idempotent": False}
+        return Process(self, name, isolation, flags if acks == -1 else {**flags, "acks": acks})
 
     def write_event(self, event: dict[str, Any]) -> None:
         if self._now is not None:
@@ -36,17 +39,16 @@ class Recorder:
 
 
 class Process:
-    def __init__(self, recorder: Recorder, name: str | int, isolation: str, idempotent: bool) -> None:
+    def __init__(self, recorder: Recorder, name: str | int, isolation: str, flags: dict[str, Any]) -> None:
         self._recorder = recorder
         self._name = name
         self._isolation = isolation
-        self._idempotent = idempotent
+        self._flags = flags  # Of its sends.
 
     def send(self, partition: str | None, value: Value) -> Send:
         """Several may be under way. `partition` is None if the client chooses it."""
         operation = Send(self, self._recorder.next_id(), partition, value)
-        flags = {} if self._idempotent else {"idempotent": False}
-        self.write("invoke", "send", id=operation.id, records=[[partition, value]], **flags)
+        self.write("invoke", "send", id=operation.id, records=[[partition, value]], **self._flags)
         return operation
 
     def begin(self) -> None:

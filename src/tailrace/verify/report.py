@@ -7,8 +7,9 @@ from typing import NamedTuple
 
 from tailrace.verify.cycles import check_cycles
 from tailrace.verify.events import read_events
+from tailrace.verify.facts import Outcome
 from tailrace.verify.findings import Finding, Findings
-from tailrace.verify.history import History, Outcome
+from tailrace.verify.history import History
 from tailrace.verify.order import check_order
 from tailrace.verify.writes import check_writes
 

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from tailrace.verify.facts import Attempt, Outcome, Partition, Read
 from tailrace.verify.findings import Findings, quoted
-from tailrace.verify.history import Attempt, History, Outcome, Partition, Read
+from tailrace.verify.history import History
+
+_PLACES_TOLD = 5
 
 
 class Place(NamedTuple):
@@ -177,7 +180,8 @@ def _check_duplicates(history: History, findings: Findings, strays: dict[str | i
                 committed.add((partition.name, offset))
         kind = _kind_of_duplicate(attempts, len(told), len(committed))
         if kind:
-            where = " and ".join(f"offset {at[1]} of {at[0]} ({told[at][1]})" for at in sorted(told))
+            where = " and ".join(f"offset {at[1]} of {at[0]} ({told[at][1]})" for at in sorted(told)[:_PLACES_TOLD])
+            where += f" and {len(told) - _PLACES_TOLD} more" if len(told) > _PLACES_TOLD else ""
             times = "once" if len(attempts) == 1 else f"{len(attempts)} times"
             findings.add(
                 kind, max(line for line, _ in told.values()), f"{quoted(value)}, sent {times}, stands at {where}"

@@ -27,6 +27,7 @@ _SETTINGS = {
 _ROUNDS = 250
 _DISTURBANCE_CHANCE = 0.15
 _GROWTH_CHANCE = 0.01
+_COMPARISON_CHANCE = 0.03
 _DELETION_CHANCE = 0.3
 _MEMBERS_MAX = 5
 # Sessions, rebalances of several rounds, and partitions that change hands one after the other.
@@ -73,7 +74,7 @@ class Play:
             self._go_round()
             if self.random.random() < _DISTURBANCE_CHANCE:
                 self.random.choice(disturbances)()
-            if self.random.random() < 0.1:
+            if self.random.random() < _COMPARISON_CHANCE:
                 self.compare()
             if self.random.random() < _GROWTH_CHANCE:
                 self._grow()
@@ -84,7 +85,10 @@ class Play:
         self.end()
 
     def _go_round(self) -> None:
-        """Somewhat in disorder."""
+        """Somewhat in disorder. Who has stalled was about to commit."""
+        for member in self._alive():
+            if self.stalled.pop(member.name, None) is not None:
+                member.commit()
         for member in self.random.shuffled(self._alive()):
             if self.random.random() < 0.7:
                 member.step()

@@ -1,10 +1,12 @@
 """OffsetFetch of several groups, ListGroups, DescribeGroups and DeleteGroups over the wire."""
 
+import asyncio
 from typing import Any
 
 import pytest
 
 from tailrace.model.errors import ErrorCode
+from tailrace.model.ids import NodeId
 from tailrace.wire.apis.groups import (
     ConsumerGroupDescribeRequest,
     DeleteGroupsRequest,
@@ -17,6 +19,7 @@ from tailrace.wire.apis.groups import (
     OffsetFetchRequest,
 )
 from tests.unit.broker.world import Peer, World, create_topic, running
+from tests.unit.replica.replicas import led_by
 
 SETTINGS = {"offsets.topic.replication.factor": "1", "offsets.topic.num.partitions": "5"}
 # More than are asked in one turn of the loop.
@@ -87,6 +90,40 @@ async def test_groups_are_listed_of_all_partitions() -> None:
         assert sorted((each.group_id, each.group_state, each.group_type) for each in listed.groups) == sorted(
             (group_id, "Empty", "classic") for group_id in MANY[:7]
         )
+
+
+async def test_a_group_is_listed_once_it_is_committed() -> None:
+    async with running(SETTINGS) as world:
+        peer, other = await prepared(world), await world.connect()
+        shard = world.broker.coordinators.find("g")
+        partition, both = shard.partition, (NodeId(1), NodeId(2))
+        partition.follow_image(led_by(NodeId(1), epoch=shard.leader_epoch, replicas=both, isr=both))
+        committing = asyncio.create_task(commit(other, "g", 5))
+        while not partition.log.log_end_offset:
+            await asyncio.sleep(0.001)
+        listing = asyncio.create_task(peer.request(ListGroupsRequest(), 5))
+        await asyncio.sleep(0.02)
+        assert not listing.done()
+        partition.note_fetch(NodeId(2), 5, offset=1, log_start_offset=0)
+        assert [group.group_id for group in (await listing).groups] == ["g"]
+        await committing
+
+
+async def test_a_coordinator_that_is_lost_while_its_groups_are_listed_is_asked_again() -> None:
+    async with running(SETTINGS) as world:
+        peer, other = await prepared(world), await world.connect()
+        shard = world.broker.coordinators.find("g")
+        partition, both = shard.partition, (NodeId(1), NodeId(2))
+        partition.follow_image(led_by(NodeId(1), epoch=shard.leader_epoch, replicas=both, isr=both))
+        committing = asyncio.create_task(commit(other, "g", 5))
+        while not partition.log.log_end_offset:
+            await asyncio.sleep(0.001)
+        listing = asyncio.create_task(peer.request(ListGroupsRequest(), 5))
+        await asyncio.sleep(0.02)
+        shard.close()
+        assert (await listing).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        with pytest.raises(AssertionError):
+            await committing
 
 
 @pytest.mark.parametrize("version", range(6))

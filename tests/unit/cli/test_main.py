@@ -19,7 +19,8 @@ def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]):
     with pytest.raises(SystemExit, match="0"):
         main(["--help"])
     shown = capsys.readouterr().out
-    assert all(f"    {command} " in shown for command in COMMANDS)
+    first_words = [line.split()[0] for line in shown.splitlines() if line.startswith("    ")]
+    assert set(COMMANDS) <= set(first_words)
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from tailrace.client.consumer import EARLIEST, LATEST, Consumer, ConsumerOptions, Position
+from tailrace.client.consumer import EARLIEST, LATEST, Consumer, ConsumerOptions, Isolation, Position
 from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.model.ids import TopicPartition
 from tailrace.wire.apis.data import (
@@ -14,7 +14,8 @@ from tailrace.wire.apis.data import (
     ListOffsetsResponse,
     MetadataRequest,
 )
-from tailrace.wire.records import Compression, Record, build_batch
+from tailrace.wire.markers import Marker, build_marker
+from tailrace.wire.records import Compression, Record, build_batch, set_base_offset
 
 from .peer import HANG_UP, Peer
 
@@ -250,3 +251,53 @@ async def test_partitions_come_and_go_while_others_are_read():
         assert await consumer.poll(200) == {}
         await consumer.close()
         consumer.cluster.close()
+
+
+def marker(offset: int, producer_id: int, *, is_commit: bool) -> tuple[int, int, bytes]:
+    built = bytearray(build_marker(Marker(is_commit, 0), producer_id=producer_id, producer_epoch=0, timestamp_ms=0))
+    set_base_offset(built, 0, offset)
+    return offset, offset + 1, bytes(built)
+
+
+class Transactions(Broker):
+    """Of producers 1 and 2, interleaved: 1 aborts [0, 2) and commits [7, 9), 2 commits [2, 4)."""
+
+    def __init__(self) -> None:
+        written = [
+            batch(0, 2, producer_id=1, producer_epoch=0, base_sequence=0, transactional=True),
+            batch(2, 2, producer_id=2, producer_epoch=0, base_sequence=0, transactional=True),
+            marker(4, 1, is_commit=False),
+            marker(5, 2, is_commit=True),
+            batch(6, 1),
+            batch(7, 2, producer_id=1, producer_epoch=0, base_sequence=2, transactional=True),
+            marker(9, 1, is_commit=True),
+        ]
+        super().__init__({0: written})
+        self.isolation_levels: set[int] = set()
+
+    def _fetch(self, request: FetchRequest) -> FetchResponse | str:
+        answer = super()._fetch(request)
+        assert isinstance(answer, FetchResponse)
+        self.isolation_levels.add(request.isolation_level)
+        data = answer.responses[0].partitions[0]
+        data.last_stable_offset = 10
+        data.high_watermark = 12
+        if request.isolation_level:
+            data.aborted_transactions = [FetchResponse.AbortedTransaction(producer_id=1, first_offset=0)]
+        return answer
+
+
+@pytest.mark.parametrize(
+    ("isolation", "expected", "end"),
+    [(Isolation.READ_UNCOMMITTED, [0, 1, 2, 3, 6, 7, 8], 12), (Isolation.READ_COMMITTED, [2, 3, 6, 7, 8], 10)],
+)
+async def test_aborted_records_are_passed_over_by_who_asks_for_it(isolation: Isolation, expected: list[int], end: int):
+    async with Transactions() as broker:
+        cluster = broker.cluster()
+        consumer = Consumer(cluster, ConsumerOptions(isolation=isolation))
+        await consumer.assign({T0: 0})
+        assert await offsets(consumer, len(expected)) == expected
+        assert consumer.position(T0) == Position(10, end)
+        assert broker.isolation_levels == {isolation}
+        await consumer.close()
+        cluster.close()

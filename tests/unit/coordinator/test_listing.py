@@ -27,7 +27,7 @@ def scene() -> Scene:
 def listed(scene: Scene, states: set[str] | None = None, types: set[str] | None = None) -> list[tuple[str, ...]]:
     found = [
         list_group(scene.machine.state, group_id, states=states or (), types=types or ())
-        for group_id in all_group_ids(scene.machine.state)
+        for group_id in dict.fromkeys(all_group_ids(scene.machine.state))
     ]
     return sorted(
         (each.group_id, each.protocol_type, each.group_state, each.group_type) for each in found if each is not None

@@ -71,6 +71,14 @@ def test_sends_of_several_records_and_begins_of_polls_are_understood():
     ]
 
 
+def test_values_that_tell_no_records_apart_are_refused():
+    scribe = Scribe()
+    for offset in range(1001):
+        scribe.sent("hello", offset)
+    with pytest.raises(HistoryError, match='line 2001: "hello" was sent more than 1000 times'):
+        scribe.judge()
+
+
 def test_a_kind_that_does_not_exist_cannot_be_allowed():
     with pytest.raises(ValueError, match="there is no kind lost: the kinds are lost-write,"):
         verify([], allow=["lost"])

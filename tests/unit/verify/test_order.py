@@ -97,6 +97,19 @@ def test_what_is_sent_after_the_drain_need_not_be_seen(scribe):
     assert scribe.judge().is_clean
 
 
+@pytest.mark.parametrize("acks", [0, 1])
+def test_what_the_leader_alone_confirmed_may_be_lost_and_its_offset_given_anew(scribe, acks):
+    producer = scribe.recorder.process("x", acks=acks)
+    scribe.sent("a", 0)
+    scribe.sent("b", 1, by=producer)
+    scribe.sent("c", 1)
+    scribe.sent("d", 2)
+    scribe.reader.polled([(P, 0, "a"), (P, 1, "c"), (P, 2, "d")])
+    scribe.reader.drained()
+    assert scribe.judge().is_clean
+    assert scribe.allowed() == {"unknown-outcome"}
+
+
 # ---- nonmonotonic and skipped polls
 
 

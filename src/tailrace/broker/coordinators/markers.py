@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from asyncio import Future, Task, get_running_loop, wait
 from collections.abc import Callable
+from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from tailrace.log.validation import Origin
@@ -34,6 +35,10 @@ _PAUSE_SECONDS = 0.02
 _PAUSE_MAX_SECONDS = 1.0
 # Transactions in one request.
 _MARKERS_PER_REQUEST = 1000
+# Behind a request that is not answered wait the markers of all transactions with partitions there, though others may
+# lead them by now. So a leader waits for less than the coordinator until markers are committed, and tells what is.
+_CONFIRM_SECONDS = 2.0
+_CALL_TIMEOUT_MS = 4000
 
 
 class _Owed:
@@ -114,14 +119,19 @@ class MarkerWriter:
             if leader == self._broker.node_id:
                 response = await write_markers(self._broker, request)
             else:
-                response = await self._broker.call_broker(leader, request, WriteTxnMarkersResponse, channel=_CHANNEL)
+                response = await self._broker.call_broker(
+                    leader, request, WriteTxnMarkersResponse, channel=_CHANNEL, timeout_ms=_CALL_TIMEOUT_MS
+                )
         except KafkaError as error:
             _log.debug("markers could not be sent", broker=leader, cause=error)
-            for owed, _ in batch:
-                self._end_part(owed)
-            return
-        for (owed, _), result in zip(batch, response.markers, strict=True):
-            if self._take(owed, result):
+            response = WriteTxnMarkersResponse()
+        except Exception as error:
+            _log.error("markers could not be written", trace=True, broker=leader)
+            self._broker.judge_bug(error)
+            response = WriteTxnMarkersResponse()
+        for (owed, _), result in zip_longest(batch, response.markers[: len(batch)]):
+            # What there is no result of is sent again.
+            if result is None or self._take(owed, result):
                 self._end_part(owed)
 
     def _take(self, owed: _Owed, result: WriteTxnMarkersResponse.WritableTxnMarkerResult) -> bool:
@@ -206,7 +216,7 @@ async def write_markers(broker: Broker, request: WriteTxnMarkersRequest) -> Writ
                 else:
                     unconfirmed += _confirmation(partition, end_offset, answer)
     if unconfirmed:
-        _, late = await wait(unconfirmed, timeout=broker.config.request_timeout_ms / 1000)
+        _, late = await wait(unconfirmed, timeout=_CONFIRM_SECONDS)
         for future in late:
             future.cancel()
     return response

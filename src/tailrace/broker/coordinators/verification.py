@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from tailrace.broker.context import Pending
 from tailrace.broker.coordinators.calls import GroupCall
 from tailrace.coordinator.placement import coordinator_partition
+from tailrace.model import events
 from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.model.ids import TRANSACTION_STATE_TOPIC, PartitionIndex, TopicPartition
 from tailrace.wire.apis.transactions import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
@@ -24,10 +25,13 @@ if TYPE_CHECKING:
     from tailrace.broker.broker import Broker
     from tailrace.replica.partition import Partition
 
+_log = events.logger("transactions")
+
 _CHANNEL = "transactions"
 # The form that brokers use among themselves.
 _VERSION = 5
-
+# The producer's connection is not read meanwhile. If the coordinator does not answer, another one may be there by now.
+_TIMEOUT_MS = 4000
 
 # A marker that comes between the answer and the write makes it ask again; more of them would be a storm.
 _TRIES = 3
@@ -94,10 +98,13 @@ async def _ask_coordinator(
         if leader == broker.node_id:
             answer = await _ask_here(broker, producer.transactional_id, request)
         else:
-            answer = await broker.call_broker(leader, request, AddPartitionsToTxnResponse, channel=_CHANNEL)
+            answer = await broker.call_broker(
+                leader, request, AddPartitionsToTxnResponse, channel=_CHANNEL, timeout_ms=_TIMEOUT_MS
+            )
         if answer.error_code:
             raise KafkaError(ErrorCode(answer.error_code), "The coordinator refused the request as a whole")
     except KafkaError as error:
+        _log.debug("a transaction could not be verified", transactional_id=producer.transactional_id, cause=error)
         return dict.fromkeys(partitions, error.code)
     return {
         TopicPartition(topic.name, PartitionIndex(each.partition_index)): ErrorCode(each.partition_error_code)

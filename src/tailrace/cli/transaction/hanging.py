@@ -11,7 +11,6 @@ from typing import Any
 
 from tailrace.cli import CommandError
 from tailrace.cli.output import note, print_json, print_rows
-from tailrace.cli.times import time_text
 from tailrace.client.metadata import Cluster
 from tailrace.client.transactions.admin import OpenTransaction, TransactionAdmin
 from tailrace.model.ids import PartitionIndex, TopicPartition
@@ -26,14 +25,14 @@ async def find_hanging_transactions(cluster: Cluster, options: argparse.Namespac
             print_json({**_facts(each.transaction), **facts})
     elif found:
         print_rows(
-            ("topic", "partition", "start offset", "producer id", "epoch", "last written", "transactional id", "why"),
+            ("topic", "partition", "start offset", "producer", "epoch", "age", "id", "why"),
             [
                 (
                     *each.transaction.partition,
                     each.transaction.start_offset,
                     each.transaction.producer_id,
                     each.transaction.producer_epoch,
-                    time_text(each.transaction.last_timestamp_ms),
+                    f"{each.age_ms / 1000:.0f} s",
                     each.transactional_id,
                     each.reason,
                 )

@@ -21,7 +21,7 @@ async def list_transactions(cluster: Cluster, options: argparse.Namespace) -> in
         for each in found:
             print_json(each._asdict())
     else:
-        print_rows(("transactional id", "producer id", "state", "coordinator"), found)
+        print_rows(("id", "producer", "state", "coordinator"), found)
     return 0
 
 
@@ -33,14 +33,14 @@ async def describe_transactions(cluster: Cluster, options: argparse.Namespace) -
             print_json({**each._asdict(), "partitions": [str(partition) for partition in each.partitions]})
         return 0
     print_rows(
-        ("transactional id", "state", "producer id", "epoch", "timeout ms", "began", "coordinator", "partitions"),
+        ("id", "state", "producer", "epoch", "timeout", "began (UTC)", "coordinator", "partitions"),
         [
             (
                 each.transactional_id,
                 each.state,
                 each.producer_id,
                 each.producer_epoch,
-                each.timeout_ms,
+                f"{each.timeout_ms / 1000:g} s",
                 time_text(each.start_ms) if each.start_ms >= 0 else None,
                 each.coordinator_id,
                 each.partitions,

@@ -96,6 +96,8 @@ class GroupConsumer:
         self._offsets = GroupOffsets(offsets_coordinator, timeout_ms=options.retry_timeout_ms)
         # What is owned, with the offset that was committed last, or -1.
         self._owned: dict[TopicPartition, int] = {}
+        # Where this member began to read what it owns.
+        self._begun: dict[TopicPartition, int] = {}
         self._committed_ms = cluster.ports.clock.monotonic_ms()
         self._has_started = False
 
@@ -133,15 +135,10 @@ class GroupConsumer:
         self._consumer.change(added={partition: offset})
 
     async def rewind(self) -> None:
-        """Goes on from what the group has committed, as if nothing had been given since: after a transaction that was
-        aborted."""
-        self._consumer.change(
-            added={
-                partition: start.offset
-                for partition, start in (await self._starts(sorted(self._owned))).items()
-                if partition in self._owned
-            }
-        )
+        """Goes on from what the group has committed, or from where this member began, as if nothing had been given
+        since: after a transaction that was aborted."""
+        places = self._begun | await self.committed(sorted(self._owned))
+        self._consumer.change(added={partition: places[partition] for partition in sorted(self._owned)})
 
     async def poll(self, timeout_ms: float) -> dict[TopicPartition, list[Record]]:
         """The next records, or nothing if none came in time. The first one joins. Raises KafkaError for what does not
@@ -282,11 +279,14 @@ class GroupConsumer:
         self._consumer.change(added={}, removed=partitions)
         for partition in partitions:
             del self._owned[partition]
+            del self._begun[partition]
 
     def _take(self, starts: Mapping[TopicPartition, _Start]) -> None:
         if not starts:
             return
-        self._consumer.change(added={partition: start.offset for partition, start in starts.items()})
+        places = {partition: start.offset for partition, start in starts.items()}
+        self._consumer.change(added=places)
+        self._begun |= places
         self._owned |= {partition: start.offset if start.is_committed else -1 for partition, start in starts.items()}
         self._on_assigned(list(starts))
 

@@ -192,7 +192,7 @@ class TransactionAdmin:
             transactional_id = listed[0].transactional_id if listed else None
             return HangingTransaction(found, age_ms, transactional_id, "no coordinator has it open")
         if age_ms > max_age_ms:
-            reason = f"not written to for {age_ms / 1000:.0f} s; its timeout is {known.timeout_ms / 1000:.0f} s"
+            reason = f"its coordinator gives it {known.timeout_ms / 1000:g} s"
             return HangingTransaction(found, age_ms, known.transactional_id, reason)
         return None
 

@@ -62,6 +62,8 @@ class TransactionOptions(NamedTuple):
     timeout_ms: int = 60_000
     # How long requests to coordinators are repeated.
     retry_timeout_ms: int = 60_000
+    # Of transaction.version: below 2 the protocol of older clients is spoken whatever the cluster has finalized.
+    version_max: int = 2
     # Always idempotent, with acks=-1.
     producing: ProducerOptions = ProducerOptions()
 
@@ -84,7 +86,11 @@ class TransactionalProducer:
         self.options = options
         self.transactional_id = options.transactional_id
         self._requests = TransactionRequests(
-            cluster, options.transactional_id, timeout_ms=options.timeout_ms, retry_timeout_ms=options.retry_timeout_ms
+            cluster,
+            options.transactional_id,
+            timeout_ms=options.timeout_ms,
+            retry_timeout_ms=options.retry_timeout_ms,
+            version_max=options.version_max,
         )
         self._producer = Producer(cluster, options.producing._replace(acks=ACKS_ALL, idempotent=True), author=self)
         self._phase = _Phase.NEW

@@ -43,7 +43,15 @@ _END_MAX, _END_MAX_BEFORE = 5, 4
 class TransactionRequests:
     """`close` it at the end."""
 
-    def __init__(self, cluster: Cluster, transactional_id: str, *, timeout_ms: int, retry_timeout_ms: int) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        transactional_id: str,
+        *,
+        timeout_ms: int,
+        retry_timeout_ms: int,
+        version_max: int = _VERSION_WITH_EPOCH_BUMP,
+    ) -> None:
         self.identity = ANONYMOUS
         # How often the coordinator was asked to commit this transaction. If more than once, the answers to the earlier
         # requests were lost, or said nothing of the outcome.
@@ -52,6 +60,7 @@ class TransactionRequests:
         self._transactional_id = transactional_id
         self._timeout_ms = timeout_ms
         self._retry_timeout_ms = retry_timeout_ms
+        self._version_max = version_max
         self._coordinator = Coordinator(cluster, transactional_id, CoordinatorKind.TRANSACTION)
         self._group_coordinators: dict[str, Coordinator] = {}  # Of the groups that the caller names.
         self._is_version_2 = False
@@ -78,11 +87,12 @@ class TransactionRequests:
     def begin(self) -> None:
         """The version that the cluster has decided on holds for the whole transaction."""
         version = self._coordinator.finalized_features.get(_FEATURE, 0)
-        self._is_version_2 = version >= _VERSION_WITH_EPOCH_BUMP
+        self._is_version_2 = min(version, self._version_max) >= _VERSION_WITH_EPOCH_BUMP
         self._has_begun = False
         self.commit_attempts = 0
         self._partitions.clear()
         self._groups.clear()
+        self._wanted.clear()
 
     async def add_partition(self, partition: TopicPartition) -> None:
         """A batch may be sent to it afterwards."""

@@ -71,8 +71,8 @@ class ClassicGroup:
         self.static_member_ids: dict[str, str] = {}  # By instance id.
         self._supporters: dict[str, int] = {}  # How many members know a protocol.
         self.joining_count = 0  # Members whose JoinGroup waits.
-        # Ids that were given away (KIP-394) and have not joined yet; each has a session deadline.
-        self.pending_joins: set[str] = set()
+        # Ids that were given away (KIP-394) and have not joined yet, oldest first; each has a session deadline.
+        self.pending_joins: dict[str, None] = {}
         # Members of this generation whose SyncGroup has not come yet.
         self.pending_syncs: set[str] = set()
         # While the first rebalance of an empty group waits for more members: how long this wait is, and how much of the
@@ -236,11 +236,11 @@ class ClassicGroup:
         if self.leader_id is None:
             self.leader_id = member.member_id
         self._count_protocols(member, 1)
-        self.pending_joins.discard(member.member_id)
+        self.pending_joins.pop(member.member_id, None)
 
     def remove_member(self, member_id: str) -> None:
         """Also an id that has not joined yet. Its waiting requests are to be answered before."""
-        self.pending_joins.discard(member_id)
+        self.pending_joins.pop(member_id, None)
         self.pending_syncs.discard(member_id)
         member = self.members.pop(member_id, None)
         if member is None:

@@ -28,6 +28,10 @@ _REBALANCE_TIMEOUT_VERSION = 1
 _MEMBER_ID_REQUIRED_VERSION = 4
 # From here on a static leader that comes back can be told that it leads and need not assign (KIP-814).
 _SKIP_ASSIGNMENT_VERSION = 9
+# Ids of a group that wait for their clients. One that is forgotten too early costs its client another round.
+_PENDING_JOINS_MAX = 10_000
+# Characters of a client's or an instance's name in its member's id, which must fit into a string of the protocol.
+_NAME_IN_ID_MAX = 1_000
 # A member that waits for its first generation cannot send heartbeats, and we cannot see whether its client is still
 # there: it may wait this long, and then has to ask again. Kafka's own constant.
 _NEW_MEMBER_TIMEOUT_MS = 300_000
@@ -117,16 +121,25 @@ def _turn_away(turn: Turn, group: ClassicGroup, member_id: str) -> None:
 
 def _join_without_member_id(turn: Turn, group: ClassicGroup, caller: Caller, request: JoinGroupRequest) -> None:
     instance_id = request.group_instance_id
-    member_id = f"{caller.client_id if instance_id is None else instance_id}-{dashed_uuid(turn.call.random.uuid())}"
+    name = caller.client_id if instance_id is None else instance_id
+    member_id = f"{name[:_NAME_IN_ID_MAX]}-{dashed_uuid(turn.call.random.uuid())}"
     if instance_id is not None and instance_id in group.static_member_ids:
         _replace(turn, group, member_id, caller, request)
     elif instance_id is not None or caller.api_version < _MEMBER_ID_REQUIRED_VERSION:
         _add(turn, group, member_id, caller, request)
     else:
-        group.pending_joins.add(member_id)
-        due_ms = turn.call.monotonic_ms + request.session_timeout_ms
-        turn.state.deadlines.set((group.group_id, SESSION, member_id), due_ms)
+        _give_away(turn, group, member_id, request.session_timeout_ms)
         turn.refuse_join(caller, ErrorCode.MEMBER_ID_REQUIRED, member_id)
+
+
+def _give_away(turn: Turn, group: ClassicGroup, member_id: str, session_timeout_ms: int) -> None:
+    """An id that its client is to come back with. Clients that never do must not fill the memory."""
+    if len(group.pending_joins) >= _PENDING_JOINS_MAX:
+        oldest = next(iter(group.pending_joins))
+        group.remove_member(oldest)
+        turn.state.deadlines.cancel((group.group_id, SESSION, oldest))
+    group.pending_joins[member_id] = None
+    turn.state.deadlines.set((group.group_id, SESSION, member_id), turn.call.monotonic_ms + session_timeout_ms)
 
 
 def _join_with_member_id(turn: Turn, group: ClassicGroup, caller: Caller, request: JoinGroupRequest) -> None:

@@ -13,18 +13,34 @@ from tailrace.coordinator.classic.rebalance import (
 from tailrace.coordinator.classic.turn import Turn, Why
 from tailrace.coordinator.groups import Due, GroupState
 from tailrace.coordinator.history import Cause
-from tailrace.coordinator.op import Call, Result
+from tailrace.coordinator.op import Call, Result, Steps
+
+# Members that get a session between two steps: some 0.1 ms.
+_STEP_MEMBERS = 100
 
 
-def on_loaded(state: GroupState, call: Call) -> Result:
+def on_loaded(state: GroupState, _call: Call) -> Result:
     """Every member has a session time to find the new coordinator."""
+    state.work["classic.loaded", ""] = lambda begun: _begin_sessions(state, begun)
+    return Result()
+
+
+def _begin_sessions(state: GroupState, call: Call) -> Steps:
+    """Who was heard since is left alone, and so is a group that rebalances by now."""
     turn = Turn(state, call)
-    for group in state.groups.values():
+    done = 0
+    for group in list(state.groups.values()):
         if not isinstance(group, ClassicGroup):
             continue
-        for member in group.members.values():
-            turn.extend_session(group, member)
-        if len(group.members) > call.config.group_max_size:
+        for member in list(group.members.values()):
+            session = group.group_id, SESSION, member.member_id
+            if state.deadlines.get(session) is None and group.members.get(member.member_id) is member:
+                turn.extend_session(group, member)
+            done += 1
+            if done % _STEP_MEMBERS == 0:
+                yield
+        is_large = len(group.members) > call.config.group_max_size
+        if is_large and group.state is ClassicState.STABLE and state.groups.get(group.group_id) is group:
             # The limit was lowered. Whoever joins again too late will be refused.
             prepare(
                 turn,

@@ -116,6 +116,7 @@ class GroupChange:
         """A static member: it keeps what it has, for as long as its session lasts."""
         assigned = {topic_id: dict.fromkeys(epochs, 0) for topic_id, epochs in member.assigned.items()}
         away = member._replace(member_epoch=LEAVE_STATIC_EPOCH, assigned=assigned, pending_revocation={})
+        self._dismiss(member.member_id)  # Else that answer would bring it to its target.
         self.records.append(current_record(self.group.group_id, away))
 
     def remove(self, members: Sequence[Member], *, cause: Cause, detail: str) -> None:
@@ -132,9 +133,13 @@ class GroupChange:
         for member in members:
             for what in ("session", "rebalance", "answer", "join", "sync"):
                 self.state.deadlines.cancel((group_id, f"consumer.{what}", member.member_id))
-            waiting = self.group.waiting.pop(member.member_id, None)
-            if waiting is not None:
-                self.answers.append((waiting.caller, _no_member(group_id, member.member_id, is_join=waiting.is_join)))
+            self._dismiss(member.member_id)
+
+    def _dismiss(self, member_id: str) -> None:
+        waiting = self.group.waiting.pop(member_id, None)
+        if waiting is not None:
+            gone = _no_member(self.group.group_id, member_id, is_join=waiting.is_join)
+            self.answers.append((waiting.caller, gone))
 
     def keep_session(self, member: Member) -> None:
         """The member was heard: its session begins anew."""

@@ -17,13 +17,17 @@ from tailrace.coordinator.consumers.targets import records_max_bytes, want_targe
 from tailrace.coordinator.consumers.topics import combine, metadata_hash, rack_of, topic_hash
 from tailrace.coordinator.groups import GroupState
 from tailrace.coordinator.history import Cause, Rebalance
-from tailrace.coordinator.op import Call, Result, Steps, StoredRecord
+from tailrace.coordinator.op import Call, Result, Steps, StoredRecord, unchanged
 from tailrace.coordinator.patterns import compile_pattern
+from tailrace.model.errors import KafkaError
 
 # Topics hashed, and groups looked at, between two steps: some 0.3 ms without racks.
 _STEP_TOPICS = 100
-# Groups that get a new epoch in one batch: it must hold all their records.
-_REBALANCES_MAX = 1000
+# Topics of the groups that get a new epoch in one batch: they are hashed again in one step.
+_TOPICS_MAX = 300
+# What a record takes beside names, and the longest character in UTF-8: a batch must hold all records.
+_RECORD_BYTES = 100
+_CHARACTER_BYTES = 4
 # Topics that the history names as the cause of a rebalance.
 _CHANGES_TOLD_MAX = 5
 # Where one topic is created more may be.
@@ -83,14 +87,18 @@ def _refresh(state: GroupState, call: Call, old: MetadataImage | None) -> Steps:
                 yield
         if combine(hashes.get(name, 0) for name in list(group.topic_counts)) != group.metadata_hash:
             suspects.append(group)
-    if len(suspects) > _REBALANCES_MAX:
-        want_refresh(state, old)
     # Members may have come and gone between the steps: what counts is what is so now.
     records: list[StoredRecord] = []
-    for group in suspects[:_REBALANCES_MAX]:
+    room_bytes, room_topics = records_max_bytes(call), _TOPICS_MAX
+    for group in suspects:
+        room_bytes -= _RECORD_BYTES + _CHARACTER_BYTES * len(group.group_id)
+        room_topics -= len(group.topic_counts)
+        if records and min(room_bytes, room_topics) < 0:
+            want_refresh(state, old)
+            break
         if state.groups.get(group.group_id) is group and group.members:
             records += _rebalance(state, call, group, old)
-    return Result(records)
+    return Result(records, on_refused=unchanged)
 
 
 def _rebalance(state: GroupState, call: Call, group: ConsumerGroup, old: MetadataImage | None) -> list[StoredRecord]:
@@ -127,7 +135,11 @@ def _resolve(state: GroupState, call: Call, group: ConsumerGroup, *, is_new: boo
         for regex in sorted(group.regex_counts):
             if is_new and regex in group.regexes:
                 continue
-            pattern = compile_pattern(regex)
+            found[regex] = frozenset()
+            try:
+                pattern = compile_pattern(regex)
+            except KafkaError:
+                continue  # It was stored by a version that allowed more: here it matches nothing.
             topics: list[str] = []
             names_each = max(1, min(_STEP_NAMES, _STEP_WORK // pattern.programsize))
             for count, name in enumerate(call.image.topics):
@@ -154,17 +166,18 @@ def _store(state: GroupState, call: Call, group: ConsumerGroup, found: dict[str,
     is_changed = False
     size_bytes = 0
     for regex in list(found):
-        topics_bytes = sum(map(len, found[regex]))
-        if topics_bytes > records_max_bytes(call):
+        if sum(map(len, found[regex])) > records_max_bytes(call):
             found[regex] = frozenset()
         topics, old = found[regex], group.regexes.get(regex)
         if old is not None and old.topics == topics:
             continue
-        if topics and size_bytes + topics_bytes > records_max_bytes(call):
+        key_bytes = _RECORD_BYTES + _CHARACTER_BYTES * (len(group.group_id) + len(regex))
+        topics_bytes = sum(map(len, topics))
+        if records and size_bytes + key_bytes + topics_bytes > records_max_bytes(call):
             del found[regex]
             want_regexes(state, group, is_new=False)
             continue
-        size_bytes += topics_bytes
+        size_bytes += key_bytes + topics_bytes
         version = call.image.next_offset
         records.append(regex_record(group.group_id, regex, topics, version=version, timestamp_ms=call.now_ms))
         is_changed = is_changed or bool(topics) or old is not None
@@ -185,4 +198,4 @@ def _store(state: GroupState, call: Call, group: ConsumerGroup, found: dict[str,
             state.deadlines.set((group.group_id, "consumer.answer", member_id), call.monotonic_ms)
     if epoch > group.assignment_epoch:
         want_targets(state, call, group)
-    return Result(records)
+    return Result(records, on_refused=unchanged)

@@ -79,8 +79,8 @@ def _go_on_storing(state: GroupState, call: Call, group: ConsumerGroup, plan: _P
 def _store(state: GroupState, call: Call, group: ConsumerGroup, plan: _Plan) -> Result:
     """As much as one batch holds, and the epoch with the last part: until then members go to their old targets, and the
     owners see to it that no two of them meet."""
-    if state.groups.get(group.group_id) is not group:
-        return Result()
+    if state.groups.get(group.group_id) is not group or plan.epoch <= group.assignment_epoch:
+        return Result()  # It is gone, or newer targets were stored between two parts of these.
     records: list[StoredRecord] = []
     size_bytes = 0
     while plan.targets and size_bytes < records_max_bytes(call):

@@ -17,6 +17,7 @@ from tailrace.coordinator.offsets.store import offset_record
 from tailrace.coordinator.op import Call, Caller, Result, StoredRecord, unchanged
 from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.model.ids import Uuid
+from tailrace.model.settings import LONG_MAX
 from tailrace.wire.apis.groups import OffsetCommitRequest, OffsetCommitResponse
 from tailrace.wire.apis.stored import OffsetCommitKey, OffsetCommitValue
 
@@ -88,7 +89,9 @@ def _commit_topic(
             _Partition(partition_index=each.partition_index, error_code=unknown) for each in topic.partitions
         ]
         return answer
-    expire_timestamp = call.now_ms + request.retention_time_ms if request.retention_time_ms != -1 else -1
+    expire_timestamp = -1
+    if request.retention_time_ms != -1:
+        expire_timestamp = min(call.now_ms + request.retention_time_ms, LONG_MAX)
     metadata_max = call.config.offset_metadata_max_bytes
     for each in topic.partitions:
         error = ErrorCode.NONE

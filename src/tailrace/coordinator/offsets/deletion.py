@@ -63,7 +63,7 @@ def places_of(state: GroupState, group_id: str) -> Iterator[tuple[str, int]]:
 def on_image(state: GroupState, call: Call, old: MetadataImage) -> Result:
     """Topics may have been deleted: their offsets go in steps."""
     new = call.image
-    if old.topic_names is not new.topic_names and next(state.offsets.group_ids(), None) is not None:
+    if old.topic_names is not new.topic_names:
         deleted = {old.topic_names[topic_id] for topic_id in old.topic_names.keys() - new.topic_names.keys()}
         if deleted:
             work = "offsets.topics", str(new.next_offset)
@@ -95,7 +95,8 @@ def _delete_topics(state: GroupState, call: Call, topics: set[str], group_ids: d
     if group_ids:
         work = "offsets.topics", f"{call.image.next_offset} {len(group_ids)}"
         state.work[work] = lambda call: _delete_topics(state, call, topics, group_ids)
-    return Result([offset_record(*place, None) for place in found if _is_gone(state, call, *place)])
+    records = [offset_record(*place, None) for place in found if _is_gone(state, call, *place)]
+    return Result(records, on_refused=unchanged)
 
 
 def _places_in(state: GroupState, group_id: str, topics: set[str]) -> list[tuple[str, int]]:

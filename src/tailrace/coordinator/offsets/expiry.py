@@ -16,7 +16,7 @@ from tailrace.coordinator.groups import Due, Group, GroupState, GroupType
 from tailrace.coordinator.offsets.room import Room
 from tailrace.coordinator.offsets.simple import all_group_ids, find_group
 from tailrace.coordinator.offsets.store import offset_record, read_offset
-from tailrace.coordinator.op import Call, Result, Steps, StoredRecord
+from tailrace.coordinator.op import Call, Result, Steps, StoredRecord, unchanged
 
 _MINUTE_MS = 60_000
 _CONSUMERS = "consumer"
@@ -40,7 +40,7 @@ def on_loaded(state: GroupState, call: Call) -> Result:
 def on_due(state: GroupState, call: Call, _due: Due) -> Result:
     _set_next(state, call)
     group_ids = deque(all_group_ids(state))
-    state.work["offsets.expiry", ""] = lambda call: _expire(state, call, group_ids)
+    state.work["offsets.expiry", ""] = lambda call: _expire(state, call, group_ids, set())
     return Result()
 
 
@@ -48,14 +48,25 @@ def _set_next(state: GroupState, call: Call) -> None:
     state.deadlines.set(_DUE, call.monotonic_ms + call.config.offsets_retention_check_interval_ms)
 
 
-def _expire(state: GroupState, call: Call, group_ids: deque[str]) -> Steps:
+def _expire(state: GroupState, call: Call, group_ids: deque[str], done: set[str]) -> Steps:
     """The groups that are left to be looked at, until there is a batch of records; the rest follows as work anew."""
     room = Room()
     expired: list[_Place] = []
     seen: list[str] = []
     reads = 0
-    while group_ids and room.takes(group_ids[0]):  # For its own tombstone.
-        group_id = group_ids.popleft()
+    is_full = False
+    while group_ids and not is_full:
+        group_id = group_ids[0]
+        reads += 1
+        if reads % _READS_PER_STEP == 0:
+            yield
+        if group_id in done:
+            group_ids.popleft()
+            continue
+        if not room.takes(group_id):  # For its own tombstone.
+            break
+        group_ids.popleft()
+        done.add(group_id)
         seen.append(group_id)
         group = find_group(state, group_id)
         for place in _places(state, group_id):
@@ -65,14 +76,13 @@ def _expire(state: GroupState, call: Call, group_ids: deque[str]) -> Steps:
             if _is_expired(call, group, place):
                 if not room.takes(group_id, place.topic):
                     group_ids.appendleft(group_id)
+                    done.discard(group_id)
+                    is_full = True
                     break
                 expired.append(place)
-        reads += 1
-        if reads % _READS_PER_STEP == 0:
-            yield
     if group_ids:
-        state.work["offsets.expiry", ""] = lambda call: _expire(state, call, group_ids)
-    return Result(_decide_records(state, call, seen, expired))
+        state.work["offsets.expiry", ""] = lambda call: _expire(state, call, group_ids, done)
+    return Result(_decide_records(state, call, seen, expired), on_refused=unchanged)
 
 
 def _places(state: GroupState, group_id: str) -> Iterator[_Place]:

@@ -72,6 +72,8 @@ def _fetch(state: GroupState, call: Call, caller: Caller, asked: _AskedGroup, *,
             if reads >= _READS_PER_STEP:
                 reads = 0
                 yield
+                if caller.is_over:
+                    return Result()
     if caller.api_version < FIRST_VERSION_WITH_GROUPS:
         return Result(answers=((caller, OffsetFetchResponse(topics=[_in_old_form(topic) for topic in answers])),))
     group = OffsetFetchResponse.OffsetFetchResponseGroup(group_id=asked.group_id, topics=answers)

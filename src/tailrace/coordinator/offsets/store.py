@@ -23,6 +23,8 @@ from tailrace.wire.stored import UnknownRecordTypeError, encode_coordinator_key,
 T = TypeVar("T")
 
 NO_PRODUCER = -1
+# Offsets that are forgotten in one step.
+_FREED_PER_STEP = 1_000
 _Topics = dict[str, dict[int, bytes]]
 
 
@@ -104,12 +106,9 @@ class OffsetStore:
                 for partition in partitions:
                     yield topic, partition
 
-    def group_ids(self) -> Iterator[str]:
+    def group_ids(self) -> list[str]:
         """Of all groups with offsets, committed or pending."""
-        yield from self._committed
-        for group_id in self._open:
-            if group_id not in self._committed:
-                yield group_id
+        return [*self._committed, *(group_id for group_id in self._open if group_id not in self._committed)]
 
     # ---- replay
 
@@ -148,6 +147,19 @@ class OffsetStore:
                     if pending.value:
                         self._put(group_id, topic, partition, pending.value)
                         self._overtake(group_id, topic, partition, pending.number)
+
+    def forget(self) -> Iterator[None]:
+        """Everything, in steps."""
+        self._pending.clear()
+        self._open.clear()
+        freed = 0
+        while self._committed:
+            _, topics = self._committed.popitem()
+            while topics:
+                freed += len(topics.popitem()[1])
+                if freed >= _FREED_PER_STEP:
+                    freed = 0
+                    yield
 
     def _put(self, group_id: str, topic: str, partition: int, value: bytes) -> None:
         topics = self._committed.get(group_id)

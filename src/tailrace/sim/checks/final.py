@@ -32,9 +32,9 @@ class FinalChecks:
         replicas: ReplicaChecks,
         clients: Clients,
         ledger: Ledger,
+        *,
         groups: Groups,
         transactions: Transactions,
-        *,
         expects_voters: bool = False,
     ) -> None:
         self._cluster = cluster

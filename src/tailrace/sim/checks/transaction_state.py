@@ -106,9 +106,11 @@ class TransactionStateChecks:
         found = []
         for _node, shard in self._shards():
             missing.discard(shard.index)
-            for transaction in _machine_of(shard).state.transactions.values():
-                if not transaction.state.is_at_rest:
-                    found.append(f"{transaction.transactional_id}: {transaction.state.title}")
+            found += [
+                f"{transaction.transactional_id}: {transaction.state.title}"
+                for transaction in _machine_of(shard).state.transactions.values()
+                if not transaction.state.is_at_rest
+            ]
         return [*found, *(f"nobody coordinates partition {index}" for index in sorted(missing))]
 
     def _shards(self) -> Iterator[tuple[Node, Shard]]:

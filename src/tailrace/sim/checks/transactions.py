@@ -145,17 +145,10 @@ class TransactionChecks:
             ):
                 continue
             self._stable[node.name, partition] = now
-            self._judge_stable(node, log, before, now)
+            _judge_rise(node, log, before, now)
+            self.judge_stable(node, log, now)
 
-    def _judge_stable(self, node: Node, log: TransactionLog, before: _Stable | None, now: _Stable) -> None:
-        if before is not None and (before.life, before.leader_epoch) == (now.life, now.leader_epoch):
-            demand(
-                before.last_stable_offset <= now.last_stable_offset,
-                "within a leader epoch the last stable offset never falls",
-                partition=log.partition,
-                node=node.name,
-                offsets=(before.last_stable_offset, now.last_stable_offset),
-            )
+    def judge_stable(self, node: Node, log: TransactionLog, now: _Stable) -> None:
         expected = log.last_stable_offset(now.high_watermark)
         demand(
             now.last_stable_offset == expected <= now.high_watermark,
@@ -221,7 +214,10 @@ class TransactionChecks:
         """A committed output record says of which input record it is the effect."""
         known = self._effects.setdefault(source, (partition, offset))
         demand(
-            known == (partition, offset), "an input record has one effect", input=source, at=(known, (partition, offset))
+            known == (partition, offset),
+            "an input record has one effect",
+            input=source,
+            at=(known, (partition, offset)),
         )
 
     # ---- in the end
@@ -252,3 +248,14 @@ class TransactionChecks:
     def story(self) -> str:
         told = [transaction.told for transaction in self._transactions.values()]
         return f", {told.count(True)} committed, {told.count(False)} aborted, {len(self._effects)} effects"
+
+
+def _judge_rise(node: Node, log: TransactionLog, before: _Stable | None, now: _Stable) -> None:
+    if before is not None and (before.life, before.leader_epoch) == (now.life, now.leader_epoch):
+        demand(
+            before.last_stable_offset <= now.last_stable_offset,
+            "within a leader epoch the last stable offset never falls",
+            partition=log.partition,
+            node=node.name,
+            offsets=(before.last_stable_offset, now.last_stable_offset),
+        )

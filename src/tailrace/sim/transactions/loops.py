@@ -6,6 +6,7 @@ that it was given, and commits the offsets with them. Its output names the input
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 
 from tailrace.client.consumer import ConsumerOptions, Isolation
@@ -20,11 +21,12 @@ from tailrace.sim.checks.history import demand
 from tailrace.sim.groups.members import HEARTBEAT_MS, SESSION_MS
 from tailrace.sim.loop import Process
 from tailrace.sim.random import SimRandom
-from tailrace.sim.transactions.producers import Instance, Surroundings, name_of, text_of
+from tailrace.sim.transactions.producers import Instance, Surroundings, is_recorded, name_of, text_of
 from tailrace.wire.records import Record
 
 GROUP_ID = "loops"
 _POLL_MS = 200
+_PAUSE_SECONDS_MAX = 0.2
 _ABORT_SHARE = 0.1
 # Nobody polls so rarely, but for processes that are paused, and their sessions end first.
 _REBALANCE_MS = 12_000
@@ -72,6 +74,7 @@ class LoopInstance(Instance):
                 polled = await consumer.poll(_POLL_MS)
                 if polled:
                     await self._transform(producer, consumer, polled)
+                await asyncio.sleep(self._random.between(0, _PAUSE_SECONDS_MAX))
             except TransactionError:
                 raise
             except KafkaError as error:
@@ -92,6 +95,7 @@ class LoopInstance(Instance):
             (name_of(partition), record.offset, text_of(record.value or b""))
             for partition, records in polled.items()
             for record in records
+            if is_recorded(record.value)
         )
         self._begin(producer)
         try:

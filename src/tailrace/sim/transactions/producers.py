@@ -34,6 +34,9 @@ _OFFSETS_SHARE = 0.3
 _SLOW_SHARE = 0.05
 _PAUSE_SECONDS = 0.05
 _VALUE_BYTES_MAX = 200
+_RECORDED = (b"txn-", b"loop-")
+# Another one has its id, or its transaction took too long: this one is done.
+_FATAL = (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_TXN_STATE)
 
 
 class Surroundings(NamedTuple):
@@ -43,6 +46,7 @@ class Surroundings(NamedTuple):
     ledger: Ledger
     now: Callable[[], float]  # by the time of the world
     timeout_ms: int  # of transactions
+    version_max: int  # of the protocol that clients know
 
 
 class Instance:
@@ -63,13 +67,17 @@ class Instance:
         self.is_leaving = False
         self.is_gone = False
         self._cluster = cluster
-        self._checks, self._ledger, self._now, timeout_ms = surroundings
+        self._checks, self._ledger, self._now = surroundings[:3]
         self._random = random
         self._number = 0
         self._transaction_number = 0
         self._transaction: Transaction | None = None
         self._options = TransactionOptions(
-            transactional_id, timeout_ms=timeout_ms, retry_timeout_ms=_RETRY_MS, producing=_PRODUCING
+            transactional_id,
+            timeout_ms=surroundings.timeout_ms,
+            retry_timeout_ms=_RETRY_MS,
+            version_max=surroundings.version_max,
+            producing=_PRODUCING,
         )
         self._producer: TransactionalProducer | None = None
         self._recorded = self._checks.recorder.process(self.name, isolation="read_committed")
@@ -88,9 +96,8 @@ class Instance:
             await self._init(producer)
             await self._live(producer)
         except TransactionError as error:
-            # Another one has its id, or its transaction took too long: this one is done.
             demand(
-                error.code is ErrorCode.PRODUCER_FENCED,
+                error.code in _FATAL,
                 "a producer goes on unless it is fenced",
                 producer=self.name,
                 error=error,
@@ -125,7 +132,7 @@ class Instance:
         producer.begin()
         self._recorded.begin()
         self._transaction = self._checks.begin(
-            self.name, self._transaction_number, producer.identity, is_epoch_its_own=True
+            self.name, self._transaction_number, producer.identity, is_epoch_its_own=self._options.version_max > 1
         )
         return self._transaction
 
@@ -231,7 +238,10 @@ class ProducerInstance(Instance):
                     await self._abort(producer)
                 else:
                     await self._commit(producer)
-            except AbortableError:
+            except KafkaError as error:
+                if isinstance(error, TransactionError) and not isinstance(error, AbortableError):
+                    raise
+                demand(_may_go_on(error), "producers meet errors that pass", producer=self.name, error=error)
                 await self._abort(producer)
             await self._pause()
 
@@ -252,8 +262,18 @@ class ProducerInstance(Instance):
         await asyncio.sleep(self._random.between(0, 2 * _PAUSE_SECONDS))
 
 
+def _may_go_on(error: KafkaError) -> bool:
+    """With the next transaction."""
+    return isinstance(error, AbortableError) or error.code.retriable
+
+
 def name_of(partition: TopicPartition) -> str:
     return f"{partition.topic}-{partition.partition}"
+
+
+def is_recorded(value: bytes | None) -> bool:
+    """Whether the history has its producer: the plain ones are not part of it."""
+    return value is not None and value.startswith(_RECORDED)
 
 
 def text_of(value: bytes) -> str:

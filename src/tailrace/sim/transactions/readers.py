@@ -9,13 +9,11 @@ from tailrace.client.metadata import Cluster
 from tailrace.model.ids import TopicPartition
 from tailrace.sim.checks.transactions import TransactionChecks
 from tailrace.sim.loop import Process
-from tailrace.sim.transactions.producers import name_of, text_of
+from tailrace.sim.transactions.producers import is_recorded, name_of, text_of
 from tailrace.wire.records import Record
 
 _POLL_MS = 300
 _READING = ConsumerOptions(fetch_max_wait_ms=300, retry_timeout_ms=600_000, partition_max_bytes=20_000)
-# Of the producers whose records are part of the history.
-_RECORDED = (b"txn-", b"loop-")
 
 
 class Reader:
@@ -70,7 +68,7 @@ class Reader:
             (name_of(partition), record.offset, self._told(partition, record.value or b""))
             for partition, records in polled.items()
             for record in records
-            if (record.value or b"").startswith(_RECORDED)
+            if is_recorded(record.value)
         ]
         if told:
             self._recorded.polled(told)

@@ -24,7 +24,7 @@ from tailrace.sim.transactions.readers import Reader
 from tailrace.sim.workload import Clients, Ledger
 
 OUTPUT = "effects"
-_PAUSE_SECONDS_MAX = 2.0
+_PAUSE_SECONDS_MAX = 1.5
 _STALL_SECONDS_MAX = 6.0
 _INSTANCES_MAX = 4
 _TIMEOUTS_MS = (1000, 2500, 6000)
@@ -40,21 +40,24 @@ class TransactionPlan(NamedTuple):
     output_partitions: int = 2
     timeout_ms: int = 2500
     is_classic: bool = False  # the group of the loops
+    old_share: float = 0.0  # of clients that speak the protocol of version 1
 
     @classmethod
     def of(cls, random: SimRandom) -> TransactionPlan:
+        ids = 1 + random.randrange(3)
         return cls(
-            ids=1 + random.randrange(3),
-            producers=1 + random.randrange(3),
+            ids=ids,
+            producers=ids + random.randrange(2),
             loops=random.choice((0, 1, 2, 2)),
             output_partitions=1 + random.randrange(3),
             timeout_ms=random.choice(_TIMEOUTS_MS),
             is_classic=random.random() < 0.5,
+            old_share=random.choice((0.0, 0.0, 0.3, 1.0)),
         )
 
     def __str__(self) -> str:
         loops = f" and {self.loops} {'classic ' if self.is_classic else ''}loops" if self.loops else ""
-        return f"{self.producers} transactional producers with {self.ids} ids ({self.timeout_ms} ms){loops}"
+        return f"{self.producers} transactional producers with {self.ids} ids ({self.timeout_ms} ms, {self.old_share} old){loops}"
 
 
 class Transactions:
@@ -109,12 +112,19 @@ class Transactions:
             ProducerInstance(
                 process,
                 cluster,
-                Surroundings(self.checks, self._ledger, lambda: self._world.loop.now, self._plan.timeout_ms),
+                self._surroundings(self._ledger),
                 self._partitions,
                 transactional_id=transactional_id,
                 random=self._random.fork(),
             )
         )
+
+    def _surroundings(self, ledger: Ledger) -> Surroundings:
+        assert self._plan is not None, "asked for by the plan"
+        plan = self._plan
+        # Whoever takes over an id may be of another age than the one before.
+        version_max = 1 if self._random.random() < plan.old_share else 2
+        return Surroundings(self.checks, ledger, lambda: self._world.loop.now, plan.timeout_ms, version_max)
 
     def _start_loop(self) -> None:
         assert self._plan is not None, "asked for by the plan"
@@ -126,7 +136,7 @@ class Transactions:
             LoopInstance(
                 process,
                 cluster,
-                Surroundings(self.checks, self._output_ledger, lambda: self._world.loop.now, self._plan.timeout_ms),
+                self._surroundings(self._output_ledger),
                 self._topics,
                 self._outputs,
                 is_classic=self._plan.is_classic,
@@ -186,10 +196,13 @@ class Transactions:
     def _fill_up(self) -> None:
         """One that was fenced is started again, as a supervisor would."""
         if self._plan is not None:
-            alive = self._alive()
-            if not any(isinstance(each, ProducerInstance) for each in alive):
+            for _ in range(self._plan.ids - sum(isinstance(each, ProducerInstance) for each in self._alive())):
                 self._start_producer()
-            if self._plan.loops and not any(isinstance(each, LoopInstance) for each in alive):
+        self._fill_up_loops()
+
+    def _fill_up_loops(self) -> None:
+        if self._plan is not None:
+            for _ in range(min(1, self._plan.loops) - sum(isinstance(each, LoopInstance) for each in self._alive())):
                 self._start_loop()
 
     def _add(self) -> None:
@@ -240,7 +253,7 @@ class Transactions:
     def without_effect(self) -> list[str]:
         if self._plan is None or not self._plan.loops:
             return []
-        self._fill_up()
+        self._fill_up_loops()
         return self.checks.without_effect(self._partitions)
 
     async def stop_loops(self, timeout_seconds: float) -> None:
@@ -251,7 +264,9 @@ class Transactions:
             instance.leave()
         if instances:
             _done, pending = await asyncio.wait([each.task for each in instances], timeout=timeout_seconds)
-            demand(not pending, "transactional clients end in time", waiting=sorted(task.get_name() for task in pending))
+            demand(
+                not pending, "transactional clients end in time", waiting=sorted(task.get_name() for task in pending)
+            )
         for instance in instances:
             instance.task.result()
 

@@ -22,7 +22,6 @@ from tailrace.wire.apis.transactions import (
 )
 from tailrace.wire.records import BatchHeader, read_header
 from tailrace.wire.schema import Message
-
 from tests.unit.client.peer import Peer
 
 PRODUCER_ID = 77

@@ -20,8 +20,8 @@ from tailrace.wire.apis.transactions import (
     InitProducerIdRequest,
     TxnOffsetCommitRequest,
 )
-
 from tests.unit.client.peer import HANG_UP, SILENCE
+
 from .coordinating_peer import PRODUCER_ID, CoordinatingPeer
 
 T0 = TopicPartition("t", 0)

@@ -9,7 +9,7 @@ from tailrace.controller.image import MetadataImage
 from tailrace.coordinator.classic.group import ClassicGroup
 from tailrace.coordinator.history import History, Rebalance
 from tailrace.coordinator.machine import GroupMachine
-from tailrace.coordinator.op import Call, Result
+from tailrace.coordinator.op import Call, Result, Steps
 from tailrace.model.config import BrokerConfig
 from tailrace.model.errors import ErrorCode
 from tailrace.sim.random import SimRandom
@@ -42,6 +42,15 @@ def subscription(*topics: str, version: int = 0) -> bytes:
 
 RANGE = ("range", subscription("t"))
 ROUNDROBIN = ("roundrobin", subscription("t"))
+
+
+def run(steps: Steps) -> Result:
+    while True:
+        try:
+            next(steps)
+        except StopIteration as done:
+            result: Result = done.value
+            return result
 
 
 class Asked:
@@ -115,6 +124,8 @@ class Scene:
         self.machine = self._replayed()
         for result in self.machine.on_loaded(self.call()):
             self._apply(result)
+        while (steps := self.machine.take_work(self.call())) is not None:
+            self._apply(run(steps))
 
     def join(
         self,

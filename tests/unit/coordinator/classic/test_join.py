@@ -211,3 +211,26 @@ def test_a_machine_serves_several_groups():
     assert set(scene.machine.state.groups) == {GROUP, "other"}
     scene.pass_ms(DELAY_MS)
     assert other.answer.generation_id == 1
+
+
+def test_a_client_with_a_name_as_long_as_may_be_gets_an_id_that_can_be_stored():
+    scene = Scene()
+    asked = scene.join(client_id="c" * 32_767)
+    member_id = asked.answer.member_id
+    joined = scene.join(member_id, client_id="c" * 32_767)
+    scene.pass_ms(DELAY_MS)
+    assert joined.error is ErrorCode.NONE
+    assert scene.sync(member_id, 1, {member_id: b"all"}).error is ErrorCode.NONE
+    static = scene.join(group_instance_id="i" * 32_767)
+    scene.join(member_id)
+    assert static.error is ErrorCode.NONE
+
+
+def test_ids_that_were_given_away_and_never_used_do_not_pile_up(monkeypatch):
+    monkeypatch.setattr("tailrace.coordinator.classic.join._PENDING_JOINS_MAX", 3)
+    scene = Scene()
+    given = [scene.join().answer.member_id for _ in range(5)]
+    assert list(scene.group.pending_joins) == given[2:]
+    assert len(scene.machine.state.deadlines) == 3
+    assert scene.join(given[0]).error is ErrorCode.UNKNOWN_MEMBER_ID
+    assert scene.join(given[4]).is_waiting

@@ -81,7 +81,7 @@ class Walk:
         known = Counter(name for member in members.values() for name in {each.name for each in member.protocols})
         assert group._supporters == dict(known)
         assert (group.leader_id in members) if members else group.leader_id is None
-        assert not group.pending_joins & set(members)
+        assert not group.pending_joins.keys() & set(members)
         assert group.pending_syncs <= set(members)
         assert group.joining_count <= 5
         # Something will happen by itself: nobody waits forever.

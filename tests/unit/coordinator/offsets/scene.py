@@ -137,6 +137,7 @@ class Scene:
     def load(self) -> None:
         for result in self.machine.on_loaded(self.call()):
             self.apply(result)
+        self.work()
 
     # ---- offsets
 

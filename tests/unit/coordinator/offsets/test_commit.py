@@ -280,3 +280,31 @@ def test_many_offsets_are_read_in_steps(version: int) -> None:
         assert [(each.partition_index, each.committed_offset) for each in topic.partitions] == [
             (number, 5) for number in range(1000)
         ]
+
+
+def test_a_retention_time_beyond_all_times_is_cut():
+    scene = Scene()
+    asked = scene.commit(5, version=2, retention_time_ms=2**63 - 1)
+    assert commit_errors(asked) == {("t", 0): 0}
+    stored = scene.offsets.get("g", "t", 0)
+    assert stored is not None
+    assert stored.expire_timestamp_ms == 2**63 - 1
+
+
+def test_a_long_fetch_ends_when_its_client_is_gone():
+    scene = Scene()
+    scene.create("t", 2_000)
+    for partition in range(200):
+        scene.commit(1, partition=partition)
+    group = OffsetFetchRequest.OffsetFetchRequestGroup(
+        group_id="g",
+        topics=[OffsetFetchRequest.OffsetFetchRequestTopics(name="t", partition_indexes=list(range(2_000)))],
+    )
+    asked = scene.ask(OffsetFetchRequest(groups=[group]), 9)
+    steps = scene.machine.take_work(scene.call())
+    assert steps is not None
+    next(steps)
+    asked.is_over = True
+    with pytest.raises(StopIteration):
+        next(steps)
+    assert asked.answer is None

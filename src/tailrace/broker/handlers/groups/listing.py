@@ -45,17 +45,17 @@ async def handle_list_groups(broker: Broker, context: RequestContext, request: L
     calls = []
     for shard in shards:
         machine = cast("GroupMachine", shard.machine)
-        listed: list[ListGroupsResponse.ListedGroup] = []
+        listed: dict[str, ListGroupsResponse.ListedGroup] = {}
         for number, group_id in enumerate(all_group_ids(machine.state)):
             if number % _GROUPS_PER_TURN == _GROUPS_PER_TURN - 1:
                 await sleep(0)
             group = list_group(machine.state, group_id, states=states, types=types)
             if group is not None:
-                listed.append(group)
+                listed[group_id] = group
         call = GroupCall(context, request)
         calls.append(call)
         if shard.machine is machine:
-            shard.confirm(call, ListGroupsResponse(groups=listed))
+            shard.confirm(call, ListGroupsResponse(groups=list(listed.values())))
         else:
             call.fail(KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "It was loaded anew meanwhile"))
     # What was listed may not be committed yet, and another leader might not know of it.

@@ -1,0 +1,119 @@
+"""Markers on their way: what is sent again, what is given up, and what ends a transaction."""
+
+import asyncio
+
+import pytest
+
+from tailrace.broker.coordinators import markers
+from tailrace.broker.coordinators.markers import MarkerWriter, write_markers
+from tailrace.model.errors import ErrorCode
+from tailrace.model.ids import NodeId
+from tests.unit.broker.transactions.scene import NEW, OLD, SETTINGS, Producer, prepare
+from tests.unit.broker.world import World, delete_topic, fetch, fetched, running
+from tests.unit.replica.replicas import led_by
+
+ME, OTHER = NodeId(1), NodeId(2)
+
+
+async def until_state(producer: Producer, wanted: str) -> None:
+    async with asyncio.timeout(5):
+        while await producer.state() != wanted:
+            await asyncio.sleep(0.01)
+
+
+def give_away(world: World, topic: str, *, epoch: int) -> None:
+    partition = world.broker.replicas.find(topic, 0)
+    partition.follow_image(led_by(OTHER, epoch=epoch, replicas=(ME, OTHER), isr=(ME, OTHER)))
+
+
+def take_back(world: World, topic: str, *, epoch: int) -> None:
+    partition = world.broker.replicas.find(topic, 0)
+    partition.follow_image(led_by(ME, epoch=epoch, replicas=(ME, OTHER), isr=(ME,)))
+
+
+@pytest.mark.parametrize("versions", [OLD, NEW], ids=["old", "new"])
+@pytest.mark.parametrize("is_commit", [True, False])
+async def test_a_partition_without_a_leader_is_marked_later(versions: dict[str, int], is_commit: bool):
+    async with running(SETTINGS) as world:
+        producer = Producer(await prepare(world, "t", "u"), versions)
+        await producer.init()
+        for topic in ("t", "u"):
+            if versions is OLD:
+                await producer.add(topic)
+            assert await producer.write(topic, producer.records(topic, b"a")) is ErrorCode.NONE
+        give_away(world, "t", epoch=1)
+        assert await producer.end(is_commit=is_commit) is ErrorCode.NONE
+        await asyncio.sleep(0.1)
+        assert await producer.state() == ("PrepareCommit" if is_commit else "PrepareAbort")
+        assert world.broker.replicas.find("u", 0).log.log_end_offset == 2, "the other one has its marker"
+        take_back(world, "t", epoch=2)
+        await until_state(producer, "CompleteCommit" if is_commit else "CompleteAbort")
+        answer = fetched(await producer.peer.request(fetch("t", 0, isolation_level=1), 12))
+        assert answer.last_stable_offset == 2
+
+
+async def test_a_deleted_topic_needs_no_marker():
+    async with running(SETTINGS) as world:
+        producer = Producer(await prepare(world, "t", "u"), NEW)
+        await producer.init()
+        for topic in ("t", "u"):
+            assert await producer.write(topic, producer.records(topic, b"a")) is ErrorCode.NONE
+        await delete_topic(producer.peer, "t")
+        assert await producer.end(is_commit=True) is ErrorCode.NONE
+        await until_state(producer, "CompleteCommit")
+
+
+async def test_what_is_not_wanted_any_more_is_not_sent_again():
+    """Its decision was found again by another one, and carried out: a late marker could end the next transaction."""
+    async with running(SETTINGS) as world:
+        producer = Producer(await prepare(world, "t"), OLD)
+        await producer.init()
+        await producer.add("t")
+        assert await producer.write("t", producer.records("t", b"a")) is ErrorCode.NONE
+        give_away(world, "t", epoch=1)
+        writer = MarkerWriter(world.broker)
+        told: list[tuple[int, int]] = []
+        wanted = [True]
+        (marker,) = producer.marker("t").markers
+        writer.write(marker, lambda *key: told.append(key), is_wanted=lambda: wanted[0])
+        await asyncio.sleep(0.05)
+        wanted[0] = False
+        take_back(world, "t", epoch=2)
+        await asyncio.sleep(0.2)
+        assert told == []
+        assert world.broker.replicas.find("t", 0).log.log_end_offset == 1
+        await writer.close()
+
+
+async def test_a_leader_tells_in_time_what_is_not_committed(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(markers, "_CONFIRM_SECONDS", 0.05)
+    async with running(SETTINGS) as world:
+        producer = Producer(await prepare(world, "t", "u"), OLD)
+        await producer.init()
+        partition = world.broker.replicas.find("t", 0)
+        partition.follow_image(led_by(ME, epoch=1, replicas=(ME, OTHER), isr=(ME, OTHER)))
+        answer = await write_markers(world.broker, producer.marker("t", "u"))
+        codes = {topic.name: topic.partitions[0].error_code for topic in answer.markers[0].topics}
+        assert codes == {"t": ErrorCode.REQUEST_TIMED_OUT, "u": ErrorCode.NONE}
+        assert len(partition.produces) == 0, "nobody waits any more"
+
+
+async def test_an_open_transaction_outlives_the_broker_and_times_out():
+    world = World()
+    await world.start(SETTINGS)
+    producer = Producer(await prepare(world, "t"), NEW)
+    await producer.init(timeout_ms=1000)
+    assert await producer.write("t", producer.records("t", b"a")) is ErrorCode.NONE
+    await producer.peer.close()
+    await world.broker.stop()
+    await world.start(SETTINGS)
+    producer.peer = await world.connect()
+    answer = fetched(await producer.peer.request(fetch("t", 0, isolation_level=1), 12))
+    assert (answer.high_watermark, answer.last_stable_offset) == (1, 0)
+    await until_state(producer, "CompleteAbort")
+    answer = fetched(await producer.peer.request(fetch("t", 0, isolation_level=1), 12))
+    assert answer.last_stable_offset == 2
+    assert [each.first_offset for each in answer.aborted_transactions or []] == [0]
+    assert await producer.end(is_commit=True) is ErrorCode.PRODUCER_FENCED
+    await producer.peer.close()
+    await world.broker.stop()
