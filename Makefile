@@ -23,7 +23,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
 	@touch $@
 
-demo: setup ## a broker, its clients, then a cluster whose leader is killed: nothing is lost (30 s)
+demo: setup ## a broker, its clients, a cluster whose leader is killed, a transactional loop that is: nothing is lost (30 s)
 	@$(BIN)/python docs/demo.py
 
 check: setup ## format, lint, types, layering, tidiness (budget: 60 s)

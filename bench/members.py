@@ -23,7 +23,7 @@ from tailrace.wire.schema import Message
 
 _SESSION_MS = 45_000
 _REBALANCE_MS = 60_000
-# As the default of clients would be a thousandth of their session, if it were for speed alone.
+# Clients ask every three or five seconds; so that little of what is measured is their patience, these ask more often.
 HEARTBEAT_S = 0.5
 _RETRIED = (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR)
 

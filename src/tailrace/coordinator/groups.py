@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol
 
@@ -82,6 +82,10 @@ Due = tuple[str, str, str]
 GroupDeadlines = Deadlines[Due]
 
 
+# Groups. Most are small.
+_FORGOTTEN_PER_STEP = 100
+
+
 class GroupState:
     """Shared by the ops of one partition; changed by replay alone, but for deadlines, history and callers."""
 
@@ -92,6 +96,16 @@ class GroupState:
         self.history = history
         # What is to be computed in slices, each thing once; begun by the runtime, one after the other.
         self.work: OrderedDict[tuple[str, str], Callable[[Call], Steps]] = OrderedDict()
+
+    def forget(self) -> Iterator[None]:
+        """Everything, in steps. Work refers to the state, which so would outlive its partition."""
+        self.work.clear()
+        while self.groups:
+            for _ in range(min(_FORGOTTEN_PER_STEP, len(self.groups))):
+                self.groups.popitem()
+            yield
+        yield from self.offsets.forget()
+        yield from self.deadlines.forget()
 
 
 # Characters of a name that a sentence quotes.

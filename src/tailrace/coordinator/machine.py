@@ -7,6 +7,7 @@
     on_deadline()      decides by itself: sessions and rebalances that have run out of time, offsets that expire
     on_image()         topics were deleted or have grown
     take_work()        computations too long for one turn, which the runtime takes step by step
+    forget()           the partition is lost
 
 An op takes a request about one group; who was asked about several splits the request. The runtime
 (broker.coordinators) appends the records before it replays them, and drops the machine when it loses the partition.
@@ -14,7 +15,7 @@ An op takes a request about one group; who was asked about several splits the re
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib import import_module
 from typing import Any
 
@@ -28,7 +29,7 @@ from tailrace.wire.apis.stored import GROUP_RECORDS
 from tailrace.wire.schema import Message
 from tailrace.wire.stored import decode_coordinator_record
 
-# By API key. Modules are imported when they are first asked for: a broker that starts needs none of them.
+# By API key. Modules are imported when the first group comes: a broker that starts needs none of them.
 _OPS: dict[int, tuple[str, str]] = {
     8: ("offsets.commit", "commit_offsets"),
     9: ("offsets.fetch", "fetch_offsets"),
@@ -59,6 +60,13 @@ _DUE: dict[str, tuple[str, str]] = {
     "consumer": ("consumers.timers", "on_due"),
     "offsets": ("offsets.expiry", "on_due"),
 }
+# All that these bring along, each after what it needs itself: none takes longer than a few milliseconds then.
+_MODULES = (
+    *("offsets.commit", "offsets.fetch", "offsets.deletion"),
+    *("classic.group", "classic.rebalance", "classic.join", "classic.leave", "classic.timers"),
+    *("assignors", "consumers.member", "consumers.group", "consumers.topics", "consumers.targets"),
+    *("consumers.subscriptions", "consumers.change", "consumers.heartbeat"),
+)
 _ON_LOADED = (("classic.timers", "on_loaded"), ("consumers.timers", "on_loaded"), ("offsets.expiry", "on_loaded"))
 _ON_IMAGE = (("offsets.deletion", "on_image"), ("consumers.subscriptions", "on_image"))
 
@@ -123,6 +131,21 @@ class GroupMachine:
             return None
         _, begin = self.state.work.popitem(last=False)
         return begin(call)
+
+
+    def forget(self) -> Iterator[None]:
+        """Lets go of all that it holds, in steps: freeing a million offsets at once would hold the loop."""
+        return self.state.forget()
+
+
+def import_in_steps() -> Iterator[None]:
+    """What ops need, before somebody waits for it: 60 ms, if it were at once."""
+    for module in _MODULES:
+        import_module(f"tailrace.coordinator.{module}")
+        yield
+    for place in (*_OPS.values(), *_REPLAYS.values(), *_DUE.values(), *_ON_LOADED, *_ON_IMAGE):
+        _find(place)
+        yield
 
 
 _functions: dict[tuple[str, str], Callable[..., Any]] = {}

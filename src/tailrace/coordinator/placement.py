@@ -3,9 +3,10 @@
 from functools import lru_cache
 
 _NAMES_REMEMBERED = 10_000
+# Characters. Names may have 32,767, and so many of that length would fill the memory.
+_NAME_REMEMBERED_MAX = 200
 
 
-@lru_cache(maxsize=_NAMES_REMEMBERED)
 def _key_hash(key: str) -> int:
     """Java's String.hashCode, without its sign."""
     number = 0
@@ -14,6 +15,10 @@ def _key_hash(key: str) -> int:
     return number & 0x7FFFFFFF
 
 
+_remembered_hash = lru_cache(maxsize=_NAMES_REMEMBERED)(_key_hash)
+
+
 def coordinator_partition(key: str, partition_count: int) -> int:
     """All brokers, of whatever make, must find the same one."""
-    return _key_hash(key) % partition_count
+    key_hash = _remembered_hash(key) if len(key) <= _NAME_REMEMBERED_MAX else _key_hash(key)
+    return key_hash % partition_count

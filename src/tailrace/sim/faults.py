@@ -16,6 +16,7 @@ from tailrace.sim.cluster import FOLDERS, Node, SimCluster, World
 
 _PAUSE_SECONDS_MAX = 2.5
 _FAULT_SECONDS_MAX = 5.0
+_DECISION_SECONDS_MAX = 0.02
 
 # Each as often as it stands here.
 ALL_KINDS = (
@@ -27,6 +28,11 @@ ALL_KINDS = (
 Fault = Callable[[], Awaitable[None]]
 
 
+async def _never() -> Sequence[int]:
+    await asyncio.Event().wait()
+    return ()
+
+
 class Faults:
     def __init__(self, world: World, cluster: SimCluster, replicas: ReplicaChecks) -> None:
         self._world = world
@@ -35,11 +41,14 @@ class Faults:
         self._random = world.random.fork()
         self._tasks: list[asyncio.Task[None]] = []
         self._wipes_left = 1
+        # Waits until something is decided that several brokers have to carry out, and gives their ids.
+        self.wait_decision: Callable[[], Awaitable[Sequence[int]]] = _never
         self._losers: dict[str, Node] = {}  # Who has lost power or its disk, or has a bad one.
         self._kinds: dict[str, Fault] = {
             "kill": self._kill_one,
             "kill leader": self._kill_leader,
             "kill all": self._kill_all,
+            "kill between": self._kill_between,
             "restart": self._restart_one,
             "power": self._lose_power,
             "power of all": self._lose_all_power,
@@ -107,6 +116,18 @@ class Faults:
     async def _kill_all(self) -> None:
         await self._kill(self._random.shuffled(self._cluster.nodes))
 
+    async def _kill_between(self) -> None:
+        """Between the decision of a transaction and its last marker: one of those who have to do with it, or it is
+        paused."""
+        brokers = await self.wait_decision()
+        await self._sleep(0.0, _DECISION_SECONDS_MAX)
+        chosen = self._random.choice(brokers)
+        nodes = [node for node in self._cluster.nodes if node.node_id == chosen]
+        if self._random.random() < 0.6:
+            await self._kill(nodes)
+        else:
+            await self._pause_one(nodes[0])
+
     async def _kill(self, nodes: list[Node]) -> None:
         for node in nodes:
             node.kill()
@@ -121,7 +142,9 @@ class Faults:
         self._start(node)
 
     async def _pause(self) -> None:
-        node = self._random.choice(self._cluster.nodes)
+        await self._pause_one(self._random.choice(self._cluster.nodes))
+
+    async def _pause_one(self, node: Node) -> None:
         node.pause()
         await self._sleep(0.1, _FAULT_SECONDS_MAX)
         node.resume()

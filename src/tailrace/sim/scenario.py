@@ -107,6 +107,7 @@ class Plan:
             if random.random() < 0.3:
                 configs["internal.segment.bytes"] = "20000"
             topics.append((name, 1 + random.randrange(3), tuple(configs.items())))
+        transactions = TransactionPlan.of(random) if random.random() < 0.5 else None
         return cls(
             brokers=4 if random.random() < 0.15 else 3,
             voters=voters,
@@ -121,9 +122,13 @@ class Plan:
             folders=2 if random.random() < 0.25 else 1,
             joins=random.random() < 0.5,
             fault_seconds=random.between(6, 20),
-            faults=(*ALL_KINDS, *(("power of all",) * 3 if is_synced else ())),
+            faults=(
+                *ALL_KINDS,
+                *(("power of all",) * 3 if is_synced else ()),
+                *(("kill between",) * 6 if transactions else ()),
+            ),
             groups=tuple(GroupPlan.of(random, f"readers-{index}") for index in range(random.choice((0, 0, 1, 2)))),
-            transactions=TransactionPlan.of(random) if random.random() < 0.5 else None,
+            transactions=transactions,
         )
 
     def describe(self) -> str:
@@ -170,6 +175,7 @@ class Scenario:
             topics=topics,
         )
         self.transaction_state = TransactionStateChecks(self.cluster, self.replicas)
+        self.faults.wait_decision = self.transaction_state.wait_decision
         self.transaction_checks = TransactionChecks(self.replicas, self.transaction_state)
         self.transactions = Transactions(
             self.world,

@@ -32,10 +32,10 @@ def _check_sends_of_processes(history: History, findings: Findings) -> None:
             continue
         key = (attempt.process, attempt.partition)
         before = highest.get(key)
-        if before is None or before.offset < attempt.offset:
+        if before is None or before.offset <= attempt.offset:  # Equal ones are an inconsistent offset.
             highest[key] = attempt
         elif before.end_line > attempt.line:  # They were under way together; `_check_sends_in_time` has the others.
-            kind = "nonmonotonic-send" if before.is_idempotent and attempt.is_idempotent else "reordered-send"
+            kind = "nonmonotonic-send" if attempt.is_idempotent else "reordered-send"
             findings.add(kind, attempt.end_line, _order_text(before, attempt))
 
 
@@ -45,7 +45,7 @@ def _check_sends_in_time(partition: Partition, findings: Findings) -> None:
     highest = list(accumulate(partition.acknowledged, _higher))
     for attempt in partition.acknowledged:
         index = bisect_left(ends, attempt.line)
-        if index and highest[index - 1].offset >= attempt.offset:
+        if index and highest[index - 1].offset > attempt.offset:
             findings.add("nonmonotonic-send", attempt.end_line, _order_text(highest[index - 1], attempt))
 
 

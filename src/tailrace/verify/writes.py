@@ -150,7 +150,7 @@ def _check_acknowledged_offsets(history: History, findings: Findings) -> None:
                 f"{quoted(attempt.value)} (line {attempt.end_line})"
             )
             other = first.setdefault(offset, attempt)
-            if other is not attempt and other.value != attempt.value:
+            if other.value != attempt.value:
                 told += f" and to process {other.process} for {quoted(other.value)} (line {other.end_line})"
                 findings.add("inconsistent-offset", attempt.end_line, told)
             read = partition.reads.get(offset)

@@ -1,5 +1,6 @@
 """Consumers that read what is committed, to the end of a topic."""
 
+import asyncio
 import time
 from collections.abc import Callable
 
@@ -59,4 +60,32 @@ def read_kafka_python(bootstrap: str, topic: str, partitions: int) -> list[bytes
     return values
 
 
-READERS: dict[str, Read] = {"confluent": read_confluent, "kafka-python": read_kafka_python}
+def read_aiokafka(bootstrap: str, topic: str, partitions: int) -> list[bytes]:
+    return asyncio.run(_read_aiokafka(bootstrap, topic, partitions))
+
+
+async def _read_aiokafka(bootstrap: str, topic: str, partitions: int) -> list[bytes]:
+    import aiokafka
+
+    consumer = aiokafka.AIOKafkaConsumer(
+        bootstrap_servers=bootstrap, isolation_level="read_committed", fetch_max_wait_ms=50, enable_auto_commit=False
+    )
+    await consumer.start()
+    places = [aiokafka.TopicPartition(topic, partition) for partition in range(partitions)]
+    consumer.assign(places)
+    await consumer.seek_to_beginning()
+    ends = await consumer.end_offsets(places)
+    values: list[bytes] = []
+    async with asyncio.timeout(DEADLINE_S):
+        while any([await consumer.position(place) < ends[place] for place in places]):
+            for records in (await consumer.getmany(timeout_ms=100)).values():
+                values += [record.value for record in records]
+    await consumer.stop()
+    return values
+
+
+READERS: dict[str, Read] = {
+    "confluent": read_confluent,
+    "aiokafka": read_aiokafka,
+    "kafka-python": read_kafka_python,
+}

@@ -9,10 +9,11 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
 from tailrace.coordinator.placement import coordinator_partition
-from tailrace.testing import LOW_LATENCY, Cluster
+from tailrace.testing import Cluster
 from tests.real.cluster.observe import ask, create_topic, leader_of, partitions_of, wait_in_sync
 
 from .asking import WAIT_S, describe, wait_for_state
+from .loop import SETTINGS
 from .worker import CLIENT
 
 pytestmark = pytest.mark.long
@@ -24,7 +25,7 @@ _serial = itertools.count()
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    with Cluster(LOW_LATENCY, brokers=3) as cluster:
+    with Cluster(SETTINGS, brokers=3) as cluster:
         yield cluster
 
 

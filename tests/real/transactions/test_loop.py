@@ -5,12 +5,11 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tailrace.coordinator.placement import coordinator_partition
-from tailrace.testing import LOW_LATENCY, Cluster
+from tailrace.testing import Cluster
 from tests.real.cluster.observe import create_topic, leader_of
 
-from .loop import PARTITIONS, Loop
+from .loop import PARTITIONS, SETTINGS, Loop
 
-SETTINGS = {**LOW_LATENCY, "group.initial.rebalance.delay.ms": 100, "group.min.session.timeout.ms": 1000}
 STATE_PARTITIONS = 50
 
 
@@ -33,15 +32,15 @@ def _coordinator(cluster: Cluster) -> int:
 
 def test_workers_and_a_coordinator_are_killed(cluster: Cluster):
     with _loop(cluster, "short") as loop:
-        loop.wait_for_more(500)
+        loop.wait_for_more(200)
         loop.kill_worker(0)
-        loop.wait_for_more(500)
+        loop.wait_for_more(200)
         broker = _coordinator(cluster)
         cluster.kill(broker)
-        loop.wait_for_more(500)
+        loop.wait_for_more(200)
         cluster.start(broker)
         loop.kill_worker(1)
-        loop.wait_for_more(500)
+        loop.wait_for_more(200)
         loop.finish()
 
 

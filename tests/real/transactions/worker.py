@@ -52,7 +52,7 @@ class Worker:
                 **CLIENT,
                 "bootstrap.servers": bootstrap,
                 "transactional.id": transactional_id,
-                "transaction.timeout.ms": 10_000,
+                "transaction.timeout.ms": 30_000,
                 "linger.ms": 0,
             }
         )

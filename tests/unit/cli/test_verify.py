@@ -52,7 +52,7 @@ def test_anomalies_are_told_by_kind_with_their_evidence(scribe, path, capsys):
     assert lines[2].startswith("aborted-read: 1 (a reader at read_committed was given")
     assert lines[3].startswith('  process c at read_committed read "c" at offset 3 of orders-0 (line 13), of the')
     assert lines[5] == "allowed:"
-    assert lines[6].startswith("  rewound-poll: 1, such as: process u had read orders-0 up to offset 1, and begins again")
+    assert lines[6].startswith("  rewound-poll: 1, such as: process u had read orders-0 up to offset 1, and begins")
     assert lines[-1] == "1 anomaly"
     assert main(["verify", str(path), "--allow", "aborted-read"]) == 0
 

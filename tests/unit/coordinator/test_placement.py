@@ -2,7 +2,7 @@
 
 import pytest
 
-from tailrace.coordinator.placement import coordinator_partition
+from tailrace.coordinator.placement import _remembered_hash, coordinator_partition
 
 MANY = 1 << 31
 
@@ -14,3 +14,10 @@ MANY = 1 << 31
 def test_keys_are_hashed_as_by_java(key: str, number: int) -> None:
     assert coordinator_partition(key, MANY) == number
     assert coordinator_partition(key, 50) == number % 50
+
+
+def test_long_names_are_not_remembered():
+    coordinator_partition("short", 50)
+    before = _remembered_hash.cache_info().currsize
+    assert coordinator_partition("x" * 32_767, 50) == coordinator_partition("x" * 32_767, 50)
+    assert _remembered_hash.cache_info().currsize == before

@@ -96,8 +96,12 @@ def test_writes_may_interleave(scribe):
     scribe.sent("d", 1, Q, by=one)
     scribe.end("commit ok", one)
     scribe.end("commit ok", two)
-    assert scribe.judge().is_clean
-    assert scribe.allowed() == {"write-cycle"}
+    report = scribe.judge()
+    assert report.is_clean
+    (finding,) = report.findings.of("write-cycle")
+    assert finding.sentence.endswith(
+        "process two (begun in line 2) depend on each other's reads and writes in a circle"
+    )
 
 
 def test_a_long_circle_is_found_without_recursion(scribe):

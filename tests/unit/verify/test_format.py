@@ -51,6 +51,15 @@ def test_a_send_that_ends_as_another_is_refused():
         verify(lines)
 
 
+@pytest.mark.parametrize("end", ["commit ok", "abort ok"])
+def test_a_transaction_that_is_over_cannot_be_committed(end):
+    scribe = Scribe()
+    scribe.write(end, (P, 0, "a"))
+    scribe.producer.commit()
+    with pytest.raises(HistoryError, match="line 6: `commit` of process p, which has not begun a transaction"):
+        scribe.judge()
+
+
 def test_a_last_line_that_was_cut_off_is_passed_over():
     assert verify([POLL, POLL[:20]]).figures.events == 1
     with pytest.raises(HistoryError, match="line 1: not JSON"):

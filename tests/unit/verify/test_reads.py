@@ -21,6 +21,14 @@ def test_a_plain_history_is_clean(scribe):
     assert report.figures.sent == report.figures.acknowledged == report.figures.read == 2
 
 
+def test_a_record_whose_offset_nobody_was_told_is_found_by_its_value(scribe):
+    scribe.sent("a", None)
+    scribe.producer.send(None, "b").ok(None, Q)
+    scribe.reader.polled([(P, 0, "a"), (Q, 0, "b")])
+    scribe.reader.drained()
+    assert not scribe.judge().findings.counts
+
+
 # ---- aborted read
 
 
@@ -85,6 +93,29 @@ def test_a_failed_commit_takes_nothing_back_that_an_earlier_one_may_have_done(sc
     scribe.write("commit info", (P, 0, "a"))
     scribe.end("commit fail", scribe.producer)
     scribe.reader.polled([(P, 0, "a")])
+    assert scribe.judge().is_clean
+
+
+def test_an_aborted_record_whose_offset_nobody_was_told(scribe):
+    scribe.producer.begin()
+    scribe.producer.send(P, "a").info()
+    scribe.end("abort ok", scribe.producer)
+    scribe.reader.polled([(P, 0, "a")])
+    assert scribe.only("aborted-read")
+
+
+def test_one_of_two_commits_of_unknown_outcome_has_had_its_effect(scribe):
+    for _ in range(2):
+        scribe.producer.begin()
+        scribe.producer.send(P, "a").info()
+        scribe.end("commit info", scribe.producer)
+    scribe.reader.polled([(P, 0, "a")])
+    assert scribe.judge().is_clean
+
+
+def test_a_record_of_an_unknown_transaction_may_be_read_uncommitted(scribe):
+    scribe.write("commit info", (P, 0, "a"))
+    scribe.loose.polled([(P, 0, "a")])
     assert scribe.judge().is_clean
 
 
@@ -217,6 +248,22 @@ def test_two_transactions_with_the_offsets_of_their_input_must_not_both_count(sc
     scribe.reader.assigned([P])
     scribe.reader.polled([(P, 0, "effect of 7")])
     assert scribe.kinds() == {"duplicate"}
+
+
+def test_nor_does_one_of_them_forbid_a_plain_send_of_the_same(scribe):
+    scribe.producer.begin()
+    scribe.sent("a", 0)
+    scribe.producer.offsets("group", {Q: 8})
+    scribe.end("commit ok", scribe.producer)
+    scribe.sent("a", 2)
+    assert not scribe.kinds()
+    assert scribe.allowed() == {"resent"}
+
+
+def test_many_places_of_one_value_are_told_briefly(scribe):
+    scribe.sent("a", 0)
+    scribe.reader.polled([(P, offset, "a") for offset in range(8)])
+    assert scribe.only("duplicate").endswith("offset 4 of orders-0 (read by process c, line 3) and 3 more")
 
 
 def test_a_transaction_that_was_aborted_is_repeated(scribe):

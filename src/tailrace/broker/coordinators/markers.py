@@ -28,6 +28,11 @@ _log = events.logger("transactions")
 
 WritableMarker = WriteTxnMarkersRequest.WritableTxnMarker
 _REFUSED_FOR_GOOD = (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED)
+# What the coordinator of transactions is told of one of groups that is not ready: what it knows, and tries again.
+_NOT_READY = dict.fromkeys(
+    (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR),
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+)
 _ACKS_ALL = -1
 _CHANNEL = "markers"
 # Between two tries of what failed: a new leader is elected within a second or two.
@@ -212,7 +217,7 @@ async def write_markers(broker: Broker, request: WriteTxnMarkersRequest) -> Writ
                 try:
                     partition, end_offset = _append(broker, topic.name, index, marker)
                 except KafkaError as error:
-                    answer.error_code = int(error.code)
+                    answer.error_code = int(_NOT_READY.get(error.code, error.code))
                 else:
                     unconfirmed += _confirmation(partition, end_offset, answer)
     if unconfirmed:

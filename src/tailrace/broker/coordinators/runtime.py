@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from asyncio import Task, get_running_loop, sleep, wait
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from math import inf
 from typing import TYPE_CHECKING
 
 from tailrace.broker.coordinators.loading import load
 from tailrace.broker.coordinators.shard import Machine, Shard, State
 from tailrace.coordinator.history import History
-from tailrace.coordinator.machine import GroupMachine
+from tailrace.coordinator.machine import GroupMachine, import_in_steps
 from tailrace.coordinator.placement import coordinator_partition
 from tailrace.model import events
 from tailrace.model.errors import ErrorCode, KafkaError, ProtocolError, StorageError
@@ -214,3 +214,10 @@ class GroupCoordinators(Coordinators):
             groups_max=config.group_history_max_groups, rebalances_max=config.group_history_max_rebalances
         )
         super().__init__(broker, CONSUMER_OFFSETS_TOPIC, lambda: GroupMachine(self.history))
+        self._import(import_in_steps())
+
+    def _import(self, steps: Iterator[None]) -> None:
+        """A step each turn, while the first client is on its way."""
+        for _ in steps:
+            get_running_loop().call_soon(self._import, steps)
+            return

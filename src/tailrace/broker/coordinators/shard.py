@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from asyncio import Handle, TimerHandle, get_running_loop
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Protocol, cast
 
@@ -75,6 +75,8 @@ class Machine(Protocol):
     def on_deadline(self, call: Call) -> Result | None: ...
 
     def take_work(self, call: Call) -> Steps | None: ...
+
+    def forget(self) -> Iterator[None]: ...
 
 
 class State(Enum):
@@ -151,7 +153,7 @@ class Shard:
 
     def begin_loading(self) -> Machine:
         """An empty machine, which is the shard's from now on."""
-        self.machine = self._make_machine()
+        self._renew_machine()
         return self.machine
 
     def activate(self, partition: Partition, end_offset: int) -> None:
@@ -193,6 +195,17 @@ class Shard:
         waiting, self._open = self._open, {}
         for call in waiting:
             call.fail(error)
+        self._renew_machine()
+
+    def _renew_machine(self) -> None:
+        self._forget(self.machine.forget())
+        self.machine = self._make_machine()
+
+    def _forget(self, steps: Iterator[None]) -> None:
+        """Of a machine, one step a turn."""
+        for _ in steps:
+            self._loop.call_soon(self._forget, steps)
+            return
 
     # ---- ops
 

@@ -29,7 +29,7 @@ from tailrace.broker.context import Pending, UnanswerableError
 from tailrace.broker.handlers.hints import hint_leader, node_endpoints
 from tailrace.log.validation import InvalidRecordsError
 from tailrace.model.errors import ErrorCode, KafkaError
-from tailrace.model.ids import INTERNAL_TOPICS, PartitionIndex, TopicPartition
+from tailrace.model.ids import INTERNAL_TOPICS
 from tailrace.wire.apis.data import ProduceRequest, ProduceResponse
 from tailrace.wire.records import read_header
 
@@ -123,6 +123,7 @@ class _SlowAppend(NamedTuple):
     partition_index: int
     records: memoryview
     answer: PartitionAnswer
+    partition: Partition  # As it was found; another one may be there when it is written.
     producer: TransactionalProducer | None = None  # Of a batch that may be the first of its transaction.
     verification: Verification | None = None  # What the coordinator has said of it.
 
@@ -165,7 +166,8 @@ class _Appends:
         partition = self._broker.replicas.find(name, data.index)
         producer = self._unverified_producer(partition, records)
         if producer is not None or partition.log.needs_slices(records):
-            self.slow.append(_SlowAppend(topic, data.index, memoryview(bytearray(records)), answer, producer))
+            copied = memoryview(bytearray(records))
+            self.slow.append(_SlowAppend(topic, data.index, copied, answer, partition, producer))
         else:
             self._write(partition, topic, records, answer)
 
@@ -205,23 +207,24 @@ class _Appends:
         """What is not verified fails; the rest stays in `slow`, with what was said of it."""
         from tailrace.broker.coordinators.verification import wait_verified
 
-        by_producer: dict[TransactionalProducer, dict[TopicPartition, _SlowAppend]] = {}
-        for append in self.slow:
-            if append.producer is not None:
-                key = TopicPartition(self._name(append.topic), PartitionIndex(append.partition_index))
-                by_producer.setdefault(append.producer, {})[key] = append
+        by_producer: dict[TransactionalProducer, list[_SlowAppend]] = {}
+        appends, self.slow = self.slow, []
+        for append in appends:
+            if append.producer is None:
+                self.slow.append(append)
+            else:
+                by_producer.setdefault(append.producer, []).append(append)
         verifications: list[Verification] = []
         for producer, appends in by_producer.items():
-            partitions = [self._broker.replicas.find(*key) for key in appends]
+            partitions = [append.partition for append in appends]
             verification = await wait_verified(self._broker, producer, partitions, adds=self._adds)
             verifications.append(verification)
-            for key, append in appends.items():
-                self.slow.remove(append)
-                if key in verification.errors:
-                    error = self._not_verified(verification.errors[key])
-                    self._fail(append.topic, append.answer, append.records, error)
-                else:
+            for append in appends:
+                code = verification.errors.get(append.partition.topic_partition)
+                if code is None:
                     self.slow.append(append._replace(verification=verification))
+                else:
+                    self._fail(append.topic, append.answer, append.records, self._not_verified(code))
         return verifications
 
     def _not_verified(self, code: ErrorCode) -> KafkaError:

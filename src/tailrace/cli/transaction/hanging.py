@@ -68,7 +68,7 @@ async def abort_transactions(cluster: Cluster, options: argparse.Namespace) -> i
         there = f"those that are open there begin at {offsets}" if offsets else "none is open there"
         raise CommandError(f"no transaction of {where} began at offset {options.start_offset}: {there}")
     (hanging,) = found
-    known = await admin.coordinated(hanging)
+    known = (await admin.coordinated([hanging])).get(hanging)
     if known is not None and not options.force:
         raise CommandError(
             f"this transaction does not hang: it is that of {known.transactional_id} on coordinator "

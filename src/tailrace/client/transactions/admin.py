@@ -12,10 +12,10 @@ from typing import NamedTuple, TypeVar
 
 from tailrace.client.connection import error_code
 from tailrace.client.consumer import LATEST, Consumer, ConsumerOptions, Isolation
-from tailrace.client.groups.coordinator import Coordinator, CoordinatorKind, find_coordinator
+from tailrace.client.groups.coordinator import CoordinatorKind, find_coordinator
 from tailrace.client.metadata import Cluster
 from tailrace.model.errors import ErrorCode, KafkaError
-from tailrace.model.ids import NodeId, PartitionIndex, TopicPartition
+from tailrace.model.ids import TRANSACTION_STATE_TOPIC, NodeId, PartitionIndex, TopicPartition
 from tailrace.wire.apis.transactions import (
     DescribeProducersRequest,
     DescribeProducersResponse,
@@ -32,6 +32,7 @@ T = TypeVar("T")
 # The states in which a coordinator is going to write a marker to each partition of a transaction.
 _ONGOING = "Ongoing"
 _UNDER_WAY = (_ONGOING, "PrepareCommit", "PrepareAbort")
+_IDS_AT_ONCE = 500
 
 
 class ListedTransaction(NamedTuple):
@@ -112,25 +113,33 @@ class TransactionAdmin:
 
     async def describe(self, transactional_id: str) -> DescribedTransaction:
         """Raises KafkaError TRANSACTIONAL_ID_NOT_FOUND."""
-        coordinator = Coordinator(self.cluster, transactional_id, CoordinatorKind.TRANSACTION)
 
         async def ask() -> DescribedTransaction:
+            await self.cluster.refresh([])
             node_id, _ = await find_coordinator(self.cluster, transactional_id, CoordinatorKind.TRANSACTION)
-            answer = await coordinator.call(
-                DescribeTransactionsRequest(transactional_ids=[transactional_id]), DescribeTransactionsResponse
-            )
-            found = answer.transaction_states[0]
-            is_missing = found.error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
-            coordinator.check(
-                found.error_code,
-                f"transactional id {transactional_id} {'does not exist' if is_missing else 'is not described'}",
-            )
-            return _described(found, node_id)
+            found = await self._describe_at(NodeId(node_id), [transactional_id])
+            if not found:
+                raise KafkaError(
+                    ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, f"transactional id {transactional_id} does not exist"
+                )
+            return found[0]
 
-        try:
-            return await self._retry(ask)
-        finally:
-            coordinator.close()
+        return await self._retry(ask)
+
+    async def _describe_at(self, node_id: NodeId, transactional_ids: list[str]) -> list[DescribedTransaction]:
+        """Without those that do not exist."""
+        connection = await self.cluster.connection_to(node_id)
+        answer = await connection.call(
+            DescribeTransactionsRequest(transactional_ids=transactional_ids), DescribeTransactionsResponse
+        )
+        described = []
+        for found in answer.transaction_states:
+            code = error_code(found.error_code)
+            if code is ErrorCode.NONE:
+                described.append(_described(found, node_id))
+            elif code is not ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
+                raise KafkaError(code, f"transactional id {found.transactional_id} is not described")
+        return described
 
     async def open_transactions(self, partitions: Iterable[TopicPartition]) -> list[OpenTransaction]:
         """Of these partitions, oldest first in each."""
@@ -176,36 +185,65 @@ class TransactionAdmin:
         """Those that are open in a partition though no coordinator has them open there, and those that were not
         written to for longer than `max_age_ms`."""
         is_open = await self.open_transactions(partitions)
-        suspects = [each for each in [await self._suspect(each, max_age_ms) for each in is_open] if each is not None]
+        known = await self.coordinated(is_open)
+        suspects = [each for each in is_open if each not in known or self._age_ms(each) > max_age_ms]
+        names = await self._transactional_ids(suspects)
         # A transaction that ended while we asked was open when the leader was asked, and not for its coordinator.
         still = {
             each._replace(last_timestamp_ms=0)
-            for each in await self.open_transactions({each.transaction.partition for each in suspects})
+            for each in await self.open_transactions({each.partition for each in suspects})
         }
-        return [each for each in suspects if each.transaction._replace(last_timestamp_ms=0) in still]
+        return [
+            HangingTransaction(
+                each,
+                self._age_ms(each),
+                names.get(each.producer_id),
+                f"its coordinator gives it {known[each].timeout_ms / 1000:g} s"
+                if each in known
+                else "no coordinator has it open",
+            )
+            for each in suspects
+            if each._replace(last_timestamp_ms=0) in still
+        ]
 
-    async def _suspect(self, found: OpenTransaction, max_age_ms: int) -> HangingTransaction | None:
-        age_ms = self.cluster.ports.clock.wall_ms() - found.last_timestamp_ms
-        known = await self.coordinated(found)
-        if known is None:
-            listed = await self.transactions(producer_ids=[found.producer_id])
-            transactional_id = listed[0].transactional_id if listed else None
-            return HangingTransaction(found, age_ms, transactional_id, "no coordinator has it open")
-        if age_ms > max_age_ms:
-            reason = f"its coordinator gives it {known.timeout_ms / 1000:g} s"
-            return HangingTransaction(found, age_ms, known.transactional_id, reason)
-        return None
+    async def coordinated(self, found: Sequence[OpenTransaction]) -> dict[OpenTransaction, DescribedTransaction]:
+        """Those of them whose coordinator is going to end them in their partition."""
+        return await self._retry(partial(self._coordinated, found)) if found else {}
 
-    async def coordinated(self, found: OpenTransaction) -> DescribedTransaction | None:
-        """The transaction whose coordinator is going to end it in this partition."""
-        for listed in await self.transactions(producer_ids=[found.producer_id], states=_UNDER_WAY):
-            described = await self.describe(listed.transactional_id)
-            # The decision may have raised the epoch; a transaction of an earlier one was forgotten.
-            epochs = [described.producer_epoch, described.producer_epoch - (described.state != _ONGOING)]
-            is_this = described.producer_id == found.producer_id and found.producer_epoch in epochs
-            if is_this and found.partition in described.partitions:
-                return described
-        return None
+    async def _coordinated(self, found: Sequence[OpenTransaction]) -> dict[OpenTransaction, DescribedTransaction]:
+        await self._check_coordinators()
+        producer_ids = sorted({each.producer_id for each in found})
+        by_coordinator: dict[int, list[str]] = {}
+        for listed in await self.transactions(producer_ids=producer_ids, states=_UNDER_WAY):
+            by_coordinator.setdefault(listed.coordinator_id, []).append(listed.transactional_id)
+        described: dict[int, DescribedTransaction] = {}
+        for node_id, transactional_ids in by_coordinator.items():
+            for start in range(0, len(transactional_ids), _IDS_AT_ONCE):
+                some = transactional_ids[start : start + _IDS_AT_ONCE]
+                described |= {each.producer_id: each for each in await self._describe_at(NodeId(node_id), some)}
+        matches = ((each, described.get(each.producer_id)) for each in found)
+        return {each: match for each, match in matches if match is not None and _ends(match, each)}
+
+    async def _check_coordinators(self) -> None:
+        """Raises KafkaError while somebody's coordinator is away: what nobody lists might be known to it."""
+        try:
+            topic = (await self.cluster.refresh([TRANSACTION_STATE_TOPIC]))[TRANSACTION_STATE_TOPIC]
+        except KafkaError as error:
+            if error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                return
+            raise
+        if any(partition.leader_id < 0 for partition in topic.partitions.values()):
+            message = f"{TRANSACTION_STATE_TOPIC} has partitions without a leader: what hangs cannot be told"
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, message)
+
+    async def _transactional_ids(self, found: Sequence[OpenTransaction]) -> dict[int, str]:
+        if not found:
+            return {}
+        producer_ids = sorted({each.producer_id for each in found})
+        return {each.producer_id: each.transactional_id for each in await self.transactions(producer_ids=producer_ids)}
+
+    def _age_ms(self, found: OpenTransaction) -> int:
+        return self.cluster.ports.clock.wall_ms() - found.last_timestamp_ms
 
     async def abort(self, found: OpenTransaction) -> None:
         """Ends it in this partition, by a marker that no coordinator has decided on. One attempt."""
@@ -226,6 +264,12 @@ class TransactionAdmin:
 
     async def _retry(self, action: Callable[[], Awaitable[T]]) -> T:
         return await self.cluster.with_retries(action, timeout_ms=self.cluster.limits.request_timeout_ms)
+
+
+def _ends(described: DescribedTransaction, found: OpenTransaction) -> bool:
+    """The decision may have raised the epoch; a transaction of an earlier one was forgotten."""
+    epochs = [described.producer_epoch, described.producer_epoch - (described.state != _ONGOING)]
+    return found.producer_epoch in epochs and found.partition in described.partitions
 
 
 def _described(found: DescribeTransactionsResponse.TransactionState, coordinator_id: int) -> DescribedTransaction:

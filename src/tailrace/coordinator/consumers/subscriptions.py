@@ -8,13 +8,13 @@ both cases the group gets a new epoch and new targets, which its members learn w
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from tailrace.controller.image import MetadataImage
 from tailrace.coordinator.consumers.group import ConsumerGroup
 from tailrace.coordinator.consumers.records import epoch_record, regex_record
 from tailrace.coordinator.consumers.targets import records_max_bytes, want_targets
-from tailrace.coordinator.consumers.topics import combine, metadata_hash, rack_of, topic_hash
+from tailrace.coordinator.consumers.topics import combine, rack_of, topic_hash
 from tailrace.coordinator.groups import GroupState
 from tailrace.coordinator.history import Cause, Rebalance
 from tailrace.coordinator.op import Call, Result, Steps, StoredRecord, unchanged
@@ -23,8 +23,8 @@ from tailrace.model.errors import KafkaError
 
 # Topics hashed, and groups looked at, between two steps: some 0.3 ms without racks.
 _STEP_TOPICS = 100
-# Topics of the groups that get a new epoch in one batch: they are hashed again in one step.
-_TOPICS_MAX = 300
+# Topics of the groups that get a new epoch in one batch: they are looked at again in one step.
+_TOPICS_MAX = 3_000
 # What a record takes beside names, and the longest character in UTF-8: a batch must hold all records.
 _RECORD_BYTES = 100
 _CHARACTER_BYTES = 4
@@ -73,19 +73,16 @@ def want_regexes_soon(state: GroupState, call: Call, group: ConsumerGroup) -> No
 
 
 def _refresh(state: GroupState, call: Call, old: MetadataImage | None) -> Steps:
-    racks = rack_of(call.image)
-    hashes: dict[str, int] = {}
+    hashes = _Hashes(call.image)
     suspects: list[ConsumerGroup] = []
     done = 0
     for group in list(_live_groups(state)):
         for name in list(group.topic_counts):
-            topic = call.image.topics.get(name)
-            if topic is not None and name not in hashes:
-                hashes[name] = topic_hash(topic, racks)
+            hashes.add(name)
             done += 1
             if done % _STEP_TOPICS == 0:
                 yield
-        if combine(hashes.get(name, 0) for name in list(group.topic_counts)) != group.metadata_hash:
+        if hashes.of(group.topic_counts) != group.metadata_hash:
             suspects.append(group)
     # Members may have come and gone between the steps: what counts is what is so now.
     records: list[StoredRecord] = []
@@ -97,12 +94,34 @@ def _refresh(state: GroupState, call: Call, old: MetadataImage | None) -> Steps:
             want_refresh(state, old)
             break
         if state.groups.get(group.group_id) is group and group.members:
-            records += _rebalance(state, call, group, old)
+            records += _rebalance(state, call, group, old, hashes)
     return Result(records, on_refused=unchanged)
 
 
-def _rebalance(state: GroupState, call: Call, group: ConsumerGroup, old: MetadataImage | None) -> list[StoredRecord]:
-    new_hash = metadata_hash(group.topic_counts, call.image)
+class _Hashes:
+    """Of topics: those that were added in steps make the hash of a group a matter of microseconds."""
+
+    def __init__(self, image: MetadataImage) -> None:
+        self._image = image
+        self._racks = rack_of(image)
+        self._hashes: dict[str, int] = {}
+
+    def add(self, name: str) -> None:
+        if name not in self._hashes:
+            topic = self._image.topics.get(name)
+            self._hashes[name] = 0 if topic is None else topic_hash(topic, self._racks)
+
+    def of(self, names: Collection[str]) -> int:
+        """As `topics.metadata_hash` tells it."""
+        for name in names:
+            self.add(name)
+        return combine(self._hashes[name] for name in names)
+
+
+def _rebalance(
+    state: GroupState, call: Call, group: ConsumerGroup, old: MetadataImage | None, hashes: _Hashes
+) -> list[StoredRecord]:
+    new_hash = hashes.of(group.topic_counts)
     if new_hash == group.metadata_hash:
         return []
     changes = [] if old is None else _describe_changes(sorted(group.topic_counts), old, call.image)
@@ -131,6 +150,7 @@ def _live_groups(state: GroupState) -> Iterator[ConsumerGroup]:
 
 def _resolve(state: GroupState, call: Call, group: ConsumerGroup, *, is_new: bool) -> Steps:
     found: dict[str, frozenset[str]] = {}
+    hashes = _Hashes(call.image)
     try:
         for regex in sorted(group.regex_counts):
             if is_new and regex in group.regexes:
@@ -145,6 +165,7 @@ def _resolve(state: GroupState, call: Call, group: ConsumerGroup, *, is_new: boo
             for count, name in enumerate(call.image.topics):
                 if pattern.fullmatch(name):
                     topics.append(name)
+                    hashes.add(name)
                 if count % names_each == names_each - 1:
                     yield
             found[regex] = frozenset(topics)
@@ -156,10 +177,13 @@ def _resolve(state: GroupState, call: Call, group: ConsumerGroup, *, is_new: boo
     due = group.group_id, "consumer.regexes", ""
     if state.deadlines.get(due) is None:
         state.deadlines.set(due, call.monotonic_ms + call.config.group_consumer_regex_refresh_interval_ms)
-    return _store(state, call, group, {regex: found[regex] for regex in found if group.regex_counts[regex]})
+    wanted = {regex: topics for regex, topics in found.items() if group.regex_counts[regex]}
+    return _store(state, call, group, wanted, hashes)
 
 
-def _store(state: GroupState, call: Call, group: ConsumerGroup, found: dict[str, frozenset[str]]) -> Result:
+def _store(
+    state: GroupState, call: Call, group: ConsumerGroup, found: dict[str, frozenset[str]], hashes: _Hashes
+) -> Result:
     """What does not fit into one batch is found anew by another run; an expression that fills more than a batch is
     taken as if it matched nothing."""
     records: list[StoredRecord] = []
@@ -187,7 +211,7 @@ def _store(state: GroupState, call: Call, group: ConsumerGroup, found: dict[str,
         topics_after = {name for member in group.members.values() for name in member.subscribed_topic_names}
         topics_after.update(*(resolved.topics for regex, resolved in group.regexes.items() if regex not in found))
         topics_after.update(*found.values())
-        records.append(epoch_record(group.group_id, epoch, metadata_hash(topics_after, call.image)))
+        records.append(epoch_record(group.group_id, epoch, hashes.of(topics_after)))
         detail = f"expressions match {sum(len(topics) for topics in found.values())} topics"
         rebalance = group.resolving_for or Rebalance(call.now_ms, Cause.SUBSCRIPTION_CHANGED, detail, epoch)
         state.history.note(group.group_id, rebalance._replace(epoch=epoch))

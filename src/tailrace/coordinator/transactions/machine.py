@@ -6,7 +6,7 @@ besides answers is markers: the decision of a transaction is answered to `owe_ma
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from tailrace.controller.image import MetadataImage
@@ -83,6 +83,10 @@ class TransactionMachine:
             return None
         _, begin = self.state.work.popitem(last=False)
         return begin(call)
+
+    def forget(self) -> Iterator[None]:
+        """Lets go of all that it holds, in steps: freeing much at once would hold the loop."""
+        return self.state.forget()
 
     def owe_markers(self, transactional_id: str) -> Result:
         return ending.owe_markers(self.state, transactional_id)

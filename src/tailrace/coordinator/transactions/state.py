@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from tailrace.coordinator.deadlines import Deadlines
@@ -17,6 +17,9 @@ TRANSACTION_VERSION = "transaction.version"
 # What is due, and of which transactional id: "abort" (its timeout), "waiters" (have waited for long enough), "resume"
 # (they need not wait any more); and "expiry", of the partition as a whole.
 Due = tuple[str, str]
+
+
+_FORGOTTEN_PER_STEP = 500
 
 
 class Waiter(NamedTuple):
@@ -40,6 +43,16 @@ class TransactionsState:
         self.work: OrderedDict[str, Callable[[Call], Steps]] = OrderedDict()
         self.owe_markers = owe_markers
         self._take_producer_id = take_producer_id
+
+    def forget(self) -> Iterator[None]:
+        """Everything, in steps. Work refers to the state, which so would outlive its partition."""
+        self.work.clear()
+        self.waiters.clear()
+        while self.transactions:
+            for _ in range(min(_FORGOTTEN_PER_STEP, len(self.transactions))):
+                self.transactions.popitem()
+            yield
+        yield from self.deadlines.forget()
 
     def find(self, transactional_id: str) -> Transaction:
         transaction = self.transactions.get(transactional_id)

@@ -10,13 +10,15 @@ In the end nothing is under way.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
 
 from tailrace.broker.coordinators.shard import Shard
 from tailrace.coordinator.op import Caller
+from tailrace.coordinator.placement import coordinator_partition
 from tailrace.coordinator.transactions.machine import TransactionMachine
 from tailrace.coordinator.transactions.transaction import VERSION_WITH_EPOCH_BUMP, Transaction, TransactionState
-from tailrace.model.ids import NO_PRODUCER_EPOCH, TRANSACTION_STATE_TOPIC, TopicPartition
+from tailrace.model.ids import NO_PRODUCER_EPOCH, TRANSACTION_STATE_TOPIC, PartitionIndex, TopicPartition
 from tailrace.sim.checks.history import demand
 from tailrace.sim.checks.replicas import ReplicaChecks
 from tailrace.sim.checks.transaction_logs import TransactionLog
@@ -46,6 +48,7 @@ class TransactionStateChecks:
         self._cluster = cluster
         self._replicas = replicas
         self.compared_count = 0
+        self._next_decision: asyncio.Future[Sequence[int]] | None = None
         self._committed = TransactionMachine(lambda: None, _owe_nothing)  # of all partitions
 
     def replay_all(self) -> None:
@@ -68,6 +71,23 @@ class TransactionStateChecks:
                 ],
             )
 
+    async def wait_decision(self) -> Sequence[int]:
+        """Until the next one is committed: who coordinates it, and who leads the partitions that it has written to."""
+        if self._next_decision is None:
+            self._next_decision = asyncio.get_running_loop().create_future()
+        return await asyncio.shield(self._next_decision)
+
+    def _note_decision(self, transaction: Transaction) -> None:
+        image, waiting = self._replicas.image, self._next_decision
+        if waiting is not None and image is not None:
+            topic = image.topics[TRANSACTION_STATE_TOPIC]
+            index = coordinator_partition(transaction.transactional_id, len(topic.partitions))
+            brokers = {topic.partitions[PartitionIndex(index)].leader}
+            brokers |= {image.topics[name].partitions[each].leader for name, each in transaction.partitions}
+            if found := sorted(broker for broker in brokers if broker >= 0):
+                self._next_decision = None
+                waiting.set_result(found)
+
     def add(self, header: BatchHeader, batch: bytes, logs: Mapping[TopicPartition, TransactionLog]) -> None:
         """What was committed to the log of a coordinator; `logs` are those of all other partitions."""
         committed = self._committed.state.transactions
@@ -79,6 +99,8 @@ class TransactionStateChecks:
                 new = committed[transactional_id]
                 if new is not old:
                     self._judge_transition(old, new, header.base_offset)
+                    if new.state.is_prepared:
+                        self._note_decision(new)
                     if new.state in (TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT):
                         _judge_complete(old, new, logs)
 

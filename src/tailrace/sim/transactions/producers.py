@@ -31,8 +31,8 @@ _RECORDS_MAX = 6
 _ABORT_SHARE = 0.25
 _OFFSETS_SHARE = 0.3
 # Of transactions that take longer than their timeout.
-_SLOW_SHARE = 0.05
-_PAUSE_SECONDS = 0.05
+_SLOW_SHARE = 0.03
+_PAUSE_SECONDS = 0.03
 _VALUE_BYTES_MAX = 200
 _RECORDED = (b"txn-", b"loop-")
 # Another one has its id, or its transaction took too long: this one is done.

@@ -57,7 +57,8 @@ class TransactionPlan(NamedTuple):
 
     def __str__(self) -> str:
         loops = f" and {self.loops} {'classic ' if self.is_classic else ''}loops" if self.loops else ""
-        return f"{self.producers} transactional producers with {self.ids} ids ({self.timeout_ms} ms, {self.old_share} old){loops}"
+        kind = f"{self.timeout_ms} ms, {self.old_share:.0%} old"
+        return f"{self.producers} transactional producers with {self.ids} ids ({kind}){loops}"
 
 
 class Transactions:

@@ -132,6 +132,11 @@ class Ledger:
         self.due_count += 1
         return Result([record("due")])
 
+    def forget(self) -> Iterator[None]:
+        while self.values:
+            self.values.popitem()
+            yield
+
     def take_work(self, call: Call) -> Steps | None:
         return self._work.pop(0)(call) if self._work else None
 

@@ -52,7 +52,7 @@ async def stored(desk: Desk) -> dict[str, int]:
     """What a new leader would read."""
     again = Desk(desk.shard._broker, desk.partition)
     await load(desk.shard._broker, again.shard, desk.partition)
-    values = again.ledger.values
+    values = dict(again.ledger.values)
     again.shard.close()
     return values
 
@@ -251,6 +251,19 @@ async def test_a_lost_leadership_answers_all_who_wait() -> None:
         assert not desk.partition.produces
         await turn()
         assert desk.partition.log.log_end_offset == 1, "nothing is written any more"
+
+
+async def test_a_lost_machine_is_forgotten_step_by_step() -> None:
+    async with opened() as (_, desk):
+        for name in ("a", "b", "c", "d"):
+            desk.ask(name)
+        await turn()
+        lost = desk.ledger
+        desk.shard.close()
+        assert len(lost.values) == 3
+        assert desk.ledger is not lost
+        await turn()
+        assert lost.values == {}
 
 
 async def test_a_leader_that_is_deposed_before_the_end_of_the_turn_writes_nothing() -> None:

@@ -95,7 +95,8 @@ async def test_a_leader_tells_in_time_what_is_not_committed(monkeypatch: pytest.
         answer = await write_markers(world.broker, producer.marker("t", "u"))
         codes = {topic.name: topic.partitions[0].error_code for topic in answer.markers[0].topics}
         assert codes == {"t": ErrorCode.REQUEST_TIMED_OUT, "u": ErrorCode.NONE}
-        assert len(partition.produces) == 0, "nobody waits any more"
+        await asyncio.sleep(0)
+        assert not partition.produces, "nobody waits any more"
 
 
 async def test_an_open_transaction_outlives_the_broker_and_times_out():
@@ -114,6 +115,6 @@ async def test_an_open_transaction_outlives_the_broker_and_times_out():
     answer = fetched(await producer.peer.request(fetch("t", 0, isolation_level=1), 12))
     assert answer.last_stable_offset == 2
     assert [each.first_offset for each in answer.aborted_transactions or []] == [0]
-    assert await producer.end(is_commit=True) is ErrorCode.PRODUCER_FENCED
+    assert await producer.end(is_commit=True) is ErrorCode.INVALID_TXN_STATE, "too late"
     await producer.peer.close()
     await world.broker.stop()

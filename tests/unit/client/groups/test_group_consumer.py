@@ -318,3 +318,39 @@ async def test_the_history_tells_why(cluster: Cluster):
     assert history[0].at_ms <= history[1].at_ms <= history[2].at_ms
     assert await GroupAdmin(cluster).history("nobody") == []
     await second.stop()
+
+
+async def test_rewinding_goes_back_to_what_was_committed_or_else_to_where_it_began(cluster: Cluster):
+    await produce(cluster, 8)
+    consumer = consumer_of(cluster, start=LATEST, auto_commit_interval_ms=None)
+    while len(consumer.assignment) < 4:
+        await consumer.poll(50)
+    await produce(cluster, 8)
+    given = 0
+    while given < 8:
+        given += sum(map(len, (await consumer.poll(50)).values()))
+    await consumer.commit({PARTITIONS[0]: 3})
+    await consumer.rewind()
+    assert [consumer.position(partition) for partition in PARTITIONS] == [3, 2, 2, 2]
+    again = 0
+    while again < 7:
+        again += sum(map(len, (await consumer.poll(50)).values()))
+    await consumer.close()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_member_that_was_put_out_has_no_metadata_until_it_knows(
+    cluster: Cluster, kind: tuple[GroupProtocol, tuple[str, ...]]
+):
+    lost: list[TopicPartition] = []
+    consumer = consumer_of(cluster, kind, auto_commit_interval_ms=None, on_lost=lost.extend)
+    while len(consumer.assignment) < 4:
+        await consumer.poll(50)
+    assert consumer.group_metadata() == ("g", (consumer.member_id, consumer.epoch, None))
+    # As if the coordinator had said that it does not know it. It may join anew before the next poll.
+    consumer._member._lose()
+    with pytest.raises(KafkaError, match="no member of group g"):
+        consumer.group_metadata()
+    await consumer.poll(50)
+    assert sorted(lost) == PARTITIONS
+    await consumer.close()

@@ -172,8 +172,8 @@ async def test_what_no_coordinator_has_open_hangs_and_is_aborted(
         assert "gives it 60 s" in old[0].reason
 
         # As if a coordinator had lost it: no broker of ours lets one begin that its coordinator does not know.
-        async def nobody(_found: object) -> None:
-            return None
+        async def nobody(_found: object) -> dict[object, object]:
+            return {}
 
         monkeypatch.setattr(admin, "coordinated", nobody)
         hanging = await admin.find_hanging(PARTITIONS, max_age_ms=60_000)
@@ -190,10 +190,11 @@ async def test_a_transaction_that_ends_meanwhile_does_not_hang(
         producer.begin()
         await (await producer.send("t", b"x", partition=0))
 
-        async def end_it(_found: object) -> None:
+        async def end_it(_found: object) -> dict[object, object]:
             await producer.commit()
             while await admin.open_transactions(PARTITIONS):
                 pass
+            return {}
 
         monkeypatch.setattr(admin, "coordinated", end_it)
         assert await admin.find_hanging(PARTITIONS, max_age_ms=60_000) == []
