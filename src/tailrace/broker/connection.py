@@ -230,7 +230,7 @@ class Connection:
                 break
             self._start = frame_end
             self._take(position + 4, frame_end)
-            if self._held_by is not None or self._is_closing or self._slots_count >= slots_max:
+            if frame_end == end or self._held_by is not None or self._is_closing or self._slots_count >= slots_max:
                 break
             if self._queued_bytes >= server.answers_max_bytes or server.clock.monotonic_ms() > turn_ends_ms:
                 self._resume_soon()
@@ -312,6 +312,9 @@ class Connection:
             pending.deliver_to(lambda given: self._settle_slot(slot, [b"".join(given)]))
 
     def _keep_place(self, context: RequestContext, pending: Pending[Any]) -> None:
+        if pending.answer is not None:
+            self._answer(self._encode(context, pending.answer))
+            return
         slot = Slot(pending)
         self._add_slot(slot)
         if pending.holds_next and not pending.is_over:
@@ -326,9 +329,8 @@ class Connection:
     def _settle_slot(self, slot: Slot, parts: list[Bytes | FileSlice] | None) -> None:
         if self.is_closed:
             return
-        # A parked fetch is the last of its connection and has a turn of its own: nothing is gained by waiting.
-        is_alone = self._held_by is slot.pending
-        if is_alone:
+        is_held = self._held_by is slot.pending
+        if is_held:
             self._held_by = None
         slot.pending = None
         slot.parts = parts
@@ -339,7 +341,8 @@ class Connection:
             first = slots.popleft()
             self._slots_count -= first.count
             self._outbox.put(first.parts or [])
-        if is_alone:
+        # The last answer that a client waits for goes out at once: no other can join it.
+        if is_held or (not slots and self._buffer is None):
             self._resume()
         else:
             self._resume_soon()
@@ -382,7 +385,7 @@ class Connection:
 
     def _flush(self) -> None:
         self._outbox.flush()
-        if self._outbox.is_empty and not self._slots:
+        if not self._slots and self._outbox.is_empty:
             self._queued_bytes = 0
 
     # ---- the buffer
@@ -463,8 +466,7 @@ class Connection:
         self.close()
 
     def _close_if_finished(self) -> None:
-        is_finished = self._held_by is None and not self._slots and self._outbox.is_empty
-        if self._is_closing and is_finished and not self.is_closed:
+        if self._is_closing and self._held_by is None and not self._slots and self._outbox.is_empty:
             self.close()
 
     def finish(self) -> None:

@@ -25,7 +25,7 @@ from tailrace.coordinator.history import History
 from tailrace.coordinator.offsets.store import NO_PRODUCER, OffsetStore
 from tailrace.coordinator.op import Call, Caller, Producer, Result, Steps
 from tailrace.model.errors import ErrorCode, KafkaError
-from tailrace.wire.apis.stored import GROUP_RECORDS
+from tailrace.wire.apis.stored import GROUP_RECORDS, OffsetCommitKey
 from tailrace.wire.schema import Message
 from tailrace.wire.stored import decode_coordinator_record
 
@@ -51,7 +51,6 @@ _REPLAYS: dict[int, tuple[str, str]] = {
     2: ("classic.replay", "replay_group"),
     **dict.fromkeys((3, 4, 5, 6, 7, 8, 16), ("consumers.replay", "replay_record")),
 }
-_OFFSETS = (0, 1)
 # As the keys of stored offsets begin.
 _OFFSET_KEYS = (b"\x00\x00", b"\x00\x01")
 # By the first word of what is due: see groups.Due.
@@ -90,8 +89,9 @@ class GroupMachine:
         stored: tuple[bytes, bytes | None] | None = None,
     ) -> None:
         """`stored` is the same as bytes, if they are known: offsets are kept as such."""
-        if stored is not None and key.api_key in _OFFSETS:
-            self.replay_stored(*stored, producer)
+        if stored is not None and isinstance(key, OffsetCommitKey):
+            producer_id = NO_PRODUCER if producer is None else producer.producer_id
+            self.state.offsets.replay_value(key.group, key.topic, key.partition, stored[1], producer_id)
         else:
             _find(_REPLAYS[key.api_key])(self.state, key, value, producer)
 
@@ -131,7 +131,6 @@ class GroupMachine:
             return None
         _, begin = self.state.work.popitem(last=False)
         return begin(call)
-
 
     def forget(self) -> Iterator[None]:
         """Lets go of all that it holds, in steps: freeing a million offsets at once would hold the loop."""

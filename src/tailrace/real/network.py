@@ -60,6 +60,8 @@ class SocketStream:
         return self._socket.recv_into(buffer)
 
     def send(self, parts: Sequence[Bytes | FileSlice]) -> int:
+        if len(parts) == 1 and not isinstance(parts[0], FileSlice):
+            return self._send_run([parts[0]], more=False)[0]
         sent = 0
         index = 0
         count = len(parts)

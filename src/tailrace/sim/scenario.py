@@ -185,6 +185,7 @@ class Scenario:
             state=self.transaction_state,
             plan=self.plan.transactions,
             topics=topics,
+            hosts=[node.name for node in self.cluster.brokers],
         )
         self.final = FinalChecks(
             self.cluster,

@@ -13,7 +13,8 @@ from collections.abc import Callable
 from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
 
 FATAL = 3  # The exit code after an error that only a new instance can heal.
-STEP_S = 20.0
+STEP_S = 6.0
+TRIES = 3
 CLIENT: dict[str, object] = {
     "log_level": 2,
     "reconnect.backoff.ms": 20,
@@ -42,7 +43,7 @@ class Worker:
                 "auto.offset.reset": "earliest",
                 "enable.auto.commit": False,
                 "isolation.level": "read_committed",
-                "session.timeout.ms": 6000,
+                "session.timeout.ms": 2500,
                 "heartbeat.interval.ms": 200,
                 "fetch.wait.max.ms": 20,
             }
@@ -95,7 +96,9 @@ class Worker:
             self._consumer.seek(TopicPartition(place.topic, place.partition, offset))
 
     def _retry(self, step: Callable[[], None]) -> None:
-        while True:
+        """Not for ever: librdkafka 2.16 keeps the coordinator of a group in mind for five minutes, and waits for its
+        broker even after it has struck it off since it was missing in the metadata."""
+        for _ in range(TRIES):
             try:
                 step()
             except KafkaException as failure:
@@ -103,6 +106,7 @@ class Worker:
                     raise
             else:
                 return
+        raise _FatalError("no answer in time")
 
 
 if __name__ == "__main__":

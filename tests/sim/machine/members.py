@@ -13,6 +13,7 @@ from struct import pack, unpack_from
 from tailrace.model.errors import ErrorCode
 from tailrace.model.ids import PartitionIndex, TopicPartition, Uuid
 from tailrace.sim.checks.groups import Commit, GroupChecks, Session
+from tailrace.sim.groups.members import COMMIT_REFUSALS
 from tailrace.wire.apis.groups import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
@@ -146,6 +147,8 @@ class ModelMember:
                 assert self._commit is not None
                 if code == ErrorCode.NONE:
                     self.checks.note_committed(self._commit)
+                elif code in COMMIT_REFUSALS:
+                    self.checks.note_refused(self._commit)
         if self._fetched is not None and self._fetched.is_answered:
             found, self._fetched = self._fetched.answer, None
             if isinstance(found, OffsetFetchResponse) and not found.groups[0].error_code:

@@ -193,7 +193,7 @@ class Shard:
         self._unconfirmed.clear()
         self._batch, self._batch_answers = Batch(), []
         waiting, self._open = self._open, {}
-        for call in waiting:
+        for call in list(waiting):  # A connection that breaks over its answer takes its other calls back.
             call.fail(error)
         self._renew_machine()
 
@@ -310,7 +310,8 @@ class Shard:
             return False
         if result.producer is not None:
             self._write(result.producer)
-        return self.is_active
+            return self.is_active
+        return True
 
     def _may_write(self, result: Result) -> bool:
         """Whether the log would take the records of a transaction. A zombie is refused before it changes anything."""

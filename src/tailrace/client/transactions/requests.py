@@ -6,7 +6,7 @@ arrive twice. What is raised in the end is the last answer.
 
 from __future__ import annotations
 
-from asyncio import Lock
+from asyncio import Lock, sleep
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TypeVar
 
@@ -14,6 +14,7 @@ from tailrace.client.groups.coordinator import Coordinator, CoordinatorKind
 from tailrace.client.groups.offsets import GroupMetadata, by_topic
 from tailrace.client.lanes import ANONYMOUS, Identity
 from tailrace.client.metadata import Cluster
+from tailrace.model.errors import ErrorCode
 from tailrace.model.ids import PartitionIndex, TopicPartition
 from tailrace.wire.apis.transactions import (
     AddOffsetsToTxnRequest,
@@ -105,6 +106,7 @@ class TransactionRequests:
         async with self._adding:
             if partition in self._partitions:
                 return
+            await sleep(0)  # For lanes that are to send in this very turn.
             wanted, self._wanted = sorted({*self._wanted, partition}), {}
             self._has_begun = True
             await self._retry(lambda: self._add_partitions(wanted))
@@ -157,9 +159,14 @@ class TransactionRequests:
             ],
         )
         answer = await self._coordinator.call(request, AddPartitionsToTxnResponse, version_max=_ADD_PARTITIONS_MAX)
-        for topic in answer.results_by_topic_v3_and_below:
-            for result in topic.results_by_partition:
-                self._check(result.partition_error_code, f"does not get {topic.name}-{result.partition_index}")
+        results = [
+            (result.partition_error_code, f"{topic.name}-{result.partition_index}")
+            for topic in answer.results_by_topic_v3_and_below
+            for result in topic.results_by_partition
+        ]
+        # One that is refused keeps the others from being added, too: its error is the one that tells why.
+        for code, partition in sorted(results, key=lambda result: result[0] == ErrorCode.OPERATION_NOT_ATTEMPTED):
+            self._check(code, f"does not get {partition}")
 
     async def _add_offsets(self, group_id: str) -> None:
         request = AddOffsetsToTxnRequest(

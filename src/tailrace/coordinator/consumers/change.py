@@ -42,8 +42,8 @@ class GroupChange:
         self.call = call
         self.group = group
         self.records = list(records)
-        self._is_conversion = bool(self.records)
-        self._is_new = group.group_id not in state.groups
+        # What stands in its place so far: the group itself, another one that it is converted from, or nothing.
+        self._before = state.groups.get(group.group_id)
         self.answers: list[tuple[Caller, Message]] = []
         self.epoch = group.epoch
 
@@ -152,7 +152,7 @@ class GroupChange:
         self.state.groups[self.group.group_id] = self.group
         if self.epoch > self.group.assignment_epoch:
             want_targets(self.state, self.call, self.group)
-        return Result(self.records, self.answers, on_refused=None if self._is_conversion else self._undo)
+        return Result(self.records, self.answers, on_refused=self._undo)
 
     def _undo(self, _call: Call) -> Result:
         """The records were too large: what is not on the log is put back as it was, or nearly so."""
@@ -161,10 +161,13 @@ class GroupChange:
         for member_id in [member_id for member_id in group.waiting if member_id not in group.members]:
             waiting = group.waiting.pop(member_id)
             answers.append((waiting.caller, _no_member(group.group_id, member_id, is_join=waiting.is_join)))
-        for member in group.members.values():
-            if self.state.deadlines.get((group.group_id, "consumer.session", member.member_id)) is None:
-                self.keep_session(member)
-        if not group.members and self._is_new:
+        if self._before is group:
+            for member in group.members.values():
+                if self.state.deadlines.get((group.group_id, "consumer.session", member.member_id)) is None:
+                    self.keep_session(member)
+        elif self._before is not None:
+            self.state.groups[group.group_id] = self._before
+        else:
             del self.state.groups[group.group_id]
         return Result(answers=answers)
 

@@ -138,7 +138,7 @@ def _check_request(request: ConsumerGroupHeartbeatRequest, api_version: int, cal
     elif epoch < LEAVE_STATIC_EPOCH:
         raise _invalid(f"MemberEpoch {epoch} is invalid.")
     names = request.subscribed_topic_names or ()
-    if len(request.subscribed_topic_regex or "") + sum(len(name) for name in names) > records_max_bytes(call) // 2:
+    if sum(map(_size_bytes, (request.subscribed_topic_regex or "", *names))) > records_max_bytes(call) // 2:
         raise KafkaError(
             ErrorCode.UNKNOWN_SERVER_ERROR, f"A subscription to {len(names)} topics is too large to be stored."
         )
@@ -148,6 +148,10 @@ def _check_request(request: ConsumerGroupHeartbeatRequest, api_version: int, cal
             ErrorCode.UNSUPPORTED_ASSIGNOR,
             f"ServerAssignor {request.server_assignor} is not supported. Supported assignors: {', '.join(assignors)}.",
         )
+
+
+def _size_bytes(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode())
 
 
 def _find_group(state: GroupState, call: Call, request: ConsumerGroupHeartbeatRequest) -> GroupChange:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
+from typing import NamedTuple
 
 from tailrace.controller.image import MetadataImage
 from tailrace.coordinator.groups import GroupState
@@ -12,7 +14,7 @@ from tailrace.coordinator.offsets.simple import find_group
 from tailrace.coordinator.offsets.store import offset_record, read_offset
 from tailrace.coordinator.op import Call, Caller, Result, Steps, StoredRecord, unchanged
 from tailrace.model.errors import ErrorCode, KafkaError
-from tailrace.model.ids import ZERO_UUID
+from tailrace.model.ids import ZERO_UUID, Uuid
 from tailrace.wire.apis.groups import OffsetDeleteRequest, OffsetDeleteResponse
 
 _Topic = OffsetDeleteResponse.OffsetDeleteResponseTopic
@@ -64,14 +66,29 @@ def on_image(state: GroupState, call: Call, old: MetadataImage) -> Result:
     """Topics may have been deleted: their offsets go in steps."""
     new = call.image
     if old.topic_names is not new.topic_names:
-        deleted = {old.topic_names[topic_id] for topic_id in old.topic_names.keys() - new.topic_names.keys()}
-        if deleted:
+        gone = old.topic_names.keys() - new.topic_names.keys()
+        if gone:
+            deleted = _Deleted({old.topic_names[topic_id]: topic_id for topic_id in gone}, call.now_ms)
             work = "offsets.topics", str(new.next_offset)
             state.work[work] = lambda call: _delete_topics(state, call, deleted, deque(state.offsets.group_ids()))
     return Result()
 
 
-def _delete_topics(state: GroupState, call: Call, topics: set[str], group_ids: deque[str]) -> Steps:
+class _Deleted(NamedTuple):
+    """Topics. Others of these names may come while their offsets are looked for."""
+
+    topic_ids: Mapping[str, Uuid]
+    at_ms: int
+
+    def had(self, topic: str, value: bytes) -> bool:
+        """Whether the offset is of the deleted topic, and not of a new one of that name."""
+        committed = read_offset(value)
+        if committed.topic_id == ZERO_UUID:
+            return committed.commit_timestamp_ms < self.at_ms
+        return committed.topic_id == self.topic_ids[topic]
+
+
+def _delete_topics(state: GroupState, call: Call, deleted: _Deleted, group_ids: deque[str]) -> Steps:
     """In the groups that are left to be looked at, until there is a batch of records; the rest follows as work anew."""
     room = Room()
     found: dict[tuple[str, str, int], None] = {}
@@ -79,11 +96,11 @@ def _delete_topics(state: GroupState, call: Call, topics: set[str], group_ids: d
     looks = 0
     while group_ids and not is_full:
         group_id = group_ids.popleft()
-        for topic, partition in _places_in(state, group_id, topics):
+        for topic, partition in _places_in(state, group_id, deleted.topic_ids.keys()):
             looks += 1
             if looks % _LOOKS_PER_STEP == 0:
                 yield
-            if _is_gone(state, call, group_id, topic, partition):
+            if _is_gone(state, deleted, group_id, topic, partition):
                 if not room.takes(group_id, topic):
                     group_ids.appendleft(group_id)
                     is_full = True
@@ -94,21 +111,21 @@ def _delete_topics(state: GroupState, call: Call, topics: set[str], group_ids: d
             yield
     if group_ids:
         work = "offsets.topics", f"{call.image.next_offset} {len(group_ids)}"
-        state.work[work] = lambda call: _delete_topics(state, call, topics, group_ids)
-    records = [offset_record(*place, None) for place in found if _is_gone(state, call, *place)]
+        state.work[work] = lambda call: _delete_topics(state, call, deleted, group_ids)
+    records = [offset_record(*place, None) for place in found if _is_gone(state, deleted, *place)]
     return Result(records, on_refused=unchanged)
 
 
-def _places_in(state: GroupState, group_id: str, topics: set[str]) -> list[tuple[str, int]]:
+def _places_in(state: GroupState, group_id: str, topics: AbstractSet[str]) -> list[tuple[str, int]]:
     held = state.offsets.topics(group_id)
     places = [(topic, partition) for topic in held.keys() & topics for partition in held[topic]]
     return places + [(topic, partition) for topic, partition in state.offsets.pending(group_id) if topic in topics]
 
 
-def _is_gone(state: GroupState, call: Call, group_id: str, topic: str, partition: int) -> bool:
-    """A topic of that name may be there again, and offsets of the new one stay."""
-    known = call.image.topics.get(topic)
-    if known is None:
-        return True
-    value = state.offsets.topics(group_id).get(topic, {}).get(partition)
-    return value is not None and read_offset(value).topic_id not in (known.id, ZERO_UUID)
+def _is_gone(state: GroupState, deleted: _Deleted, group_id: str, topic: str, partition: int) -> bool:
+    """All that is there; a tombstone takes what is pending too."""
+    values = state.offsets.pending_values(group_id, topic, partition)
+    committed = state.offsets.topics(group_id).get(topic, {}).get(partition)
+    if committed is not None:
+        values.append(committed)
+    return bool(values) and all(deleted.had(topic, value) for value in values)

@@ -18,7 +18,7 @@ from tailrace.model.ids import ZERO_UUID, Uuid
 from tailrace.model.settings import LONG_MAX
 from tailrace.wire.apis.stored import OffsetCommitKey, OffsetCommitValue
 from tailrace.wire.compile import decode
-from tailrace.wire.stored import UnknownRecordTypeError, encode_coordinator_key, encode_coordinator_value
+from tailrace.wire.stored import UnknownRecordTypeError, encode_coordinator_value
 
 T = TypeVar("T")
 
@@ -106,6 +106,14 @@ class OffsetStore:
                 for partition in partitions:
                     yield topic, partition
 
+    def pending_values(self, group_id: str, topic: str, partition: int) -> list[bytes]:
+        """Of open transactions; without those that were overtaken."""
+        found = (
+            self._pending[producer_id][group_id].get(topic, {}).get(partition)
+            for producer_id in self._open.get(group_id, ())
+        )
+        return [pending.value for pending in found if pending is not None and pending.value]
+
     def group_ids(self) -> list[str]:
         """Of all groups with offsets, committed or pending."""
         return [*self._committed, *(group_id for group_id in self._open if group_id not in self._committed)]
@@ -124,6 +132,10 @@ class OffsetStore:
             partition = key[topic_end] << 24 | key[topic_end + 1] << 16 | key[topic_end + 2] << 8 | key[topic_end + 3]
         except (IndexError, UnicodeDecodeError):
             raise UnknownRecordTypeError("a stored offset has a key that cannot be read") from None
+        self.replay_value(group_id, topic, partition, value, producer_id)
+
+    def replay_value(self, group_id: str, topic: str, partition: int, value: bytes | None, producer_id: int) -> None:
+        """As `replay_raw`, of a record whose key is known."""
         if value is None:
             self._remove(group_id, topic, partition)
         elif producer_id == NO_PRODUCER:
@@ -135,7 +147,7 @@ class OffsetStore:
 
     def replay(self, key: OffsetCommitKey, value: OffsetCommitValue | None, producer_id: int = NO_PRODUCER) -> None:
         stored = None if value is None else encode_coordinator_value(value, _version(value))
-        self.replay_raw(encode_coordinator_key(key), stored, producer_id)
+        self.replay_value(key.group, key.topic, key.partition, stored, producer_id)
 
     def replay_marker(self, producer_id: int, *, is_commit: bool) -> None:
         for group_id, topics in self._pending.pop(producer_id, {}).items():

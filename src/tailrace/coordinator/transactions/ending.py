@@ -84,7 +84,10 @@ def complete(state: TransactionsState, call: Call, transactional_id: str, *, pro
 
 
 def _is_sent_again(transaction: Transaction, request: EndTxnRequest) -> bool:
-    """Its epoch was raised by the decision that it asks for; or its id was changed, since there was no epoch left."""
+    """Its epoch was raised by the decision that it asks for; or its id was changed, since there was no epoch left. A
+    decision for an older client has raised nothing: then the epoch after its own was given to somebody else."""
+    if transaction.client_version < VERSION_WITH_EPOCH_BUMP:
+        return False
     return transaction.producer_epoch == request.producer_epoch + 1 or (
         transaction.producer_epoch == 0
         and transaction.previous_producer_id == request.producer_id

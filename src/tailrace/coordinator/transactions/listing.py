@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from tailrace.coordinator.op import Call, Caller, Result
 from tailrace.coordinator.patterns import compile_pattern
@@ -47,13 +47,13 @@ def _describe(transaction: Transaction, described: DescribeTransactionsResponse.
 
 
 def list_transactions(
-    state: TransactionsState, request: ListTransactionsRequest, *, now_ms: int
+    transactions: Iterable[Transaction], request: ListTransactionsRequest, *, now_ms: int
 ) -> Iterator[_ListedTransaction]:
-    """Those of one partition that pass all filters. Raises INVALID_REGULAR_EXPRESSION."""
+    """Those that pass all filters. Raises INVALID_REGULAR_EXPRESSION."""
     states = {_TITLES[name] for name in request.state_filters if name in _TITLES}
     producer_ids = frozenset(request.producer_id_filters)
     pattern = compile_pattern(request.transactional_id_pattern) if request.transactional_id_pattern else None
-    for transaction in state.transactions.values():
+    for transaction in transactions:
         age_ms = now_ms - transaction.start_ms  # As in Kafka, what has not begun is older than anything.
         if (
             (request.state_filters and transaction.state not in states)

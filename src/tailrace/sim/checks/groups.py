@@ -12,6 +12,7 @@ it is lost, or die.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple, Protocol
 
@@ -81,8 +82,8 @@ class GroupRecord:
         self.assigned: dict[tuple[int, TopicPartition], str] = {}
         self.processed: dict[TopicPartition, set[int]] = {}
         self.committed: dict[TopicPartition, int] = {}  # acknowledged
-        # Sent and not answered: these may have been stored, or be stored late, after a newer one.
-        self.in_doubt: dict[TopicPartition, set[int]] = {}
+        # Sent and neither confirmed nor refused: these may have been stored, or be stored late, after a newer one.
+        self.in_doubt: dict[TopicPartition, Counter[int]] = {}
 
 
 class GroupChecks:
@@ -155,7 +156,7 @@ class GroupChecks:
             if epoch > owner.epoch and group.has_lasting_epochs and other.identity != owner.identity
         }
         for partition, offset in offsets.items():
-            group.in_doubt.setdefault(partition, set()).add(offset)
+            group.in_doubt.setdefault(partition, Counter())[offset] += 1
         return Commit(owner, offsets, others)
 
     def note_committed(self, commit: Commit) -> None:
@@ -170,8 +171,14 @@ class GroupChecks:
         )
         group = self.of(commit.owner.group_id)
         for partition, offset in commit.offsets.items():
-            group.in_doubt[partition].discard(offset)
+            group.in_doubt[partition][offset] -= 1
             group.committed[partition] = max(offset, group.committed.get(partition, -1))
+
+    def note_refused(self, commit: Commit) -> None:
+        """It was sent once, and the coordinator has said that it does not count."""
+        group = self.of(commit.owner.group_id)
+        for partition, offset in commit.offsets.items():
+            group.in_doubt[partition][offset] -= 1
 
     def judge_committed(
         self, group_id: str, expected: Mapping[TopicPartition, int], found: Mapping[TopicPartition, int]
@@ -180,7 +187,7 @@ class GroupChecks:
         for partition, offset in expected.items():
             told = found.get(partition, -1)
             demand(
-                told >= offset or told in self.of(group_id).in_doubt.get(partition, ()),
+                told >= offset or self.of(group_id).in_doubt.get(partition, Counter())[told] > 0,
                 "a committed offset is there, and never goes back",
                 group=group_id,
                 partition=partition,

@@ -30,6 +30,8 @@ HEARTBEAT_MS = 500
 _REBALANCE_MS = 10_000
 _COMMIT_MS_MAX = 3000
 _METADATA_MS = 1000
+# The client waits for longer before it tries again.
+_ONE_ATTEMPT_MS_MAX = 35
 _FETCHING = ConsumerOptions(fetch_max_wait_ms=200, retry_timeout_ms=600_000, partition_max_bytes=20_000)
 # The ways of assigning that a classic member knows, the best first; or that it leaves that to the coordinator.
 Kind = tuple[str, ...]
@@ -39,6 +41,18 @@ _FATAL = (ErrorCode.FENCED_INSTANCE_ID, ErrorCode.UNRELEASED_INSTANCE_ID)
 # Where kinds of members are mixed: it comes back to a group that has become a classic one; or the group has a new
 # coordinator, which knows only the way of assigning that its members had agreed on.
 _FATAL_IF_MIXED = (*_FATAL, ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+
+
+COMMIT_REFUSALS = frozenset(
+    {
+        ErrorCode.ILLEGAL_GENERATION,
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.FENCED_INSTANCE_ID,
+        ErrorCode.FENCED_MEMBER_EPOCH,
+        ErrorCode.STALE_MEMBER_EPOCH,
+        ErrorCode.REBALANCE_IN_PROGRESS,
+    }
+)
 
 
 class Member:
@@ -157,9 +171,14 @@ class Member:
     async def _commit(self, consumer: GroupConsumer) -> None:
         positions = {partition: consumer.position(partition) for partition in sorted(consumer.assignment)}
         commit = self._checks.begin_commit(self, positions)
+        asked = self._cluster.ports.clock.monotonic_ms()
         try:
             await consumer.commit(positions)
         except KafkaError as error:
+            # Later it may be the second attempt: what became of the first is not known.
+            is_first = self._cluster.ports.clock.monotonic_ms() - asked < _ONE_ATTEMPT_MS_MAX
+            if is_first and error.code in COMMIT_REFUSALS:
+                self._checks.note_refused(commit)
             if error.code in self._fatal:
                 raise
             # Refused, since it is not a member any more or others have joined: it learns of that when it polls.

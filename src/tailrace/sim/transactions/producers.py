@@ -24,7 +24,8 @@ from tailrace.sim.random import SimRandom
 from tailrace.sim.workload import Ledger
 from tailrace.verify.recorder import Ending, Send
 
-_PRODUCING = ProducerOptions(linger_ms=2, request_timeout_ms=2000, delivery_timeout_ms=8000, batch_bytes=2000)
+# It gives up soon, while what it has sent may be on its way still.
+_PRODUCING = ProducerOptions(linger_ms=2, request_timeout_ms=1000, delivery_timeout_ms=3000, batch_bytes=2000)
 # How long coordinators are asked again before a client says that it does not know.
 _RETRY_MS = 6000
 _RECORDS_MAX = 6

@@ -26,6 +26,7 @@ from tailrace.sim.workload import Clients, Ledger
 OUTPUT = "effects"
 _PAUSE_SECONDS_MAX = 1.5
 _STALL_SECONDS_MAX = 6.0
+_LATENCY_MS_MAX = 1500
 _INSTANCES_MAX = 4
 _TIMEOUTS_MS = (1000, 2500, 6000)
 
@@ -72,7 +73,9 @@ class Transactions:
         state: TransactionStateChecks,
         plan: TransactionPlan | None,
         topics: Sequence[str],
+        hosts: Sequence[str],
     ) -> None:
+        """`hosts` are those of the brokers."""
         self.checks = checks
         self._world = world
         self._clients = clients
@@ -82,6 +85,7 @@ class Transactions:
         self._state = state
         self._plan = plan
         self._topics = tuple(topics)
+        self._hosts = tuple(hosts)
         self._random = world.random.fork()
         self._partitions: list[TopicPartition] = []
         self._outputs: list[TopicPartition] = []
@@ -168,7 +172,7 @@ class Transactions:
 
     async def disturb(self) -> None:
         """Until it is cancelled."""
-        kinds: list[Callable[[], None]] = [self._add, self._add, self._kill, self._stall]
+        kinds: list[Callable[[], None]] = [self._add, self._add, self._kill, self._stall, self._slow, self._slow]
         while self._plan is not None:
             await asyncio.sleep(self._random.between(0, _PAUSE_SECONDS_MAX))
             self._fill_up()
@@ -231,6 +235,19 @@ class Transactions:
         await asyncio.sleep(self._random.between(0.2, _STALL_SECONDS_MAX))
         self._note(instance.name, "goes on")
         instance.process.resume()
+
+    def _slow(self) -> None:
+        """What it sends to one broker is late: others may speak of its transaction before it arrives."""
+        if (instance := self._pick()) is not None:
+            self._stalls.append(asyncio.ensure_future(self._slow_for_a_while(instance.name)))
+
+    async def _slow_for_a_while(self, name: str) -> None:
+        host = self._random.choice(self._hosts)
+        latency_ms = self._random.between(50, _LATENCY_MS_MAX)
+        self._note(name, f"reaches {host} in {latency_ms:.0f} ms")
+        self._world.network.slow(name, host, latency_ms=latency_ms, bytes_per_ms=50)
+        await asyncio.sleep(self._random.between(0.2, _STALL_SECONDS_MAX))
+        self._world.network.slow(name, host)
 
     def _pick(self) -> Instance | None:
         able = [each for each in self._alive() if not each.process.is_paused]

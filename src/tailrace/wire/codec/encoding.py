@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from struct import Struct as Packing
+from struct import calcsize
 from struct import error as PackingError  # noqa: N812
 from typing import TYPE_CHECKING, Any, cast
 
@@ -34,7 +35,9 @@ _BYTES_TYPES = frozenset({bytes, bytearray, memoryview})
 
 def long_size(n: int) -> bytes:
     """A length or count as a varint; two bytes hold most of those that do not fit one."""
-    return bytes((n & 127 | 128, n >> 7)) if 128 <= n < 1 << 14 else varint(n)
+    if n < 128:
+        return bytes((n,))
+    return bytes((n & 127 | 128, n >> 7)) if n < 1 << 14 else varint(n)
 
 
 def string_size(n: int) -> bytes:
@@ -233,18 +236,21 @@ class EncoderSource(Source):
         return self.function(name, lambda: self._write_tags(name, tagged)) if tagged else ""
 
     def _write_tags(self, name: str, tagged: list[Field]) -> list[str]:
-        """Each value goes into a buffer of its own first, since its size stands in front of it."""
+        """Each value goes into a buffer of its own first, since its size stands in front of it, unless that is known."""
         lines = [f"def {name}(x, out):", " detached = None; count = 0; section = bytearray()"]
         for field in tagged:
+            lines.append(f" if not ({self._is_default(field, 'x')}):")
             if field.kind in FORMATS:
-                write = self._pack("value", [(f"x.{field.name}", FORMATS[field.kind])])
-            elif field.kind == "struct" and self.is_nullable(field):
+                format_ = FORMATS[field.kind]
+                head = self.constant(long_size(field.tag or 0) + long_size(calcsize(">" + format_)), "head_")
+                lines.append(f"  count += 1; section += {head} + {self._packed([(f'x.{field.name}', format_)])}")
+                continue
+            if field.kind == "struct" and self.is_nullable(field):
                 # Unlike a plain one, a tagged struct is marked by a varint: 0 for null, 1 for present.
                 write = [f"value.append(x.{field.name} is not None)", self._written(field, "value")]
             else:
                 write = self._variable(field, "value", [])
             lines += [
-                f" if not ({self._is_default(field, 'x')}):",
                 "  count += 1; value = bytearray()",
                 *indented(indented(write)),
                 f"  section += long_size({field.tag}) + long_size(len(value)) + value",

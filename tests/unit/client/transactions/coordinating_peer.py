@@ -103,14 +103,13 @@ class CoordinatingPeer(Peer):
         return InitProducerIdResponse(error_code=code, producer_id=PRODUCER_ID, producer_epoch=self.epoch)
 
     def _add_partitions(self, request: AddPartitionsToTxnRequest) -> Message:
-        code = self._code(request)
         return AddPartitionsToTxnResponse(
             results_by_topic_v3_and_below=[
                 AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult(
                     name=topic.name,
                     results_by_partition=[
                         AddPartitionsToTxnResponse.AddPartitionsToTxnPartitionResult(
-                            partition_index=index, partition_error_code=code
+                            partition_index=index, partition_error_code=self._code(request)
                         )
                         for index in topic.partitions
                     ],

@@ -125,7 +125,7 @@ async def test_partitions_that_are_first_written_together_are_added_together(pee
         for request in peer_1.received(AddPartitionsToTxnRequest)
         for topic in request.v3_and_below_topics
     ]
-    assert added in ([[0, 1]], [[1], [0]])
+    assert added == [[0, 1]]
     end(cluster, producer)
 
 
@@ -311,6 +311,18 @@ async def test_a_partition_that_cannot_be_added_fails_the_transaction(peer_1: Co
         await producer.commit()
     assert refused.exception() is not None
     assert peer_1.batches() == []
+    end(cluster, producer)
+
+
+async def test_a_partition_that_the_coordinator_does_not_know_yet_is_added_again(peer_1: CoordinatingPeer):
+    unknown = [ErrorCode.OPERATION_NOT_ATTEMPTED, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    peer_1.plan = {AddPartitionsToTxnRequest: list(unknown)}
+    cluster, producer = await begun(peer_1)
+    for index in range(2):
+        await producer.send("t", b"x", partition=index)
+    await producer.commit()
+    added = peer_1.received(AddPartitionsToTxnRequest)
+    assert [request.v3_and_below_topics[0].partitions for request in added] == [[0, 1], [0, 1]]
     end(cluster, producer)
 
 

@@ -14,6 +14,8 @@ from tailrace.wire.apis.stored import (
     ConsumerGroupMemberMetadataValue,
     ConsumerGroupPartitionMetadataKey,
     ConsumerGroupPartitionMetadataValue,
+    GroupMetadataKey,
+    GroupMetadataValue,
 )
 from tailrace.wire.stored import decode_coordinator_record
 from tests.unit.coordinator.consumers.scene import ASSIGNMENT_MS, GROUP, SESSION_MS, Asked, Scene, durable, topic_id
@@ -204,6 +206,28 @@ def test_a_join_whose_records_are_refused_leaves_nothing():
     undone = result.on_refused(scene.call())
     assert [asked for asked, _ in undone.answers] == [caller]
     assert scene.machine.state.groups == {}
+
+
+def test_a_group_that_could_not_be_converted_stays_what_it_was():
+    scene = Scene()
+    stored = GroupMetadataValue(protocol_type="consumer", generation=3, protocol=None, leader=None)
+    scene.machine.replay(GroupMetadataKey(group=GROUP), stored)
+    before = scene.machine.state.groups[GROUP]
+    caller = Asked(1)
+    result = scene.machine.op(scene.call(), caller, scene.joining("a"))
+    assert scene.machine.state.groups[GROUP] is not before
+    assert result.on_refused is not None, "else all groups of the partition would be loaded anew"
+    undone = result.on_refused(scene.call())
+    assert [asked for asked, _ in undone.answers] == [caller]
+    assert scene.machine.state.groups[GROUP] is before
+
+
+def test_a_subscription_is_measured_in_bytes():
+    scene = Scene(message_max_bytes=100_000)
+    assert scene.refusal("a", 0, {}, subscribed_topic_names=["t" * 20_000], rebalance_timeout_ms=1) is ErrorCode.NONE
+    fits_not = ["\N{GRINNING FACE}" * 20_000]
+    code = scene.refusal("b", 0, {}, subscribed_topic_names=fits_not, rebalance_timeout_ms=1)
+    assert code is ErrorCode.UNKNOWN_SERVER_ERROR
 
 
 def test_a_static_member_that_could_not_be_replaced_still_times_out():

@@ -1,11 +1,14 @@
 """OffsetDelete, and the offsets of topics that are deleted."""
 
+import pytest
+
 from tailrace.coordinator.offsets.room import RECORDS_PER_BATCH
 from tailrace.coordinator.offsets.store import offset_record
+from tailrace.coordinator.op import Producer, Result
 from tailrace.model.errors import ErrorCode
 from tailrace.wire.apis.groups import OffsetDeleteRequest
 from tailrace.wire.apis.stored import OffsetCommitValue
-from tests.unit.coordinator.offsets.scene import Asked, Scene, classic_group, contents, topic_id
+from tests.unit.coordinator.offsets.scene import Asked, Scene, classic_group, contents, run, topic_id
 
 
 def delete(scene: Scene, topic: str, *partitions: int) -> Asked:
@@ -92,3 +95,41 @@ def test_a_change_of_topics_without_a_deletion_is_no_work() -> None:
     scene.commit(7)
     scene.create("u", 1)
     assert not [kind for kind, _ in scene.machine.state.work if kind.startswith("offsets")]
+
+
+@pytest.mark.parametrize("version", [2, 9])
+def test_a_commit_to_a_topic_that_was_made_again_while_the_old_offsets_go_stays(version: int) -> None:
+    scene = Scene()
+    value = OffsetCommitValue(offset=1, commit_timestamp=1, topic_id=topic_id("t"))
+    scene.store(*(offset_record(f"g{number}", "t", 0, value) for number in range(450)))
+    scene.delete("t")
+    steps = scene.machine.take_work(scene.call())
+    assert steps is not None
+    next(steps)
+    scene.create("t", 3, incarnation=1)
+    retention = {"retention_time_ms": 60_000} if version == 2 else {}
+    for group_id in ("g1", "g449"):  # One that was looked at already, and one that was not.
+        scene.commit(7, group_id=group_id, version=version, **retention)
+    scene.apply(run(steps))
+    scene.work()
+    assert {(group_id, found.offset) for (group_id, _, _), found in contents(scene.offsets).items()} == {
+        ("g1", 7),
+        ("g449", 7),
+    }
+
+
+def test_a_pending_commit_to_a_topic_that_was_made_again_stays() -> None:
+    scene = Scene()
+    value = OffsetCommitValue(offset=1, commit_timestamp=1, topic_id=topic_id("t"))
+    scene.store(*(offset_record(f"g{number}", "t", 0, value) for number in range(450)))
+    scene.delete("t")
+    steps = scene.machine.take_work(scene.call())
+    assert steps is not None
+    next(steps)
+    scene.create("t", 3, incarnation=1)
+    pending = OffsetCommitValue(offset=9, commit_timestamp=scene.now_ms, topic_id=topic_id("t", 1))
+    scene.apply(Result([offset_record("g449", "t", 0, pending)], producer=Producer(5, 0)))
+    scene.apply(run(steps))
+    scene.work()
+    scene.mark(5, is_commit=True)
+    assert scene.fetch(0, group_id="g449") == {0: 9}

@@ -208,6 +208,21 @@ def test_a_delayed_end_does_not_end_a_later_transaction(scene: Scene) -> None:
     assert scene.transaction().state is TransactionState.ONGOING
 
 
+@pytest.mark.parametrize("is_complete", [True, False])
+def test_a_zombie_is_not_taken_for_an_older_client_that_has_its_id_now(scene: Scene, is_complete: bool) -> None:
+    """The epoch of a client of version 1 stays when its transaction ends: it was not raised for the zombie."""
+    zombie = begin(scene)
+    scene.end(zombie)
+    scene.write_markers()
+    producer_id, heir = zombie[0], scene.init()
+    scene.add((producer_id, heir.producer_epoch), [P0], version=3)
+    scene.end((producer_id, heir.producer_epoch), commit=False, version=4)
+    if is_complete:
+        scene.write_markers()
+    raised = producer_id, heir.producer_epoch - 1
+    assert scene.refusal(end_request(raised, commit=False), 5) is ErrorCode.PRODUCER_FENCED
+
+
 def test_what_has_not_begun_may_be_aborted_by_version_2_alone(scene: Scene) -> None:
     answer = scene.init()
     producer_id, epoch = answer.producer_id, answer.producer_epoch

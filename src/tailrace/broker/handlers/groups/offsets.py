@@ -6,7 +6,7 @@ Partitions stand or fall alone anyway. A fetch may be about several groups from 
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Iterator, Sequence
 from copy import copy
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -43,7 +43,7 @@ def handle_offset_commit(
         call = GroupCall(context, request)
         broker.coordinators.submit(request.group_id, call)
         return call
-    requests = [
+    requests = (
         (
             request.group_id,
             OffsetCommitRequest(
@@ -56,12 +56,14 @@ def handle_offset_commit(
             ),
         )
         for part in _split(request.group_id, request.topics)
-    ]
+    )
     return ask_in_turns(broker, context, requests, _join_committed, parts_per_turn=1)
 
 
 def _fits(group_id: str, topics: Sequence[Any]) -> bool:
     """Into one op, as nearly everything does."""
+    if len(topics) == 1 and len(topics[0].partitions) == 1:
+        return True
     room = Room(_PARTITIONS_PER_PART)
     return all(room.takes(*_texts(group_id, topic, each)) for topic in topics for each in topic.partitions)
 
@@ -70,24 +72,24 @@ def _texts(group_id: str, topic: Any, partition: Any) -> tuple[str, str, str]:
     return group_id, topic.name, getattr(partition, "committed_metadata", None) or ""
 
 
-def _split(group_id: str, topics: Sequence[T]) -> list[list[T]]:
+def _split(group_id: str, topics: Sequence[T]) -> Iterator[list[T]]:
     """Topics with partitions, in parts that one op can store."""
-    parts: list[list[T]] = [[]]
+    part: list[T] = []
     room = Room(_PARTITIONS_PER_PART)
     for topic in topics:
         piece: T | None = None
         for partition in topic.partitions:
             texts = _texts(group_id, topic, partition)
             if not room.takes(*texts):
-                parts.append([])
-                piece, room = None, Room(_PARTITIONS_PER_PART)
+                yield part
+                part, piece, room = [], None, Room(_PARTITIONS_PER_PART)
                 room.takes(*texts)
             if piece is None:
                 piece = copy(topic)
                 piece.partitions = []
-                parts[-1].append(piece)
+                part.append(piece)
             piece.partitions.append(partition)
-    return parts
+    yield part
 
 
 def _join_committed(answers: list[OffsetCommitResponse]) -> OffsetCommitResponse:
@@ -104,7 +106,7 @@ def handle_offset_delete(
     group_id, topics = request.group_id, request.topics
     if _fits(group_id, topics):
         return ask_each(broker, context, [(group_id, request)], _join_deleted)
-    parts = [(group_id, OffsetDeleteRequest(group_id=group_id, topics=part)) for part in _split(group_id, topics)]
+    parts = ((group_id, OffsetDeleteRequest(group_id=group_id, topics=part)) for part in _split(group_id, topics))
     return ask_in_turns(broker, context, parts, _join_deleted, parts_per_turn=1)
 
 

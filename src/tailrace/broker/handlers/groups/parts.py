@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from asyncio import Future, get_running_loop, sleep
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tailrace.broker.coordinators.calls import GroupCall, submit_parts
@@ -36,7 +36,7 @@ def ask_each(
 async def ask_in_turns(
     broker: Broker,
     context: RequestContext,
-    parts: Sequence[tuple[str, Message]],
+    parts: Iterable[tuple[str, Message]],
     join: Join,
     *,
     parts_per_turn: int,

@@ -4,6 +4,7 @@ And WriteTxnMarkers, with which a coordinator, or somebody who has found a trans
 
 from __future__ import annotations
 
+from asyncio import sleep
 from typing import TYPE_CHECKING, cast
 
 from tailrace.broker.coordinators.calls import submit_parts
@@ -26,7 +27,10 @@ from tailrace.wire.schema import Message
 if TYPE_CHECKING:
     from tailrace.broker.broker import Broker
     from tailrace.broker.context import Pending, RequestContext
+    from tailrace.coordinator.transactions.transaction import Transaction
 
+# Looked at in one turn of the loop: less than a millisecond.
+_IDS_PER_TURN = 500
 _PartitionAnswer = DescribeProducersResponse.PartitionResponse
 
 
@@ -48,41 +52,46 @@ def handle_describe_transactions(
     return submit_parts(broker.transactions, context, parts, join)
 
 
-def handle_list_transactions(
+async def handle_list_transactions(
     broker: Broker, _context: RequestContext, request: ListTransactionsRequest
 ) -> ListTransactionsResponse:
-    """Of all partitions that this broker coordinates."""
+    """Of all partitions that this broker coordinates, as they are when it is asked."""
     now_ms = broker.ports.clock.wall_ms()
     response = ListTransactionsResponse(unknown_state_filters=unknown_states(request))
+    known: list[Transaction] = []
     for shard in broker.transactions.active_shards():
         assert isinstance(shard.machine, TransactionMachine), "a shard of __transaction_state"
-        response.transaction_states += list_transactions(shard.machine.state, request, now_ms=now_ms)
+        known += shard.machine.state.transactions.values()
+    for start in range(0, max(1, len(known)), _IDS_PER_TURN):  # Once at least: the pattern may be wrong.
+        response.transaction_states += list_transactions(known[start : start + _IDS_PER_TURN], request, now_ms=now_ms)
+        await sleep(0)
     return response
 
 
-def handle_describe_producers(
+async def handle_describe_producers(
     broker: Broker, _context: RequestContext, request: DescribeProducersRequest
 ) -> DescribeProducersResponse:
     return DescribeProducersResponse(
         topics=[
             DescribeProducersResponse.TopicResponse(
                 name=topic.name,
-                partitions=[_describe_partition(broker, topic.name, index) for index in topic.partition_indexes],
+                partitions=[await _describe_partition(broker, topic.name, index) for index in topic.partition_indexes],
             )
             for topic in request.topics
         ]
     )
 
 
-def _describe_partition(broker: Broker, topic: str, index: int) -> _PartitionAnswer:
+async def _describe_partition(broker: Broker, topic: str, index: int) -> _PartitionAnswer:
     try:
         partition = broker.replicas.find(topic, index)
         partition.check_leader()
     except KafkaError as error:
         return _PartitionAnswer(partition_index=index, error_code=int(error.code), error_message=error.message)
-    return _PartitionAnswer(
-        partition_index=index,
-        active_producers=[
+    answer = _PartitionAnswer(partition_index=index)
+    known = list(partition.log.producers.states.items())
+    for start in range(0, len(known), _IDS_PER_TURN):
+        answer.active_producers += [
             DescribeProducersResponse.ProducerState(
                 producer_id=producer_id,
                 producer_epoch=state.epoch,
@@ -91,9 +100,10 @@ def _describe_partition(broker: Broker, topic: str, index: int) -> _PartitionAns
                 coordinator_epoch=state.coordinator_epoch,
                 current_txn_start_offset=state.current_txn_first_offset,
             )
-            for producer_id, state in partition.log.producers.states.items()
-        ],
-    )
+            for producer_id, state in known[start : start + _IDS_PER_TURN]
+        ]
+        await sleep(0)
+    return answer
 
 
 async def handle_write_txn_markers(
