@@ -34,6 +34,13 @@ def answered_per_second(port: int, request: bytes, response_bytes: int, seconds:
     return _in_own_process(_blast, port, request, response_bytes, seconds)
 
 
+def answered_in_turns_per_second(
+    port: int, request: bytes, response_bytes: int, seconds: float, *, connections: int
+) -> float:
+    """Requests of any kind, one in flight on each connection."""
+    return _in_own_process(_take_turns, port, request, response_bytes, seconds, connections)
+
+
 def produced_bytes_per_second(port: int, topic: str, batch_bytes: int, seconds: float) -> float:
     """Produce requests of one batch of 1 KB records; the bytes of requests count, as the network sees them."""
     request = produce_request(topic, records=records_in(batch_bytes, 1_000), value_bytes=1_000)
@@ -111,6 +118,29 @@ def _blast(port: int, request: bytes, response_bytes: int, seconds: float) -> fl
     elapsed = time.perf_counter() - start
     connection.close()
     return received_bytes // response_bytes / elapsed
+
+
+def _take_turns(port: int, request: bytes, response_bytes: int, seconds: float, count: int) -> float:
+    """Answers per second; each is followed by the next request of its connection."""
+    connections = {connection.fileno(): connection for connection in [_connect(port) for _ in range(count)]}
+    poller = select.epoll()
+    for descriptor in connections:
+        poller.register(descriptor, select.EPOLLIN)
+    answered = 0
+    start = time.perf_counter()
+    for connection in connections.values():
+        connection.send(request)
+    while time.perf_counter() < start + seconds:
+        for descriptor, _ in poller.poll(1):
+            connection = connections[descriptor]
+            assert len(connection.recv(2 * response_bytes)) == response_bytes, "the broker answered with an error"
+            connection.send(request)
+            answered += 1
+    elapsed = time.perf_counter() - start
+    poller.close()
+    for connection in connections.values():
+        connection.close()
+    return answered / elapsed
 
 
 def _drain(port: int, request: bytes, seconds: float) -> float:

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import socket
+import statistics
 import struct
 import time
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from bench import librdkafka
 from bench.baselines import echo_server
-from bench.blaster import BROKER_CORE, answered_per_second
+from bench.blaster import BROKER_CORE, answered_in_turns_per_second, answered_per_second
 from bench.measures import KILOBYTE, MEGABYTE, Figure, Plan
 from bench.members import ClassicMember, ConsumerMember, Member, wait_settled
 from bench.subject import Subject, running
@@ -24,6 +25,7 @@ from tailrace.wire.schema import Message
 _DEADLINE_S = 120.0
 _CROWD, _CROWD_PARTITIONS = 1_000, 1_000
 _TEAM, _TEAM_PARTITIONS = 100, 1_000
+_COMMITTERS = 100
 _OFFSETS = 1_000_000
 _OFFSETS_PER_GROUP = 1_000
 _CONSUMED = 1_000_000
@@ -89,7 +91,8 @@ async def _settle(
 
 
 def _commits(subject: Subject, plan: Plan) -> list[Figure]:
-    """Pipelined commits of one offset, each a request, on one core of broker."""
+    """Commits of one offset, each a request, on one core of broker: pipelined, and by many clients that wait for each.
+    Those cost more than the broker does, so it is its own time that counts."""
     topic = subject.create_topic("committed", warm=False)
     with _Connection(subject.port) as connection:
         connection.find_coordinator("bench")
@@ -104,8 +107,25 @@ def _commits(subject: Subject, plan: Plan) -> list[Figure]:
             return answered_per_second(port, request, response_bytes, plan.seconds)
 
     rate = plan.median(lambda: answered_per_second(subject.port, request, response_bytes, plan.seconds))
+
+    def by_many() -> float:
+        before_s = subject.cpu_s()
+        rate = answered_in_turns_per_second(
+            subject.port, request, response_bytes, plan.seconds, connections=_COMMITTERS
+        )
+        return rate * plan.seconds / (subject.cpu_s() - before_s)
+
+    rate_by_many = plan.median(by_many)
     subject.pin(os.sched_getaffinity(0))
     return [
+        Figure(
+            f"OffsetCommit of one offset, {_COMMITTERS} connections, per CPU second",
+            rate_by_many,
+            "commits/s",
+            20_000,
+            None,
+            "",
+        ),
         Figure(
             "OffsetCommit of one offset, pipelined, per core",
             rate,
@@ -113,12 +133,13 @@ def _commits(subject: Subject, plan: Plan) -> list[Figure]:
             20_000,
             plan.median(echoed),
             "bare echo loop",
-        )
+        ),
     ]
 
 
 def _consumption(subject: Subject, plan: Plan) -> list[Figure]:
-    """1 KB records out of the page cache to librdkafka, in a group that commits, beside the same without one."""
+    """1 KB records out of the page cache to librdkafka, in a group that commits, beside the same without one. They take
+    turns: a run lasts a second, and a machine's speed changes more from one to the next than a group costs."""
     topic = subject.create_topic("consumed", warm=False)
     count, _ = librdkafka.produced_per_second(
         topic,
@@ -128,27 +149,28 @@ def _consumption(subject: Subject, plan: Plan) -> list[Figure]:
         acks=1,
         batch_size=256 << 10,
     )
-    plain = plan.median(
-        lambda: librdkafka.consumed_per_second(
-            topic, count, bootstrap_servers=subject.bootstrap, group_id="bench", enable_auto_commit="false"
+    servers = {"bootstrap_servers": subject.bootstrap}
+    rates: dict[str, list[float]] = {"": [], "classic": [], "consumer": []}
+    for number in range(plan.rounds):
+        rates[""].append(
+            librdkafka.consumed_per_second(topic, count, **servers, group_id="bench", enable_auto_commit="false")
         )
-    )
-    figures = []
-    for protocol in ("classic", "consumer"):
-        rates = iter(range(plan.rounds))
-        rate = plan.median(
-            lambda: librdkafka.consumed_in_group_per_second(
-                topic,
-                count,
-                bootstrap_servers=subject.bootstrap,
-                group_id=f"{protocol}-{next(rates)}",  # noqa: B023
-                group_protocol=protocol,  # noqa: B023
-            )
-        )
-        name = f"consume in a {protocol} group by librdkafka, 1 KB, committing"
-        figures.append(Figure(name, rate / 1_000, "MB/s", 1_000, plain / 1_000, "without a group"))
+        for protocol in ("classic", "consumer"):
+            group = {"group_id": f"{protocol}-{number}", "group_protocol": protocol}
+            rates[protocol].append(librdkafka.consumed_in_group_per_second(topic, count, **servers, **group))
     subject.delete_topic(topic)
-    return figures
+    plain = statistics.median(rates.pop(""))
+    return [
+        Figure(
+            f"consume in a {protocol} group by librdkafka, 1 KB, committing",
+            statistics.median(measured) / 1_000,
+            "MB/s",
+            1_000,
+            plain / 1_000,
+            "without a group",
+        )
+        for protocol, measured in rates.items()
+    ]
 
 
 def _return() -> list[Figure]:

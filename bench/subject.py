@@ -48,6 +48,11 @@ class Subject(NamedTuple):
     def resident_bytes(self) -> int:
         return _resident_bytes(self.process_id)
 
+    def cpu_s(self) -> float:
+        """That the broker has used so far."""
+        fields = Path(f"/proc/{self.process_id}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
     def resident_bytes_of_nodes(self) -> dict[str, int]:
         """Of each process of a cluster, by the name of its data folder: broker-1, controller-1 and so on."""
         children = Path(f"/proc/{self.process_id}/task/{self.process_id}/children").read_text().split()

@@ -52,6 +52,7 @@ class Transactions(RuleBasedStateMachine):
         self.batches: list[Written] = []
         self.sequences: dict[int, int] = {}
         self.count = 0  # Of batches, for keys that differ.
+        self.stable_offset = 0  # What is compacted is committed, and is not cut.
 
     def batch(self, count: int, **options: Any) -> memoryview:
         records = [
@@ -100,7 +101,7 @@ class Transactions(RuleBasedStateMachine):
     @precondition(lambda self: self.log.log_end_offset > self.log.log_start_offset)
     @rule(share=st.floats(0, 1))
     def truncate(self, share: float) -> None:
-        start, end = self.log.log_start_offset, self.log.log_end_offset
+        start, end = max(self.log.log_start_offset, self.stable_offset), self.log.log_end_offset
         self.log.truncate(start + int(share * (end - start)))
         end = self.log.log_end_offset
         self.batches = [batch for batch in self.batches if batch.offset < end]
@@ -122,8 +123,8 @@ class Transactions(RuleBasedStateMachine):
         self.log.roll()
         sync(self.log)
         cleaner = Cleaner(self.world.disk, "/data", LIMITS)
-        stable = self.log.last_stable_offset(self.log.log_end_offset)
-        steps = cleaner.begin([(self.log, stable)], self.world.clock.wall_ms())
+        self.stable_offset = self.log.last_stable_offset(self.log.log_end_offset)
+        steps = cleaner.begin([(self.log, self.stable_offset)], self.world.clock.wall_ms())
         result = None
         while steps is not None:
             try:

@@ -6,9 +6,9 @@ Rules
   and its request counts as memory in use until it is done.
 - One request at a time, as in Kafka, with one exception: a Produce that has appended lets the next request start and
   keeps its place in `_slots`. A parked Fetch and a handler that has to wait hold the later requests back.
-- Answers are joined and sent once a turn. While output is queued no further request is taken, nor while the answers
-  of this connection that are not sent exceed a bound in bytes, so a slow reader is held back by TCP and costs at most
-  one buffer, that bound and one answer.
+- Answers are joined and sent once a turn, or at once when no other is waited for. While output is queued no further
+  request is taken, nor while the answers of this connection that are not sent exceed a bound in bytes, so a slow reader
+  is held back by TCP and costs at most one buffer, that bound and one answer.
 - A turn ends after a number of requests or, since some take long, a few milliseconds.
 - While requests are held back, what arrives is received only as far as the lent buffer has room: enough to notice
   that the client is gone.

@@ -25,7 +25,13 @@ from tailrace.model.errors import ErrorCode, KafkaError, ProtocolError
 from tailrace.model.ports import Bytes, FileSlice
 from tailrace.wire import apis
 from tailrace.wire.compile import Decoder, decoder
-from tailrace.wire.frame import decode_request_header, encode_response
+from tailrace.wire.frame import (
+    HEADER_TAGS_MAX,
+    RequestHeader,
+    decode_request_header,
+    encode_response,
+    request_header_version,
+)
 from tailrace.wire.schema import Message
 
 if TYPE_CHECKING:
@@ -44,6 +50,7 @@ _API_VERSIONS = 18
 class Route(NamedTuple):
     """What is known of one API in one version once its first request has come."""
 
+    decode_header: Decoder[RequestHeader]
     decode: Decoder[Message]
     handle: Handler
 
@@ -74,7 +81,10 @@ class Dispatcher:
         route = self._routes.get(key_and_version)
         if route is None:
             route = self._find_route(*key_and_version)
-        header, position = decode_request_header(frame, 0)
+        if route is None:
+            header, position = decode_request_header(frame)
+        else:
+            header, position = route.decode_header(frame, 0, HEADER_TAGS_MAX)
         context = RequestContext(
             api_key=key_and_version[0],
             api_version=key_and_version[1],
@@ -110,7 +120,11 @@ class Dispatcher:
                 f"versions {served.version_min} to {served.version_max} are served"
             )
         module = import_module(f"tailrace.broker.handlers.{served.module}")
-        route = Route(decoder(apis.request_type(api_key), version), getattr(module, served.function))
+        route = Route(
+            decoder(RequestHeader, request_header_version(api_key, version)),
+            decoder(apis.request_type(api_key), version),
+            getattr(module, served.function),
+        )
         self._routes[api_key, version] = route
         return route
 

@@ -58,6 +58,7 @@ _SNAPSHOT_VERSION = 1
 _VERSION = Struct(">h")
 _CRC_POSITION, _CRC = 2, Struct(">I")
 _ENTRIES_POSITION = 6
+_OFFSET_DELTA_MIN = -(2**31)
 _TRANSACTIONAL_BIT = 0x10
 _CONTROL_BIT = 0x20
 
@@ -127,8 +128,8 @@ class ProducerStates:
         self._open: dict[int, int] = {}
         # Producers whose next batch is being verified: one object each, for as long as no marker comes.
         self._verifying: dict[int, object] = {}
-        # Ended ones whose marker may not be below the high watermark yet: first offset, and that of the marker.
-        self._ended: dict[int, int] = {}
+        # Ended ones whose marker may not be below the high watermark yet, in the order of their markers.
+        self._ended: deque[EndedTransaction] = deque()
 
     @property
     def states(self) -> Mapping[int, ProducerState]:
@@ -212,8 +213,9 @@ class ProducerStates:
             return None
         state.current_txn_first_offset = NO_OFFSET
         del self._open[first_offset]
-        self._ended[first_offset] = offset
-        return EndedTransaction(producer_id, first_offset, offset, not marker.is_commit)
+        ended = EndedTransaction(producer_id, first_offset, offset, not marker.is_commit)
+        self._ended.append(ended)
+        return ended
 
     @property
     def first_open_offset(self) -> int | None:
@@ -226,12 +228,16 @@ class ProducerStates:
 
     def last_stable_offset(self, high_watermark: int) -> int:
         """Everything below is decided for good; at most the high watermark."""
-        if self._ended:
-            self._ended = {first: last for first, last in self._ended.items() if last >= high_watermark}
-        first_offsets = [high_watermark, *self._ended]
+        self.forget_decided(high_watermark)
+        first_offsets = [high_watermark, *(ended.first_offset for ended in self._ended)]
         if self._open:
             first_offsets.append(next(iter(self._open)))
         return min(first_offsets)
+
+    def forget_decided(self, high_watermark: int) -> None:
+        """The transactions whose markers it has passed."""
+        while self._ended and self._ended[0].last_offset < high_watermark:
+            self._ended.popleft()
 
     def check_marker(
         self, producer_id: int, producer_epoch: int, *, coordinator_epoch: int, transaction_version: int
@@ -320,8 +326,10 @@ class ProducerStates:
     def snapshot(self) -> bytes:
         """Kafka's file: int16 version, CRC-32C of all that follows it, entries with the last batch of each. The batches
         before it stand before it, as entries of the same producer: Kafka takes the last, and a client that has five
-        requests in flight while we restart must find all of them."""
-        entries = [
+        requests in flight while we restart must find all of them. So do transactions whose markers may still be lost:
+        their entries count back from the marker."""
+        entries = [_snapshot_ended(ended) for ended in self._ended if ended.producer_id in self._states]
+        entries += [
             entry for producer_id, state in self._states.items() for entry in _snapshot_entries(producer_id, state)
         ]
         data = bytearray(_VERSION.pack(_SNAPSHOT_VERSION))
@@ -334,6 +342,10 @@ class ProducerStates:
         the file is damaged: the state is then empty and the log must be scanned."""
         self._forget_all()
         for entry in _read_snapshot(data).producer_entries:
+            if entry.offset_delta < 0:
+                first_offset = entry.last_offset + entry.offset_delta
+                self._ended.append(EndedTransaction(entry.producer_id, first_offset, entry.last_offset, False))
+                continue
             # The same producer again: a later batch of it.
             state = self._states.get(entry.producer_id) or ProducerState()
             state.epoch = entry.epoch
@@ -379,6 +391,19 @@ def _out_of_order(state: ProducerState, header: BatchHeader, expected: int) -> K
         f"Producer {header.producer_id} with epoch {header.producer_epoch} sent sequence {header.base_sequence} where "
         f"{expected} comes next (epoch {state.epoch} here): an earlier batch is missing. "
         "Send the missing batch first, or begin a new epoch with InitProducerId.",
+    )
+
+
+def _snapshot_ended(ended: EndedTransaction) -> ProducerSnapshot.ProducerEntry:
+    return ProducerSnapshot.ProducerEntry(
+        producer_id=ended.producer_id,
+        epoch=NO_PRODUCER_EPOCH,
+        last_sequence=NO_SEQUENCE,
+        last_offset=ended.last_offset,
+        offset_delta=max(ended.first_offset - ended.last_offset, _OFFSET_DELTA_MIN),
+        timestamp=-1,
+        coordinator_epoch=-1,
+        current_txn_first_offset=NO_OFFSET,
     )
 
 

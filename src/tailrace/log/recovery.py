@@ -2,7 +2,8 @@
 
     stop        log end                             scanned
     clean       the recovery point (= log end)      nothing
-    unclean     where the good batches end          from the recovery point's segment on: length, magic, CRC, order
+    unclean     where the good batches end          from the segment that reaches up to the recovery point, or over it:
+                                                    length, magic, CRC, order
 
 What recovery finds, it does:
     a batch that is cut short, damaged or out of order   the log ends before it; later segments are dropped; reported
@@ -249,14 +250,16 @@ class LogLoader:
         """Leaves only good segments in the list and returns where the log ends."""
         bases = [segment.base_offset for segment in segments]
         first = max(0, bisect_right(bases, recovery_point) - 1)
+        if first and bases[first] == recovery_point:
+            # The one before was closed after the last sync: a power loss may have taken its indexes. Without that of
+            # aborted transactions their records would be read.
+            first -= 1
         self._load_epochs(segments[:first], segments[first].base_offset)
         next_offset = segments[first].base_offset
         # Later ones may be of a history that was cut off: a power loss brings back what was removed and not synced.
         for offset in [offset for offset in self.snapshots.offsets if offset > next_offset]:
             self.snapshots.remove(offset)
         self._load_producers(segments[:first], next_offset)
-        if first and next_offset == recovery_point:
-            segments[first - 1].complete_indexes()
         for number in range(first, len(segments)):
             segment = segments[number]
             if number > first and next_offset != segment.base_offset:

@@ -402,7 +402,8 @@ def _validate_trusted(
 ) -> ValidatedBatches:
     if origin is Origin.COORDINATOR:
         header = _read_only_batch(view)
-        if header.size_bytes > config.max_message_bytes:
+        # A marker is written whatever the setting: a transaction that has begun must be ended.
+        if header.size_bytes > config.max_message_bytes and not header.is_control:
             raise _too_large(header.size_bytes, config.max_message_bytes)
         if not crc_is_valid(view, 0, header):
             raise _corrupt_crc(header)

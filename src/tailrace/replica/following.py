@@ -34,8 +34,7 @@ def append_fetched(
         reached = min(high_watermark, log.log_end_offset)
         if reached > partition.high_watermark:
             partition.high_watermark = reached
-            if log.producers.has_undecided:
-                log.last_stable_offset(reached)  # Forgets the transactions that it has passed.
+            log.producers.forget_decided(reached)
             partition.readers.tell()
         log.advance_start(min(log_start_offset, partition.high_watermark))
     except StorageError as error:

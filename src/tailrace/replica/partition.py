@@ -245,7 +245,7 @@ class Partition:
             self.flusher.request(self)
         self._note_appended(result.base_offset)
         if origin is Origin.COORDINATOR:
-            log.last_stable_offset(self.high_watermark)  # Forgets the transactions that it has passed.
+            log.producers.forget_decided(self.high_watermark)
         return result
 
     def _note_appended(self, first_offset: int) -> None:

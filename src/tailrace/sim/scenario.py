@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tailrace.client.admin import Admin
@@ -46,6 +46,8 @@ from tailrace.sim.workload import Clients, Ledger, partitions_of
 _START_SECONDS_MAX = 30.0
 _CREATION_SECONDS_MAX = 30
 _FULL_CHECK_SECONDS = 2.0
+_TRANSACTIONS_SHARE = 0.3
+_TRANSACTIONS_SECONDS_MAX = 10.0
 # Quick enough for several elections in a run, slow enough that a busy node is not taken for a dead one.
 _SETTINGS = {
     "replica.lag.time.max.ms": "3000",
@@ -107,8 +109,7 @@ class Plan:
             if random.random() < 0.3:
                 configs["internal.segment.bytes"] = "20000"
             topics.append((name, 1 + random.randrange(3), tuple(configs.items())))
-        transactions = TransactionPlan.of(random) if random.random() < 0.5 else None
-        return cls(
+        plan = cls(
             brokers=4 if random.random() < 0.15 else 3,
             voters=voters,
             is_dedicated=is_dedicated,
@@ -125,10 +126,21 @@ class Plan:
             faults=(
                 *ALL_KINDS,
                 *(("power of all",) * 3 if is_synced else ()),
-                *(("kill between",) * 6 if transactions else ()),
             ),
             groups=tuple(GroupPlan.of(random, f"readers-{index}") for index in range(random.choice((0, 0, 1, 2)))),
-            transactions=transactions,
+        )
+        return plan._with_transactions(random) if random.random() < _TRANSACTIONS_SHARE else plan
+
+    def _with_transactions(self, random: SimRandom) -> Plan:
+        """They cost as much as everything else: there is less of that."""
+        return replace(
+            self,
+            transactions=TransactionPlan.of(random),
+            producers=1,
+            pipelines=min(1, self.pipelines),
+            groups=self.groups[:1],
+            fault_seconds=min(_TRANSACTIONS_SECONDS_MAX, self.fault_seconds),
+            faults=(*self.faults, *(("kill between",) * 8)),
         )
 
     def describe(self) -> str:

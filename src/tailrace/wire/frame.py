@@ -29,9 +29,12 @@ if TYPE_CHECKING:
 API_VERSIONS_KEY = 18
 
 _SIZE = Packing(">i")
+_SIZE_AND_CORRELATION_ID = Packing(">ii")
 _KEY_AND_VERSION = Packing(">hh")
 # Tagged fields of a request header. None exists yet; a header of fifty million of them would hold the loop for seconds.
-_HEADER_TAGS_MAX = 1000
+HEADER_TAGS_MAX = 1000
+# Of a response header, by its version: none.
+_RESPONSE_TAGS = (b"", b"\x00")
 # api key -> the first flexible version of its requests, out of reach if there is none; filled as APIs are met.
 _flexible_from: dict[int, int] = {}
 
@@ -71,7 +74,7 @@ def decode_request_header(buffer: Bytes, position: int = 0) -> tuple[RequestHead
     api_key, version = _KEY_AND_VERSION.unpack_from(buffer, position)
     if not is_declared(api_key):
         raise ProtocolError(f"request with API key {api_key}, version {version}: this API is not known here")
-    return decoder(RequestHeader, request_header_version(api_key, version))(buffer, position, _HEADER_TAGS_MAX)
+    return decoder(RequestHeader, request_header_version(api_key, version))(buffer, position, HEADER_TAGS_MAX)
 
 
 def encode_request(
@@ -81,13 +84,17 @@ def encode_request(
     header = RequestHeader(
         request_api_key=api_key, request_api_version=version, correlation_id=correlation_id, client_id=client_id
     )
-    return _encode_frame(header, request_header_version(api_key, version), message, version)
+    output = bytearray(_SIZE.size)
+    encoder(RequestHeader, request_header_version(api_key, version))(header, output, [])
+    return _encode_body(output, message, version)
 
 
 def encode_response(api_key: int, version: int, correlation_id: int, message: Message) -> list[Bytes | FileSlice]:
-    """A whole frame, its size in front."""
-    header = ResponseHeader(correlation_id=correlation_id)
-    return _encode_frame(header, response_header_version(api_key, version), message, version)
+    """A whole frame, its size in front. The header is one number: a message made of it for each answer would cost as
+    much as most bodies."""
+    tags = _RESPONSE_TAGS[response_header_version(api_key, version)]
+    output = bytearray(_SIZE_AND_CORRELATION_ID.pack(0, correlation_id) + tags)
+    return _encode_body(output, message, version)
 
 
 def decode_response(api_key: int, version: int, buffer: Bytes, position: int = 0) -> tuple[int, Message]:
@@ -98,10 +105,9 @@ def decode_response(api_key: int, version: int, buffer: Bytes, position: int = 0
     return header.correlation_id, decoder(response_type(api_key), version)(buffer, position)[0]
 
 
-def _encode_frame(header: Message, header_version: int, message: Message, version: int) -> list[Bytes | FileSlice]:
-    output = bytearray(_SIZE.size)
+def _encode_body(output: bytearray, message: Message, version: int) -> list[Bytes | FileSlice]:
+    """Behind room for the size and the header."""
     detached: Detached = []
-    encoder(type(header), header_version)(header, output, detached)
     encoder(type(message), version)(message, output, detached)
     size = len(output) - _SIZE.size
     for _, part in detached:

@@ -13,8 +13,8 @@ from collections.abc import Callable
 from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
 
 FATAL = 3  # The exit code after an error that only a new instance can heal.
-STEP_S = 6.0
-TRIES = 3
+STEP_S = 4.0
+TRIES = 2
 CLIENT: dict[str, object] = {
     "log_level": 2,
     "reconnect.backoff.ms": 20,

@@ -6,8 +6,13 @@ import socket
 
 import pytest
 
+from tailrace.model.ids import NodeId
+from tailrace.real.network import SocketStream
 from tailrace.wire.apis.data import ApiVersionsRequest, MetadataRequest
 from tests.unit.broker.world import batch, create_topic, fetch, fetched, produce, produced, running
+from tests.unit.replica.replicas import led_by
+
+BOTH = (NodeId(1), NodeId(2))
 
 
 async def test_requests_are_answered_in_order():
@@ -53,6 +58,33 @@ async def test_a_large_request_grows_the_buffer_only_as_it_arrives():
         peer.writer.write(frame[70_000:])
         assert produced(await peer.receive()).base_offset == 0
         assert world.broker.statistics()["request_buffer_bytes"] == 0
+
+
+async def test_answers_that_were_waited_for_are_sent_together_as_soon_as_the_last_one_is_known(monkeypatch):
+    sent: list[int] = []
+    send = SocketStream.send
+
+    def noted(stream, parts):
+        sent.append(len(parts))
+        return send(stream, parts)
+
+    async with running() as world:
+        peer = await world.connect()
+        await create_topic(peer, "t", min_insync_replicas="2")
+        partition = world.broker.replicas.find("t", 0)
+        partition.follow_image(led_by(BOTH[0], epoch=1, replicas=BOTH, isr=BOTH))
+        monkeypatch.setattr(SocketStream, "send", noted)
+        for sequence in range(3):
+            records = batch(b"x", producer_id=1, producer_epoch=0, base_sequence=sequence)
+            peer.send(produce("t", records, acks=-1), 9)
+        async with asyncio.timeout(5):
+            while partition.log.log_end_offset < 3:
+                await asyncio.sleep(0.01)
+        await asyncio.sleep(0.01)
+        assert sent == []
+        partition.note_fetch(BOTH[1], 5, offset=3, log_start_offset=0)
+        assert sent == [3]
+        assert [produced(await peer.receive()).base_offset for _ in range(3)] == [0, 1, 2]
 
 
 async def test_a_parked_fetch_holds_the_later_requests_of_its_connection_only():

@@ -233,7 +233,7 @@ async def test_leadership_that_is_lost_meanwhile_counts():
 async def test_a_topic_deleted_meanwhile_takes_nothing():
     async with running() as world:
         peer, other = await world.connect(), await world.connect()
-        await create_topic(peer, "t", cleanup_policy="compact")
+        await create_topic(peer, "t", cleanup_policy="compact", max_message_bytes="10000000")
         answer = asyncio.ensure_future(peer.request(produce("t", large(300 * RECORDS_PER_STEP)), 9))
         await until_taken(world)
         await delete_topic(other, "t")

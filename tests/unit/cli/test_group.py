@@ -14,7 +14,6 @@ from threading import Event, Thread
 
 import pytest
 
-from tailrace.cli import main
 from tailrace.cli.group import describe
 from tailrace.client.admin import Admin
 from tailrace.client.groups.consumer import GroupConsumer, GroupOptions
@@ -26,19 +25,6 @@ from tailrace.testing import Broker
 
 Run = Callable[..., tuple[int, str, str]]
 _numbers = itertools.count()
-
-
-@pytest.fixture
-def run(tailrace_broker: Broker, capfd: pytest.CaptureFixture[str]) -> Run:
-    def run_command(*words: str) -> tuple[int, str, str]:
-        try:
-            code = main([*words, "--bootstrap", tailrace_broker.bootstrap])
-        except SystemExit as exit_:
-            code = exit_.code
-        captured = capfd.readouterr()
-        return code, captured.out, captured.err
-
-    return run_command
 
 
 @pytest.fixture

@@ -23,19 +23,6 @@ _numbers = itertools.count()
 
 
 @pytest.fixture
-def run(tailrace_broker: Broker, capfd: pytest.CaptureFixture[str]) -> Run:
-    def run_command(*words: str) -> tuple[int, str, str]:
-        try:
-            code = main([*words, "--bootstrap", tailrace_broker.bootstrap])
-        except SystemExit as exit_:
-            code = exit_.code
-        captured = capfd.readouterr()
-        return code, captured.out, captured.err
-
-    return run_command
-
-
-@pytest.fixture
 def topic() -> str:
     return f"cli-records-{next(_numbers)}"
 

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.cli import main
 from tailrace.client.admin import Admin
 from tailrace.client.metadata import Cluster, parse_bootstrap
 from tailrace.client.transactions.producer import TransactionalProducer, TransactionOptions
@@ -19,19 +18,6 @@ from tailrace.testing import Broker
 
 Run = Callable[..., tuple[int, str, str]]
 _numbers = itertools.count()
-
-
-@pytest.fixture
-def run(tailrace_broker: Broker, capfd: pytest.CaptureFixture[str]) -> Run:
-    def run_command(*words: str) -> tuple[int, str, str]:
-        try:
-            code = main([*words, "--bootstrap", tailrace_broker.bootstrap])
-        except SystemExit as exit_:
-            code = exit_.code
-        captured = capfd.readouterr()
-        return code, captured.out, captured.err
-
-    return run_command
 
 
 @pytest.fixture

@@ -300,6 +300,7 @@ def test_a_coordinator_may_write_control_batches_and_ids_without_sequences() -> 
     marker = build_batch([(0, NOW_MS, b"\0\0\0\1", b"\0" * 6, ())], control=True, transactional=True, producer_id=3)
     assert validate(marker, COMPACTED, Origin.COORDINATOR).headers[0].is_control
     assert validate(marker, TopicConfig(compression_type="gzip"), Origin.COORDINATOR).view == marker
+    assert validate(marker, TopicConfig(max_message_bytes=HEADER_SIZE), Origin.COORDINATOR).view == marker
     keyless = build_batch([(0, NOW_MS, None, b"v", ())])
     assert refusal(keyless, COMPACTED, Origin.COORDINATOR).code is ErrorCode.INVALID_RECORD
     assert refusal(PLAIN + PLAIN, origin=Origin.COORDINATOR).code is ErrorCode.INVALID_RECORD

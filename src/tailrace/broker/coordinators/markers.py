@@ -8,7 +8,7 @@ then another coordinator has taken over, and the transaction is its business.
 
 from __future__ import annotations
 
-from asyncio import Future, Task, get_running_loop, wait
+from asyncio import Future, Task, get_running_loop, sleep, wait
 from collections.abc import Callable
 from itertools import zip_longest
 from typing import TYPE_CHECKING
@@ -40,6 +40,8 @@ _PAUSE_SECONDS = 0.02
 _PAUSE_MAX_SECONDS = 1.0
 # Transactions in one request.
 _MARKERS_PER_REQUEST = 1000
+# Written in a row: about a millisecond.
+_MARKERS_PER_TURN = 20
 # Behind a request that is not answered wait the markers of all transactions with partitions there, though others may
 # lead them by now. So a leader waits for less than the coordinator until markers are committed, and tells what is.
 _CONFIRM_SECONDS = 2.0
@@ -203,6 +205,7 @@ async def write_markers(broker: Broker, request: WriteTxnMarkersRequest) -> Writ
     """Into the partitions that this broker leads; each stands or falls alone. Answered once they are committed."""
     response = WriteTxnMarkersResponse()
     unconfirmed: list[Future[None]] = []
+    written_count = 0
     for marker in request.markers:
         result = WriteTxnMarkersResponse.WritableTxnMarkerResult(producer_id=marker.producer_id)
         response.markers.append(result)
@@ -214,6 +217,9 @@ async def write_markers(broker: Broker, request: WriteTxnMarkersRequest) -> Writ
             for index in topic.partition_indexes:
                 answer = WriteTxnMarkersResponse.WritableTxnMarkerPartitionResult(partition_index=index)
                 answers.append(answer)
+                written_count += 1
+                if written_count % _MARKERS_PER_TURN == 0:
+                    await sleep(0)
                 try:
                     partition, end_offset = _append(broker, topic.name, index, marker)
                 except KafkaError as error:

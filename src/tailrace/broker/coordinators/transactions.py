@@ -20,7 +20,7 @@ from tailrace.wire.schema import Message
 
 if TYPE_CHECKING:
     from tailrace.broker.broker import Broker
-    from tailrace.broker.coordinators.shard import Shard
+    from tailrace.broker.coordinators.shard import Machine, Shard
     from tailrace.coordinator.op import Caller
     from tailrace.coordinator.transactions.transaction import Transaction
 
@@ -93,8 +93,10 @@ class _Decision:
             self._coordinators.markers.write(marker, self._on_written, is_wanted=self._is_wanted)
 
     def fail(self, _error: KafkaError) -> None:
-        """A new leader finds the decision on its log. This broker asks again, if it is still the one."""
-        get_running_loop().call_later(_RETRY_SECONDS, self._ask_again)
+        """A machine that is loaded anew, here or elsewhere, finds the decision on its log. This one asks again."""
+        shard = self._coordinators.shard_with(self._transactional_id)
+        if shard is not None:
+            get_running_loop().call_later(_RETRY_SECONDS, self._ask_again, shard, shard.machine)
 
     def _is_wanted(self) -> bool:
         """While the machine holds this very decision. A machine that was loaded anew owes it to another one, and a
@@ -107,9 +109,8 @@ class _Decision:
             and _machine(shard).state.transactions.get(self._transactional_id) is self._decided
         )
 
-    def _ask_again(self) -> None:
-        shard = self._coordinators.shard_with(self._transactional_id)
-        if shard is not None:
+    def _ask_again(self, shard: Shard, machine: Machine) -> None:
+        if shard.is_active and shard.machine is machine:
             shard.decide(lambda _call: [_machine(shard).owe_markers(self._transactional_id)])
 
     def _on_written(self, producer_id: int, producer_epoch: int) -> None:

@@ -56,14 +56,17 @@ _PASSING = (
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NETWORK_EXCEPTION,
     ErrorCode.NOT_COORDINATOR,
+    ErrorCode.OPERATION_NOT_ATTEMPTED,
 )
-# Errors with which Kafka does not tell where the log begins.
+# Errors with which Kafka does not tell where the log begins, and those of what is written, which tell no offset.
 _WITHOUT_LOG_START = (
     ErrorCode.CORRUPT_MESSAGE,
     ErrorCode.KAFKA_STORAGE_ERROR,
     ErrorCode.MESSAGE_TOO_LARGE,
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
     ErrorCode.NOT_LEADER_OR_FOLLOWER,
     ErrorCode.RECORD_LIST_TOO_LARGE,
+    ErrorCode.REQUEST_TIMED_OUT,
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
 )
 # The low byte of a batch's attributes, whose lowest three bits name the codec.
@@ -251,7 +254,8 @@ class _Appends:
 
     def _write_slow(self, append: _SlowAppend, partition: Partition, checked: CheckedBatch | None = None) -> None:
         """In the same turn as the last look at the partition."""
-        if append.verification is not None and not append.verification.holds(partition):
+        is_verified = append.verification is not None and append.verification.holds(partition)
+        if not is_verified and self._unverified_producer(partition, append.records) is not None:
             # Its transaction was ended meanwhile: another one must not begin here that nobody would end.
             raise self._not_verified(ErrorCode.CONCURRENT_TRANSACTIONS)
         if append.verification is not None and self._adds:

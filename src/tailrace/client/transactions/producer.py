@@ -50,6 +50,7 @@ _FATAL_TO_BATCHES = frozenset(
         ErrorCode.UNSUPPORTED_VERSION,
     }
 )
+_LOST_ID = frozenset({ErrorCode.UNKNOWN_PRODUCER_ID, ErrorCode.INVALID_PRODUCER_ID_MAPPING})
 # To a commit: the transaction is as it was.
 _COMMIT_REFUSALS = frozenset(
     {ErrorCode.TRANSACTION_ABORTABLE, ErrorCode.UNKNOWN_PRODUCER_ID, ErrorCode.INVALID_PRODUCER_ID_MAPPING}
@@ -172,7 +173,9 @@ class TransactionalProducer:
         try:
             await self._requests.end(committed=True)
         except KafkaError as error:
-            if error.code in _COMMIT_REFUSALS:
+            # Whoever was given a new id by a commit whose answer was lost, and fenced since, hears the same.
+            is_known = error.code not in _LOST_ID or self._requests.commit_attempts <= 1
+            if error.code in _COMMIT_REFUSALS and is_known:
                 self._phase = _Phase.OPEN
                 raise self._fail(error) from None
             raise self._judge_end(error) from None
@@ -186,14 +189,24 @@ class TransactionalProducer:
             message = "the transaction was aborted before this was acknowledged"
             self._needs_new_epoch |= self._producer.abandon(KafkaError(ErrorCode.TRANSACTION_ABORTABLE, message))
         try:
-            if not self._has_lost_id:
-                await self._requests.end(committed=False)
-            if self._has_lost_id or (self._needs_new_epoch and not self._requests.is_epoch_raised_by_end):
+            is_ended = not self._has_lost_id and await self._end_aborted()
+            if not is_ended or (self._needs_new_epoch and not self._requests.is_epoch_raised_by_end):
                 await self._requests.init()
         except KafkaError as error:
             raise self._judge_end(error) from None
         self._failure = None
         self._phase = _Phase.READY
+
+    async def _end_aborted(self) -> bool:
+        """False if the coordinator does not know the id any more, or has given another one to somebody else: there is
+        nothing to end, and it is asked for the next id, or refuses."""
+        try:
+            await self._requests.end(committed=False)
+        except KafkaError as error:
+            if error.code not in _LOST_ID:
+                raise
+            return False
+        return True
 
     def close(self) -> None:
         """At once. A transaction that is open stays so until its time is over, or another producer takes over."""
@@ -247,7 +260,7 @@ class TransactionalProducer:
         )
 
     def _judge_end(self, error: KafkaError) -> TransactionError:
-        if error.code in _FENCED or error.code in _FATAL:
+        if error.code in _FENCED or error.code in _FATAL or error.code in _LOST_ID:
             return self._die(error, is_undecided=self._requests.commit_attempts > 1)
         message = f"how the transaction of {self.transactional_id} ended is not known: {error}"
         return OutcomeUnknownError(message, is_undecided=self._phase is _Phase.COMMITTING)

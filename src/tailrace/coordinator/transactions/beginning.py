@@ -23,7 +23,7 @@ def init_producer_id(state: TransactionsState, call: Call, caller: Caller, reque
     transaction = state.transactions.get(transactional_id)
     if transaction is None:
         return _give(state, call, caller, _first(state, transactional_id), request)
-    _check_expected(transaction, request)
+    _check_expected(transaction.as_told, request)
     if transaction.state.is_prepared:
         return state.wait_for_end(call, caller, request, transactional_id)
     if transaction.state is TransactionState.ONGOING:

@@ -67,10 +67,11 @@ class TransactionsState:
     def check_producer(self, transactional_id: str, *, producer_id: int, producer_epoch: int) -> Transaction:
         """The transaction of the producer that owns the id now; raises for anybody else."""
         transaction = self.find(transactional_id)
-        if transaction.producer_id != producer_id:
-            raise wrong_producer(transaction, producer_id)
-        if transaction.producer_epoch != producer_epoch:
-            raise fenced(transaction, producer_epoch)
+        owned = transaction.as_told
+        if owned.producer_id != producer_id:
+            raise wrong_producer(owned, producer_id)
+        if owned.producer_epoch != producer_epoch:
+            raise fenced(owned, producer_epoch)
         return transaction
 
     def take_producer_id(self) -> int:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import deque
 from functools import partial
 
-from tailrace.coordinator.op import Call, Result, Steps
+from tailrace.coordinator.op import Call, Result, Steps, StoredRecord
 from tailrace.coordinator.transactions.ending import decide_abort, owe_markers
 from tailrace.coordinator.transactions.state import Due, TransactionsState, concurrent
-from tailrace.coordinator.transactions.transaction import TransactionState
+from tailrace.coordinator.transactions.transaction import Transaction, TransactionState
 from tailrace.coordinator.transactions.waiters import refuse
 from tailrace.model import events
 from tailrace.model.errors import KafkaError
@@ -16,6 +17,8 @@ _log = events.logger("transactions")
 
 # Looked at in a row: less than half a millisecond.
 _IDS_PER_STEP = 500
+# Of ids in one batch, which may have four bytes each: far below max.message.bytes.
+_TOMBSTONES_MAX_CHARACTERS = 150_000
 # A decision that could not be taken, since there was no producer id at hand.
 _RETRY_MS = 100.0
 _WHOLE_PARTITION = ""
@@ -73,16 +76,35 @@ def _expire_later(state: TransactionsState, call: Call) -> None:
 
 
 def _expire(state: TransactionsState, call: Call) -> Steps:
-    """Tombstones of ids that have been idle for transactional.id.expiration.ms."""
-    last_ms = call.now_ms - call.config.transactional_id_expiration_ms
-    idle: list[str] = []
+    """Looks for ids that have been idle for transactional.id.expiration.ms."""
+    idle: deque[str] = deque()
     for number, transaction in enumerate(list(state.transactions.values())):
-        if transaction.state.is_at_rest and transaction.updated_ms <= last_ms:
+        if _is_idle(call, transaction):
             idle.append(transaction.transactional_id)
         if number % _IDS_PER_STEP == _IDS_PER_STEP - 1:
             yield
-    # Some may have been used between two steps.
-    found = [state.transactions.get(transactional_id) for transactional_id in idle]
-    expired = [each for each in found if each is not None and each.state.is_at_rest and each.updated_ms <= last_ms]
-    # The rest, where there are many, goes the next time: they have waited for a week.
-    return Result([transaction.tombstone() for transaction in expired[:_IDS_PER_STEP]])
+    return _bury(state, call, idle)
+
+
+def _is_idle(call: Call, transaction: Transaction) -> bool:
+    last_ms = call.now_ms - call.config.transactional_id_expiration_ms
+    return transaction.state.is_at_rest and transaction.updated_ms <= last_ms
+
+
+def _bury(state: TransactionsState, call: Call, idle: deque[str]) -> Result:
+    """Tombstones of as many as one batch takes. The others are the next piece of work."""
+    records: list[StoredRecord] = []
+    left = _TOMBSTONES_MAX_CHARACTERS
+    while idle and left > 0 and len(records) < _IDS_PER_STEP:
+        transaction = state.transactions.get(idle.popleft())
+        if transaction is not None and _is_idle(call, transaction):  # It may have been used since it was found.
+            left -= len(transaction.transactional_id)
+            records.append(transaction.tombstone())
+    if idle:
+        state.work["expiry"] = partial(_bury_more, state, idle)
+    return Result(records)
+
+
+def _bury_more(state: TransactionsState, idle: deque[str], call: Call) -> Steps:
+    yield
+    return _bury(state, call, idle)

@@ -16,6 +16,7 @@ when the generator is closed.
 
 from collections.abc import Callable, Generator, Iterator, Sequence
 from functools import partial
+from itertools import islice
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from tailrace.log.compaction.keymap import KeyMap
@@ -23,6 +24,7 @@ from tailrace.log.compaction.plan import Cleanable, group_segments
 from tailrace.log.compaction.rewrite import BatchFilter, empty_header
 from tailrace.log.compaction.spans import scan_spans
 from tailrace.log.compaction.transactions import CleanedTransactions
+from tailrace.log.files.aborted import AbortedTransaction
 from tailrace.log.files.segment import CLEANED_SUFFIX, LOG_SUFFIX, Segment
 from tailrace.log.producers import ProducerStates
 from tailrace.model import events
@@ -117,12 +119,12 @@ class Compaction:
         self._spent = 0
         self._output: list[tuple[bytes | bytearray | memoryview, BatchHeader]] = []
         self._output_bytes = 0
-        aborted = [each for segment in log.segments for each in segment.aborted.from_offset(0)]
-        self._aborted = aborted
-        self._transactions = CleanedTransactions(aborted)
+        self._aborted: list[AbortedTransaction] = []  # Of the whole log, in the order of their markers.
+        self._transactions = CleanedTransactions()
         self._bytes_read = self._bytes_written = self._records_read = self._records_kept = 0
 
     def steps(self) -> Steps[Outcome]:
+        yield from self._find_aborted()
         yield from self._map_keys()
         cleaned = [segment for segment in self._segments if segment.base_offset < self._mapped_end_offset]
         groups = group_segments(cleaned, self.log.config, end_offset=self.plan.end_offset)
@@ -139,6 +141,19 @@ class Compaction:
         """The base offset of the segment that follows."""
         following = self._segments[len(segments) :]
         return following[0].base_offset if following else self.plan.end_offset
+
+    def _find_aborted(self) -> Steps[None]:
+        """Also of segments that this run leaves alone: the marker of what it cleans may lie there."""
+        for segment in list(self.log.segments):
+            offset = 0
+            while found := list(islice(segment.aborted.from_offset(offset), RECORDS_PER_STEP)):
+                self._aborted += found
+                for aborted in found:
+                    self._transactions.note_aborted(aborted)
+                offset = found[-1].last_offset + 1
+                yield None
+                if segment not in self.log.segments:
+                    raise CompactionAborted("the log lost a segment since the run began")
 
     # The map
 

@@ -8,24 +8,24 @@ it for whoever scans the log.
 """
 
 from bisect import bisect_right
-from collections.abc import Iterable
 
 from tailrace.log.files.aborted import AbortedTransaction
 from tailrace.wire.records import BatchHeader
 
 
 class CleanedTransactions:
-    """Told of the batches of a run in their order."""
+    """Told of what was aborted, in the order of the markers, and then of the batches of a run in theirs."""
 
-    def __init__(self, aborted: Iterable[AbortedTransaction]) -> None:
-        # By producer, in order: first offsets, and those of the markers. A producer has one transaction at a time.
+    def __init__(self) -> None:
+        # By producer: first offsets, and those of the markers. Both grow: a producer has one transaction at a time.
         self._aborted: dict[int, tuple[list[int], list[int]]] = {}
-        for each in sorted(aborted, key=lambda each: each.first_offset):
-            firsts, lasts = self._aborted.setdefault(each.producer_id, ([], []))
-            firsts.append(each.first_offset)
-            lasts.append(each.last_offset)
         # Producers of which a transactional batch was kept since their last marker.
         self._kept: set[int] = set()
+
+    def note_aborted(self, aborted: AbortedTransaction) -> None:
+        firsts, lasts = self._aborted.setdefault(aborted.producer_id, ([], []))
+        firsts.append(aborted.first_offset)
+        lasts.append(aborted.last_offset)
 
     def is_aborted(self, header: BatchHeader) -> bool:
         if not header.is_transactional or header.is_control or header.producer_id not in self._aborted:

@@ -440,16 +440,6 @@ class Segment:
             return f"no batch ends at offset {self.base_offset + relative_offset} with the timestamp {timestamp}"
         return ""
 
-    def complete_indexes(self) -> None:
-        """Recovery: a power loss may have taken the end of index files that were written and not synced. An offset
-        entry too few costs time; a time entry too few would let the segment look older than it is. Raises OSError."""
-        self.load()
-        last = self.time_index.last()
-        position = self.position_of(self.base_offset + last[1]) if last else 0
-        newest = max((header.max_timestamp for _, header in self.headers(position or 0)), default=NO_TIMESTAMP)
-        if newest > (last[0] if last else NO_TIMESTAMP):
-            self._mistrust_indexes(f"no entry has the largest timestamp {newest}")
-
     def _restore_from_indexes(self) -> None:
         """The last time entry is the largest timestamp up to the last offset entry; the few batches after that are
         looked at."""

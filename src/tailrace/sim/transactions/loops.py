@@ -74,7 +74,6 @@ class LoopInstance(Instance):
                 polled = await consumer.poll(_POLL_MS)
                 if polled:
                     await self._transform(producer, consumer, polled)
-                await asyncio.sleep(self._random.between(0, _PAUSE_SECONDS_MAX))
             except TransactionError:
                 raise
             except KafkaError as error:
@@ -103,6 +102,8 @@ class LoopInstance(Instance):
             for partition, records in polled.items():
                 for record in records:
                     await self._effect(producer, partition, record.offset)
+            # Whatever happens to it meanwhile happens in mid-transaction.
+            await asyncio.sleep(self._random.between(0, _PAUSE_SECONDS_MAX))
             await producer.send_offsets(offsets, consumer.group_metadata())
             self._recorded.offsets(GROUP_ID, {name_of(each): offset for each, offset in offsets.items()})
             if self._random.random() >= _ABORT_SHARE:

@@ -36,8 +36,8 @@ _SLOW_SHARE = 0.03
 _PAUSE_SECONDS = 0.03
 _VALUE_BYTES_MAX = 200
 _RECORDED = (b"txn-", b"loop-")
-# Another one has its id, or its transaction took too long: this one is done.
-_FATAL = (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_TXN_STATE)
+# Another one has its id, or a new one in its place, or its transaction took too long: this one is done.
+_FATAL = (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_TXN_STATE, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
 
 
 class Surroundings(NamedTuple):

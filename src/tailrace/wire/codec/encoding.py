@@ -236,7 +236,7 @@ class EncoderSource(Source):
         return self.function(name, lambda: self._write_tags(name, tagged)) if tagged else ""
 
     def _write_tags(self, name: str, tagged: list[Field]) -> list[str]:
-        """Each value goes into a buffer of its own first, since its size stands in front of it, unless that is known."""
+        """A value whose size is not known goes into a buffer of its own first, since its size stands in front of it."""
         lines = [f"def {name}(x, out):", " detached = None; count = 0; section = bytearray()"]
         for field in tagged:
             lines.append(f" if not ({self._is_default(field, 'x')}):")

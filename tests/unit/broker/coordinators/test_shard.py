@@ -253,6 +253,19 @@ async def test_a_lost_leadership_answers_all_who_wait() -> None:
         assert desk.partition.log.log_end_offset == 1, "nothing is written any more"
 
 
+async def test_a_connection_that_breaks_over_its_answer_takes_its_other_calls_back() -> None:
+    async with opened(is_replicated=True) as (_, desk):
+        first, second, others = desk.ask("a"), desk.ask("b"), desk.ask("c")
+        first.deliver_to(lambda _answer: second.abandon())
+        await turn()
+        desk.shard.close()
+        assert [error_of(call) for call in (first, second, others)] == [
+            ErrorCode.NOT_COORDINATOR,
+            None,
+            ErrorCode.NOT_COORDINATOR,
+        ]
+
+
 async def test_a_lost_machine_is_forgotten_step_by_step() -> None:
     async with opened() as (_, desk):
         for name in ("a", "b", "c", "d"):

@@ -4,10 +4,12 @@ import asyncio
 
 import pytest
 
-from tailrace.broker.coordinators import markers
+from tailrace.broker.coordinators import markers, transactions
 from tailrace.broker.coordinators.markers import MarkerWriter, write_markers
-from tailrace.model.errors import ErrorCode
+from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.model.ids import NodeId
+from tailrace.wire.apis.transactions import WriteTxnMarkersRequest
+from tests.unit.broker.test_slow_produce import count_turns
 from tests.unit.broker.transactions.scene import NEW, OLD, SETTINGS, Producer, prepare
 from tests.unit.broker.world import World, delete_topic, fetch, fetched, running
 from tests.unit.replica.replicas import led_by
@@ -85,6 +87,28 @@ async def test_what_is_not_wanted_any_more_is_not_sent_again():
         await writer.close()
 
 
+async def test_a_decision_that_is_found_on_the_log_is_not_carried_out_twice(monkeypatch: pytest.MonkeyPatch):
+    """With two sets of markers under way, one of the second could come after the last of the first."""
+    monkeypatch.setattr(transactions, "_RETRY_SECONDS", 0.05)
+    async with running(SETTINGS) as world:
+        producer = Producer(await prepare(world, "t"), OLD)
+        await producer.init()
+        await producer.add("t")
+        assert await producer.write("t", producer.records("t", b"a")) is ErrorCode.NONE
+        give_away(world, "t", epoch=1)
+        assert await producer.end(is_commit=True) is ErrorCode.NONE
+        coordinators = world.broker.transactions
+        written: list[object] = []
+        monkeypatch.setattr(coordinators.markers, "write", lambda marker, *_, **__: written.append(marker))
+        coordinators._owe_markers("x").fail(KafkaError(ErrorCode.REQUEST_TIMED_OUT))
+        coordinators.shards[0]._load_anew()
+        await asyncio.sleep(0.2)
+        assert len(written) == 1
+        coordinators._owe_markers("x").fail(KafkaError(ErrorCode.REQUEST_TIMED_OUT))
+        await asyncio.sleep(0.2)
+        assert len(written) == 2, "nobody else would do it"
+
+
 async def test_a_leader_tells_in_time_what_is_not_committed(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(markers, "_CONFIRM_SECONDS", 0.05)
     async with running(SETTINGS) as world:
@@ -118,3 +142,13 @@ async def test_an_open_transaction_outlives_the_broker_and_times_out():
     assert await producer.end(is_commit=True) is ErrorCode.INVALID_TXN_STATE, "too late"
     await producer.peer.close()
     await world.broker.stop()
+
+
+async def test_others_are_served_between_many_markers():
+    async with running(SETTINGS) as world:
+        producer = Producer(await prepare(world, "t"), OLD)
+        await producer.init()
+        (marker,) = producer.marker("t").markers
+        task = asyncio.ensure_future(write_markers(world.broker, WriteTxnMarkersRequest(markers=[marker] * 200)))
+        assert await count_turns(task) >= 10
+        assert len((await task).markers) == world.broker.replicas.find("t", 0).log.log_end_offset == 200

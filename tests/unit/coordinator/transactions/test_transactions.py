@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from unittest.mock import patch
+
 import pytest
 
 from tailrace.coordinator.transactions.transaction import LAST_EPOCH, TransactionState
@@ -251,6 +253,27 @@ def test_the_last_epoch_of_a_producer_ends_with_a_new_id(scene: Scene, fails_ove
     assert (again.producer_id, again.producer_epoch) == (producer_id + 1, 0)
 
 
+@pytest.mark.parametrize("fails_over", [True, False])
+def test_a_producer_that_was_told_its_new_id_waits_for_the_markers_of_the_old_one(
+    scene: Scene, fails_over: bool
+) -> None:
+    producer_id, _ = begin(scene)
+    scene.machine.state.transactions[ID] = scene.transaction()._replace(producer_epoch=LAST_EPOCH)
+    scene.end((producer_id, LAST_EPOCH))
+    if fails_over:
+        scene.fail_over()
+    told = producer_id + 1, 0
+    assert scene.add(told, [P1], version=5) is None
+    adding = scene.last_asker
+    assert scene.ask(offsets_request(told), 4) is None
+    committing = scene.last_asker
+    assert scene.init(expected=told) is None
+    assert scene.refusal(add_request((producer_id, LAST_EPOCH), [P1]), 5) is ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    scene.write_markers()
+    assert errors_of(adding.answer) == [ErrorCode.NONE]
+    assert committing.answer.error_code == 0
+
+
 # ---- time
 
 
@@ -307,3 +330,18 @@ def test_a_decision_whose_markers_were_not_begun_can_be_asked_for_again(scene: S
     scene.write_markers()
     scene.take(scene.machine.owe_markers(ID))
     assert not scene.owed
+
+
+def test_idle_ids_go_in_batches_that_can_be_written(scene: Scene) -> None:
+    scene.init()
+    scene.fail_over()
+    known = scene.machine.state.transactions
+    for number in range(50):
+        long_id = f"{number:030000d}"
+        known[long_id] = scene.transaction()._replace(transactional_id=long_id)
+    scene.now_ms += scene.config.transactional_id_expiration_ms
+    with patch.object(scene, "take", wraps=scene.take) as take:
+        scene.wait(scene.config.transaction_remove_expired_transaction_cleanup_interval_ms)
+    assert not known
+    results = [each.args[0] for each in take.call_args_list]
+    assert max(sum(len(key.transactional_id) for key, _, _ in result.records) for result in results) < 200_000

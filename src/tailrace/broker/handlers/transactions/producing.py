@@ -171,8 +171,10 @@ async def handle_txn_offset_commit(
         if not partition.log.producers.is_in_transaction(producer.producer_id, producer.producer_epoch):
             adds = context.api_version >= _FIRST_OFFSET_COMMIT_THAT_ADDS
             verification = await wait_verified(broker, producer, [partition], adds=adds)
-            verification.end()  # What is submitted in this turn comes before the next marker.
             code = verification.errors.get(partition.topic_partition)
+            if code is None and not verification.holds(partition):
+                code = ErrorCode.CONCURRENT_TRANSACTIONS
+            verification.end()  # What is submitted in this turn comes before the next marker.
             if code is not None:
                 raise _refusal(code, context.api_version)
     except KafkaError as error:
