@@ -172,34 +172,6 @@ async def test_refused_partitions_leave_nothing_behind():
         assert world.broker.replicas.find("t", 0).log.producers._verifying == {}
 
 
-async def test_a_connection_that_breaks_amid_the_questions_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch):
-    """One request asks for two producers, which no honest client does."""
-    async with running(SETTINGS) as world:
-        producer = await begun(world)
-        await create_topic(producer.peer, "u")
-        asked: list[object] = []
-
-        async def never_answer_again(*args: Any, **_: Any) -> Any:
-            asked.append(args)
-            if len(asked) > 1:
-                await asyncio.Event().wait()
-            return {}
-
-        monkeypatch.setattr(verification, "_ask_coordinator", never_answer_again)
-        request = produce("t", producer.records("t", b"a"), acks=-1, transactional_id="x")
-        producer.producer_id += 1
-        request.topic_data += produce("u", producer.records("u", b"a")).topic_data
-        peer = await world.connect()
-        peer.send(request, 11)
-        async with asyncio.timeout(5):
-            while len(asked) < 2:
-                await asyncio.sleep(0)
-        await peer.close()
-        await asyncio.sleep(0.1)
-        for topic in ("t", "u"):
-            assert world.broker.replicas.find(topic, 0).log.producers._verifying == {}
-
-
 async def test_the_second_batch_waits_for_the_verification_of_the_first():
     async with running(SETTINGS) as world:
         producer = await begun(world)
