@@ -303,6 +303,28 @@ async def test_an_id_that_has_expired_is_initialized_anew_with_nothing_to_end(pe
     end(cluster, producer)
 
 
+async def test_an_abort_that_finds_another_id_asks_for_the_next_one(peer: CoordinatingPeer):
+    peer.plan = {EndTxnRequest: [ErrorCode.INVALID_PRODUCER_ID_MAPPING]}
+    cluster, producer = await begun(peer)
+    await producer.send("t", b"x", partition=0)
+    await asyncio.sleep(0.05)
+    await producer.abort()
+    assert peer.story()[-2:] == ["end", "init"]
+    producer.begin()
+    end(cluster, producer)
+
+
+async def test_a_commit_that_finds_another_id_after_a_lost_answer_is_undecided(peer: CoordinatingPeer):
+    """The first one may have been carried out, and its producer given a new id, which was fenced since."""
+    peer.plan = {EndTxnRequest: [HANG_UP, ErrorCode.INVALID_PRODUCER_ID_MAPPING]}
+    cluster, producer = await begun(peer)
+    await producer.send("t", b"x", partition=0)
+    with pytest.raises(TransactionError) as raised:
+        await producer.commit()
+    assert raised.value.is_undecided
+    end(cluster, producer)
+
+
 async def test_a_partition_that_cannot_be_added_fails_the_transaction(peer_1: CoordinatingPeer):
     peer_1.plan = {AddPartitionsToTxnRequest: [ErrorCode.TOPIC_AUTHORIZATION_FAILED]}
     cluster, producer = await begun(peer_1)
