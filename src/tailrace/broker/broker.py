@@ -45,8 +45,6 @@ if TYPE_CHECKING:
     from tailrace.broker.cluster.peers import Peers
     from tailrace.broker.cluster.registration import ControllerRegistration
     from tailrace.broker.context import RequestContext
-    from tailrace.broker.coordinators.runtime import GroupCoordinators
-    from tailrace.broker.coordinators.transactions import TransactionCoordinators
     from tailrace.wire.apis.quorum import AlterPartitionRequest, AlterPartitionResponse
 
 R = TypeVar("R", bound=Message)
@@ -118,14 +116,6 @@ class Broker:
     @property
     def broker_epoch(self) -> int:
         return -1 if self.lifecycle is None else self.lifecycle.broker_epoch
-
-    @property
-    def coordinators(self) -> GroupCoordinators:
-        return self.coordination.groups
-
-    @property
-    def transactions(self) -> TransactionCoordinators:
-        return self.coordination.transactions
 
     @property
     def port(self) -> int:

@@ -60,7 +60,8 @@ def test_add_and_decommission_under_load(cluster: Cluster):
     traffic = Traffic(cluster.bootstrap, TOPIC, PARTITIONS)
     traffic.wait_acked(500)
     added = tailrace(cluster, "cluster", "add")
-    assert added == {"broker": 4, "action": "added", "partitions_moved": 4}
+    assert (added["broker"], added["action"]) == (4, "added")
+    assert added["partitions_moved"] >= 4  # Internal topics are balanced too.
     held = [each.replicas for each in partitions_of(cluster.bootstrap, TOPIC).values()]
     assert sum(4 in replicas for replicas in held) == 4
     traffic.wait_acked(500)

@@ -37,7 +37,7 @@ def test_nodes_one_by_one(fresh_tailrace_cluster: Cluster):
     cluster.start(2)
     assert cluster.process_id(2) != before
     cluster.pause("controller-1")
-    assert _state(cluster.process_id("controller-1")) == "T"
+    _wait_until(lambda: _state(cluster.process_id("controller-1")) == "T")
     cluster.resume("controller-1")
     cluster.restart(3)
     assert _round_trip(cluster.bootstrap, b"after all that") == b"after all that"

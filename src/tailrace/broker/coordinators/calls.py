@@ -1,7 +1,7 @@
-"""Who waits for a coordinator: a request about one group, and the place of its answer.
+"""Who waits for a coordinator: a request about one group or transactional id, and the place of its answer.
 
-A `GroupCall` is the Pending that a handler gives back, and the Caller that a machine sees. A request about several
-groups becomes several calls, whose answers are joined into one.
+A `CoordinatorCall` is the Pending that a handler gives back, and the Caller that a machine sees. A request about
+several of them becomes several calls, whose answers are joined into one.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tailrace.broker.coordinators.runtime import Coordinators
 
 
-class GroupCall(Pending[Message]):
+class CoordinatorCall(Pending[Message]):
     __slots__ = ("_peer", "api_version", "client_id", "open_calls", "request")
 
     def __init__(self, context: RequestContext, request: Message) -> None:
@@ -28,7 +28,9 @@ class GroupCall(Pending[Message]):
         self.api_version = context.api_version
         self.client_id = context.client_id or ""
         self._peer = context.peer
-        self.open_calls: dict[GroupCall, None] | None = None  # Of its shard, in which it stands until it is answered.
+        self.open_calls: dict[CoordinatorCall, None] | None = (
+            None  # Of its shard, in which it stands until it is answered.
+        )
 
     @property
     def client_host(self) -> str:
@@ -50,7 +52,7 @@ class GroupCall(Pending[Message]):
         self.fail(KafkaError(ErrorCode.NOT_COORDINATOR, "The broker stops"))
 
 
-class HoldingCall(GroupCall):
+class HoldingCall(CoordinatorCall):
     """Of a member that joins or waits for its assignment: as in Kafka, what it sends after that waits too."""
 
     __slots__ = ()
@@ -58,11 +60,11 @@ class HoldingCall(GroupCall):
 
 
 class _Parts(Pending[Message]):
-    """The answer to a request about several groups, once all parts are answered."""
+    """The answer to a request in several parts, once all of them are answered."""
 
     __slots__ = ("_calls", "_join", "_left_count")
 
-    def __init__(self, calls: Sequence[GroupCall], join: Callable[[list[Message]], Message]) -> None:
+    def __init__(self, calls: Sequence[CoordinatorCall], join: Callable[[list[Message]], Message]) -> None:
         super().__init__()
         self._calls = calls
         self._join = join
@@ -87,10 +89,11 @@ def submit_parts(
     parts: Sequence[tuple[str, Message]],
     join: Callable[[list[Message]], Message],
 ) -> Pending[Message]:
-    """Each part is (group id, a request about this group alone). `join` is given their answers in the same order."""
-    calls = [GroupCall(context, request) for _, request in parts]
-    for (group_id, _), call in zip(parts, calls, strict=True):
-        coordinators.submit(group_id, call)
+    """Each part is (group or transactional id, a request about this one alone). `join` is given the answers in the same
+    order."""
+    calls = [CoordinatorCall(context, request) for _, request in parts]
+    for (key, _), call in zip(parts, calls, strict=True):
+        coordinators.submit(key, call)
     pending = _Parts(calls, join)
     if not calls:
         pending.complete(join([]))

@@ -251,7 +251,7 @@ def _append(broker: Broker, topic: str, index: int, marker: WritableMarker) -> t
     view = memoryview(bytearray(batch))
     if topic == CONSUMER_OFFSETS_TOPIC:
         # The offsets that were committed with it count from here on: the machine of their groups is told.
-        shard = broker.coordinators.shard_at(index)
+        shard = broker.coordination.groups.shard_at(index)
         written = shard.write_marker(view, producer_id=marker.producer_id, is_commit=marker.transaction_result)
     else:
         written = partition.append(view, required_acks=_ACKS_ALL, origin=Origin.COORDINATOR)

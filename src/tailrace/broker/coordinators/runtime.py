@@ -24,7 +24,7 @@ from tailrace.model.ids import CONSUMER_OFFSETS_TOPIC
 
 if TYPE_CHECKING:
     from tailrace.broker.broker import Broker
-    from tailrace.broker.coordinators.calls import GroupCall
+    from tailrace.broker.coordinators.calls import CoordinatorCall
     from tailrace.controller.image import MetadataImage
     from tailrace.replica.partition import Partition
 
@@ -50,7 +50,7 @@ class Coordinators:
 
     # ---- asking
 
-    def submit(self, key: str, call: GroupCall) -> None:
+    def submit(self, key: str, call: CoordinatorCall) -> None:
         """The call is answered, now or later."""
         try:
             shard = self._shard_of(key)

@@ -32,7 +32,7 @@ from tailrace.wire.schema import Message
 
 if TYPE_CHECKING:
     from tailrace.broker.broker import Broker
-    from tailrace.broker.coordinators.calls import GroupCall
+    from tailrace.broker.coordinators.calls import CoordinatorCall
     from tailrace.controller.image import MetadataImage
     from tailrace.replica.partition import Partition
 
@@ -120,7 +120,9 @@ class Shard:
         self._make_machine = make_machine
         self._load_soon = load_soon
         self._loop = get_running_loop()
-        self._open: dict[GroupCall, None] = {}  # Who has no answer yet. Bounded by what connections may have in flight.
+        self._open: dict[
+            CoordinatorCall, None
+        ] = {}  # Who has no answer yet. Bounded by what connections may have in flight.
         self._batch = Batch()
         self._batch_answers: list[tuple[Caller, Message]] = []  # Of this turn: they wait for the batch.
         self._end_offset = 0  # Of all that was written, or found when it was loaded.
@@ -215,7 +217,7 @@ class Shard:
         clock = broker.ports.clock
         return Call(clock.wall_ms(), clock.monotonic_ms(), broker.image, broker.config, broker.ports.random)
 
-    def submit(self, caller: GroupCall) -> None:
+    def submit(self, caller: CoordinatorCall) -> None:
         if self._is_taking:
             # An answer has made room for the next request of its connection, while results that were decided before
             # are not all replayed.
@@ -235,7 +237,7 @@ class Shard:
             result = Result(answers=((caller, caller.failure(_BUG)),))
         self._take((result,))
 
-    def confirm(self, caller: GroupCall, answer: Message) -> None:
+    def confirm(self, caller: CoordinatorCall, answer: Message) -> None:
         """Gives an answer of what was found by a look at the machine, as if an op had given it."""
         if self.state is not State.ACTIVE:
             caller.fail(self._refusal())
@@ -423,7 +425,7 @@ class Shard:
         """Many of them in several turns: each is encoded and sent at once where its connection waits for nothing else.
         If the shard is closed meanwhile, the others have been told that."""
         for caller, response in answers[:_ANSWERS_PER_TURN]:
-            call = cast("GroupCall", caller)
+            call = cast("CoordinatorCall", caller)
             self._open.pop(call, None)
             call.complete(response)
         if len(answers) > _ANSWERS_PER_TURN:
@@ -431,7 +433,7 @@ class Shard:
 
     def _fail(self, answers: Answers, error: KafkaError) -> None:
         for caller, _ in answers:
-            call = cast("GroupCall", caller)
+            call = cast("CoordinatorCall", caller)
             self._open.pop(call, None)
             call.fail(error)
 

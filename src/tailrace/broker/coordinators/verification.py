@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from tailrace.broker.context import Pending
-from tailrace.broker.coordinators.calls import GroupCall
+from tailrace.broker.coordinators.calls import CoordinatorCall
 from tailrace.coordinator.placement import coordinator_partition
 from tailrace.model import events
 from tailrace.model.errors import ErrorCode, KafkaError
@@ -131,13 +131,13 @@ async def _ask_here(
     answered: Future[Message] = get_running_loop().create_future()
     call = _InnerCall(request)
     call.deliver_to(lambda answer: None if answered.done() else answered.set_result(answer))
-    broker.transactions.submit(transactional_id, call)
+    broker.coordination.transactions.submit(transactional_id, call)
     answer = await answered
     assert isinstance(answer, AddPartitionsToTxnResponse), "what was asked for"
     return answer
 
 
-class _InnerCall(GroupCall):
+class _InnerCall(CoordinatorCall):
     """Of this broker itself."""
 
     __slots__ = ()

@@ -20,7 +20,7 @@ from typing import Any
 
 from tailrace.broker.broker import Broker
 from tailrace.broker.context import RequestContext
-from tailrace.broker.coordinators.calls import GroupCall
+from tailrace.broker.coordinators.calls import CoordinatorCall
 from tailrace.broker.coordinators.shard import Shard
 from tailrace.controller.image import MetadataImage
 from tailrace.coordinator.op import Call, Caller, Producer, Result, Steps, StoredRecord
@@ -141,7 +141,7 @@ class Ledger:
         return self._work.pop(0)(call) if self._work else None
 
 
-def make_call(group_id: str, member_id: str = "") -> GroupCall:
+def make_call(group_id: str, member_id: str = "") -> CoordinatorCall:
     context = RequestContext(
         api_key=8,
         api_version=9,
@@ -151,10 +151,10 @@ def make_call(group_id: str, member_id: str = "") -> GroupCall:
         listener=None,  # type: ignore[arg-type]
     )
     topics = [_Topic(name="t", partitions=[_Partition(partition_index=0)])]
-    return GroupCall(context, OffsetCommitRequest(group_id=group_id, member_id=member_id, topics=topics))
+    return CoordinatorCall(context, OffsetCommitRequest(group_id=group_id, member_id=member_id, topics=topics))
 
 
-def error_of(call: GroupCall) -> ErrorCode | None:
+def error_of(call: CoordinatorCall) -> ErrorCode | None:
     """None while there is no answer."""
     if call.answer is None:
         return None
@@ -182,7 +182,7 @@ class Desk:
         self.shard.begin_loading()
         self.shard.activate(self.partition, self.partition.log.log_end_offset)
 
-    def ask(self, group_id: str, member_id: str = "") -> GroupCall:
+    def ask(self, group_id: str, member_id: str = "") -> CoordinatorCall:
         call = make_call(group_id, member_id)
         self.shard.submit(call)
         return call

@@ -185,7 +185,7 @@ async def test_a_new_leader_epoch_begins_with_what_is_in_the_log() -> None:
     async with running(SETTINGS) as world:
         peer = await prepared(world)
         assert committed(await peer.request(commit("g", 5), COMMIT_VERSION)) == 0
-        coordinators = world.broker.coordinators
+        coordinators = world.broker.coordination.groups
         shard = coordinators.find("g")
         elect(world, shard.index, leader=NodeId(1), epoch=1)
         assert not shard.is_active
@@ -229,7 +229,7 @@ async def test_requests_behind_a_waiting_member_wait_too() -> None:
         peer.send(join("g", member_id=member_id), 9)
         peer.send(commit("other", 3), COMMIT_VERSION)
         await asyncio.sleep(0.05)
-        assert not world.broker.coordinators.find("other").machine.state.offsets.has_group("other")
+        assert not world.broker.coordination.groups.find("other").machine.state.offsets.has_group("other")
         assert (await peer.receive()).error_code == 0
         assert committed(await peer.receive()) == 0
 
@@ -239,7 +239,7 @@ async def test_the_topic_may_be_deleted() -> None:
         peer = await prepared(world)
         assert committed(await peer.request(commit("g", 5), COMMIT_VERSION)) == 0
         await delete_topic(peer, CONSUMER_OFFSETS_TOPIC)
-        assert world.broker.coordinators.shards == {}
+        assert world.broker.coordination.groups.shards == {}
         assert committed(await peer.request(commit("g", 5), COMMIT_VERSION)) == ErrorCode.NOT_COORDINATOR
         await found(peer, "g")
         assert await fetch_offsets(peer, "g") == {"g": -1}

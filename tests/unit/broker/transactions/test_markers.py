@@ -97,7 +97,7 @@ async def test_a_decision_that_is_found_on_the_log_is_not_carried_out_twice(monk
         assert await producer.write("t", producer.records("t", b"a")) is ErrorCode.NONE
         give_away(world, "t", epoch=1)
         assert await producer.end(is_commit=True) is ErrorCode.NONE
-        coordinators = world.broker.transactions
+        coordinators = world.broker.coordination.transactions
         written: list[object] = []
         monkeypatch.setattr(coordinators.markers, "write", lambda marker, *_, **__: written.append(marker))
         coordinators._owe_markers("x").fail(KafkaError(ErrorCode.REQUEST_TIMED_OUT))

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 def handle_describe_group_history(
     broker: Broker, _context: RequestContext, request: DescribeGroupHistoryRequest
 ) -> DescribeGroupHistoryResponse:
-    broker.coordinators.find(request.group_id)  # Refused elsewhere: this broker would have no history, or an old one.
+    broker.coordination.groups.find(
+        request.group_id
+    )  # Refused elsewhere: this broker would have no history, or an old one.
     return DescribeGroupHistoryResponse(
         rebalances=[
             DescribeGroupHistoryResponse.Rebalance(
@@ -29,6 +31,6 @@ def handle_describe_group_history(
                 member_id=each.member_id,
                 client_id=each.client_id,
             )
-            for each in broker.coordinators.history.of(request.group_id)
+            for each in broker.coordination.groups.history.of(request.group_id)
         ]
     )

@@ -9,7 +9,7 @@ from asyncio import sleep
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, cast
 
-from tailrace.broker.coordinators.calls import GroupCall
+from tailrace.broker.coordinators.calls import CoordinatorCall
 from tailrace.broker.handlers.groups.parts import answer_of, ask_each
 from tailrace.coordinator.listing import list_group
 from tailrace.coordinator.offsets.simple import all_group_ids
@@ -37,7 +37,7 @@ _GROUPS_PER_TURN = 200
 
 async def handle_list_groups(broker: Broker, context: RequestContext, request: ListGroupsRequest) -> ListGroupsResponse:
     try:
-        shards = broker.coordinators.active_shards()
+        shards = broker.coordination.groups.active_shards()
     except KafkaError as error:
         return ListGroupsResponse(error_code=error.code)
     states = {state.strip().lower() for state in request.states_filter}
@@ -52,7 +52,7 @@ async def handle_list_groups(broker: Broker, context: RequestContext, request: L
             group = list_group(machine.state, group_id, states=states, types=types)
             if group is not None:
                 listed[group_id] = group
-        call = GroupCall(context, request)
+        call = CoordinatorCall(context, request)
         calls.append(call)
         if shard.machine is machine:
             shard.confirm(call, ListGroupsResponse(groups=list(listed.values())))

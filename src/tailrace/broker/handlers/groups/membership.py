@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tailrace.broker.coordinators.calls import GroupCall, HoldingCall
+from tailrace.broker.coordinators.calls import CoordinatorCall, HoldingCall
 from tailrace.model.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -28,8 +28,8 @@ def handle_of_named_group(
     broker: Broker,
     context: RequestContext,
     request: HeartbeatRequest | LeaveGroupRequest,
-) -> GroupCall:
-    call = GroupCall(context, request)
+) -> CoordinatorCall:
+    call = CoordinatorCall(context, request)
     _submit_named(broker, request.group_id, call)
     return call
 
@@ -42,16 +42,16 @@ def handle_of_waiting_member(
     return call
 
 
-def _submit_named(broker: Broker, group_id: str, call: GroupCall) -> None:
+def _submit_named(broker: Broker, group_id: str, call: CoordinatorCall) -> None:
     if group_id:
-        broker.coordinators.submit(group_id, call)
+        broker.coordination.groups.submit(group_id, call)
     else:
         call.fail(KafkaError(ErrorCode.INVALID_GROUP_ID, "The group id is empty"))
 
 
 def handle_consumer_group_heartbeat(
     broker: Broker, context: RequestContext, request: ConsumerGroupHeartbeatRequest
-) -> GroupCall:
-    call = GroupCall(context, request)
-    broker.coordinators.submit(request.group_id, call)
+) -> CoordinatorCall:
+    call = CoordinatorCall(context, request)
+    broker.coordination.groups.submit(request.group_id, call)
     return call

@@ -10,7 +10,7 @@ from collections.abc import Coroutine, Iterator, Sequence
 from copy import copy
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from tailrace.broker.coordinators.calls import GroupCall
+from tailrace.broker.coordinators.calls import CoordinatorCall
 from tailrace.broker.handlers.groups.parts import ask_each, ask_in_turns
 from tailrace.coordinator.offsets.fetch import FIRST_VERSION_WITH_GROUPS
 from tailrace.coordinator.offsets.room import Room
@@ -40,8 +40,8 @@ def handle_offset_commit(
     broker: Broker, context: RequestContext, request: OffsetCommitRequest
 ) -> Pending[Message] | Coroutine[None, None, Message]:
     if _fits(request.group_id, request.topics):
-        call = GroupCall(context, request)
-        broker.coordinators.submit(request.group_id, call)
+        call = CoordinatorCall(context, request)
+        broker.coordination.groups.submit(request.group_id, call)
         return call
     requests = (
         (
@@ -100,7 +100,7 @@ def handle_offset_delete(
     broker: Broker, context: RequestContext, request: OffsetDeleteRequest
 ) -> Pending[Message] | Coroutine[None, None, Message]:
     if not request.group_id:
-        call = GroupCall(context, request)
+        call = CoordinatorCall(context, request)
         call.fail(KafkaError(ErrorCode.INVALID_GROUP_ID, "The group id is empty"))
         return call
     group_id, topics = request.group_id, request.topics

@@ -6,7 +6,7 @@ from asyncio import Future, get_running_loop, sleep
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tailrace.broker.coordinators.calls import GroupCall, submit_parts
+from tailrace.broker.coordinators.calls import CoordinatorCall, submit_parts
 
 if TYPE_CHECKING:
     from tailrace.broker.broker import Broker
@@ -25,11 +25,11 @@ def ask_each(
     """Each part is (group id, a request about this group alone); `join` is given their answers in the same order."""
     if len(parts) == 1:
         group_id, request = parts[0]
-        call = GroupCall(context, request)
-        broker.coordinators.submit(group_id, call)
+        call = CoordinatorCall(context, request)
+        broker.coordination.groups.submit(group_id, call)
         return call
     if len(parts) <= _GROUPS_PER_TURN:
-        return submit_parts(broker.coordinators, context, parts, join)
+        return submit_parts(broker.coordination.groups, context, parts, join)
     return ask_in_turns(broker, context, parts, join, parts_per_turn=_GROUPS_PER_TURN)
 
 
@@ -43,15 +43,15 @@ async def ask_in_turns(
 ) -> Message:
     calls = []
     for number, (group_id, request) in enumerate(parts, 1):
-        call = GroupCall(context, request)
-        broker.coordinators.submit(group_id, call)
+        call = CoordinatorCall(context, request)
+        broker.coordination.groups.submit(group_id, call)
         calls.append(call)
         if number % parts_per_turn == 0:
             await sleep(0)
     return join([await answer_of(call) for call in calls])
 
 
-async def answer_of(call: GroupCall) -> Message:
+async def answer_of(call: CoordinatorCall) -> Message:
     future: Future[Message] = get_running_loop().create_future()
     call.deliver_to(lambda answer: None if future.done() else future.set_result(answer))
     return await future

@@ -49,7 +49,7 @@ def handle_describe_transactions(
                 state.error_code = int(ErrorCode.INVALID_REQUEST)
         return DescribeTransactionsResponse(transaction_states=states)
 
-    return submit_parts(broker.transactions, context, parts, join)
+    return submit_parts(broker.coordination.transactions, context, parts, join)
 
 
 async def handle_list_transactions(
@@ -59,7 +59,7 @@ async def handle_list_transactions(
     now_ms = broker.ports.clock.wall_ms()
     response = ListTransactionsResponse(unknown_state_filters=unknown_states(request))
     known: list[Transaction] = []
-    for shard in broker.transactions.active_shards():
+    for shard in broker.coordination.transactions.active_shards():
         assert isinstance(shard.machine, TransactionMachine), "a shard of __transaction_state"
         known += shard.machine.state.transactions.values()
     for start in range(0, max(1, len(known)), _IDS_PER_TURN):  # Once at least: the pattern may be wrong.

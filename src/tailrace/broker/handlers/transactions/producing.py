@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, cast
 
-from tailrace.broker.coordinators.calls import GroupCall, submit_parts
+from tailrace.broker.coordinators.calls import CoordinatorCall, submit_parts
 from tailrace.broker.coordinators.verification import TransactionalProducer, wait_verified
 from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.model.ids import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
@@ -77,9 +77,9 @@ def handle_of_transaction(
 def _submit(
     broker: Broker, context: RequestContext, request: InitProducerIdRequest | AddOffsetsToTxnRequest | EndTxnRequest
 ) -> Pending[Message]:
-    call = GroupCall(context, request)
+    call = CoordinatorCall(context, request)
     if request.transactional_id:
-        broker.transactions.submit(request.transactional_id, call)
+        broker.coordination.transactions.submit(request.transactional_id, call)
     else:
         call.fail(KafkaError(ErrorCode.INVALID_REQUEST, "The transactional id is empty"))
     return call
@@ -107,7 +107,7 @@ def handle_add_partitions_to_txn(
             return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=answers[0].topic_results)
         return AddPartitionsToTxnResponse(results_by_transaction=answers)
 
-    return submit_parts(broker.transactions, context, parts, join)
+    return submit_parts(broker.coordination.transactions, context, parts, join)
 
 
 def _in_new_form(request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnRequest:
@@ -159,13 +159,13 @@ def _refuse_unknown(
 async def handle_txn_offset_commit(
     broker: Broker, context: RequestContext, request: TxnOffsetCommitRequest
 ) -> Pending[Message]:
-    call = GroupCall(context, request)
+    call = CoordinatorCall(context, request)
     try:
         if not request.group_id:
             raise KafkaError(ErrorCode.INVALID_GROUP_ID, "The group id is empty")
         if not request.transactional_id:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "The transactional id is empty")
-        shard = broker.coordinators.find(request.group_id)
+        shard = broker.coordination.groups.find(request.group_id)
         producer = TransactionalProducer(request.transactional_id, request.producer_id, request.producer_epoch)
         partition = shard.partition
         if not partition.log.producers.is_in_transaction(producer.producer_id, producer.producer_epoch):
@@ -180,7 +180,7 @@ async def handle_txn_offset_commit(
     except KafkaError as error:
         call.fail(error)
     else:
-        broker.coordinators.submit(request.group_id, call)
+        broker.coordination.groups.submit(request.group_id, call)
     return call
 
 
