@@ -28,9 +28,8 @@ class CoordinatorCall(Pending[Message]):
         self.api_version = context.api_version
         self.client_id = context.client_id or ""
         self._peer = context.peer
-        self.open_calls: dict[CoordinatorCall, None] | None = (
-            None  # Of its shard, in which it stands until it is answered.
-        )
+        # Those of its shard, among which it stands until it is answered.
+        self.open_calls: dict[CoordinatorCall, None] | None = None
 
     @property
     def client_host(self) -> str:

@@ -120,9 +120,8 @@ class Shard:
         self._make_machine = make_machine
         self._load_soon = load_soon
         self._loop = get_running_loop()
-        self._open: dict[
-            CoordinatorCall, None
-        ] = {}  # Who has no answer yet. Bounded by what connections may have in flight.
+        # Who has no answer yet. Bounded by what connections may have in flight.
+        self._open: dict[CoordinatorCall, None] = {}
         self._batch = Batch()
         self._batch_answers: list[tuple[Caller, Message]] = []  # Of this turn: they wait for the batch.
         self._end_offset = 0  # Of all that was written, or found when it was loaded.

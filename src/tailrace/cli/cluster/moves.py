@@ -7,6 +7,7 @@ preferred leader: a new broker gets its share of these too.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from tailrace.client.metadata import TopicMetadata
@@ -87,9 +88,11 @@ def decide_moves_off(
 
 
 def _held_by(partitions: Mapping[TopicPartition, Replicas], racks: Racks) -> dict[int, list[TopicPartition]]:
-    """In such an order that taking from the end takes from all topics in turn, and not one topic after the other."""
+    """In such an order that taking a share from the end takes about that share of every topic, large or small."""
     held: dict[int, list[TopicPartition]] = {broker: [] for broker in racks}
-    for partition in sorted(partitions, key=lambda each: (each.partition, each.topic), reverse=True):
+    sizes = Counter(partition.topic for partition in partitions)
+    order = sorted(partitions, key=lambda each: ((each.partition + 0.5) / sizes[each.topic], each.topic), reverse=True)
+    for partition in order:
         for broker in partitions[partition]:
             if broker in held:
                 held[broker].append(partition)

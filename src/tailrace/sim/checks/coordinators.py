@@ -13,16 +13,11 @@ from tailrace.broker.coordinators.shard import Shard
 from tailrace.coordinator.classic.group import ClassicGroup, ClassicState
 from tailrace.coordinator.history import History
 from tailrace.coordinator.machine import GroupMachine
-from tailrace.coordinator.op import Producer
 from tailrace.model.ids import CONSUMER_OFFSETS_TOPIC, PartitionIndex, TopicPartition
 from tailrace.sim.checks.history import demand
 from tailrace.sim.checks.replicas import ReplicaChecks
+from tailrace.sim.checks.shards import led_shards, replay_log
 from tailrace.sim.cluster import Node, SimCluster
-from tailrace.wire.markers import read_marker
-from tailrace.wire.records import BatchHeader, iterate_headers, iterate_records
-
-_READ_BYTES = 1 << 20
-_MAX_DECOMPRESSED_BYTES = 1 << 24
 
 _CONSUMER_PARTS = (
     "epoch",
@@ -66,7 +61,8 @@ class CoordinatorChecks:
             if node.is_sabotaged or shard.has_unwritten:
                 continue
             with node.disk.observed():
-                replayed = _replay(shard)
+                replayed = GroupMachine(History(groups_max=1, rebalances_max=1))
+                replay_log(shard, replayed)
             self.compared_count += 1
             found = differences(machine_of(shard), replayed)
             demand(
@@ -78,51 +74,13 @@ class CoordinatorChecks:
             )
 
     def _shards(self) -> Iterator[tuple[Node, Shard]]:
-        """Those whose brokers lead them by the newest metadata."""
-        topic = self._replicas.image.topics.get(CONSUMER_OFFSETS_TOPIC) if self._replicas.image is not None else None
-        for node in self._cluster.brokers:
-            # Asking for it would make it.
-            coordinators = None if node.broker is None else node.broker.coordination.running_groups
-            if topic is None or coordinators is None or not node.is_ready:
-                continue
-            for index, shard in coordinators.shards.items():
-                state = topic.partitions[index]
-                if shard.is_active and (state.leader, state.leader_epoch) == (node.node_id, shard.leader_epoch):
-                    yield node, shard
+        return led_shards(self._cluster, self._replicas.image, CONSUMER_OFFSETS_TOPIC)
 
 
 def machine_of(shard: Shard) -> GroupMachine:
     machine = shard.machine
     assert isinstance(machine, GroupMachine)
     return machine
-
-
-def _replay(shard: Shard) -> GroupMachine:
-    """All of its log, as a new coordinator would."""
-    machine = GroupMachine(History(groups_max=1, rebalances_max=1))
-    log = shard.partition.log
-    offset = log.log_start_offset
-    while offset < log.log_end_offset:
-        piece = log.read(offset, _READ_BYTES, end_offset=log.log_end_offset)
-        demand(piece is not None, "the log of a coordinator can be read", partition=shard.index, offset=offset)
-        assert piece is not None, "as was demanded"
-        data = piece.read()
-        for position, header in iterate_headers(data, allow_partial=True):
-            _replay_batch(machine, header, data[position : position + header.size_bytes])
-            offset = header.next_offset
-    return machine
-
-
-def _replay_batch(machine: GroupMachine, header: BatchHeader, batch: bytes) -> None:
-    if header.is_control:
-        marker = read_marker(header, batch)
-        if marker is not None:
-            machine.replay_marker(header.producer_id, is_commit=marker.is_commit)
-        return
-    producer = Producer(header.producer_id, header.producer_epoch) if header.is_transactional else None
-    for record in iterate_records(batch, max_decompressed_bytes=_MAX_DECOMPRESSED_BYTES):
-        assert record.key is not None, "coordinators write no others"
-        machine.replay_stored(record.key, record.value, producer)
 
 
 def differences(live: GroupMachine, replayed: GroupMachine) -> list[str]:

@@ -21,11 +21,11 @@ from tailrace.coordinator.transactions.transaction import VERSION_WITH_EPOCH_BUM
 from tailrace.model.ids import NO_PRODUCER_EPOCH, TRANSACTION_STATE_TOPIC, PartitionIndex, TopicPartition
 from tailrace.sim.checks.history import demand
 from tailrace.sim.checks.replicas import ReplicaChecks
+from tailrace.sim.checks.shards import led_shards, replay_log
 from tailrace.sim.checks.transaction_logs import TransactionLog
 from tailrace.sim.cluster import Node, SimCluster
-from tailrace.wire.records import BatchHeader, iterate_headers, iterate_records
+from tailrace.wire.records import BatchHeader, iterate_records
 
-_READ_BYTES = 1 << 20
 _MAX_DECOMPRESSED_BYTES = 1 << 24
 
 _AT_REST = (TransactionState.EMPTY, TransactionState.ONGOING, TransactionState.PREPARE_ABORT)
@@ -56,7 +56,9 @@ class TransactionStateChecks:
             if node.is_sabotaged or shard.has_unwritten:
                 continue
             with node.disk.observed():
-                replayed = _durable(_replay(shard))
+                machine = TransactionMachine(lambda: None, _owe_nothing)
+                replay_log(shard, machine)
+                replayed = _durable(machine)
             self.compared_count += 1
             live = _durable(_machine_of(shard))
             demand(
@@ -136,17 +138,7 @@ class TransactionStateChecks:
         return [*found, *(f"nobody coordinates partition {index}" for index in sorted(missing))]
 
     def _shards(self) -> Iterator[tuple[Node, Shard]]:
-        """Those whose brokers lead them by the newest metadata."""
-        topic = self._replicas.image.topics.get(TRANSACTION_STATE_TOPIC) if self._replicas.image is not None else None
-        for node in self._cluster.brokers:
-            # Asking for it would make it.
-            coordinators = None if node.broker is None else node.broker.coordination.running_transactions
-            if topic is None or coordinators is None or not node.is_ready:
-                continue
-            for index, shard in coordinators.shards.items():
-                state = topic.partitions[index]
-                if shard.is_active and (state.leader, state.leader_epoch) == (node.node_id, shard.leader_epoch):
-                    yield node, shard
+        return led_shards(self._cluster, self._replicas.image, TRANSACTION_STATE_TOPIC)
 
 
 def _machine_of(shard: Shard) -> TransactionMachine:
@@ -160,28 +152,6 @@ def _durable(machine: TransactionMachine) -> dict[str, Transaction]:
         transactional_id: transaction._replace(last_producer_epoch=NO_PRODUCER_EPOCH)
         for transactional_id, transaction in machine.state.transactions.items()
     }
-
-
-def _replay(shard: Shard) -> TransactionMachine:
-    """All of its log, as a new coordinator would."""
-    machine = TransactionMachine(lambda: None, _owe_nothing)
-    log = shard.partition.log
-    offset = log.log_start_offset
-    while offset < log.log_end_offset:
-        piece = log.read(offset, _READ_BYTES, end_offset=log.log_end_offset)
-        demand(piece is not None, "the log of a coordinator can be read", partition=shard.index, offset=offset)
-        assert piece is not None, "as was demanded"
-        data = piece.read()
-        for position, header in iterate_headers(data, allow_partial=True):
-            _replay_batch(machine, data[position : position + header.size_bytes])
-            offset = header.next_offset
-    return machine
-
-
-def _replay_batch(machine: TransactionMachine, batch: bytes) -> None:
-    for record in iterate_records(batch, max_decompressed_bytes=_MAX_DECOMPRESSED_BYTES):
-        assert record.key is not None, "coordinators write no others"
-        machine.replay_stored(record.key, record.value)
 
 
 def _judge_complete(old: Transaction, new: Transaction, logs: Mapping[TopicPartition, TransactionLog]) -> None:

@@ -30,6 +30,13 @@ def test_a_new_broker_gets_its_share_of_replicas_and_of_leaders():
     assert all(len(set(replicas)) == 3 for replicas in after.values())
 
 
+def test_a_new_broker_gets_its_share_of_each_topic():
+    large = {TopicPartition("large", partition): replicas for (_, partition), replicas in rotated(50).items()}
+    moves = decide_moves_to(4, large | rotated(6), NO_RACKS)
+    assert len(moves) == 42
+    assert sum(partition.topic == "t" for partition in moves) in (4, 5)
+
+
 def test_a_move_replaces_one_broker_and_leaves_the_others():
     partitions = rotated(12)
     for partition, replicas in decide_moves_to(4, partitions, NO_RACKS).items():

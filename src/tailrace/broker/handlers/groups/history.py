@@ -18,9 +18,8 @@ if TYPE_CHECKING:
 def handle_describe_group_history(
     broker: Broker, _context: RequestContext, request: DescribeGroupHistoryRequest
 ) -> DescribeGroupHistoryResponse:
-    broker.coordination.groups.find(
-        request.group_id
-    )  # Refused elsewhere: this broker would have no history, or an old one.
+    # Refused where it is not coordinated: there would be no history, or an old one.
+    broker.coordination.groups.find(request.group_id)
     return DescribeGroupHistoryResponse(
         rebalances=[
             DescribeGroupHistoryResponse.Rebalance(
