@@ -12,7 +12,6 @@ from typing import Any
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from bench import librdkafka
-from bench.baselines import echo_server
 from bench.blaster import BROKER_CORE, answered_in_turns_per_second, answered_per_second
 from bench.measures import KILOBYTE, MEGABYTE, Figure, Plan
 from bench.members import ClassicMember, ConsumerMember, Member, wait_settled
@@ -101,11 +100,6 @@ def _commits(subject: Subject, plan: Plan) -> list[Figure]:
     if len(os.sched_getaffinity(0)) > 1:
         subject.pin({BROKER_CORE})
 
-    def echoed() -> float:
-        canned = (response_bytes - 4).to_bytes(4, "big") + bytes(response_bytes - 4)
-        with echo_server(len(request), canned) as port:
-            return answered_per_second(port, request, response_bytes, plan.seconds)
-
     rate = plan.median(lambda: answered_per_second(subject.port, request, response_bytes, plan.seconds))
 
     def by_many() -> float:
@@ -131,8 +125,8 @@ def _commits(subject: Subject, plan: Plan) -> list[Figure]:
             rate,
             "commits/s",
             20_000,
-            plan.median(echoed),
-            "bare echo loop",
+            None,
+            "",
         ),
     ]
 
