@@ -35,13 +35,13 @@ check: setup ## format, lint, types, layering, tidiness (budget: 60 s)
 
 # Budgets in seconds on two cores: a stage that outgrows its own gives tests to `make test-long`.
 test: check ## check, then every test that is not marked `long` (10 minutes at most)
-	@echo "== unit, golden, property: 150 s"
+	@echo "== unit, golden, property: 180 s"
 	$(PYTEST) tests/unit tests/golden tests/property
 	@echo "== simulated clusters: 90 s"
 	$(PYTEST) tests/sim
-	@echo "== real processes: 90 s"
+	@echo "== real processes: 120 s"
 	$(PYTEST) tests/real
-	@echo "== clients: 90 s"
+	@echo "== clients: 110 s"
 	$(PYTEST) tests/compat
 
 test-long: setup ## the tests marked `long`
