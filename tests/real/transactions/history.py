@@ -105,11 +105,11 @@ class History:
                 partition, value = index % PARTITIONS, f"{name}.{count}.{index}"
                 send = process.send(f"{self._topic}-{partition}", value)
                 producer.produce(self._topic, value.encode(), partition=partition, on_delivery=_told(send))
+            producer.flush(_CALL_S)  # What was not sent yet would not be aborted, but dropped by the client.
             if count % 4 == 3:
                 ending = process.abort()
                 producer.abort_transaction(_CALL_S)
             else:
-                producer.flush(_CALL_S)
                 ending = process.commit()
                 producer.commit_transaction(_CALL_S)
             ending.ok()
