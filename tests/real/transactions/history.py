@@ -132,23 +132,22 @@ class History:
         )
         consumer.assign([TopicPartition(self._topic, partition, 0) for partition in range(PARTITIONS)])
         at_end: set[int] = set()
+        is_draining = False
         while len(at_end) < PARTITIONS:
-            is_draining = self._drains.is_set()
+            if self._drains.is_set() and not is_draining:
+                is_draining = True
+                # The end of a partition is told once. Who begins anew where it is, is told again.
+                places = consumer.position(consumer.assignment())
+                consumer.assign([TopicPartition(each.topic, each.partition, max(0, each.offset)) for each in places])
             records = []
             for message in consumer.consume(200, 0.1):
                 error = message.error()
                 if error is None:
                     records.append(self._record(message))
-                    at_end.discard(message.partition() or 0)
                 elif error.name() == "_PARTITION_EOF" and is_draining:
                     at_end.add(message.partition() or 0)
             if records:
                 process.polled(records)
-            if is_draining and not records and not at_end:
-                # The end may have been told before the drain began: look again.
-                for place in consumer.position(consumer.assignment()):
-                    if place.offset >= consumer.get_watermark_offsets(place, _CALL_S)[1]:
-                        at_end.add(place.partition)
         consumer.close()
 
     def _record(self, message: Message) -> tuple[str, int, str]:

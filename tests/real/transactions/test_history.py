@@ -31,7 +31,6 @@ def test_nobody_is_killed(cluster: Cluster):
     _check(report, committed=100, aborted=25)
 
 
-# With kills librdkafka now and then rests for a minute before it looks for a coordinator again.
 @pytest.mark.long
 def test_a_leader_and_a_coordinator_are_killed(cluster: Cluster):
     create_topic(cluster.bootstrap, "history", PARTITIONS)
