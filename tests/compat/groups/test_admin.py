@@ -96,10 +96,9 @@ def test_a_group_at_work_is_neither_reset_nor_deleted(admin: AdminClient, at_wor
 
 def test_librdkafka_changes_what_was_left_behind(admin: AdminClient, left_behind: tuple[str, str]):
     group, topic = left_behind
-    (asked,) = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)]).values()
-    found = {each.partition: (each.offset, each.metadata) for each in asked.result(DEADLINE_S).topic_partitions}
-    assert found[0][0] == 3
-    assert found[1] == (5, "half of it")
+    # The note of partition 1 is left to the other libraries: librdkafka copies it without its ending zero, so what
+    # Python is given may go on into memory that is not its own.
+    assert _offsets(admin, group) == {0: 3, 1: 5}
     wanted = ConsumerGroupTopicPartitions(group, [TopicPartition(topic, 0, 1), TopicPartition(topic, 3, 2)])
     (altered,) = admin.alter_consumer_group_offsets([wanted]).values()
     assert all(each.error is None for each in altered.result(DEADLINE_S).topic_partitions)
