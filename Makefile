@@ -20,7 +20,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 	  echo "make: $$($(PYTHON) --version) is too old; name a Python >= 3.11 with: make PYTHON=/path/to/python3" >&2; exit 1; }
 	@test -x $(BIN)/pip || $(PYTHON) -m venv --clear $(VENV) || { \
 	  echo "make: could not create $(VENV); on Debian and Ubuntu install python3-venv" >&2; exit 1; }
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,spark]'
 	@touch $@
 
 demo: setup ## a broker, its clients, a cluster whose leader is killed, a transactional loop that is: nothing is lost (30 s)
@@ -34,15 +34,18 @@ check: setup ## format, lint, types, layering, tidiness (budget: 60 s)
 	$(PYTEST) tests/unit/test_tidy.py
 
 # Budgets in seconds on two cores: a stage that outgrows its own gives tests to `make test-long`.
+# Tests on simulated ports take two processes; those with real brokers and clients fill both cores by themselves.
 test: check ## check, then every test that is not marked `long` (10 minutes at most)
-	@echo "== unit, golden, property: 180 s"
-	$(PYTEST) tests/unit tests/golden tests/property
-	@echo "== simulated clusters: 90 s"
-	$(PYTEST) tests/sim
+	@echo "== unit, golden, property: 110 s"
+	$(PYTEST) -n 2 tests/unit tests/golden tests/property
+	@echo "== simulated clusters: 60 s"
+	$(PYTEST) -n 2 tests/sim
 	@echo "== real processes: 120 s"
 	$(PYTEST) tests/real
 	@echo "== clients: 110 s"
 	$(PYTEST) tests/compat
+	@echo "== Spark: 130 s"
+	$(PYTEST) tests/spark
 
 test-long: setup ## the tests marked `long`
 	$(PYTEST) -m long tests

