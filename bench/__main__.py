@@ -3,8 +3,6 @@
 import argparse
 import json
 import os
-import platform
-import subprocess
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,11 +12,24 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.cluster import cluster
+from bench.decode import decode
 from bench.groups import groups
+from bench.machine import commit, machine
 from bench.measures import Figure, Plan, all_figures
 from bench.transactions import transactions
 
-GROUPS = ("start", "latency", "requests", "batches", "throughput", "cold", "groups", "transactions", "cluster")
+GROUPS = (
+    "start",
+    "latency",
+    "requests",
+    "batches",
+    "throughput",
+    "cold",
+    "groups",
+    "transactions",
+    "cluster",
+    "decode",
+)
 RESULTS = Path(__file__).parent / "results.jsonl"
 
 
@@ -28,7 +39,7 @@ def main() -> int:
     if load > 0.5:
         print(f"this machine is busy (load {load:.1f}): the figures will be lower than they could be", file=sys.stderr)
     plan = Plan(options.seconds, options.rounds)
-    alone = set(options.only) - {"groups", "transactions", "cluster"}
+    alone = set(options.only) - {"groups", "transactions", "cluster", "decode"}
     figures = all_figures(plan, alone) if alone else []
     if "groups" in options.only:
         figures += groups(plan)
@@ -36,6 +47,8 @@ def main() -> int:
         figures += transactions(plan)
     if "cluster" in options.only:
         figures += cluster(plan)
+    if "decode" in options.only:
+        figures += decode(plan)
     _print(figures)
     if not options.no_record:
         with RESULTS.open("a") as results:
@@ -83,8 +96,8 @@ def _ratio(value: float | None) -> str:
 def _line(figures: list[Figure], options: argparse.Namespace) -> dict[str, Any]:
     return {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "commit": _git("rev-parse", "--short", "HEAD") + ("+changes" if _git("status", "--porcelain", "src") else ""),
-        "machine": _machine(),
+        "commit": commit(),
+        "machine": machine(),
         "seconds": options.seconds,
         "rounds": options.rounds,
         "figures": [
@@ -98,26 +111,6 @@ def _line(figures: list[Figure], options: argparse.Namespace) -> dict[str, Any]:
             }
             for figure in figures
         ],
-    }
-
-
-def _git(*arguments: str) -> str:
-    done = subprocess.run(["git", *arguments], capture_output=True, text=True, cwd=RESULTS.parent, check=False)
-    return done.stdout.strip()
-
-
-def _machine() -> dict[str, Any]:
-    processor = platform.processor() or platform.machine()
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            processor = line.partition(":")[2].strip()
-            break
-    return {
-        "processor": processor,
-        "cores": len(os.sched_getaffinity(0)),
-        "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9),
-        "kernel": platform.release(),
-        "python": platform.python_version(),
     }
 
 

@@ -5,6 +5,7 @@ The library is the one that the confluent-kafka wheel brings along. Payloads are
 
 import ctypes
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -94,9 +95,16 @@ class _Handle:
 
 
 def produced_per_second(
-    topic: str, value_bytes: int, seconds: float, *, partitions: int = 1, **settings: Any
+    topic: str,
+    value_bytes: int,
+    seconds: float,
+    *,
+    partitions: int = 1,
+    payloads: Sequence[bytes] = (),
+    **settings: Any,
 ) -> tuple[int, float]:
-    """How many messages were written to the first partitions, and how many a second, all acknowledged."""
+    """How many messages were written to the first partitions, and how many a second, all acknowledged. All have the
+    same value, or take turns with `payloads` of that size."""
     handle = _Handle(
         _PRODUCER,
         topic,
@@ -109,9 +117,12 @@ def produced_per_second(
         },
     )
     library = handle.library
-    payload = ctypes.create_string_buffer(bytes(index % 256 for index in range(value_bytes)), value_bytes)
+    values = [
+        ctypes.create_string_buffer(payload, value_bytes)
+        for payload in payloads or [bytes(index % 256 for index in range(value_bytes))]
+    ]
     messages = (_Message * _CALL_MESSAGES)()
-    _fill(messages, payload, value_bytes)
+    _fill(messages, values, value_bytes)
     # The first message waits for connection and metadata, which are not what is measured.
     for partition in range(partitions):
         _produce(handle, messages, 1, partition)
@@ -132,10 +143,10 @@ def produced_per_second(
     return count + partitions, count / elapsed
 
 
-def _fill(messages: Any, payload: Any, value_bytes: int) -> None:
-    address = ctypes.addressof(payload)
-    for message in messages:
-        message.payload, message.payload_bytes = address, value_bytes
+def _fill(messages: Any, values: Sequence[Any], value_bytes: int) -> None:
+    addresses = [ctypes.addressof(value) for value in values]
+    for index, message in enumerate(messages):
+        message.payload, message.payload_bytes = addresses[index % len(addresses)], value_bytes
 
 
 def _produce(handle: _Handle, messages: Any, count: int, partition: int) -> int:
@@ -150,14 +161,16 @@ def _produce(handle: _Handle, messages: Any, count: int, partition: int) -> int:
     return taken
 
 
-def consumed_per_second(topic: str, count: int, **settings: Any) -> float:
-    """Messages a second from offset 0 of partition 0, from the first one that came to the last."""
+def consumed_per_second(topic: str, count: int, *, partitions: int = 1, **settings: Any) -> float:
+    """Messages a second from offset 0 of the first partitions, from the first one that came to the last."""
     handle = _Handle(_CONSUMER, topic, _consumer_settings(settings))
     library = handle.library
     queue = library.rd_kafka_queue_new(handle.client)
-    library.rd_kafka_consume_start_queue(handle.topic, 0, 0, queue)
+    for partition in range(partitions):
+        library.rd_kafka_consume_start_queue(handle.topic, partition, 0, queue)
     rate = _drained_per_second(library, queue, count)
-    library.rd_kafka_consume_stop(handle.topic, 0)
+    for partition in range(partitions):
+        library.rd_kafka_consume_stop(handle.topic, partition)
     library.rd_kafka_queue_destroy(queue)
     handle.close()
     return rate
@@ -260,7 +273,7 @@ def committed_per_second(topic: str, value_bytes: int, seconds: float, *, interv
     transaction = _Transaction(handle) if is_transactional else None
     payload = ctypes.create_string_buffer(value_bytes)
     messages = (_Message * _SHORT_CALL_MESSAGES)()
-    _fill(messages, payload, value_bytes)
+    _fill(messages, [payload], value_bytes)
     if transaction is not None:
         transaction.begin()
     _produce(handle, messages, 1, 0)

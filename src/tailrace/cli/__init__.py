@@ -31,6 +31,8 @@ COMMANDS = {
     "consume": "tailrace.cli.consume",
     "group": "tailrace.cli.group",
     "transaction": "tailrace.cli.transaction",
+    "pipeline": "tailrace.cli.pipeline",
+    "audit": "tailrace.cli.audit",
     "verify": "tailrace.cli.verify",
     "sim": "tailrace.cli.sim",
 }

@@ -1,4 +1,4 @@
-"""What the commands that talk to a broker share: where the broker is, and how a failure is told.
+"""What the commands that talk to a broker share: where the broker is, how to log in, and how a failure is told.
 
 A command hands over an async function of a Cluster; it runs over the real ports. A KafkaError ends the command with
 its message, one line.
@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import sys
 from collections.abc import Awaitable, Callable
 
 from tailrace.cli import CommandError
 from tailrace.client.connection import Address, ConnectionLimits
 from tailrace.client.metadata import Cluster, parse_bootstrap
+from tailrace.client.security.properties import parse_properties
+from tailrace.client.security.settings import PLAINTEXT, SECURITY_SETTINGS, Security, parse_security
 from tailrace.model.errors import ErrorCode, KafkaError
-from tailrace.real.ports import real_ports
+from tailrace.real.cluster import open_cluster
 
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 
@@ -34,6 +37,13 @@ def add_client_options(parser: argparse.ArgumentParser) -> None:
         metavar="SECONDS",
         help="how long an answer may take (default: 30)",
     )
+    parser.add_argument(
+        "--command-config",
+        type=_security,
+        default=PLAINTEXT,
+        metavar="FILE",
+        help="security.protocol, sasl.* and ssl.* settings in a .properties file, as for Kafka's own tools",
+    )
 
 
 def _addresses(text: str) -> tuple[Address, ...]:
@@ -41,6 +51,22 @@ def _addresses(text: str) -> tuple[Address, ...]:
         return parse_bootstrap(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _security(path: str) -> Security:
+    try:
+        with open(path, encoding="utf-8") as file:
+            settings = parse_properties(file.read())
+        security = parse_security(settings)
+    except OSError as error:
+        raise argparse.ArgumentTypeError(f"cannot read {path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise argparse.ArgumentTypeError(f"{path} is not a text in UTF-8") from None
+    except KafkaError as error:
+        raise argparse.ArgumentTypeError(f"{path}: {error.message}") from None
+    for name in sorted(settings.keys() - SECURITY_SETTINGS):
+        print(f"tailrace: {name} in {path} is ignored: only settings of security are taken from it", file=sys.stderr)
+    return security
 
 
 def positive_seconds(text: str) -> float:
@@ -60,7 +86,7 @@ def run_client(options: argparse.Namespace, work: Callable[[Cluster], Awaitable[
 async def _run(options: argparse.Namespace, work: Callable[[Cluster], Awaitable[int]]) -> int:
     timeout_ms = int(options.timeout * 1000)
     limits = ConnectionLimits(connect_timeout_ms=min(timeout_ms, 10_000), request_timeout_ms=timeout_ms)
-    cluster = Cluster(real_ports(), options.bootstrap, limits=limits)
+    cluster = open_cluster(options.bootstrap, security=options.command_config, limits=limits)
     try:
         return await work(cluster)
     finally:

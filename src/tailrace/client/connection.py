@@ -5,6 +5,9 @@ once, up to `in_flight_max`, and waits for its own answer. A broker answers in t
 answer that does not fit the oldest open request, one that is too large, or one that does not come in time ends the
 connection and fails everything that waits on it.
 
+Where the broker wants to know who asks, a `Login` answers, before anything else is sent and again when the session
+grows old (KIP-368): then the next request waits until all before it are answered and the login is done.
+
 Every failure is a KafkaError. NETWORK_EXCEPTION tells that the connection is gone; it is retriable, on a new one.
 """
 
@@ -12,12 +15,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import NamedTuple, TypeVar, cast
+from typing import NamedTuple, Protocol, TypeVar, cast
 
 from tailrace import __version__
 from tailrace.client.frames import FrameReader
 from tailrace.model.errors import ErrorCode, KafkaError, ProtocolError
-from tailrace.model.ports import Bytes, FileSlice, Network, Stream
+from tailrace.model.ports import Bytes, FileSlice, Network, Stream, UntrustedPeerError
 from tailrace.wire.apis import OWN_API_KEY_MIN, api_name
 from tailrace.wire.apis.data import ApiVersionsRequest, ApiVersionsResponse
 from tailrace.wire.frame import decode_response, encode_request
@@ -31,6 +34,8 @@ _API_VERSIONS_KEY = 18
 _API_VERSIONS_VERSION = 3
 # Received in one turn of the loop, so that a fast broker does not hold up other connections.
 _RECEIVES_PER_TURN = 16
+# Of a session's life, after which the login is repeated, as Java's client does after 85 % to 95 %.
+_SESSION_SHARE = 0.85
 
 
 class Address(NamedTuple):
@@ -50,6 +55,9 @@ class ConnectionLimits(NamedTuple):
     in_flight_max: int = 64
     # A fetch may exceed its own bound by one batch, which a topic may allow to be large.
     response_bytes_max: int = 256 * 1024 * 1024
+    # The pause before what failed is tried again, and what it grows to.
+    retry_backoff_ms: int = 50
+    retry_backoff_max_ms: int = 1000
 
 
 def error_code(number: int) -> ErrorCode:
@@ -58,6 +66,13 @@ def error_code(number: int) -> ErrorCode:
         return ErrorCode(number)
     except ValueError:
         return ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+class Login(Protocol):
+    """Proves to a broker who this client is."""
+
+    async def log_in(self, connection: Connection) -> int:
+        """By `connection.ask`. How long the session lasts in ms, 0 if for ever; raises KafkaError."""
 
 
 class _Pending(NamedTuple):
@@ -70,9 +85,15 @@ class _Pending(NamedTuple):
 
 
 async def open_connection(
-    network: Network, address: Address, *, client_id: str = CLIENT_SOFTWARE, limits: ConnectionLimits | None = None
+    network: Network,
+    address: Address,
+    *,
+    client_id: str = CLIENT_SOFTWARE,
+    limits: ConnectionLimits | None = None,
+    login: Login | None = None,
 ) -> Connection:
-    """Connects and asks the broker for its versions. Raises KafkaError NETWORK_EXCEPTION with cause and remedy."""
+    """Connects, asks the broker for its versions, and logs in. Raises KafkaError NETWORK_EXCEPTION with cause and
+    remedy, or one that is not retriable if one side does not trust the other."""
     limits = limits or ConnectionLimits()
     try:
         async with asyncio.timeout(limits.connect_timeout_ms / 1000):
@@ -82,15 +103,22 @@ async def open_connection(
     except ConnectionRefusedError:
         remedy = "is the broker running? start one with: tailrace up"
         raise _unreachable(address, "connection refused", remedy) from None
+    except UntrustedPeerError as error:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, f"no secure connection to {address}: {error}") from None
     except OSError as error:
-        raise _unreachable(address, (error.strerror or str(error)).lower(), "check the address") from None
-    connection = Connection(stream, address, client_id, limits)
+        raise _unreachable(address, _cause(error), "check the address") from None
+    connection = Connection(stream, address, client_id, limits, login)
     try:
         await connection.negotiate()
+        await connection.log_in()
     except BaseException:
         connection.close()
         raise
     return connection
+
+
+def _cause(error: OSError) -> str:
+    return error.strerror.lower() if error.strerror else str(error)
 
 
 def _unreachable(address: Address, cause: str, remedy: str) -> KafkaError:
@@ -100,11 +128,22 @@ def _unreachable(address: Address, cause: str, remedy: str) -> KafkaError:
 class Connection:
     """Made by `open_connection`."""
 
-    def __init__(self, stream: Stream, address: Address, client_id: str, limits: ConnectionLimits) -> None:
+    def __init__(
+        self,
+        stream: Stream,
+        address: Address,
+        client_id: str,
+        limits: ConnectionLimits,
+        login: Login | None = None,
+    ) -> None:
         self.address = address
         self._stream = stream
         self._client_id = client_id
         self._limits = limits
+        self._login = login
+        # On the loop's clock: when to log in again. Only one does it, before the request that it wants to send.
+        self._next_login_at: float | None = None
+        self._logging_in = asyncio.Lock()
         self._loop = asyncio.get_running_loop()
         # api key -> the versions that the broker serves
         self._served: dict[int, range] = {}
@@ -119,6 +158,7 @@ class Connection:
         # One for all: a timer for each request would cost as much as sending it.
         self._timer: asyncio.TimerHandle | None = None
         self._failure: KafkaError | None = None
+        self._has_answered = False  # Something other than ApiVersions, which needs no login.
         stream.watch_reads(self._on_readable)
 
     @property
@@ -157,14 +197,27 @@ class Connection:
     ) -> R:
         """`timeout_ms` defaults to the connection's; a request that makes the broker wait has to add that time."""
         version = self.version_of(type(request), version_max)
-        answer = await self._exchange(request, version, timeout_ms)
+        if self._is_login_due():
+            await self._log_in_again()
+        async with self._slots:
+            answer = await self._exchange(request, version, timeout_ms)
+        assert isinstance(answer, response_type)
+        return answer
+
+    async def ask(self, request: Message, response_type: type[R]) -> R:
+        """As `call`, and at once: for a login, while which nothing else is under way."""
+        answer = await self._exchange(request, self.version_of(type(request)), None)
         assert isinstance(answer, response_type)
         return answer
 
     async def post(self, request: Message, *, version_max: int | None = None) -> None:
         """Sends a request that has no answer: a Produce with acks=0."""
-        self._check_is_open()
-        self._transmit(self._encode(request, self.version_of(type(request), version_max))[1])
+        version = self.version_of(type(request), version_max)
+        if self._is_login_due():
+            await self._log_in_again()
+        async with self._slots:
+            self._check_is_open()
+            self._transmit(self._encode(request, version)[1])
 
     def close(self) -> None:
         self._fail("it was closed on this side")
@@ -179,20 +232,53 @@ class Connection:
         self._served = {api.api_key: range(api.min_version, api.max_version + 1) for api in answer.api_keys}
         self.finalized_features = {each.name: each.max_version_level for each in answer.finalized_features}
 
+    # --- who asks
+
+    async def log_in(self) -> None:
+        """Nothing else may be under way."""
+        if self._login is None:
+            return
+        try:
+            session_lifetime_ms = await self._login.log_in(self)
+        except BaseException:
+            # The broker stands in the middle of a conversation that nobody will end.
+            self._fail("the login was not completed")
+            raise
+        session_seconds = session_lifetime_ms / 1000
+        self._next_login_at = self._loop.time() + session_seconds * _SESSION_SHARE if session_seconds > 0 else None
+
+    def _is_login_due(self) -> bool:
+        return self._next_login_at is not None and self._loop.time() >= self._next_login_at
+
+    async def _log_in_again(self) -> None:
+        """The broker takes nothing else in the middle of it, so it needs every slot."""
+        async with self._logging_in:
+            if not self._is_login_due():
+                return
+            held = 0
+            try:
+                for _ in range(self._limits.in_flight_max):
+                    await self._slots.acquire()
+                    held += 1
+                await self.log_in()
+            finally:
+                for _ in range(held):
+                    self._slots.release()
+
     # --- sending
 
     async def _exchange(self, request: Message, version: int, timeout_ms: int | None) -> Message:
+        """Whoever calls it holds a slot, or all of them."""
+        self._check_is_open()
         timeout = self._limits.request_timeout_ms if timeout_ms is None else timeout_ms
-        async with self._slots:
-            self._check_is_open()
-            answer: asyncio.Future[Message] = self._loop.create_future()
-            correlation_id, frame = self._encode(request, version)
-            deadline = self._loop.time() + timeout / 1000
-            self._pending.append(_Pending(correlation_id, request.api_key, version, answer, deadline, timeout))
-            self._transmit(frame)
-            if self._timer is None or deadline < self._timer.when():
-                self._watch_deadline(deadline)
-            return await answer
+        answer: asyncio.Future[Message] = self._loop.create_future()
+        correlation_id, frame = self._encode(request, version)
+        deadline = self._loop.time() + timeout / 1000
+        self._pending.append(_Pending(correlation_id, request.api_key, version, answer, deadline, timeout))
+        self._transmit(frame)
+        if self._timer is None or deadline < self._timer.when():
+            self._watch_deadline(deadline)
+        return await answer
 
     def _encode(self, request: Message, version: int) -> tuple[int, list[Bytes | FileSlice]]:
         correlation_id = self._next_correlation_id
@@ -214,7 +300,7 @@ class Connection:
                     self._stream.watch_writes(self._on_writable)
                     return
         except OSError as error:
-            self._fail((error.strerror or str(error)).lower())
+            self._on_broken(error)
 
     def _take_off(self, sent: int) -> bool:
         """Drops what was sent from the outbox; whether nothing is left in it."""
@@ -237,7 +323,7 @@ class Connection:
                 room = self._frames.room()
                 received = self._stream.recv_into(room)
                 if not received:
-                    self._fail("the broker closed the connection")
+                    self._fail(self._why_closed())
                     return
                 for frame in self._frames.take(received):
                     self._on_frame(frame)
@@ -246,7 +332,7 @@ class Connection:
         except BlockingIOError:
             return
         except OSError as error:
-            self._fail((error.strerror or str(error)).lower())
+            self._on_broken(error)
         except ProtocolError as error:
             self._fail(f"what came is not the Kafka protocol ({error}); is this the port of a broker?")
 
@@ -254,6 +340,7 @@ class Connection:
         if not self._pending:
             raise ProtocolError("an answer that was not asked for")
         pending = self._pending.popleft()
+        self._has_answered |= pending.api_key != _API_VERSIONS_KEY
         if pending.answer.done():
             return  # Whoever asked was cancelled.
         try:
@@ -286,10 +373,22 @@ class Connection:
         if self._failure is not None:
             raise KafkaError(self._failure.code, self._failure.message)
 
-    def _fail(self, cause: str) -> None:
+    def _on_broken(self, error: OSError) -> None:
+        is_passing = not isinstance(error, UntrustedPeerError)
+        self._fail(_cause(error), ErrorCode.NETWORK_EXCEPTION if is_passing else ErrorCode.INVALID_CONFIG)
+
+    def _why_closed(self) -> str:
+        """A broker whose listener is secured says nothing to a client that does not know it: it hangs up."""
+        closed = "the broker closed the connection"
+        if self._has_answered:
+            return closed
+        missing = "SASL" if self._served else "TLS, or a certificate of this client"
+        return f"{closed} before it answered; if it always does, it may want {missing}: see security.protocol"
+
+    def _fail(self, cause: str, code: ErrorCode = ErrorCode.NETWORK_EXCEPTION) -> None:
         if self._failure is not None:
             return
-        self._failure = KafkaError(ErrorCode.NETWORK_EXCEPTION, f"lost the connection to {self.address}: {cause}")
+        self._failure = KafkaError(code, f"lost the connection to {self.address}: {cause}")
         self._stream.close()
         if self._timer is not None:
             self._timer.cancel()

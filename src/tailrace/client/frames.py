@@ -11,6 +11,8 @@ from __future__ import annotations
 from tailrace.model.errors import ProtocolError
 
 _BUFFER_BYTES = 64 * 1024
+# How the answer of a TLS port to a client without TLS begins: an alert (21) of version 3.x.
+_TLS_ALERT = 0x1503
 # The largest buffer that is kept for the next large frame. A fetch brings a megabyte of each partition.
 _KEPT_MAX_BYTES = 4 * 1024 * 1024
 
@@ -47,6 +49,8 @@ class FrameReader:
         while self._filled - start >= 4:
             size = int.from_bytes(self._buffer[start : start + 4], "big", signed=True)
             if not 0 <= size <= self._frame_bytes_max:
+                if size >> 16 == _TLS_ALERT:
+                    raise ProtocolError("a TLS alert where a frame is due: set security.protocol to SSL or SASL_SSL")
                 raise ProtocolError(f"a frame that claims {size} bytes, where at most {self._frame_bytes_max} may come")
             end = start + 4 + size
             if end > self._filled:

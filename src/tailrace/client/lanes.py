@@ -17,15 +17,16 @@ from tailrace.client.connection import error_code
 from tailrace.client.metadata import Cluster
 from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.model.ids import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, TopicPartition
+from tailrace.model.ports import Bytes
 from tailrace.wire.apis.data import ProduceRequest, ProduceResponse
 from tailrace.wire.records import Compression, build_batch
 
-_SEQUENCE_MODULUS = 1 << 31
+SEQUENCE_MODULUS = 1 << 31
 _ANSWER_MARGIN_MS = 5000
 ACKS_ALL = -1
 ACKS_NONE = 0
 
-_Result = ProduceResponse.PartitionProduceResponse
+ProduceResult = ProduceResponse.PartitionProduceResponse
 Headers = Sequence[tuple[str, bytes | None]]
 
 
@@ -184,11 +185,11 @@ class Lane:
     async def _deliver(self) -> None:
         batch: bytes | None = None
 
-        async def attempt() -> _Result:
+        async def attempt() -> ProduceResult:
             nonlocal batch
             if batch is None:  # Built once: what is sent again is the same to the last byte.
                 batch = await self._build()
-            return await self._produce(batch)
+            return await produce_batch(self._cluster, self._options, self._author, self._partition, batch)
 
         result = await self._cluster.with_retries(attempt, timeout_ms=self._options.delivery_timeout_ms)
         records, self._under_way = self._under_way, []
@@ -208,7 +209,7 @@ class Lane:
         sequence = NO_SEQUENCE
         if identity != ANONYMOUS:
             sequence = self._next_sequence
-            self._next_sequence = (sequence + len(self._under_way)) % _SEQUENCE_MODULUS
+            self._next_sequence = (sequence + len(self._under_way)) % SEQUENCE_MODULUS
         return build_batch(
             [(index, *record[:4]) for index, record in enumerate(self._under_way)],
             compression=self._options.compression,
@@ -219,49 +220,6 @@ class Lane:
             transactional=self._author.transactional_id is not None,
         )
 
-    async def _produce(self, batch: bytes) -> _Result:
-        topic, index = self._partition
-        leader = await self._cluster.leader_of(self._partition)
-        version_max = self._author.produce_version_max
-        request = ProduceRequest(
-            transactional_id=self._author.transactional_id,
-            acks=self._options.acks,
-            timeout_ms=self._options.request_timeout_ms,
-            topic_data=[
-                ProduceRequest.TopicProduceData(
-                    name=topic, partition_data=[ProduceRequest.PartitionProduceData(index=index, records=batch)]
-                )
-            ],
-        )
-        try:
-            connection = await self._cluster.connection_to(leader.leader_id)
-            if self._options.acks == ACKS_NONE:
-                await connection.post(request, version_max=version_max)
-                return _Result(base_offset=-1)
-            # The broker may take the whole timeout for the acks; its answer then is still on its way.
-            patience_ms = self._options.request_timeout_ms + _ANSWER_MARGIN_MS
-            answer = await connection.call(request, ProduceResponse, version_max=version_max, timeout_ms=patience_ms)
-            return self._judge(answer, len(batch))
-        except KafkaError:
-            self._cluster.forget(topic)
-            raise
-
-    def _judge(self, answer: ProduceResponse, batch_bytes: int) -> _Result:
-        results = [result for topic in answer.responses for result in topic.partition_responses]
-        if not results:
-            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"the broker says nothing of {self._partition}")
-        result = results[0]
-        code = error_code(result.error_code)
-        if code is ErrorCode.NONE:
-            return result
-        if code is ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
-            # An earlier attempt did arrive, so long ago that its offset is not known any more.
-            return _Result(base_offset=-1)
-        message = result.error_message or f"{self._partition} does not take a batch of {batch_bytes} bytes"
-        if code is ErrorCode.MESSAGE_TOO_LARGE:
-            message += f"; allow it with: tailrace topic alter {self._partition.topic} --set max.message.bytes=..."
-        raise KafkaError(code, message)
-
     def _fail(self, records: Sequence[LaneRecord], error: KafkaError) -> None:
         for record in records:
             if not record.delivered.done():
@@ -269,6 +227,54 @@ class Lane:
                 # Whoever sent it may have left without waiting, on purpose: that is no news for the log.
                 record.delivered.exception()
         self._release(records)
+
+
+async def produce_batch(
+    cluster: Cluster, options: ProducerOptions, author: Author, partition: TopicPartition, batch: Bytes
+) -> ProduceResult:
+    """One attempt to hand a whole batch to the leader. After a KafkaError the next one asks anew who leads."""
+    topic, index = partition
+    leader = await cluster.leader_of(partition)
+    version_max = author.produce_version_max
+    request = ProduceRequest(
+        transactional_id=author.transactional_id,
+        acks=options.acks,
+        timeout_ms=options.request_timeout_ms,
+        topic_data=[
+            ProduceRequest.TopicProduceData(
+                name=topic, partition_data=[ProduceRequest.PartitionProduceData(index=index, records=batch)]
+            )
+        ],
+    )
+    try:
+        connection = await cluster.connection_to(leader.leader_id)
+        if options.acks == ACKS_NONE:
+            await connection.post(request, version_max=version_max)
+            return ProduceResult(base_offset=-1)
+        # The broker may take the whole timeout for the acks; its answer then is still on its way.
+        patience_ms = options.request_timeout_ms + _ANSWER_MARGIN_MS
+        answer = await connection.call(request, ProduceResponse, version_max=version_max, timeout_ms=patience_ms)
+        return _judge(partition, answer, len(batch))
+    except KafkaError:
+        cluster.forget(topic)
+        raise
+
+
+def _judge(partition: TopicPartition, answer: ProduceResponse, batch_bytes: int) -> ProduceResult:
+    results = [result for topic in answer.responses for result in topic.partition_responses]
+    if not results:
+        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"the broker says nothing of {partition}")
+    result = results[0]
+    code = error_code(result.error_code)
+    if code is ErrorCode.NONE:
+        return result
+    if code is ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
+        # An earlier attempt did arrive, so long ago that its offset is not known any more.
+        return ProduceResult(base_offset=-1)
+    message = result.error_message or f"{partition} does not take a batch of {batch_bytes} bytes"
+    if code is ErrorCode.MESSAGE_TOO_LARGE:
+        message += f"; allow it with: tailrace topic alter {partition.topic} --set max.message.bytes=..."
+    raise KafkaError(code, message)
 
 
 def _bug(error: Exception) -> KafkaError:

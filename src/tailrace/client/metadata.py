@@ -16,6 +16,7 @@ from tailrace.client.connection import (
     Address,
     Connection,
     ConnectionLimits,
+    Login,
     error_code,
     open_connection,
 )
@@ -27,8 +28,6 @@ from tailrace.wire.apis.data import MetadataRequest, MetadataResponse
 T = TypeVar("T")
 
 DEFAULT_PORT = 9092
-_BACKOFF_MS_MIN = 50
-_BACKOFF_MS_MAX = 1000
 
 
 class PartitionMetadata(NamedTuple):
@@ -73,6 +72,7 @@ class Cluster:
         *,
         client_id: str = CLIENT_SOFTWARE,
         limits: ConnectionLimits | None = None,
+        login: Login | None = None,
     ) -> None:
         self.ports = ports
         self.brokers: dict[NodeId, Address] = {}
@@ -81,6 +81,7 @@ class Cluster:
         self.limits = limits or ConnectionLimits()
         self._bootstrap = tuple(bootstrap)
         self.client_id = client_id
+        self._login = login
         self._topics: dict[str, TopicMetadata] = {}
         self._connections: dict[Address, Connection] = {}
         # While one caller connects to an address, the others wait for the same connection.
@@ -93,13 +94,15 @@ class Cluster:
         return await self._connect(address)
 
     async def any_connection(self) -> Connection:
-        """To whichever broker can be reached; raises the last failure if there is none."""
+        """To whichever broker can be reached; raises the last failure if there is none, or one that does not pass:
+        behind a wrong password it is no news that another broker is down."""
         failure: KafkaError | None = None
         for address in dict.fromkeys((*self.brokers.values(), *self._bootstrap)):
             try:
                 return await self._connect(address)
             except KafkaError as error:
-                failure = error
+                if failure is None or failure.code.retriable:
+                    failure = error
         assert failure is not None, "parse_bootstrap gives one address at least"
         raise failure
 
@@ -107,11 +110,15 @@ class Cluster:
         async with self._connecting.setdefault(address, asyncio.Lock()):
             connection = self._connections.get(address)
             if connection is None or not connection.is_open:
-                connection = await open_connection(
-                    self.ports.network, address, client_id=self.client_id, limits=self.limits
-                )
+                connection = await self.open(address)
                 self._connections[address] = connection
             return connection
+
+    async def open(self, address: Address) -> Connection:
+        """A connection that belongs to the caller alone, who closes it."""
+        return await open_connection(
+            self.ports.network, address, client_id=self.client_id, limits=self.limits, login=self._login
+        )
 
     def known_topic(self, name: str) -> TopicMetadata | None:
         return self._topics.get(name)
@@ -187,8 +194,9 @@ class Cluster:
             await asyncio.sleep(pause_ms / 1000)
 
     def backoff_ms(self, attempt: int) -> float:
-        """Twice as long each time, up to a second, and spread so that clients do not come back all at once."""
-        return min(_BACKOFF_MS_MAX, _BACKOFF_MS_MIN << min(attempt, 10)) * (0.8 + 0.4 * self.ports.random.random())
+        """Twice as long each time, up to a bound, and spread so that clients do not come back all at once."""
+        longest = self.limits.retry_backoff_max_ms
+        return min(longest, self.limits.retry_backoff_ms << min(attempt, 10)) * (0.8 + 0.4 * self.ports.random.random())
 
     def close(self) -> None:
         for connection in self._connections.values():

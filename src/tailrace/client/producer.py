@@ -27,7 +27,7 @@ from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.model.ids import PartitionIndex, TopicPartition
 from tailrace.wire.apis.transactions import InitProducerIdRequest, InitProducerIdResponse
 
-__all__ = ["ACKS_ALL", "Delivered", "Headers", "Producer", "ProducerOptions"]
+__all__ = ["ACKS_ALL", "Delivered", "Headers", "IdempotentAuthor", "Producer", "ProducerOptions"]
 
 # From version 13 on topics are named by id only.
 _PRODUCE_VERSION_MAX = 12
@@ -48,7 +48,7 @@ class Producer:
     ) -> None:
         self.cluster = cluster
         self.options = options or ProducerOptions()
-        self._author = author or _Idempotent(cluster, self.options)
+        self._author = author or IdempotentAuthor(cluster, self.options)
         self._flushes = 0
         self._lanes: dict[TopicPartition, Lane] = {}
         self._sticky: dict[str, StickyChoice] = {}
@@ -165,7 +165,7 @@ class Producer:
         return any(were_under_way)
 
 
-class _Idempotent:
+class IdempotentAuthor:
     """One producer id for all lanes. A lane that has given up a batch goes on under an id of its own: whether the
     broker has that batch is not known, and under a new id the sequence may start over."""
 

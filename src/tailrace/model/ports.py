@@ -130,6 +130,11 @@ class Disk(Protocol):
         """Changes when the kernel restarts: the same id means that the page cache survived."""
 
 
+class UntrustedPeerError(OSError):
+    """A peer was reached, and one side does not trust the other: trying again changes nothing. The text has the cause
+    and the remedy."""
+
+
 class Stream(Protocol):
     """One connection, raw and non-blocking. Framing is ours and lives in broker.connection and
     client.connection."""
@@ -176,7 +181,8 @@ class Network(Protocol):
         """Port 0 picks a free one. `backlog` connections may wait to be accepted; a buffer size of -1 is the
         kernel's choice."""
 
-    async def connect(self, host: str, port: int) -> Stream: ...
+    async def connect(self, host: str, port: int) -> Stream:
+        """Raises OSError, among them UntrustedPeerError."""
 
 
 class Background(Protocol):

@@ -143,7 +143,7 @@ def double(*, default: float, doc: str, **rest: Any) -> Any:
     return Setting(Kind.DOUBLE, default=default, doc=doc, **rest)
 
 
-def boolean(*, default: bool, doc: str, **rest: Any) -> Any:
+def boolean(*, default: bool | None, doc: str, **rest: Any) -> Any:
     return Setting(Kind.BOOLEAN, default=default, doc=doc, **rest)
 
 

@@ -11,8 +11,7 @@ from collections.abc import Coroutine
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from tailrace.client.metadata import Cluster
-from tailrace.real.ports import real_ports
+from tailrace.real.cluster import open_cluster
 from tailrace.spark.options.kafka import KafkaSettings
 
 if TYPE_CHECKING:
@@ -22,9 +21,13 @@ T = TypeVar("T")
 
 
 class BlockingCluster:
+    """Raises KafkaError INVALID_CONFIG if certificates cannot be read on this machine; connects when it is used."""
+
     def __init__(self, settings: KafkaSettings) -> None:
+        self.cluster = open_cluster(
+            settings.bootstrap, security=settings.security, client_id=settings.client_id, limits=settings.limits
+        )
         self._runner = asyncio.Runner()
-        self.cluster = Cluster(real_ports(), settings.bootstrap, client_id=settings.client_id, limits=settings.limits)
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         return self._runner.run(work)

@@ -40,6 +40,7 @@ __all__ = [
     "MAGIC",
     "MANY_HEADERS",
     "NO_TIMESTAMP",
+    "TRANSACTIONAL_BIT",
     "BatchHeader",
     "Compression",
     "Record",
@@ -55,6 +56,7 @@ __all__ = [
     "set_base_offset",
     "set_leader_epoch",
     "set_log_append_time",
+    "stamp_header",
     "unpack_records",
 ]
 
@@ -75,8 +77,9 @@ _UINT32 = struct.Struct(">I")
 _INT16 = struct.Struct(">h")
 _INT64 = struct.Struct(">q")
 
+_COMPRESSION_BITS = 7
 _LOG_APPEND_TIME_BIT = 1 << 3
-_TRANSACTIONAL_BIT = 1 << 4
+TRANSACTIONAL_BIT = 1 << 4
 _CONTROL_BIT = 1 << 5
 _DELETE_HORIZON_BIT = 1 << 6
 _SEQUENCE_MODULUS = 1 << 31  # sequences wrap from 2147483647 to 0
@@ -122,12 +125,16 @@ class BatchHeader(NamedTuple):
         return Compression.of(self.attributes)
 
     @property
+    def is_compressed(self) -> bool:
+        return bool(self.attributes & _COMPRESSION_BITS)
+
+    @property
     def timestamp_type(self) -> TimestampType:
         return TimestampType.LOG_APPEND_TIME if self.attributes & _LOG_APPEND_TIME_BIT else TimestampType.CREATE_TIME
 
     @property
     def is_transactional(self) -> bool:
-        return bool(self.attributes & _TRANSACTIONAL_BIT)
+        return bool(self.attributes & TRANSACTIONAL_BIT)
 
     @property
     def is_control(self) -> bool:
@@ -254,7 +261,7 @@ def build_batch(
     assert records or last_offset_delta is not None, "an empty batch has to say which offsets it stands for"
     attributes = timestamp_type << 3
     if transactional:
-        attributes |= _TRANSACTIONAL_BIT
+        attributes |= TRANSACTIONAL_BIT
     if control:
         attributes |= _CONTROL_BIT
     base_timestamp = records[0][1] if records else NO_TIMESTAMP
@@ -293,9 +300,14 @@ def assemble_batch(header: BatchHeader, payload: Bytes) -> bytearray:
     """A batch out of another's header, changed as need be, and a payload under its codec: re-compression and
     compaction. Length and CRC are made anew."""
     batch = bytearray(HEADER_SIZE) + payload
+    stamp_header(batch, header)
+    return batch
+
+
+def stamp_header(batch: bytearray | memoryview, header: BatchHeader) -> None:
+    """Writes the header into the first 61 bytes of a batch, before its payload. Length and CRC are made anew."""
     _HEADER.pack_into(batch, 0, *header._replace(batch_length=len(batch) - _LOG_OVERHEAD, crc=0))
     _sum_again(batch, 0)
-    return batch
 
 
 # --- what a broker stamps into a batch in place

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ssl
 from collections.abc import Callable
 from types import TracebackType
 from typing import Self
@@ -32,7 +33,13 @@ class Peer:
     """`scripts` maps a request class to a function of the request: a message, raw bytes, SILENCE or HANG_UP. It knows
     ApiVersions and Metadata by itself: one broker, and topic `t` with `partitions` partitions."""
 
-    def __init__(self, scripts: dict[type[Message], Script] | None = None, *, partitions: int = 1) -> None:
+    def __init__(
+        self,
+        scripts: dict[type[Message], Script] | None = None,
+        *,
+        partitions: int = 1,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
         self.scripts: dict[type[Message], Script] = {
             ApiVersionsRequest: self._api_versions,
             MetadataRequest: self._metadata,
@@ -41,10 +48,11 @@ class Peer:
         self.versions: list[tuple[type[Message], int]] = []
         self.connections = 0
         self.partitions = partitions
+        self._tls = tls
         self._writers: set[asyncio.StreamWriter] = set()
 
     async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, ssl=self._tls)
         self.address = Address("127.0.0.1", self._server.sockets[0].getsockname()[1])
         return self
 

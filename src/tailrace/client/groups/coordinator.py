@@ -10,7 +10,7 @@ import asyncio
 from enum import IntEnum
 from typing import TypeVar
 
-from tailrace.client.connection import Address, Connection, error_code, open_connection
+from tailrace.client.connection import Address, Connection, error_code
 from tailrace.client.metadata import Cluster
 from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.wire.apis.groups import FindCoordinatorRequest, FindCoordinatorResponse
@@ -68,9 +68,7 @@ class Coordinator:
         async with self._connecting:
             if self._connection is None or not self._connection.is_open:
                 _, address = await find_coordinator(self.cluster, self.group_id, self._kind)
-                self._connection = await open_connection(
-                    self.cluster.ports.network, address, client_id=self.cluster.client_id, limits=self.cluster.limits
-                )
+                self._connection = await self.cluster.open(address)
                 self.finalized_features = self._connection.finalized_features
             return self._connection
 

@@ -83,13 +83,19 @@ class GroupOffsets:
                 failure = f"the offset of {topic.name}-{result.partition_index} was not committed"
                 self._coordinator.check(result.error_code, failure)
 
-    async def fetch(self, partitions: Iterable[TopicPartition] | None = None) -> dict[TopicPartition, Committed]:
+    async def fetch(
+        self, partitions: Iterable[TopicPartition] | None = None, *, require_stable: bool = True
+    ) -> dict[TopicPartition, Committed]:
         """Of these partitions, or of all (None); those without a committed offset are left out. Waits for open
-        transactions that would change one."""
+        transactions that would change one, unless what is committed now will do."""
         wanted = None if partitions is None else by_topic(partitions)
-        return await self._coordinator.cluster.with_retries(lambda: self._fetch(wanted), timeout_ms=self._timeout_ms)
+        return await self._coordinator.cluster.with_retries(
+            lambda: self._fetch(wanted, require_stable=require_stable), timeout_ms=self._timeout_ms
+        )
 
-    async def _fetch(self, wanted: Mapping[str, Sequence[int]] | None) -> dict[TopicPartition, Committed]:
+    async def _fetch(
+        self, wanted: Mapping[str, Sequence[int]] | None, *, require_stable: bool
+    ) -> dict[TopicPartition, Committed]:
         topics = (
             None
             if wanted is None
@@ -100,7 +106,7 @@ class GroupOffsets:
         )
         group = OffsetFetchRequest.OffsetFetchRequestGroup(group_id=self._coordinator.group_id, topics=topics)
         answer = await self._coordinator.call(
-            OffsetFetchRequest(groups=[group], require_stable=True), OffsetFetchResponse
+            OffsetFetchRequest(groups=[group], require_stable=require_stable), OffsetFetchResponse
         )
         found = answer.groups[0]
         failure = f"the offsets of group {self._coordinator.group_id} are not told"

@@ -114,6 +114,11 @@ class TransactionalProducer:
         """The producer id and epoch of the present transaction, or of the next."""
         return self._requests.identity
 
+    @property
+    def is_epoch_raised_by_end(self) -> bool:
+        """Whether the present transaction is one of transaction.version 2: its end gives the next one a new epoch."""
+        return self._requests.is_epoch_raised_by_end
+
     async def init(self) -> None:
         """Fences every other producer with this transactional id, and ends what the last one left open. Raises
         KafkaError; if it is a retriable one it may be called again."""

@@ -1,0 +1,33 @@
+"""What a figure was taken on: the commit and the machine."""
+
+import os
+import platform
+import subprocess
+from pathlib import Path
+from typing import Any
+
+_ROOT = Path(__file__).parent
+
+
+def commit() -> str:
+    return _git("rev-parse", "--short", "HEAD") + ("+changes" if _git("status", "--porcelain", "../src") else "")
+
+
+def _git(*arguments: str) -> str:
+    done = subprocess.run(["git", *arguments], capture_output=True, text=True, cwd=_ROOT, check=False)
+    return done.stdout.strip()
+
+
+def machine() -> dict[str, Any]:
+    processor = platform.processor() or platform.machine()
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            processor = line.partition(":")[2].strip()
+            break
+    return {
+        "processor": processor,
+        "cores": len(os.sched_getaffinity(0)),
+        "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9),
+        "kernel": platform.release(),
+        "python": platform.python_version(),
+    }

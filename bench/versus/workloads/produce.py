@@ -1,0 +1,91 @@
+"""How fast librdkafka can write: one factor at a time around a base case."""
+
+import random
+import time
+from typing import NamedTuple
+
+from bench import librdkafka
+from bench.versus.rivals import Running
+from bench.versus.rows import Effort, Row
+from bench.versus.workloads.topics import topic
+
+SECTION = "Produce"
+
+
+class Case(NamedTuple):
+    """The base case is the default of each field."""
+
+    value_bytes: int = 1_000
+    batch_bytes: int = 64 << 10
+    partitions: int = 6
+    acks: str = "all"
+    codec: str = "none"
+
+
+BASE = Case()
+# What differs from the base, by the word that names the row.
+CASES = {
+    "base": BASE,
+    "100B": BASE._replace(value_bytes=100),
+    "10KB": BASE._replace(value_bytes=10_000),
+    "batch-16KB": BASE._replace(batch_bytes=16 << 10),
+    "batch-256KB": BASE._replace(batch_bytes=256 << 10),
+    "batch-1MB": BASE._replace(batch_bytes=1 << 20),
+    "lz4": BASE._replace(codec="lz4"),
+    "zstd": BASE._replace(codec="zstd"),
+    "1-partition": BASE._replace(partitions=1),
+    "100-partitions": BASE._replace(partitions=100),
+    "acks-1": BASE._replace(acks="1"),
+}
+
+
+def produce(running: Running, effort: Effort, case: Case, replicas: int) -> dict[str, float]:
+    """MB/s of values, and what the brokers and the client spent on each GB."""
+    with topic(running, case.partitions, replicas=replicas) as name:
+        brokers, client = running.usage().cpu_s, time.process_time()
+        count, rate = librdkafka.produced_per_second(
+            name,
+            case.value_bytes,
+            effort.seconds,
+            partitions=case.partitions,
+            payloads=_lines(case.value_bytes) if case.codec != "none" else (),
+            bootstrap_servers=running.bootstrap,
+            acks=case.acks,
+            batch_size=case.batch_bytes,
+            compression_codec=case.codec,
+            message_max_bytes=2_000_000,
+        )
+        gigabytes = count * case.value_bytes / 1e9
+        return {
+            "": rate * case.value_bytes / 1e6,
+            "broker CPU s/GB": (running.usage().cpu_s - brokers) / gigabytes,
+            "client CPU s/GB": (time.process_time() - client) / gigabytes,
+        }
+
+
+def _lines(value_bytes: int) -> list[bytes]:
+    """Values that compress about as log lines and JSON do, to a third or a quarter."""
+    source = random.Random(7)
+    words = ["".join(source.choices("abcdefghijklmnopqrstuvwxyz", k=source.randint(3, 10))) for _ in range(400)]
+    values = []
+    for _ in range(64):
+        text = ""
+        while len(text) < value_bytes:
+            text += f'"{source.choice(words)}":"{source.choice(words)}-{source.randrange(10_000)}",'
+        values.append(text[:value_bytes].encode())
+    return values
+
+
+def _row(word: str, case: Case, replicas: int) -> Row:
+    differs = "" if case == BASE else f", {word.replace('-', ' ')}"
+    return Row(
+        name=f"produce-rf{replicas}-{word}",
+        title=f"rf={replicas}{differs}",
+        section=SECTION,
+        unit="MB/s",
+        measure=lambda running, effort: produce(running, effort, case, replicas),
+        brokers=replicas,
+    )
+
+
+PRODUCE = tuple(_row(word, case, replicas) for replicas in (1, 3) for word, case in CASES.items())

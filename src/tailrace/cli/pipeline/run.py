@@ -1,0 +1,133 @@
+"""`tailrace pipeline run FILE`: runs what a file declares, and shows how it goes.
+
+The first Ctrl-C (or SIGTERM) lets the batch that is under way finish, and the exit code is 0; the second ends it at
+once. Either way the next run goes on where this one was.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, TextIO
+
+from tailrace.cli import CommandError
+from tailrace.cli.output import note
+from tailrace.cli.pipeline.check import loaded
+from tailrace.cli.pipeline.display import Display
+from tailrace.spark.pipelines import BatchProgress, DeclarationError, Pipeline, RunSummary
+from tailrace.spark.pipelines.failures import failure_text
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from tailrace.spark.pipelines.parse import Job
+
+
+def run(options: argparse.Namespace) -> int:
+    job = _configured(loaded(options.file), dict(options.conf))
+    with ExitStack() as stack:
+        metrics = stack.enter_context(_metrics_file(options.metrics)) if options.metrics else None
+        spark = _session(options, job)
+        stack.callback(spark.stop)
+        try:
+            if isinstance(job, Pipeline):
+                return _run_pipeline(job, spark, once=options.once, metrics=metrics)
+            return _run_other(job, spark)
+        except DeclarationError as error:
+            raise CommandError(f"{options.file}: {error}") from None
+        except Exception as error:
+            if (text := failure_text(error)) is None:
+                raise
+            raise CommandError(f"{options.file}: {text}") from None
+
+
+def _configured(job: Job, settings: Mapping[str, str]) -> Job:
+    """The command line wins over the file."""
+    return replace(job, spark={**job.spark, **settings}) if isinstance(job, Pipeline) else job
+
+
+def _session(options: argparse.Namespace, job: Job) -> SparkSession:
+    from tailrace.spark.session import JavaNotFoundError, session
+
+    settings = job.spark if isinstance(job, Pipeline) else dict(options.conf)
+    try:
+        spark = session(job.name, master=options.master, remote=options.remote, settings=settings)
+    except JavaNotFoundError as error:
+        raise CommandError(str(error)) from None
+    if options.remote is None:
+        spark.sparkContext.setLogLevel(options.log_level)
+    return spark
+
+
+def _run_pipeline(pipeline: Pipeline, spark: SparkSession, *, once: bool, metrics: TextIO | None) -> int:
+    from tailrace.spark.pipelines import run as run_pipeline
+
+    stop = threading.Event()
+    with Display(pipeline.name) as display, _stopped_by_signals(stop, display):
+
+        def on_progress(progress: BatchProgress) -> None:
+            display.show(progress)
+            if metrics is not None:
+                metrics.write(json.dumps(progress._asdict()) + "\n")
+                metrics.flush()
+
+        summary = run_pipeline(pipeline, spark, once=once, on_progress=on_progress, stop=stop)
+    note(_summary_text(pipeline.name, summary))
+    return 0
+
+
+def _run_other(job: Job, spark: SparkSession) -> int:
+    from tailrace.spark.audit import Audit, run_audit
+    from tailrace.spark.pipelines.backfill import Backfill, run_backfill
+
+    if isinstance(job, Audit):
+        report = run_audit(job, spark)
+        print(report.text())
+        return 0 if report.is_clean else 1
+    assert isinstance(job, Backfill)
+    print(run_backfill(job, spark))
+    return 0
+
+
+@contextmanager
+def _metrics_file(name: str) -> Iterator[TextIO]:
+    if name == "-":
+        yield sys.stdout
+        return
+    try:
+        file = open(name, "a", encoding="utf-8")  # noqa: SIM115
+    except OSError as error:
+        raise CommandError(f"cannot write {name}: {error.strerror}") from error
+    with file:
+        yield file
+
+
+@contextmanager
+def _stopped_by_signals(stop: threading.Event, display: Display) -> Iterator[None]:
+    """Spark has set a handler of its own, which would cancel the batch: it is put aside meanwhile."""
+
+    def handle(*_: object) -> None:
+        if stop.is_set():
+            raise KeyboardInterrupt
+        stop.set()
+        display.say("finishing the batch; again to stop at once")
+
+    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _summary_text(name: str, summary: RunSummary) -> str:
+    late = f", {summary.late_rows:,} too late for the watermark and left out" if summary.late_rows else ""
+    lag = "" if summary.lag is None else f", {summary.lag:,} behind"
+    batches = "1 batch" if summary.batches == 1 else f"{summary.batches:,} batches"
+    return f"{name}: {summary.rows:,} rows in {batches}, {summary.duration_ms / 1000:,.1f} s of work{late}{lag}"

@@ -1,0 +1,138 @@
+"""The way in by SASL: a handshake that names the mechanism, then the conversation, in SaslAuthenticate requests.
+
+One `SaslLogin` serves all connections of a client. A token for OAUTHBEARER is kept until it is near its end.
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode, urlsafe_b64encode
+from collections.abc import Awaitable, Callable
+from typing import NamedTuple
+
+from tailrace.client.connection import Connection, error_code
+from tailrace.client.security.mechanisms import Conversation, speak_oauthbearer, speak_plain, speak_scram
+from tailrace.client.security.settings import Mechanism, SaslSettings, TokenSettings
+from tailrace.model.errors import ErrorCode, KafkaError
+from tailrace.model.ports import Ports
+from tailrace.wire.apis.security import (
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+    SaslHandshakeRequest,
+    SaslHandshakeResponse,
+)
+
+_HASHES = {Mechanism.SCRAM_SHA_256: "sha256", Mechanism.SCRAM_SHA_512: "sha512"}
+# Of a token's life: the rest is for clocks that differ, as Kafka's sasl.login.refresh.window.factor.
+_TOKEN_LIFE_SHARE = 0.8
+_UNSECURED_LIFETIME_MS = 3_600_000
+
+
+class Token(NamedTuple):
+    text: str
+    lifetime_ms: int
+
+
+TokenFetcher = Callable[[TokenSettings], Awaitable[Token]]
+
+
+class SaslLogin:
+    """`fetch_token` asks the endpoint of an OAUTHBEARER client for a token; it raises KafkaError."""
+
+    def __init__(self, settings: SaslSettings, ports: Ports, fetch_token: TokenFetcher) -> None:
+        self._settings = settings
+        self._ports = ports
+        self._fetch_token = fetch_token
+        self._token = Token("", 0)
+        self._token_ends_ms = 0.0
+
+    async def log_in(self, connection: Connection) -> int:
+        """Raises KafkaError with what to correct. How long the session lasts in ms, 0 if for ever (KIP-368)."""
+        await self._shake_hands(connection)
+        conversation = await self._conversation()
+        message = next(conversation)
+        while True:  # Two rounds at most, whatever the broker says: every conversation ends by itself.
+            answer = await connection.ask(SaslAuthenticateRequest(auth_bytes=message), SaslAuthenticateResponse)
+            if answer.error_code:
+                raise self._refusal(connection, answer)
+            try:
+                message = conversation.send(answer.auth_bytes)
+            except StopIteration:
+                return answer.session_lifetime_ms
+
+    @property
+    def _mechanism(self) -> Mechanism:
+        return self._settings.mechanism
+
+    async def _shake_hands(self, connection: Connection) -> None:
+        request = SaslHandshakeRequest(mechanism=self._mechanism.value)
+        try:
+            answer = await connection.ask(request, SaslHandshakeResponse)
+        except KafkaError as error:
+            if error.code is ErrorCode.UNSUPPORTED_VERSION:
+                raise _no_sasl(connection) from None
+            raise
+        match error_code(answer.error_code):
+            case ErrorCode.NONE:
+                return
+            case ErrorCode.ILLEGAL_SASL_STATE:
+                raise _no_sasl(connection)
+            case code:
+                enabled = ", ".join(answer.mechanisms) or "none"
+                raise KafkaError(
+                    code,
+                    f"{connection.address} does not take {self._mechanism}: set sasl.mechanism to what it has "
+                    f"enabled ({enabled})",
+                )
+
+    def _refusal(self, connection: Connection, answer: SaslAuthenticateResponse) -> KafkaError:
+        who = f"user {self._settings.username!r}" if self._settings.username else "this client"
+        return KafkaError(
+            error_code(answer.error_code),
+            f"{connection.address} does not let {who} in by {self._mechanism}: "
+            f"{answer.error_message or 'it does not say why'}; check the username and the password, or the token",
+        )
+
+    async def _conversation(self) -> Conversation:
+        settings = self._settings
+        match settings.mechanism:
+            case Mechanism.PLAIN:
+                return speak_plain(settings.username, settings.password)
+            case Mechanism.OAUTHBEARER:
+                return speak_oauthbearer(await self._current_token(), settings.token.extensions)
+            case _:
+                nonce = b64encode(self._ports.random.uuid() + self._ports.random.uuid()).decode()
+                return speak_scram(_HASHES[settings.mechanism], settings.username, settings.password, nonce)
+
+    async def _current_token(self) -> str:
+        now_ms = self._ports.clock.monotonic_ms()
+        if now_ms >= self._token_ends_ms:
+            token = self._settings.token
+            wall_ms = self._ports.clock.wall_ms()
+            is_unsecured = bool(token.unsecured_subject)
+            self._token = unsecured_token(token, wall_ms) if is_unsecured else await self._fetch_token(token)
+            self._token_ends_ms = now_ms + self._token.lifetime_ms * _TOKEN_LIFE_SHARE
+        return self._token.text
+
+
+def unsecured_token(settings: TokenSettings, now_ms: int) -> Token:
+    """A claim without a signature: brokers take it only if they are set up for trials."""
+    import json
+
+    issued = now_ms // 1000
+    claims: dict[str, str | int | list[str]] = {
+        "sub": settings.unsecured_subject,
+        "iat": issued,
+        "exp": issued + _UNSECURED_LIFETIME_MS // 1000,
+    }
+    if settings.scope:
+        claims["scope"] = settings.scope.split()
+    parts = [urlsafe_b64encode(json.dumps(part).encode()).decode().rstrip("=") for part in ({"alg": "none"}, claims)]
+    return Token(f"{parts[0]}.{parts[1]}.", _UNSECURED_LIFETIME_MS)
+
+
+def _no_sasl(connection: Connection) -> KafkaError:
+    return KafkaError(
+        ErrorCode.ILLEGAL_SASL_STATE,
+        f"{connection.address} does not ask for SASL on this port: connect to a SASL listener, or set "
+        "security.protocol to PLAINTEXT or SSL",
+    )

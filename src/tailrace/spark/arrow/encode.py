@@ -1,0 +1,255 @@
+"""Arrow columns -> record batches, without a Python step for each record.
+
+    length | attributes 0 | timestamp delta 0 | offset delta | key length | key | value length | value | headers
+
+numpy writes the numbers of all records, as one binary column for each run of them, and Arrow joins these columns with
+those of keys and values row by row: the joined column's buffer is the payload. Records are put in the order of their
+partitions first, so each batch is a piece of that buffer, with room for its header, and needs no copy.
+
+All records of a call have one timestamp, the time of writing, as with Spark's own sink, which takes none either. What
+depends on who writes (producer id, epoch, sequence) is added by `EncodedBatch.seal`, when the batch is about to leave.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from tailrace.client.lanes import Identity, ProducerOptions
+from tailrace.model.errors import ErrorCode, KafkaError
+from tailrace.model.ids import NO_EPOCH, TopicPartition
+from tailrace.model.ports import Bytes
+from tailrace.wire.compression import Compression, compress
+from tailrace.wire.records import HEADER_SIZE, MAGIC, TRANSACTIONAL_BIT, BatchHeader, stamp_header
+
+_Numbers = NDArray[np.int64]
+
+_EMPTY = pa.scalar(b"", pa.binary())
+_NO_HEADERS = pa.scalar(b"\0", pa.binary())
+# Attributes and timestamp delta of a record, one byte each.
+_FIXED_BYTES = 2
+
+
+class EncodedBatch(NamedTuple):
+    """The records of one batch, before it is known under which identity they are written."""
+
+    partition: TopicPartition
+    batch: bytearray | memoryview  # room for the header, then the records, compressed where `compression` says so
+    record_count: int
+    compression: Compression
+    timestamp: int
+
+    def seal(self, identity: Identity, base_sequence: int, *, transactional: bool) -> Bytes:
+        """The whole batch with header and CRC, as it is sent, and sent again."""
+        attributes = self.compression | (TRANSACTIONAL_BIT if transactional else 0)
+        header = BatchHeader(
+            base_offset=0,
+            batch_length=0,
+            leader_epoch=NO_EPOCH,
+            magic=MAGIC,
+            crc=0,
+            attributes=attributes,
+            last_offset_delta=self.record_count - 1,
+            base_timestamp=self.timestamp,
+            max_timestamp=self.timestamp,
+            producer_id=identity.producer_id,
+            producer_epoch=identity.producer_epoch,
+            base_sequence=base_sequence,
+            record_count=self.record_count,
+        )
+        stamp_header(self.batch, header)
+        return self.batch
+
+
+class Records:
+    """The columns of records, of equal length. `value` has an entry for each; key and headers may be missing."""
+
+    def __init__(self, *, key: pa.Array | None, value: pa.Array, headers: pa.ListArray | None) -> None:
+        """Keys and values are strings or bytes; headers are lists of (string, bytes). Raises KafkaError for a header
+        without a name."""
+        self.key = None if key is None else _as_binary(key)
+        self.value = _as_binary(value)
+        self.headers = None if headers is None else _encode_headers(headers)
+        self.key_lengths = np.full(len(value), -1) if self.key is None else _lengths(self.key)
+        self.value_lengths = _lengths(self.value)
+        header_bytes = 1 if self.headers is None else _lengths(self.headers)
+        # Of each record what its length counts, but for the offset delta, which is not known before batches are cut.
+        self.body_sizes: _Numbers = (
+            _FIXED_BYTES
+            + _varint_sizes(self.key_lengths)
+            + np.maximum(self.key_lengths, 0)
+            + _varint_sizes(self.value_lengths)
+            + np.maximum(self.value_lengths, 0)
+            + header_bytes
+        )
+
+    def __len__(self) -> int:
+        return len(self.value)
+
+    def sizes_max(self) -> _Numbers:
+        """What each record takes in a batch, at most."""
+        with_offset = self.body_sizes + _varint_sizes(np.array([len(self)]))
+        return with_offset + _varint_sizes(with_offset)
+
+    def in_order(self, order: NDArray[np.intp]) -> Records:
+        ordered = object.__new__(Records)
+        indexes = pa.array(order)
+        ordered.key = None if self.key is None else self.key.take(indexes)
+        ordered.value = self.value.take(indexes)
+        ordered.headers = None if self.headers is None else self.headers.take(indexes)
+        ordered.key_lengths = self.key_lengths[order]
+        ordered.value_lengths = self.value_lengths[order]
+        ordered.body_sizes = self.body_sizes[order]
+        return ordered
+
+
+def encode(
+    records: Records,
+    destinations: NDArray[np.intp],
+    partitions: Sequence[TopicPartition],
+    options: ProducerOptions,
+    *,
+    timestamp: int,
+) -> Iterator[EncodedBatch]:
+    """The batches of these records, of which the one at `i` goes to `partitions[destinations[i]]`. Records of one
+    partition keep their order. A batch has at most `batch_bytes` before compression, or a single record."""
+    if not len(records):
+        return
+    if np.any(destinations[1:] < destinations[:-1]):
+        order = np.argsort(destinations, kind="stable")
+        records, destinations = records.in_order(order), destinations[order]
+    starts = _cut(records.sizes_max(), destinations, options.batch_bytes - HEADER_SIZE)
+    ends = [*starts[1:], len(records)]
+    joined = _join(records, np.array(starts))
+    positions = _offsets(joined)
+    data = memoryview(joined.buffers()[2])
+    for start, end in zip(starts, ends, strict=True):
+        batch: bytearray | memoryview = data[positions[start] : positions[end]]
+        if options.compression is not Compression.NONE:
+            payload = compress(options.compression, bytes(batch[HEADER_SIZE:]), options.level)
+            batch = bytearray(HEADER_SIZE) + payload
+        where = partitions[destinations[start]]
+        yield EncodedBatch(where, batch, end - start, options.compression, timestamp)
+
+
+def _cut(sizes: _Numbers, destinations: NDArray[np.intp], bytes_max: int) -> list[int]:
+    """Where the batches begin; equal destinations stand together."""
+    ends = np.cumsum(sizes)
+    borders = [0, *(np.flatnonzero(np.diff(destinations)) + 1).tolist(), len(sizes)]
+    starts = []
+    for first, border in pairwise(borders):
+        start = first
+        while start < border:
+            starts.append(start)
+            full = int(np.searchsorted(ends, ends[start] - sizes[start] + bytes_max, side="right"))
+            start = max(full, start + 1)
+    return starts
+
+
+def _join(records: Records, starts: _Numbers) -> pa.BinaryArray:
+    """Each record as its bytes; before the first of a batch there is room for the header."""
+    counts = np.diff(starts, append=len(records))
+    offset_deltas = np.arange(len(records)) - np.repeat(starts, counts)
+    bodies = records.body_sizes + _varint_sizes(offset_deltas)
+    fixed = _Varints(np.zeros((len(records), _FIXED_BYTES), np.uint8), np.full(len(records), _FIXED_BYTES))
+    numbers = [_varints(bodies), fixed, _varints(offset_deltas), _varints(records.key_lengths)]
+    parts = [_room_for_headers(starts, len(records)), _column(numbers), *([] if records.key is None else [records.key])]
+    parts += [_column([_varints(records.value_lengths)]), records.value]
+    parts += [_NO_HEADERS if records.headers is None else records.headers]
+    return _concatenate(parts)
+
+
+def _room_for_headers(starts: _Numbers, count: int) -> pa.BinaryArray:
+    borders = np.zeros(count + 1, np.int32)
+    borders[starts + 1] = HEADER_SIZE
+    return _binary(np.cumsum(borders, dtype=np.int32), pa.py_buffer(bytes(HEADER_SIZE * len(starts))))
+
+
+def _encode_headers(headers: pa.ListArray) -> pa.BinaryArray:
+    """What stands at the end of each record: the count of its headers, and these."""
+    names, values = headers.flatten().flatten()
+    if names.null_count:
+        raise KafkaError(
+            ErrorCode.INVALID_RECORD,
+            "column headers has an entry without a key, which Kafka does not take: fill it or filter it out",
+        )
+    names, values = _as_binary(names), _as_binary(values)
+    each = _concatenate([_column([_varints(_lengths(names))]), names, _column([_varints(_lengths(values))]), values])
+    counts = pc.list_value_length(headers).fill_null(0).to_numpy().astype(np.int64)
+    borders = _offsets(each)[np.concatenate(([0], np.cumsum(counts)))].astype(np.int32)
+    of_rows = _binary(borders, each.buffers()[2])
+    return _concatenate([_column([_varints(counts)]), of_rows])
+
+
+# --- numbers as zigzag varints
+
+
+class _Varints(NamedTuple):
+    bytes: NDArray[np.uint8]  # a row for each number, as wide as the longest
+    sizes: _Numbers  # how much of its row each number takes
+
+
+def _varint_sizes(numbers: _Numbers) -> _Numbers:
+    zigzag = (numbers << 1) ^ (numbers >> 63)
+    sizes = np.ones(len(numbers), np.int64)
+    largest = int(zigzag.max(initial=0))
+    for bits in range(7, 64, 7):
+        if largest >> bits == 0:
+            break
+        sizes += zigzag >> bits != 0
+    return sizes
+
+
+def _varints(numbers: _Numbers) -> _Varints:
+    sizes = _varint_sizes(numbers)
+    width = int(sizes.max(initial=1))
+    zigzag = (numbers << 1) ^ (numbers >> 63)
+    encoded = np.empty((len(numbers), width), np.uint8)
+    for index in range(width):
+        more = (sizes > index + 1).astype(np.uint8) << 7
+        encoded[:, index] = (zigzag >> 7 * index & 0x7F).astype(np.uint8) | more
+    return _Varints(encoded, sizes)
+
+
+def _column(numbers: Sequence[_Varints]) -> pa.BinaryArray:
+    """The numbers of each row, one after the other."""
+    sizes = np.sum([each.sizes for each in numbers], axis=0)
+    rows = np.concatenate([each.bytes for each in numbers], axis=1)
+    if np.any(sizes != rows.shape[1]):
+        used = [np.arange(each.bytes.shape[1]) < each.sizes[:, None] for each in numbers]
+        rows = rows[np.concatenate(used, axis=1)]
+    offsets = np.zeros(len(sizes) + 1, np.int32)
+    np.cumsum(sizes, out=offsets[1:])
+    return _binary(offsets, pa.py_buffer(np.ascontiguousarray(rows).reshape(-1)))
+
+
+# --- Arrow's binary columns
+
+
+def _binary(offsets: NDArray[np.int32], data: pa.Buffer) -> pa.BinaryArray:
+    return pa.BinaryArray.from_buffers(pa.binary(), len(offsets) - 1, [None, pa.py_buffer(offsets), data])
+
+
+def _as_binary(column: pa.Array) -> pa.BinaryArray:
+    return column if pa.types.is_binary(column.type) else column.cast(pa.binary())
+
+
+def _lengths(column: pa.BinaryArray) -> _Numbers:
+    """Of nulls it is -1, as in a record."""
+    lengths: _Numbers = pc.binary_length(column).fill_null(-1).to_numpy().astype(np.int64)
+    return lengths
+
+
+def _offsets(column: pa.BinaryArray) -> NDArray[np.int32]:
+    return np.frombuffer(column.buffers()[1], np.int32)[column.offset : column.offset + len(column) + 1]
+
+
+def _concatenate(columns: Sequence[pa.BinaryArray | pa.BinaryScalar]) -> pa.BinaryArray:
+    """Row by row; a null adds nothing."""
+    return pc.binary_join_element_wise(*columns, _EMPTY, null_handling="replace", null_replacement=b"")

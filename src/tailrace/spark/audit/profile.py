@@ -1,0 +1,132 @@
+"""What one side looks like by itself: how many records each partition has, from where to where, which offsets are
+missing between them, and how many there were at which time.
+
+One pass over the side counts by partition, stretch of offsets and second; everything else is derived from those counts,
+which are few. Nothing that grows with the number of records is collected.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as sf
+
+# Offsets that are looked at together for gaps: a gap is first found in a stretch, then in its records.
+_STRETCH_OFFSETS = 100_000
+# Of these the shortest with at most `points_max` points is taken for a chart.
+_STEPS_S = (
+    1,
+    2,
+    5,
+    10,
+    15,
+    30,
+    60,
+    120,
+    300,
+    600,
+    900,
+    1800,
+    3600,
+    7200,
+    21600,
+    43200,
+    86400,
+    604800,
+    2592000,
+    31536000,
+)
+
+
+class PartitionFigures(NamedTuple):
+    partition: str | None  # None: the side has no positions.
+    records: int
+    first_offset: int | None
+    last_offset: int | None
+    first_timestamp: int | None  # in milliseconds, as Kafka has them
+    last_timestamp: int | None
+
+
+class Gap(NamedTuple):
+    partition: str
+    start: int
+    end: int  # exclusive
+
+
+class Point(NamedTuple):
+    second: int  # since 1970
+    records: int
+
+
+def profile(records: DataFrame) -> DataFrame:
+    """Of a frame with partition, offset and time (any may be null): counts by stretch and second. Persist it."""
+    timestamp = sf.unix_millis("time")
+    return records.groupBy(
+        "partition",
+        sf.floor(sf.col("offset") / _STRETCH_OFFSETS).alias("stretch"),
+        sf.floor(timestamp / 1000).alias("second"),
+    ).agg(
+        sf.count(sf.lit(1)).alias("records"),
+        sf.min("offset").alias("first_offset"),
+        sf.max("offset").alias("last_offset"),
+        sf.min(timestamp).alias("first_timestamp"),
+        sf.max(timestamp).alias("last_timestamp"),
+    )
+
+
+def partition_figures(profiled: DataFrame, *, limit: int) -> list[PartitionFigures]:
+    found = profiled.groupBy("partition").agg(*_totals()).orderBy("partition").limit(limit)
+    return [PartitionFigures(*row) for row in found.select(*PartitionFigures._fields).collect()]
+
+
+def gaps(records: DataFrame, profiled: DataFrame, *, limit: int) -> list[Gap]:
+    """The first of those between the first and the last offset of each partition. Reads the records again, of stretches
+    with a gap."""
+    stretches = profiled.where("stretch IS NOT NULL").groupBy("partition", "stretch").agg(*_totals())
+    before = sf.lag("last_offset").over(Window.partitionBy("partition").orderBy("stretch"))
+    between = (
+        stretches.withColumn("start", before + 1)
+        .where(sf.col("start") < sf.col("first_offset"))
+        .select("partition", "start", sf.col("first_offset").alias("end"))
+    )
+    torn = (
+        stretches.where(sf.col("records") <= sf.col("last_offset") - sf.col("first_offset"))
+        .orderBy("partition", "stretch")
+        .select("partition", "stretch")
+        .limit(limit)
+    )
+    stretch = sf.floor(sf.col("offset") / _STRETCH_OFFSETS).alias("stretch")
+    within_stretch = Window.partitionBy("partition", "stretch").orderBy("offset")
+    inside = (
+        records.select("partition", "offset", stretch)
+        .join(sf.broadcast(torn), ["partition", "stretch"], "left_semi")
+        .withColumn("start", sf.lag("offset").over(within_stretch) + 1)
+        .where(sf.col("start") < sf.col("offset"))
+        .select("partition", "start", sf.col("offset").alias("end"))
+    )
+    found = between.unionByName(inside).orderBy("partition", "start").limit(limit)
+    return [Gap(row.partition, row.start, row.end) for row in found.collect()]
+
+
+def timeline(profiled: DataFrame, step_s: int) -> list[Point]:
+    """How many records each step of time has, of those steps that have any."""
+    step = (sf.floor(sf.col("second") / step_s) * step_s).alias("step")
+    found = profiled.where("second IS NOT NULL").groupBy(step).agg(sf.sum("records").alias("records")).orderBy("step")
+    return [Point(row.step, row.records) for row in found.collect()]
+
+
+def choose_step_s(figures: Sequence[PartitionFigures], *, points_max: int) -> int:
+    """So that the time from the first to the last record has at most so many points."""
+    times = [time for each in figures for time in (each.first_timestamp, each.last_timestamp) if time is not None]
+    span_s = (max(times) - min(times)) / 1000 if times else 0
+    return next((step for step in _STEPS_S if span_s / step < points_max - 1), _STEPS_S[-1])
+
+
+def _totals() -> list[Column]:
+    return [
+        sf.sum("records").alias("records"),
+        *(sf.min(name).alias(name) for name in ("first_offset", "first_timestamp")),
+        *(sf.max(name).alias(name) for name in ("last_offset", "last_timestamp")),
+    ]

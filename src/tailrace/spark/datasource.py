@@ -1,0 +1,69 @@
+"""What Spark finds under format("tailrace"): tells by the options which of our readers and writers is meant.
+
+Spark makes one of these in each process that plans or runs a part of a query, so it keeps nothing but the options, and
+imports only what its caller needs. Option names arrive in lower case.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource
+
+from tailrace.spark.options.errors import OptionError
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import (
+        DataSourceReader,
+        DataSourceStreamReader,
+        DataSourceStreamWriter,
+        DataSourceWriter,
+    )
+    from pyspark.sql.types import StructType
+
+
+class TailraceDataSource(DataSource):
+    @classmethod
+    def name(cls) -> str:
+        return "tailrace"
+
+    def schema(self) -> StructType:
+        options = dict(self.options)
+        if "table" in options:
+            from tailrace.spark.tables import table_schema
+
+            return table_schema(options)
+        from tailrace.spark.source.schema import topic_schema
+
+        return topic_schema(options)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        options = dict(self.options)
+        if "table" in options:
+            from tailrace.spark.tables import TableReader
+
+            return TableReader(options)
+        from tailrace.spark.source.batch import TopicReader
+
+        return TopicReader(options, schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 (Spark's name)
+        options = dict(self.options)
+        if "table" in options:
+            raise OptionError("a system table is not a stream: read it with spark.read instead of spark.readStream")
+        from tailrace.spark.source.stream import TopicStreamReader
+
+        return TopicStreamReader(options, schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        from tailrace.spark.options.write import WriteOptions
+        from tailrace.spark.sink.batch import batch_writer
+
+        return batch_writer(schema, WriteOptions.parse(dict(self.options)), overwrite=overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: ARG002, N802 (Spark's)
+        from tailrace.spark.options.write import WriteOptions
+        from tailrace.spark.sink.stream import stream_writer
+
+        # In complete mode Spark asks for the old output to be replaced; in a topic newer records stand for that.
+        return stream_writer(schema, WriteOptions.parse(dict(self.options)))

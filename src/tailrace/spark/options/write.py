@@ -1,0 +1,42 @@
+"""What a query writes, and how. They cross to the executors by pickle."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tailrace.spark.options.errors import OptionError
+from tailrace.spark.options.kafka import KafkaSettings, parse_kafka_settings
+from tailrace.spark.options.names import WRITE, check_names, warn_of_unused
+from tailrace.spark.options.parsing import Options, parse_boolean
+
+DECISION_TOPIC = "__tailrace_spark_decisions"
+TRANSACTIONAL_ID_PREFIX = "tailrace-spark"
+
+
+@dataclass(frozen=True)
+class WriteOptions:
+    kafka: KafkaSettings
+    # Where all rows go; None: the column `topic` says it.
+    topic: str | None
+    exactly_once: bool
+    # The name of a batch write: a second run with the same one completes the first, or finds it complete.
+    exactly_once_id: str | None = None
+    decision_topic: str = DECISION_TOPIC
+    transactional_id_prefix: str = TRANSACTIONAL_ID_PREFIX
+
+    @classmethod
+    def parse(cls, options: Options) -> WriteOptions:
+        """Raises OptionError."""
+        check_names(options)
+        warn_of_unused(options, WRITE, purpose="writing")
+        topic = options.get("topic")
+        if topic is not None and not topic.strip():
+            raise OptionError("option topic is empty: name a topic, or leave it out and give a column topic")
+        return cls(
+            kafka=parse_kafka_settings(options),
+            topic=None if topic is None else topic.strip(),
+            exactly_once=parse_boolean(options, "exactlyOnce", default=False),
+            exactly_once_id=options.get("exactlyonceid") or None,
+            decision_topic=options.get("decisiontopic") or DECISION_TOPIC,
+            transactional_id_prefix=options.get("transactionalidprefix") or TRANSACTIONAL_ID_PREFIX,
+        )

@@ -1,0 +1,235 @@
+"""What a pipeline is: sources, a transform, a sink, and where the run remembers how far it came.
+
+These dataclasses are the Python API, and what a file (`document`, `parse`) is turned into. They know nothing of Spark;
+what cannot be is refused when they are made, by a DeclarationError that names the field, so that a file's line can be
+told.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+# The column that a watermark adds to a source: when the event happened.
+EVENT_TIME = "event_time"
+
+_DURATION = re.compile(r"\s*\d+\s+(milliseconds?|seconds?|minutes?|hours?|days?)\s*", re.IGNORECASE)
+_PARTITION = re.compile(r"(?:(year|month|day|hour)\((\w+)\)|(\w+))")
+_NAME = re.compile(r"[A-Za-z_]\w*")
+_FUNCTION = re.compile(r"[\w.]+:\w+")
+# Names become parts of paths and of transactional ids.
+_PIPELINE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+
+
+class DeclarationError(ValueError):
+    """Something that a pipeline cannot be. `key` is what says it, "" if the whole does."""
+
+    def __init__(self, message: str, key: str = "") -> None:
+        super().__init__(message)
+        self.key = key
+
+
+@dataclass(frozen=True)
+class TopicSource:
+    """A topic as a stream of rows: the columns of format("tailrace"), and `event_time` if there is a watermark."""
+
+    topic: str  # or several, with commas between them
+    # Where a run begins that finds no checkpoint: earliest, latest, or offsets as JSON.
+    starting: str = "earliest"
+    # Turns the column `value` from bytes into a string, or into a struct of `schema`.
+    format: Literal["json", "avro", "string"] | None = None
+    schema: str | None = None  # DDL for json, Avro's own JSON for avro
+    # What becomes of a record that `format` cannot read; with `dead_letters` it goes to that topic instead.
+    on_bad_record: Literal["fail", "null"] = "fail"
+    dead_letters: str | None = None
+    # Finished batches are committed as offsets of this consumer group, so that others see the lag.
+    group: str | None = None
+    batch_records_max: int | None = None
+    # When the event of a row happened, as an SQL expression; and how late another one may be.
+    time: str = "timestamp"
+    watermark: str | None = None
+    # SQL expressions: of rows that are equal in all of them only the first within the watermark stays.
+    deduplicate: tuple[str, ...] = ()
+    # Further options of format("tailrace"), by their names.
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        _check_topic(self.topic, "topic")
+        if self.format in ("json", "avro") and not self.schema:
+            raise DeclarationError(f"format {self.format} needs a schema: add the key schema", "format")
+        if self.schema and self.format not in ("json", "avro"):
+            raise DeclarationError("a schema needs a format that has one: json or avro", "schema")
+        if self.dead_letters is not None:
+            _check_topic(self.dead_letters, "dead_letters")
+            if self.format is None:
+                raise DeclarationError(
+                    "dead letters need a format: without one every record can be read", "dead_letters"
+                )
+            if self.dead_letters in self.topic.split(","):
+                raise DeclarationError("dead letters would be read again: name another topic", "dead_letters")
+        if self.batch_records_max is not None and self.batch_records_max < 1:
+            raise DeclarationError(
+                f"{self.batch_records_max} records are no batch: give 1 or more", "batch_records_max"
+            )
+        if self.watermark is not None:
+            _check_duration(self.watermark, "watermark")
+        elif self.deduplicate:
+            raise DeclarationError(
+                "without a watermark every key would have to be remembered for ever: "
+                'add one that says how far apart duplicates can be, such as watermark = "10 minutes"',
+                "deduplicate",
+            )
+
+
+@dataclass(frozen=True)
+class TableSink:
+    """A table that rows are appended to, each exactly once."""
+
+    table: str  # the path or URL of its folder; for iceberg its name, such as shop.orders
+    format: Literal["parquet", "delta", "iceberg"] = "parquet"
+    # Columns, or year(c), month(c), day(c), hour(c) of a column of time.
+    partition_by: tuple[str, ...] = ()
+    # Settings of pyiceberg's catalog: type, uri, warehouse, ...; without any, what its own configuration says.
+    catalog: Mapping[str, str] = field(default_factory=dict)
+    # For delta: storage options of deltalake. For parquet: options of Spark's writer, such as compression.
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not self.table:
+            raise DeclarationError("the table needs a path or a name", "table")
+        for partition in self.partition_by:
+            if not _PARTITION.fullmatch(partition):
+                raise DeclarationError(
+                    f"{partition!r} is no partitioning: name a column, or year(c), month(c), day(c) or hour(c) of one",
+                    "partition_by",
+                )
+        if self.catalog and self.format != "iceberg":
+            raise DeclarationError(f"a table of format {self.format} is in no catalog: leave it out", "catalog")
+        if self.format == "iceberg" and "." not in self.table:
+            raise DeclarationError(f"{self.table!r} names no namespace: write namespace.table", "table")
+
+    @property
+    def partitions(self) -> tuple[Partition, ...]:
+        return tuple(map(Partition.parse, self.partition_by))
+
+
+@dataclass(frozen=True)
+class Partition:
+    """How rows are laid out in a table: by the value of a column, or by the part of a time that `unit` says."""
+
+    column: str
+    unit: str | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> Partition:
+        found = _PARTITION.fullmatch(text)
+        assert found is not None, "the sink has checked it"
+        unit, timed, column = found.groups()
+        return cls(timed or column, unit)
+
+    @property
+    def name(self) -> str:
+        """Of the column that readers of the table see."""
+        return f"{self.column}_{self.unit}" if self.unit else self.column
+
+
+@dataclass(frozen=True)
+class TopicSink:
+    """A topic that rows are written to, each exactly once. Rows have the columns of format("tailrace"), `value` at
+    least; with format json every column goes into the value, as one object."""
+
+    topic: str
+    format: Literal["json"] | None = None
+    key: str | None = None  # an SQL expression
+    exactly_once: bool = True
+    # Which rows of an aggregation are written: those that are final, those that changed, or all.
+    mode: Literal["append", "update", "complete"] = "append"
+    # Further options of format("tailrace"), by their names.
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        _check_topic(self.topic, "topic")
+        if "," in self.topic:
+            raise DeclarationError("a sink has one topic; rows for several say theirs in a column topic", "topic")
+
+
+@dataclass(frozen=True)
+class Transform:
+    """From the rows of the sources to those of the sink: a query over views that are named like the sources, or a
+    function of their DataFrames, in the order of the sources."""
+
+    sql: str | None = None
+    python: str | None = None  # module:function
+    function: Callable[..., Any] | None = None  # the same from Python: DataFrame, ... -> DataFrame
+
+    def __post_init__(self) -> None:
+        if sum(way is not None for way in (self.sql, self.python, self.function)) != 1:
+            raise DeclarationError("a transform is either sql or python: give one of the two")
+        if self.python is not None and not _FUNCTION.fullmatch(self.python):
+            raise DeclarationError(f"{self.python!r} is not module:function", "python")
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """One streaming query. Its name and checkpoint are its identity: a table that was
+    filled under this name with another checkpoint is refused, since its records would be written again."""
+
+    name: str
+    bootstrap: str
+    sources: Mapping[str, TopicSource]
+    sink: TableSink | TopicSink
+    checkpoint: str
+    transform: Transform | None = None
+    # available-now: what is there, and the end; else how often a batch begins, such as "10 seconds" (default: at once).
+    trigger: str | None = None
+    kafka: Mapping[str, str] = field(
+        default_factory=dict
+    )  # Kafka's own settings for all sources and the sink, such as security.protocol
+    spark: Mapping[str, str] = field(default_factory=dict)
+    # Where the modules of a python transform are looked for first.
+    folder: str = "."
+
+    def __post_init__(self) -> None:
+        check_name(self.name)
+        if not self.sources:
+            raise DeclarationError("a pipeline needs a source", "sources")
+        for name in self.sources:
+            if not _NAME.fullmatch(name):
+                raise DeclarationError(
+                    f"the source {name!r} cannot be named so in SQL: use letters, digits and _", "sources"
+                )
+        if len(self.sources) > 1 and self.transform is None:
+            raise DeclarationError("several sources need a transform that joins them", "sources")
+        if not self.checkpoint:
+            raise DeclarationError(
+                "without a checkpoint a restart would not know what is done: give a path", "checkpoint"
+            )
+        if self.trigger is not None and self.trigger != AVAILABLE_NOW:
+            _check_duration(self.trigger, "trigger", f"{AVAILABLE_NOW}, or ")
+
+    @property
+    def kafka_options(self) -> dict[str, str]:
+        """As options of format("tailrace")."""
+        return {"kafka.bootstrap.servers": self.bootstrap} | {f"kafka.{name}": v for name, v in self.kafka.items()}
+
+
+AVAILABLE_NOW = "available-now"
+
+
+def check_name(name: str) -> None:
+    if not _PIPELINE_NAME.fullmatch(name):
+        raise DeclarationError(f"{name!r} is no name: use letters, digits, dot, - and _, at most 100", "name")
+
+
+def _check_topic(topics: str, key: str) -> None:
+    if not all(re.fullmatch(r"[A-Za-z0-9._-]{1,249}", topic.strip()) for topic in topics.split(",")):
+        raise DeclarationError(f"{topics!r} is no name of a topic", key)
+
+
+def _check_duration(text: str, key: str, alternative: str = "") -> None:
+    if not _DURATION.fullmatch(text):
+        raise DeclarationError(
+            f"{text!r} is no duration: write {alternative}a number and a unit, such as 10 minutes", key
+        )

@@ -1,0 +1,104 @@
+"""Which batch of which query is in a table: what makes a repeated batch harmless.
+
+Spark gives a query an id that lives in its checkpoint, and numbers its batches; after a restart the last batch may
+come again, with the same number and rows. So (query id, number of the batch) goes into the table in the same commit
+as the rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from tailrace.spark.pipelines.checkpoint import running_query_id
+from tailrace.spark.pipelines.declaration import TableSink
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from tailrace.spark.pipelines.landing.files import FileWriter, WrittenFile
+
+
+class LandingError(RuntimeError):
+    """The table cannot take the batch; nothing of it is in the table."""
+
+
+class Batch(NamedTuple):
+    pipeline: str
+    query_id: str
+    number: int
+
+
+class Compacted(NamedTuple):
+    """What merging small files has done."""
+
+    removed: int
+    added: int
+
+
+class LakeTable(Protocol):
+    """A table whose files are listed in a log or a catalog, so that a commit shows all of a batch or nothing."""
+
+    def open(self, rows: DataFrame) -> None:
+        """Creates the table if it is not there; raises LandingError if it cannot take such rows."""
+
+    def landed(self, batch: Batch) -> bool:
+        """Whether the batch is there already. Raises LandingError if the pipeline came with another checkpoint."""
+
+    def partitioned(self, rows: DataFrame) -> DataFrame:
+        """With the columns by which files are kept apart."""
+
+    def file_writer(self) -> FileWriter:
+        """What goes to the executors."""
+
+    def commit(self, files: Sequence[WrittenFile], batch: Batch) -> None:
+        """All of the files, and the batch they are."""
+
+    def compact(self, target_bytes: int) -> Compacted:
+        """Merges files that are smaller than the target; readers see the same rows before and after."""
+
+
+def lake_table(sink: TableSink) -> LakeTable:
+    if sink.format == "delta":
+        from tailrace.spark.pipelines.landing.delta import DeltaLakeTable
+
+        return DeltaLakeTable(sink)
+    from tailrace.spark.pipelines.landing.iceberg import IcebergTable
+
+    return IcebergTable(sink)
+
+
+class Landing:
+    """What `foreachBatch` calls. It is pickled: under Spark Connect it runs in a process of the server."""
+
+    def __init__(self, pipeline: str, checkpoint: str, sink: TableSink) -> None:
+        self._pipeline = pipeline
+        self._checkpoint = checkpoint
+        self._sink = sink
+
+    def __call__(self, rows: DataFrame, number: int) -> None:
+        from tailrace.spark.pipelines.landing.files import write_files
+
+        batch = Batch(self._pipeline, running_query_id(rows.sparkSession, self._checkpoint), number)
+        table = lake_table(self._sink)
+        table.open(rows)
+        if table.landed(batch):
+            return
+        files = write_files(table.partitioned(rows), table.file_writer())
+        if files:
+            table.commit(files, batch)
+
+
+def foreign_checkpoint(table: str, pipeline: str) -> LandingError:
+    return LandingError(
+        f"the pipeline {pipeline} has filled the table {table} under another checkpoint: with this one it would begin "
+        "anew, and land again what is there. Give it the old checkpoint, or another table; or another name, if "
+        "that is what you want"
+    )
+
+
+def other_partitioning(table: str, there: Sequence[str], declared: Sequence[str]) -> LandingError:
+    return LandingError(
+        f"the table {table} is partitioned by {', '.join(there) or 'nothing'}, and the pipeline says "
+        f"{', '.join(declared) or 'nothing'}: declare what the table has"
+    )

@@ -1,0 +1,89 @@
+"""Runs a pipeline as one streaming query, from where its checkpoint says to where it is stopped.
+
+A stop finishes the batch that is under way: `stop` is looked at between batches, and Spark is told to end when one is
+done. Whatever else ends a run (a crash, a kill), the next one goes on from the checkpoint, and the sinks see to it that
+a batch that runs again changes nothing.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from tailrace.spark.pipelines.declaration import Pipeline
+from tailrace.spark.pipelines.progress import BatchProgress, RunSummary
+from tailrace.spark.pipelines.writers import pipeline_writer
+from tailrace.spark.session import session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+# How soon a stop is seen; each look is a call into the JVM.
+_POLL_S = 0.2
+_LAST_EVENT_TIMEOUT_S = 5.0
+
+
+def run(
+    pipeline: Pipeline,
+    spark: SparkSession | None = None,
+    *,
+    once: bool = False,
+    on_progress: Callable[[BatchProgress], None] | None = None,
+    stop: threading.Event | None = None,
+) -> RunSummary:
+    """Runs until `stop` is set; `once`, or with the trigger available-now, until everything that is there now is
+    done. Raises DeclarationError, LandingError, or pyspark's StreamingQueryException if a batch fails."""
+    spark = spark or session(pipeline.name, settings=pipeline.spark)
+    writer = pipeline_writer(spark, pipeline, once=once)
+    return run_query(spark, pipeline.name, writer, on_progress=on_progress, stop=stop)
+
+
+def run_query(
+    spark: SparkSession,
+    name: str,
+    writer: DataStreamWriter,
+    *,
+    on_progress: Callable[[BatchProgress], None] | None,
+    stop: threading.Event | None,
+) -> RunSummary:
+    """One streaming query, from its start to its end or to `stop`."""
+    from tailrace.spark.pipelines.listener import ProgressListener
+
+    # Names of running queries must differ, and two runs of one pipeline are told apart by Spark's checkpoint anyway.
+    query_name = f"{name}-{uuid.uuid4().hex[:8]}"
+    listener = ProgressListener(query_name, name, on_progress)
+    spark.streams.addListener(listener)
+    try:
+        _wait_query(writer.queryName(query_name).start(), stop or threading.Event())
+        listener.wait_end(_LAST_EVENT_TIMEOUT_S)
+    finally:
+        spark.streams.removeListener(listener)
+    return listener.summary
+
+
+def _wait_query(query: StreamingQuery, stop: threading.Event) -> None:
+    try:
+        while not query.awaitTermination(_POLL_S):  # type: ignore[arg-type]
+            if stop.is_set():
+                _wait_batch(query)
+                return
+    finally:
+        query.stop()
+
+
+def _wait_batch(query: StreamingQuery) -> None:
+    """Until the batch that is under way is done, if there is one. With batches on each other's heels the query is
+    never seen at rest, but the progress that each of them leaves is."""
+    before = _progress_mark(query)
+    while query.isActive and query.status["isTriggerActive"] and _progress_mark(query) == before:
+        time.sleep(_POLL_S / 4)
+
+
+def _progress_mark(query: StreamingQuery) -> tuple[int, str] | None:
+    progress = query.lastProgress
+    return (progress["batchId"], progress["timestamp"]) if progress else None

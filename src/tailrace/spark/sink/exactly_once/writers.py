@@ -1,0 +1,137 @@
+"""What Spark calls for `exactlyOnce`: tasks write their parts (`task`), and the driver ends them (`driver`).
+
+Spark makes the writer anew in each process: what the driver has to know of the query comes with the tasks' messages. A
+stream is its own scope, by the id in its checkpoint. A batch job has none that would be the same when it is run again,
+so the caller names it.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+
+from tailrace.client.lanes import Author
+from tailrace.spark.blocking import BlockingCluster
+from tailrace.spark.options.errors import OptionError
+from tailrace.spark.options.write import WriteOptions
+from tailrace.spark.sink.exactly_once.decision import Report
+from tailrace.spark.sink.exactly_once.driver import Driver
+from tailrace.spark.sink.exactly_once.settings import ExactlyOnceSettings
+from tailrace.spark.sink.exactly_once.task import Task, write_part
+from tailrace.spark.sink.task import write_rows
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+# Local properties of every job that a streaming query runs; its group is the run.
+_QUERY_ID = "sql.streaming.queryId"
+_BATCH_ID = "streaming.sql.batchId"
+_RUN_ID = "spark.jobGroup.id"
+_ONLY_BATCH = 0
+
+
+def stream_writer(options: WriteOptions) -> DataSourceStreamArrowWriter:
+    return ExactlyOnceStreamWriter(options)
+
+
+def batch_writer(options: WriteOptions) -> DataSourceArrowWriter:
+    """Raises OptionError."""
+    if options.exactly_once_id is None:
+        raise OptionError(
+            "option exactlyOnce needs option exactlyOnceId in a batch write: a name of your own for this write, by "
+            "which a second run after a failure finds what the first one has done. The same name again writes nothing "
+            "again; a new name writes anew"
+        )
+    return ExactlyOnceBatchWriter(options, options.exactly_once_id)
+
+
+@dataclass(frozen=True)
+class PartMessage(WriterCommitMessage):
+    scope: str
+    run: str
+    report: Report
+
+
+class ExactlyOnceStreamWriter(DataSourceStreamArrowWriter):
+    def __init__(self, options: WriteOptions) -> None:
+        self._options = options
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> PartMessage:
+        context = _context()
+        scope, batch, run = (context.getLocalProperty(name) or "" for name in (_QUERY_ID, _BATCH_ID, _RUN_ID))
+        task = Task(scope, int(batch), context.partitionId())
+        return PartMessage(scope, run, _write(iterator, self._options, task))
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
+        _commit(messages, self._options, batchId)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
+        _abort(messages, self._options, batchId)
+
+
+class ExactlyOnceBatchWriter(DataSourceArrowWriter):
+    def __init__(self, options: WriteOptions, scope: str) -> None:
+        self._options = options
+        self._scope = scope
+        self._run = str(uuid.uuid4())
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> PartMessage:
+        task = Task(self._scope, _ONLY_BATCH, _context().partitionId())
+        return PartMessage(self._scope, self._run, _write(iterator, self._options, task))
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        _commit(messages, self._options, _ONLY_BATCH)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        _abort(messages, self._options, _ONLY_BATCH)
+
+
+def _context() -> TaskContext:
+    context = TaskContext.get()
+    assert context is not None, "Spark calls `write` in a task"
+    return context
+
+
+def _write(rows: Iterator[pa.RecordBatch], options: WriteOptions, task: Task) -> Report:
+    def write(rows: Iterator[pa.RecordBatch], blocking: BlockingCluster, author: Author) -> object:
+        return write_rows(rows, blocking, options, author)
+
+    with BlockingCluster(options.kafka) as blocking:
+        return write_part(rows, blocking, _settings(options), task, write)
+
+
+def _commit(messages: Sequence[WriterCommitMessage | None], options: WriteOptions, batch: int) -> None:
+    parts = _parts(messages)
+    if parts:
+        with BlockingCluster(options.kafka) as blocking:
+            blocking.run(_driver(blocking, options, parts).commit(batch, [part.report for part in parts]))
+
+
+def _abort(messages: Sequence[WriterCommitMessage | None], options: WriteOptions, batch: int) -> None:
+    parts = _parts(messages)
+    if parts:
+        with BlockingCluster(options.kafka) as blocking:
+            blocking.run(_driver(blocking, options, parts).abort(batch, [part.report for part in parts]))
+
+
+def _parts(messages: Sequence[WriterCommitMessage | None]) -> list[PartMessage]:
+    """Tasks that have failed have none."""
+    return [message for message in messages if isinstance(message, PartMessage)]
+
+
+def _driver(blocking: BlockingCluster, options: WriteOptions, parts: Sequence[PartMessage]) -> Driver:
+    return Driver(blocking.cluster, _settings(options), scope=parts[0].scope, run=parts[0].run)
+
+
+def _settings(options: WriteOptions) -> ExactlyOnceSettings:
+    defaults = ExactlyOnceSettings()
+    return defaults._replace(
+        prefix=options.transactional_id_prefix,
+        decision_topic=options.decision_topic,
+        timeout_ms=options.kafka.transaction_timeout_ms or defaults.timeout_ms,
+    )

@@ -1,0 +1,166 @@
+"""Encoded batches on their way to the brokers: all partitions at once, in order within each.
+
+Up to five batches of a partition are under way together, as many as a broker remembers of a producer (KIP-98): so
+whatever is sent again is stored once. If one of them fails in a way that may pass, the sender waits for the others,
+which may have failed because of it, and sends again those that have failed, in their order. Without idempotence one is
+under way at a time, since nothing would restore the order.
+
+`send` returns when everything is acknowledged. Nothing is under way between two calls, so it does not matter for how
+long the caller, who waits for Spark's next rows, does not run the loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Iterable, Sequence
+
+from tailrace.client.lanes import (
+    ACKS_ALL,
+    ACKS_NONE,
+    ANONYMOUS,
+    SEQUENCE_MODULUS,
+    Author,
+    Identity,
+    ProduceResult,
+    ProducerOptions,
+    produce_batch,
+)
+from tailrace.client.metadata import Cluster
+from tailrace.model.errors import ErrorCode, KafkaError
+from tailrace.model.ids import NO_SEQUENCE, TopicPartition
+from tailrace.model.ports import Bytes
+from tailrace.spark.arrow.encode import EncodedBatch
+
+# Of one partition, under way. A broker finds duplicates among the last five batches of a producer.
+_IN_FLIGHT_MAX = 5
+
+
+class Sender:
+    """Batches are written in the name of the author, whose sequences this sender alone counts."""
+
+    def __init__(self, cluster: Cluster, options: ProducerOptions, author: Author) -> None:
+        self._cluster = cluster
+        self._options = options
+        self._author = author
+        # Where the next batch goes on, under which identity; for each partition that was written to.
+        self._sequences: dict[TopicPartition, tuple[Identity, int]] = {}
+
+    @property
+    def partitions(self) -> frozenset[TopicPartition]:
+        """Where something was written, or may have been."""
+        return frozenset(self._sequences)
+
+    async def send(self, batches: Iterable[EncodedBatch]) -> None:
+        """Until all are acknowledged. Raises KafkaError if one cannot be delivered within `delivery_timeout_ms`; what
+        became of the others is not known then, and this sender must not be used again."""
+        by_partition: dict[TopicPartition, list[EncodedBatch]] = {}
+        for batch in batches:
+            by_partition.setdefault(batch.partition, []).append(batch)
+        deliveries = [asyncio.create_task(self._deliver(*each)) for each in by_partition.items()]
+        try:
+            await asyncio.gather(*deliveries)
+        except KafkaError as error:
+            self._author.note_failure(error)
+            raise
+        finally:
+            for delivery in deliveries:
+                delivery.cancel()
+            await asyncio.gather(*deliveries, return_exceptions=True)
+
+    async def _deliver(self, partition: TopicPartition, batches: Sequence[EncodedBatch]) -> None:
+        waiting = deque(batches)
+        under_way: deque[_Delivery] = deque()
+        try:
+            while waiting or under_way:
+                while waiting and len(under_way) < self._in_flight_max():
+                    delivery = _Delivery(await self._seal(waiting.popleft()), self._deadline())
+                    under_way.append(delivery)
+                    self._attempt(partition, delivery, follows_others=len(under_way) > 1)
+                if await under_way[0].wait_is_acknowledged():
+                    under_way.popleft()
+                else:
+                    await self._try_again(partition, under_way)
+        finally:
+            for delivery in under_way:
+                delivery.cancel()
+
+    def _in_flight_max(self) -> int:
+        is_idempotent = self._options.idempotent and self._options.acks == ACKS_ALL
+        return _IN_FLIGHT_MAX if is_idempotent or self._author.transactional_id is not None else 1
+
+    def _deadline(self) -> float:
+        return self._cluster.ports.clock.monotonic_ms() + self._options.delivery_timeout_ms
+
+    async def _seal(self, batch: EncodedBatch) -> Bytes:
+        identity = await self._cluster.with_retries(
+            lambda: self._author.identify(batch.partition, has_failed=False),
+            timeout_ms=self._options.delivery_timeout_ms,
+        )
+        before, sequence = self._sequences.get(batch.partition, (identity, 0))
+        if before != identity:
+            sequence = 0
+        self._sequences[batch.partition] = identity, (sequence + batch.record_count) % SEQUENCE_MODULUS
+        return batch.seal(
+            identity,
+            NO_SEQUENCE if identity == ANONYMOUS else sequence,
+            transactional=self._author.transactional_id is not None,
+        )
+
+    def _attempt(self, partition: TopicPartition, delivery: _Delivery, *, follows_others: bool) -> None:
+        delivery.follows_others = follows_others
+        delivery.answer = asyncio.create_task(self._produce(partition, delivery.batch))
+
+    async def _produce(self, partition: TopicPartition, batch: Bytes) -> ProduceResult:
+        result = await produce_batch(self._cluster, self._options, self._author, partition, batch)
+        if self._options.acks == ACKS_NONE:
+            # The connection must not be closed on what was never sent. Answers come in the order of requests: once
+            # there is one to a later request, the batch has arrived.
+            leader = await self._cluster.leader_of(partition)
+            await (await self._cluster.connection_to(leader.leader_id)).negotiate()
+        return result
+
+    async def _try_again(self, partition: TopicPartition, under_way: deque[_Delivery]) -> None:
+        """After the first of them has failed. Raises its error if it will not pass."""
+        first = under_way[0]
+        failed = [delivery for delivery in under_way if not await delivery.wait_is_acknowledged()]
+        pause_ms = self._cluster.backoff_ms(first.attempts)
+        if not first.may_pass() or self._cluster.ports.clock.monotonic_ms() + pause_ms > first.deadline:
+            raise first.failure()
+        await asyncio.sleep(pause_ms / 1000)
+        for delivery in failed:
+            delivery.attempts += 1
+            self._attempt(partition, delivery, follows_others=delivery is not first)
+
+
+class _Delivery:
+    """One batch, attempted until it is acknowledged."""
+
+    def __init__(self, batch: Bytes, deadline: float) -> None:
+        self.batch = batch
+        self.deadline = deadline
+        self.attempts = 0
+        self.follows_others = False
+        self.answer: asyncio.Task[ProduceResult]
+
+    async def wait_is_acknowledged(self) -> bool:
+        await asyncio.wait([self.answer])
+        error = self.answer.exception()
+        if error is not None and not isinstance(error, KafkaError):
+            raise error
+        return error is None
+
+    def failure(self) -> KafkaError:
+        error = self.answer.exception()
+        assert isinstance(error, KafkaError), "asked only after a failure"
+        return error
+
+    def may_pass(self) -> bool:
+        code = self.failure().code
+        # Batches before it were under way, and one of them may have been refused at the time.
+        is_gap = code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and self.follows_others
+        return code.retriable or is_gap
+
+    def cancel(self) -> None:
+        if not self.answer.cancel() and not self.answer.cancelled():
+            self.answer.exception()  # Known to nobody, and no news for the log: another failure is reported.

@@ -1,0 +1,39 @@
+"""`df.writeStream.format("tailrace")`: as in batch, each task writes and waits until all is acknowledged.
+
+A micro-batch that fails is run again, and what it had written stays: at-least-once. `exactlyOnce` is another writer.
+Complete mode adds to the topic too: what it puts out again are newer versions of rows, by key. Update mode is refused
+by Spark, for every data source in Python: use foreachBatch and a batch write there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSourceStreamArrowWriter
+
+from tailrace.spark.options.write import WriteOptions
+from tailrace.spark.sink.columns import check_columns
+from tailrace.spark.sink.task import Written, write_idempotently
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+
+def stream_writer(schema: StructType, options: WriteOptions) -> DataSourceStreamArrowWriter:
+    """Raises SinkSchemaError, when the query is planned."""
+    check_columns(schema, topic=options.topic)
+    if options.exactly_once:
+        from tailrace.spark.sink.exactly_once import writers
+
+        return writers.stream_writer(options)
+    return _StreamWriter(options)
+
+
+class _StreamWriter(DataSourceStreamArrowWriter):
+    def __init__(self, options: WriteOptions) -> None:
+        self._options = options
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        return write_idempotently(iterator, self._options)

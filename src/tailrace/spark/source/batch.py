@@ -1,0 +1,56 @@
+"""A topic as a DataFrame: `spark.read.format("tailrace")`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+
+from tailrace.spark.blocking import BlockingCluster
+from tailrace.spark.options.read import ReadOptions
+from tailrace.spark.source.filters import PushedFilters
+from tailrace.spark.source.lookup import OffsetLookup
+from tailrace.spark.source.planning import plan_batch
+from tailrace.spark.source.reading import Split, SplitReading
+from tailrace.spark.source.schema import check_schema, parse_record_format
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+
+class TopicReader(DataSourceReader):
+    def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
+        self._options = ReadOptions.parse(options, is_stream=False)
+        self._record_format = parse_record_format(options)
+        check_schema(schema, options)
+        self._filters = PushedFilters()
+        self.pushFilters = _PushFilters(self._filters)  # type: ignore[method-assign]
+
+    def partitions(self) -> list[InputPartition]:
+        with BlockingCluster(self._options.kafka) as blocking:
+            lookup = OffsetLookup(blocking.cluster, self._options)
+            if self._record_format is not None:
+                self._record_format.check_topics({partition.topic for partition in blocking.run(lookup.partitions())})
+                self._record_format.check_dead_letter_topic(blocking, self._options.kafka)
+            return [Split(each) for each in blocking.run(plan_batch(lookup, self._options, self._filters))]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        times = self._filters.timestamps_us
+        return SplitReading(self._options, self._record_format, times if times.is_bounded else None).read(partition)
+
+
+class _PushFilters:
+    """Spark refuses to read from a source with a method `pushFilters` unless spark.sql.python.filterPushdown.enabled is
+    set, so that no source is surprised. We do without as well: Spark applies the filters itself then. So this looks as
+    if it had not been overridden, and is called where filters are pushed."""
+
+    __func__ = DataSourceReader.pushFilters
+
+    def __init__(self, filters: PushedFilters) -> None:
+        self._filters = filters
+
+    def __call__(self, filters: list[Filter]) -> Iterable[Filter]:
+        """Gives back those that Spark has to apply."""
+        return [each for each in filters if not self._filters.push(each)]

@@ -1,0 +1,71 @@
+"""The columns of a topic, as Spark's own Kafka connector has them, unless options change some."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from tailrace.spark.options.errors import OptionError
+from tailrace.spark.options.kafka import parse_kafka_settings
+from tailrace.spark.options.names import VALUES, check_names
+from tailrace.spark.options.read import parse_columns, parse_subscription
+
+if TYPE_CHECKING:
+    from tailrace.spark.values import RecordFormat
+
+_HEADER = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
+_TYPES: dict[str, DataType] = {
+    "key": BinaryType(),
+    "value": BinaryType(),
+    "topic": StringType(),
+    "partition": IntegerType(),
+    "offset": LongType(),
+    "timestamp": TimestampType(),
+    "timestampType": IntegerType(),
+    "headers": ArrayType(_HEADER),
+}
+
+
+def topic_schema(options: Mapping[str, str]) -> StructType:
+    """Raises OptionError for what is wrong in a batch and in a stream alike: Spark asks for the schema when it loads
+    the source, and says later which of them it is."""
+    check_names(options)
+    parse_kafka_settings(options)
+    parse_subscription(options)
+    columns = parse_columns(options)
+    record_format = parse_record_format(options)
+    types = dict(_TYPES)
+    if record_format is not None:
+        types |= {name: found for name in ("key", "value") if (found := record_format.spark_type(name)) is not None}
+    return StructType([StructField(name, types[name]) for name in columns])
+
+
+def parse_record_format(options: Mapping[str, str]) -> RecordFormat | None:
+    """How keys and values are decoded; None if they stay bytes."""
+    if not any(name.lower() in options for name in VALUES):
+        return None
+    from tailrace.spark.values import RecordFormat
+
+    return RecordFormat.parse(options)
+
+
+def check_schema(given: StructType, options: Mapping[str, str]) -> None:
+    """What the caller demanded with schema(), if they did, must be what the options give."""
+    ours = topic_schema(options)
+    if given.simpleString() != ours.simpleString():
+        raise OptionError(
+            f"the schema cannot be chosen: it is {ours.simpleString()}, and {given.simpleString()} was asked for; use "
+            "the option columns to leave some out, and value.format with value.schema to have values decoded"
+        )

@@ -1,0 +1,99 @@
+"""Audits from the declaration to the report, of topics on a real broker, tables and a recorded history."""
+
+import json
+from xml.etree import ElementTree
+
+import pytest
+from pyspark.sql import functions as sf
+
+from tailrace.spark.audit import Audit, HistorySide, TableSide, TopicSide, run_audit
+from tailrace.verify import Recorder
+
+RECORDS = 300
+
+
+@pytest.fixture(scope="module")
+def orders(create_topic, produce):
+    """A topic of three partitions whose records have a key each, and values that are JSON."""
+    topic = create_topic(partitions=3)
+    produce(topic, [{"key": f"k{n}", "value": json.dumps({"id": n}), "partition": n % 3} for n in range(RECORDS)])
+    return topic
+
+
+def found(report):
+    return {check.kind: check.records for check in report.checks if check.records}
+
+
+def test_two_topics(spark, tailrace_broker, orders, create_topic, produce, tmp_path):
+    copy = create_topic(partitions=2)
+    # Two partitions are swapped, so that no order is lost: k7 is missing, k8 stands twice, and one is a stranger.
+    rows = [{"key": f"k{n}", "value": json.dumps({"id": n}), "partition": n % 2} for n in range(RECORDS) if n != 7]
+    rows += [rows[7], {"key": "<stranger>", "value": "&", "partition": 0}]
+    produce(copy, rows)
+    bootstrap = tailrace_broker.bootstrap
+    audit = Audit(
+        TopicSide(orders, bootstrap),
+        TopicSide(copy, bootstrap),
+        html=str(tmp_path / "report.html"),
+        json=str(tmp_path / "report.json"),
+    )
+    report = run_audit(audit, spark)
+    assert found(report) == {"lost": 1, "unexpected": 1, "duplicate": 1}
+    assert not report.is_clean
+    assert report.verdict == "differences: 1 lost, 1 unexpected, 1 duplicate"
+    assert [(each.partition, each.records, each.first_offset, each.last_offset) for each in report.expected.partitions] == [
+        (f"{orders}-{index}", 100, 0, 99) for index in range(3)
+    ]
+    lost = next(check for check in report.checks if check.kind == "lost")
+    assert lost.samples == (f'"k7 {{"id": 7}}" is missing (expected: offset 2 of {orders}-1)',)
+    saved = json.loads((tmp_path / "report.json").read_text())
+    assert (saved["clean"], saved["expected"]["records"], saved["actual"]["records"]) == (False, RECORDS, RECORDS + 1)
+    page = (tmp_path / "report.html").read_text()
+    assert "&lt;stranger&gt; &amp;" in page
+    assert "<stranger>" not in page
+    assert page.count("<svg") == 3
+
+    # A topic is a clean copy of itself, and the end of both was fixed before either was read.
+    assert run_audit(Audit(TopicSide(orders, bootstrap), TopicSide(orders, bootstrap)), spark).is_clean
+
+
+def test_a_topic_and_a_table(spark, tailrace_broker, orders, tmp_path):
+    topic = TopicSide(
+        orders, tailrace_broker.bootstrap, by=("key",), compare=("get_json_object(CAST(value AS STRING), '$.id')",)
+    )
+    records = spark.read.format("tailrace").options(**topic.source_options).load()
+    landed = records.select(
+        sf.col("key").cast("string").alias("customer"),
+        sf.get_json_object(sf.col("value").cast("string"), "$.id").cast("int").alias("id"),
+        "partition",
+        "offset",
+    )
+    landed.withColumn("id", sf.when(sf.col("id") == 5, 500).otherwise(sf.col("id"))).where("id <> 9").write.parquet(
+        str(tmp_path / "orders")
+    )
+    table = TableSide(str(tmp_path / "orders"), by=("customer",), compare=("id",), partition="partition", offset="offset")
+    report = run_audit(Audit(topic, table, allow=()), spark)
+    assert found(report) == {"lost": 1, "changed": 1, "gap": 1}
+    gap = next(check for check in report.checks if check.kind == "gap")
+    assert gap.samples == ("0 has no record at offset 3",)
+    assert "withdrawn" in report.unchecked
+
+
+def test_a_topic_and_a_history(spark, tailrace_broker, create_topic, produce, tmp_path):
+    topic = create_topic(partitions=1)
+    with (tmp_path / "history.jsonl").open("w") as lines:
+        process = Recorder(lines.write).process("p")
+        for number in range(50):
+            send = process.send(f"{topic}-0", f"v{number}")
+            if number % 10:
+                send.ok(number)
+            else:
+                send.info()
+        process.send(f"{topic}-0", "gone").ok(50)
+    produce(topic, [{"value": f"v{number}"} for number in range(50)])
+    report = run_audit(
+        Audit(HistorySide(str(tmp_path / "history.jsonl")), TopicSide(topic, tailrace_broker.bootstrap)), spark
+    )
+    assert found(report) == {"lost": 1}
+    assert report.expected.outcomes == {"acknowledged": 46, "unknown": 5, "withdrawn": 0}
+    assert '"gone" is missing' in report.text()

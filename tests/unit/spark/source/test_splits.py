@@ -1,0 +1,56 @@
+"""How a batch is divided among tasks."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tailrace.model.ids import TopicPartition
+from tailrace.spark.source.offsets import OffsetRange
+from tailrace.spark.source.splits import decide_splits
+
+HOT = OffsetRange(TopicPartition("t", 0), 100, 1100)
+COLD = OffsetRange(TopicPartition("t", 1), 5, 15)
+EMPTY = OffsetRange(TopicPartition("t", 2), 7, 7)
+
+
+def sizes(**options: int | None) -> list[int]:
+    return [
+        split.size
+        for split in decide_splits([HOT, COLD, EMPTY], **{"min_partitions": None, "records_max": None} | options)
+    ]
+
+
+def test_a_partition_is_a_task_unless_told_otherwise():
+    assert sizes() == [1000, 10]
+
+
+def test_a_hot_partition_does_not_hold_the_job():
+    assert sizes(min_partitions=2) == [500, 500, 10]
+    assert sizes(min_partitions=4) == [250, 250, 250, 250, 10]
+
+
+def test_a_task_has_a_bound():
+    assert sizes(records_max=400) == [333, 333, 334, 10]
+    assert sizes(records_max=400, min_partitions=2) == [333, 333, 334, 10]
+    assert sizes(records_max=5) == [5] * 202
+
+
+ranges = st.lists(st.tuples(st.integers(0, 50), st.integers(0, 1000)), max_size=6).map(
+    lambda drawn: [OffsetRange(TopicPartition("t", i), start, start + size) for i, (start, size) in enumerate(drawn)]
+)
+limit = st.none() | st.integers(1, 40)
+
+
+@given(ranges, limit, limit)
+def test_all_is_read_once_in_equal_shares(wanted: list[OffsetRange], shares: int | None, most: int | None):
+    splits = decide_splits(wanted, min_partitions=shares, records_max=most)
+    for whole in wanted:
+        parts = [split for split in splits if split.partition == whole.partition]
+        assert [offset for part in parts for offset in range(part.start, part.end)] == list(
+            range(whole.start, whole.end)
+        )
+        assert not parts or max(part.size for part in parts) - min(part.size for part in parts) <= 1
+    assert all(split.size > 0 for split in splits)
+    assert most is None or all(split.size <= most for split in splits)
+    if shares is not None:
+        share = -(-sum(whole.size for whole in wanted) // shares)
+        assert all(split.size <= share for split in splits)
