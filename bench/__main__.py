@@ -13,6 +13,7 @@ from rich.table import Table
 
 from bench.cluster import cluster
 from bench.decode import decode
+from bench.encode import encoding
 from bench.groups import groups
 from bench.machine import commit, machine
 from bench.measures import Figure, Plan, all_figures
@@ -29,6 +30,7 @@ GROUPS = (
     "transactions",
     "cluster",
     "decode",
+    "encode",
 )
 RESULTS = Path(__file__).parent / "results.jsonl"
 
@@ -39,7 +41,7 @@ def main() -> int:
     if load > 0.5:
         print(f"this machine is busy (load {load:.1f}): the figures will be lower than they could be", file=sys.stderr)
     plan = Plan(options.seconds, options.rounds)
-    alone = set(options.only) - {"groups", "transactions", "cluster", "decode"}
+    alone = set(options.only) - {"groups", "transactions", "cluster", "decode", "encode"}
     figures = all_figures(plan, alone) if alone else []
     if "groups" in options.only:
         figures += groups(plan)
@@ -49,6 +51,8 @@ def main() -> int:
         figures += cluster(plan)
     if "decode" in options.only:
         figures += decode(plan)
+    if "encode" in options.only:
+        figures += encoding(plan)
     _print(figures)
     if not options.no_record:
         with RESULTS.open("a") as results:

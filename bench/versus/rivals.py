@@ -30,12 +30,13 @@ _KAFKA_JVM = (
     "-XX:+ExplicitGCInvokesConcurrent",
     "-Djava.awt.headless=true",
 )
-# What a cluster of one needs in order to start groups and transactions at all: Kafka's own example files set it too.
-_KAFKA_ALONE = {
+# What a cluster of one needs for groups and transactions to work at all: Kafka's own example files set it too.
+_ALONE = {
     "offsets.topic.replication.factor": "1",
     "transaction.state.log.replication.factor": "1",
     "transaction.state.log.min.isr": "1",
 }
+_REPLICATED = {"default.replication.factor": "3", "min.insync.replicas": "2"}
 _KAFKA_LOG_SETTINGS = """\
 rootLogger.level=WARN
 rootLogger.appenderRef.out.ref=out
@@ -98,6 +99,11 @@ class Running:
     addresses: dict[int, str]  # by node id
     brokers: dict[int, Process]
     ready_after_s: float
+    folder: Path
+
+    @property
+    def data(self) -> list[Path]:
+        return [self.folder / f"data-{node}" for node in self.brokers]
 
     @property
     def bootstrap(self) -> str:
@@ -143,7 +149,7 @@ def _start_tailrace(brokers: int, settings: dict[str, str], folder: Path) -> Run
         words = ["--config", str(file), "--cluster-id", _CLUSTER_ID, "--initial-controllers", voters]
         _output([*tailrace, "format", *words])
         processes[node] = Process([*tailrace, "broker", "--config", str(file)], folder / f"log-{node}")
-    return _ready("Tailrace", processes, nodes.addresses)
+    return _ready("Tailrace", processes, nodes.addresses, folder)
 
 
 def _start_kafka(brokers: int, settings: dict[str, str], folder: Path) -> Running:
@@ -154,13 +160,13 @@ def _start_kafka(brokers: int, settings: dict[str, str], folder: Path) -> Runnin
     processes = {}
     for node in nodes.addresses:
         quorum = {"controller.quorum.voters": ",".join(f"{n}@{where}" for n, where in nodes.controllers.items())}
-        chosen = nodes.settings(node) | quorum | (_KAFKA_ALONE if brokers == 1 else {}) | settings
+        chosen = nodes.settings(node) | quorum | settings
         file = folder / f"server-{node}.properties"
         file.write_text("".join(f"{name}={value}\n" for name, value in chosen.items()))
         _output(["java", *java, "kafka.tools.StorageTool", "format", "-t", _CLUSTER_ID, "-c", str(file)])
         command = ["java", *KAFKA_HEAP, *_KAFKA_JVM, *java, "kafka.Kafka", str(file)]
         processes[node] = Process(command, folder / f"log-{node}")
-    return _ready(f"Apache Kafka {KAFKA_VERSION}", processes, nodes.addresses)
+    return _ready(f"Apache Kafka {KAFKA_VERSION}", processes, nodes.addresses, folder)
 
 
 class _Nodes:
@@ -174,14 +180,13 @@ class _Nodes:
         self.controllers = {node: f"127.0.0.1:{ports[brokers + node - 1]}" for node in numbers}
 
     def settings(self, node: int) -> dict[str, str]:
-        replicated = {"default.replication.factor": "3", "min.insync.replicas": "2"}
         return {
             "process.roles": "broker,controller",
             "node.id": str(node),
             "listeners": f"PLAINTEXT://{self.addresses[node]},CONTROLLER://{self.controllers[node]}",
             "controller.listener.names": "CONTROLLER",
             "log.dirs": str(self._folder / f"data-{node}"),
-            **(replicated if len(self.addresses) > 1 else {}),
+            **(_REPLICATED if len(self.addresses) > 1 else _ALONE),
         }
 
 
@@ -209,7 +214,7 @@ def _output(command: list[str]) -> str:
     return subprocess.run(command, check=True, capture_output=True, text=True, timeout=DEADLINE_S).stdout.strip()
 
 
-def _ready(name: str, brokers: dict[int, Process], addresses: dict[int, str]) -> Running:
+def _ready(name: str, brokers: dict[int, Process], addresses: dict[int, str], folder: Path) -> Running:
     """Started, and each broker answers Metadata with all brokers in it: what a client needs to begin."""
     begun = time.perf_counter()
     for process in brokers.values():
@@ -221,7 +226,7 @@ def _ready(name: str, brokers: dict[int, Process], addresses: dict[int, str]) ->
         for process in brokers.values():
             process.stop()
         raise
-    return Running(name, addresses, brokers, time.perf_counter() - begun)
+    return Running(name, addresses, brokers, time.perf_counter() - begun, folder)
 
 
 def _wait_answers(address: str, brokers: int, deadline: float, processes: dict[int, Process]) -> None:

@@ -8,10 +8,10 @@ runs a query whose whole driver, its JVM and all, dies at that point of its firs
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 from pyspark import TaskContext, cloudpickle
@@ -54,7 +54,7 @@ def mortal_source(points: Mapping[int, str], markers: Path, *, group_id: int | N
             with armed(points.get(batch), TASK_POINTS, markers / str(batch), group_id):
                 return super().write(iterator)
 
-        def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
+        def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
             with armed(points.get(batchId), DRIVER_POINTS, markers / str(batchId), group_id):
                 super().commit(messages, batchId)
 
@@ -76,7 +76,12 @@ def armed(point: str | None, points: Mapping[str, Any], marker: Path, group_id: 
         return
     owner, name, call, when = points[point]
     method = getattr(owner, name)
+    each = Parts._each
     calls = 0
+
+    async def one_after_the_other(parts: Parts, *args: Any) -> Any:
+        parts._settings = parts._settings._replace(parallelism=1)
+        return await each(parts, *args)
 
     async def mortal(*args: Any, **options: Any) -> Any:
         nonlocal calls
@@ -90,10 +95,12 @@ def armed(point: str | None, points: Mapping[str, Any], marker: Path, group_id: 
         return result
 
     setattr(owner, name, mortal)
+    Parts._each = one_after_the_other  # So that one part is committed, and the others are not yet.
     try:
         yield
     finally:
         setattr(owner, name, method)
+        Parts._each = each
 
 
 def die_once(marker: Path, group_id: int | None) -> None:
@@ -110,29 +117,34 @@ def die_once(marker: Path, group_id: int | None) -> None:
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 
-def copying_query(spark: SparkSession, bootstrap: str, source: str, **options: str) -> DataFrame:
-    reader = spark.readStream.format("tailrace").option("kafka.bootstrap.servers", bootstrap)
-    return reader.options(subscribe=source, startingOffsets="earliest", **options).load().select("key", "value")
+class Copy(NamedTuple):
+    """A query that copies a topic to another, exactly once, to the end of what there is."""
 
+    bootstrap: str
+    source: str
+    sink: str
+    checkpoint: str
 
-def run_copy(
-    rows: DataFrame, bootstrap: str, sink: str, checkpoint: str, *, sink_format: str = NAME, **options: str
-) -> None:
-    """To the end of what there is. Raises StreamingQueryException."""
-    writer = rows.writeStream.format(sink_format).option("kafka.bootstrap.servers", bootstrap)
-    writer = writer.options(topic=sink, exactlyOnce="true", checkpointLocation=checkpoint, **options)
-    query = writer.trigger(availableNow=True).start()
-    if not query.awaitTermination(120):
-        query.stop()
-        raise TimeoutError("the query does not end")
+    def rows(self, spark: SparkSession, **options: str) -> DataFrame:
+        reader = spark.readStream.format("tailrace").option("kafka.bootstrap.servers", self.bootstrap)
+        return reader.options(subscribe=self.source, startingOffsets="earliest", **options).load()
+
+    def run(self, rows: DataFrame, *, sink_format: str = "tailrace", **options: str) -> None:
+        """Raises StreamingQueryException."""
+        writer = rows.writeStream.format(sink_format).option("kafka.bootstrap.servers", self.bootstrap)
+        writer = writer.options(topic=self.sink, exactlyOnce="true", checkpointLocation=self.checkpoint, **options)
+        query = writer.trigger(availableNow=True).start()
+        if not query.awaitTermination(120):
+            query.stop()
+            raise TimeoutError("the query does not end")
 
 
 def main(arguments: Sequence[str]) -> None:
     bootstrap, source, sink, checkpoint, markers, point, *rest = arguments
     spark = session("mortal", master="local[2,4]", settings={"spark.ui.enabled": "false"})
     spark.dataSource.register(mortal_source({0: point}, Path(markers), group_id=os.getpgid(0)))
-    options = dict(option.split("=", 1) for option in rest)
-    run_copy(copying_query(spark, bootstrap, source), bootstrap, sink, checkpoint, **options)
+    copy = Copy(bootstrap, source, sink, checkpoint)
+    copy.run(copy.rows(spark), sink_format=NAME, **dict(option.split("=", 1) for option in rest))
 
 
 if __name__ == "__main__":

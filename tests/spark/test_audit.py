@@ -1,7 +1,8 @@
 """Audits from the declaration to the report, of topics on a real broker, tables and a recorded history."""
 
 import json
-from xml.etree import ElementTree
+import subprocess
+import sys
 
 import pytest
 from pyspark.sql import functions as sf
@@ -24,12 +25,17 @@ def found(report):
     return {check.kind: check.records for check in report.checks if check.records}
 
 
-def test_two_topics(spark, tailrace_broker, orders, create_topic, produce, tmp_path):
-    copy = create_topic(partitions=2)
-    # Two partitions are swapped, so that no order is lost: k7 is missing, k8 stands twice, and one is a stranger.
+@pytest.fixture(scope="module")
+def copy(create_topic, produce):
+    """Has other partitions, which no key minds: k7 is missing, k8 stands twice, and one is a stranger."""
+    topic = create_topic(partitions=2)
     rows = [{"key": f"k{n}", "value": json.dumps({"id": n}), "partition": n % 2} for n in range(RECORDS) if n != 7]
     rows += [rows[7], {"key": "<stranger>", "value": "&", "partition": 0}]
-    produce(copy, rows)
+    produce(topic, rows)
+    return topic
+
+
+def test_two_topics(spark, tailrace_broker, orders, copy, tmp_path):
     bootstrap = tailrace_broker.bootstrap
     audit = Audit(
         TopicSide(orders, bootstrap),
@@ -41,7 +47,7 @@ def test_two_topics(spark, tailrace_broker, orders, create_topic, produce, tmp_p
     assert found(report) == {"lost": 1, "unexpected": 1, "duplicate": 1}
     assert not report.is_clean
     assert report.verdict == "differences: 1 lost, 1 unexpected, 1 duplicate"
-    assert [(each.partition, each.records, each.first_offset, each.last_offset) for each in report.expected.partitions] == [
+    assert [each[:4] for each in report.expected.partitions] == [
         (f"{orders}-{index}", 100, 0, 99) for index in range(3)
     ]
     lost = next(check for check in report.checks if check.kind == "lost")
@@ -71,7 +77,8 @@ def test_a_topic_and_a_table(spark, tailrace_broker, orders, tmp_path):
     landed.withColumn("id", sf.when(sf.col("id") == 5, 500).otherwise(sf.col("id"))).where("id <> 9").write.parquet(
         str(tmp_path / "orders")
     )
-    table = TableSide(str(tmp_path / "orders"), by=("customer",), compare=("id",), partition="partition", offset="offset")
+    places = {"partition": "partition", "offset": "offset"}
+    table = TableSide(str(tmp_path / "orders"), by=("customer",), compare=("id",), **places)
     report = run_audit(Audit(topic, table, allow=()), spark)
     assert found(report) == {"lost": 1, "changed": 1, "gap": 1}
     gap = next(check for check in report.checks if check.kind == "gap")
@@ -97,3 +104,30 @@ def test_a_topic_and_a_history(spark, tailrace_broker, create_topic, produce, tm
     assert found(report) == {"lost": 1}
     assert report.expected.outcomes == {"acknowledged": 46, "unknown": 5, "withdrawn": 0}
     assert '"gone" is missing' in report.text()
+
+
+@pytest.mark.long
+def test_the_command(tailrace_broker, orders, copy, tmp_path):
+    page = tmp_path / "report.html"
+    words = ["audit", orders, copy, "--bootstrap", tailrace_broker.bootstrap, "--master", "local[2]"]
+    found = run_tailrace(*words, "--json", "--html", str(page))
+    assert found.returncode == 1, found.stderr
+    assert json.loads(found.stdout)["verdict"] == "differences: 1 lost, 1 unexpected, 1 duplicate"
+    assert page.read_text().startswith("<!doctype html>")
+    clean = run_tailrace(*words, "--allow", "lost", "--allow", "unexpected", "--allow", "duplicate")
+    assert (clean.returncode, clean.stdout.splitlines()[0]) == (
+        0,
+        "audit: clean: 301 records, no difference (reordered)",
+    )
+    unknown = run_tailrace("audit", orders, "no-such-topic", *words[3:])
+    assert unknown.returncode == 1
+    assert "no-such-topic" in unknown.stderr
+    wrong = run_tailrace(*words, "--by", "keys", "--actual-by", "key")
+    assert wrong.returncode == 1
+    assert "`keys` cannot be resolved" in wrong.stderr
+    assert len(wrong.stderr.splitlines()) < 10
+
+
+def run_tailrace(*words):
+    command = [sys.executable, "-m", "tailrace", *words]
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)

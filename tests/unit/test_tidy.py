@@ -24,7 +24,8 @@ LONG_FILES = {
 }
 
 # Where execution starts: the command, `python -m`, what users import in their tests, and what pytest loads.
-ENTRY_POINTS = ("tailrace.__main__", "tailrace.cli", "tailrace.testing", "tailrace.testing.plugin")
+ENTRY_POINTS = (
+    "tailrace.spark.datasource",  # by src/pyspark_tailrace, which Spark looks for"tailrace.__main__", "tailrace.cli", "tailrace.testing", "tailrace.testing.plugin")
 
 
 def test_no_file_is_too_long():

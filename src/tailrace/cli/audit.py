@@ -138,7 +138,7 @@ def _side(options: argparse.Namespace, text: str, prefix: str) -> TopicSide | Ta
         return HistorySide(name)
     given: dict[str, Any] = {key: tuple(option(key)) for key in ("by", "compare") if option(key)}
     given |= {"where": option("where"), "options": dict(option("option"))}
-    if options.no_order or options.order_by:
+    if not prefix and (options.no_order or options.order_by):
         given["order_by"] = () if options.no_order else tuple(options.order_by)
     if colon and kind in _TABLES:
         given |= {key: option(key) for key in ("partition", "offset", "time")}

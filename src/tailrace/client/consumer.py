@@ -182,8 +182,10 @@ class Consumer:
         position = self._positions[partition].offset
         check_partition(data, partition, position)
         records: list[Record] = []
-        for header, batch in iterate_batches(records_of(data), partition, position, aborted_of(data)):
-            if batch is not None:
+        view = records_of(data)
+        for start, header, is_visible in iterate_batches(view, partition, position, aborted_of(data)):
+            if is_visible:
+                batch = view[start : start + header.size_bytes]
                 found = iterate_records(batch, max_decompressed_bytes=self.options.decompressed_bytes_max)
                 # The first batch may start before the position.
                 records += found if header.base_offset >= position else (r for r in found if r.offset >= position)

@@ -103,10 +103,10 @@ def aborted_of(data: FetchResponse.PartitionData) -> tuple[AbortedTransaction, .
 
 def iterate_batches(
     records: memoryview, partition: TopicPartition, position: int, aborted: Sequence[AbortedTransaction]
-) -> Iterator[tuple[BatchHeader, memoryview | None]]:
-    """The batches of an answer that reach beyond `position`, each checked by its CRC; None in place of one of whose
-    records none is for the reader. The first may begin before the position, as a fetch gives whole ones; a last one
-    that is cut short is left out."""
+) -> Iterator[tuple[int, BatchHeader, bool]]:
+    """The batches of an answer that reach beyond `position`, each checked by its CRC: where it starts, its header, and
+    whether its records are for the reader. The first may begin before the position, as a fetch gives whole ones; a
+    last one that is cut short is left out."""
     covered = _Aborted(aborted) if aborted else None
     for start, header in iterate_headers(records, allow_partial=True):
         if header.last_offset < position:
@@ -115,9 +115,8 @@ def iterate_batches(
             raise KafkaError(
                 ErrorCode.CORRUPT_MESSAGE, f"the batch at offset {header.base_offset} of {partition} is damaged"
             )
-        batch = records[start : start + header.size_bytes]
-        is_aborted = covered is not None and covered.covers(header, batch)
-        yield header, None if is_aborted or header.is_control else batch
+        is_aborted = covered is not None and covered.covers(header, records[start : start + header.size_bytes])
+        yield start, header, not (is_aborted or header.is_control)
 
 
 class _Aborted:

@@ -186,17 +186,17 @@ class IdempotentAuthor:
         if self._is_anonymous:
             return ANONYMOUS
         if has_failed:
-            self._own[partition] = await self._ask_for_identity()
+            self._own[partition] = await self.new_identity()
         own = self._own.get(partition)
         return own or self._shared or await self._share()
 
     async def _share(self) -> Identity:
         async with self._identifying:
             if self._shared is None:
-                self._shared = await self._ask_for_identity()
+                self._shared = await self.new_identity()
             return self._shared
 
-    async def _ask_for_identity(self) -> Identity:
+    async def new_identity(self) -> Identity:
         connection = await self._cluster.any_connection()
         answer = await connection.call(
             InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=2**31 - 1),

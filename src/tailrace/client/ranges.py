@@ -90,7 +90,8 @@ class RangeReader:
         ahead, self._ahead = self._ahead, None
         if ahead is not None:
             ahead.cancel()
-            await asyncio.wait([ahead])
+            # Its failure, if it had one, is of no interest any more.
+            await asyncio.gather(ahead, return_exceptions=True)
 
     def _start_reading(self) -> asyncio.Task[FetchedBatches]:
         self._ahead = asyncio.create_task(self._read(self._position))

@@ -25,6 +25,8 @@ _VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_
 def make_tls_context(settings: TlsSettings) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = settings.is_host_checked
+    # As in Java, whatever stands in the truststore is trusted, be it a root, an intermediate or the broker itself.
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     context.minimum_version = min(_VERSIONS[name] for name in settings.versions)
     context.maximum_version = max(_VERSIONS[name] for name in settings.versions)
     if settings.authorities is None:

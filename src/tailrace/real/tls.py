@@ -85,19 +85,24 @@ class TlsStream:
 
     async def wait_handshake(self) -> None:
         """Raises UntrustedPeerError, or another OSError if the peer hangs up."""
-        while True:
-            try:
-                self._tls.do_handshake()
-            except ssl.SSLWantReadError:
+        try:
+            while not self._is_handshake_done():
                 self._flush()
                 await self._wait_received()
-            except ssl.SSLError as error:
-                with contextlib.suppress(OSError):
-                    self._flush()  # The alert that tells the peer why.
-                raise _explain(error) from None
-            else:
-                self._flush()
-                return
+            self._flush()
+        except (ssl.SSLEOFError, ConnectionError):
+            raise ConnectionResetError("it hung up during the TLS handshake, as a port without TLS does") from None
+        except ssl.SSLError as error:
+            with contextlib.suppress(OSError):
+                self._flush()  # The alert that tells the peer why.
+            raise _explain(error) from None
+
+    def _is_handshake_done(self) -> bool:
+        try:
+            self._tls.do_handshake()
+        except ssl.SSLWantReadError:
+            return False
+        return True
 
     async def _wait_received(self) -> None:
         readable = self._loop.create_future()
@@ -241,12 +246,10 @@ _BAD_CERTIFICATE = ("UNKNOWN_CA", "BAD_CERTIFICATE", "CERTIFICATE_UNKNOWN", "CER
 _NOT_TLS = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "UNKNOWN_PROTOCOL", "RECORD_LAYER_FAILURE", "PACKET_LENGTH")
 
 
-def _explain(error: ssl.SSLError) -> OSError:
+def _explain(error: ssl.SSLError) -> UntrustedPeerError:
     """The same in words of the settings."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return UntrustedPeerError(_explain_distrust(error))
-    if isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError):
-        return ConnectionResetError("it hung up during the TLS handshake, as a port without TLS does")
     reason = error.reason or ""
     if any(word in reason for word in _NO_CERTIFICATE):
         return UntrustedPeerError(
@@ -255,8 +258,8 @@ def _explain(error: ssl.SSLError) -> OSError:
         )
     if any(word in reason for word in _BAD_CERTIFICATE):
         return UntrustedPeerError(
-            "the broker does not trust the certificate of this client: have it signed by an authority that the broker "
-            "knows, and set ssl.keystore.location to it"
+            "the broker does not trust the certificate of this client, or misses one: set ssl.keystore.location to a "
+            "PEM file with the key and a certificate that an authority known to the broker has signed"
         )
     if any(word in reason for word in _NOT_TLS):
         return UntrustedPeerError(

@@ -21,6 +21,13 @@ if TYPE_CHECKING:
     )
     from pyspark.sql.types import StructType
 
+# Of a table in a catalog Spark 4.3 hands all its properties, such as its provider, to `schema` when it is made, and
+# not one of its options to `reader` when it is read.
+_NO_CREATE_TABLE = (
+    "CREATE TABLE ... USING tailrace cannot work: Spark loses the options of such a table if its source is written in "
+    "Python; use CREATE TEMPORARY VIEW name USING tailrace OPTIONS (...) instead"
+)
+
 
 class TailraceDataSource(DataSource):
     @classmethod
@@ -29,6 +36,8 @@ class TailraceDataSource(DataSource):
 
     def schema(self) -> StructType:
         options = dict(self.options)
+        if "provider" in options:
+            raise OptionError(_NO_CREATE_TABLE)
         if "table" in options:
             from tailrace.spark.tables import table_schema
 

@@ -66,6 +66,8 @@ _DEFAULTS = {
     # Filters on topic, partition, offset and timestamp reach the source in batch queries.
     "spark.sql.python.filterPushdown.enabled": "true",
     "spark.ui.showConsoleProgress": "false",
+    # Spark's own, and the private keys that kafka.ssl.keystore.key and its like may hold.
+    "spark.redaction.regex": "(?i)secret|password|token|access[.]?key|private key",
 }
 
 

@@ -37,6 +37,7 @@ from tailrace.wire.payload import (
 __all__ = [
     "HEADERS_AT_ONCE",
     "HEADER_SIZE",
+    "LOG_APPEND_TIME_BIT",
     "MAGIC",
     "MANY_HEADERS",
     "NO_TIMESTAMP",
@@ -78,7 +79,7 @@ _INT16 = struct.Struct(">h")
 _INT64 = struct.Struct(">q")
 
 _COMPRESSION_BITS = 7
-_LOG_APPEND_TIME_BIT = 1 << 3
+LOG_APPEND_TIME_BIT = 1 << 3
 TRANSACTIONAL_BIT = 1 << 4
 _CONTROL_BIT = 1 << 5
 _DELETE_HORIZON_BIT = 1 << 6
@@ -130,7 +131,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def timestamp_type(self) -> TimestampType:
-        return TimestampType.LOG_APPEND_TIME if self.attributes & _LOG_APPEND_TIME_BIT else TimestampType.CREATE_TIME
+        return TimestampType.LOG_APPEND_TIME if self.attributes & LOG_APPEND_TIME_BIT else TimestampType.CREATE_TIME
 
     @property
     def is_transactional(self) -> bool:
@@ -235,7 +236,7 @@ def unpack_records(batch: Bytes, header: BatchHeader, max_decompressed_bytes: in
 
 def iterate_unpacked(header: BatchHeader, data: bytes, *, only_checks: bool = False) -> Iterator[Record]:
     """With `only_checks` headers are left out, and MANY_HEADERS may stand between two records."""
-    append_time = header.max_timestamp if header.attributes & _LOG_APPEND_TIME_BIT else None
+    append_time = header.max_timestamp if header.attributes & LOG_APPEND_TIME_BIT else None
     numbering = Numbering(header.base_offset, header.last_offset_delta, header.base_timestamp, append_time)
     return iterate_payload(data, header.record_count, numbering, only_checks=only_checks)
 
@@ -324,7 +325,7 @@ def set_leader_epoch(buffer: bytearray | memoryview, position: int, leader_epoch
 def set_log_append_time(buffer: bytearray | memoryview, position: int, timestamp_ms: int) -> None:
     """Makes it the time of every record of the batch. These fields lie within the CRC, which is summed again."""
     attributes = _INT16.unpack_from(buffer, position + _CRC_COVERS_FROM)[0]
-    _INT16.pack_into(buffer, position + _CRC_COVERS_FROM, attributes | _LOG_APPEND_TIME_BIT)
+    _INT16.pack_into(buffer, position + _CRC_COVERS_FROM, attributes | LOG_APPEND_TIME_BIT)
     _INT64.pack_into(buffer, position + _MAX_TIMESTAMP_AT, timestamp_ms)
     _sum_again(buffer, position)
 

@@ -5,6 +5,7 @@ reads the first byte itself and comes here only if its high bit is set.
 """
 
 from tailrace.model.errors import ErrorCode, KafkaError
+from tailrace.model.ports import Bytes
 
 # Indexed by -64..63 (a negative index counts from the end, which is just what zigzag needs).
 _ONE_BYTE = tuple(bytes((n << 1,)) for n in range(64)) + tuple(bytes(((n << 1) ^ -1,)) for n in range(-64, 0))
@@ -25,7 +26,7 @@ def encode_varint(value: int) -> bytes:
     return bytes(encoded)
 
 
-def read_rest_of_varint(first: int, data: bytes, position: int) -> tuple[int, int]:
+def read_rest_of_varint(first: int, data: Bytes, position: int) -> tuple[int, int]:
     """The raw (still zigzag) value that began with the byte `first`, and the position after it.
     Raises IndexError at the end of the data."""
     byte = data[position]

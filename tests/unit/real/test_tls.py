@@ -50,9 +50,14 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
     )
 
 
-def broker_context(made: Certificates, identity: Identity | None = None, *, wants_client: bool = False):
+def serving_context(identity: Identity) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(*(identity or made.broker))
+    context.load_cert_chain(*identity)
+    return context
+
+
+def broker_context(made: Certificates, identity: Identity | None = None, *, wants_client: bool = False):
+    context = serving_context(identity or made.broker)
     if wants_client:
         context.verify_mode = ssl.CERT_REQUIRED
         context.load_verify_locations(made.authority.certificate)
@@ -218,6 +223,13 @@ async def test_a_broker_whose_authority_is_not_known(made: Certificates):
         told = await refused(cluster_of(peer.address, made, ssl_truststore_location=str(made.stranger.certificate)))
     assert "certificate is not trusted: unable to get local issuer certificate" in told
     assert "ssl.truststore.location" in told
+
+
+async def test_a_broker_that_is_trusted_itself(made: Certificates):
+    async with Peer(tls=broker_context(made)) as peer:
+        cluster = cluster_of(peer.address, made, ssl_truststore_location=str(made.broker.certificate))
+        await ask(cluster)
+        cluster.close()
 
 
 async def test_a_broker_with_the_name_of_another(made: Certificates):

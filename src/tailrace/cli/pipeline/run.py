@@ -20,12 +20,14 @@ from tailrace.cli import CommandError
 from tailrace.cli.output import note
 from tailrace.cli.pipeline.check import loaded
 from tailrace.cli.pipeline.display import Display
-from tailrace.spark.pipelines import BatchProgress, DeclarationError, Pipeline, RunSummary
+from tailrace.spark.audit import Audit
+from tailrace.spark.pipelines import BatchProgress, Pipeline, RunSummary
 from tailrace.spark.pipelines.failures import failure_text
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from tailrace.spark.pipelines.backfill import Backfill
     from tailrace.spark.pipelines.parse import Job
 
 
@@ -36,11 +38,9 @@ def run(options: argparse.Namespace) -> int:
         spark = _session(options, job)
         stack.callback(spark.stop)
         try:
-            if isinstance(job, Pipeline):
-                return _run_pipeline(job, spark, once=options.once, metrics=metrics)
-            return _run_other(job, spark)
-        except DeclarationError as error:
-            raise CommandError(f"{options.file}: {error}") from None
+            if isinstance(job, Audit):
+                return _run_audit(job, spark)
+            return _run_stream(job, spark, once=options.once, metrics=metrics)
         except Exception as error:
             if (text := failure_text(error)) is None:
                 raise
@@ -49,15 +49,14 @@ def run(options: argparse.Namespace) -> int:
 
 def _configured(job: Job, settings: Mapping[str, str]) -> Job:
     """The command line wins over the file."""
-    return replace(job, spark={**job.spark, **settings}) if isinstance(job, Pipeline) else job
+    return replace(job, spark={**job.spark, **settings})
 
 
 def _session(options: argparse.Namespace, job: Job) -> SparkSession:
     from tailrace.spark.session import JavaNotFoundError, session
 
-    settings = job.spark if isinstance(job, Pipeline) else dict(options.conf)
     try:
-        spark = session(job.name, master=options.master, remote=options.remote, settings=settings)
+        spark = session(job.name, master=options.master, remote=options.remote, settings=job.spark)
     except JavaNotFoundError as error:
         raise CommandError(str(error)) from None
     if options.remote is None:
@@ -65,11 +64,20 @@ def _session(options: argparse.Namespace, job: Job) -> SparkSession:
     return spark
 
 
-def _run_pipeline(pipeline: Pipeline, spark: SparkSession, *, once: bool, metrics: TextIO | None) -> int:
+def _run_audit(audit: Audit, spark: SparkSession) -> int:
+    from tailrace.spark.audit import run_audit
+
+    report = run_audit(audit, spark)
+    print(report.text(), end="")
+    return 0 if report.is_clean else 1
+
+
+def _run_stream(job: Pipeline | Backfill, spark: SparkSession, *, once: bool, metrics: TextIO | None) -> int:
     from tailrace.spark.pipelines import run as run_pipeline
+    from tailrace.spark.pipelines.backfill import run_backfill
 
     stop = threading.Event()
-    with Display(pipeline.name) as display, _stopped_by_signals(stop, display):
+    with Display(job.name) as display, _stopped_by_signals(stop, display):
 
         def on_progress(progress: BatchProgress) -> None:
             display.show(progress)
@@ -77,21 +85,11 @@ def _run_pipeline(pipeline: Pipeline, spark: SparkSession, *, once: bool, metric
                 metrics.write(json.dumps(progress._asdict()) + "\n")
                 metrics.flush()
 
-        summary = run_pipeline(pipeline, spark, once=once, on_progress=on_progress, stop=stop)
-    note(_summary_text(pipeline.name, summary))
-    return 0
-
-
-def _run_other(job: Job, spark: SparkSession) -> int:
-    from tailrace.spark.audit import Audit, run_audit
-    from tailrace.spark.pipelines.backfill import Backfill, run_backfill
-
-    if isinstance(job, Audit):
-        report = run_audit(job, spark)
-        print(report.text())
-        return 0 if report.is_clean else 1
-    assert isinstance(job, Backfill)
-    print(run_backfill(job, spark))
+        if isinstance(job, Pipeline):
+            summary = run_pipeline(job, spark, once=once, on_progress=on_progress, stop=stop)
+        else:
+            summary = run_backfill(job, spark, on_progress=on_progress, stop=stop)
+    note(_summary_text(job.name, summary))
     return 0
 
 

@@ -14,8 +14,10 @@ import numpy as np
 import pyarrow as pa
 
 from tailrace.model.errors import ErrorCode, KafkaError
+from tailrace.model.ports import Bytes
 from tailrace.spark.arrow.records import (
     Blobs,
+    Booleans,
     Fields,
     Ints,
     Octets,
@@ -25,7 +27,7 @@ from tailrace.spark.arrow.records import (
     read_fields,
     read_headers,
 )
-from tailrace.wire.records import BatchHeader, Record, TimestampType, iterate_unpacked
+from tailrace.wire.records import LOG_APPEND_TIME_BIT, BatchHeader, Record, TimestampType, iterate_unpacked
 
 _HEADER = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
 _TYPES = {
@@ -55,11 +57,11 @@ def arrow_schema(columns: Columns) -> pa.Schema:
 
 
 class Chunk(NamedTuple):
-    """Batches whose records, decompressed, follow one another in one buffer. Their offsets rise."""
+    """Batches whose records, decompressed, are in one buffer, one batch behind the other."""
 
     headers: list[BatchHeader]
     payloads: list[Payload]
-    buffer: bytes
+    buffer: Bytes
 
 
 class Opened(NamedTuple):
@@ -69,47 +71,65 @@ class Opened(NamedTuple):
     columns: dict[str, pa.Array]
 
 
+class _Batches(NamedTuple):
+    """What the headers of a chunk say, one element a batch."""
+
+    base_offset: Ints
+    last_offset: Ints
+    timestamp: Ints  # the first one; with append time, the one of all records
+    has_append_time: Booleans
+    record_count: Ints
+
+
 def open_together(chunk: Chunk, names: Collection[str]) -> Opened:
     """Raises OddRecordsError for what has to be read singly."""
     begin, end = find_records(chunk.buffer, chunk.payloads)
     data = np.frombuffer(chunk.buffer, np.uint8)
     fields = read_fields(data, begin, end)
-    counts = [header.record_count for header in chunk.headers]
-    offsets = _offsets(chunk.headers, counts, fields.offset_delta)
+    batches = _read_headers(chunk.headers)
+    offsets = _offsets(batches, fields.offset_delta)
     makers = {
         "key": lambda: _binary_array(chunk.buffer, fields.key),
         "value": lambda: _binary_array(chunk.buffer, fields.value),
-        "timestamp": lambda: _timestamp_array(_timestamps(chunk.headers, counts, fields.timestamp_delta), offsets),
-        "timestampType": lambda: _timestamp_type_array(chunk.headers, counts),
+        "timestampType": lambda: _timestamp_type_array(batches),
         "headers": lambda: _headers_array(chunk.buffer, data, fields),
+        # Behind all that may be damaged: a time that Spark cannot hold is not.
+        "timestamp": lambda: _timestamp_array(_timestamps(batches, fields.timestamp_delta), offsets),
     }
     return Opened(offsets, {name: make() for name, make in makers.items() if name in names})
 
 
-def _offsets(headers: list[BatchHeader], counts: list[int], delta: Ints) -> Ints:
-    offsets = np.repeat([header.base_offset for header in headers], counts) + delta
-    is_within = offsets[np.cumsum(counts) - 1] <= [header.last_offset for header in headers]
-    if not is_within.all() or not (offsets[1:] > offsets[:-1]).all():
+def _read_headers(headers: list[BatchHeader]) -> _Batches:
+    table = dict(zip(BatchHeader._fields, np.array(headers, np.int64).T, strict=True))
+    has_append_time = table["attributes"] & LOG_APPEND_TIME_BIT != 0
+    return _Batches(
+        table["base_offset"],
+        table["base_offset"] + table["last_offset_delta"],
+        np.where(has_append_time, table["max_timestamp"], table["base_timestamp"]),
+        has_append_time,
+        table["record_count"],
+    )
+
+
+def _offsets(batches: _Batches, delta: Ints) -> Ints:
+    offsets: Ints = np.repeat(batches.base_offset, batches.record_count) + delta
+    last_in_batch = offsets[np.cumsum(batches.record_count) - 1]
+    if (last_in_batch > batches.last_offset).any() or (offsets[1:] <= offsets[:-1]).any():
         raise OddRecordsError
     return offsets
 
 
-def _timestamps(headers: list[BatchHeader], counts: list[int], delta: Ints) -> Ints:
-    is_append_time = np.array([header.timestamp_type is TimestampType.LOG_APPEND_TIME for header in headers])
-    if is_append_time.any():
-        delta = np.where(np.repeat(is_append_time, counts), 0, delta)
-    base = np.repeat(np.where(is_append_time, *_times(headers)), counts)
+def _timestamps(batches: _Batches, delta: Ints) -> Ints:
+    if batches.has_append_time.any():
+        delta = np.where(np.repeat(batches.has_append_time, batches.record_count), 0, delta)
+    base = np.repeat(batches.timestamp, batches.record_count)
     timestamps: Ints = base + delta
     if ((timestamps ^ base) & (timestamps ^ delta) < 0).any():
         raise OddRecordsError  # The sum has left the 64 bits.
     return timestamps
 
 
-def _times(headers: list[BatchHeader]) -> tuple[Ints, Ints]:
-    return np.array([header.max_timestamp for header in headers]), np.array([h.base_timestamp for h in headers])
-
-
-def _binary_array(buffer: bytes, blobs: Blobs) -> pa.Array:
+def _binary_array(buffer: Bytes, blobs: Blobs) -> pa.Array:
     """One array over the whole buffer has the blobs at its even places and what lies between them at the odd ones; to
     take the even ones is the one copy."""
     count = len(blobs.start)
@@ -119,10 +139,10 @@ def _binary_array(buffer: bytes, blobs: Blobs) -> pa.Array:
     parts = [None, pa.py_buffer(bounds), pa.py_buffer(buffer)]
     interleaved = pa.Array.from_buffers(pa.binary(), 2 * count - 1, parts)
     even = np.arange(0, 2 * count, 2, np.int32)
-    return interleaved.take(pa.array(even, mask=blobs.is_null if blobs.is_null.any() else None))
+    return interleaved.take(pa.array(even, mask=blobs.is_null))
 
 
-def _headers_array(buffer: bytes, data: Octets, fields: Fields) -> pa.Array:
+def _headers_array(buffer: Bytes, data: Octets, fields: Fields) -> pa.Array:
     count = fields.header_count
     if not count.any():
         return pa.nulls(len(count), _TYPES["headers"])
@@ -141,14 +161,13 @@ def open_singly(chunk: Chunk, names: Collection[str]) -> Opened:
     """Raises KafkaError for whatever lies."""
     rows: list[Record] = []
     for header, payload in zip(chunk.headers, chunk.payloads, strict=True):
-        rows += iterate_unpacked(header, chunk.buffer[payload.start : payload.end])
-    counts = [header.record_count for header in chunk.headers]
+        rows += iterate_unpacked(header, bytes(chunk.buffer[payload.start : payload.end]))
     offsets = np.array([row.offset for row in rows], np.int64)
     makers = {
         "key": lambda: pa.array([row.key for row in rows], pa.binary()),
         "value": lambda: pa.array([row.value for row in rows], pa.binary()),
         "timestamp": lambda: _timestamp_array(np.array([row.timestamp for row in rows], np.int64), offsets),
-        "timestampType": lambda: _timestamp_type_array(chunk.headers, counts),
+        "timestampType": lambda: _timestamp_type_array(_read_headers(chunk.headers)),
         "headers": lambda: pa.array([_named_headers(row) for row in rows], _TYPES["headers"]),
     }
     return Opened(offsets, {name: make() for name, make in makers.items() if name in names})
@@ -179,5 +198,6 @@ def _timestamp_array(timestamps: Ints, offsets: Ints) -> pa.Array:
     return pa.Array.from_buffers(_TYPES["timestamp"], len(timestamps), [None, microseconds])
 
 
-def _timestamp_type_array(headers: list[BatchHeader], counts: list[int]) -> pa.Array:
-    return pa.array(np.repeat(np.array([header.timestamp_type for header in headers], np.int32), counts))
+def _timestamp_type_array(batches: _Batches) -> pa.Array:
+    types = np.where(batches.has_append_time, TimestampType.LOG_APPEND_TIME, TimestampType.CREATE_TIME)
+    return pa.array(np.repeat(types.astype(np.int32), batches.record_count))

@@ -15,7 +15,6 @@ import pyarrow as pa
 from tailrace.client.fetching import ConsumerOptions, iterate_batches
 from tailrace.client.ranges import FetchedBatches
 from tailrace.model.ids import TopicPartition
-from tailrace.model.ports import Bytes
 from tailrace.spark.arrow.columns import (
     COLUMN_NAMES,
     Chunk,
@@ -31,9 +30,9 @@ from tailrace.wire.records import HEADER_SIZE, BatchHeader, unpack_records
 __all__ = ["COLUMN_NAMES", "Columns", "Decoder", "arrow_schema"]
 
 # How much is opened together: enough for numpy, and it stays in the processor's cache.
-_TOGETHER_BYTES = 4 * 1024 * 1024
-# Arrow's binary arrays have 32-bit offsets.
-_BUFFER_BYTES_MAX = (1 << 31) - 1
+_TOGETHER_BYTES = 2 * 1024 * 1024
+# Arrow's binary arrays have 32-bit offsets, and a batch comes behind those that wait.
+_BATCH_BYTES_MAX = (1 << 31) - 1 - _TOGETHER_BYTES
 
 
 class Decoder:
@@ -55,31 +54,25 @@ class Decoder:
         self._start = start
         self._end = end
         self._schema = arrow_schema(columns)
-        self._decompressed_bytes_max = min(decompressed_bytes_max, _BUFFER_BYTES_MAX)
+        self._decompressed_bytes_max = min(decompressed_bytes_max, _BATCH_BYTES_MAX)
         self._rows_max = rows_max
         self._bytes_max = bytes_max
 
     def decode(self, fetched: FetchedBatches) -> Iterator[pa.RecordBatch]:
         """Raises KafkaError for anything that is not as it must be."""
         position = max(self._start, fetched.position)
-        pending = _Pending(position)
-        for header, batch in iterate_batches(fetched.records, self._partition, position, fetched.aborted):
+        pending = _Pending(position, fetched.records)
+        for start, header, is_visible in iterate_batches(fetched.records, self._partition, position, fetched.aborted):
             if header.base_offset >= self._end:
                 break
-            if batch is not None:
-                payload = self._unpack(header, batch)
+            if is_visible:
                 # Only the first batch begins before the position, if the broker is sane; if not, no row comes twice.
-                if pending.size_bytes + len(payload) > _TOGETHER_BYTES or header.base_offset < position:
+                if pending.size_bytes >= _TOGETHER_BYTES or header.base_offset < position:
                     yield from self._open(pending)
-                    pending = _Pending(position)
-                pending.add(header, payload)
+                    pending = _Pending(position, fetched.records)
+                pending.add(start, header, self._decompressed_bytes_max)
             position = header.next_offset
         yield from self._open(pending)
-
-    def _unpack(self, header: BatchHeader, batch: memoryview) -> Bytes:
-        if header.record_count > 0 and not header.is_compressed:
-            return batch[HEADER_SIZE:]  # Copied with the others of its chunk.
-        return unpack_records(batch, header, self._decompressed_bytes_max)
 
     def _open(self, pending: _Pending) -> Iterator[pa.RecordBatch]:
         chunk = pending.chunk()
@@ -91,7 +84,8 @@ class Decoder:
             opened = open_singly(chunk, self._schema.names)
         rows = self._arrow(opened)
         first, end = np.searchsorted(opened.offsets, (pending.floor, self._end)).tolist()
-        rows_at_once = min(self._rows_max, max(1, len(rows) * self._bytes_max // max(1, len(chunk.buffer))))
+        parts = max(1, round(pending.size_bytes / self._bytes_max))
+        rows_at_once = min(self._rows_max, -(-len(rows) // parts))
         for start in range(first, end, rows_at_once):
             yield rows.slice(start, min(rows_at_once, end - start))
 
@@ -107,21 +101,36 @@ class Decoder:
 
 
 class _Pending:
-    """Batches that wait to be opened together."""
+    """Batches that wait to be opened together. As long as none of them is compressed, they stay where they are."""
 
-    def __init__(self, floor: int) -> None:
-        self.floor = floor  # Records before it are not for the reader.
+    def __init__(self, floor: int, records: memoryview) -> None:
+        self.floor = floor  # Records with lower offsets are not for the reader.
         self.size_bytes = 0
+        self._records = records
         self._headers: list[BatchHeader] = []
-        self._payloads: list[Bytes] = []
+        self._places: list[Payload] = []  # in `_records`
+        self._unpacked: dict[int, bytes] = {}  # by the index of the batch
 
-    def add(self, header: BatchHeader, payload: Bytes) -> None:
-        if payload or header.record_count:  # Compaction leaves empty batches.
-            self._headers.append(header)
-            self._payloads.append(payload)
-            self.size_bytes += len(payload)
+    def add(self, start: int, header: BatchHeader, decompressed_bytes_max: int) -> None:
+        end = start + header.size_bytes
+        size_bytes = header.size_bytes - HEADER_SIZE
+        if header.is_compressed or header.record_count <= 0:
+            payload = unpack_records(self._records[start:end], header, decompressed_bytes_max)
+            if not payload and not header.record_count:
+                return  # Compaction leaves empty batches.
+            self._unpacked[len(self._headers)] = payload
+            size_bytes = len(payload)
+        self._headers.append(header)
+        self._places.append(Payload(start + HEADER_SIZE, end, header.record_count))
+        self.size_bytes += size_bytes
 
     def chunk(self) -> Chunk:
-        bounds = pairwise(accumulate(map(len, self._payloads), initial=0))
+        if not self._unpacked:
+            return Chunk(self._headers, self._places, self._records)
+        payloads = [
+            self._unpacked.get(index, self._records[place.start : place.end])
+            for index, place in enumerate(self._places)
+        ]
+        bounds = pairwise(accumulate(map(len, payloads), initial=0))
         places = [Payload(*bound, header.record_count) for bound, header in zip(bounds, self._headers, strict=True)]
-        return Chunk(self._headers, places, b"".join(self._payloads))
+        return Chunk(self._headers, places, b"".join(payloads))

@@ -13,6 +13,7 @@ depends on who writes (producer id, epoch, sequence) is added by `EncodedBatch.s
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -67,27 +68,36 @@ class EncodedBatch(NamedTuple):
         return self.batch
 
 
+@dataclass(frozen=True, eq=False)
 class Records:
-    """The columns of records, of equal length. `value` has an entry for each; key and headers may be missing."""
+    """The columns of records, all of the same length: made by `of`."""
 
-    def __init__(self, *, key: pa.Array | None, value: pa.Array, headers: pa.ListArray | None) -> None:
+    key: pa.BinaryArray | None
+    value: pa.BinaryArray
+    headers: pa.BinaryArray | None  # of each record, encoded; None: no record has one
+    key_lengths: _Numbers  # -1 of a null
+    value_lengths: _Numbers
+    # What the length of each record counts, but for the offset delta, which is not known before batches are cut.
+    body_sizes: _Numbers
+
+    @classmethod
+    def of(cls, *, key: pa.Array | None, value: pa.Array, headers: pa.ListArray | None) -> Records:
         """Keys and values are strings or bytes; headers are lists of (string, bytes). Raises KafkaError for a header
         without a name."""
-        self.key = None if key is None else _as_binary(key)
-        self.value = _as_binary(value)
-        self.headers = None if headers is None else _encode_headers(headers)
-        self.key_lengths = np.full(len(value), -1) if self.key is None else _lengths(self.key)
-        self.value_lengths = _lengths(self.value)
-        header_bytes = 1 if self.headers is None else _lengths(self.headers)
-        # Of each record what its length counts, but for the offset delta, which is not known before batches are cut.
-        self.body_sizes: _Numbers = (
+        keys = None if key is None else _as_binary(key)
+        values = _as_binary(value)
+        key_lengths = np.full(len(values), -1) if keys is None else _lengths(keys)
+        value_lengths = _lengths(values)
+        encoded = None if headers is None else _encode_headers(headers)
+        body_sizes = (
             _FIXED_BYTES
-            + _varint_sizes(self.key_lengths)
-            + np.maximum(self.key_lengths, 0)
-            + _varint_sizes(self.value_lengths)
-            + np.maximum(self.value_lengths, 0)
-            + header_bytes
+            + _varint_sizes(key_lengths)
+            + np.maximum(key_lengths, 0)
+            + _varint_sizes(value_lengths)
+            + np.maximum(value_lengths, 0)
+            + (1 if encoded is None else _lengths(encoded))
         )
+        return cls(keys, values, encoded, key_lengths, value_lengths, body_sizes)
 
     def __len__(self) -> int:
         return len(self.value)
@@ -98,15 +108,15 @@ class Records:
         return with_offset + _varint_sizes(with_offset)
 
     def in_order(self, order: NDArray[np.intp]) -> Records:
-        ordered = object.__new__(Records)
         indexes = pa.array(order)
-        ordered.key = None if self.key is None else self.key.take(indexes)
-        ordered.value = self.value.take(indexes)
-        ordered.headers = None if self.headers is None else self.headers.take(indexes)
-        ordered.key_lengths = self.key_lengths[order]
-        ordered.value_lengths = self.value_lengths[order]
-        ordered.body_sizes = self.body_sizes[order]
-        return ordered
+        return Records(
+            None if self.key is None else self.key.take(indexes),
+            self.value.take(indexes),
+            None if self.headers is None else self.headers.take(indexes),
+            self.key_lengths[order],
+            self.value_lengths[order],
+            self.body_sizes[order],
+        )
 
 
 def encode(
@@ -122,7 +132,8 @@ def encode(
     if not len(records):
         return
     if np.any(destinations[1:] < destinations[:-1]):
-        order = np.argsort(destinations, kind="stable")
+        # Numbers this small are sorted by counting, ten times as fast.
+        order = np.argsort(destinations.astype(np.min_scalar_type(len(partitions))), kind="stable")
         records, destinations = records.in_order(order), destinations[order]
     starts = _cut(records.sizes_max(), destinations, options.batch_bytes - HEADER_SIZE)
     ends = [*starts[1:], len(records)]

@@ -16,13 +16,13 @@ import numpy as np
 import numpy.typing as npt
 
 from tailrace.model.errors import KafkaError
+from tailrace.model.ports import Bytes
 from tailrace.wire.varint import read_rest_of_varint
 
 Ints = npt.NDArray[np.int64]
 Booleans = npt.NDArray[np.bool_]
 Octets = npt.NDArray[np.uint8]
 
-_VARINT_BYTES_MAX = 5
 _NULL = 1  # The varint of -1.
 # A step of `read_headers` is worth its while for many records; one with more headers than this is odd.
 _HEADERS_MAX = 32
@@ -37,7 +37,7 @@ class Blobs(NamedTuple):
 
     start: Ints
     size: Ints
-    is_null: Booleans
+    is_null: Booleans | None  # None if none is
 
 
 class Fields(NamedTuple):
@@ -67,12 +67,12 @@ class Payload(NamedTuple):
     record_count: int
 
 
-# How far a record reaches from its first byte on: all of it if that is the whole of its length, which has one byte below
-# 64, and all but 64 times the second byte if the length has two.
+# How far a record reaches from its first byte on, if its length has one byte; if it has two, 64 times the second has to
+# be added.
 _REACH = [1 + (first >> 1) for first in range(0x80)] + [2 + (first - 0x80 >> 1) for first in range(0x80, 0x100)]
 
 
-def find_records(buffer: bytes, payloads: Sequence[Payload]) -> tuple[Ints, Ints]:
+def find_records(buffer: Bytes, payloads: Sequence[Payload]) -> tuple[Ints, Ints]:
     """Where each record begins, with its length, and where it ends. Each payload has one record at least."""
     begins: list[int] = []
     append, reach = begins.append, _REACH
@@ -106,14 +106,14 @@ def read_fields(data: Octets, begin: Ints, end: Ints) -> Fields:
     length, position = _read_varints(data, begin)
     _check(((length & 1) == 0) & (position + (length >> 1) == end))
     # Behind the attributes, which have no meaning yet.
-    timestamp_delta, position = _read_varlongs(data, position + 1)
+    raw_timestamp, position = _read_varints(data, position + 1, bits=64)
     raw_offset, position = _read_varints(data, position)
     key, position = _read_blobs(data, position)
     value, position = _read_blobs(data, position)
     raw_count, position = _read_varints(data, position)
     _check(((raw_offset | raw_count) & 1) == 0)
     _check(np.where(raw_count == 0, position == end, position < end))
-    return Fields(timestamp_delta, raw_offset >> 1, key, value, raw_count >> 1, position, end)
+    return Fields(_without_zigzag(raw_timestamp), raw_offset >> 1, key, value, raw_count >> 1, position, end)
 
 
 def read_headers(data: Octets, fields: Fields) -> Headers:
@@ -126,7 +126,8 @@ def read_headers(data: Octets, fields: Fields) -> Headers:
     while position.size:
         name, position = _read_blobs(data, position)
         value, position = _read_blobs(data, position)
-        _check(~name.is_null)
+        if name.is_null is not None:
+            raise OddRecordsError
         names.append(name)
         values.append(value)
         left = left - 1
@@ -139,49 +140,43 @@ def read_headers(data: Octets, fields: Fields) -> Headers:
 
 
 def _join(parts: list[Blobs], order: Ints) -> Blobs:
-    start, size, is_null = (np.concatenate(each)[order] for each in zip(*parts, strict=True))
-    return Blobs(start, size, is_null)
+    is_null = [np.zeros(len(part.start), np.bool_) if part.is_null is None else part.is_null for part in parts]
+    return Blobs(
+        np.concatenate([part.start for part in parts])[order],
+        np.concatenate([part.size for part in parts])[order],
+        np.concatenate(is_null)[order],
+    )
 
 
 def _read_blobs(data: Octets, position: Ints) -> tuple[Blobs, Ints]:
     raw, position = _read_varints(data, position)
-    is_null = raw == _NULL
-    _check(((raw & 1) == 0) | is_null)
     size = raw >> 1  # 0 for a null
+    is_null = None
+    if (raw & 1).any():
+        is_null = raw == _NULL
+        _check(((raw & 1) == 0) | is_null)
     return Blobs(position, size, is_null), position + size
 
 
-def _read_varints(data: Octets, position: Ints) -> tuple[Ints, Ints]:
+def _read_varints(data: Octets, position: Ints, *, bits: int = 32) -> tuple[Ints, Ints]:
     """Still zigzag, and the positions behind them."""
     byte = data.take(position, mode="clip")
-    raw = (byte & 0x7F).astype(np.int64)
+    raw = byte.astype(np.int64)
     position = position + 1
     shift = 7
     while (goes_on := byte > 0x7F).any():
-        if shift == 7 * _VARINT_BYTES_MAX:
-            raise OddRecordsError
         byte = data.take(position, mode="clip") * goes_on
-        raw |= (byte & 0x7F).astype(np.int64) << shift
+        if shift + 7 > bits:
+            _check(byte >> (bits - shift) == 0)
+        # Without the bit that said that this byte follows. What leaves the 64 bits comes back as the sign.
+        raw += (byte.astype(np.int64) - goes_on) << shift
         position += goes_on
         shift += 7
-    _check(raw >> 32 == 0)
     return raw, position
 
 
-def _read_varlongs(data: Octets, position: Ints) -> tuple[Ints, Ints]:
-    """Without zigzag, and the positions behind them."""
-    byte = data.take(position, mode="clip")
-    raw = (byte & 0x7F).astype(np.uint64)
-    position = position + 1
-    shift = 7
-    while (goes_on := byte > 0x7F).any():
-        byte = data.take(position, mode="clip") * goes_on
-        if shift == 63 and (byte > 1).any():
-            raise OddRecordsError  # More than 64 bits.
-        raw |= (byte & 0x7F).astype(np.uint64) << np.uint64(shift)
-        position += goes_on
-        shift += 7
-    return (raw >> np.uint64(1)).view(np.int64) ^ -(raw & np.uint64(1)).view(np.int64), position
+def _without_zigzag(raw: Ints) -> Ints:
+    return (raw.view(np.uint64) >> 1).view(np.int64) ^ -(raw & 1)
 
 
 def _check(holds: Booleans) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from tailrace.spark.pipelines.declaration import DeclarationError
 from tailrace.spark.pipelines.reading import TableScan, TopicRange
@@ -59,6 +60,9 @@ class HistorySide:
 
     history: str
 
+    def __str__(self) -> str:
+        return f"history {self.history}"
+
 
 @dataclass(frozen=True)
 class Audit:
@@ -76,6 +80,7 @@ class Audit:
     # Where the report is saved, besides being returned.
     html: str | None = None
     json: str | None = None
+    spark: Mapping[str, str] = field(default_factory=dict)  # settings of the session
 
     def __post_init__(self) -> None:
         for kind in self.allow:
@@ -97,5 +102,5 @@ class Audit:
                     "actual",
                 )
 
-
-Side = TopicSide | TableSide | HistorySide
+    def __str__(self) -> str:
+        return f"{self.expected} against {self.actual}"

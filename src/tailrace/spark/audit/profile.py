@@ -13,6 +13,9 @@ from typing import NamedTuple
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as sf
 
+from tailrace.spark.audit.errors import AuditError
+
+_PARTITIONS_MAX = 100_000
 # Offsets that are looked at together for gaps: a gap is first found in a stretch, then in its records.
 _STRETCH_OFFSETS = 100_000
 # Of these the shortest with at most `points_max` points is taken for a chart.
@@ -48,6 +51,14 @@ class PartitionFigures(NamedTuple):
     first_timestamp: int | None  # in milliseconds, as Kafka has them
     last_timestamp: int | None
 
+    @property
+    def missing(self) -> int:
+        """How many offsets between the first and the last have no record. A table may have an offset twice, which is
+        found by comparing it."""
+        if self.first_offset is None or self.last_offset is None:
+            return 0
+        return max(0, self.last_offset + 1 - self.first_offset - self.records)
+
 
 class Gap(NamedTuple):
     partition: str
@@ -76,9 +87,14 @@ def profile(records: DataFrame) -> DataFrame:
     )
 
 
-def partition_figures(profiled: DataFrame, *, limit: int) -> list[PartitionFigures]:
-    found = profiled.groupBy("partition").agg(*_totals()).orderBy("partition").limit(limit)
-    return [PartitionFigures(*row) for row in found.select(*PartitionFigures._fields).collect()]
+def partition_figures(profiled: DataFrame) -> list[PartitionFigures]:
+    """Raises AuditError if there are more than a cluster has: then the expression of a table names something else."""
+    found = profiled.groupBy("partition").agg(*_totals()).orderBy("partition").limit(_PARTITIONS_MAX + 1)
+    figures = [PartitionFigures(*row) for row in found.select(*PartitionFigures._fields).collect()]
+    if len(figures) > _PARTITIONS_MAX:
+        shown = ", ".join(str(each.partition) for each in figures[:3])
+        raise AuditError(f"there are more than {_PARTITIONS_MAX:,} partitions ({shown}, ...): name those of a topic")
+    return figures
 
 
 def gaps(records: DataFrame, profiled: DataFrame, *, limit: int) -> list[Gap]:

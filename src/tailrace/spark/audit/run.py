@@ -31,8 +31,6 @@ from tailrace.spark.audit.report import Check, Difference, Place, Report, SideFi
 from tailrace.spark.audit.sides import OpenSide, open_sides
 from tailrace.spark.session import session
 
-# Of more partitions the figures would not fit into a report; the records of all are compared all the same.
-_PARTITIONS_MAX = 10_000
 _POINTS_MAX = 60
 
 OnStep = Callable[[str], None]
@@ -41,7 +39,7 @@ OnStep = Callable[[str], None]
 def run_audit(audit: Audit, spark: SparkSession | None = None, on_step: OnStep = lambda _: None) -> Report:
     """Raises AuditError, DeclarationError, OptionError and KafkaError if a side cannot be read."""
     started = time.monotonic()
-    spark = spark or session(f"tailrace audit {audit.name}")
+    spark = spark or session(f"tailrace audit {audit.name}", settings=audit.spark)
     on_step("looking at both sides")
     sides = open_sides(spark, audit)
     on_step(f"counting {sides[0].name} and {sides[1].name}")
@@ -73,7 +71,7 @@ class _Profile:
         self.partitions: list[PartitionFigures] = []
         if side.records is not None:
             self._counts = profile(side.records).persist()
-            self.partitions = partition_figures(self._counts, limit=_PARTITIONS_MAX)
+            self.partitions = partition_figures(self._counts)
 
     def figures(self, step_s: int) -> SideFigures:
         if self._counts is None:
@@ -91,10 +89,8 @@ class _Profile:
         """How many offsets have no record, and the first gaps."""
         if self._counts is None or self._side.records is None or not self._side.has_gaps:
             return 0, []
-        spans = {each.partition: (each.first_offset or 0, (each.last_offset or 0) + 1) for each in self.partitions}
-        found = _gaps_at_the_ends(self._side, spans)
-        counted = sum(each.records for each in self.partitions)
-        inside = sum(end - start for start, end in spans.values()) - counted
+        found = _gaps_at_the_ends(self._side, self.partitions)
+        inside = sum(each.missing for each in self.partitions)
         missing = inside + sum(gap.end - gap.start for gap in found)
         if inside > 0 and self._samples:
             found += gaps(self._side.records, self._counts, limit=self._samples)
@@ -105,15 +101,18 @@ class _Profile:
             self._counts.unpersist()
 
 
-def _gaps_at_the_ends(side: OpenSide, spans: dict[str | None, tuple[int, int]]) -> list[Gap]:
+def _gaps_at_the_ends(side: OpenSide, partitions: Sequence[PartitionFigures]) -> list[Gap]:
     """Where a topic has offsets before its first record, behind its last one, or no record at all."""
+    by_name = {each.partition: each for each in partitions}
     found = []
     for each in side.ranges:
-        name = str(each.partition)
-        start, end = spans.get(name, (each.end, each.end))
-        found += [Gap(name, each.start, start)] if each.start < start else []
-        found += [Gap(name, end, each.end)] if end < each.end else []
-    return found
+        figures = by_name.get(name := str(each.partition))
+        if figures is None or figures.first_offset is None or figures.last_offset is None:
+            found.append(Gap(name, each.start, each.end))
+        else:
+            found.append(Gap(name, each.start, figures.first_offset))
+            found.append(Gap(name, figures.last_offset + 1, each.end))
+    return [gap for gap in found if gap.start < gap.end]
 
 
 def _outcomes(rows: DataFrame) -> dict[str, int]:

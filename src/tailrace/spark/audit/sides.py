@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from tailrace.spark.audit import history
-from tailrace.spark.audit.declaration import Audit, HistorySide, Side, TableSide, TopicSide
+from tailrace.spark.audit.declaration import Audit, HistorySide, TableSide, TopicSide
 from tailrace.spark.audit.rows import record_rows
+from tailrace.spark.options.names import VALUES
 from tailrace.spark.pipelines.reading import pin, read_table
 from tailrace.spark.source.offsets import OffsetRange
 
@@ -17,6 +19,7 @@ _PARTITION = "concat(topic, '-', partition)"
 # What a history says of a record is its value and, if it was acknowledged, its place.
 _VALUE = "value"
 _PLACE = f"concat({_PARTITION}, '@', offset)"
+_DECODING = frozenset(name.lower() for name in (*VALUES, "columns", "includeHeaders"))
 
 
 class OpenSide(NamedTuple):
@@ -32,32 +35,22 @@ class OpenSide(NamedTuple):
 
 
 def open_sides(spark: SparkSession, audit: Audit) -> tuple[OpenSide, OpenSide]:
-    """(expected, actual). Offsets of topics are fixed here."""
-    if isinstance(audit.expected, HistorySide):
-        assert isinstance(audit.actual, TopicSide)
-        return _open_history(spark, audit.expected, audit.actual), _open_topic(
-            spark, audit.actual, by=(_VALUE,), compare=(_PLACE,)
-        )
-    return _open(spark, audit.expected), _open(spark, audit.actual)
-
-
-def side_name(side: Side) -> str:
-    match side:
-        case TopicSide():
-            return f"topic {side.topic}"
-        case TableSide():
-            return f"table {side.table}"
-        case HistorySide():
-            return f"history {side.history}"
+    """(expected, actual). Offsets of topics are fixed here. The order to be kept is that of the expected side."""
+    expected, actual = audit.expected, audit.actual
+    if isinstance(expected, HistorySide):
+        assert isinstance(actual, TopicSide)
+        by_value = replace(actual, by=(_VALUE,), compare=(_PLACE,), order_by=())
+        return _open_history(spark, expected, actual), _open_topic(spark, by_value)
+    return _open(spark, expected), _open(spark, replace(actual, order_by=()))
 
 
 def _open(spark: SparkSession, side: TopicSide | TableSide) -> OpenSide:
     if isinstance(side, TopicSide):
-        return _open_topic(spark, side, by=side.by, compare=side.compare)
+        return _open_topic(spark, side)
     frame = read_table(spark, side)
     columns = {"partition": side.partition, "offset": side.offset, "time": side.time}
     return OpenSide(
-        side_name(side),
+        str(side),
         record_rows(
             frame,
             by=side.by,
@@ -74,18 +67,19 @@ def _open(spark: SparkSession, side: TopicSide | TableSide) -> OpenSide:
     )
 
 
-def _open_topic(spark: SparkSession, side: TopicSide, *, by: tuple[str, ...], compare: tuple[str, ...]) -> OpenSide:
+def _open_topic(spark: SparkSession, side: TopicSide) -> OpenSide:
     pinned = pin(side)
     positions = pinned
-    if side.where is None and "columns" not in side.options:
+    if side.where is None:
         # Keys and values are neither decoded nor handed to the JVM only to be counted.
-        positions = pinned._replace(options=pinned.options | {"columns": "topic,partition,offset,timestamp"})
+        undecoded = {name: text for name, text in pinned.options.items() if name.lower() not in _DECODING}
+        positions = pinned._replace(options=undecoded | {"columns": "topic,partition,offset,timestamp"})
     return OpenSide(
-        side_name(side),
+        str(side),
         record_rows(
             pinned.read(spark),
-            by=by,
-            compare=compare,
+            by=side.by,
+            compare=side.compare,
             order_by=side.order_by,
             partition=_PARTITION,
             offset="offset",
@@ -102,4 +96,4 @@ def _open_history(spark: SparkSession, side: HistorySide, topic: TopicSide) -> O
     events = history.read_events(spark, side.history)
     history.check_events(events, side.history)
     rows = history.sent_rows(history.sends(events), topic.topic, at_read_committed=topic.is_read_committed)
-    return OpenSide(side_name(side), rows)
+    return OpenSide(str(side), rows)

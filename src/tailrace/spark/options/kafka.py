@@ -26,6 +26,9 @@ from tailrace.wire.compression import Compression
 
 _PREFIX = "kafka."
 _BOOTSTRAP = "bootstrap.servers"
+# A task reads one partition at a time, and a record costs it half as much in fetches of this size as in those of 1 MB
+# that Kafka's consumer makes by default.
+_CONSUMER = ConsumerOptions(partition_max_bytes=4 * 1024 * 1024)
 
 Options = TypeVar("Options", ConnectionLimits, ConsumerOptions, ProducerOptions)
 
@@ -39,7 +42,7 @@ class KafkaSettings:
     limits: ConnectionLimits = field(default_factory=ConnectionLimits)
     security: Security = PLAINTEXT
     isolation: Isolation = Isolation.READ_UNCOMMITTED
-    consumer: ConsumerOptions = field(default_factory=ConsumerOptions)
+    consumer: ConsumerOptions = _CONSUMER
     producer: ProducerOptions = field(default_factory=ProducerOptions)
     request_bytes_max: int = 1024 * 1024
     transaction_timeout_ms: int | None = None
@@ -76,7 +79,7 @@ class ClientConfig(Config, scope="client"):
     # --- how long, how often
     request_timeout_ms: int | None = integer(default=None, minimum=1, doc="How long an answer may take.")
     default_api_timeout_ms: int | None = integer(
-        default=None, minimum=1, doc="How long a reader tries again when a broker is lost or a leader moves."
+        default=None, minimum=1, doc="How long planning tries again when a broker is lost or a leader moves."
     )
     socket_connection_setup_timeout_ms: int | None = long(
         default=None, minimum=1, doc="How long connecting may take, the TLS handshake included."
@@ -105,7 +108,7 @@ class ClientConfig(Config, scope="client"):
     compression_gzip_level: int | None = integer(default=None, minimum=1, maximum=9, also=-1, doc="For gzip.")
     compression_lz4_level: int | None = integer(default=None, minimum=1, maximum=17, doc="For lz4.")
     compression_zstd_level: int | None = integer(default=None, minimum=-131072, maximum=22, doc="For zstd.")
-    linger_ms: int | None = long(default=None, minimum=0, doc="How long a batch waits for more records.")
+    linger_ms: int | None = long(default=None, minimum=0, doc="How long a batch of dead letters waits for more.")
     batch_size: int | None = integer(default=None, minimum=0, doc="How large a batch grows.")
     buffer_memory: int | None = long(default=None, minimum=0, doc="How much may wait to be sent.")
     max_request_size: int = integer(default=1024 * 1024, minimum=1, doc="The largest record, and the largest request.")
@@ -152,7 +155,7 @@ def _settings(config: ClientConfig, security: Security) -> KafkaSettings:
             retry_backoff_max_ms=config.retry_backoff_max_ms,
         ),
         consumer=_changed(
-            ConsumerOptions(),
+            _CONSUMER,
             isolation=config.isolation_level,
             fetch_min_bytes=config.fetch_min_bytes,
             fetch_max_wait_ms=config.fetch_max_wait_ms,

@@ -51,10 +51,18 @@ VALUES = (
     "onDecodeError",
     "deadLetterTopic",
 )
-WRITE = ("topic", "includeHeaders", "exactlyOnce", "exactlyOnceId", "decisionTopic", "transactionalIdPrefix")
+WRITE = (
+    "topic",
+    "includeHeaders",
+    "exactlyOnce",
+    "exactlyOnceId",
+    "exactlyOnceBatch",
+    "decisionTopic",
+    "transactionalIdPrefix",
+)
 TABLE = ("table",)
 # Spark hands these to every source and sink, whether they concern it or not.
-SPARK = ("path", "checkpointLocation", "queryName", "outputMode", "mode", "provider", "serialization.format")
+SPARK = ("path", "checkpointLocation", "queryName", "outputMode", "mode")
 _SPARK_PREFIXES = ("spark.", "__")
 _KAFKA_PREFIX = "kafka."
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from tailrace.spark.options.errors import OptionError
 from tailrace.spark.options.kafka import KafkaSettings, parse_kafka_settings
 from tailrace.spark.options.names import WRITE, check_names, warn_of_unused
-from tailrace.spark.options.parsing import Options, parse_boolean
+from tailrace.spark.options.parsing import Options, parse_boolean, parse_integer
 
 DECISION_TOPIC = "__tailrace_spark_decisions"
 TRANSACTIONAL_ID_PREFIX = "tailrace-spark"
@@ -19,8 +19,10 @@ class WriteOptions:
     # Where all rows go; None: the column `topic` says it.
     topic: str | None
     exactly_once: bool
-    # The name of a batch write: a second run with the same one completes the first, or finds it complete.
+    # The name of a batch write: a second run with the same one completes the first, or finds it complete. Writes of one
+    # name may follow each other, as those of foreachBatch do, and are then numbered.
     exactly_once_id: str | None = None
+    exactly_once_batch: int = 0
     decision_topic: str = DECISION_TOPIC
     transactional_id_prefix: str = TRANSACTIONAL_ID_PREFIX
 
@@ -37,6 +39,7 @@ class WriteOptions:
             topic=None if topic is None else topic.strip(),
             exactly_once=parse_boolean(options, "exactlyOnce", default=False),
             exactly_once_id=options.get("exactlyonceid") or None,
+            exactly_once_batch=parse_integer(options, "exactlyOnceBatch") or 0,
             decision_topic=options.get("decisiontopic") or DECISION_TOPIC,
             transactional_id_prefix=options.get("transactionalidprefix") or TRANSACTIONAL_ID_PREFIX,
         )

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import Column, DataFrame, Observation, SparkSession, Window
 from pyspark.sql import functions as sf
 
+from tailrace.model.errors import KafkaError
 from tailrace.spark.audit.rows import digest
 from tailrace.spark.pipelines.declaration import DeclarationError, TopicSink, check_name
 from tailrace.spark.pipelines.progress import BatchProgress, RunSummary
@@ -61,6 +62,7 @@ class Backfill:
     # Only what the target does not have, compared by key and value, as often as the source has it.
     only_missing: bool = False
     kafka: Mapping[str, str] = field(default_factory=dict)  # of the sink
+    spark: Mapping[str, str] = field(default_factory=dict)  # settings of the session
 
     def __post_init__(self) -> None:
         check_name(self.name)
@@ -79,6 +81,9 @@ class Backfill:
                 )
         elif self.keep_partitions:
             raise DeclarationError("the rows of a table have no partitions to keep", "keep_partitions")
+
+    def __str__(self) -> str:
+        return f"{self.source} -> topic {self.sink.topic}"
 
     @property
     def sink_options(self) -> dict[str, str]:
@@ -99,7 +104,7 @@ def run_backfill(
 ) -> RunSummary:
     """Returns when all is written; a replay also after the batch in which `stop` is set. Raises DeclarationError,
     OptionError and KafkaError, or what pyspark raises if a task fails."""
-    spark = spark or session(backfill.name)
+    spark = spark or session(backfill.name, settings=backfill.spark)
     source = backfill.source
     if isinstance(source, TableScan):
         return _write_once(backfill, read_table(spark, source), spark, on_progress)
@@ -212,14 +217,19 @@ class _Watch:
         while not is_done:
             is_done = self._done.wait(_PROGRESS_EVERY_S)
             written, now = self._written(), time.monotonic()
-            self._on_progress(_progress(self._backfill.name, written - seen, now - seen_at))
-            seen, seen_at = written, now
+            if written is not None:
+                self._on_progress(_progress(self._backfill.name, written - (seen or 0), now - seen_at))
+                seen, seen_at = written, now
 
-    def _written(self) -> int:
-        """All that was ever written to the target, what is not committed yet too."""
+    def _written(self) -> int | None:
+        """All that was ever written to the target, what is not committed yet too. None if nobody can say: whether the
+        brokers can be reached is for the write itself to find out."""
         uncommitted = {**self._backfill.kafka, "isolation.level": "read_uncommitted"}
         target = TopicRange(self._backfill.sink.topic, self._backfill.bootstrap, kafka=uncommitted)
-        return sum(each.end for each in pin(target).ranges)
+        try:
+            return sum(each.end for each in pin(target).ranges)
+        except KafkaError:
+            return None
 
 
 def _progress(name: str, rows: int, duration_s: float) -> BatchProgress:

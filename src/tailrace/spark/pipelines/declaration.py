@@ -82,6 +82,9 @@ class TopicSource:
                 "deduplicate",
             )
 
+    def __str__(self) -> str:
+        return f"topic {self.topic}"
+
 
 @dataclass(frozen=True)
 class TableSink:
@@ -109,6 +112,9 @@ class TableSink:
             raise DeclarationError(f"a table of format {self.format} is in no catalog: leave it out", "catalog")
         if self.format == "iceberg" and "." not in self.table:
             raise DeclarationError(f"{self.table!r} names no namespace: write namespace.table", "table")
+
+    def __str__(self) -> str:
+        return f"{self.format} table {self.table}"
 
     @property
     def partitions(self) -> tuple[Partition, ...]:
@@ -153,6 +159,9 @@ class TopicSink:
         _check_topic(self.topic, "topic")
         if "," in self.topic:
             raise DeclarationError("a sink has one topic; rows for several say theirs in a column topic", "topic")
+
+    def __str__(self) -> str:
+        return f"topic {self.topic}"
 
 
 @dataclass(frozen=True)
@@ -208,6 +217,9 @@ class Pipeline:
             )
         if self.trigger is not None and self.trigger != AVAILABLE_NOW:
             _check_duration(self.trigger, "trigger", f"{AVAILABLE_NOW}, or ")
+
+    def __str__(self) -> str:
+        return f"{', '.join(map(str, self.sources.values()))} -> {self.sink}"
 
     @property
     def kafka_options(self) -> dict[str, str]:

@@ -151,7 +151,8 @@ def _locate_toml(text: str) -> dict[Place, int]:
             if is_array:
                 arrays[table] = arrays.get(table, -1) + 1
             table = _through_arrays(table, arrays)
-            lines.setdefault(table, number)
+            for length in range(1, len(table) + 1):
+                lines.setdefault(table[:length], number)
             continue
         place = table
         for part in _toml_key(tokens):

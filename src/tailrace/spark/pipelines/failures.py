@@ -4,6 +4,12 @@ from __future__ import annotations
 
 import re
 
+from tailrace.model.errors import KafkaError
+from tailrace.spark.audit.errors import AuditError
+from tailrace.spark.options.errors import OptionError
+from tailrace.spark.pipelines.declaration import DeclarationError
+from tailrace.spark.pipelines.landing.batches import LandingError
+
 # The last line of a Python traceback, as a text within the message of a Java exception.
 _PYTHON_ERROR = re.compile(r"^(?:[A-Za-z_][\w.]*\.)?([A-Za-z_]\w*(?:Error|Exception|Interrupt)): (.+)$", re.MULTILINE)
 # Spark's own errors begin with a condition: [TABLE_OR_VIEW_NOT_FOUND] ...
@@ -13,12 +19,12 @@ _WRAPPERS = ("STREAM_FAILED", "PYTHON_DATA_SOURCE_ERROR", "PYTHON_STREAMING_DATA
 
 
 def failure_text(error: BaseException) -> str | None:
-    """None if it is no failure of Spark's, whose trace is worth seeing."""
+    """None if nobody foresaw it: then the trace is worth seeing."""
     from pyspark.errors import PySparkException
 
-    from tailrace.spark.pipelines.landing.batches import LandingError
-
-    if isinstance(error, LandingError):
+    if isinstance(error, KafkaError):
+        return error.message
+    if isinstance(error, DeclarationError | LandingError | OptionError | AuditError):
         return str(error)
     if not isinstance(error, PySparkException):
         return None

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     Job: TypeAlias = Pipeline | Backfill | Audit
 
 # Keys at the top of a file that its section need not say again.
-INHERITED = ("name", "bootstrap", "checkpoint", "kafka")
+INHERITED = ("name", "bootstrap", "checkpoint", "kafka", "spark")
 # Fields that only Python can give.
 _NOT_IN_FILES = frozenset({"folder", "function"})
 
@@ -65,7 +65,7 @@ class _Parser:
     def section(self, name: str, job: type) -> Any:
         """One section of the file is the whole job; beside it stand the keys that it inherits."""
         top = self._document.value
-        self._check_keys((), top, [*INHERITED, "spark", name])
+        self._check_keys((), top, [*INHERITED, name])
         settings = self.value(("kafka",), top.get("kafka", {}), Mapping[str, str])
         if "bootstrap" in top:
             settings = {"bootstrap.servers": self.value(("bootstrap",), top["bootstrap"], str)} | settings

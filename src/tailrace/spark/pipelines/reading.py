@@ -43,6 +43,9 @@ class TopicRange:
         for name in ("start", "end"):
             _bound_options(name, getattr(self, name))
 
+    def __str__(self) -> str:
+        return f"topic {self.topic}"
+
     @property
     def source_options(self) -> dict[str, str]:
         """As options of format("tailrace"). What was aborted is no part of a topic unless asked for."""
@@ -82,6 +85,9 @@ class TableScan:
             raise DeclarationError("the table needs a path or a name", "table")
         if self.catalog and self.format != "iceberg":
             raise DeclarationError(f"a table of format {self.format} is in no catalog: leave it out", "catalog")
+
+    def __str__(self) -> str:
+        return f"table {self.table}"
 
 
 class Pinned(NamedTuple):

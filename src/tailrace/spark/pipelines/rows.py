@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
+# What a transaction has aborted is no part of a topic, unless the pipeline's settings say so.
+_DEFAULTS = {"kafka.isolation.level": "read_committed"}
+
+
 def pipeline_rows(spark: SparkSession, pipeline: Pipeline) -> DataFrame:
     sources = {name: source_rows(spark, source, pipeline.kafka_options) for name, source in pipeline.sources.items()}
     if pipeline.transform is None:
@@ -35,8 +39,8 @@ def pipeline_rows(spark: SparkSession, pipeline: Pipeline) -> DataFrame:
 def source_rows(spark: SparkSession, source: TopicSource, kafka_options: Mapping[str, str]) -> DataFrame:
     from pyspark.sql import functions
 
-    reader = spark.readStream.format("tailrace").options(**kafka_options, **source_options(source))
-    rows = reader.load()
+    options = {**_DEFAULTS, **kafka_options, **source_options(source)}
+    rows = spark.readStream.format("tailrace").options(**options).load()
     if source.watermark is None:
         return rows
     rows = rows.withColumn(EVENT_TIME, functions.expr(source.time).cast("timestamp"))

@@ -2,8 +2,9 @@
 
 Up to five batches of a partition are under way together, as many as a broker remembers of a producer (KIP-98): so
 whatever is sent again is stored once. If one of them fails in a way that may pass, the sender waits for the others,
-which may have failed because of it, and sends again those that have failed, in their order. Without idempotence one is
-under way at a time, since nothing would restore the order.
+which may have failed because of it, and sends again those that have failed, in their order. The first of a partition
+goes alone, though: of a producer that it does not know a broker takes any batch, the second as well, and the first
+could not be stored any more. Without idempotence one is under way at a time, since nothing would restore the order.
 
 `send` returns when everything is acknowledged. Nothing is under way between two calls, so it does not matter for how
 long the caller, who waits for Spark's next rows, does not run the loop.
@@ -14,9 +15,9 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from tailrace.client.lanes import (
-    ACKS_ALL,
     ACKS_NONE,
     ANONYMOUS,
     SEQUENCE_MODULUS,
@@ -43,13 +44,12 @@ class Sender:
         self._cluster = cluster
         self._options = options
         self._author = author
-        # Where the next batch goes on, under which identity; for each partition that was written to.
-        self._sequences: dict[TopicPartition, tuple[Identity, int]] = {}
+        self._lines: dict[TopicPartition, _Line] = {}
 
     @property
     def partitions(self) -> frozenset[TopicPartition]:
         """Where something was written, or may have been."""
-        return frozenset(self._sequences)
+        return frozenset(self._lines)
 
     async def send(self, batches: Iterable[EncodedBatch]) -> None:
         """Until all are acknowledged. Raises KafkaError if one cannot be delivered within `delivery_timeout_ms`; what
@@ -73,21 +73,22 @@ class Sender:
         under_way: deque[_Delivery] = deque()
         try:
             while waiting or under_way:
-                while waiting and len(under_way) < self._in_flight_max():
+                while waiting and len(under_way) < self._in_flight_max(partition):
                     delivery = _Delivery(await self._seal(waiting.popleft()), self._deadline())
                     under_way.append(delivery)
                     self._attempt(partition, delivery, follows_others=len(under_way) > 1)
                 if await under_way[0].wait_is_acknowledged():
                     under_way.popleft()
+                    self._lines[partition].is_known = True
                 else:
                     await self._try_again(partition, under_way)
         finally:
             for delivery in under_way:
                 delivery.cancel()
 
-    def _in_flight_max(self) -> int:
-        is_idempotent = self._options.idempotent and self._options.acks == ACKS_ALL
-        return _IN_FLIGHT_MAX if is_idempotent or self._author.transactional_id is not None else 1
+    def _in_flight_max(self, partition: TopicPartition) -> int:
+        line = self._lines.get(partition)
+        return _IN_FLIGHT_MAX if line is not None and line.is_known and line.identity != ANONYMOUS else 1
 
     def _deadline(self) -> float:
         return self._cluster.ports.clock.monotonic_ms() + self._options.delivery_timeout_ms
@@ -97,15 +98,12 @@ class Sender:
             lambda: self._author.identify(batch.partition, has_failed=False),
             timeout_ms=self._options.delivery_timeout_ms,
         )
-        before, sequence = self._sequences.get(batch.partition, (identity, 0))
-        if before != identity:
-            sequence = 0
-        self._sequences[batch.partition] = identity, (sequence + batch.record_count) % SEQUENCE_MODULUS
-        return batch.seal(
-            identity,
-            NO_SEQUENCE if identity == ANONYMOUS else sequence,
-            transactional=self._author.transactional_id is not None,
-        )
+        line = self._lines.get(batch.partition)
+        if line is None or line.identity != identity:
+            line = self._lines[batch.partition] = _Line(identity)
+        sequence = NO_SEQUENCE if identity == ANONYMOUS else line.next_sequence
+        line.next_sequence = (line.next_sequence + batch.record_count) % SEQUENCE_MODULUS
+        return batch.seal(identity, sequence, transactional=self._author.transactional_id is not None)
 
     def _attempt(self, partition: TopicPartition, delivery: _Delivery, *, follows_others: bool) -> None:
         delivery.follows_others = follows_others
@@ -131,6 +129,15 @@ class Sender:
         for delivery in failed:
             delivery.attempts += 1
             self._attempt(partition, delivery, follows_others=delivery is not first)
+
+
+@dataclass
+class _Line:
+    """How far a partition was written under one identity."""
+
+    identity: Identity
+    next_sequence: int = 0
+    is_known: bool = False  # whether the broker has acknowledged a batch of it
 
 
 class _Delivery:

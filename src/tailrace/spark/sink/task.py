@@ -17,12 +17,12 @@ from pyspark.sql.datasource import WriterCommitMessage
 
 from tailrace.client.lanes import Author
 from tailrace.client.metadata import Cluster, TopicMetadata
-from tailrace.client.producer import IdempotentAuthor
 from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.model.ids import TopicPartition
 from tailrace.spark.arrow.encode import EncodedBatch, Records, encode
 from tailrace.spark.blocking import BlockingCluster
 from tailrace.spark.options.write import WriteOptions
+from tailrace.spark.sink.author import WorkerAuthor
 from tailrace.spark.sink.columns import SINK_COLUMNS
 from tailrace.spark.sink.partitioner import Partitioner
 from tailrace.spark.sink.sender import Sender
@@ -43,9 +43,9 @@ class Written(WriterCommitMessage):
 
 
 def write_idempotently(rows: Iterable[pa.RecordBatch], options: WriteOptions) -> Written:
-    """As `write_rows`, by a producer that lives as long as this call."""
+    """As `write_rows`, by an idempotent producer."""
     with BlockingCluster(options.kafka) as blocking:
-        return write_rows(rows, blocking, options, IdempotentAuthor(blocking.cluster, options.kafka.producer))
+        return write_rows(rows, blocking, options, WorkerAuthor(blocking.cluster, options.kafka.producer))
 
 
 def write_rows(
@@ -88,7 +88,7 @@ def _combined(batches: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:
 
 def _encode_rows(rows: pa.RecordBatch, blocking: BlockingCluster, options: WriteOptions) -> Iterator[EncodedBatch]:
     columns = dict(zip(rows.schema.names, rows.columns, strict=True))
-    records = Records(key=columns.get("key"), value=columns["value"], headers=columns.get("headers"))
+    records = Records.of(key=columns.get("key"), value=columns["value"], headers=columns.get("headers"))
     producer = options.kafka.producer
     _check_sizes(records, options.kafka.request_bytes_max)
     names, of_row = _topics_of(columns.get("topic"), options.topic, len(rows))

@@ -12,7 +12,7 @@ from tailrace.spark.options.read import ReadOptions
 from tailrace.spark.source.filters import PushedFilters
 from tailrace.spark.source.lookup import OffsetLookup
 from tailrace.spark.source.planning import plan_batch
-from tailrace.spark.source.reading import Split, SplitReading
+from tailrace.spark.source.reading import SplitReading
 from tailrace.spark.source.schema import check_schema, parse_record_format
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ class TopicReader(DataSourceReader):
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
         self._options = ReadOptions.parse(options, is_stream=False)
         self._record_format = parse_record_format(options)
-        check_schema(schema, options)
+        check_schema(schema, self._options.columns, self._record_format)
         self._filters = PushedFilters()
         self.pushFilters = _PushFilters(self._filters)  # type: ignore[method-assign]
 
@@ -34,7 +34,7 @@ class TopicReader(DataSourceReader):
             if self._record_format is not None:
                 self._record_format.check_topics({partition.topic for partition in blocking.run(lookup.partitions())})
                 self._record_format.check_dead_letter_topic(blocking, self._options.kafka)
-            return [Split(each) for each in blocking.run(plan_batch(lookup, self._options, self._filters))]
+            return [InputPartition(each) for each in blocking.run(plan_batch(lookup, self._options, self._filters))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         times = self._filters.timestamps_us
@@ -46,7 +46,7 @@ class _PushFilters:
     set, so that no source is surprised. We do without as well: Spark applies the filters itself then. So this looks as
     if it had not been overridden, and is called where filters are pushed."""
 
-    __func__ = DataSourceReader.pushFilters
+    __func__ = staticmethod(DataSourceReader.pushFilters)
 
     def __init__(self, filters: PushedFilters) -> None:
         self._filters = filters

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import logging
 
-from tailrace.client.groups.admin import GroupAdmin
+from tailrace.client.groups.coordinator import Coordinator
+from tailrace.client.groups.offsets import GroupOffsets
 from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.spark.blocking import BlockingCluster
 from tailrace.spark.options.errors import OptionError
@@ -16,6 +17,8 @@ from tailrace.spark.source.offsets import Offsets
 
 logger = logging.getLogger(__name__)
 
+# The next micro-batch waits for it, and should not wait long.
+_COMMIT_TIMEOUT_MS = 5000
 _REFUSALS = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.GROUP_AUTHORIZATION_FAILED, ErrorCode.INVALID_GROUP_ID)
 
 
@@ -28,9 +31,8 @@ class GroupCommits:
     def commit(self, offsets: Offsets) -> None:
         if not offsets or offsets == self._committed:
             return
-        admin = GroupAdmin(self._blocking.cluster)
         try:
-            self._blocking.run(admin.offsets_of(self._group_id, lambda group: group.commit(offsets)))
+            self._blocking.run(self._commit(offsets))
         except KafkaError as error:
             if error.code in _REFUSALS and not self._committed:
                 raise OptionError(
@@ -42,3 +44,10 @@ class GroupCommits:
             )
             return
         self._committed = dict(offsets)
+
+    async def _commit(self, offsets: Offsets) -> None:
+        coordinator = Coordinator(self._blocking.cluster, self._group_id)
+        try:
+            await GroupOffsets(coordinator, timeout_ms=_COMMIT_TIMEOUT_MS).commit(offsets)
+        finally:
+            coordinator.close()

@@ -106,9 +106,12 @@ class PushedFilters:
         return all(condition(partition) for condition in self._conditions)
 
     def clip(self, wanted: OffsetRange) -> OffsetRange:
-        start = max(wanted.start, self.offsets.start)
-        end = max(start, min(wanted.end, self.offsets.end))
-        return OffsetRange(wanted.partition, int(min(start, wanted.end)), int(min(end, wanted.end)))
+        """A range that cannot be is left as it is, for others to judge."""
+        partition, start, end = wanted
+        if start > end:
+            return wanted
+        start = int(min(max(start, self.offsets.start), end))
+        return OffsetRange(partition, start, int(max(min(end, self.offsets.end), start)))
 
 
 def _microseconds(moment: datetime) -> int:

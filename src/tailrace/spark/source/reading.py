@@ -23,17 +23,9 @@ if TYPE_CHECKING:
     from tailrace.spark.values import RecordFormat
 
 
-class Split(InputPartition):
-    """The part of a query that one task reads."""
-
-    def __init__(self, wanted: OffsetRange) -> None:
-        super().__init__(wanted)
-        self.wanted = wanted
-
-
 @dataclass(frozen=True)
 class SplitReading:
-    """How every task of a query reads."""
+    """How every task of a query reads its split, which is the OffsetRange that an InputPartition has as its value."""
 
     options: ReadOptions
     record_format: RecordFormat | None
@@ -41,7 +33,7 @@ class SplitReading:
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         # Spark makes a partition of its own if a batch query has none.
-        return self._read(partition.wanted) if isinstance(partition, Split) else iter(())
+        return iter(()) if partition.value is None else self._read(partition.value)
 
     def _read(self, wanted: OffsetRange) -> Iterator[pa.RecordBatch]:
         columns = self.options.columns
@@ -64,8 +56,7 @@ class SplitReading:
     ) -> Iterator[pa.RecordBatch]:
         partition, start, end = wanted
         losses = LossReport(fail_on_data_loss=self.options.fail_on_data_loss)
-        kafka = self.options.kafka
-        settings = kafka.consumer._replace(isolation=kafka.isolation, retry_timeout_ms=self.options.poll_timeout_ms)
+        settings = self.options.kafka.consumer._replace(retry_timeout_ms=self.options.poll_timeout_ms)
         decoder = Decoder(
             partition, start, end, Columns(columns), decompressed_bytes_max=settings.decompressed_bytes_max
         )
@@ -76,7 +67,7 @@ class SplitReading:
                     yield from decoder.decode(fetched)
                 return
             except OffsetsLostError as lost:
-                losses.add(str(lost))
+                losses.add(lost.message)
                 start = lost.end
             finally:
                 blocking.run(reader.close())

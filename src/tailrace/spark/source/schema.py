@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from pyspark.sql.types import (
@@ -44,12 +44,7 @@ def topic_schema(options: Mapping[str, str]) -> StructType:
     check_names(options)
     parse_kafka_settings(options)
     parse_subscription(options)
-    columns = parse_columns(options)
-    record_format = parse_record_format(options)
-    types = dict(_TYPES)
-    if record_format is not None:
-        types |= {name: found for name in ("key", "value") if (found := record_format.spark_type(name)) is not None}
-    return StructType([StructField(name, types[name]) for name in columns])
+    return _schema(parse_columns(options), parse_record_format(options))
 
 
 def parse_record_format(options: Mapping[str, str]) -> RecordFormat | None:
@@ -61,11 +56,18 @@ def parse_record_format(options: Mapping[str, str]) -> RecordFormat | None:
     return RecordFormat.parse(options)
 
 
-def check_schema(given: StructType, options: Mapping[str, str]) -> None:
+def check_schema(given: StructType, columns: Sequence[str], record_format: RecordFormat | None) -> None:
     """What the caller demanded with schema(), if they did, must be what the options give."""
-    ours = topic_schema(options)
+    ours = _schema(columns, record_format)
     if given.simpleString() != ours.simpleString():
         raise OptionError(
             f"the schema cannot be chosen: it is {ours.simpleString()}, and {given.simpleString()} was asked for; use "
             "the option columns to leave some out, and value.format with value.schema to have values decoded"
         )
+
+
+def _schema(columns: Sequence[str], record_format: RecordFormat | None) -> StructType:
+    types = dict(_TYPES)
+    if record_format is not None:
+        types |= {name: found for name in ("key", "value") if (found := record_format.spark_type(name)) is not None}
+    return StructType([StructField(name, types[name]) for name in columns])

@@ -37,9 +37,9 @@ from tailrace.spark.options.read import ReadOptions
 from tailrace.spark.source.commits import GroupCommits
 from tailrace.spark.source.limits import TriggerDelay, limit_end, limit_to
 from tailrace.spark.source.lookup import OffsetLookup
-from tailrace.spark.source.offsets import Offsets, from_json, to_json
+from tailrace.spark.source.offsets import OffsetRange, Offsets, from_json, to_json
 from tailrace.spark.source.planning import plan_micro_batch
-from tailrace.spark.source.reading import Split, SplitReading
+from tailrace.spark.source.reading import SplitReading
 from tailrace.spark.source.schema import check_schema, parse_record_format
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
         self._options = ReadOptions.parse(options, is_stream=True)
         self._record_format = parse_record_format(options)
-        check_schema(schema, options)
+        check_schema(schema, self._options.columns, self._record_format)
         self._planner: _Planner | None = None
 
     # --- beside the driver
@@ -81,7 +81,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return to_json(available) if available else None
 
     def partitions(self, start: Json, end: Json) -> Sequence[InputPartition]:
-        return self._plan().splits(from_json(start), from_json(end))
+        return [InputPartition(split) for split in self._plan().splits(from_json(start), from_json(end))]
 
     def commit(self, end: Json) -> None:
         self._plan().commit(from_json(end))
@@ -157,12 +157,11 @@ class _Planner:
             return latest
         return limit_end(begin, latest, self._options.offsets_per_trigger_max)
 
-    def splits(self, start: Offsets, end: Offsets) -> list[Split]:
+    def splits(self, start: Offsets, end: Offsets) -> list[OffsetRange]:
         if self._pin(start) or start == end:
             return []
         self._check_checkpoint(start)
-        planned = self.blocking.run(plan_micro_batch(self._lookup, self._options, start, end))
-        return [Split(each) for each in planned]
+        return self.blocking.run(plan_micro_batch(self._lookup, self._options, start, end))
 
     def commit(self, end: Offsets) -> None:
         """All before is finished. What is gone from the cluster cannot be committed."""

@@ -22,8 +22,7 @@ class StringFormat:
 
 class StringDecoder:
     def decode(self, column: pa.Array) -> Decoded:
-        texts, bad = decode_utf8(column)
-        return Decoded(texts, bad)
+        return decode_utf8(column)
 
 
 def decode_utf8(column: pa.Array) -> Decoded:

@@ -39,7 +39,7 @@ def partitions(count: int = 4) -> list[TopicPartition]:
 
 
 def encode_rows(written: list[Row], options: ProducerOptions) -> list[EncodedBatch]:
-    records = Records(
+    records = Records.of(
         key=pa.array([row[0] for row in written], pa.binary()),
         value=pa.array([row[1] for row in written], pa.binary()),
         headers=pa.array([row[2] for row in written], HEADERS),
@@ -88,7 +88,7 @@ def test_a_batch_is_filled_as_far_as_it_may_be() -> None:
 def test_columns_that_are_slices_or_text_are_read_where_they_are() -> None:
     text = pa.array(["skipped", "a", None, "", "skipped"])[1:4]
     listed = pa.array([[("s", b"s")], [("h", b"1")], None, [], [("s", b"s")]], HEADERS)[1:4]
-    records = Records(key=text, value=text, headers=listed)
+    records = Records.of(key=text, value=text, headers=listed)
 
     (batch,) = encode(records, np.zeros(3, np.intp), partitions(1), ProducerOptions(), timestamp=NOW_MS)
 
@@ -98,18 +98,18 @@ def test_columns_that_are_slices_or_text_are_read_where_they_are() -> None:
 
 
 def test_without_keys_headers_or_rows() -> None:
-    records = Records(key=None, value=pa.array([b"v"], pa.binary()), headers=None)
+    records = Records.of(key=None, value=pa.array([b"v"], pa.binary()), headers=None)
     (batch,) = encode(records, np.zeros(1, np.intp), partitions(1), ProducerOptions(), timestamp=NOW_MS)
     (record,) = iterate_records(batch.seal(ANONYMOUS, NO_SEQUENCE, transactional=False), max_decompressed_bytes=1000)
     assert (record.key, record.value) == (None, b"v")
 
-    nothing = Records(key=None, value=pa.array([], pa.binary()), headers=None)
+    nothing = Records.of(key=None, value=pa.array([], pa.binary()), headers=None)
     assert list(encode(nothing, np.empty(0, np.intp), partitions(1), ProducerOptions(), timestamp=NOW_MS)) == []
 
 
 def test_a_header_without_a_name_is_refused() -> None:
     with pytest.raises(KafkaError, match="without a key"):
-        Records(key=None, value=pa.array([b"v"], pa.binary()), headers=pa.array([[(None, b"1")]], HEADERS))
+        Records.of(key=None, value=pa.array([b"v"], pa.binary()), headers=pa.array([[(None, b"1")]], HEADERS))
 
 
 @given(keys=st.lists(st.binary(max_size=20) | st.integers(0, 300).map(Filler), max_size=80))

@@ -2,6 +2,7 @@
 
 import pickle
 import warnings
+from pathlib import Path
 
 import pytest
 
@@ -156,3 +157,9 @@ def test_the_same_warning_is_shown_once():
 def test_each_name_stands_in_one_table():
     tables = [set(ClientConfig.SETTINGS), set(SECURITY_SETTINGS), set(IGNORED), set(REFUSED)]
     assert sum(map(len, tables)) == len(set().union(*tables))
+
+
+def test_the_page_of_settings_names_all_that_are_used_or_refused():
+    page = (Path(__file__).parents[4] / "docs" / "spark" / "settings.md").read_text()
+    names = {*ClientConfig.SETTINGS, *REFUSED}
+    assert [name for name in sorted(names) if f"`{name}`" not in page] == []

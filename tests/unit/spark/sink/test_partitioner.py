@@ -39,7 +39,7 @@ def choose(
     partition: list[int | None] | None = None,
     run_bytes: int = 1000,
 ) -> list[tuple[str, int]]:
-    records = Records(
+    records = Records.of(
         key=pa.array(keys, pa.binary()), value=pa.array([b"v" * 90] * len(keys), pa.binary()), headers=None
     )
     partitions, destinations = Partitioner(run_bytes, SimRandom(1)).choose(

@@ -1,6 +1,7 @@
 """Filters that are taken over must keep exactly the rows that Spark would keep."""
 
 import operator
+import pickle
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql.datasource import (
+    DataSourceReader,
     EqualNullSafe,
     EqualTo,
     Filter,
@@ -23,8 +25,10 @@ from pyspark.sql.datasource import (
 )
 
 from tailrace.model.ids import TopicPartition
+from tailrace.spark.source.batch import TopicReader
 from tailrace.spark.source.filters import PushedFilters
 from tailrace.spark.source.offsets import OffsetRange
+from tailrace.spark.source.schema import topic_schema
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 OPERATORS = {
@@ -99,6 +103,11 @@ def test_the_rows_that_are_read_are_those_that_match(wanted: list[Filter]):
     assert all(holds(each, row) for row in kept for each in taken)
 
 
+def test_a_range_that_cannot_be_stays_so():
+    backwards = OffsetRange(TopicPartition("t", 0), 5, 1)
+    assert PushedFilters().clip(backwards) == backwards
+
+
 def test_what_is_taken_over():
     pushed = PushedFilters()
     assert pushed.push(IsNotNull(("offset",)))
@@ -123,3 +132,12 @@ def test_what_is_taken_over():
 )
 def test_what_is_left_to_spark(filter_: Filter):
     assert not PushedFilters().push(filter_)
+
+
+def test_spark_is_not_told_that_filters_are_needed():
+    options = {"kafka.bootstrap.servers": "b:1", "subscribe": "t"}
+    reader = pickle.loads(pickle.dumps(TopicReader(options, topic_schema(options))))
+    # As Spark looks at it, where it does not push filters down and refuses sources that want them.
+    assert reader.pushFilters.__func__ is DataSourceReader.pushFilters
+    kept, left = EqualTo(("partition",), 1), EqualTo(("key",), b"k")
+    assert reader.pushFilters([kept, left]) == [left]

@@ -60,8 +60,8 @@ class FileWriter:
                 file = files.pop(values, None) or self._open(values)
                 file.add(part)
                 files[values] = file  # The last one is the one used last.
-            if len(files) > OPEN_FILES_MAX:
-                yield files.pop(next(iter(files))).close()
+                if len(files) > OPEN_FILES_MAX:
+                    yield files.pop(next(iter(files))).close()
             while sum(file.buffered_bytes for file in files.values()) > BUFFERED_BYTES_MAX:
                 max(files.values(), key=lambda file: file.buffered_bytes).flush()
         for file in files.values():
@@ -195,5 +195,5 @@ def _is_bound(value: Any) -> bool:
 
 def _bound(value: Any) -> Any:
     if isinstance(value, datetime):
-        return value.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        return value.strftime("%Y-%m-%dT%H:%M:%S.%f") + ("Z" if value.tzinfo else "")
     return value.isoformat() if isinstance(value, date) else value

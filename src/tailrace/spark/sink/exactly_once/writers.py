@@ -2,7 +2,7 @@
 
 Spark makes the writer anew in each process: what the driver has to know of the query comes with the tasks' messages. A
 stream is its own scope, by the id in its checkpoint. A batch job has none that would be the same when it is run again,
-so the caller names it.
+so the caller names it; and numbers it, if several writes with one name follow each other.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
-from tailrace.client.lanes import Author
+from tailrace.client.lanes import ACKS_ALL, Author
 from tailrace.spark.blocking import BlockingCluster
 from tailrace.spark.options.errors import OptionError
 from tailrace.spark.options.write import WriteOptions
@@ -32,15 +32,17 @@ if TYPE_CHECKING:
 _QUERY_ID = "sql.streaming.queryId"
 _BATCH_ID = "streaming.sql.batchId"
 _RUN_ID = "spark.jobGroup.id"
-_ONLY_BATCH = 0
 
 
 def stream_writer(options: WriteOptions) -> DataSourceStreamArrowWriter:
+    """Raises OptionError."""
+    _check(options)
     return ExactlyOnceStreamWriter(options)
 
 
 def batch_writer(options: WriteOptions) -> DataSourceArrowWriter:
     """Raises OptionError."""
+    _check(options)
     if options.exactly_once_id is None:
         raise OptionError(
             "option exactlyOnce needs option exactlyOnceId in a batch write: a name of your own for this write, by "
@@ -48,6 +50,14 @@ def batch_writer(options: WriteOptions) -> DataSourceArrowWriter:
             "again; a new name writes anew"
         )
     return ExactlyOnceBatchWriter(options, options.exactly_once_id)
+
+
+def _check(options: WriteOptions) -> None:
+    if options.kafka.producer.acks != ACKS_ALL or not options.kafka.producer.idempotent:
+        raise OptionError(
+            "option exactlyOnce goes with kafka.acks=all and kafka.enable.idempotence=true only, which are the "
+            "defaults: leave these two out"
+        )
 
 
 @dataclass(frozen=True)
@@ -78,17 +88,18 @@ class ExactlyOnceBatchWriter(DataSourceArrowWriter):
     def __init__(self, options: WriteOptions, scope: str) -> None:
         self._options = options
         self._scope = scope
+        self._batch = options.exactly_once_batch
         self._run = str(uuid.uuid4())
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> PartMessage:
-        task = Task(self._scope, _ONLY_BATCH, _context().partitionId())
+        task = Task(self._scope, self._batch, _context().partitionId())
         return PartMessage(self._scope, self._run, _write(iterator, self._options, task))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        _commit(messages, self._options, _ONLY_BATCH)
+        _commit(messages, self._options, self._batch)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        _abort(messages, self._options, _ONLY_BATCH)
+        _abort(messages, self._options, self._batch)
 
 
 def _context() -> TaskContext:

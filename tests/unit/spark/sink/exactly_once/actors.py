@@ -3,6 +3,7 @@
 import asyncio
 import dataclasses
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from typing import TypeVar
 from zlib import crc32
 
@@ -10,10 +11,11 @@ from tailrace.client.consumer import EARLIEST, LATEST, Consumer, ConsumerOptions
 from tailrace.client.lanes import ANONYMOUS
 from tailrace.client.metadata import Cluster, parse_bootstrap
 from tailrace.client.transactions.producer import TransactionalProducer
+from tailrace.model.errors import KafkaError
 from tailrace.model.ids import PartitionIndex, TopicPartition
 from tailrace.model.ports import Stream
 from tailrace.real.ports import real_ports
-from tailrace.spark.sink.exactly_once.decision import Fingerprint, Part, Report
+from tailrace.spark.sink.exactly_once.decision import ExactlyOnceError, Fingerprint, Part, Report
 from tailrace.spark.sink.exactly_once.driver import Driver
 from tailrace.spark.sink.exactly_once.settings import ExactlyOnceSettings
 from tailrace.spark.sink.exactly_once.task import Task, TaskTransaction
@@ -87,14 +89,17 @@ async def until_it_dies(
         cluster.close()
 
 
+@dataclass(frozen=True)
 class Query:
     """Writes batches as Spark would run them: tasks first, then the driver. `topic` is where rows go."""
 
-    def __init__(self, topic: str, scope: str, run: str, settings: ExactlyOnceSettings = SETTINGS) -> None:
-        self.topic = topic
-        self.scope = scope
-        self.run = run
-        self.settings = settings
+    topic: str
+    scope: str
+    run: str
+    settings: ExactlyOnceSettings = SETTINGS
+
+    def replaced(self, **fields: object) -> "Query":
+        return dataclasses.replace(self, **fields)
 
     async def write(self, cluster: Cluster, batch: int, rows: Rows) -> list[Report]:
         return [await self.write_part(cluster, batch, index, rows[index]) for index in range(len(rows))]
@@ -119,7 +124,12 @@ class Query:
         await self.driver(cluster).commit(batch, reports)
 
     async def run_batch(self, cluster: Cluster, batch: int, rows: Rows) -> None:
-        await self.commit(cluster, batch, await self.write(cluster, batch, rows))
+        reports = await self.write(cluster, batch, rows)
+        try:
+            await self.commit(cluster, batch, reports)
+        except (ExactlyOnceError, KafkaError):
+            await self.driver(cluster).abort(batch, reports)
+            raise
 
 
 async def read_committed(cluster: Cluster, topic: str) -> list[bytes]:

@@ -1,7 +1,9 @@
 """The protocol of tasks and drivers against a broker, without Spark: whoever dies wherever, each row is there once."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from functools import partial
 
 import pytest
 
@@ -11,7 +13,7 @@ from tailrace.client.transactions.admin import TransactionAdmin
 from tailrace.client.transactions.errors import FencedError
 from tailrace.client.transactions.producer import TransactionalProducer, TransactionOptions
 from tailrace.real.ports import real_ports
-from tailrace.spark.sink.exactly_once.decision import ExactlyOnceError
+from tailrace.spark.sink.exactly_once.decision import ExactlyOnceError, Report
 from tailrace.spark.sink.exactly_once.names import Names
 from tailrace.testing import Broker
 from tests.unit.spark.sink.exactly_once.actors import (
@@ -23,10 +25,19 @@ from tests.unit.spark.sink.exactly_once.actors import (
     until_it_dies,
 )
 
-FIRST: Rows = [[b"a1", b"a2"], [b"b1"], []]
-SECOND: Rows = [[b"c1"], [b"d1", b"d2"], [b"e1"]]
-ALL = sorted(value for rows in (*FIRST, *SECOND) for value in rows)
 STEPS_MAX = 200
+
+
+def rows_of(batch: int) -> Rows:
+    return [[b"%d a" % batch], [b"%d b" % batch, b"%d c" % batch], [b"%d d" % batch], []]
+
+
+def rows_in_other_tasks(batch: int) -> Rows:
+    return [[b"%d a" % batch, b"%d d" % batch], [b"%d c" % batch, b"%d b" % batch]]
+
+
+def values_of(*batches: int) -> list[bytes]:
+    return sorted(value for batch in batches for rows in rows_of(batch) for value in rows)
 
 
 @pytest.fixture
@@ -42,16 +53,17 @@ async def cluster(broker: Broker) -> AsyncIterator[Cluster]:
     cluster.close()
 
 
-async def begun(cluster: Cluster, name: str = "t", batch_0: Rows = FIRST) -> Query:
-    """A query that has written its first batch."""
-    await Admin(cluster).create_topic(name, partition_count=PARTITION_COUNT)
-    query = Query(name, f"query-{name}", "run 1")
-    await query.run_batch(cluster, 0, batch_0)
+@pytest.fixture
+async def query(cluster: Cluster) -> Query:
+    """One that has written its first batch."""
+    await Admin(cluster).create_topic("t", partition_count=PARTITION_COUNT)
+    query = Query("t", "query", "run 1")
+    await query.run_batch(cluster, 0, rows_of(0))
     return query
 
 
 def again(query: Query) -> Query:
-    return Query(query.topic, query.scope, "run 2", query.settings)
+    return query.replaced(run="run 2")
 
 
 async def time_out(cluster: Cluster, query: Query, *indexes: int) -> None:
@@ -63,143 +75,151 @@ async def time_out(cluster: Cluster, query: Query, *indexes: int) -> None:
         producer.close()
 
 
-async def test_batch_after_batch(cluster: Cluster):
-    query = await begun(cluster)
-    await query.run_batch(cluster, 1, SECOND)
+async def test_batch_after_batch(cluster: Cluster, query: Query):
+    await query.run_batch(cluster, 1, rows_of(1))
     await query.run_batch(cluster, 2, [[], []])
-    assert await read_committed(cluster, "t") == ALL
+    assert await read_committed(cluster, "t") == values_of(0, 1)
 
 
-# What has happened between the death of a driver and the next run, and the rows that the plan gives then.
-ALL_TIMED_OUT = (0, 1, 2)
-OTHER_TASKS: Rows = [[b"c1", b"e1"], [b"d2", b"d1"]]
+# The parts whose time was over before the next run came.
+NONE: tuple[int, ...] = ()
+ALL_PARTS = (0, 1, 2)
 
 
-@pytest.mark.parametrize("is_sent", [False, True])
-@pytest.mark.parametrize("timed_out", [(), ALL_TIMED_OUT, (1,)])
-async def test_a_driver_that_dies_at_any_request(
-    broker: Broker, cluster: Cluster, timed_out: tuple[int, ...], is_sent: bool
-):
-    for step in range(1, STEPS_MAX):
-        query = await begun(cluster, f"t{step}")
-        has_ended = await commit_until_death(broker, cluster, query, step, is_sent=is_sent)
-        await time_out(cluster, query, *timed_out)
-        await again(query).run_batch(cluster, 1, SECOND)
-        assert await read_committed(cluster, query.topic) == ALL, step
-        if has_ended:
-            assert step > 20, "a commit takes more requests than that"
-            return
-    pytest.fail("the commit never came to its end")
-
-
-async def test_a_plan_that_gives_other_tasks_other_rows_succeeds_or_fails_loudly(broker: Broker, cluster: Cluster):
-    outcomes = set()
-    for step in range(1, STEPS_MAX):
-        query = await begun(cluster, f"t{step}")
-        has_ended = await commit_until_death(broker, cluster, query, step, is_sent=False)
-        await time_out(cluster, query, 1)
-        try:
-            await again(query).run_batch(cluster, 1, OTHER_TASKS)
-        except ExactlyOnceError as error:
-            assert "half written" in str(error)
-            outcomes.add("failed")
-        else:
-            assert await read_committed(cluster, query.topic) == ALL, step
-            outcomes.add("succeeded")
-        if has_ended:
-            break
-    assert outcomes == {"failed", "succeeded"}
-
-
-async def commit_until_death(broker: Broker, cluster: Cluster, query: Query, step: int, *, is_sent: bool) -> bool:
+async def commit_until_death(
+    broker: Broker, query: Query, batch: int, reports: Sequence[Report], *, step: int, is_sent: bool
+) -> bool:
     """Whether the driver lived to the end. The time of its own transaction is short, as the next run waits for it."""
-    reports = await query.write(cluster, 1, SECOND)
-    hasty = Query(query.topic, query.scope, query.run, SETTINGS._replace(decision_timeout_ms=300))
+    hasty = query.replaced(settings=SETTINGS._replace(decision_timeout_ms=300))
     try:
-        return bool(
-            await until_it_dies(
-                broker.bootstrap, step, lambda mortal: hasty.commit(mortal, 1, reports), is_sent=is_sent
-            )
+        result = await until_it_dies(
+            broker.bootstrap, step, lambda mortal: hasty.commit(mortal, batch, reports), is_sent=is_sent
         )
     except FencedError:
-        return False
+        return False  # It took longer than that.
+    return result is not None
 
 
-async def test_a_task_that_dies_at_any_request_is_run_again(broker: Broker, cluster: Cluster):
-    query = await begun(cluster)
-    for step in range(1, STEPS_MAX):
-        reports = await query.write(cluster, step, [[b"%d" % step]])
-        died = await until_it_dies(
-            broker.bootstrap, step, lambda mortal: query.write_part(mortal, step, 1, [b"x"]), is_sent=True
-        )
-        reports.append(await query.write_part(cluster, step, 1, [b"x"]))
-        await query.commit(cluster, step, reports)
-        if died:
+@pytest.mark.parametrize(
+    ("timed_out", "is_sent"),
+    [
+        (NONE, True),
+        ((1,), True),
+        pytest.param(NONE, False, marks=pytest.mark.long),
+        pytest.param((1,), False, marks=pytest.mark.long),
+        pytest.param(ALL_PARTS, False, marks=pytest.mark.long),
+        pytest.param(ALL_PARTS, True, marks=pytest.mark.long),
+    ],
+)
+async def test_a_driver_that_dies_at_any_request(
+    broker: Broker, cluster: Cluster, query: Query, timed_out: tuple[int, ...], is_sent: bool
+):
+    for batch in range(1, STEPS_MAX):
+        reports = await query.write(cluster, batch, rows_of(batch))
+        has_ended = await commit_until_death(broker, query, batch, reports, step=batch, is_sent=is_sent)
+        await time_out(cluster, query, *timed_out)
+        query = query.replaced(run=f"run {batch}")
+        await query.run_batch(cluster, batch, rows_of(batch))
+        if has_ended:
             break
-    expected = [*(value for rows in FIRST for value in rows), *(b"%d" % each for each in range(1, step + 1))]
-    assert step > 10
-    assert await read_committed(cluster, "t") == sorted([*expected, *([b"x"] * step)])
+    assert 20 < batch < STEPS_MAX - 1, "a commit takes more than 20 requests, and not as many as that"
+    assert await read_committed(cluster, "t") == values_of(*range(batch + 1))
 
 
-async def test_an_attempt_that_comes_late_makes_the_commit_fail_and_nothing_is_visible(cluster: Cluster):
-    query = await begun(cluster)
-    reports = await query.write(cluster, 1, SECOND)
-    await query.write_part(cluster, 1, 1, SECOND[1])  # A speculative one, whose report Spark does not take.
+async def test_a_plan_that_gives_other_tasks_other_rows_succeeds_or_fails_loudly(
+    broker: Broker, cluster: Cluster, query: Query
+):
+    failures, succeeded = [], []
+    for step in range(1, STEPS_MAX):
+        # Each in a query of its own, as one that has failed cannot go on.
+        query = query.replaced(scope=f"query {step}")
+        reports = await query.write(cluster, step, rows_of(step))
+        has_ended = await commit_until_death(broker, query, step, reports, step=step, is_sent=False)
+        await time_out(cluster, query, 1)
+        try:
+            await again(query).run_batch(cluster, step, rows_in_other_tasks(step))
+            succeeded.append(step)
+        except ExactlyOnceError as error:
+            failures.append(str(error))
+        if has_ended:
+            break
+    assert failures
+    assert all("half written" in failure for failure in failures)
+    found = await read_committed(cluster, "t")
+    whole = [value for value in found if int(value.split()[0]) in (0, *succeeded)]
+    assert whole == values_of(0, *succeeded)
+    assert max(Counter(found).values()) == 1
+
+
+async def test_what_was_decided_outlives_an_abort(broker: Broker, cluster: Cluster, query: Query):
+    kept = []
+    for batch in range(1, STEPS_MAX):
+        reports = await query.write(cluster, batch, rows_of(batch))
+        has_ended = await commit_until_death(broker, query, batch, reports, step=batch, is_sent=True)
+        await query.driver(cluster).abort(batch, reports)
+        kept.append(len(await open_transactions(cluster)))
+        query = query.replaced(run=f"run {batch}")
+        await query.run_batch(cluster, batch, rows_of(batch))
+        if has_ended:
+            break
+    # Before the decision everything is aborted, and at the end everything is committed.
+    assert kept[0] == kept[-1] == 0
+    assert max(kept) == len(ALL_PARTS)
+    assert await read_committed(cluster, "t") == values_of(*range(batch + 1))
+
+
+async def test_a_task_that_dies_at_any_request_is_run_again(broker: Broker, cluster: Cluster, query: Query):
+    for batch in range(1, STEPS_MAX):
+        values = [b"%d x" % batch]
+        has_ended = await until_it_dies(
+            broker.bootstrap, batch, partial(query.write_part, batch=batch, index=0, values=values), is_sent=True
+        )
+        await query.run_batch(cluster, batch, [values])
+        if has_ended:
+            break
+    assert batch > 10, "a task takes more requests than that"
+    expected = [*values_of(0), *(b"%d x" % each for each in range(1, batch + 1))]
+    assert await read_committed(cluster, "t") == sorted(expected)
+
+
+async def test_an_attempt_that_comes_late_makes_the_commit_fail_and_nothing_is_visible(cluster: Cluster, query: Query):
+    reports = await query.write(cluster, 1, rows_of(1))
+    await query.write_part(cluster, 1, 1, rows_of(1)[1])  # A speculative one, whose report Spark does not take.
     with pytest.raises(ExactlyOnceError, match="not open any more"):
         await query.commit(cluster, 1, reports)
     await query.driver(cluster).abort(1, reports)
-    assert await open_transactions(cluster) == {"tailrace-spark-query-t-1"}  # of the attempt that nobody knows of
-    await again(query).run_batch(cluster, 1, SECOND)
-    assert await read_committed(cluster, "t") == ALL
+    assert await open_transactions(cluster) == {"tailrace-spark-query-1"}  # of the attempt that nobody knows of
+    await again(query).run_batch(cluster, 1, rows_of(1))
+    assert await read_committed(cluster, "t") == values_of(0, 1)
 
 
-async def test_a_driver_that_was_thought_dead_cannot_commit(cluster: Cluster):
-    query = await begun(cluster)
-    stale = await query.write(cluster, 1, SECOND)
-    await again(query).run_batch(cluster, 1, SECOND)
+async def test_a_driver_that_was_thought_dead_cannot_commit(cluster: Cluster, query: Query):
+    stale = await query.write(cluster, 1, rows_of(1))
+    await again(query).run_batch(cluster, 1, rows_of(1))
     await query.commit(cluster, 1, stale)  # The batch is written, and what this driver holds is not needed.
     with pytest.raises(ExactlyOnceError, match="comes too late"):
         await query.commit(cluster, 0, stale)
     with pytest.raises(ExactlyOnceError, match="comes too late"):
         await query.write_part(cluster, 0, 0, [b"late"])
-    assert await read_committed(cluster, "t") == ALL
+    assert await read_committed(cluster, "t") == values_of(0, 1)
 
 
-async def test_abort_leaves_what_was_decided_to_the_next_run(broker: Broker, cluster: Cluster):
-    outcomes = set()
-    for step in range(1, STEPS_MAX):
-        query = await begun(cluster, f"t{step}")
-        reports = await query.write(cluster, 1, SECOND)
-        has_ended = await until_it_dies(
-            broker.bootstrap, step, lambda mortal: query.commit(mortal, 1, reports), is_sent=True
-        )
-        await query.driver(cluster).abort(1, reports)
-        outcomes.add(bool(await open_transactions(cluster)))
-        await again(query).run_batch(cluster, 1, SECOND)
-        assert await read_committed(cluster, query.topic) == ALL, step
-        if has_ended:
-            break
-    assert outcomes == {False, True}
-
-
-async def test_what_tasks_of_an_earlier_run_left_open_is_aborted(cluster: Cluster):
-    query = await begun(cluster)
+async def test_what_tasks_of_an_earlier_run_left_open_is_aborted(cluster: Cluster, query: Query):
     await query.write(cluster, 1, [[b"x"]] * 5)
     assert len(await open_transactions(cluster)) == 5
-    await again(query).run_batch(cluster, 1, SECOND)
+    await again(query).run_batch(cluster, 1, rows_of(1))
     assert await open_transactions(cluster) == set()
-    assert await read_committed(cluster, "t") == ALL
+    assert await read_committed(cluster, "t") == values_of(0, 1)
 
 
-async def test_a_part_with_too_little_time_left_is_not_decided_on(cluster: Cluster):
-    query = await begun(cluster)
-    query.settings = SETTINGS._replace(timeout_ms=1000)
-    reports = await query.write(cluster, 1, SECOND)
+async def test_a_part_with_too_little_time_left_is_not_decided_on(cluster: Cluster, query: Query):
+    query = query.replaced(settings=SETTINGS._replace(timeout_ms=1000))
+    reports = await query.write(cluster, 1, rows_of(1))
     await asyncio.sleep(0.6)
-    with pytest.raises(ExactlyOnceError, match="less than half|not open any more"):
+    with pytest.raises(ExactlyOnceError, match=r"less than half|not open any more"):
         await query.commit(cluster, 1, reports)
-    await again(query).run_batch(cluster, 1, SECOND)
-    assert await read_committed(cluster, "t") == ALL
+    await again(query).run_batch(cluster, 1, rows_of(1))
+    assert await read_committed(cluster, "t") == values_of(0, 1)
 
 
 async def open_transactions(cluster: Cluster) -> set[str]:

@@ -1,0 +1,140 @@
+"""How fast librdkafka can read: what was just written, what has left memory, and by three groups at once."""
+
+import multiprocessing
+import os
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from bench import librdkafka
+from bench.versus.rivals import Running
+from bench.versus.rows import Effort, Row
+from bench.versus.workloads.topics import topic
+
+SECTION = "Consume"
+PARTITIONS = 6
+GROUPS = 3
+# Memory that the page cache surely has room for, and a round that takes a second or two.
+HOT_BYTES = 1_000_000_000
+_BATCH_BYTES = 64 << 10
+# Of the producer beside a reader that catches up: the machine's two cores have to do both.
+_BESIDE_MESSAGES_PER_SECOND = 20_000
+
+
+def hot(running: Running, _effort: Effort, value_bytes: int, replicas: int) -> dict[str, float]:
+    """MB/s of values, and what the brokers and the client spent on each GB."""
+    with topic(running, PARTITIONS, replicas=replicas, warm=False) as name:
+        count = _write(running, name, value_bytes, HOT_BYTES // 2)
+        brokers, client = running.usage().cpu_s, time.process_time()
+        rate = librdkafka.consumed_per_second(name, count, partitions=PARTITIONS, **_settings(running))
+        gigabytes = count * value_bytes / 1e9
+        return {
+            "": rate * value_bytes / 1e6,
+            "broker CPU s/GB": (running.usage().cpu_s - brokers) / gigabytes,
+            "client CPU s/GB": (time.process_time() - client) / gigabytes,
+        }
+
+
+def catch_up(running: Running, _effort: Effort) -> float:
+    """MB/s of a reader who starts where nothing is in memory any more, while another topic is written to."""
+    with topic(running, PARTITIONS, replicas=1, warm=False) as name, topic(running, 1, replicas=1) as other:
+        count = _write(running, name, 1_000, HOT_BYTES)
+        _drop_from_memory(running.data, name)
+        stop = threading.Event()
+        writer = threading.Thread(target=_write_steadily, args=(running, other, stop))
+        writer.start()
+        try:
+            rate = librdkafka.consumed_per_second(name, count, partitions=PARTITIONS, **_settings(running))
+        finally:
+            stop.set()
+            writer.join()
+        return rate * 1_000 / 1e6
+
+
+def fan_out(running: Running, _effort: Effort) -> float:
+    """MB/s that three groups read together, each all of the topic, each in a process of its own."""
+    with topic(running, PARTITIONS, replicas=1, warm=False) as name:
+        count = _write(running, name, 1_000, HOT_BYTES // 2)
+        begun = time.perf_counter()
+        _at_once([(_read_as_group, running.bootstrap, name, f"group-{name}-{index}", count) for index in range(GROUPS)])
+        return GROUPS * count * 1_000 / 1e6 / (time.perf_counter() - begun)
+
+
+def _write(running: Running, name: str, value_bytes: int, total_bytes: int) -> int:
+    """About so many bytes, in batches of 64 KB; how many records it was."""
+    count = 0
+    while count * value_bytes < total_bytes:
+        written, _rate = librdkafka.produced_per_second(
+            name,
+            value_bytes,
+            0.3,
+            partitions=PARTITIONS,
+            bootstrap_servers=running.bootstrap,
+            acks="all",
+            batch_size=_BATCH_BYTES,
+        )
+        count += written
+    return count
+
+
+def _settings(running: Running) -> dict[str, Any]:
+    return {"bootstrap_servers": running.bootstrap, "group_id": "versus", "enable_auto_commit": "false"}
+
+
+def _drop_from_memory(data: list[Path], name: str) -> None:
+    """Written to the device and forgotten, file by file, as a kernel does that needs the memory."""
+    for folder in data:
+        for file in folder.glob(f"{name}-*/*"):
+            descriptor = os.open(file, os.O_RDONLY)
+            try:
+                os.fsync(descriptor)
+                os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+            finally:
+                os.close(descriptor)
+
+
+def _write_steadily(running: Running, name: str, stop: threading.Event) -> None:
+    while not stop.is_set():
+        librdkafka.ack_latencies_ms(
+            name,
+            rate=_BESIDE_MESSAGES_PER_SECOND,
+            seconds=0.5,
+            value_bytes=1_000,
+            bootstrap_servers=running.bootstrap,
+            acks="all",
+        )
+
+
+def _read_as_group(bootstrap: str, name: str, group: str, count: int) -> None:
+    librdkafka.consumed_in_group_per_second(name, count, bootstrap_servers=bootstrap, group_id=group)
+
+
+def _at_once(calls: list[tuple[Callable[..., None], Any, Any, Any, Any]]) -> None:
+    context = multiprocessing.get_context("spawn")
+    processes = [context.Process(target=call[0], args=call[1:]) for call in calls]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(120)
+        if process.exitcode != 0:
+            process.kill()
+            raise RuntimeError(f"a reader ended with exit code {process.exitcode}")
+
+
+CONSUME = (
+    *(
+        Row(
+            name=f"consume-rf{replicas}-{word}",
+            title=f"rf={replicas}, {word}, hot",
+            section=SECTION,
+            unit="MB/s",
+            measure=lambda running, effort, size=size, replicas=replicas: hot(running, effort, size, replicas),
+            brokers=replicas,
+        )
+        for replicas, word, size in ((1, "1KB", 1_000), (1, "100B", 100), (1, "10KB", 10_000), (3, "1KB", 1_000))
+    ),
+    Row("consume-catch-up", "1 KB, from disk, while others produce", SECTION, "MB/s", catch_up),
+    Row("consume-fan-out", "1 KB, three groups at once", SECTION, "MB/s", fan_out),
+)

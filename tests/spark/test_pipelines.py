@@ -1,0 +1,274 @@
+"""Pipelines against a real broker: tables and topics exactly once, over restarts and repeated batches."""
+
+import json
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+
+from tailrace.spark.pipelines import (
+    DeclarationError,
+    Pipeline,
+    TableSink,
+    TopicSink,
+    TopicSource,
+    Transform,
+    load,
+    run,
+)
+from tailrace.spark.pipelines.failures import failure_text
+from tailrace.spark.pipelines.landing.batches import lake_table
+
+DEADLINE_S = 30.0
+SCHEMA = "id INT, amount DOUBLE, at TIMESTAMP"
+
+
+def order(number, minute=0, days=2):
+    value = {"id": number, "amount": number / 2, "at": f"2026-01-0{1 + number % days}T12:{minute:02}:00Z"}
+    return {"key": str(number), "value": json.dumps(value)}
+
+
+def read_topic(bootstrap, topic):
+    """What a reader of committed records sees."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "reader", "isolation.level": "read_committed"})
+    partition = TopicPartition(topic, 0, 0)
+    _, end = consumer.get_watermark_offsets(partition, DEADLINE_S)
+    consumer.assign([partition])
+    records = []
+    while consumer.position([partition])[0].offset < end:
+        record = consumer.poll(1.0)
+        if record is not None and record.error() is None:
+            records.append((record.key(), record.value()))
+        elif record is None:
+            break
+    consumer.close()
+    return records
+
+
+class Kafka(NamedTuple):
+    bootstrap: str
+    create_topic: Callable[..., str]
+    produce: Callable[..., None]
+
+
+@pytest.fixture
+def kafka(tailrace_broker, create_topic, produce):
+    return Kafka(tailrace_broker.bootstrap, create_topic, produce)
+
+
+def forget_commit(checkpoint, batch):
+    """As if Spark had been killed when the sink was done and before it could remember it: the batch runs again."""
+    for name in (str(batch), f".{batch}.crc"):
+        (Path(checkpoint) / "commits" / name).unlink(missing_ok=name.startswith("."))
+
+
+@pytest.fixture
+def lakes(tmp_path):
+    (tmp_path / "warehouse").mkdir()
+    catalog = {"type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db", "warehouse": f"file://{tmp_path}/warehouse"}
+    return {
+        "delta": TableSink(str(tmp_path / "delta"), "delta", ("day(at)",)),
+        "iceberg": TableSink("shop.orders", "iceberg", ("day(at)",), catalog),
+    }
+
+
+def test_a_file_lands_a_topic_in_parquet(spark, kafka, tmp_path):
+    topic, dead = kafka.create_topic(2), kafka.create_topic()
+    file = tmp_path / "orders.toml"
+    file.write_text(f"""
+        name = "orders"
+        bootstrap = "{kafka.bootstrap}"
+        checkpoint = "{tmp_path}/checkpoint"
+        [sources.orders]
+        topic = "{topic}"
+        format = "json"
+        schema = "{SCHEMA}"
+        dead_letters = "{dead}"
+        watermark = "1 hour"
+        deduplicate = ["value.id"]
+        batch_records_max = 30
+        [transform]
+        sql = "SELECT value.*, offset FROM orders"
+        [sink]
+        table = "{tmp_path}/orders"
+        partition_by = ["day(at)"]
+    """)
+    kafka.produce(topic, [order(n) for n in [*range(40), *range(10)]] + [{"value": b"no json"}])
+    progress = []
+    summary = run(load(file), spark, once=True, on_progress=progress.append)
+    assert (summary.rows, summary.lag, summary.late_rows) == (50, 0, 0)
+    assert next(batch.lag for batch in progress if batch.rows) > 0
+
+    kafka.produce(topic, [order(n) for n in range(35, 45)])
+    forget_commit(f"{tmp_path}/checkpoint", max(batch.batch for batch in progress))
+    run(load(file), spark, once=True)
+    table = spark.read.parquet(f"{tmp_path}/orders")
+    assert sorted(row.id for row in table.collect()) == list(range(45))
+    assert {str(row.at_day) for row in table.select("at_day").distinct().collect()} == {"2026-01-01", "2026-01-02"}
+    assert [value for _, value in read_topic(kafka.bootstrap, dead)] == [b"no json"]
+
+    file.write_text(file.read_text().replace("/checkpoint", "/other"))
+    with pytest.raises(DeclarationError, match="was filled under another checkpoint"):
+        run(load(file), spark, once=True)
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_a_batch_that_comes_again_is_in_the_table_once(kind, lakes, spark, kafka, tmp_path):
+    topic, sink = kafka.create_topic(2), lakes[kind]
+    source = TopicSource(topic, format="json", schema=SCHEMA)
+    transform = Transform(sql="SELECT value.*, offset FROM orders")
+
+    def pipeline(checkpoint):
+        path = str(tmp_path / checkpoint)
+        return Pipeline("orders", kafka.bootstrap, {"orders": source}, sink, path, transform)
+
+    kafka.produce(topic, [order(n) for n in range(20)])
+    run(pipeline("checkpoint"), spark, once=True)
+    forget_commit(tmp_path / "checkpoint", 0)
+    kafka.produce(topic, [order(n) for n in range(20, 30)])
+    run(pipeline("checkpoint"), spark, once=True)
+    assert sorted(row["id"] for row in _rows(sink)) == list(range(30))
+    assert {str(row["at"]) for row in _rows(sink)} == {"2026-01-01 12:00:00+00:00", "2026-01-02 12:00:00+00:00"}
+
+    before = _file_count(sink)
+    done = lake_table(sink).compact(1 << 20)
+    assert (done.removed, done.added, _file_count(sink)) == (before, 2, 2)
+    assert sorted(row["id"] for row in _rows(sink)) == list(range(30))
+
+    with pytest.raises(Exception) as failure:  # noqa: PT011
+        run(pipeline("another"), spark, once=True)
+    assert "under another checkpoint" in failure_text(failure.value)
+    assert len(_rows(sink)) == 30
+
+
+def test_a_table_of_other_columns_is_refused(lakes, spark, kafka, tmp_path):
+    topic = kafka.create_topic()
+    kafka.produce(topic, [order(1)])
+    for number, (sql, message) in enumerate(
+        [
+            ("SELECT timestamp AS at, key FROM orders", None),
+            ("SELECT timestamp AS at, offset FROM orders", "let its transform select what the table has"),
+            ("SELECT value FROM orders", "no column at to partition by: there are value"),
+        ]
+    ):
+        pipeline = Pipeline(
+            f"orders-{number}",
+            kafka.bootstrap,
+            {"orders": TopicSource(topic)},
+            lakes["delta"],
+            str(tmp_path / f"checkpoint-{number}"),
+            Transform(sql=sql),
+        )
+        if message is None:
+            run(pipeline, spark, once=True)
+            continue
+        with pytest.raises(Exception) as failure:  # noqa: PT011
+            run(pipeline, spark, once=True)
+        assert message in failure_text(failure.value)
+
+
+def test_two_topics_are_joined_into_a_third(spark, kafka, tmp_path):
+    orders, payments, paid = kafka.create_topic(), kafka.create_topic(), kafka.create_topic()
+    (tmp_path / "paying.py").write_text(
+        "from pyspark.sql import functions as f\n"
+        "@f.udf('string')\n"
+        "def name(number): return f'order {number}'\n"
+        "def join(orders, payments):\n"
+        "    orders = orders.select('value.*', f.col('event_time').alias('ordered'))\n"
+        "    payments = payments.select(f.col('value.id').alias('payment'), 'event_time')\n"
+        "    soon = 'id = payment AND event_time BETWEEN ordered AND ordered + INTERVAL 1 HOUR'\n"
+        "    return orders.join(payments, f.expr(soon)).select(name('id').alias('name'), 'id', 'amount')\n"
+    )
+    file = tmp_path / "paid.yaml"
+    source = f"""
+    format: json
+    schema: "{SCHEMA}"
+    time: value.at
+    watermark: 2 hours"""
+    file.write_text(f"""
+name: paid
+bootstrap: {kafka.bootstrap}
+checkpoint: {tmp_path}/checkpoint
+sources:
+  orders:
+    topic: {orders}{source}
+  payments:
+    topic: {payments}{source}
+transform:
+  python: paying:join
+sink:
+  topic: {paid}
+  format: json
+  key: id
+""")
+    kafka.produce(orders, [order(n, minute=10, days=1) for n in range(6)])
+    kafka.produce(payments, [order(2, minute=20, days=1), order(3, minute=5, days=1)])
+    run(load(file), spark, once=True)
+    kafka.produce(payments, [order(4, minute=30, days=1)])
+    run(load(file), spark, once=True)
+    assert read_topic(kafka.bootstrap, paid) == [
+        (b"2", b'{"name":"order 2","id":2,"amount":1.0}'),
+        (b"4", b'{"name":"order 4","id":4,"amount":2.0}'),
+    ]
+
+
+def test_windows_that_change_are_written_once_each(spark, kafka, tmp_path):
+    topic, sums = kafka.create_topic(), kafka.create_topic()
+    pipeline = Pipeline(
+        name="sums",
+        bootstrap=kafka.bootstrap,
+        sources={"orders": TopicSource(topic, format="json", schema=SCHEMA, time="value.at", watermark="1 hour")},
+        transform=Transform(sql="SELECT count(*) AS n FROM orders GROUP BY window(event_time, '1 minute')"),
+        sink=TopicSink(sums, format="json", mode="update"),
+        checkpoint=str(tmp_path / "checkpoint"),
+    )
+    kafka.produce(topic, [order(0), order(2)])
+    run(pipeline, spark, once=True)
+    forget_commit(pipeline.checkpoint, 0)
+    kafka.produce(topic, [order(4)])
+    run(pipeline, spark, once=True)
+    assert [json.loads(value)["n"] for _, value in read_topic(kafka.bootstrap, sums)] == [2, 3]
+
+
+def test_a_stop_finishes_the_batch(spark, kafka, tmp_path):
+    topic, copy = kafka.create_topic(), kafka.create_topic()
+    pipeline = Pipeline(
+        name="copy",
+        bootstrap=kafka.bootstrap,
+        sources={"rows": TopicSource(topic, batch_records_max=10)},
+        transform=Transform(function=lambda rows: rows.select("key", "value")),
+        sink=TopicSink(copy, exactly_once=False),
+        checkpoint=str(tmp_path / "checkpoint"),
+    )
+    kafka.produce(topic, [{"value": str(n)} for n in range(100)])
+    stop = threading.Event()
+    summary = run(pipeline, spark, on_progress=lambda progress: progress.batch == 1 and stop.set(), stop=stop)
+    assert 20 <= summary.rows < 100
+    assert summary.lag == 100 - summary.rows
+    finished = summary.rows
+    summary = run(pipeline, spark, once=True)
+    assert summary.rows == 100 - finished
+    assert {value for _, value in read_topic(kafka.bootstrap, copy)} == {b"%d" % n for n in range(100)}
+
+
+def _rows(sink):
+    if sink.format == "delta":
+        from deltalake import DeltaTable
+
+        return DeltaTable(sink.table).to_pyarrow_table().to_pylist()
+    from pyiceberg.catalog import load_catalog
+
+    return load_catalog(None, **sink.catalog).load_table(sink.table).scan().to_arrow().to_pylist()
+
+
+def _file_count(sink):
+    if sink.format == "delta":
+        from deltalake import DeltaTable
+
+        return len(DeltaTable(sink.table).file_uris())
+    from pyiceberg.catalog import load_catalog
+
+    return len(list(load_catalog(None, **sink.catalog).load_table(sink.table).scan().plan_files()))

@@ -1,0 +1,45 @@
+"""What is asked of format("tailrace") before anything is read."""
+
+import pytest
+from pyspark.sql.datasource import CaseInsensitiveDict
+
+from pyspark_tailrace import DefaultSource
+from tailrace.spark.options.errors import OptionError
+
+NEEDED = {"kafka.bootstrap.servers": "b:9092", "subscribe": "t"}
+
+
+def source(**options: str) -> DefaultSource:
+    return DefaultSource(CaseInsensitiveDict(NEEDED | options))
+
+
+def test_spark_finds_it_by_its_name():
+    assert DefaultSource.name() == "tailrace"
+
+
+def test_the_schema_is_that_of_sparks_own_connector():
+    assert source(includeHeaders="true").schema().simpleString() == (
+        "struct<key:binary,value:binary,topic:string,partition:int,offset:bigint,timestamp:timestamp,"
+        "timestampType:int,headers:array<struct<key:string,value:binary>>>"
+    )
+    assert source(columns="value,offset").schema().simpleString() == "struct<value:binary,offset:bigint>"
+    decoded = source(**{"value.format": "json", "value.schema": "a int", "columns": "value"})
+    assert decoded.schema().simpleString() == "struct<value:struct<a:int>>"
+
+
+def test_another_schema_cannot_be_demanded():
+    with pytest.raises(OptionError, match=r"the schema cannot be chosen: .* use the option columns"):
+        source().reader(source(columns="value").schema())
+    with pytest.raises(OptionError, match="the schema cannot be chosen"):
+        source().streamReader(source(columns="value").schema())
+
+
+def test_a_system_table_is_no_stream():
+    table = source(table="topics")
+    with pytest.raises(OptionError, match="a system table is not a stream"):
+        table.streamReader(table.schema())
+
+
+def test_create_table_is_refused_where_it_would_fail_later():
+    with pytest.raises(OptionError, match="use CREATE TEMPORARY VIEW"):
+        source(provider="tailrace").schema()
