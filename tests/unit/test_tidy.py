@@ -23,9 +23,14 @@ LONG_FILES = {
     "src/tailrace/model/config.py": "the table of every setting",
 }
 
-# Where execution starts: the command, `python -m`, what users import in their tests, and what pytest loads.
+# Where execution starts: the command, `python -m`, what users import in their tests, and what pytest and Spark load.
 ENTRY_POINTS = (
-    "tailrace.spark.datasource",  # by src/pyspark_tailrace, which Spark looks for"tailrace.__main__", "tailrace.cli", "tailrace.testing", "tailrace.testing.plugin")
+    "tailrace.__main__",
+    "tailrace.cli",
+    "tailrace.testing",
+    "tailrace.testing.plugin",
+    "tailrace.spark.datasource",
+)
 
 
 def test_no_file_is_too_long():
