@@ -29,9 +29,11 @@ def requests_per_second(port: int, topic: str, seconds: float) -> float:
     return _in_own_process(_blast, port, request, produce_response_bytes(topic), seconds)
 
 
-def answered_per_second(port: int, request: bytes, response_bytes: int, seconds: float) -> float:
+def answered_per_second(
+    port: int, request: bytes, response_bytes: int, seconds: float, *, in_flight_max: int | None = None
+) -> float:
     """Pipelined requests of any kind, all of which have answers of the same size."""
-    return _in_own_process(_blast, port, request, response_bytes, seconds)
+    return _in_own_process(_blast, port, request, response_bytes, seconds, in_flight_max)
 
 
 def answered_in_turns_per_second(
@@ -80,11 +82,12 @@ def _connect(port: int) -> socket.socket:
     return connection
 
 
-def _blast(port: int, request: bytes, response_bytes: int, seconds: float) -> float:
+def _blast(port: int, request: bytes, response_bytes: int, seconds: float, in_flight_max: int | None = None) -> float:
     """Answers per second, from the first request to the last answer."""
     connection = _connect(port)
-    joined = request * max(1, _JOINED_BYTES // len(request))
-    in_flight_max = max(2, _IN_FLIGHT_BYTES // len(request))
+    in_flight_max = in_flight_max or max(2, _IN_FLIGHT_BYTES // len(request))
+    # What is joined is sent in one call: it must leave room for more than one call in flight.
+    joined = request * max(1, min(_JOINED_BYTES // len(request), in_flight_max // 2))
     view = memoryview(joined)
     sink = bytearray(1 << 20)
     sent_bytes = received_bytes = position = 0

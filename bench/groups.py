@@ -2,24 +2,18 @@
 
 import asyncio
 import os
-import socket
 import statistics
-import struct
 import time
-from collections.abc import Iterator
-from typing import Any
 
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from bench import librdkafka
 from bench.blaster import BROKER_CORE, answered_in_turns_per_second, answered_per_second
+from bench.coordinator import Connection, commit_request
 from bench.measures import KILOBYTE, MEGABYTE, Figure, Plan
 from bench.members import ClassicMember, ConsumerMember, Member, wait_settled
 from bench.subject import Subject, running
 from tailrace.testing import Broker
-from tailrace.wire.apis.groups import FindCoordinatorRequest, OffsetCommitRequest, OffsetFetchRequest
-from tailrace.wire.frame import decode_response, encode_request
-from tailrace.wire.schema import Message
 
 _DEADLINE_S = 120.0
 _CROWD, _CROWD_PARTITIONS = 1_000, 1_000
@@ -35,7 +29,6 @@ _SETTINGS = {
     "group.consumer.heartbeat.interval.ms": 500,
     "group.consumer.max.size": 2_000,
 }
-_COORDINATOR_ERRORS = (14, 15, 16)
 
 
 def groups(plan: Plan) -> list[Figure]:
@@ -73,7 +66,7 @@ async def _settle(
 ) -> float:
     """Seconds from the first join, or from that of one more, until all have settled."""
     members = [kind(port, group, "many", partitions) for _ in range(count)]
-    with _Connection(port) as first:
+    with Connection(port) as first:
         first.find_coordinator(group)
     started = time.perf_counter()
     for member in members:
@@ -93,9 +86,9 @@ def _commits(subject: Subject, plan: Plan) -> list[Figure]:
     """Commits of one offset, each a request, on one core of broker: pipelined, and by many clients that wait for each.
     Those cost more than the broker does, so it is its own time that counts."""
     topic = subject.create_topic("committed", warm=False)
-    with _Connection(subject.port) as connection:
+    with Connection(subject.port) as connection:
         connection.find_coordinator("bench")
-        request = _commit_request("bench", topic, 0, 1)
+        request = commit_request("bench", topic, 0, 1)
         response_bytes = connection.ask_raw(request)
     if len(os.sched_getaffinity(0)) > 1:
         subject.pin({BROKER_CORE})
@@ -172,14 +165,14 @@ def _return() -> list[Figure]:
     with Broker(log_level="warning") as broker:
         _create_topic(broker.bootstrap, "stored", _OFFSETS_PER_GROUP)
         names = [f"group-{index}" for index in range(_OFFSETS // _OFFSETS_PER_GROUP)]
-        with _Connection(broker.port) as connection:
+        with Connection(broker.port) as connection:
             for name in names:
                 connection.find_coordinator(name)
                 connection.commit(name, "stored", _OFFSETS_PER_GROUP)
         broker.kill()
         broker.start()
         started = time.perf_counter()
-        with _Connection(broker.port) as connection:
+        with Connection(broker.port) as connection:
             for name in names:
                 connection.wait_committed(name, "stored", _OFFSETS_PER_GROUP)
         elapsed = time.perf_counter() - started
@@ -195,86 +188,3 @@ def _create_topic(bootstrap: str, name: str, partitions: int) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
     (created,) = admin.create_topics([NewTopic(name, partitions, 1)]).values()
     created.result(_DEADLINE_S)
-
-
-def _commit_request(group: str, topic: str, start: int, count: int) -> bytes:
-    partitions = [
-        OffsetCommitRequest.OffsetCommitRequestPartition(
-            partition_index=partition, committed_offset=1_000 + partition, committed_metadata=""
-        )
-        for partition in range(start, start + count)
-    ]
-    topics = [OffsetCommitRequest.OffsetCommitRequestTopic(name=topic, partitions=partitions)]
-    return _frame(OffsetCommitRequest(group_id=group, topics=topics), 8)
-
-
-def _frame(request: Message, version: int) -> bytes:
-    return b"".join(bytes(part) for part in encode_request(request.api_key, version, 1, "bench", request))
-
-
-class _Connection:
-    """Blocking requests, one after the other."""
-
-    def __init__(self, port: int) -> None:
-        self._socket = socket.create_connection(("127.0.0.1", port), timeout=_DEADLINE_S)
-
-    def __enter__(self) -> "_Connection":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._socket.close()
-
-    def ask(self, request: Message, version: int) -> Any:
-        self._socket.sendall(_frame(request, version))
-        return decode_response(request.api_key, version, self._receive())[1]
-
-    def ask_raw(self, request: bytes) -> int:
-        """The size of the answer, with that of its length."""
-        self._socket.sendall(request)
-        return 4 + len(self._receive())
-
-    def find_coordinator(self, group: str) -> None:
-        """Also makes the topic of offsets if there is none yet."""
-        for _ in self._tries():
-            answer = self.ask(FindCoordinatorRequest(key_type=0, coordinator_keys=[group]), 6)
-            if answer.coordinators[0].error_code == 0:
-                return
-
-    def commit(self, group: str, topic: str, count: int) -> None:
-        for _ in self._tries():
-            self._socket.sendall(_commit_request(group, topic, 0, count))
-            _, answer = decode_response(OffsetCommitRequest.api_key, 8, self._receive())
-            codes = {each.error_code for each in answer.topics[0].partitions}
-            if codes == {0}:
-                return
-
-    def wait_committed(self, group: str, topic: str, count: int) -> None:
-        """Until its coordinator gives the last of its offsets."""
-        topics = [OffsetFetchRequest.OffsetFetchRequestTopics(name=topic, partition_indexes=[count - 1])]
-        wanted = OffsetFetchRequest.OffsetFetchRequestGroup(group_id=group, topics=topics)
-        for _ in self._tries():
-            (answer,) = self.ask(OffsetFetchRequest(groups=[wanted]), 9).groups
-            if answer.error_code == 0:
-                assert answer.topics[0].partitions[0].committed_offset == 1_000 + count - 1, "an offset is lost"
-                return
-            assert answer.error_code in _COORDINATOR_ERRORS, answer
-
-    def _tries(self) -> Iterator[None]:
-        deadline = time.monotonic() + _DEADLINE_S
-        while time.monotonic() < deadline:
-            yield
-            time.sleep(0.005)
-        raise TimeoutError("the coordinator does not answer")
-
-    def _receive(self) -> bytes:
-        (size,) = struct.unpack(">i", self._exactly(4))
-        return self._exactly(size)
-
-    def _exactly(self, size: int) -> bytes:
-        data = bytearray()
-        while len(data) < size:
-            chunk = self._socket.recv(size - len(data))
-            if not chunk:
-                raise ConnectionError("the broker closed the connection")
-            data += chunk
-        return bytes(data)

@@ -101,10 +101,11 @@ def produced_per_second(
     *,
     partitions: int = 1,
     payloads: Sequence[bytes] = (),
+    call_messages: int = _CALL_MESSAGES,
     **settings: Any,
 ) -> tuple[int, float]:
     """How many messages were written to the first partitions, and how many a second, all acknowledged. All have the
-    same value, or take turns with `payloads` of that size."""
+    same value, or take turns with `payloads` of that size. Partitions take turns, with so many messages at once."""
     handle = _Handle(
         _PRODUCER,
         topic,
@@ -121,7 +122,7 @@ def produced_per_second(
         ctypes.create_string_buffer(payload, value_bytes)
         for payload in payloads or [bytes(index % 256 for index in range(value_bytes))]
     ]
-    messages = (_Message * _CALL_MESSAGES)()
+    messages = (_Message * call_messages)()
     _fill(messages, values, value_bytes)
     # The first message waits for connection and metadata, which are not what is measured.
     for partition in range(partitions):
@@ -131,10 +132,10 @@ def produced_per_second(
     count = calls = 0
     start = time.perf_counter()
     while time.perf_counter() - start < seconds:
-        if library.rd_kafka_outq_len(handle.client) > _QUEUED_MESSAGES - _CALL_MESSAGES:
+        if library.rd_kafka_outq_len(handle.client) > _QUEUED_MESSAGES - call_messages:
             library.rd_kafka_poll(handle.client, 1)
         else:
-            count += _produce(handle, messages, _CALL_MESSAGES, calls % partitions)
+            count += _produce(handle, messages, call_messages, calls % partitions)
             calls += 1
     if library.rd_kafka_flush(handle.client, int(_DEADLINE_S * 1000)):
         raise TimeoutError("messages were not acknowledged")

@@ -3,35 +3,54 @@
 import os
 import statistics
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from typing import Any, NamedTuple
 
-from bench.versus.rivals import Rival, Running
+from bench.versus.processes import Rival, Running
+from bench.versus.rivals import KAFKA, TAILRACE
+
+# A pause after each round: what a broker does in its background is done, and the other has the machine.
+_PAUSE_S = 0.2
+_REASON_CHARACTERS = 500
 
 
 class Row(NamedTuple):
     """`measure` is called once a round, with brokers that have done such work before (warm: the JIT has compiled, the
-    page cache is recycled) unless the row says that it is cold. It gives one number, or several by name."""
+    page cache is recycled) unless the row says otherwise.
 
-    name: str  # as `--only` takes it: produce-1KB-64KB-rf3
+    It gives one number, or several by name. The names "", "p50", "p99" and "p99.9" are in the row's unit and direction.
+    Any other ends with a unit of its own, as in "broker CPU s/GB", and is better if it is lower."""
+
+    name: str  # as `--only` takes it: produce-rf3-lz4
     title: str  # as the page shows it
     section: str
     unit: str
     measure: Callable[[Running, "Effort"], "float | dict[str, float]"]
     brokers: int = 1
     lower_is_better: bool = False
-    # On top of the defaults; rows with the same brokers and settings share one start.
+    # On top of the defaults; rows with the same brokers, settings and rivals share one start.
     settings: tuple[tuple[str, str], ...] = ()
-    # What is measured is the start itself, or leaves the brokers changed: each round gets brokers of its own.
+    # What is measured is the start itself, or would disturb what comes after: each round gets brokers of its own.
     fresh: bool = False
+    # Rounds that do not count come first. Not where a round is rare and long, as a failover is.
+    warm: bool = True
+    # For rows that last long, or give the same each time.
+    rounds_max: int = 99
+    rivals: tuple[Rival, ...] = (TAILRACE, KAFKA)
+    # What a reader has to know to judge the row, for the page.
+    note: str = ""
 
 
 class Effort(NamedTuple):
     """How long one round takes, and how many there are; the page says so."""
 
-    seconds: float = 3.0
+    seconds: float = 2.5
     rounds: int = 3
+    # A JVM is several times slower before it has compiled what it runs: the first row of a section works that long
+    # before it counts, each other one for a round.
+    warm_up_s: float = 10.0
 
 
 class Taken(NamedTuple):
@@ -45,51 +64,102 @@ class Taken(NamedTuple):
     load: float  # the machine's other work: load average of the minute when the round began
 
 
-def take(rows: Sequence[Row], rivals: Sequence[Rival], effort: Effort, note: Callable[[str], None]) -> Iterable[Taken]:
+class Missing(NamedTuple):
+    """A row that could not be taken on a rival, or not all of its rounds."""
+
+    row: str
+    rival: str
+    reason: str
+    is_failure: bool
+
+
+def take(rows: Sequence[Row], effort: Effort, note: Callable[[str], None]) -> Iterable[Taken | Missing]:
     """In turns. Rows that need the same brokers follow each other; idle rivals stay up beside the one that works."""
-    for (brokers, settings, fresh), group in _grouped(rows):
-        if fresh:
-            for row in group:
-                yield from _take_fresh(row, rivals, effort, note)
-            continue
+    for group in _grouped(rows):
         with ExitStack() as stack:
-            running = [stack.enter_context(rival.running(brokers, dict(settings))) for rival in rivals]
+            places = []
+            for rival in group[0].rivals:
+                if reason := rival.missing():
+                    yield from (Missing(row.name, rival.name, reason, is_failure=False) for row in group)
+                else:
+                    places.append(stack.enter_context(_Place(rival, group[0])))
             for row in group:
-                yield from _take_in_turns(row, running, effort, note)
+                yield from _take_row(row, places, effort, note)
 
 
-def _take_in_turns(row: Row, running: list[Running], effort: Effort, note: Callable[[str], None]) -> Iterable[Taken]:
-    # The first round warms up and is not told: a JVM is several times slower before it has compiled what it runs.
-    for number in range(effort.rounds + 1):
-        for subject in running:
+def _take_row(
+    row: Row, places: list["_Place"], effort: Effort, note: Callable[[str], None]
+) -> Iterable[Taken | Missing]:
+    """A rival on which a round fails is left out of the rest of the row, and starts anew for the next."""
+    fit = list(places)
+    is_warmed = row.warm and not row.fresh
+    for number in range(0 if is_warmed else 1, min(effort.rounds, row.rounds_max) + 1):
+        for place in list(fit):
             load = os.getloadavg()[0]
-            found = row.measure(subject, effort)
-            note(f"{row.name}: {subject.name}, round {number}: {found}")
+            try:
+                found = place.measure(row, effort) if number else place.warm_up(row, effort)
+            except Exception as error:
+                fit.remove(place)
+                reason = f"{type(error).__name__}: {error}"[:_REASON_CHARACTERS]
+                note(f"{row.name}: {place.rival.name}, round {number} failed: {reason}")
+                yield Missing(row.name, place.rival.name, reason, is_failure=True)
+                continue
+            told = ", ".join(f"{name} {value:,.4g}".strip() for name, value in found.items())
+            note(f"{row.name}: {place.rival.name}, {f'round {number}' if number else 'warm-up'}: {told} {row.unit}")
             if number:
-                yield from _taken(row, subject.name, number, found, load)
-            time.sleep(0.2)
+                for figure, value in found.items():
+                    yield Taken(row.name, figure, place.rival.name, number, value, load)
+            time.sleep(_PAUSE_S)
 
 
-def _take_fresh(row: Row, rivals: Sequence[Rival], effort: Effort, note: Callable[[str], None]) -> Iterable[Taken]:
-    for number in range(1, effort.rounds + 1):
-        for rival in rivals:
-            load = os.getloadavg()[0]
-            with rival.running(row.brokers, dict(row.settings)) as subject:
-                found = row.measure(subject, effort)
-            note(f"{row.name}: {subject.name}, round {number}: {found}")
-            yield from _taken(row, subject.name, number, found, load)
+class _Place:
+    """Brokers of one rival, which start when they are first needed, and again after a failure."""
+
+    def __init__(self, rival: Rival, first: Row) -> None:
+        self.rival = rival
+        self._brokers, self._settings = first.brokers, dict(first.settings)
+        self._stack = ExitStack()
+        self._running: Running | None = None
+        # By section: for how long these brokers have done such work.
+        self._worked_s: dict[str, float] = defaultdict(float)
+
+    def __enter__(self) -> "_Place":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop()
+
+    def warm_up(self, row: Row, effort: Effort) -> dict[str, float]:
+        while True:
+            begun = time.perf_counter()
+            found = self.measure(row, effort)
+            self._worked_s[row.section] += time.perf_counter() - begun
+            if self._worked_s[row.section] >= effort.warm_up_s:
+                return found
+
+    def measure(self, row: Row, effort: Effort) -> dict[str, float]:
+        try:
+            if self._running is None:
+                self._running = self._stack.enter_context(self.rival.running(self._brokers, self._settings))
+            found = row.measure(self._running, effort)
+        except BaseException:
+            self._stop()
+            raise
+        if row.fresh:
+            self._stop()
+        return found if isinstance(found, dict) else {"": found}
+
+    def _stop(self) -> None:
+        self._stack.close()
+        self._running = None
+        self._worked_s.clear()
 
 
-def _taken(row: Row, rival: str, number: int, found: float | dict[str, float], load: float) -> Iterable[Taken]:
-    for figure, value in (found if isinstance(found, dict) else {"": found}).items():
-        yield Taken(row.name, figure, rival, number, value, load)
-
-
-def _grouped(rows: Sequence[Row]) -> list[tuple[tuple[Any, ...], list[Row]]]:
+def _grouped(rows: Sequence[Row]) -> list[list[Row]]:
     groups: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
-        groups.setdefault((row.brokers, row.settings, row.fresh), []).append(row)
-    return list(groups.items())
+        groups.setdefault((row.brokers, row.settings, row.fresh, row.rivals), []).append(row)
+    return list(groups.values())
 
 
 class Summary(NamedTuple):

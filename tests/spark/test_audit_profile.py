@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import functions as sf
 
-from tailrace.spark.audit.profile import Gap, Point, gaps, partition_figures, profile, timeline
+from tailrace.spark.audit.profile import Gap, Point, gaps, partition_figures, profile, timelines
 from tailrace.spark.charts import save_chart
 from tailrace.spark.pipelines.declaration import DeclarationError
 from tailrace.spark.pipelines.reading import TableScan, read_table
@@ -17,14 +17,19 @@ def test_gaps_within_a_stretch_of_offsets_between_stretches_and_over_whole_ones(
     records = spark.createDataFrame(rows, "partition string, offset bigint, second bigint").select(
         "partition", "offset", sf.timestamp_seconds("second").alias("time")
     )
-    counts = profile(records).persist()
-    a, b = partition_figures(counts)
+    counts = profile({"one": records, "two": records.where("partition = 'a'")}).persist()
+    figures = partition_figures(counts)
+    a, b = figures["one"]
+    assert figures["two"] == [a]
     assert (a.partition, a.records, a.first_offset, a.last_offset) == ("a", 16, 99_990, 350_014)
     assert (a.first_timestamp, a.last_timestamp, b.first_timestamp) == (999_000, 3_500_000, None)
     assert (a.missing, b.missing) == (350_015 - 99_990 - 16, 0)
-    assert gaps(records, counts, limit=5) == [Gap("a", 99_995, 99_997), Gap("a", 100_003, 350_010)]
-    assert gaps(records, counts, limit=1) == [Gap("a", 99_995, 99_997)]
-    assert timeline(counts, 1000) == [Point(0, 8), Point(1000, 3), Point(3000, 5)]
+    assert gaps(records, counts, "one", limit=5) == [Gap("a", 99_995, 99_997), Gap("a", 100_003, 350_010)]
+    assert gaps(records, counts, "one", limit=1) == [Gap("a", 99_995, 99_997)]
+    assert timelines(counts, 1000) == {
+        "one": [Point(0, 8), Point(1000, 3), Point(3000, 5)],
+        "two": [Point(0, 8), Point(1000, 3), Point(3000, 5)],
+    }
     counts.unpersist()
 
 

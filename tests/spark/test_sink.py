@@ -16,10 +16,11 @@ from pyspark.sql import functions as F
 from tailrace.client.partitioner import partition_for_key
 from tailrace.model.errors import KafkaError
 from tailrace.spark.options.write import WriteOptions
-from tailrace.spark.sink.task import Written, write_idempotently
+from tailrace.spark.sink.task import write_idempotently
+from tailrace.spark.sink.written import Written
 from tailrace.testing import Broker, Cluster
 
-DEADLINE_S = 30.0
+DEADLINE_S = 60.0
 
 Read = Callable[[str], list[Message]]
 
@@ -157,8 +158,16 @@ def test_a_record_that_is_too_large(tailrace_broker: Broker, create_topic, read:
     with pytest.raises(KafkaError, match=r"max\.message\.bytes"):
         write_task(tailrace_broker.bootstrap, values(b"x" * 5000), topic=topic)
     assert read(topic) == []
-    write_task(tailrace_broker.bootstrap, values(b"x" * 2900), topic=topic, **{"kafka.batch.size": "100"})
-    assert [len(record.value()) for record in read(topic)] == [2900]
+
+
+def test_batches_that_are_too_large_for_the_topic_are_split(tailrace_broker: Broker, create_topic, read: Read) -> None:
+    topic = create_topic(1, **{"max.message.bytes": "3000"})
+    sent = [b"%04d" % number + b"x" * (number % 2000) for number in range(500)]
+
+    # More batches than are under way at once: some of them fit, most do not.
+    write_task(tailrace_broker.bootstrap, values(*sent), topic=topic, **{"kafka.batch.size": "9000"})
+
+    assert [record.value() for record in read(topic)] == sent
 
 
 def test_a_missing_topic_is_created_if_the_broker_does_so(tailrace_broker: Broker, read: Read) -> None:

@@ -11,7 +11,13 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, ReadMinRows
 
+from tailrace.client.groups.admin import GroupAdmin
+from tailrace.model import ids
+from tailrace.spark.blocking import BlockingCluster
 from tailrace.spark.options.errors import OptionError
+from tailrace.spark.options.kafka import parse_kafka_settings
+from tailrace.spark.source import commits
+from tailrace.spark.source.commits import GroupCommits
 from tailrace.spark.source.loss import DataLossError
 from tailrace.spark.source.schema import topic_schema
 from tailrace.spark.source.stream import TopicStreamReader
@@ -251,3 +257,30 @@ def test_finished_batches_are_committed_to_a_group(create_topic, produce, readin
     ):
         reader.latestOffset(reader.initialOffset(), ALL)
     member.close()
+
+
+def test_a_commit_that_fails_is_made_good_by_the_next(fresh_tailrace_broker: Broker, monkeypatch, caplog):
+    settings = parse_kafka_settings({"kafka.bootstrap.servers": fresh_tailrace_broker.bootstrap})
+    admin = AdminClient({"bootstrap.servers": fresh_tailrace_broker.bootstrap})
+    (created,) = admin.create_topics([NewTopic("t", 1, 1)]).values()
+    created.result(DEADLINE_S)
+    with BlockingCluster(settings) as blocking:
+        group = GroupCommits(blocking, "g")
+        partition = ids.TopicPartition("t", ids.PartitionIndex(0))
+
+        def committed() -> int:
+            found = blocking.run(GroupAdmin(blocking.cluster).offsets_of("g", lambda offsets: offsets.fetch()))
+            return found[partition].offset
+
+        monkeypatch.setattr(commits, "_COMMIT_TIMEOUT_MS", 20_000)  # The first has the coordinator's topic made.
+        group.commit({partition: 1})
+        assert committed() == 1
+        fresh_tailrace_broker.kill()
+        monkeypatch.setattr(commits, "_COMMIT_TIMEOUT_MS", 200)
+        with caplog.at_level(logging.WARNING):
+            group.commit({partition: 2})
+        assert "offsets were not committed to group g, the next batch will do it" in caplog.text
+        fresh_tailrace_broker.restart()
+        monkeypatch.setattr(commits, "_COMMIT_TIMEOUT_MS", 20_000)
+        group.commit({partition: 2})
+        assert committed() == 2

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import librdkafka
-from bench.versus.rivals import Running
+from bench.versus.processes import Running
 from bench.versus.rows import Effort, Row
 from bench.versus.workloads.topics import topic
 

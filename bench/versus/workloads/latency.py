@@ -1,11 +1,12 @@
 """From a producer's send to a consumer's hand: one process that does both, at a steady rate."""
 
 import time
+from collections.abc import Sequence
 
 from confluent_kafka import OFFSET_END, Consumer, Producer, TopicPartition
 
 from bench import librdkafka
-from bench.versus.rivals import Running
+from bench.versus.processes import Running
 from bench.versus.rows import Effort, Row
 from bench.versus.workloads.topics import topic
 
@@ -81,9 +82,9 @@ def _latencies_ms(producer: Producer, consumer: Consumer, name: str, rate: int, 
     return latencies
 
 
-def percentiles(times: list[float]) -> dict[str, float]:
+def percentiles(times: list[float], names: Sequence[str] = ("p50", "p99", "p99.9")) -> dict[str, float]:
     times = sorted(times)
-    return {name: times[int(len(times) * share)] for name, share in (("p50", 0.5), ("p99", 0.99), ("p99.9", 0.999))}
+    return {name: times[int(len(times) * float(name[1:]) / 100)] for name in names}
 
 
 LATENCY = tuple(

@@ -5,7 +5,7 @@ import time
 from typing import NamedTuple
 
 from bench import librdkafka
-from bench.versus.rivals import Running
+from bench.versus.processes import Running
 from bench.versus.rows import Effort, Row
 from bench.versus.workloads.topics import topic
 

@@ -1,31 +1,76 @@
-"""Topics of a workload's own."""
+"""Topics of a workload's own, and what a cluster says of them."""
 
 import itertools
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
-from bench.versus.rivals import DEADLINE_S, Running
+from bench.versus.processes import DEADLINE_S, Running
 
 # Warm topics keep a few segments and give their memory back soon: what is written next takes the same pages.
-WARM = {"segment.bytes": str(64 << 20), "retention.bytes": str(128 << 20), "file.delete.delay.ms": "0"}
+# `retention.bytes` counts for each partition: the whole topic keeps about as much whatever their number.
+_WARM_BYTES = 768 << 20
+_SEGMENT_BYTES_MIN = 1 << 20
 _serial = itertools.count()
 
 
 @contextmanager
-def topic(running: Running, partitions: int, *, replicas: int, warm: bool = True) -> Iterator[str]:
-    """A new one, deleted at the end. `retention.bytes` counts for each partition: the whole topic keeps about as much
-    whatever their number."""
+def topic(
+    running: Running, partitions: int, *, replicas: int, warm: bool = True, leader: int | None = None
+) -> Iterator[str]:
+    """A new one, deleted at the end unless the work failed: then its brokers are at their end too. Whoever is to lead
+    its only partition can be named."""
     name = f"versus-{next(_serial)}"
-    settings = WARM | {"retention.bytes": str((768 << 20) // partitions)} if warm else {}
+    settings = {"file.delete.delay.ms": "0"}
     if warm:
-        settings["segment.bytes"] = str(max(1 << 20, (384 << 20) // partitions))
-    admin = AdminClient({"bootstrap.servers": running.bootstrap, "log_level": 2})
-    (created,) = admin.create_topics([NewTopic(name, partitions, replicas, config=settings)]).values()
+        settings["retention.bytes"] = str(_WARM_BYTES // partitions)
+        settings["segment.bytes"] = str(max(_SEGMENT_BYTES_MIN, _WARM_BYTES // 2 // partitions))
+    if leader is None:
+        new = NewTopic(name, partitions, replicas, config=settings)
+    else:
+        assignment = [[leader, *(node for node in running.addresses if node != leader)]]
+        new = NewTopic(name, partitions, replica_assignment=assignment, config=settings)
+    client = admin(running)
+    create(client, new)
+    yield name
+    delete(client, [name])
+
+
+def admin(running: Running) -> AdminClient:
+    return AdminClient({"bootstrap.servers": running.bootstrap, "log_level": 2})
+
+
+def create(client: AdminClient, new: NewTopic) -> None:
+    (created,) = client.create_topics([new], request_timeout=DEADLINE_S, operation_timeout=DEADLINE_S).values()
     created.result(DEADLINE_S)
-    try:
-        yield name
-    finally:
-        (deleted,) = admin.delete_topics([name]).values()
+
+
+def delete(client: AdminClient, names: list[str]) -> None:
+    for deleted in client.delete_topics(names, request_timeout=DEADLINE_S).values():
         deleted.result(DEADLINE_S)
+
+
+def leader_port(running: Running, name: str) -> int:
+    """Of the broker that leads partition 0."""
+    deadline = time.perf_counter() + DEADLINE_S
+    client = admin(running)
+    while time.perf_counter() < deadline:
+        leader = client.list_topics(name, DEADLINE_S).topics[name].partitions[0].leader
+        if leader in running.addresses:
+            return running.port_of(leader)
+        time.sleep(0.05)
+    raise TimeoutError(f"{name} has no leader")
+
+
+def end_offset(running: Running, name: str) -> int:
+    """Of partition 0: how many records have been written."""
+    (found,) = admin(running).list_offsets({TopicPartition(name, 0): OffsetSpec.latest()}).values()
+    return found.result(DEADLINE_S).offset
+
+
+def in_sync(running: Running, name: str) -> int:
+    """How many replicas of partition 0 are."""
+    return len(admin(running).list_topics(name, DEADLINE_S).topics[name].partitions[0].isrs)

@@ -1,4 +1,4 @@
-"""The shop as a graph that Spark runs: a topic becomes a table of orders, a view of the table, and a topic of revenue."""
+"""The shop as a graph that Spark runs: from a topic a table of orders, a view of it, and a topic of revenue."""
 
 import os
 import sys

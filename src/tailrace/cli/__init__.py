@@ -34,6 +34,7 @@ COMMANDS = {
     "pipeline": "tailrace.cli.pipeline",
     "audit": "tailrace.cli.audit",
     "verify": "tailrace.cli.verify",
+    "plan": "tailrace.cli.plan",
     "sim": "tailrace.cli.sim",
 }
 

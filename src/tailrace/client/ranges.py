@@ -50,9 +50,10 @@ class OffsetsLostError(KafkaError):
             cause = "retention or a deletion of records took them: keep them longer, or read more often"
         else:
             cause = "they were truncated, or the topic was deleted and created anew"
+        rest = f"its log has {log.start} to {log.stop - 1}" if log else f"its log is empty up to {log.stop}"
         super().__init__(
             ErrorCode.OFFSET_OUT_OF_RANGE,
-            f"offsets {start} to {end - 1} of {partition} are lost: its log has {log.start} to {log.stop - 1}; {cause}",
+            f"offsets {start} to {end - 1} of {partition} are lost: {rest}; {cause}",
         )
         self.partition = partition
         self.start = start

@@ -7,7 +7,7 @@ takes the few that numpy is not made for. Both give the same arrays.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import NamedTuple
 
 import numpy as np
@@ -22,7 +22,6 @@ from tailrace.spark.arrow.records import (
     Ints,
     Octets,
     OddRecordsError,
-    Payload,
     find_records,
     read_fields,
     read_headers,
@@ -57,10 +56,12 @@ def arrow_schema(columns: Columns) -> pa.Schema:
 
 
 class Chunk(NamedTuple):
-    """Batches whose records, decompressed, are in one buffer, one batch behind the other."""
+    """Batches whose records, decompressed, are in one buffer, one batch behind the other. The records of each go from
+    its start to its end."""
 
     headers: list[BatchHeader]
-    payloads: list[Payload]
+    starts: list[int]
+    ends: list[int]
     buffer: Bytes
 
 
@@ -83,12 +84,12 @@ class _Batches(NamedTuple):
 
 def open_together(chunk: Chunk, names: Collection[str]) -> Opened:
     """Raises OddRecordsError for what has to be read singly."""
-    begin, end = find_records(chunk.buffer, chunk.payloads)
+    batches = _read_headers(chunk.headers)
+    begin, end = find_records(chunk.buffer, chunk.starts, chunk.ends, batches.record_count)
     data = np.frombuffer(chunk.buffer, np.uint8)
     fields = read_fields(data, begin, end)
-    batches = _read_headers(chunk.headers)
     offsets = _offsets(batches, fields.offset_delta)
-    makers = {
+    makers: dict[str, Callable[[], pa.Array]] = {
         "key": lambda: _binary_array(chunk.buffer, fields.key),
         "value": lambda: _binary_array(chunk.buffer, fields.value),
         "timestampType": lambda: _timestamp_type_array(batches),
@@ -100,14 +101,15 @@ def open_together(chunk: Chunk, names: Collection[str]) -> Opened:
 
 
 def _read_headers(headers: list[BatchHeader]) -> _Batches:
-    table = dict(zip(BatchHeader._fields, np.array(headers, np.int64).T, strict=True))
-    has_append_time = table["attributes"] & LOG_APPEND_TIME_BIT != 0
+    columns = dict(zip(BatchHeader._fields, zip(*headers, strict=True), strict=True))
+    base_offset = np.array(columns["base_offset"], np.int64)
+    has_append_time = np.array(columns["attributes"]) & LOG_APPEND_TIME_BIT != 0
     return _Batches(
-        table["base_offset"],
-        table["base_offset"] + table["last_offset_delta"],
-        np.where(has_append_time, table["max_timestamp"], table["base_timestamp"]),
+        base_offset,
+        base_offset + columns["last_offset_delta"],
+        np.where(has_append_time, columns["max_timestamp"], columns["base_timestamp"]),
         has_append_time,
-        table["record_count"],
+        np.array(columns["record_count"]),
     )
 
 
@@ -138,7 +140,7 @@ def _binary_array(buffer: Bytes, blobs: Blobs) -> pa.Array:
     bounds[1::2] = blobs.start + blobs.size
     parts = [None, pa.py_buffer(bounds), pa.py_buffer(buffer)]
     interleaved = pa.Array.from_buffers(pa.binary(), 2 * count - 1, parts)
-    even = np.arange(0, 2 * count, 2, np.int32)
+    even = np.arange(0, 2 * count, 2, dtype=np.int32)
     return interleaved.take(pa.array(even, mask=blobs.is_null))
 
 
@@ -160,10 +162,10 @@ def _headers_array(buffer: Bytes, data: Octets, fields: Fields) -> pa.Array:
 def open_singly(chunk: Chunk, names: Collection[str]) -> Opened:
     """Raises KafkaError for whatever lies."""
     rows: list[Record] = []
-    for header, payload in zip(chunk.headers, chunk.payloads, strict=True):
-        rows += iterate_unpacked(header, bytes(chunk.buffer[payload.start : payload.end]))
+    for header, start, end in zip(chunk.headers, chunk.starts, chunk.ends, strict=True):
+        rows += iterate_unpacked(header, bytes(chunk.buffer[start:end]))
     offsets = np.array([row.offset for row in rows], np.int64)
-    makers = {
+    makers: dict[str, Callable[[], pa.Array]] = {
         "key": lambda: pa.array([row.key for row in rows], pa.binary()),
         "value": lambda: pa.array([row.value for row in rows], pa.binary()),
         "timestamp": lambda: _timestamp_array(np.array([row.timestamp for row in rows], np.int64), offsets),

@@ -6,8 +6,8 @@ their CRC, control batches and what was aborted are left out, and nothing outsid
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import accumulate, pairwise
+from collections.abc import Callable, Iterator
+from itertools import accumulate
 
 import numpy as np
 import pyarrow as pa
@@ -24,7 +24,7 @@ from tailrace.spark.arrow.columns import (
     open_singly,
     open_together,
 )
-from tailrace.spark.arrow.records import OddRecordsError, Payload
+from tailrace.spark.arrow.records import OddRecordsError
 from tailrace.wire.records import HEADER_SIZE, BatchHeader, unpack_records
 
 __all__ = ["COLUMN_NAMES", "Columns", "Decoder", "arrow_schema"]
@@ -85,13 +85,13 @@ class Decoder:
         rows = self._arrow(opened)
         first, end = np.searchsorted(opened.offsets, (pending.floor, self._end)).tolist()
         parts = max(1, round(pending.size_bytes / self._bytes_max))
-        rows_at_once = min(self._rows_max, -(-len(rows) // parts))
+        rows_at_once = min(self._rows_max, -(-len(opened.offsets) // parts))
         for start in range(first, end, rows_at_once):
             yield rows.slice(start, min(rows_at_once, end - start))
 
     def _arrow(self, opened: Opened) -> pa.RecordBatch:
         count = len(opened.offsets)
-        makers = {
+        makers: dict[str, Callable[[], pa.Array]] = {
             "topic": lambda: pa.repeat(pa.scalar(self._partition.topic, pa.string()), count),
             "partition": lambda: pa.repeat(pa.scalar(self._partition.partition, pa.int32()), count),
             "offset": lambda: pa.array(opened.offsets),
@@ -108,29 +108,30 @@ class _Pending:
         self.size_bytes = 0
         self._records = records
         self._headers: list[BatchHeader] = []
-        self._places: list[Payload] = []  # in `_records`
+        # Where the records of each are.
+        self._starts: list[int] = []
+        self._ends: list[int] = []
         self._unpacked: dict[int, bytes] = {}  # by the index of the batch
 
     def add(self, start: int, header: BatchHeader, decompressed_bytes_max: int) -> None:
         end = start + header.size_bytes
-        size_bytes = header.size_bytes - HEADER_SIZE
+        start += HEADER_SIZE
+        size_bytes = end - start
         if header.is_compressed or header.record_count <= 0:
-            payload = unpack_records(self._records[start:end], header, decompressed_bytes_max)
+            payload = unpack_records(self._records[start - HEADER_SIZE : end], header, decompressed_bytes_max)
             if not payload and not header.record_count:
                 return  # Compaction leaves empty batches.
             self._unpacked[len(self._headers)] = payload
             size_bytes = len(payload)
         self._headers.append(header)
-        self._places.append(Payload(start + HEADER_SIZE, end, header.record_count))
+        self._starts.append(start)
+        self._ends.append(end)
         self.size_bytes += size_bytes
 
     def chunk(self) -> Chunk:
         if not self._unpacked:
-            return Chunk(self._headers, self._places, self._records)
-        payloads = [
-            self._unpacked.get(index, self._records[place.start : place.end])
-            for index, place in enumerate(self._places)
-        ]
-        bounds = pairwise(accumulate(map(len, payloads), initial=0))
-        places = [Payload(*bound, header.record_count) for bound, header in zip(bounds, self._headers, strict=True)]
-        return Chunk(self._headers, places, b"".join(payloads))
+            return Chunk(self._headers, self._starts, self._ends, self._records)
+        places = zip(self._starts, self._ends, strict=True)
+        payloads = [self._unpacked.get(index, self._records[start:end]) for index, (start, end) in enumerate(places)]
+        ends = list(accumulate(map(len, payloads)))
+        return Chunk(self._headers, [0, *ends[:-1]], ends, b"".join(payloads))

@@ -22,12 +22,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from tailrace.client.lanes import Identity, ProducerOptions
+from tailrace.client.lanes import ANONYMOUS, Identity, ProducerOptions
 from tailrace.model.errors import ErrorCode, KafkaError
-from tailrace.model.ids import NO_EPOCH, TopicPartition
+from tailrace.model.ids import NO_EPOCH, NO_SEQUENCE, TopicPartition
 from tailrace.model.ports import Bytes
 from tailrace.wire.compression import Compression, compress
-from tailrace.wire.records import HEADER_SIZE, MAGIC, TRANSACTIONAL_BIT, BatchHeader, stamp_header
+from tailrace.wire.records import (
+    HEADER_SIZE,
+    MAGIC,
+    TRANSACTIONAL_BIT,
+    BatchHeader,
+    Record,
+    build_batch,
+    iterate_records,
+    stamp_header,
+)
 
 _Numbers = NDArray[np.int64]
 
@@ -35,6 +44,8 @@ _EMPTY = pa.scalar(b"", pa.binary())
 _NO_HEADERS = pa.scalar(b"\0", pa.binary())
 # Attributes and timestamp delta of a record, one byte each.
 _FIXED_BYTES = 2
+# What we have compressed ourselves needs no bound.
+_OWN_BYTES_MAX = 2**31 - 1
 
 
 class EncodedBatch(NamedTuple):
@@ -66,6 +77,19 @@ class EncodedBatch(NamedTuple):
         )
         stamp_header(self.batch, header)
         return self.batch
+
+    def split(self) -> tuple[EncodedBatch, EncodedBatch]:
+        """Two batches of half the records each: record by record, for this is rare."""
+        whole = self.seal(ANONYMOUS, NO_SEQUENCE, transactional=False)
+        records = list(iterate_records(whole, max_decompressed_bytes=_OWN_BYTES_MAX))
+        half = len(records) // 2
+        return self._with(records[:half]), self._with(records[half:])
+
+    def _with(self, records: Sequence[Record]) -> EncodedBatch:
+        batch = bytearray(
+            build_batch([(index, *each[1:]) for index, each in enumerate(records)], compression=self.compression)
+        )
+        return self._replace(batch=batch, record_count=len(records))
 
 
 @dataclass(frozen=True, eq=False)

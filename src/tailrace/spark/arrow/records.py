@@ -59,28 +59,21 @@ class Headers(NamedTuple):
     value: Blobs
 
 
-class Payload(NamedTuple):
-    """Where the records of one batch are in the buffer."""
-
-    start: int
-    end: int
-    record_count: int
-
-
 # How far a record reaches from its first byte on, if its length has one byte; if it has two, 64 times the second has to
 # be added.
 _REACH = [1 + (first >> 1) for first in range(0x80)] + [2 + (first - 0x80 >> 1) for first in range(0x80, 0x100)]
 
 
-def find_records(buffer: Bytes, payloads: Sequence[Payload]) -> tuple[Ints, Ints]:
-    """Where each record begins, with its length, and where it ends. Each payload has one record at least."""
+def find_records(buffer: Bytes, starts: Sequence[int], ends: Sequence[int], counts: Ints) -> tuple[Ints, Ints]:
+    """Where each record begins, with its length, and where it ends; given where the records of each batch start and
+    end, and how many they are, one at least."""
     begins: list[int] = []
     append, reach = begins.append, _REACH
     count = 0
     try:
-        for payload in payloads:
-            position, payload_end = payload.start, payload.end
-            while position < payload_end:
+        for start, batch_end, batch_count in zip(starts, ends, counts.tolist(), strict=True):
+            position = start
+            while position < batch_end:
                 append(position)
                 first = buffer[position]
                 if first < 0x80:
@@ -90,15 +83,15 @@ def find_records(buffer: Bytes, payloads: Sequence[Payload]) -> tuple[Ints, Ints
                 else:  # 8 KB or more.
                     raw, position = read_rest_of_varint(first, buffer, position + 1)
                     position += raw >> 1
-            count += payload.record_count
-            if position != payload_end or len(begins) != count:
+            count += batch_count
+            if position != batch_end or len(begins) != count:
                 raise OddRecordsError
     except (IndexError, KafkaError):
         raise OddRecordsError from None
     begin = np.fromiter(begins, np.int64, count)
     end = np.empty_like(begin)
     end[:-1] = begin[1:]
-    end[np.cumsum([payload.record_count for payload in payloads]) - 1] = [payload.end for payload in payloads]
+    end[np.cumsum(counts) - 1] = ends
     return begin, end
 
 

@@ -1,13 +1,14 @@
-"""What one side looks like by itself: how many records each partition has, from where to where, which offsets are
+"""What each side looks like by itself: how many records each partition has, from where to where, which offsets are
 missing between them, and how many there were at which time.
 
-One pass over the side counts by partition, stretch of offsets and second; everything else is derived from those counts,
-which are few. Nothing that grows with the number of records is collected.
+One pass over the sides counts by partition, stretch of offsets and second; everything else is derived from those
+counts, which are few. Nothing that grows with the number of records is collected.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import reduce
 from typing import NamedTuple
 
 from pyspark.sql import Column, DataFrame, Window
@@ -16,6 +17,7 @@ from pyspark.sql import functions as sf
 from tailrace.spark.audit.errors import AuditError
 
 _PARTITIONS_MAX = 100_000
+_PIECES = 16
 # Offsets that are looked at together for gaps: a gap is first found in a stretch, then in its records.
 _STRETCH_OFFSETS = 100_000
 # Of these the shortest with at most `points_max` points is taken for a chart.
@@ -71,12 +73,15 @@ class Point(NamedTuple):
     records: int
 
 
-def profile(records: DataFrame) -> DataFrame:
-    """Of a frame with partition, offset and time (any may be null): counts by stretch and second. Persist it."""
+def profile(sides: Mapping[str, DataFrame]) -> DataFrame:
+    """Counts by side, stretch of offsets and second, of frames with partition, offset and time, any of which may be
+    null. To be persisted: Spark would keep it in as many pieces as a shuffle of everything has, and it is small."""
     timestamp = sf.unix_millis("time")
-    return records.groupBy(
+    records = reduce(DataFrame.unionByName, (frame.withColumn("side", sf.lit(name)) for name, frame in sides.items()))
+    counts = records.groupBy(
+        "side",
         "partition",
-        sf.floor(sf.col("offset") / _STRETCH_OFFSETS).alias("stretch"),
+        _stretch(),
         sf.floor(timestamp / 1000).alias("second"),
     ).agg(
         sf.count(sf.lit(1)).alias("records"),
@@ -85,22 +90,29 @@ def profile(records: DataFrame) -> DataFrame:
         sf.min(timestamp).alias("first_timestamp"),
         sf.max(timestamp).alias("last_timestamp"),
     )
+    return counts.coalesce(_PIECES)
 
 
-def partition_figures(profiled: DataFrame) -> list[PartitionFigures]:
-    """Raises AuditError if there are more than a cluster has: then the expression of a table names something else."""
-    found = profiled.groupBy("partition").agg(*_totals()).orderBy("partition").limit(_PARTITIONS_MAX + 1)
-    figures = [PartitionFigures(*row) for row in found.select(*PartitionFigures._fields).collect()]
-    if len(figures) > _PARTITIONS_MAX:
-        shown = ", ".join(str(each.partition) for each in figures[:3])
+def partition_figures(profiled: DataFrame) -> dict[str, list[PartitionFigures]]:
+    """By side. Raises AuditError if there are more than a cluster has: then a table's partition is something else."""
+    found = profiled.groupBy("side", "partition").agg(*_totals()).limit(_PARTITIONS_MAX + 1).collect()
+    if len(found) > _PARTITIONS_MAX:
+        shown = ", ".join(str(row.partition) for row in found[:3])
         raise AuditError(f"there are more than {_PARTITIONS_MAX:,} partitions ({shown}, ...): name those of a topic")
-    return figures
+    figures: dict[str, list[PartitionFigures]] = {}
+    for row in found:
+        figures.setdefault(row.side, []).append(PartitionFigures(*(row[name] for name in PartitionFigures._fields)))
+    return {
+        side: sorted(some, key=lambda each: (len(each.partition or ""), each.partition or ""))
+        for side, some in figures.items()
+    }
 
 
-def gaps(records: DataFrame, profiled: DataFrame, *, limit: int) -> list[Gap]:
-    """The first of those between the first and the last offset of each partition. Reads the records again, of stretches
-    with a gap."""
-    stretches = profiled.where("stretch IS NOT NULL").groupBy("partition", "stretch").agg(*_totals())
+def gaps(records: DataFrame, profiled: DataFrame, side: str, *, limit: int) -> list[Gap]:
+    """The first of those between the first and the last offset of each partition. Reads the records of the side again,
+    of stretches with a gap."""
+    stretches = profiled.where((sf.col("side") == side) & sf.col("stretch").isNotNull())
+    stretches = stretches.groupBy("partition", "stretch").agg(*_totals())
     before = sf.lag("last_offset").over(Window.partitionBy("partition").orderBy("stretch"))
     between = (
         stretches.withColumn("start", before + 1)
@@ -113,10 +125,9 @@ def gaps(records: DataFrame, profiled: DataFrame, *, limit: int) -> list[Gap]:
         .select("partition", "stretch")
         .limit(limit)
     )
-    stretch = sf.floor(sf.col("offset") / _STRETCH_OFFSETS).alias("stretch")
     within_stretch = Window.partitionBy("partition", "stretch").orderBy("offset")
     inside = (
-        records.select("partition", "offset", stretch)
+        records.select("partition", "offset", _stretch())
         .join(sf.broadcast(torn), ["partition", "stretch"], "left_semi")
         .withColumn("start", sf.lag("offset").over(within_stretch) + 1)
         .where(sf.col("start") < sf.col("offset"))
@@ -126,11 +137,14 @@ def gaps(records: DataFrame, profiled: DataFrame, *, limit: int) -> list[Gap]:
     return [Gap(row.partition, row.start, row.end) for row in found.collect()]
 
 
-def timeline(profiled: DataFrame, step_s: int) -> list[Point]:
-    """How many records each step of time has, of those steps that have any."""
+def timelines(profiled: DataFrame, step_s: int) -> dict[str, list[Point]]:
+    """By side: how many records each step of time has, of those steps that have any."""
     step = (sf.floor(sf.col("second") / step_s) * step_s).alias("step")
-    found = profiled.where("second IS NOT NULL").groupBy(step).agg(sf.sum("records").alias("records")).orderBy("step")
-    return [Point(row.step, row.records) for row in found.collect()]
+    found = profiled.where("second IS NOT NULL").groupBy("side", step).agg(sf.sum("records").alias("records"))
+    points: dict[str, list[Point]] = {}
+    for row in found.collect():
+        points.setdefault(row.side, []).append(Point(row.step, row.records))
+    return {side: sorted(some) for side, some in points.items()}
 
 
 def choose_step_s(figures: Sequence[PartitionFigures], *, points_max: int) -> int:
@@ -138,6 +152,10 @@ def choose_step_s(figures: Sequence[PartitionFigures], *, points_max: int) -> in
     times = [time for each in figures for time in (each.first_timestamp, each.last_timestamp) if time is not None]
     span_s = (max(times) - min(times)) / 1000 if times else 0
     return next((step for step in _STEPS_S if span_s / step < points_max - 1), _STEPS_S[-1])
+
+
+def _stretch() -> Column:
+    return sf.floor(sf.col("offset") / _STRETCH_OFFSETS).alias("stretch")
 
 
 def _totals() -> list[Column]:

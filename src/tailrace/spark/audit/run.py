@@ -1,15 +1,14 @@
 """An audit from its declaration to its report: profiles each side, compares them, gathers the evidence.
 
 A side is read twice: once for its figures (positions and times only), once to be compared; a third time, in part, if
-there are gaps to be shown. What is kept between Spark's jobs is the profile, which is small, and the differences, of
-which there should be none.
+there are gaps to be shown. What is kept between Spark's jobs is the profile, which is small.
 """
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from pyspark.sql import DataFrame, Row, SparkSession
@@ -21,11 +20,12 @@ from tailrace.spark.audit.page import page
 from tailrace.spark.audit.profile import (
     Gap,
     PartitionFigures,
+    Point,
     choose_step_s,
     gaps,
     partition_figures,
     profile,
-    timeline,
+    timelines,
 )
 from tailrace.spark.audit.report import Check, Difference, Place, Report, SideFigures, gap_text
 from tailrace.spark.audit.sides import OpenSide, open_sides
@@ -41,64 +41,53 @@ def run_audit(audit: Audit, spark: SparkSession | None = None, on_step: OnStep =
     started = time.monotonic()
     spark = spark or session(f"tailrace audit {audit.name}", settings=audit.spark)
     on_step("looking at both sides")
-    sides = open_sides(spark, audit)
-    on_step(f"counting {sides[0].name} and {sides[1].name}")
-    profiles = [_Profile(side, audit.samples) for side in sides]
+    sides = dict(zip(("expected", "actual"), open_sides(spark, audit), strict=True))
+    unchecked = _reasons_not_to_check(audit, sides)
+    on_step(f"counting {audit.expected} and {audit.actual}")
+    counts = profile({role: side.records for role, side in sides.items() if side.records is not None}).persist()
     try:
-        step_s = choose_step_s([each for one in profiles for each in one.partitions], points_max=_POINTS_MAX)
-        expected, actual = (one.figures(step_s) for one in profiles)
-        on_step(f"comparing {expected.records:,} with {actual.records:,} records")
-        unchecked = _reasons_not_to_check(audit, sides)
+        partitions = partition_figures(counts)
+        step_s = choose_step_s([each for some in partitions.values() for each in some], points_max=_POINTS_MAX)
+        points = timelines(counts, step_s)
+        figures = {role: _figures(side, partitions.get(role, []), points.get(role, [])) for role, side in sides.items()}
+        on_step(f"comparing {figures['expected'].records:,} with {figures['actual'].records:,} records")
         checks = _compared(audit, sides, unchecked)
         if "gap" not in unchecked:
-            on_step("looking for gaps")
-            checks = (*checks, _gap_check(profiles, is_allowed="gap" in audit.allow))
+            found = [_gaps(role, side, figures[role], counts, audit.samples) for role, side in sides.items()]
+            checks = (*checks, _gap_check(found, is_allowed="gap" in audit.allow))
     finally:
-        for one in profiles:
-            one.close()
-    report = Report(audit.name, expected, actual, checks, unchecked, step_s, time.time(), time.monotonic() - started)
+        counts.unpersist()
+    took_s = time.monotonic() - started
+    report = Report(
+        audit.name,
+        **figures,
+        checks=checks,
+        unchecked=unchecked,
+        step_s=step_s,
+        finished=time.time(),
+        duration_s=took_s,
+    )
     _save(audit, report)
     return report
 
 
-class _Profile:
-    """The counts of one side, kept by Spark until `close`."""
+def _figures(side: OpenSide, partitions: Sequence[PartitionFigures], points: Sequence[Point]) -> SideFigures:
+    if side.records is None:
+        outcomes = _outcomes(side.rows)
+        return SideFigures(side.name, sum(outcomes.values()), (), (), outcomes)
+    return SideFigures(side.name, sum(each.records for each in partitions), tuple(partitions), tuple(points), {})
 
-    def __init__(self, side: OpenSide, samples: int) -> None:
-        self._side = side
-        self._samples = samples
-        self._counts: DataFrame | None = None
-        self.partitions: list[PartitionFigures] = []
-        if side.records is not None:
-            self._counts = profile(side.records).persist()
-            self.partitions = partition_figures(self._counts)
 
-    def figures(self, step_s: int) -> SideFigures:
-        if self._counts is None:
-            outcomes = _outcomes(self._side.rows)
-            return SideFigures(self._side.name, sum(outcomes.values()), (), (), outcomes)
-        return SideFigures(
-            self._side.name,
-            sum(each.records for each in self.partitions),
-            tuple(self.partitions),
-            tuple(timeline(self._counts, step_s)),
-            {},
-        )
-
-    def gaps(self) -> tuple[int, list[Gap]]:
-        """How many offsets have no record, and the first gaps."""
-        if self._counts is None or self._side.records is None or not self._side.has_gaps:
-            return 0, []
-        found = _gaps_at_the_ends(self._side, self.partitions)
-        inside = sum(each.missing for each in self.partitions)
-        missing = inside + sum(gap.end - gap.start for gap in found)
-        if inside > 0 and self._samples:
-            found += gaps(self._side.records, self._counts, limit=self._samples)
-        return missing, sorted(found)[: self._samples]
-
-    def close(self) -> None:
-        if self._counts is not None:
-            self._counts.unpersist()
+def _gaps(role: str, side: OpenSide, figures: SideFigures, counts: DataFrame, limit: int) -> tuple[int, list[Gap]]:
+    """How many offsets have no record, and the first gaps."""
+    if side.records is None or not side.has_gaps:
+        return 0, []
+    found = _gaps_at_the_ends(side, figures.partitions)
+    inside = sum(each.missing for each in figures.partitions)
+    missing = inside + sum(gap.end - gap.start for gap in found)
+    if inside and limit:
+        found += gaps(side.records, counts, role, limit=limit)
+    return missing, sorted(found)[:limit]
 
 
 def _gaps_at_the_ends(side: OpenSide, partitions: Sequence[PartitionFigures]) -> list[Gap]:
@@ -126,7 +115,7 @@ def _outcomes(rows: DataFrame) -> dict[str, int]:
     return {str(name): int(number) for name, number in counted.asDict().items()}
 
 
-def _reasons_not_to_check(audit: Audit, sides: tuple[OpenSide, OpenSide]) -> dict[str, str]:
+def _reasons_not_to_check(audit: Audit, sides: Mapping[str, OpenSide]) -> dict[str, str]:
     reasons = {}
     if not isinstance(audit.expected, HistorySide):
         reasons["withdrawn"] = "only a history knows what was refused or aborted"
@@ -134,62 +123,61 @@ def _reasons_not_to_check(audit: Audit, sides: tuple[OpenSide, OpenSide]) -> dic
             reasons["changed"] = "`compare` names nothing"
         if not audit.expected.order_by:
             reasons["reordered"] = "`order_by` names nothing"
-    if not all(side.has_positions for side in sides):
+    if not all(side.has_positions for side in sides.values()):
         reasons["reordered"] = "a table has no order, unless columns say partition and offset"
-    if not any(side.has_gaps for side in sides):
+    if not any(side.has_gaps for side in sides.values()):
         reasons["gap"] = "a condition leaves records out, or nothing says their offsets"
     return reasons
 
 
-def _compared(audit: Audit, sides: tuple[OpenSide, OpenSide], unchecked: dict[str, str]) -> tuple[Check, ...]:
-    with_order = "reordered" not in unchecked
-    found = differences(sides[0].rows, sides[1].rows, is_distinct=audit.distinct, with_order=with_order).persist()
-    try:
-        counts = {
-            row.kind: row.records for row in found.groupBy("kind").agg(sf.sum("records").alias("records")).collect()
-        }
-        checks = []
-        for kind in KINDS:
-            if kind == "gap" or kind in unchecked:
-                continue
-            samples = _samples(found, kind, audit.samples) if counts.get(kind) else []
-            checks.append(
-                Check(
-                    kind,
-                    counts.get(kind, 0),
-                    kind in audit.allow,
-                    tuple(each.sentence for each in samples),
-                    tuple(each.to_json() for each in samples),
-                )
+def _compared(audit: Audit, sides: Mapping[str, OpenSide], unchecked: Mapping[str, str]) -> tuple[Check, ...]:
+    """One job: of each kind as many samples are kept along the way as are shown."""
+    found = differences(
+        sides["expected"].rows,
+        sides["actual"].rows,
+        is_distinct=audit.distinct,
+        with_order="reordered" not in unchecked,
+    )
+    evidence = sf.struct("expected_at", "actual_at", "label", "records", "actual_last_at", "before")
+    counted = found.groupBy("kind").agg(
+        sf.sum("records").alias("records"), sf.min_by(evidence, evidence, max(1, audit.samples)).alias("samples")
+    )
+    rows = {row.kind: row for row in counted.collect()}
+    checks = []
+    for kind in KINDS:
+        if kind == "gap" or kind in unchecked:
+            continue
+        samples = [_difference(kind, sample) for sample in rows[kind].samples[: audit.samples]] if kind in rows else []
+        checks.append(
+            Check(
+                kind,
+                rows[kind].records if kind in rows else 0,
+                kind in audit.allow,
+                tuple(each.sentence for each in samples),
+                tuple(each.to_json() for each in samples),
             )
-        return tuple(checks)
-    finally:
-        found.unpersist()
-
-
-def _samples(found: DataFrame, kind: str, limit: int) -> list[Difference]:
-    rows = found.where(sf.col("kind") == kind).orderBy("expected_at", "actual_at", "label").limit(limit).collect()
-    return [
-        Difference(
-            kind,
-            row.records,
-            row.label,
-            _place(row.expected_at),
-            _place(row.actual_at),
-            _place(row.actual_last_at),
-            _place(row.before),
-            row.before.label if row.before is not None else None,
         )
-        for row in rows
-    ]
+    return tuple(checks)
+
+
+def _difference(kind: str, sample: Row) -> Difference:
+    return Difference(
+        kind,
+        sample.records,
+        sample.label,
+        _place(sample.expected_at),
+        _place(sample.actual_at),
+        _place(sample.actual_last_at),
+        _place(sample.before),
+        sample.before.label if sample.before is not None else None,
+    )
 
 
 def _place(found: Row | None) -> Place | None:
     return None if found is None else Place(found.partition, found.offset)
 
 
-def _gap_check(profiles: Sequence[_Profile], *, is_allowed: bool) -> Check:
-    found = [one.gaps() for one in profiles]
+def _gap_check(found: Sequence[tuple[int, list[Gap]]], *, is_allowed: bool) -> Check:
     shown = [gap for _, some in found for gap in some]
     return Check(
         "gap",

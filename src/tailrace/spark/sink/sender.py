@@ -5,6 +5,7 @@ whatever is sent again is stored once. If one of them fails in a way that may pa
 which may have failed because of it, and sends again those that have failed, in their order. The first of a partition
 goes alone, though: of a producer that it does not know a broker takes any batch, the second as well, and the first
 could not be stored any more. Without idempotence one is under way at a time, since nothing would restore the order.
+A batch that the topic finds too large is sent in halves, as Kafka's own producer does.
 
 `send` returns when everything is acknowledged. Nothing is under way between two calls, so it does not matter for how
 long the caller, who waits for Spark's next rows, does not run the loop.
@@ -69,19 +70,20 @@ class Sender:
             await asyncio.gather(*deliveries, return_exceptions=True)
 
     async def _deliver(self, partition: TopicPartition, batches: Sequence[EncodedBatch]) -> None:
-        waiting = deque(batches)
+        waiting = deque(_Delivery(batch) for batch in batches)
         under_way: deque[_Delivery] = deque()
         try:
             while waiting or under_way:
                 while waiting and len(under_way) < self._in_flight_max(partition):
-                    delivery = _Delivery(await self._seal(waiting.popleft()), self._deadline())
-                    under_way.append(delivery)
-                    self._attempt(partition, delivery, follows_others=len(under_way) > 1)
+                    await self._attempt(partition, waiting[0], follows_others=bool(under_way))
+                    under_way.append(waiting.popleft())
                 if await under_way[0].wait_is_acknowledged():
                     under_way.popleft()
                     self._lines[partition].is_known = True
                 else:
-                    await self._try_again(partition, under_way)
+                    failed = [delivery for delivery in under_way if not await delivery.wait_is_acknowledged()]
+                    under_way.clear()
+                    waiting.extendleft(reversed(await self._repair(failed)))
         finally:
             for delivery in under_way:
                 delivery.cancel()
@@ -90,24 +92,25 @@ class Sender:
         line = self._lines.get(partition)
         return _IN_FLIGHT_MAX if line is not None and line.is_known and line.identity != ANONYMOUS else 1
 
-    def _deadline(self) -> float:
-        return self._cluster.ports.clock.monotonic_ms() + self._options.delivery_timeout_ms
-
-    async def _seal(self, batch: EncodedBatch) -> Bytes:
-        identity = await self._cluster.with_retries(
-            lambda: self._author.identify(batch.partition, has_failed=False),
-            timeout_ms=self._options.delivery_timeout_ms,
-        )
-        line = self._lines.get(batch.partition)
-        if line is None or line.identity != identity:
-            line = self._lines[batch.partition] = _Line(identity)
-        sequence = NO_SEQUENCE if identity == ANONYMOUS else line.next_sequence
-        line.next_sequence = (line.next_sequence + batch.record_count) % SEQUENCE_MODULUS
-        return batch.seal(identity, sequence, transactional=self._author.transactional_id is not None)
-
-    def _attempt(self, partition: TopicPartition, delivery: _Delivery, *, follows_others: bool) -> None:
+    async def _attempt(self, partition: TopicPartition, delivery: _Delivery, *, follows_others: bool) -> None:
+        if delivery.sealed is None:  # Once: what is sent again is the same to the last byte.
+            delivery.sealed = await self._seal(partition, delivery)
         delivery.follows_others = follows_others
-        delivery.answer = asyncio.create_task(self._produce(partition, delivery.batch))
+        delivery.answer = asyncio.create_task(self._produce(partition, delivery.sealed))
+
+    async def _seal(self, partition: TopicPartition, delivery: _Delivery) -> Bytes:
+        identity = await self._cluster.with_retries(
+            lambda: self._author.identify(partition, has_failed=False), timeout_ms=self._options.delivery_timeout_ms
+        )
+        line = self._lines.get(partition)
+        if line is None or line.identity != identity:
+            line = self._lines[partition] = _Line(identity)
+        if delivery.sequence is None:
+            delivery.sequence = line.next_sequence
+            line.next_sequence = (line.next_sequence + delivery.batch.record_count) % SEQUENCE_MODULUS
+        delivery.deadline = self._cluster.ports.clock.monotonic_ms() + self._options.delivery_timeout_ms
+        sequence = NO_SEQUENCE if identity == ANONYMOUS else delivery.sequence
+        return delivery.batch.seal(identity, sequence, transactional=self._author.transactional_id is not None)
 
     async def _produce(self, partition: TopicPartition, batch: Bytes) -> ProduceResult:
         result = await produce_batch(self._cluster, self._options, self._author, partition, batch)
@@ -118,17 +121,19 @@ class Sender:
             await (await self._cluster.connection_to(leader.leader_id)).negotiate()
         return result
 
-    async def _try_again(self, partition: TopicPartition, under_way: deque[_Delivery]) -> None:
-        """After the first of them has failed. Raises its error if it will not pass."""
-        first = under_way[0]
-        failed = [delivery for delivery in under_way if not await delivery.wait_is_acknowledged()]
+    async def _repair(self, failed: Sequence[_Delivery]) -> Sequence[_Delivery]:
+        """What to send in the place of deliveries of which the first has failed, perhaps after a pause; the others may
+        have failed because of it. Raises its error if nothing helps."""
+        first = failed[0]
+        error = first.failure()
+        if error.code is ErrorCode.MESSAGE_TOO_LARGE and first.batch.record_count > 1:
+            return [*first.halves(), *failed[1:]]
         pause_ms = self._cluster.backoff_ms(first.attempts)
         if not first.may_pass() or self._cluster.ports.clock.monotonic_ms() + pause_ms > first.deadline:
-            raise first.failure()
+            raise error
+        first.attempts += 1
         await asyncio.sleep(pause_ms / 1000)
-        for delivery in failed:
-            delivery.attempts += 1
-            self._attempt(partition, delivery, follows_others=delivery is not first)
+        return failed
 
 
 @dataclass
@@ -141,14 +146,25 @@ class _Line:
 
 
 class _Delivery:
-    """One batch, attempted until it is acknowledged."""
+    """One batch, attempted until it is acknowledged. It is sealed before the first attempt."""
 
-    def __init__(self, batch: Bytes, deadline: float) -> None:
+    def __init__(self, batch: EncodedBatch, sequence: int | None = None) -> None:
         self.batch = batch
-        self.deadline = deadline
+        self.sequence = sequence
+        self.sealed: Bytes | None = None
+        self.deadline = 0.0
         self.attempts = 0
         self.follows_others = False
         self.answer: asyncio.Task[ProduceResult]
+
+    def halves(self) -> tuple[_Delivery, _Delivery]:
+        """For a topic that takes only smaller batches. Together they have the sequence numbers of the whole."""
+        assert self.sequence is not None, "it was sent before"
+        first, second = self.batch.split()
+        return (
+            _Delivery(first, self.sequence),
+            _Delivery(second, (self.sequence + first.record_count) % SEQUENCE_MODULUS),
+        )
 
     async def wait_is_acknowledged(self) -> bool:
         await asyncio.wait([self.answer])

@@ -14,11 +14,12 @@ from pyspark.sql.datasource import DataSourceStreamArrowWriter
 
 from tailrace.spark.options.write import WriteOptions
 from tailrace.spark.sink.columns import check_columns
-from tailrace.spark.sink.task import Written, write_idempotently
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
+
+    from tailrace.spark.sink.written import Written
 
 
 def stream_writer(schema: StructType, options: WriteOptions) -> DataSourceStreamArrowWriter:
@@ -36,4 +37,6 @@ class _StreamWriter(DataSourceStreamArrowWriter):
         self._options = options
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        from tailrace.spark.sink.task import write_idempotently  # 0.3 s of numpy and Arrow, not for the planner
+
         return write_idempotently(iterator, self._options)

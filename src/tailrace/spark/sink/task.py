@@ -7,18 +7,15 @@ piece that is too large is cut: a quarter of `buffer_bytes` is encoded and sent 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
-from pyspark.sql.datasource import WriterCommitMessage
 
 from tailrace.client.lanes import Author
 from tailrace.client.metadata import Cluster, TopicMetadata
 from tailrace.model.errors import ErrorCode, KafkaError
-from tailrace.model.ids import TopicPartition
 from tailrace.spark.arrow.encode import EncodedBatch, Records, encode
 from tailrace.spark.blocking import BlockingCluster
 from tailrace.spark.options.write import WriteOptions
@@ -26,20 +23,12 @@ from tailrace.spark.sink.author import WorkerAuthor
 from tailrace.spark.sink.columns import SINK_COLUMNS
 from tailrace.spark.sink.partitioner import Partitioner
 from tailrace.spark.sink.sender import Sender
+from tailrace.spark.sink.written import Written
 from tailrace.wire.records import HEADER_SIZE
 
 # A broker that creates topics on demand answers at once that one is not there yet, and has it soon after.
 _CREATION_TIMEOUT_MS = 3000
 _GATHERED_SHARE = 4
-
-
-@dataclass(frozen=True)
-class Written(WriterCommitMessage):
-    """What one task has written, all of it acknowledged."""
-
-    records: int = 0
-    bytes: int = 0
-    partitions: frozenset[TopicPartition] = frozenset()
 
 
 def write_idempotently(rows: Iterable[pa.RecordBatch], options: WriteOptions) -> Written:

@@ -34,7 +34,7 @@ class OffsetLookup:
         now = self._cluster.ports.clock.monotonic_ms()
         if self._options.partition_cache_ms is None or now >= self._cached_until_ms:
             self._known |= {partition.topic for partition in known}
-            self._cached = sorted(await self._find_partitions())
+            self._cached = await self._find_partitions()
             self._cached_until_ms = now + (self._options.partition_cache_ms or 0)
         return self._cached
 
@@ -98,11 +98,11 @@ class OffsetLookup:
         else:
             names = subscription.topics or {partition.topic for partition in subscription.partitions}
             topics = await self._describe(set(names))
-        found = [
+        found = {
             TopicPartition(name, PartitionIndex(index)) for name, topic in topics.items() for index in topic.partitions
-        ]
+        }
         if not subscription.partitions:
-            return found
+            return sorted(found)
         for partition in subscription.partitions:
             if partition.topic in topics and partition not in found:
                 count = len(topics[partition.topic].partitions)

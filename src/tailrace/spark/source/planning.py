@@ -60,7 +60,7 @@ async def plan_micro_batch(
     known_topics = {partition.topic for partition in start}
     added = {partition: log_starts[partition] for partition in there if partition not in start}
     report_late_start({new: first for new, first in added.items() if new.topic in known_topics}, losses)
-    begin = dict.fromkeys(end, 0) | added | dict(start)
+    begin = added | dict(start)
     return _split(list(clip_to_log(begin, end, log_starts=log_starts, log_ends=log_ends, losses=losses)), options)
 
 

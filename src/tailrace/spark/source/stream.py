@@ -5,7 +5,7 @@ One of these lives in a process of its own beside the driver as long as the quer
     initialOffset        of a query without checkpoint
     latestOffset(start)  up to where the next micro-batch reads; all before `start` is finished
     partitions(start, end)
-    commit(end)          only when the micro-batch after the next is planned
+    commit(end)          when the next micro-batch is planned: for the last one, never
 
 After a restart, `partitions` comes first if a micro-batch was planned and not finished. Spark keeps only the ends of
 micro-batches, so it asks for the initial offset anew if that was the very first: see `_pin`. `read` runs in tasks, with

@@ -33,6 +33,7 @@ class StrictBroker(Peer):
         self.faults: list[ErrorCode | str | None] = []
         self.identify_faults: list[str] = []
         self.values: dict[int, list[bytes | None]] = {}
+        self.batch_bytes_max = 1 << 20
         self.identities: list[Identity] = []
         self._sequences: dict[tuple[int, Identity], list[tuple[int, int]]] = {}
 
@@ -57,6 +58,8 @@ class StrictBroker(Peer):
 
     def _append(self, partition: int, batch: bytes) -> ErrorCode:
         header = read_header(batch)
+        if len(batch) > self.batch_bytes_max:
+            return ErrorCode.MESSAGE_TOO_LARGE
         if header.base_sequence != NO_SEQUENCE:
             identity = Identity(header.producer_id, header.producer_epoch)
             known = self._sequences.setdefault((partition, identity), [])
@@ -102,13 +105,14 @@ async def test_whatever_fails_and_passes_everything_is_stored_once_and_in_order(
         sender = sender_to(broker)
         monkeypatch.setattr(sender._cluster, "backoff_ms", lambda _attempt: 1)
         sent: dict[int, list[bytes]] = {0: [], 1: [], 2: []}
+        broker.batch_bytes_max = chance.choice([100, 1 << 20])
         for call in range(3):
             broker.faults = chance.choices(FAULTS, k=12)
             broker.identify_faults = [HANG_UP] * (call == 0)
             batches = []
             for number in range(chance.randrange(5, 30)):
                 partition = chance.randrange(3)
-                values = [b"%d/%d/%d" % (call, number, each) for each in range(chance.randrange(1, 4))]
+                values = [b"%d/%d/%d" % (call, number, each) for each in range(chance.randrange(1, 9))]
                 sent[partition] += values
                 batches.append(make_batch(partition, values))
             await sender.send(batches)
@@ -130,9 +134,11 @@ async def test_after_the_first_several_batches_are_under_way_at_once_but_not_wit
 
 async def test_what_will_not_pass_is_raised_at_once() -> None:
     async with StrictBroker(partitions=2) as broker:
-        broker.faults = [ErrorCode.MESSAGE_TOO_LARGE]
+        broker.batch_bytes_max = 100
         with pytest.raises(KafkaError, match=r"max\.message\.bytes"):
-            await sender_to(broker).send([make_batch(0, [b"v"]), make_batch(0, [b"w"]), make_batch(1, [b"x"])])
+            await sender_to(broker).send(
+                [make_batch(0, [b"v"]), make_batch(0, [b"v" * 100, b"w"]), make_batch(1, [b"x"])]
+            )
 
     async with StrictBroker() as broker:
         # Nothing was under way before it, so the broker has lost what came before: not to be repaired here.

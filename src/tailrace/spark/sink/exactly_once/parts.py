@@ -110,8 +110,9 @@ class Parts:
         if left_ms < transaction.timeout_ms / 2:
             raise ExactlyOnceError(
                 f"the transaction of {name} has {left_ms} of its {transaction.timeout_ms} ms left, less than half, "
-                "which is too little to commit the batch safely. Raise kafka.transaction.timeout.ms, or make batches "
-                "smaller. Nothing of the batch is committed; a restart writes it again"
+                "which is too little to commit the batch safely. Raise kafka.transaction.timeout.ms, make batches "
+                "smaller, or set the clock right if it differs from the brokers'. Nothing of the batch is committed; "
+                "a restart writes it again"
             )
 
     async def _has_evidence(self, part: Part, decision: Decision) -> bool:

@@ -41,10 +41,17 @@ class MortalNetwork:
         self._network = real_ports().network
         self._left = dies_at
         self._is_sent = is_sent
+        self._streams: list[Stream] = []
         self.died = asyncio.get_running_loop().create_future()
 
     async def connect(self, host: str, port: int) -> Stream:
-        return _MortalStream(await self._network.connect(host, port), self)
+        self._streams.append(await self._network.connect(host, port))
+        return _MortalStream(self._streams[-1], self)
+
+    def close(self) -> None:
+        """As the kernel does for whoever died."""
+        for stream in self._streams:
+            stream.close()
 
     def spend(self, send: Callable[[], int]) -> int:
         if self.died.done():
@@ -87,6 +94,7 @@ async def until_it_dies(
         return None
     finally:
         cluster.close()
+        network.close()
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """The protocol of tasks and drivers against a broker, without Spark: whoever dies wherever, each row is there once."""
 
 import asyncio
+import uuid
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from functools import partial
@@ -13,7 +14,8 @@ from tailrace.client.transactions.admin import TransactionAdmin
 from tailrace.client.transactions.errors import FencedError
 from tailrace.client.transactions.producer import TransactionalProducer, TransactionOptions
 from tailrace.real.ports import real_ports
-from tailrace.spark.sink.exactly_once.decision import ExactlyOnceError, Report
+from tailrace.spark.sink.exactly_once.decision import Decision, ExactlyOnceError, Report
+from tailrace.spark.sink.exactly_once.decision_log import DecisionLog
 from tailrace.spark.sink.exactly_once.names import Names
 from tailrace.testing import Broker
 from tests.unit.spark.sink.exactly_once.actors import (
@@ -55,9 +57,10 @@ async def cluster(broker: Broker) -> AsyncIterator[Cluster]:
 
 @pytest.fixture
 async def query(cluster: Cluster) -> Query:
-    """One that has written its first batch."""
-    await Admin(cluster).create_topic("t", partition_count=PARTITION_COUNT)
-    query = Query("t", "query", "run 1")
+    """One that has written its first batch. The names are its own, for brokers that serve more than one test."""
+    name = f"query-{uuid.uuid4()}"
+    await Admin(cluster).create_topic(name, partition_count=PARTITION_COUNT)
+    query = Query(topic=name, scope=name, run="run 1")
     await query.run_batch(cluster, 0, rows_of(0))
     return query
 
@@ -78,7 +81,7 @@ async def time_out(cluster: Cluster, query: Query, *indexes: int) -> None:
 async def test_batch_after_batch(cluster: Cluster, query: Query):
     await query.run_batch(cluster, 1, rows_of(1))
     await query.run_batch(cluster, 2, [[], []])
-    assert await read_committed(cluster, "t") == values_of(0, 1)
+    assert await read_committed(cluster, query.topic) == values_of(0, 1)
 
 
 # The parts whose time was over before the next run came.
@@ -123,7 +126,7 @@ async def test_a_driver_that_dies_at_any_request(
         if has_ended:
             break
     assert 20 < batch < STEPS_MAX - 1, "a commit takes more than 20 requests, and not as many as that"
-    assert await read_committed(cluster, "t") == values_of(*range(batch + 1))
+    assert await read_committed(cluster, query.topic) == values_of(*range(batch + 1))
 
 
 async def test_a_plan_that_gives_other_tasks_other_rows_succeeds_or_fails_loudly(
@@ -132,7 +135,7 @@ async def test_a_plan_that_gives_other_tasks_other_rows_succeeds_or_fails_loudly
     failures, succeeded = [], []
     for step in range(1, STEPS_MAX):
         # Each in a query of its own, as one that has failed cannot go on.
-        query = query.replaced(scope=f"query {step}")
+        query = query.replaced(scope=f"{query.topic}-{step}")
         reports = await query.write(cluster, step, rows_of(step))
         has_ended = await commit_until_death(broker, query, step, reports, step=step, is_sent=False)
         await time_out(cluster, query, 1)
@@ -145,7 +148,7 @@ async def test_a_plan_that_gives_other_tasks_other_rows_succeeds_or_fails_loudly
             break
     assert failures
     assert all("half written" in failure for failure in failures)
-    found = await read_committed(cluster, "t")
+    found = await read_committed(cluster, query.topic)
     whole = [value for value in found if int(value.split()[0]) in (0, *succeeded)]
     assert whole == values_of(0, *succeeded)
     assert max(Counter(found).values()) == 1
@@ -157,7 +160,7 @@ async def test_what_was_decided_outlives_an_abort(broker: Broker, cluster: Clust
         reports = await query.write(cluster, batch, rows_of(batch))
         has_ended = await commit_until_death(broker, query, batch, reports, step=batch, is_sent=True)
         await query.driver(cluster).abort(batch, reports)
-        kept.append(len(await open_transactions(cluster)))
+        kept.append(len(await open_transactions(cluster, query)))
         query = query.replaced(run=f"run {batch}")
         await query.run_batch(cluster, batch, rows_of(batch))
         if has_ended:
@@ -165,7 +168,7 @@ async def test_what_was_decided_outlives_an_abort(broker: Broker, cluster: Clust
     # Before the decision everything is aborted, and at the end everything is committed.
     assert kept[0] == kept[-1] == 0
     assert max(kept) == len(ALL_PARTS)
-    assert await read_committed(cluster, "t") == values_of(*range(batch + 1))
+    assert await read_committed(cluster, query.topic) == values_of(*range(batch + 1))
 
 
 async def test_a_task_that_dies_at_any_request_is_run_again(broker: Broker, cluster: Cluster, query: Query):
@@ -179,7 +182,7 @@ async def test_a_task_that_dies_at_any_request_is_run_again(broker: Broker, clus
             break
     assert batch > 10, "a task takes more requests than that"
     expected = [*values_of(0), *(b"%d x" % each for each in range(1, batch + 1))]
-    assert await read_committed(cluster, "t") == sorted(expected)
+    assert await read_committed(cluster, query.topic) == sorted(expected)
 
 
 async def test_an_attempt_that_comes_late_makes_the_commit_fail_and_nothing_is_visible(cluster: Cluster, query: Query):
@@ -188,9 +191,9 @@ async def test_an_attempt_that_comes_late_makes_the_commit_fail_and_nothing_is_v
     with pytest.raises(ExactlyOnceError, match="not open any more"):
         await query.commit(cluster, 1, reports)
     await query.driver(cluster).abort(1, reports)
-    assert await open_transactions(cluster) == {"tailrace-spark-query-1"}  # of the attempt that nobody knows of
+    assert await open_transactions(cluster, query) == {1}  # of the attempt that nobody knows of
     await again(query).run_batch(cluster, 1, rows_of(1))
-    assert await read_committed(cluster, "t") == values_of(0, 1)
+    assert await read_committed(cluster, query.topic) == values_of(0, 1)
 
 
 async def test_a_driver_that_was_thought_dead_cannot_commit(cluster: Cluster, query: Query):
@@ -201,15 +204,15 @@ async def test_a_driver_that_was_thought_dead_cannot_commit(cluster: Cluster, qu
         await query.commit(cluster, 0, stale)
     with pytest.raises(ExactlyOnceError, match="comes too late"):
         await query.write_part(cluster, 0, 0, [b"late"])
-    assert await read_committed(cluster, "t") == values_of(0, 1)
+    assert await read_committed(cluster, query.topic) == values_of(0, 1)
 
 
 async def test_what_tasks_of_an_earlier_run_left_open_is_aborted(cluster: Cluster, query: Query):
     await query.write(cluster, 1, [[b"x"]] * 5)
-    assert len(await open_transactions(cluster)) == 5
+    assert len(await open_transactions(cluster, query)) == 5
     await again(query).run_batch(cluster, 1, rows_of(1))
-    assert await open_transactions(cluster) == set()
-    assert await read_committed(cluster, "t") == values_of(0, 1)
+    assert await open_transactions(cluster, query) == set()
+    assert await read_committed(cluster, query.topic) == values_of(0, 1)
 
 
 async def test_a_part_with_too_little_time_left_is_not_decided_on(cluster: Cluster, query: Query):
@@ -219,9 +222,23 @@ async def test_a_part_with_too_little_time_left_is_not_decided_on(cluster: Clust
     with pytest.raises(ExactlyOnceError, match=r"less than half|not open any more"):
         await query.commit(cluster, 1, reports)
     await again(query).run_batch(cluster, 1, rows_of(1))
-    assert await read_committed(cluster, "t") == values_of(0, 1)
+    assert await read_committed(cluster, query.topic) == values_of(0, 1)
 
 
-async def open_transactions(cluster: Cluster) -> set[str]:
+async def test_evidence_that_may_be_forgotten_is_no_proof(cluster: Cluster, query: Query):
+    query = query.replaced(scope=f"{query.topic}-other")
+    parts = tuple(report.part for report in await query.write(cluster, 0, rows_of(0)))
+    names = Names(query.settings.prefix, query.scope)
+    async with TransactionalProducer(cluster, TransactionOptions(names.driver)) as producer:
+        decision = Decision(0, "run 1", decided_ms=1, parts=parts)
+        await DecisionLog(cluster, query.settings).write(query.scope, decision, producer)
+    await time_out(cluster, query, *ALL_PARTS)
+    with pytest.raises(ExactlyOnceError, match="cannot be told any more"):
+        await again(query).run_batch(cluster, 0, rows_of(0))
+
+
+async def open_transactions(cluster: Cluster, query: Query) -> set[int]:
+    """Of its parts."""
+    names = Names(query.settings.prefix, query.scope)
     found = await TransactionAdmin(cluster).transactions(states=["Ongoing"])
-    return {each.transactional_id for each in found}
+    return {names.part_index(each.transactional_id) for each in found} - {None}

@@ -1,0 +1,89 @@
+"""Kafka's own measuring programs, with its own client: ProducerPerformance, ConsumerPerformance, EndToEndLatency."""
+
+import re
+import subprocess
+
+from bench.versus.processes import Running
+from bench.versus.rivals import kafka_class_path
+from bench.versus.rows import Effort, Row
+from bench.versus.workloads.topics import topic
+
+SECTION = "Kafka's own tools"
+_PARTITIONS = 6
+_VALUE_BYTES = 1_000
+# About what a JVM that has just started writes in a second on two cores which it shares with the broker.
+_RECORDS_PER_SECOND = 150_000
+_LATENCIES_PER_SECOND = 2_000
+_DEADLINE_S = 120.0
+
+
+def produce(running: Running, effort: Effort) -> float:
+    """MB/s, acks=all, 64 KB batches."""
+    with topic(running, _PARTITIONS, replicas=len(running.brokers)) as name:
+        return _produced(running, name, _records(effort))
+
+
+def consume(running: Running, effort: Effort) -> float:
+    """MB/s of what was just written, the time to join its group left out."""
+    records = _records(effort)
+    with topic(running, _PARTITIONS, replicas=len(running.brokers), warm=False) as name:
+        _produced(running, name, records)
+        words = ["--bootstrap-server", running.bootstrap, "--topic", name, "--num-records", str(records)]
+        printed = _run("ConsumerPerformance", *words, "--hide-header", "--group", name)
+        # start, end, MB, MB/s, records, records/s, rebalance ms, fetch ms, fetched MB/s, fetched records/s
+        fields = printed.strip().splitlines()[-1].split(", ")
+        if int(fields[4]) < records:
+            raise RuntimeError(f"{fields[4]} of {records} records came")
+        return float(fields[8]) * (1 << 20) / 1e6
+
+
+def end_to_end(running: Running, effort: Effort) -> dict[str, float]:
+    """Milliseconds from send to poll of one record after the other."""
+    with topic(running, 1, replicas=len(running.brokers)) as name:
+        count = str(int(_LATENCIES_PER_SECOND * effort.seconds))
+        printed = _run("EndToEndLatency", running.bootstrap, name, count, "all", str(_VALUE_BYTES))
+        found = re.search(r"50th = ([\d.]+), 99th = ([\d.]+), 99.9th = ([\d.]+)", printed)
+        if found is None:
+            raise RuntimeError(f"EndToEndLatency said: {printed[-500:]}")
+        return dict(zip(("p50", "p99", "p99.9"), map(float, found.groups()), strict=True))
+
+
+def _records(effort: Effort) -> int:
+    return int(_RECORDS_PER_SECOND * effort.seconds)
+
+
+def _produced(running: Running, name: str, records: int) -> float:
+    words = ["--topic", name, "--num-records", str(records), "--record-size", str(_VALUE_BYTES), "--throughput", "-1"]
+    settings = [f"bootstrap.servers={running.bootstrap}", "acks=all", "batch.size=65536", "linger.ms=5"]
+    printed = _run("ProducerPerformance", *words, "--command-property", *settings)
+    found = re.findall(rf"^{records} records sent, ([\d.]+) records/sec", printed, re.MULTILINE)
+    if not found:
+        raise RuntimeError(f"ProducerPerformance said: {printed[-500:]}")
+    return float(found[-1]) * _VALUE_BYTES / 1e6
+
+
+def _run(program: str, *words: str) -> str:
+    command = ["java", "-Xmx512M", "-cp", kafka_class_path(), f"org.apache.kafka.tools.{program}", *words]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=_DEADLINE_S, check=False)
+    if done.returncode:
+        raise RuntimeError(f"{program} ended with exit code {done.returncode}: {(done.stdout + done.stderr)[-500:]}")
+    return done.stdout
+
+
+TOOLS = tuple(
+    Row(
+        name=f"tools-rf{brokers}-{word}",
+        title=f"{title}, rf={brokers}",
+        section=SECTION,
+        unit=unit,
+        measure=measure,
+        brokers=brokers,
+        lower_is_better=unit == "ms",
+    )
+    for brokers in (1, 3)
+    for word, title, unit, measure in (
+        ("produce", "ProducerPerformance, 1 KB", "MB/s", produce),
+        ("consume", "ConsumerPerformance, 1 KB", "MB/s", consume),
+        ("end-to-end", "EndToEndLatency, 1 KB", "ms", end_to_end),
+    )
+)

@@ -1,0 +1,58 @@
+"""What the planner counts with: the costs of a broker, as they were measured, each with its source."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+_CALIBRATED = "tailrace plan --calibrate, 2 virtual cores (AMD EPYC), Linux 6.18, CPython 3.11"
+_MEASURED = "docs/performance.md, the same machine"
+
+
+class Figure(NamedTuple):
+    value: float
+    unit: str
+    meaning: str
+    source: str
+
+
+class Figures(NamedTuple):
+    """CPU seconds are those of the broker's process, the kernel's work for it included, since a broker's loop does
+    its own reads and writes."""
+
+    produce_s_per_gb: Figure
+    produce_us_per_request: Figure
+    fetch_s_per_gb: Figure
+    fetch_us_per_request: Figure
+    replicate_s_per_gb: Figure
+    broker_mb: Figure
+    partition_kb: Figure
+    connection_kb: Figure
+    disk_mb_per_s: Figure
+
+    def to_json(self) -> dict[str, Any]:
+        return {name: figure._asdict() for name, figure in self._asdict().items()}
+
+    def measured(self, values: Mapping[str, float], source: str) -> Figures:
+        """With these values instead. Raises ValueError if one is not known, or is no number of its kind."""
+        for name, value in values.items():
+            if name not in self._fields:
+                raise ValueError(f"{name} is no figure of a plan: there are {', '.join(self._fields)}")
+            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e12:
+                raise ValueError(f"{name} is {value!r}, which is not a number of 0 or more")
+        return self._replace(
+            **{name: getattr(self, name)._replace(value=float(value), source=source) for name, value in values.items()}
+        )
+
+
+DEFAULT_FIGURES = Figures(
+    produce_s_per_gb=Figure(0.7, "CPU s/GB", "Taking large batches", _MEASURED),
+    produce_us_per_request=Figure(21.0, "us", "A Produce of an idempotent producer, beside its bytes", _MEASURED),
+    fetch_s_per_gb=Figure(0.16, "CPU s/GB", "Giving large ranges that are in memory", _MEASURED),
+    fetch_us_per_request=Figure(40.0, "us", "A Fetch, beside its bytes", _CALIBRATED),
+    replicate_s_per_gb=Figure(1.5, "CPU s/GB", "A copy on one more broker, both sides together", _CALIBRATED),
+    broker_mb=Figure(27.0, "MB", "A broker that has nothing to do", _MEASURED),
+    partition_kb=Figure(12.0, "KB", "A replica of a partition, in memory", _CALIBRATED),
+    connection_kb=Figure(8.0, "KB", "A client's connection, in memory", _CALIBRATED),
+    disk_mb_per_s=Figure(500.0, "MB/s", "Written and synced by one disk", _CALIBRATED),
+)
