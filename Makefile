@@ -48,7 +48,7 @@ test: check ## check, then every test that is not marked `long` (10 minutes at m
 	$(PYTEST) tests/spark
 
 test-long: setup ## the tests marked `long`
-	$(PYTEST) -m long tests
+	$(PYTEST) -o faulthandler_timeout=600 -m long tests
 
 format: setup ## let ruff format and mend what it can
 	$(BIN)/ruff format src tests bench docs

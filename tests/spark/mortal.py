@@ -27,6 +27,7 @@ from tailrace.spark.sink.exactly_once.task import TaskTransaction
 from tailrace.spark.sink.exactly_once.writers import ExactlyOnceStreamWriter
 
 NAME = "mortal"
+DEADLINE_S = 300
 # Which call of which method it is, counted within one task or commit, and whether the end comes before or after it.
 TASK_POINTS = {
     "a task before it begins": (TaskTransaction, "begin", 1, "before"),
@@ -134,7 +135,7 @@ class Copy(NamedTuple):
         writer = rows.writeStream.format(sink_format).option("kafka.bootstrap.servers", self.bootstrap)
         writer = writer.options(topic=self.sink, exactlyOnce="true", checkpointLocation=self.checkpoint, **options)
         query = writer.trigger(availableNow=True).start()
-        if not query.awaitTermination(120):
+        if not query.awaitTermination(DEADLINE_S):
             query.stop()
             raise TimeoutError("the query does not end")
 

@@ -96,7 +96,13 @@ def run_until_death(copy: Copy, markers: Path, point: str, **options: str) -> No
     log = markers.parent / "log"
     with log.open("wb") as output:  # A pipe would be held open by workers that outlive the others for a moment.
         subprocess.run(
-            command, cwd=ROOT, start_new_session=True, stdout=output, stderr=output, timeout=DEADLINE_S * 4, check=False
+            command,
+            cwd=ROOT,
+            start_new_session=True,
+            stdout=output,
+            stderr=output,
+            timeout=DEADLINE_S * 10,
+            check=False,
         )
     assert (markers / "0").exists(), log.read_text()[-3000:]
 

@@ -9,18 +9,7 @@ from typing import NamedTuple
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from tailrace.spark.pipelines import (
-    DeclarationError,
-    Pipeline,
-    TableSink,
-    TopicSink,
-    TopicSource,
-    Transform,
-    load,
-    run,
-)
-from tailrace.spark.pipelines.failures import failure_text
-from tailrace.spark.pipelines.landing.batches import lake_table
+from tailrace.spark.pipelines import DeclarationError, Pipeline, TopicSink, TopicSource, Transform, load, run
 
 DEADLINE_S = 30.0
 SCHEMA = "id INT, amount DOUBLE, at TIMESTAMP"
@@ -65,16 +54,6 @@ def forget_commit(checkpoint, batch):
         (Path(checkpoint) / "commits" / name).unlink(missing_ok=name.startswith("."))
 
 
-@pytest.fixture
-def lakes(tmp_path):
-    (tmp_path / "warehouse").mkdir()
-    catalog = {"type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db", "warehouse": f"file://{tmp_path}/warehouse"}
-    return {
-        "delta": TableSink(str(tmp_path / "delta"), "delta", ("day(at)",)),
-        "iceberg": TableSink("shop.orders", "iceberg", ("day(at)",), catalog),
-    }
-
-
 def test_a_file_lands_a_topic_in_parquet(spark, kafka, tmp_path):
     topic, dead = kafka.create_topic(2), kafka.create_topic()
     file = tmp_path / "orders.toml"
@@ -113,61 +92,6 @@ def test_a_file_lands_a_topic_in_parquet(spark, kafka, tmp_path):
     file.write_text(file.read_text().replace("/checkpoint", "/other"))
     with pytest.raises(DeclarationError, match="was filled under another checkpoint"):
         run(load(file), spark, once=True)
-
-
-@pytest.mark.parametrize("kind", ["delta", "iceberg"])
-def test_a_batch_that_comes_again_is_in_the_table_once(kind, lakes, spark, kafka, tmp_path):
-    topic, sink = kafka.create_topic(2), lakes[kind]
-    source = TopicSource(topic, format="json", schema=SCHEMA)
-    transform = Transform(sql="SELECT value.*, offset FROM orders")
-
-    def pipeline(checkpoint):
-        path = str(tmp_path / checkpoint)
-        return Pipeline("orders", kafka.bootstrap, {"orders": source}, sink, path, transform)
-
-    kafka.produce(topic, [order(n) for n in range(20)])
-    run(pipeline("checkpoint"), spark, once=True)
-    forget_commit(tmp_path / "checkpoint", 0)
-    kafka.produce(topic, [order(n) for n in range(20, 30)])
-    run(pipeline("checkpoint"), spark, once=True)
-    assert sorted(row["id"] for row in _rows(sink)) == list(range(30))
-    assert {str(row["at"]) for row in _rows(sink)} == {"2026-01-01 12:00:00+00:00", "2026-01-02 12:00:00+00:00"}
-
-    before = _file_count(sink)
-    done = lake_table(sink).compact(1 << 20)
-    assert (done.removed, done.added, _file_count(sink)) == (before, 2, 2)
-    assert sorted(row["id"] for row in _rows(sink)) == list(range(30))
-
-    with pytest.raises(Exception) as failure:  # noqa: PT011
-        run(pipeline("another"), spark, once=True)
-    assert "under another checkpoint" in failure_text(failure.value)
-    assert len(_rows(sink)) == 30
-
-
-def test_a_table_of_other_columns_is_refused(lakes, spark, kafka, tmp_path):
-    topic = kafka.create_topic()
-    kafka.produce(topic, [order(1)])
-    for number, (sql, message) in enumerate(
-        [
-            ("SELECT timestamp AS at, key FROM orders", None),
-            ("SELECT timestamp AS at, offset FROM orders", "let its transform select what the table has"),
-            ("SELECT value FROM orders", "no column at to partition by: there are value"),
-        ]
-    ):
-        pipeline = Pipeline(
-            f"orders-{number}",
-            kafka.bootstrap,
-            {"orders": TopicSource(topic)},
-            lakes["delta"],
-            str(tmp_path / f"checkpoint-{number}"),
-            Transform(sql=sql),
-        )
-        if message is None:
-            run(pipeline, spark, once=True)
-            continue
-        with pytest.raises(Exception) as failure:  # noqa: PT011
-            run(pipeline, spark, once=True)
-        assert message in failure_text(failure.value)
 
 
 def test_two_topics_are_joined_into_a_third(spark, kafka, tmp_path):
@@ -252,23 +176,3 @@ def test_a_stop_finishes_the_batch(spark, kafka, tmp_path):
     summary = run(pipeline, spark, once=True)
     assert summary.rows == 100 - finished
     assert {value for _, value in read_topic(kafka.bootstrap, copy)} == {b"%d" % n for n in range(100)}
-
-
-def _rows(sink):
-    if sink.format == "delta":
-        from deltalake import DeltaTable
-
-        return DeltaTable(sink.table).to_pyarrow_table().to_pylist()
-    from pyiceberg.catalog import load_catalog
-
-    return load_catalog(None, **sink.catalog).load_table(sink.table).scan().to_arrow().to_pylist()
-
-
-def _file_count(sink):
-    if sink.format == "delta":
-        from deltalake import DeltaTable
-
-        return len(DeltaTable(sink.table).file_uris())
-    from pyiceberg.catalog import load_catalog
-
-    return len(list(load_catalog(None, **sink.catalog).load_table(sink.table).scan().plan_files()))

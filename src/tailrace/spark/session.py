@@ -47,6 +47,9 @@ def session(
     if remote is not None:
         if master is not None:
             raise ValueError("either a master or a remote (Spark Connect) can be given, not both")
+        if remote.startswith("local"):  # Then the server is started here, by pyspark.
+            prepare_environment()
+            os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         return _configured(builder.remote(remote), settings or {}).getOrCreate()
     if SparkSession.getActiveSession() is None:
         prepare_environment()

@@ -1,8 +1,11 @@
 """A range of a partition against a scripted broker: every batch of it once, losses by name, waits with an end."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import threading
+import time
+from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager, contextmanager
 
 import pytest
 
@@ -92,11 +95,40 @@ async def test_batches_behind_the_range_are_cut_off():
         assert len(fetched.records) < len(b"".join(content for _, _, content in broker.batches[0]))
 
 
-async def test_the_next_fetch_is_under_way_while_the_caller_works():
-    async with Log([batch(0, 5), batch(5, 5)]) as broker, reading(broker, 0, 10) as reader:
-        await reader.next()
-        await asyncio.sleep(0.2)
+def test_the_next_fetch_is_sent_before_the_callers_loop_rests():
+    broker = Log([batch(0, 5), batch(5, 5)])
+    with serving_in_a_thread(broker), asyncio.Runner() as runner:
+        cluster = broker.cluster()
+        reader = RangeReader(cluster, T0, 0, 10, PATIENT)
+
+        async def close() -> None:
+            await reader.close()
+            cluster.close()
+
+        runner.run(reader.next())
+        deadline = time.monotonic() + 10
+        while len(broker.received(FetchRequest)) < 2 and time.monotonic() < deadline:
+            time.sleep(0.01)
         assert [request.topics[0].partitions[0].fetch_offset for request in broker.received(FetchRequest)] == [0, 5]
+        runner.run(close())
+
+
+@contextmanager
+def serving_in_a_thread(broker: Broker) -> Iterator[None]:
+    with asyncio.Runner() as runner, ThreadPoolExecutor(1) as thread:
+        stop = asyncio.Event()
+        is_ready = threading.Event()
+
+        async def serve() -> None:
+            async with broker:
+                is_ready.set()
+                await stop.wait()
+
+        served = thread.submit(runner.run, serve())
+        assert is_ready.wait(10)
+        yield
+        runner.get_loop().call_soon_threadsafe(stop.set)
+        served.result(10)
 
 
 async def test_an_empty_range_asks_nobody():

@@ -200,7 +200,7 @@ def assumptions(plan: Plan) -> list[str]:
         f"{rate_text(workload.messages_per_s)} come all the time; peaks take of the {1 - machine.busy:.0%} left free.",
         f"A message takes {message}.",
         f"Producers send batches of {size_text(workload.batch_bytes)} (their batch.size), and a Fetch brings as much.",
-        f"Groups of consumers that read everything: {workload.fanout}, each at most {duration_text(workload.lag_s)} behind.",
+        f"Groups that read everything: {workload.fanout}, each at most {duration_text(workload.lag_s)} behind.",
         "What they read is in memory; whoever reads older records takes disk speed on top.",
         f"Load is spread evenly. Brokers that may be down while the rest carries it: {machine.spare}.",
         f"A broker is one process with one busy core, and is given {CORES_PER_BROKER}; large machines run several.",

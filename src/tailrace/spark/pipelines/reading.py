@@ -1,7 +1,7 @@
 """What is read once, from a start to an end: a range of a topic, or a table. Backfill and audit read these.
 
-The end of a range is fixed before the first record is read. Spark plans a DataFrame again for every action, and a topic
-that grows meanwhile would be another one each time.
+The end of a range is fixed before the first record is read. Spark asks for the ends of a topic whenever it plans a
+query, and a topic that grows meanwhile would be another one in each.
 """
 
 from __future__ import annotations

@@ -78,8 +78,10 @@ def _combined(batches: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:
 def _encode_rows(rows: pa.RecordBatch, blocking: BlockingCluster, options: WriteOptions) -> Iterator[EncodedBatch]:
     columns = dict(zip(rows.schema.names, rows.columns, strict=True))
     records = Records.of(key=columns.get("key"), value=columns["value"], headers=columns.get("headers"))
+    request_bytes_max = options.kafka.request_bytes_max
+    _check_sizes(records, request_bytes_max)
     producer = options.kafka.producer
-    _check_sizes(records, options.kafka.request_bytes_max)
+    producer = producer._replace(batch_bytes=min(producer.batch_bytes, request_bytes_max))
     names, of_row = _topics_of(columns.get("topic"), options.topic, len(rows))
     topics = blocking.run(_describe(blocking.cluster, names, producer.delivery_timeout_ms))
     ports = blocking.cluster.ports

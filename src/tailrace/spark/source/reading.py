@@ -29,6 +29,7 @@ class SplitReading:
 
     options: ReadOptions
     record_format: RecordFormat | None
+    # A filter that Spark pushed down: the query has the column then.
     timestamps_us: Interval | None = None
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -39,16 +40,12 @@ class SplitReading:
         columns = self.options.columns
         if self.record_format is not None:
             columns = self.record_format.raw_columns(columns)
-        if self.timestamps_us is not None and "timestamp" not in columns:
-            columns = (*columns, "timestamp")
         with BlockingCluster(self.options.kafka) as blocking:
             batches = self._read_raw(wanted, columns, blocking)
             if self.timestamps_us is not None:
                 batches = _keep_times(batches, self.timestamps_us)
             if self.record_format is not None:
                 batches = self.record_format.decode(batches, self.options.columns, blocking, self.options.kafka)
-            elif columns != self.options.columns:
-                batches = (batch.select(list(self.options.columns)) for batch in batches)
             yield from batches
 
     def _read_raw(
@@ -79,7 +76,6 @@ def _keep_times(batches: Iterator[pa.RecordBatch], timestamps_us: Interval) -> I
 
     for batch in batches:
         times = batch.column("timestamp").cast(pa.int64()).to_numpy()
-        # Bounds that no time reaches are infinite, and numpy compares them exactly.
         kept = np.ones(len(times), dtype=bool)
         if timestamps_us.start > -math.inf:
             kept &= times >= int(timestamps_us.start)

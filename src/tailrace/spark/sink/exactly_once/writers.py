@@ -23,7 +23,6 @@ from tailrace.spark.sink.exactly_once.decision import Report
 from tailrace.spark.sink.exactly_once.driver import Driver
 from tailrace.spark.sink.exactly_once.settings import ExactlyOnceSettings
 from tailrace.spark.sink.exactly_once.task import Task, write_part
-from tailrace.spark.sink.task import write_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -109,6 +108,9 @@ def _context() -> TaskContext:
 
 
 def _write(rows: Iterator[pa.RecordBatch], options: WriteOptions, task: Task) -> Report:
+    # It brings numpy and pyarrow, which the processes that plan and commit do without.
+    from tailrace.spark.sink.task import write_rows
+
     def write(rows: Iterator[pa.RecordBatch], blocking: BlockingCluster, author: Author) -> object:
         return write_rows(rows, blocking, options, author)
 

@@ -1,3 +1,5 @@
+"""What is decided about a write, by fingerprints and earlier decisions."""
+
 import pyarrow as pa
 import pytest
 

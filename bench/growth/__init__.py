@@ -1,0 +1,4 @@
+"""How a broker's cost grows: throughput, latency, memory and processor time over one quantity at a time.
+
+`python -m bench.growth [--only NAME ...]` writes growth.json, from which `bench.versus.page` makes charts.
+"""

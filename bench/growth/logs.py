@@ -1,0 +1,92 @@
+"""How a broker does with a partition whose log gets longer."""
+
+import random
+import socket
+import struct
+import time
+from collections.abc import Iterator
+
+from bench import blaster
+from bench.canned import fetch_request
+from bench.growth.broker import Measured, running
+from bench.measures import Plan
+
+_LENGTHS_MB = (16, 64, 256, 1_024, 4_096)
+_BATCH_BYTES = 256 << 10
+_READ_BYTES = 64 << 10
+_READS = 2_000
+_TOPIC = "grown"
+
+
+def log_length(plan: Plan) -> Iterator[tuple[int, dict[str, float]]]:
+    """Segments of 16 MB, so that there are as many as a longer log has of the default size."""
+    for length_mb in _LENGTHS_MB:
+        with running() as subject:
+            _create(subject)
+            rate = 0.0
+            while _end_mb(subject) < length_mb:
+                rate = blaster.produced_bytes_per_second(subject.port, _TOPIC, _BATCH_BYTES, min(plan.seconds, 0.2))
+            end = _end_offset(subject)
+            times = sorted(_read_ms(subject, end))
+            memory = subject.resident_bytes()
+            subject.broker.stop()
+            stopped_s = _start_s(subject)
+            subject.broker.kill()
+            killed_s = _start_s(subject)
+            yield (
+                length_mb,
+                {
+                    "produce-at-its-end MB/s": rate / 1e6,
+                    "random-read-p50 ms": times[len(times) // 2],
+                    "random-read-p99 ms": times[len(times) * 99 // 100],
+                    "memory MB": memory / 1e6,
+                    "back-after-stop s": stopped_s,
+                    "back-after-kill s": killed_s,
+                },
+            )
+
+
+def _create(subject: Measured) -> None:
+    from confluent_kafka.admin import AdminClient, NewTopic
+
+    admin = AdminClient({"bootstrap.servers": subject.bootstrap})
+    (created,) = admin.create_topics([NewTopic(_TOPIC, 1, 1, config={"segment.bytes": str(16 << 20)})]).values()
+    created.result(30)
+
+
+def _end_offset(subject: Measured) -> int:
+    from confluent_kafka import Consumer, TopicPartition
+
+    consumer = Consumer({"bootstrap.servers": subject.bootstrap, "group.id": "growth"})
+    try:
+        return consumer.get_watermark_offsets(TopicPartition(_TOPIC, 0), 30)[1]
+    finally:
+        consumer.close()
+
+
+def _end_mb(subject: Measured) -> float:
+    """Records have 1,000 bytes."""
+    return _end_offset(subject) / 1_000
+
+
+def _read_ms(subject: Measured, end: int) -> list[float]:
+    """Fetches of 64 KB anywhere in the log, one after the other."""
+    source = random.Random(7)
+    times = []
+    with socket.create_connection(("127.0.0.1", subject.port), timeout=30) as connection:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for _ in range(_READS):
+            request = fetch_request(_TOPIC, offset=source.randrange(end), max_bytes=_READ_BYTES)
+            start = time.perf_counter()
+            connection.sendall(request)
+            (left,) = struct.unpack(">i", connection.recv(4, socket.MSG_WAITALL))
+            while left:
+                left -= len(connection.recv(left))
+            times.append((time.perf_counter() - start) * 1e3)
+    return times
+
+
+def _start_s(subject: Measured) -> float:
+    start = time.perf_counter()
+    subject.broker.start()
+    return time.perf_counter() - start

@@ -1,0 +1,235 @@
+"""`python -m bench.versus.page`: docs/benchmarks.md and its charts, from results.json, growth.json and remarks.toml.
+
+Nothing is measured here and nothing else is read: the same files give the same page, to the byte.
+"""
+
+import argparse
+import json
+import sys
+import tomllib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from bench.charts import figure_text, ratio_chart, row_chart
+from bench.versus.goals import FLOOR, GOALS
+from bench.versus.growth_page import growth_section
+from bench.versus.results import BASE, OURS, Measured, by_section, distinct, is_main, read_rows, reason_for
+from tailrace.spark.charts import Bars
+
+_ROOT = Path(__file__).parents[2]
+_RESULTS = Path(__file__).with_name("results.json")
+_REMARKS = Path(__file__).with_name("remarks.toml")
+_GROWTH = _ROOT / "bench" / "growth" / "growth.json"
+_PAGE = _ROOT / "docs" / "benchmarks.md"
+_PICTURES = "benchmarks"
+
+_INTRODUCTION = """\
+# Side by side with Apache Kafka
+
+Made by `python -m bench.versus.page` from the figures in `bench/versus/results.json` and `bench/growth/growth.json`; not written by hand.
+
+The same client, the same machine and the same kind of data folder for all; brokers take turns (A B A B ...), and each figure
+is the median of its rounds, with the lowest and highest in brackets. Rounds before the first that counts warm up, since a JVM
+is several times slower before it has compiled what it runs. Client and brokers share the machine's cores.
+
+**The ratio** says how far ahead Tailrace is, whichever direction is good: 2.00x is twice the throughput, or half the time or
+memory; below 1 Apache Kafka is ahead. A ratio with ~ is one whose ranges overlap: no difference was shown.
+"""
+
+_COMMANDS = """\
+## Again, on your machine
+
+```
+make bench-kafka                                    # all rows, an hour at most; brings Apache Kafka by Maven, needs Java
+python -m bench.versus --list                       # their names
+python -m bench.versus --only 'produce-rf3-*'       # some of them; the others stay as they were
+python -m bench.growth --only partitions            # how cost grows
+python -m bench.versus.page                         # this page
+make bench                                          # Tailrace alone, ten minutes, no Java
+```
+"""
+
+
+def main() -> int:
+    options = _parse()
+    if not options.results.exists():
+        print(f"there is no {options.results} yet: python -m bench.versus makes it", file=sys.stderr)
+        return 1
+    results = json.loads(options.results.read_text())
+    remarks = tomllib.loads(_REMARKS.read_text())
+    growth = json.loads(options.growth.read_text()) if options.growth.exists() else None
+    text, pictures = make_page(results, remarks, growth)
+    folder = options.page.parent / _PICTURES
+    folder.mkdir(parents=True, exist_ok=True)
+    for old in folder.glob("*.svg"):
+        old.unlink()
+    for name, picture in pictures.items():
+        (folder / f"{name}.svg").write_text(picture)
+    options.page.write_text(text)
+    print(f"{options.page}: {len(results['rows'])} rows, {len(pictures)} charts")
+    return 0
+
+
+def _parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench.versus.page", description="Write docs/benchmarks.md.")
+    parser.add_argument("--results", type=Path, default=_RESULTS, help="what was measured beside Apache Kafka")
+    parser.add_argument("--growth", type=Path, default=_GROWTH, help="what bench.growth has measured")
+    parser.add_argument("--page", type=Path, default=_PAGE, help="where to write; charts go into a folder beside it")
+    return parser.parse_args()
+
+
+def make_page(
+    results: dict[str, Any], remarks: dict[str, Any], growth: dict[str, Any] | None
+) -> tuple[str, dict[str, str]]:
+    """The text, and the charts by name."""
+    rows = read_rows(results)
+    pictures: dict[str, str] = {}
+    parts = [_INTRODUCTION, _circumstances(results), *_overview(rows, pictures), _losses(rows, remarks["reasons"])]
+    for section, measured in by_section(rows).items():
+        parts.append(_section(section, measured, results, pictures))
+    if growth is not None:
+        text, charts = growth_section(growth, remarks["knees"])
+        parts.append(text)
+        pictures |= charts
+    return "\n".join([*parts, _COMMANDS]), pictures
+
+
+def _circumstances(results: dict[str, Any]) -> str:
+    machine, rows = results["machine"], results["rows"].values()
+    loads = [taken["load"] for row in rows for taken in row["taken"]]
+    commits = distinct(row["commit"] for row in rows)
+    days = sorted({row["date"][:10] for row in rows})
+    efforts = distinct(f"{row['rounds']} x {row['seconds']:g} s" for row in rows)
+    lines = [
+        f"- Machine: {', '.join(f'{name} {value}' for name, value in machine.items())}.",
+        f"- Commit of Tailrace: {', '.join(commits)}; taken {' to '.join(distinct([days[0], days[-1]]))}.",
+        f"- Rounds: {', '.join(efforts)}.",
+    ]
+    if loads:
+        told = f"{min(loads):.1f} to {max(loads):.1f}, median {sorted(loads)[len(loads) // 2]:.1f}"
+        lines.append(f"- Load average when rounds began: {told}. The rounds before are part of it.")
+    lines += [f"- {name}: {description}." for name, description in results.get("rivals", {}).items()]
+    return "\n".join(lines) + "\n"
+
+
+def _overview(rows: list[Measured], pictures: dict[str, str]) -> Iterable[str]:
+    ratios = [(row, ratio) for row in rows if row.is_headline and (ratio := row.ratio)]
+    if not ratios:
+        return
+    pictures["ratios"] = ratio_chart(
+        f"Tailrace against {BASE}",
+        [(row.label, ratio) for row, ratio in ratios],
+        ahead="Tailrace ahead",
+        behind="behind",
+    )
+    yield f"## At a glance\n\n![how far ahead Tailrace is in each row]({_PICTURES}/ratios.svg)\n"
+    lines = ["| goal | rows | least | median | met |", "|---|---|---|---|---|"]
+    for goal in GOALS:
+        found = sorted((ratio, row.name) for row in rows if goal.covers(row) and (ratio := row.ratio))
+        if not found:
+            lines.append(f"| {goal.title} | none taken | | | |")
+            continue
+        met = sum(ratio >= goal.ratio for ratio, _ in found)
+        least, median = found[0], found[len(found) // 2][0]
+        told = "yes" if met == len(found) else f"{met} of {len(found)}"
+        lines.append(f"| {goal.title} | {len(found)} | {_times(least[0])} ({least[1]}) | {_times(median)} | {told} |")
+    yield "\n".join(lines) + "\n"
+
+
+def _losses(rows: list[Measured], reasons: dict[str, str]) -> str:
+    behind = sorted((ratio, row) for row in rows if is_main(row.figure) and (ratio := row.ratio) and ratio < 1)
+    lines = ["## Where we lose\n"]
+    if not behind:
+        lines.append(f"In no row is the median of {BASE} better.")
+    for _, row in behind:
+        reason = reason_for(row.name, reasons)
+        if reason is None:
+            reason = "the ranges overlap" if row.is_even else "**not explained yet**"
+        lines.append(f"- {row.label}: {_ratio(row)}: {reason}")
+    unexplained = [row.name for ratio, row in behind if ratio < FLOOR and reason_for(row.name, reasons) is None]
+    if unexplained:
+        lines.append(f"\nBelow {FLOOR:g}x and not explained: {', '.join(distinct(unexplained))}.")
+    return "\n".join(lines) + "\n"
+
+
+def _section(name: str, rows: list[Measured], results: dict[str, Any], pictures: dict[str, str]) -> str:
+    lines = [f"## {name}\n"]
+    for unit in distinct(row.unit for row in rows if row.is_headline):
+        shown = [row for row in rows if row.is_headline and row.unit == unit]
+        slug = _slug(f"{name} {unit}")
+        better = "lower is better" if shown[0].lower_is_better else "higher is better"
+        pictures[slug] = _chart(f"{name}, {unit} ({better})", shown)
+        lines.append(f"![{name}, {unit}, {better}]({_PICTURES}/{slug}.svg)\n")
+    lines += [*_table([row for row in rows if is_main(row.figure)]), ""]
+    costs = [row for row in rows if not is_main(row.figure)]
+    if costs:
+        lines += [*_cost_table(costs), ""]
+    taken = [results["rows"][row] for row in distinct(row.name for row in rows)]
+    lines += [f"{note}\n" for note in distinct(row.get("note") for row in taken) if note]
+    missing = distinct(f"{rival}: {reason}" for row in taken for rival, reason in row.get("missing", {}).items())
+    lines += [f"- not taken, {each}" for each in missing]
+    return "\n".join(lines) + ("\n" if missing else "")
+
+
+def _chart(title: str, rows: list[Measured]) -> str:
+    rivals = distinct(rival for row in rows for rival in row.by_rival)
+    values = {rival: [row.median(rival) for row in rows] for rival in rivals}
+    return row_chart(title, [row.label for row in rows], [Bars(rival, values[rival]) for rival in rivals])
+
+
+def _table(rows: list[Measured]) -> list[str]:
+    rivals = distinct(rival for row in rows for rival in row.by_rival)
+    lines = [f"| | unit | {' | '.join(rivals)} | ratio |", f"|---|---|{'---|' * len(rivals)}---|"]
+    for row in rows:
+        cells = [_cell(row, rival) for rival in rivals]
+        unit = f"{row.unit} {'↓' if row.lower_is_better else '↑'}"
+        lines.append(f"| {row.label} | {unit} | {' | '.join(cells)} | {_ratio(row)} |")
+    return lines
+
+
+def _cost_table(costs: list[Measured]) -> list[str]:
+    """One line a row, one column a cost, both rivals in a cell: side by side is how they are read."""
+    figures = distinct(cost.figure for cost in costs)
+    lines = [
+        f"What it took, Tailrace / {BASE} (lower is better):\n",
+        f"| | {' | '.join(figures)} |",
+        f"|---|{'---|' * len(figures)}",
+    ]
+    for title in distinct(cost.title for cost in costs):
+        found = {cost.figure: cost for cost in costs if cost.title == title}
+        cells = [_both(found[figure]) if figure in found else "" for figure in figures]
+        lines.append(f"| {title} | {' | '.join(cells)} |")
+    return lines
+
+
+def _both(cost: Measured) -> str:
+    medians = [figure_text(cost.median(rival)) if rival in cost.by_rival else "-" for rival in (OURS, BASE)]
+    return f"{' / '.join(medians)} ({_ratio(cost)})" if cost.ratio else " / ".join(medians)
+
+
+def _cell(row: Measured, rival: str) -> str:
+    found = row.by_rival.get(rival)
+    if found is None:
+        return ""
+    median = figure_text(found.median)
+    spread = "" if found.low == found.high else f" ({figure_text(found.low)} - {figure_text(found.high)})"
+    return f"**{median}**{spread}" if rival == OURS else f"{median}{spread}"
+
+
+def _ratio(row: Measured) -> str:
+    if row.ratio is None:
+        return ""
+    return ("~" if row.is_even else "") + _times(row.ratio)
+
+
+def _times(ratio: float) -> str:
+    return f"{figure_text(ratio)}x"
+
+
+def _slug(text: str) -> str:
+    return "-".join("".join(letter if letter.isalnum() else " " for letter in text.lower()).split())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,113 @@
+"""Batches into Delta and Iceberg tables: each once, whatever comes again, and whoever else writes there."""
+
+import json
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import pytest
+from pyspark.testing import assertDataFrameEqual
+
+from tailrace.spark.pipelines.declaration import DeclarationError, TableSink
+from tailrace.spark.pipelines.landing.batches import Landing, LandingError, lake_table
+from tailrace.spark.pipelines.reading import TableScan, read_table
+
+COLUMNS = (
+    "id",
+    "IF(id % 3 = 0, NULL, concat('c', id % 3)) AS country",
+    "timestamp_seconds(1767225600 + 43200 * id) AS at",
+    "struct(id AS a, array('x', NULL) AS b) AS deep",
+    "CAST(CAST(id AS STRING) AS BINARY) AS bytes",
+    "CAST(id AS DECIMAL(10, 2)) AS price",
+    "map('k', id) AS counts",
+)
+
+
+@pytest.fixture(params=["delta", "iceberg"])
+def sink(request, tmp_path):
+    if request.param == "delta":
+        return TableSink(str(tmp_path / "delta"), "delta", ("day(at)", "country"))
+    (tmp_path / "warehouse").mkdir()
+    catalog = {"type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db", "warehouse": f"file://{tmp_path}/warehouse"}
+    return TableSink("shop.orders", "iceberg", ("day(at)", "country"), catalog)
+
+
+@pytest.fixture
+def checkpoint(tmp_path):
+    """Makes what Spark leaves of a query that it has started."""
+
+    def make(name):
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / "metadata").write_text(json.dumps({"id": str(uuid.uuid4())}))
+        return str(folder)
+
+    return make
+
+
+@pytest.fixture
+def rows(spark):
+    def make(start, end):
+        return spark.range(start, end, 1, 2).selectExpr(*COLUMNS)
+
+    return make
+
+
+def landed(spark, sink):
+    found = read_table(spark, TableScan(sink.table, sink.format, catalog=sink.catalog))
+    return found.drop("at_day")
+
+
+def test_a_batch_that_comes_again_is_there_once(spark, sink, checkpoint, rows):
+    land = Landing("orders", checkpoint("first"), sink)
+    for number in (0, 0, 1, 1, 0):
+        land(rows(number * 5, number * 5 + 5), number)
+    land(rows(0, 0), 2)
+    assertDataFrameEqual(landed(spark, sink), rows(0, 10))
+
+    other = Landing("orders", checkpoint("second"), sink)
+    with pytest.raises(LandingError, match="under another checkpoint"):
+        other(rows(0, 5), 0)
+    Landing("other-orders", checkpoint("third"), sink)(rows(10, 12), 0)
+    assertDataFrameEqual(landed(spark, sink), rows(0, 12))
+
+    done = lake_table(sink).compact(1 << 20)
+    assert done.removed > done.added > 1
+    assert lake_table(sink).compact(1 << 20) == (0, 0)
+    land(rows(5, 10), 1)
+    assertDataFrameEqual(landed(spark, sink), rows(0, 12))
+
+
+def test_a_table_that_does_not_fit_is_refused(sink, checkpoint, rows):
+    path = checkpoint("first")
+    Landing("orders", path, sink)(rows(0, 1), 0)
+    for other, frame, message in [
+        (sink, rows(0, 1).drop("price").withColumnRenamed("bytes", "blob"), "blob"),
+        (
+            replace(sink, partition_by=("day(at)",)),
+            rows(0, 1),
+            "is partitioned by at_day, country, and the pipeline says",
+        ),
+    ]:
+        with pytest.raises(LandingError, match=message):
+            Landing("orders", path, other)(frame, 1)
+    with pytest.raises(DeclarationError, match="no column at to partition by: there are country"):
+        Landing("orders", path, sink)(rows(0, 1).select("country"), 1)
+    with pytest.raises(DeclarationError, match=r"day\(at\) needs a time, and the column is string"):
+        Landing("orders", path, sink)(rows(0, 1).selectExpr("'x' AS at", "country"), 1)
+
+
+def test_two_pipelines_fill_one_table(spark, sink, checkpoint, rows):
+    """They commit at the same time, so that some commits come too late and have to be made anew."""
+    Landing("first", checkpoint("zero"), sink)(rows(0, 1), 0)
+
+    def land_all(name, start):
+        land = Landing(name, folder, sink)
+        for number in range(4):
+            land(rows(start + number, start + number + 1), number)
+
+    folder = checkpoint("common")
+    with ThreadPoolExecutor() as pool:
+        for done in [pool.submit(land_all, "second", 1), pool.submit(land_all, "third", 5)]:
+            done.result()
+    assertDataFrameEqual(landed(spark, sink), rows(0, 9))
