@@ -7,8 +7,6 @@ stand behind it.
 
 from __future__ import annotations
 
-from contextlib import suppress
-
 from tailrace.client.admin import Admin
 from tailrace.client.consumer import EARLIEST, LATEST, Consumer, ConsumerOptions, Isolation
 from tailrace.client.metadata import Cluster, TopicMetadata
@@ -76,22 +74,22 @@ class DecisionLog:
 
     async def _partition_of(self, scope: str) -> TopicPartition:
         topic = await self._topic()
-        index = partition_for_key(scope.encode(), len(topic.partitions))
+        # Partitions that somebody adds stay empty: a decision has to be found where it was written.
+        index = partition_for_key(scope.encode(), min(len(topic.partitions), _PARTITION_COUNT))
         return TopicPartition(topic.name, PartitionIndex(index))
 
     async def _topic(self) -> TopicMetadata:
+        return await self._cluster.with_retries(self._find_topic, timeout_ms=self._settings.retry_timeout_ms)
+
+    async def _find_topic(self) -> TopicMetadata:
+        """One attempt; that the topic is not there is a retriable error, as it is created then."""
         name = self._settings.decision_topic
         try:
             return await self._cluster.topic(name)
         except KafkaError as error:
-            if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                raise
-        # Every task of the first batch may come here at the same time.
-        with suppress(_AlreadyExistsError):
-            await self._create(name)
-        return await self._cluster.with_retries(
-            lambda: self._cluster.topic(name), timeout_ms=self._settings.retry_timeout_ms
-        )
+            if error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                await self._create(name)
+            raise
 
     async def _create(self, name: str) -> None:
         replication_factor = min(_REPLICATION_FACTOR, len(self._cluster.brokers))
@@ -104,10 +102,6 @@ class DecisionLog:
                 configs=_CONFIGS | ({"min.insync.replicas": "2"} if is_durable else {}),
             )
         except KafkaError as error:
-            if error.code is ErrorCode.TOPIC_ALREADY_EXISTS:
-                raise _AlreadyExistsError from None
-            raise
-
-
-class _AlreadyExistsError(Exception):
-    pass
+            # Every task of the first batch comes here at about the same time.
+            if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
+                raise
