@@ -31,6 +31,7 @@ GROUPS = (
     "cluster",
     "decode",
     "encode",
+    "spark",
 )
 RESULTS = Path(__file__).parent / "results.jsonl"
 
@@ -41,7 +42,7 @@ def main() -> int:
     if load > 0.5:
         print(f"this machine is busy (load {load:.1f}): the figures will be lower than they could be", file=sys.stderr)
     plan = Plan(options.seconds, options.rounds)
-    alone = set(options.only) - {"groups", "transactions", "cluster", "decode", "encode"}
+    alone = set(options.only) - {"groups", "transactions", "cluster", "decode", "encode", "spark"}
     figures = all_figures(plan, alone) if alone else []
     if "groups" in options.only:
         figures += groups(plan)
@@ -53,6 +54,10 @@ def main() -> int:
         figures += decode(plan)
     if "encode" in options.only:
         figures += encoding(plan)
+    if "spark" in options.only:
+        from bench.spark import spark  # Starts a JVM.
+
+        figures += spark(plan)
     _print(figures)
     if not options.no_record:
         with RESULTS.open("a") as results:

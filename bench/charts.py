@@ -19,12 +19,11 @@ from tailrace.spark.charts import (
     Series,
     ValueAxis,
     picture,
-    short_number,
     text_at,
 )
 
-# Names of rows stand left of their bars.
-_LABELS = 270
+# Names of rows stand left of their bars, as wide as the longest needs: a letter takes 7 pixels at most, most take less.
+_LETTER, _LABEL_LETTERS = 6.6, 58
 _BAR, _GAP = 12, 9
 # Room for the number behind the longest bar.
 _NUMBER = 64
@@ -40,13 +39,13 @@ def growth_chart(title: str, series: Sequence[Series]) -> str:
         return LEFT + 12 + (math.log10(x) - low) / ((high - low) or 1) * (WIDTH - LEFT - RIGHT - 36)
 
     parts = axis.grid()
-    parts += [text_at(place(x), HEIGHT - BOTTOM + 18, short_number(x), anchor="middle") for x in places]
+    parts += [text_at(place(x), HEIGHT - BOTTOM + 18, factor_text(x), anchor="middle") for x in places]
     for index, each in enumerate(series):
         colour = COLOURS[index % len(COLOURS)]
         corners = " ".join(f"{place(x):.1f},{axis.place(y):.1f}" for x, y in each.points)
         parts.append(f'<polyline points="{corners}" fill="none" stroke="{colour}" stroke-width="2"/>')
         for x, y in each.points:
-            tip = f"<title>{escape(f'{each.name} at {short_number(x)}: {figure_text(y)}')}</title>"
+            tip = f"<title>{escape(f'{each.name} at {factor_text(x)}: {figure_text(y)}')}</title>"
             parts.append(f'<circle cx="{place(x):.1f}" cy="{axis.place(y):.1f}" r="3" fill="{colour}">{tip}</circle>')
     return picture(title, [each.name for each in series], parts)
 
@@ -54,17 +53,18 @@ def growth_chart(title: str, series: Sequence[Series]) -> str:
 def row_chart(title: str, rows: Sequence[str], bars: Sequence[Bars]) -> str:
     """Bars that lie, under each other row by row, each with its number. A value of 0 is one that is not there."""
     highest = max(value for each in bars for value in each.values) or 1.0
+    labels = _labels_width(rows)
     parts = []
     top = float(TOP)
     for position, row in enumerate(rows):
         shown = [(index, each) for index, each in enumerate(bars) if each.values[position]]
         height = _BAR * len(shown)
-        parts.append(text_at(_LABELS - 8, top + height / 2 + 4, row, anchor="end"))
+        parts.append(text_at(labels - 8, top + height / 2 + 4, _label(row), anchor="end"))
         for index, each in shown:
             value = each.values[position]
-            width = value / highest * (WIDTH - _LABELS - _NUMBER)
-            parts.append(_bar(_LABELS, top, width, COLOURS[index], f"{each.name}, {row}: {figure_text(value)}"))
-            parts.append(text_at(_LABELS + width + 5, top + _BAR - 2, figure_text(value)))
+            width = value / highest * (WIDTH - labels - _NUMBER)
+            parts.append(_bar(labels, top, width, COLOURS[index], f"{each.name}, {row}: {figure_text(value)}"))
+            parts.append(text_at(labels + width + 5, top + _BAR - 2, figure_text(value)))
             top += _BAR
         top += _GAP
     return picture(title, [each.name for each in bars], parts, height=int(top) + 4)
@@ -74,15 +74,16 @@ def ratio_chart(title: str, ratios: Sequence[tuple[str, float]], *, ahead: str, 
     """A bar to the right for each ratio above 1, to the left below it; twice as long is a factor squared."""
     reach = max(1.0, *(abs(math.log2(ratio)) for _, ratio in ratios))
     most_left = max([0.0, *(-math.log2(ratio) for _, ratio in ratios)])
-    unit = (WIDTH - _LABELS - 2 * _NUMBER) / (max(reach, 1.0) + most_left)
-    middle = _LABELS + _NUMBER + most_left * unit
+    labels = _labels_width([name for name, _ in ratios])
+    unit = (WIDTH - labels - 2 * _NUMBER) / (reach + most_left)
+    middle = labels + _NUMBER + most_left * unit
     parts = []
     top = float(TOP)
     for name, ratio in ratios:
         length = math.log2(ratio) * unit
         left, colour = (middle, COLOURS[0]) if ratio >= 1 else (middle + length, COLOURS[1])
         told = f"{figure_text(ratio)}x"
-        parts.append(text_at(_LABELS - 8, top + _BAR - 2, name, anchor="end"))
+        parts.append(text_at(labels - 8, top + _BAR - 2, _label(name), anchor="end"))
         parts.append(_bar(left, top, abs(length), colour, f"{name}: {told}"))
         where, anchor = (middle + length + 5, "start") if ratio >= 1 else (left - 5, "end")
         parts.append(text_at(where, top + _BAR - 2, told, anchor=anchor))
@@ -98,6 +99,22 @@ def figure_text(value: float) -> str:
     if value >= 10:
         return f"{value:.1f}"
     return f"{value:.2f}" if value >= 0.01 or not value else f"{value:.2g}"
+
+
+def factor_text(value: float) -> str:
+    """A value of what grows, short enough for an axis."""
+    for size, unit in ((1e6, "M"), (1e3, "k")):
+        if value >= size:
+            return f"{value / size:.3g}{unit}"
+    return f"{value:g}"
+
+
+def _labels_width(names: Sequence[str]) -> float:
+    return 16 + _LETTER * max(len(_label(name)) for name in names)
+
+
+def _label(name: str) -> str:
+    return name if len(name) <= _LABEL_LETTERS else f"{name[: _LABEL_LETTERS - 1]}…"
 
 
 def _bar(left: float, top: float, width: float, colour: str, tip: str) -> str:

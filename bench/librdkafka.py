@@ -5,7 +5,7 @@ The library is the one that the confluent-kafka wheel brings along. Payloads are
 
 import ctypes
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -102,10 +102,12 @@ def produced_per_second(
     partitions: int = 1,
     payloads: Sequence[bytes] = (),
     call_messages: int = _CALL_MESSAGES,
+    on_start: Callable[[], None] = lambda: None,
     **settings: Any,
 ) -> tuple[int, float]:
     """How many messages were written to the first partitions, and how many a second, all acknowledged. All have the
-    same value, or take turns with `payloads` of that size. Partitions take turns, with so many messages at once."""
+    same value, or take turns with `payloads` of that size. Partitions take turns, with so many messages at once.
+    `on_start` is called when each partition has its first one, which is when the clock starts."""
     handle = _Handle(
         _PRODUCER,
         topic,
@@ -129,6 +131,7 @@ def produced_per_second(
         _produce(handle, messages, 1, partition)
     if library.rd_kafka_flush(handle.client, int(_DEADLINE_S * 1000)):
         raise TimeoutError("the first message was not acknowledged")
+    on_start()
     count = calls = 0
     start = time.perf_counter()
     while time.perf_counter() - start < seconds:

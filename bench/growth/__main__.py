@@ -44,6 +44,7 @@ def _head(dimension: Dimension, options: argparse.Namespace) -> dict[str, Any]:
     return {
         "title": dimension.title,
         "over": dimension.over,
+        "charts": dimension.charts,
         "commit": commit(),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "seconds": options.seconds,

@@ -1,6 +1,6 @@
 """What grows: each dimension is a generator of points, a value of the quantity and the figures at it.
 
-The last word of a figure's name is its unit. A point takes seconds, a dimension a few minutes at most.
+A point takes seconds, a dimension a few minutes at most.
 """
 
 import socket
@@ -13,12 +13,13 @@ from confluent_kafka.admin import AdminClient
 
 from bench import blaster, librdkafka
 from bench.canned import produce_request, produce_response_bytes
+from bench.growth import Point
 from bench.growth.broker import Measured, running
 from bench.growth.logs import log_length
 from bench.growth.turns import answered_in_order
 from bench.measures import Plan
 
-Points = Iterator[tuple[int, dict[str, float]]]
+Points = Iterator[Point]
 
 _VALUE_BYTES = 1_000
 _BATCH_BYTES = 64 << 10
@@ -30,6 +31,7 @@ _STEADY_RATE = 2_000
 class Dimension(NamedTuple):
     title: str
     over: str
+    charts: tuple[str, ...]  # units of figures that are drawn
     measure: Callable[[Plan], Points]
 
 
@@ -38,22 +40,22 @@ def partitions(plan: Plan) -> Points:
         with running() as subject:
             before = subject.resident_bytes()
             start = time.perf_counter()
-            subject.create_topics(["grown"], count)
+            subject.create_topics(["grown"], count, warm=False)
             created_s = time.perf_counter() - start
             figures = _produced(subject, "grown", plan, _VALUE_BYTES, partitions=count)
             p50, p99 = _steady(subject, "grown", plan, partitions=count)
             resident = subject.resident_bytes()
-            yield (
+            yield Point(
                 count,
                 {
                     "produce MB/s": figures["produce MB/s"],
-                    "produce CPU-s/GB": figures["produce CPU-s/GB"],
-                    "ack-p50 ms": p50,
-                    "ack-p99 ms": p99,
+                    "produce CPU s/GB": figures["produce CPU s/GB"],
+                    "ack p50 ms": p50,
+                    "ack p99 ms": p99,
                     "memory MB": resident / 1e6,
                     "each KB": (resident - before) / count / 1e3,
                     "created s": created_s,
-                    "back-after-kill s": _back_after_kill(subject),
+                    "back after kill s": _back_after_kill(subject),
                 },
             )
 
@@ -69,22 +71,14 @@ def connections(plan: Plan) -> Points:
             p50, p99 = _steady(subject, "grown", plan)
             for connection in idle:
                 connection.close()
-            request = produce_request("grown", records=1, value_bytes=100)
-            cpu_s = subject.cpu_s()
-            rates = [
-                blaster.answered_in_turns_per_second(
-                    subject.port, request, produce_response_bytes("grown"), plan.seconds, connections=count
-                )
-                for _ in range(plan.rounds)
-            ]
-            cost_s = (subject.cpu_s() - cpu_s) / (sum(rates) * plan.seconds)
-            yield (
+            rate, cost_s = _all_busy(subject, "grown", plan, count)
+            yield Point(
                 count,
                 {
-                    "all-busy requests/s": statistics.median(rates),
-                    "a-request us": cost_s * 1e6,
-                    "beside-idle-p50 ms": p50,
-                    "beside-idle-p99 ms": p99,
+                    "all busy requests/s": rate,
+                    "a request us": cost_s * 1e6,
+                    "ack p50 beside idle ones ms": p50,
+                    "ack p99 beside idle ones ms": p99,
                     "each KB": each / 1e3,
                 },
             )
@@ -100,13 +94,13 @@ def topics(plan: Plan) -> Points:
             created_s = time.perf_counter() - start
             requests = [produce_request(name, records=1, value_bytes=100) for name in names]
             done = answered_in_order(subject, requests, produce_response_bytes(names[0]), plan)
-            yield (
+            yield Point(
                 count,
                 {
                     "requests/s": done.per_second,
-                    "a-request us": done.cpu_us,
-                    "metadata-of-all ms": _metadata_ms(subject, plan),
-                    "created-each ms": created_s / count * 1e3,
+                    "a request us": done.cpu_us,
+                    "metadata of all ms": _metadata_ms(subject, plan),
+                    "created each ms": created_s / count * 1e3,
                     "memory MB": subject.resident_bytes() / 1e6,
                     "each KB": (subject.resident_bytes() - before) / count / 1e3,
                 },
@@ -131,7 +125,7 @@ def groups(plan: Plan) -> Points:
                 requests = [commit_request(name, "grown", 0, 1) for name in names]
                 response_bytes = connection.ask_raw(requests[0])
             done = answered_in_order(subject, requests, response_bytes, plan)
-            figures = {"commits/s": done.per_second, "a-commit us": done.cpu_us}
+            figures = {"commits/s": done.per_second, "a commit us": done.cpu_us}
             yield count, figures | ({"each KB": grown / count / 1e3} if count >= 100 else {})
 
 
@@ -157,7 +151,7 @@ def message_size(plan: Plan) -> Points:
                 figures
                 | {
                     "consume MB/s": statistics.median(rates) * size / 1e6,
-                    "consume CPU-s/GB": (subject.cpu_s() - cpu_s) / read_gb,
+                    "consume CPU s/GB": (subject.cpu_s() - cpu_s) / read_gb,
                 },
             )
 
@@ -168,60 +162,83 @@ def batch_size(plan: Plan) -> Points:
         for size in (1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20):
             name = f"batches-{size}"
             subject.create_topics([name])
-            before_s, start = subject.cpu_s(), time.perf_counter()
+            kept = f"{name}-kept"
+            subject.create_topics([kept], warm=False)
+            blaster.produced_bytes_per_second(subject.port, kept, size, 0.2)
+            cpu_s = subject.cpu_s()
             rates = [
                 blaster.produced_bytes_per_second(subject.port, name, size, plan.seconds) for _ in range(plan.rounds)
             ]
-            written = statistics.mean(rates) * plan.seconds * plan.rounds
-            written_s, before_s = subject.cpu_s() - before_s, subject.cpu_s()
+            produce_s, cpu_s = subject.cpu_s() - cpu_s, subject.cpu_s()
             read = [
-                blaster.fetched_bytes_per_second(subject.port, name, size, plan.seconds) for _ in range(plan.rounds)
+                blaster.fetched_bytes_per_second(subject.port, kept, size, plan.seconds) for _ in range(plan.rounds)
             ]
-            read_bytes = statistics.mean(read) * plan.seconds * plan.rounds
-            assert time.perf_counter() > start
-            yield (
+            fetch_s = subject.cpu_s() - cpu_s
+            yield Point(
                 size,
                 {
                     "produce MB/s": statistics.median(rates) / 1e6,
                     "fetch MB/s": statistics.median(read) / 1e6,
-                    "produce CPU-s/GB": written_s / written * 1e9,
-                    "fetch CPU-s/GB": (subject.cpu_s() - before_s) / read_bytes * 1e9,
+                    "produce CPU s/GB": produce_s / (sum(rates) * plan.seconds) * 1e9,
+                    "fetch CPU s/GB": fetch_s / (sum(read) * plan.seconds) * 1e9,
                 },
             )
 
 
 DIMENSIONS = {
-    "partitions": Dimension("Partitions of one topic", "partitions", partitions),
-    "connections": Dimension("Connections", "connections", connections),
-    "topics": Dimension("Topics of one partition", "topics", topics),
-    "groups": Dimension("Groups that commit", "groups", groups),
-    "log-length": Dimension("Length of a partition's log", "MB in segments of 16 MB", log_length),
-    "message-size": Dimension("Size of a message", "bytes", message_size),
-    "batch-size": Dimension("Size of a batch", "bytes", batch_size),
+    "partitions": Dimension("Partitions of one topic", "partitions", ("MB/s", "ms", "MB"), partitions),
+    "connections": Dimension("Connections", "connections", ("requests/s", "ms"), connections),
+    "topics": Dimension("Topics of one partition", "topics", ("us", "ms"), topics),
+    "groups": Dimension("Groups that commit", "groups", ("us",), groups),
+    "log-length": Dimension("Length of a log", "MB, in segments of 16 MB", ("ms", "s"), log_length),
+    "message-size": Dimension("Size of a message", "bytes of a message", ("MB/s", "s/GB"), message_size),
+    "batch-size": Dimension("Size of a batch", "bytes of a batch", ("MB/s", "s/GB"), batch_size),
 }
 
 
 def _produced(subject: Measured, topic: str, plan: Plan, size: int, *, partitions: int) -> dict[str, float]:
-    """By librdkafka, acks=all."""
-    cpu_s, rates, count = subject.cpu_s(), [], 0
+    """By librdkafka, acks=all, a batch for each partition in turn."""
+    cpu_s: list[float] = []
+    rates, count = [], 0
     for _ in range(plan.rounds):
         written, rate = librdkafka.produced_per_second(
             topic,
             size,
             plan.seconds,
             partitions=partitions,
+            call_messages=max(1, _BATCH_BYTES // size),
+            on_start=lambda: cpu_s.append(-subject.cpu_s()),
             **subject.servers,
             acks="all",
             batch_size=max(_BATCH_BYTES, size + 1_000),
             message_max_bytes=2_000_000,
         )
+        cpu_s.append(subject.cpu_s())
         rates.append(rate)
-        count += written
+        count += written - partitions
     return {
         "produce MB/s": statistics.median(rates) * size / 1e6,
         "produce messages/s": statistics.median(rates),
-        "produce CPU-s/GB": (subject.cpu_s() - cpu_s) / (count * size) * 1e9,
+        "produce CPU s/GB": sum(cpu_s) / (count * size) * 1e9,
     }
+
+
+def _all_busy(subject: Measured, topic: str, plan: Plan, connections: int) -> tuple[float, float]:
+    """Requests of one record a second, one in flight on each connection, and the broker's seconds for each."""
+
+    def answered(seconds: float) -> float:
+        request, response_bytes = produce_request(topic, records=1, value_bytes=100), produce_response_bytes(topic)
+        return blaster.answered_in_turns_per_second(
+            subject.port, request, response_bytes, seconds, connections=connections
+        )
+
+    # To connect costs more than to ask: a round that ends at once tells how much of it is that.
+    cpu_s = subject.cpu_s()
+    answered(0.0)
+    connecting_s, cpu_s = subject.cpu_s() - cpu_s, subject.cpu_s()
+    rates = [answered(plan.seconds) for _ in range(plan.rounds)]
+    busy_s = subject.cpu_s() - cpu_s - connecting_s * plan.rounds
+    return statistics.median(rates), busy_s / (sum(rates) * plan.seconds)
 
 
 def _steady(subject: Measured, topic: str, plan: Plan, *, partitions: int = 1) -> tuple[float, float]:

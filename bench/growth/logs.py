@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from bench import blaster
 from bench.canned import fetch_request
+from bench.growth import Point
 from bench.growth.broker import Measured, running
 from bench.measures import Plan
 
@@ -18,7 +19,7 @@ _READS = 2_000
 _TOPIC = "grown"
 
 
-def log_length(plan: Plan) -> Iterator[tuple[int, dict[str, float]]]:
+def log_length(plan: Plan) -> Iterator[Point]:
     """Segments of 16 MB, so that there are as many as a longer log has of the default size."""
     for length_mb in _LENGTHS_MB:
         with running() as subject:
@@ -33,15 +34,15 @@ def log_length(plan: Plan) -> Iterator[tuple[int, dict[str, float]]]:
             stopped_s = _start_s(subject)
             subject.broker.kill()
             killed_s = _start_s(subject)
-            yield (
+            yield Point(
                 length_mb,
                 {
-                    "produce-at-its-end MB/s": rate / 1e6,
-                    "random-read-p50 ms": times[len(times) // 2],
-                    "random-read-p99 ms": times[len(times) * 99 // 100],
+                    "produce at its end MB/s": rate / 1e6,
+                    "random read p50 ms": times[len(times) // 2],
+                    "random read p99 ms": times[len(times) * 99 // 100],
                     "memory MB": memory / 1e6,
-                    "back-after-stop s": stopped_s,
-                    "back-after-kill s": killed_s,
+                    "back after stop s": stopped_s,
+                    "back after kill s": killed_s,
                 },
             )
 

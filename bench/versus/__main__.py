@@ -3,6 +3,7 @@
 import argparse
 import fnmatch
 import json
+import signal
 import sys
 import time
 from datetime import UTC, datetime
@@ -29,6 +30,8 @@ def main() -> int:
     if reason := KAFKA.missing():
         _say(f"there is nothing to compare with: {reason}")
         return 2
+    # Whoever ends it ends the brokers too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     results = _Results(options.results, Effort(options.seconds, options.rounds, options.warm_up))
     begun = time.perf_counter()
     missing: list[Missing] = []
@@ -64,6 +67,8 @@ class _Results:
         self.effort = effort
         self._file = file
         self._commit = commit()
+        rivals = dict.fromkeys(rival for row in ROWS for rival in row.rivals)
+        self._rivals = {rival.name: rival.description for rival in rivals}
         self._rows: dict[str, Any] = json.loads(file.read_text())["rows"] if file.exists() else {}
         self._begun: set[str] = set()
 
@@ -76,9 +81,8 @@ class _Results:
             self._rows[each.row]["taken"].append({n: value for n, value in each._asdict().items() if n != "row"})
         else:
             self._rows[each.row]["missing"][each.rival] = each.reason
-        rivals = {rival.name: rival.description for row in ROWS for rival in row.rivals}
         in_order = {row.name: self._rows[row.name] for row in ROWS if row.name in self._rows}
-        text = json.dumps({"machine": machine(), "rivals": rivals, "rows": in_order}, indent=1)
+        text = json.dumps({"machine": machine(), "rivals": self._rivals, "rows": in_order}, indent=1)
         self._file.write_text(text + "\n")
 
     def _head(self, row: Row) -> dict[str, Any]:

@@ -24,7 +24,7 @@ GOALS = (
     Goal(
         "produce and consume, one replica: 1x",
         1.0,
-        ("produce-rf1-*", "consume-rf1-*", "consume-catch-up", "consume-fan-out"),
+        ("produce-rf1-*", "consume-rf1-*", "consume-[cf]a*"),
     ),
     Goal("produce and consume, three replicas: 2x", 2.0, ("produce-rf3-*", "consume-rf3-*")),
     Goal("p99 at 20,000 messages a second: 1/2 of the time", 2.0, ("ack-*-20k", "end-to-end-*-20k"), ("p99",)),

@@ -2,15 +2,15 @@
 
 from typing import Any
 
-from bench.charts import figure_text, growth_chart
-from tailrace.spark.charts import Series, short_number
+from bench.charts import factor_text, figure_text, growth_chart
+from tailrace.spark.charts import Series
 
 _PICTURES = "benchmarks"
 _INTRODUCTION = """\
 ## How cost grows
 
-Tailrace alone, one broker, everything else at the base case. Each step to the right in a chart multiplies what the line is drawn
-over. CPU is the broker's, the kernel's work for it included.
+Tailrace alone, one broker, everything else at the base case. Each step to the right in a chart multiplies. CPU is the
+broker's, the kernel's work for it included.
 """
 
 
@@ -26,7 +26,8 @@ def growth_section(growth: dict[str, Any], knees: dict[str, str]) -> tuple[str, 
         units: dict[str, list[str]] = {}
         for figure in figures:
             units.setdefault(figure.rpartition(" ")[2], []).append(figure)
-        for unit, shown in units.items():
+        for unit in dimension["charts"]:
+            shown = units[unit]
             slug = f"growth-{name}-{_slug(unit)}"
             lines_shown = [Series(figure.rpartition(" ")[0], _points(points, figure)) for figure in shown]
             pictures[slug] = growth_chart(f"{unit} by {dimension['over']}", lines_shown)
@@ -34,12 +35,14 @@ def growth_section(growth: dict[str, Any], knees: dict[str, str]) -> tuple[str, 
         lines.append(f"| {dimension['over']} | {' | '.join(figures)} |")
         lines.append(f"|---|{'---|' * len(figures)}")
         for point in points:
-            cells = [
-                figure_text(value) if (value := point["figures"].get(figure)) is not None else "" for figure in figures
-            ]
-            lines.append(f"| {short_number(point['x'])} | {' | '.join(cells)} |")
+            cells = [_cell(point["figures"].get(figure)) for figure in figures]
+            lines.append(f"| {factor_text(point['x'])} | {' | '.join(cells)} |")
         lines.append(f"\n{knees[name].strip()}\n" if name in knees else "")
     return "\n".join(lines), pictures
+
+
+def _cell(value: float | None) -> str:
+    return "" if value is None else figure_text(value)
 
 
 def _points(points: list[dict[str, Any]], figure: str) -> list[tuple[float, float]]:

@@ -27,26 +27,26 @@ _PICTURES = "benchmarks"
 _INTRODUCTION = """\
 # Side by side with Apache Kafka
 
-Made by `python -m bench.versus.page` from the figures in `bench/versus/results.json` and `bench/growth/growth.json`; not written by hand.
+Made by `python -m bench.versus.page` from the figures in `bench/versus/results.json` and `bench/growth/growth.json`.
 
-The same client, the same machine and the same kind of data folder for all; brokers take turns (A B A B ...), and each figure
-is the median of its rounds, with the lowest and highest in brackets. Rounds before the first that counts warm up, since a JVM
-is several times slower before it has compiled what it runs. Client and brokers share the machine's cores.
+The same client, the same machine and the same kind of data folder for all; brokers take turns (A B A B ...), and each
+figure is the median of its rounds, with the lowest and highest in brackets. Before they count brokers are warmed up,
+since a JVM is several times slower before it has compiled what it runs. Client and brokers share the machine's cores.
 
-**The ratio** says how far ahead Tailrace is, whichever direction is good: 2.00x is twice the throughput, or half the time or
-memory; below 1 Apache Kafka is ahead. A ratio with ~ is one whose ranges overlap: no difference was shown.
+**The ratio** says how far ahead Tailrace is, whichever direction is good (↑ or ↓): 2.00x is twice the throughput, or
+half the time or memory; below 1 Apache Kafka is ahead. Where ranges overlap there is a ~: no difference was shown.
 """
 
 _COMMANDS = """\
 ## Again, on your machine
 
 ```
-make bench-kafka                                    # all rows, an hour at most; brings Apache Kafka by Maven, needs Java
-python -m bench.versus --list                       # their names
-python -m bench.versus --only 'produce-rf3-*'       # some of them; the others stay as they were
-python -m bench.growth --only partitions            # how cost grows
-python -m bench.versus.page                         # this page
-make bench                                          # Tailrace alone, ten minutes, no Java
+make bench-kafka                               # all rows, an hour at most; Apache Kafka comes by Maven and needs Java
+python -m bench.versus --list                  # their names
+python -m bench.versus --only 'produce-rf3-*'  # some of them; the others stay as they were
+python -m bench.growth --only partitions       # how cost grows
+python -m bench.versus.page                    # this page
+make bench                                     # Tailrace alone, ten minutes, no Java
 ```
 """
 
@@ -119,7 +119,7 @@ def _overview(rows: list[Measured], pictures: dict[str, str]) -> Iterable[str]:
         return
     pictures["ratios"] = ratio_chart(
         f"Tailrace against {BASE}",
-        [(row.label, ratio) for row, ratio in ratios],
+        [(f"{row.name} {row.figure}".strip(), ratio) for row, ratio in ratios],
         ahead="Tailrace ahead",
         behind="behind",
     )
@@ -146,7 +146,7 @@ def _losses(rows: list[Measured], reasons: dict[str, str]) -> str:
         reason = reason_for(row.name, reasons)
         if reason is None:
             reason = "the ranges overlap" if row.is_even else "**not explained yet**"
-        lines.append(f"- {row.label}: {_ratio(row)}: {reason}")
+        lines.append(f"- {_ratio(row)}, `{row.name}` ({row.section}: {row.label}): {reason}")
     unexplained = [row.name for ratio, row in behind if ratio < FLOOR and reason_for(row.name, reasons) is None]
     if unexplained:
         lines.append(f"\nBelow {FLOOR:g}x and not explained: {', '.join(distinct(unexplained))}.")

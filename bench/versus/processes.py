@@ -114,13 +114,20 @@ class Peak:
 
 class Rival(NamedTuple):
     name: str
-    # What the page says of it: version, and what it was given.
-    description: str
+    # How it was set up, as the page says it.
+    setting: str
     # (number of brokers, settings on top, folder) -> running brokers
     start: Callable[[int, dict[str, str], Path], Running]
     # Programs that have to be on PATH, and how they are had.
     programs: tuple[str, ...] = ()
     remedy: str = ""
+    version: tuple[str, ...] = ()  # a command that prints it
+
+    @property
+    def description(self) -> str:
+        """For the page."""
+        printed = [output(list(self.version))] if self.version and not self.missing() else []
+        return ", ".join([*printed, self.setting])
 
     def missing(self) -> str:
         """Why it cannot run here; empty if it can."""

@@ -4,13 +4,12 @@ The data of each is in a temporary folder of the same disk. What differs from th
 is the same for both where it can be.
 """
 
-import shutil
 import socket
-import subprocess
 import sys
 from importlib.metadata import version
 from pathlib import Path
 
+from bench.maven import bring_jars
 from bench.versus.processes import Process, Rival, Running, free_ports, output, ready, receive
 
 KAFKA_VERSION = "4.3.0"
@@ -31,8 +30,9 @@ _ALONE = {
     "transaction.state.log.min.isr": "1",
 }
 _REPLICATED = {"default.replication.factor": "3", "min.insync.replicas": "2"}
-# Warm topics give their memory back soon; both look for old segments as often, and from the beginning.
-_WARM_CHECKS = {"log.retention.check.interval.ms": "100", "log.initial.task.delay.ms": "0"}
+# Warm topics give their memory back soon: both look for old segments as often, and from the beginning. With thousands
+# of partitions that would be all they do.
+WARM_CHECKS = {"log.retention.check.interval.ms": "100", "log.initial.task.delay.ms": "0"}
 # Both look for dead brokers as often, in rows that say "the same timeouts": Tailrace's own defaults.
 SAME_TIMEOUTS = {"broker.heartbeat.interval.ms": "500", "broker.session.timeout.ms": "2500"}
 _KAFKA_LOG_SETTINGS = """\
@@ -42,7 +42,6 @@ appender.out.type=Console
 appender.out.name=out
 """
 _CLUSTER_ID = "5L6g3nShT-eMCtK--X86sw"
-_ROOT = Path(__file__).parents[2]
 
 
 def _start_tailrace(brokers: int, settings: dict[str, str], folder: Path) -> Running:
@@ -96,7 +95,6 @@ class _Nodes:
             "listeners": f"PLAINTEXT://{self.addresses[node]},CONTROLLER://{self.controllers[node]}",
             "controller.listener.names": "CONTROLLER",
             "log.dirs": str(self._folder / f"data-{node}"),
-            **_WARM_CHECKS,
             **(_REPLICATED if len(self.addresses) > 1 else _ALONE),
         }
 
@@ -115,16 +113,7 @@ KAFKA = Rival(
 
 
 def kafka_class_path() -> str:
-    """Brought by Maven, once, into a folder that git ignores."""
-    pom = Path(__file__).with_name("pom.xml")
-    jars = _ROOT / ".cache" / "bench-kafka"
-    installed = jars / "pom.xml"
-    if not installed.exists() or installed.read_bytes() != pom.read_bytes():
-        shutil.rmtree(jars, ignore_errors=True)
-        command = ["mvn", "-q", "-B", "-f", str(pom), "dependency:copy-dependencies", f"-DoutputDirectory={jars}"]
-        subprocess.run(command, check=True, timeout=600)
-        shutil.copy(pom, installed)
-    return f"{jars}/*"
+    return f"{bring_jars(Path(__file__).with_name('pom.xml'), 'bench-kafka')}/*"
 
 
 def brokers_known(address: str) -> int:

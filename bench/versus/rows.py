@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from typing import Any, NamedTuple
 
 from bench.versus.processes import Rival, Running
-from bench.versus.rivals import KAFKA, TAILRACE
+from bench.versus.rivals import KAFKA, TAILRACE, WARM_CHECKS
 
 # A pause after each round: what a broker does in its background is done, and the other has the machine.
 _PAUSE_S = 0.2
@@ -31,7 +31,7 @@ class Row(NamedTuple):
     brokers: int = 1
     lower_is_better: bool = False
     # On top of the defaults; rows with the same brokers, settings and rivals share one start.
-    settings: tuple[tuple[str, str], ...] = ()
+    settings: tuple[tuple[str, str], ...] = tuple(WARM_CHECKS.items())
     # What is measured is the start itself, or would disturb what comes after: each round gets brokers of its own.
     fresh: bool = False
     # Rounds that do not count come first. Not where a round is rare and long, as a failover is.

@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from bench.maven import JarsNotFoundError, bring_jars
+
 from .clients import DEADLINE_S, Client
 from .clients.aio import Aiokafka
 from .clients.confluent import Confluent
@@ -83,19 +85,13 @@ def kafka_class_path() -> str:
 
 
 def maven_jars(pom_name: str, folder_name: str) -> str:
-    """A class path of what a pom of the java folder names, brought by Maven into a folder that git ignores, once."""
-    if shutil.which("mvn") is None or shutil.which("javac") is None:
-        pytest.skip("Maven and a JDK are not installed")
-    pom = Path(__file__).parent / "java" / pom_name
-    jars = Path(__file__).parents[2] / ".cache" / folder_name
-    installed = jars / "pom.xml"
-    if not installed.exists() or installed.read_bytes() != pom.read_bytes():
-        shutil.rmtree(jars, ignore_errors=True)
-        command = ["mvn", "-q", "-B", "-f", pom, "dependency:copy-dependencies", f"-DoutputDirectory={jars}"]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
-        if done.returncode != 0:
-            pytest.skip(f"Maven could not bring Apache Kafka: {done.stdout.strip()[-200:]}")
-        shutil.copy(pom, installed)
+    """A class path of what a pom of the java folder names."""
+    if shutil.which("javac") is None:
+        pytest.skip("a JDK is not installed")
+    try:
+        jars = bring_jars(Path(__file__).parent / "java" / pom_name, folder_name)
+    except JarsNotFoundError as error:
+        pytest.skip(str(error))
     return f"{jars}/*"
 
 

@@ -1,6 +1,8 @@
 """One Spark session and one broker for all tests, with topics of each test's own."""
 
+import contextlib
 import itertools
+import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -10,6 +12,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import SparkSession
 
+from bench.maven import JarsNotFoundError, bring_jars
 from tailrace.spark import session
 from tailrace.testing import Broker
 
@@ -24,19 +27,51 @@ QUICK_SETTINGS = {
     "spark.sql.warehouse.dir": "",  # each run has its own, see below
 }
 
+# Where the tests run instead of threads of this process: see test_local_cluster.py.
+MASTER_VARIABLE = "TAILRACE_TEST_MASTER"
+
 _serial = itertools.count()
 
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+def spark(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     if shutil.which("java") is None:
         pytest.skip("Spark needs Java 17 or newer, and there is none on PATH")
     warehouse = tmp_path_factory.mktemp("warehouse")
     settings = QUICK_SETTINGS | {"spark.sql.warehouse.dir": str(warehouse)}
-    found = session("tests", master="local[2,4]", settings=settings)
+    # A JVM takes jars when it starts, and there is one for all tests.
+    if any("kafka_format" in getattr(item, "fixturenames", ()) for item in request.session.items):
+        with contextlib.suppress(JarsNotFoundError):
+            settings["spark.jars"] = official_jars()
+    found = session("tests", master=os.environ.get(MASTER_VARIABLE, "local[2,4]"), settings=settings)
     found.sparkContext.setLogLevel("OFF")
     yield found
     found.stop()
+
+
+def official_jars() -> str:
+    """Of Spark's own Kafka connector, as spark.jars takes them."""
+    folder = bring_jars(Path(__file__).parent / "java" / "pom.xml", "spark-java")
+    return ",".join(map(str, sorted(folder.glob("*.jar"))))
+
+
+@pytest.fixture(scope="session")
+def kafka_format(spark: SparkSession) -> str:
+    """The format of Spark's own Kafka connector."""
+    try:
+        official_jars()
+    except JarsNotFoundError as error:
+        pytest.skip(str(error))
+    return "kafka"
+
+
+@pytest.fixture(scope="session")
+def kafka_class_path() -> str:
+    """The jars of Apache Kafka's server."""
+    try:
+        return f"{bring_jars(Path(__file__).parents[1] / 'compat' / 'java' / 'pom.xml', 'compat-java')}/*"
+    except JarsNotFoundError as error:
+        pytest.skip(str(error))
 
 
 @pytest.fixture(scope="session")

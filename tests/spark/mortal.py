@@ -133,7 +133,8 @@ class Copy(NamedTuple):
     def run(self, rows: DataFrame, *, sink_format: str = "tailrace", **options: str) -> None:
         """Raises StreamingQueryException."""
         writer = rows.writeStream.format(sink_format).option("kafka.bootstrap.servers", self.bootstrap)
-        writer = writer.options(topic=self.sink, exactlyOnce="true", checkpointLocation=self.checkpoint, **options)
+        chosen = {"topic": self.sink, "exactlyOnce": "true", "checkpointLocation": self.checkpoint} | options
+        writer = writer.options(**chosen)
         query = writer.trigger(availableNow=True).start()
         if not query.awaitTermination(DEADLINE_S):
             query.stop()

@@ -122,8 +122,8 @@ def open_transactions(bootstrap: str) -> set[str]:
 def test_a_driver_stays_away_longer_than_the_timeout(
     spark: SparkSession, copy: Copy, markers: Path, *, is_repeatable: bool
 ):
-    run_until_death(copy, markers, HALF_COMMITTED, **{"kafka.transaction.timeout.ms": "20000"})
-    deadline = time.monotonic() + 60
+    run_until_death(copy, markers, HALF_COMMITTED, **{"kafka.transaction.timeout.ms": "40000"})
+    deadline = time.monotonic() + 90
     while open_transactions(copy.bootstrap):
         assert time.monotonic() < deadline
         time.sleep(0.5)

@@ -4,6 +4,7 @@ from bench.versus.rows import Row
 from bench.versus.workloads.consume import CONSUME
 from bench.versus.workloads.coordination import COORDINATION, TRANSACTIONS
 from bench.versus.workloads.failover import FAILOVER
+from bench.versus.workloads.instead import INSTEAD
 from bench.versus.workloads.latency import LATENCY
 from bench.versus.workloads.many import MANY
 from bench.versus.workloads.produce import PRODUCE
@@ -22,4 +23,5 @@ ROWS: tuple[Row, ...] = (
     *COORDINATION,
     *TRANSACTIONS,
     *TOOLS,
+    *INSTEAD,
 )

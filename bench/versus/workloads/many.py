@@ -70,6 +70,7 @@ MANY = (
             SECTION,
             "MB/s",
             lambda running, effort, count=count: partitions(running, effort, count),
+            settings=(),
             fresh=True,
             rounds_max=2,
         )

@@ -67,7 +67,9 @@ def leader_port(running: Running, name: str) -> int:
 
 def end_offset(running: Running, name: str) -> int:
     """Of partition 0: how many records have been written."""
-    (found,) = admin(running).list_offsets({TopicPartition(name, 0): OffsetSpec.latest()}).values()
+    # A client that nobody holds takes its answers with it.
+    client = admin(running)
+    (found,) = client.list_offsets({TopicPartition(name, 0): OffsetSpec.latest()}).values()
     return found.result(DEADLINE_S).offset
 
 

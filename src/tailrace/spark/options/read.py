@@ -42,6 +42,13 @@ class Subscription:
     pattern: str | None = None
     partitions: tuple[TopicPartition, ...] = ()
 
+    def includes(self, topic: str) -> bool:
+        """Whether the topic is read, or would be if it were there."""
+        if self.pattern is not None:
+            # Anywhere in the name, as Spark's connector has it.
+            return re.search(self.pattern, topic) is not None
+        return topic in self.topics or any(topic == partition.topic for partition in self.partitions)
+
     def __str__(self) -> str:
         if self.pattern is not None:
             return f"topics that match {self.pattern!r}"

@@ -123,6 +123,8 @@ class _Parser:
         return self.dataclass(place, table, firsts[found[0]])
 
     def _literal(self, place: Place, value: Any, words: tuple[Any, ...]) -> Any:
+        if value is None and "null" in words:  # YAML's own word for nothing.
+            return "null"
         if value in words:
             return value
         near = get_close_matches(str(value), [str(word) for word in words], n=1)

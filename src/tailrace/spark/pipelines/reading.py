@@ -10,9 +10,10 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
@@ -22,6 +23,9 @@ from tailrace.spark.options.read import ReadOptions
 from tailrace.spark.pipelines.declaration import DeclarationError
 from tailrace.spark.source.lookup import OffsetLookup
 from tailrace.spark.source.offsets import OffsetRange, to_json
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
 
 
 @dataclass(frozen=True)
@@ -148,12 +152,33 @@ def _read_delta(spark: SparkSession, scan: TableScan) -> DataFrame:
     table = DeltaTable(scan.table, storage_options=dict(scan.options) or None)
     if "deletionVectors" in (table.protocol().reader_features or ()):
         raise DeclarationError(f"{scan.table} may have deletion vectors, which cannot be read here", "table")
-    # Delta writes its schema as Spark does. The values of partition columns stand in the paths alone.
+    # Delta writes its schema as Spark does.
     schema = StructType.fromJson(json.loads(table.schema().to_json()))
     files = [_local(uri) for uri in table.file_uris()]
     if not files:
         return spark.createDataFrame([], schema)
-    return spark.read.schema(schema).option("basePath", _local(scan.table)).parquet(*files)
+    partition_columns = table.metadata().partition_columns
+    stored = StructType([each for each in schema.fields if each.name not in partition_columns])
+    # Paths that look like partitions are a custom of some writers, and promise nothing.
+    rows = spark.read.schema(stored).option("recursiveFileLookup", "true").parquet(*files)
+    if not partition_columns:
+        return rows
+    values = _partition_values(spark, table, scan.table)
+    joined = rows.withColumn(_FILE, sf.col("_metadata.file_name")).join(sf.broadcast(values), _FILE, "left")
+    return joined.select(*schema.names)
+
+
+def _partition_values(spark: SparkSession, table: DeltaTable, name: str) -> DataFrame:
+    """Of each file, by its name: Delta's log is the only one to know them."""
+    import pyarrow as pa
+
+    actions = pa.table(table.get_add_actions())
+    names = [path.rpartition("/")[2] for path in actions["path"].to_pylist()]
+    if len(set(names)) < len(names):
+        raise DeclarationError(f"{name} has files of one name in several folders, which cannot be told apart", "table")
+    values = actions["partition"].combine_chunks().flatten()
+    columns = [field.name for field in actions.schema.field("partition").type]
+    return spark.createDataFrame(pa.table([pa.array(names), *values], [_FILE, *columns]))
 
 
 def _read_iceberg(spark: SparkSession, scan: TableScan) -> DataFrame:
@@ -166,12 +191,16 @@ def _read_iceberg(spark: SparkSession, scan: TableScan) -> DataFrame:
     tasks = list(table.scan().plan_files())
     if any(task.delete_files for task in tasks):
         raise DeclarationError(f"{scan.table} has delete files, which cannot be read here: rewrite it first", "table")
+    names = {(each.field_id, each.name) for schema in table.schemas().values() for each in schema.fields}
+    if len({number for number, _ in names}) < len(names):
+        # Iceberg knows columns by their numbers, Spark's reader by their names in the files.
+        raise DeclarationError(f"a column of {scan.table} was renamed, and older files have its old name", "table")
+    schema = from_arrow_schema(table.schema().as_arrow())
     files = [_local(task.file.file_path) for task in tasks]
-    if not files:
-        return spark.createDataFrame([], from_arrow_schema(table.schema().as_arrow()))
-    return spark.read.parquet(*files)
+    return spark.read.schema(schema).parquet(*files) if files else spark.createDataFrame([], schema)
 
 
+_FILE = "_file"
 _MISSING = "tables of format {0} need the package {1}: pip install 'tailrace[{0}]'"
 
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 import threading
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from tailrace.spark.pipelines.declaration import Pipeline
@@ -39,8 +40,9 @@ def run(
     """Runs until `stop` is set; `once`, or with the trigger available-now, until everything that is there now is
     done. Raises DeclarationError, LandingError, or pyspark's StreamingQueryException if a batch fails."""
     spark = spark or session(pipeline.name, settings=pipeline.spark)
-    writer = pipeline_writer(spark, pipeline, once=once)
-    return run_query(spark, pipeline.name, writer, on_progress=on_progress, stop=stop)
+    with _settings(spark, pipeline.spark):
+        writer = pipeline_writer(spark, pipeline, once=once)
+        return run_query(spark, pipeline.name, writer, on_progress=on_progress, stop=stop)
 
 
 def run_query(
@@ -64,6 +66,22 @@ def run_query(
     finally:
         spark.streams.removeListener(listener)
     return listener.summary
+
+
+@contextmanager
+def _settings(spark: SparkSession, wanted: Mapping[str, str]) -> Iterator[None]:
+    """A session may be the caller's, who gets it back as it was. What only a new session can have is left out."""
+    before = {name: spark.conf.get(name, None) for name in wanted if spark.conf.isModifiable(name)}
+    try:
+        for name in before:
+            spark.conf.set(name, wanted[name])
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                spark.conf.unset(name)
+            else:
+                spark.conf.set(name, value)
 
 
 def _wait_query(query: StreamingQuery, stop: threading.Event) -> None:

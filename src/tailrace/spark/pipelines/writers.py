@@ -18,9 +18,6 @@ if TYPE_CHECKING:
 
 def pipeline_writer(spark: SparkSession, pipeline: Pipeline, *, once: bool = False) -> DataStreamWriter:
     """Raises DeclarationError."""
-    for name, value in pipeline.spark.items():
-        if spark.conf.isModifiable(name):
-            spark.conf.set(name, value)
     rows = pipeline_rows(spark, pipeline)
     if not rows.isStreaming:
         raise DeclarationError("the transform gives rows that do not come from a source: a pipeline is a stream")

@@ -32,7 +32,6 @@ class TopicReader(DataSourceReader):
         with BlockingCluster(self._options.kafka) as blocking:
             lookup = OffsetLookup(blocking.cluster, self._options)
             if self._record_format is not None:
-                self._record_format.check_topics({partition.topic for partition in blocking.run(lookup.partitions())})
                 self._record_format.check_dead_letter_topic(blocking, self._options.kafka)
             return [InputPartition(each) for each in blocking.run(plan_batch(lookup, self._options, self._filters))]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 from tailrace.client.metadata import Cluster, TopicMetadata
@@ -93,11 +92,7 @@ class OffsetLookup:
 
     async def _find_partitions(self) -> list[TopicPartition]:
         subscription = self._options.subscription
-        if subscription.pattern is not None:
-            topics = await self._retry(self._matching_topics(subscription.pattern))
-        else:
-            names = subscription.topics or {partition.topic for partition in subscription.partitions}
-            topics = await self._describe(set(names))
+        topics = await self._find_topics()
         found = {
             TopicPartition(name, PartitionIndex(index)) for name, topic in topics.items() for index in topic.partitions
         }
@@ -109,13 +104,23 @@ class OffsetLookup:
                 raise OptionError(f"option assign names {partition}, and that topic has {count} partitions, from 0 on")
         return [partition for partition in subscription.partitions if partition.topic in topics]
 
-    async def _describe(self, names: set[str]) -> dict[str, TopicMetadata]:
+    async def _find_topics(self) -> dict[str, TopicMetadata]:
         """Brokers hear of a new topic one after the other, and know none for a moment when they start: so one that is
-        missing is asked for again a few times."""
+        missing is asked for again a few times. A stream that left it out would read it from its beginning when it is
+        back."""
+        subscription = self._options.subscription
+        if subscription.pattern is not None:
+            names = {name for name in self._known if subscription.includes(name)}
+            question = self._matching
+        else:
+            names = {*subscription.topics, *(partition.topic for partition in subscription.partitions)}
+            question = self._existing(sorted(names))
         for attempt in range(self._options.offset_attempts):
             if attempt:
                 await asyncio.sleep(self._options.offset_retry_interval_ms / 1000)
-            topics = await self._retry(self._existing(sorted(names)))
+            topics = await self._cluster.with_retries(
+                question, timeout_ms=self._options.kafka.consumer.retry_timeout_ms
+            )
             if topics.keys() >= names - self._gone:
                 break
         self._known |= topics.keys()
@@ -127,9 +132,6 @@ class OffsetLookup:
                 f"tailrace topic create {never_seen[0]}"
             )
         return topics
-
-    def _retry(self, question: Question) -> Awaitable[dict[str, TopicMetadata]]:
-        return self._cluster.with_retries(question, timeout_ms=self._options.kafka.consumer.retry_timeout_ms)
 
     def _existing(self, names: Sequence[str]) -> Question:
         async def ask() -> dict[str, TopicMetadata]:
@@ -145,16 +147,11 @@ class OffsetLookup:
 
         return ask
 
-    def _matching_topics(self, pattern: str) -> Question:
-        # Anywhere in the name, as Spark's connector has it.
-        expression = re.compile(pattern)
-
-        async def ask() -> dict[str, TopicMetadata]:
-            everything = await self._cluster.refresh(None)
-            names = [name for name, topic in everything.items() if not topic.is_internal and expression.search(name)]
-            return await self._cluster.refresh(names) if names else {}
-
-        return ask
+    async def _matching(self) -> dict[str, TopicMetadata]:
+        includes = self._options.subscription.includes
+        everything = await self._cluster.refresh(None)
+        names = [name for name, topic in everything.items() if not topic.is_internal and includes(name)]
+        return await self._cluster.refresh(names) if names else {}
 
 
 def _check_complete(given: Offsets, partitions: Sequence[TopicPartition], name: str) -> None:

@@ -5,9 +5,7 @@ All of these raise OptionError, DataLossError and KafkaError.
 
 from __future__ import annotations
 
-import math
-
-from tailrace.client.offsets import LATEST, NO_SUCH_RECORD
+from tailrace.client.offsets import NO_SUCH_RECORD
 from tailrace.model.ids import TopicPartition
 from tailrace.spark.options.read import ReadOptions
 from tailrace.spark.source.filters import PushedFilters
@@ -28,7 +26,7 @@ async def plan_batch(lookup: OffsetLookup, options: ReadOptions, filters: Pushed
     log_starts = await lookup.earliest(partitions)
     start = await lookup.resolve(options.start, is_start=True)
     end = await lookup.resolve(options.end, is_start=False)
-    log_ends = await lookup.at(dict.fromkeys(partitions, LATEST))
+    log_ends = await lookup.latest(end)
     young = await _find_young(lookup, partitions, filters)
     ranges = [
         filters.clip(OffsetRange(partition, start[partition], end[partition]))
@@ -54,11 +52,10 @@ async def plan_micro_batch(
     """What the tasks of one micro-batch read. A partition without a start is new, and read from its beginning."""
     losses = LossReport(fail_on_data_loss=options.fail_on_data_loss)
     report_missing(start, end, losses)
-    there = [partition for partition in await lookup.partitions(end) if partition in end]
-    log_starts = await lookup.earliest(there)
-    log_ends = await lookup.at(dict.fromkeys(there, LATEST))
+    log_ends = await lookup.latest(end)
+    log_starts = await lookup.earliest(end.keys() & log_ends.keys())
     known_topics = {partition.topic for partition in start}
-    added = {partition: log_starts[partition] for partition in there if partition not in start}
+    added = {partition: first for partition, first in log_starts.items() if partition not in start}
     report_late_start({new: first for new, first in added.items() if new.topic in known_topics}, losses)
     begin = added | dict(start)
     return _split(list(clip_to_log(begin, end, log_starts=log_starts, log_ends=log_ends, losses=losses)), options)
@@ -69,9 +66,10 @@ async def _find_young(
 ) -> dict[TopicPartition, int]:
     """The first offsets that a filter on the timestamp can want. Times may go up and down within a partition, so there
     is no such last one."""
-    if filters.timestamps_us.start == -math.inf:
-        return {}
-    since_ms = max(0, -(-int(filters.timestamps_us.start) // 1000))
+    since_us = filters.timestamps_us.start
+    if since_us < 0:
+        return {}  # Every record: those that have no time are at -1 ms, and brokers cannot be asked for such times.
+    since_ms = -(-int(since_us) // 1000)
     found = await lookup.at(dict.fromkeys(partitions, since_ms))
     return {partition: _NOWHERE if offset == NO_SUCH_RECORD else offset for partition, offset in found.items()}
 

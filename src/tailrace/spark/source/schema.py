@@ -48,12 +48,15 @@ def topic_schema(options: Mapping[str, str]) -> StructType:
 
 
 def parse_record_format(options: Mapping[str, str]) -> RecordFormat | None:
-    """How keys and values are decoded; None if they stay bytes."""
+    """How keys and values are decoded; None if they stay bytes. Raises OptionError."""
     if not any(name.lower() in options for name in VALUES):
         return None
     from tailrace.spark.values import RecordFormat
 
-    return RecordFormat.parse(options)
+    found = RecordFormat.parse(options)
+    if found is not None:
+        found.check_subscription(parse_subscription(options))
+    return found
 
 
 def check_schema(given: StructType, columns: Sequence[str], record_format: RecordFormat | None) -> None:

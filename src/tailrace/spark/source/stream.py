@@ -8,13 +8,12 @@ One of these lives in a process of its own beside the driver as long as the quer
     commit(end)          when the next micro-batch is planned: for the last one, never
 
 After a restart, `partitions` comes first if a micro-batch was planned and not finished. Spark keeps only the ends of
-micro-batches, so it asks for the initial offset anew if that was the very first: see `_pin`. `read` runs in tasks, with
+micro-batches, so it asks for the initial offset anew if that was the very first: see `_is_unpinned_start`. `read` runs in tasks, with
 a copy that knows nothing but the options.
 """
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -94,7 +93,6 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._planner is None:
             self._planner = _Planner(self._options)
             if self._record_format is not None:
-                self._record_format.check_topics(self._planner.topics())
                 self._record_format.check_dead_letter_topic(self._planner.blocking, self._options.kafka)
         return self._planner
 
@@ -123,14 +121,11 @@ class _Planner:
         # What an availableNow run reads up to, once it is known.
         self._target: dict[TopicPartition, int] | None = None
         self._initial: Offsets | None = None
-        # See `_pin`.
+        # See `_is_unpinned_start`.
         self._is_unpinned = False
 
     def close(self) -> None:
         self.blocking.close()
-
-    def topics(self) -> set[str]:
-        return {partition.topic for partition in self.blocking.run(self._lookup.partitions())}
 
     def initial(self) -> Offsets:
         """The same however often Spark asks."""
@@ -143,7 +138,8 @@ class _Planner:
         self._check_checkpoint(start)
         self.available = latest = self._find_latest(start)
         self.commit(start)
-        if self._pin(start):
+        is_first, self._is_unpinned = self._is_unpinned_start(start), False
+        if is_first:
             return start
         if not is_limited:
             return latest
@@ -158,7 +154,8 @@ class _Planner:
         return limit_end(begin, latest, self._options.offsets_per_trigger_max)
 
     def splits(self, start: Offsets, end: Offsets) -> list[OffsetRange]:
-        if self._pin(start) or start == end:
+        """Spark may ask several times for one micro-batch."""
+        if self._is_unpinned_start(start) or start == end:
             return []
         self._check_checkpoint(start)
         return self.blocking.run(plan_micro_batch(self._lookup, self._options, start, end))
@@ -178,26 +175,19 @@ class _Planner:
             self._target = latest
         return latest
 
-    def _pin(self, start: Offsets) -> bool:
+    def _is_unpinned_start(self, start: Offsets) -> bool:
         """A query that starts at the latest offsets has an empty first micro-batch, which does nothing but put them
         into the checkpoint as its end. If it is interrupted and planned again, the latest offsets are others, and what
         came in between would be lost if that first one were to read anything."""
-        is_first, self._is_unpinned = self._is_unpinned and start == self._initial, False
-        return is_first
+        return self._is_unpinned and start == self._initial
 
     def _check_checkpoint(self, start: Offsets) -> None:
         topics = {partition.topic for partition in start}
-        if topics and not any(self._is_subscribed(topic) for topic in topics):
+        if topics and not any(self._options.subscription.includes(topic) for topic in topics):
             raise OptionError(
                 f"the checkpoint is of a query that read {', '.join(sorted(topics))}, and this one reads "
                 f"{self._options.subscription}: give it a checkpointLocation of its own"
             )
-
-    def _is_subscribed(self, topic: str) -> bool:
-        subscription = self._options.subscription
-        if subscription.pattern is not None:
-            return re.search(subscription.pattern, topic) is not None
-        return topic in subscription.topics or any(topic == each.topic for each in subscription.partitions)
 
 
 def _moves_with_time(start: Bound) -> bool:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from tailrace.spark.blocking import BlockingCluster
     from tailrace.spark.options.kafka import KafkaSettings
+    from tailrace.spark.options.read import Subscription
 
 KEY = "key"
 VALUE = "value"
@@ -90,9 +91,10 @@ class RecordFormat:
             return tuple(wanted)
         return tuple(dict.fromkeys((*wanted, *_COLUMNS_NEEDED[self.on_error])))
 
-    def check_topics(self, topics: Iterable[str]) -> None:
-        """A dead letter that is read again is bad again, and so on for ever. Raises OptionError."""
-        if self.dead_letter_topic is not None and self.dead_letter_topic in topics:
+    def check_subscription(self, subscription: Subscription) -> None:
+        """A dead letter that is read again is bad again, and so on for ever. Whether the topic is there does not matter:
+        a broker may create it when it is written to. Raises OptionError."""
+        if self.dead_letter_topic is not None and subscription.includes(self.dead_letter_topic):
             raise OptionError(
                 f"option deadLetterTopic is {self.dead_letter_topic!r}, which is among the topics that are read, so "
                 "that dead letters would be read and written again for ever: name another topic, or a narrower "

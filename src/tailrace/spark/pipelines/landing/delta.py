@@ -49,17 +49,18 @@ class DeltaLakeTable:
         self._sink = sink
         self._columns = [partition.name for partition in sink.partitions]
         self._schema: pa.Schema | None = None
+        self._table: DeltaTable | None = None
         try:
             from deltalake import DeltaTable
         except ImportError:
             raise LandingError(_MISSING) from None
-        self._open = DeltaTable
+        self._library = DeltaTable
 
     def open(self, rows: DataFrame) -> None:
         from deltalake import Schema
 
         self._schema = arrow_schema(self.partitioned(rows))
-        table = self._open.create(
+        table = self._table = self._library.create(
             self._sink.table,
             self._schema,
             mode="ignore",
@@ -77,7 +78,7 @@ class DeltaLakeTable:
             raise other_partitioning(self._sink.table, table.metadata().partition_columns, self._columns)
 
     def landed(self, batch: Batch) -> bool:
-        table = self._table()
+        table = self._opened()
         owner = table.transaction_version(_owner(batch))
         if owner is not None and owner != _number(batch.query_id):
             raise foreign_checkpoint(self._sink.table, batch.pipeline)
@@ -96,7 +97,8 @@ class DeltaLakeTable:
 
         now_ms = time.time_ns() // 1_000_000
         assert self._schema is not None, "opened before it is written to"
-        self._table().create_write_transaction(
+        # If the same query has committed since the table was opened, the log refuses this one.
+        self._opened().create_write_transaction(
             [AddAction(file.path, file.size_bytes, file.partition, now_ms, True, file.statistics) for file in files],
             mode="append",
             schema=self._schema,
@@ -111,11 +113,13 @@ class DeltaLakeTable:
         )
 
     def compact(self, target_bytes: int) -> Compacted:
-        done = self._table().optimize.compact(target_size=target_bytes)
+        done = self._opened().optimize.compact(target_size=target_bytes)
         return Compacted(done["numFilesRemoved"], done["numFilesAdded"])
 
-    def _table(self) -> DeltaTable:
-        return self._open(self._sink.table, storage_options=dict(self._sink.options) or None)
+    def _opened(self) -> DeltaTable:
+        if self._table is None:
+            self._table = self._library(self._sink.table, storage_options=dict(self._sink.options) or None)
+        return self._table
 
 
 def _application(batch: Batch) -> str:

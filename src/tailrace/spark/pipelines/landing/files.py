@@ -119,7 +119,12 @@ class _OpenFile:
         table = pa.Table.from_batches(self._batches)
         if self._writer is None:
             self._writer = pq.ParquetWriter(
-                self._stream, table.schema, compression=self._compression, metadata_collector=self._metadata
+                self._stream,
+                table.schema,
+                compression=self._compression,
+                metadata_collector=self._metadata,
+                # Readers shall see instants in UTC, and not in the time zone of this session.
+                store_schema=False,
             )
         self._writer.write_table(table, row_group_size=table.num_rows)
         self._batches, self.buffered_bytes = [], 0

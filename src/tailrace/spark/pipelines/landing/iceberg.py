@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, BinaryIO, cast
 
@@ -81,7 +81,7 @@ class IcebergTable:
         from pyspark.sql import functions
 
         for column, partition in zip(self._columns(), self._sink.partitions, strict=True):
-            value = functions.col(partition.column) if partition.unit is None else part_of_time(partition)
+            value = functions.col(partition.column) if partition.unit is None else part_of_time(rows, partition)
             rows = rows.withColumn(column, value)
         return rows
 
@@ -89,20 +89,14 @@ class IcebergTable:
         return FileWriter(self._folder(), self._columns())
 
     def commit(self, files: Sequence[WrittenFile], batch: Batch) -> None:
-        from pyiceberg.exceptions import CommitFailedException
-
-        for _ in range(COMMIT_ATTEMPTS_MAX):
-            if self.landed(batch):  # By a driver that was thought dead.
-                return
-            try:
+        def add_files() -> None:
+            if not self.landed(batch):  # By a driver that was thought dead.
                 self._commit(files, batch)
-                return
-            except CommitFailedException as error:
-                failure = error
-                time.sleep(_COMMIT_PAUSE_S * (1 + random.random()))  # noqa: S311
-            except ValueError as error:
-                raise LandingError(f"the table {self._sink.table} cannot take the rows: {error}") from error
-        raise LandingError(f"others commit to {self._sink.table} all the time: {failure}") from failure
+
+        try:
+            self._try_commit(add_files)
+        except ValueError as error:
+            raise LandingError(f"the table {self._sink.table} cannot take the rows: {error}") from error
 
     def compact(self, target_bytes: int) -> Compacted:
         removed = added = 0
@@ -139,6 +133,18 @@ class IcebergTable:
                 check_duplicate_files=False,  # Their names are random, and looking would read every manifest.
             )
 
+    def _try_commit(self, commit: Callable[[], None]) -> None:
+        from pyiceberg.exceptions import CommitFailedException, ValidationException
+
+        for attempt in range(1, COMMIT_ATTEMPTS_MAX + 1):
+            try:
+                return commit()
+            except (CommitFailedException, ValidationException) as error:
+                if attempt == COMMIT_ATTEMPTS_MAX:
+                    raise LandingError(f"others commit to {self._sink.table} all the time: {error}") from error
+                time.sleep(_COMMIT_PAUSE_S * (1 + random.random()))  # noqa: S311
+        return None
+
     def _rewrite(self, tasks: Sequence[FileScanTask]) -> int:
         """Old files out and new ones in, by one commit."""
         from pyiceberg.expressions import AlwaysTrue
@@ -147,11 +153,16 @@ class IcebergTable:
         table = self._table()
         batches = ArrowScan(table.metadata, table.io, table.schema(), AlwaysTrue()).to_record_batches(tasks)
         paths = [file.path for file in FileWriter(self._folder()).write(batches)]
-        with table.transaction() as transaction, transaction.update_snapshot().overwrite() as change:
-            for task in tasks:
-                change.delete_data_file(task.file)
-            for file in parquet_files_to_data_files(table.io, table.metadata, iter(paths)):
-                change.append_data_file(file)
+
+        def replace_files() -> None:
+            table = self._table()
+            with table.transaction() as transaction, transaction.update_snapshot().overwrite() as change:
+                for task in tasks:
+                    change.delete_data_file(task.file)
+                for file in parquet_files_to_data_files(table.io, table.metadata, iter(paths)):
+                    change.append_data_file(file)
+
+        self._try_commit(replace_files)
         return len(paths)
 
     def _columns(self) -> tuple[str, ...]:

@@ -13,26 +13,35 @@ from tailrace.spark.pipelines.declaration import DeclarationError, Partition
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-# Months and hours are texts that sort like the times they stand for.
-_FORMATS = {"month": "yyyy-MM", "hour": "yyyy-MM-dd-HH"}
-
 
 def partition_rows(rows: DataFrame, partitions: Sequence[Partition]) -> DataFrame:
     check_partitions(rows, partitions)
     for partition in partitions:
         if partition.unit is not None:
-            rows = rows.withColumn(partition.name, part_of_time(partition))
+            rows = rows.withColumn(partition.name, part_of_time(rows, partition))
     return rows
 
 
-def part_of_time(partition: Partition) -> Column:
-    from pyspark.sql import functions
+def part_of_time(rows: DataFrame, partition: Partition) -> Column:
+    """Of an instant, its part in UTC, as Iceberg has it, whatever the time zone of the session is. Months and hours are
+    texts that sort like the times they stand for."""
+    from pyspark.sql import functions as sf
 
-    if partition.unit == "day":
-        return functions.to_date(partition.column)
-    if partition.unit == "year":
-        return functions.year(partition.column)
-    return functions.date_format(partition.column, _FORMATS[str(partition.unit)])
+    column = sf.col(partition.column)
+    if dict(rows.dtypes)[partition.column] == "timestamp":
+        hours = sf.floor(sf.unix_micros(column) / sf.lit(3_600_000_000))
+        day = sf.date_add(sf.lit("1970-01-01").cast("date"), sf.floor(hours / 24).cast("int"))
+        hour = sf.pmod(hours, sf.lit(24))
+    else:
+        day, hour = sf.to_date(column), sf.hour(column)
+    match partition.unit:
+        case "year":
+            return sf.year(day)
+        case "month":
+            return sf.date_format(day, "yyyy-MM")
+        case "day":
+            return day
+    return sf.concat(day.cast("string"), sf.lit("-"), sf.lpad(hour.cast("string"), 2, "0"))
 
 
 def check_partitions(rows: DataFrame, partitions: Sequence[Partition]) -> None:

@@ -1,11 +1,23 @@
-"""What brokers may refuse, from a scripted one."""
+"""A task and its rows, against a broker; and what brokers may refuse, from a scripted one."""
 
+from collections.abc import Iterator
+
+import pyarrow as pa
 import pytest
 
+from tailrace.client.admin import Admin
+from tailrace.client.lanes import ANONYMOUS
+from tailrace.client.transactions.admin import TransactionAdmin
 from tailrace.model.errors import ErrorCode
-from tailrace.spark.sink.exactly_once.decision import ExactlyOnceError
+from tailrace.spark.blocking import BlockingCluster
+from tailrace.spark.options.kafka import parse_kafka_settings
+from tailrace.spark.options.write import WriteOptions
+from tailrace.spark.sink.exactly_once.decision import ExactlyOnceError, Report
+from tailrace.spark.sink.exactly_once.driver import Driver
 from tailrace.spark.sink.exactly_once.settings import ExactlyOnceSettings
-from tailrace.spark.sink.exactly_once.task import Task, TaskTransaction
+from tailrace.spark.sink.exactly_once.task import Task, TaskTransaction, write_part
+from tailrace.spark.sink.task import write_rows
+from tailrace.testing import Broker
 from tailrace.wire.apis.transactions import InitProducerIdRequest
 from tests.unit.client.transactions.coordinating_peer import CoordinatingPeer
 
@@ -31,3 +43,41 @@ async def test_a_timeout_that_brokers_do_not_take_is_named():
             await transaction.begin()
         await transaction.give_up()
         cluster.close()
+
+
+def test_rows_are_written_once_counted_always_and_aborted_if_they_fail(tailrace_broker: Broker):
+    options = WriteOptions.parse({"kafka.bootstrap.servers": tailrace_broker.bootstrap, "topic": "rows-of-a-task"})
+    settings = ExactlyOnceSettings()
+
+    def batches(*, fails: bool = False) -> Iterator[pa.RecordBatch]:
+        yield pa.record_batch({"value": pa.array([], pa.string())})
+        yield pa.record_batch({"value": ["a", "b"]})
+        yield pa.record_batch({"value": ["c"]})
+        if fails:
+            raise ZeroDivisionError
+
+    with BlockingCluster(parse_kafka_settings({"kafka.bootstrap.servers": tailrace_broker.bootstrap})) as blocking:
+        blocking.run(Admin(blocking.cluster).create_topic("rows-of-a-task", partition_count=1))
+
+        def write(rows: Iterator[pa.RecordBatch]) -> Report:
+            return write_part(
+                rows, blocking, settings, TASK, lambda rows, *rest: write_rows(rows, rest[0], options, rest[1])
+            )
+
+        def open_transactions() -> int:
+            return len(blocking.run(TransactionAdmin(blocking.cluster).transactions(states=["Ongoing"])))
+
+        nothing = write(iter([pa.record_batch({"value": pa.array([], pa.string())})]))
+        assert (nothing.part.identity, nothing.part.fingerprint.rows) == (ANONYMOUS, 0)
+        with pytest.raises(ZeroDivisionError):
+            write(batches(fails=True))
+        assert open_transactions() == 0
+        first = write(batches())
+        assert first.has_written
+        assert first.part.fingerprint.rows == 3
+        assert open_transactions() == 1
+        blocking.run(Driver(blocking.cluster, settings, scope=TASK.scope, run="r").commit(TASK.batch, [first]))
+        second = write(batches())
+        assert not second.has_written
+        assert second.part.fingerprint == first.part.fingerprint
+        assert open_transactions() == 0
