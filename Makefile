@@ -8,10 +8,10 @@ INSTALLED := $(VENV)/.installed
 PYTEST := $(BIN)/python -m pytest -q
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-long check format bench sim swarm clean
+.PHONY: help setup demo test test-long check format bench bench-kafka sim swarm clean
 
 help: ## this list
-	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 18
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 20
 
 setup: $(INSTALLED) ## make .venv and install everything into it
 
@@ -23,7 +23,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,spark]'
 	@touch $@
 
-demo: setup ## a broker, its clients, a cluster whose leader is killed, a transactional loop that is: nothing is lost (30 s)
+demo: setup ## a broker, its clients, a cluster killed at work, a data pipeline on Spark, an audit: nothing is lost (2 minutes)
 	@$(BIN)/python docs/demo.py
 
 check: setup ## format, lint, types, layering, tidiness (budget: 60 s)
@@ -62,8 +62,12 @@ N ?= 100
 swarm: setup ## many seeds over all cores: make swarm N=1000 SEED=1
 	$(BIN)/python -m tailrace sim $(SEED) --count $(N) --quiet
 
-bench: setup ## measure the broker on this machine
+bench: setup ## measure the broker on this machine (ten minutes)
 	$(BIN)/python -m bench
+
+ROWS ?= *
+bench-kafka: setup ## the same work for Apache Kafka, in turns (an hour; needs Java and Maven): make bench-kafka ROWS='produce-*'
+	$(BIN)/python -m bench.versus --only $(foreach row,$(ROWS),'$(row)')
 
 clean: ## remove .venv and every cache
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist

@@ -1,6 +1,5 @@
 """A row of the comparison: one figure, how it is taken, and on what."""
 
-import os
 import statistics
 import time
 from collections import defaultdict
@@ -8,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from typing import Any, NamedTuple
 
+from bench.machine import busy_s, own_s
 from bench.versus.processes import Rival, Running
 from bench.versus.rivals import KAFKA, TAILRACE, WARM_CHECKS
 
@@ -61,7 +61,7 @@ class Taken(NamedTuple):
     rival: str
     round: int
     value: float
-    load: float  # the machine's other work: load average of the minute when the round began
+    load: float  # the machine's other work meanwhile: cores that neither client nor brokers of this rival kept busy
 
 
 class Missing(NamedTuple):
@@ -95,9 +95,8 @@ def _take_row(
     is_warmed = row.warm and not row.fresh
     for number in range(0 if is_warmed else 1, min(effort.rounds, row.rounds_max) + 1):
         for place in list(fit):
-            load = os.getloadavg()[0]
             try:
-                found = place.measure(row, effort) if number else place.warm_up(row, effort)
+                found, load = place.measure(row, effort) if number else place.warm_up(row, effort)
             except Exception as error:
                 fit.remove(place)
                 reason = f"{type(error).__name__}: {error}"[:_REASON_CHARACTERS]
@@ -105,7 +104,8 @@ def _take_row(
                 yield Missing(row.name, place.rival.name, reason, is_failure=True)
                 continue
             told = ", ".join(f"{name} {value:,.4g}".strip() for name, value in found.items())
-            note(f"{row.name}: {place.rival.name}, {f'round {number}' if number else 'warm-up'}: {told} {row.unit}")
+            when = f"round {number}" if number else "warm-up"
+            note(f"{row.name}: {place.rival.name}, {when}: {told} {row.unit} (other load {load:.1f})")
             if number:
                 for figure, value in found.items():
                     yield Taken(row.name, figure, place.rival.name, number, value, load)
@@ -129,7 +129,7 @@ class _Place:
     def __exit__(self, *_: object) -> None:
         self._stop()
 
-    def warm_up(self, row: Row, effort: Effort) -> dict[str, float]:
+    def warm_up(self, row: Row, effort: Effort) -> tuple[dict[str, float], float]:
         while True:
             begun = time.perf_counter()
             found = self.measure(row, effort)
@@ -137,17 +137,24 @@ class _Place:
             if self._worked_s[row.section] >= effort.warm_up_s:
                 return found
 
-    def measure(self, row: Row, effort: Effort) -> dict[str, float]:
+    def measure(self, row: Row, effort: Effort) -> tuple[dict[str, float], float]:
+        """The figures of one round, and the machine's other work meanwhile."""
         try:
             if self._running is None:
                 self._running = self._stack.enter_context(self.rival.running(self._brokers, self._settings))
+            begun, others_s = time.perf_counter(), self._others_s()
             found = row.measure(self._running, effort)
+            load = (self._others_s() - others_s) / (time.perf_counter() - begun)
         except BaseException:
             self._stop()
             raise
         if row.fresh:
             self._stop()
-        return found if isinstance(found, dict) else {"": found}
+        return (found if isinstance(found, dict) else {"": found}), max(0.0, round(load, 2))
+
+    def _others_s(self) -> float:
+        assert self._running is not None
+        return busy_s() - own_s() - self._running.usage().cpu_s
 
     def _stop(self) -> None:
         self._stack.close()

@@ -43,7 +43,7 @@ def test_the_same_tests_pass(tmp_path: Path):
 
 @pytest.mark.parametrize("exactly_once", [True, False])
 def test_killed_executors(
-    tailrace_broker,
+    tailrace_broker: Broker,
     create_topic: Callable[..., str],
     produce: Callable[..., None],
     tmp_path: Path,

@@ -40,6 +40,8 @@ def write_copy_pipeline(folder, bootstrap, topic, sink):
         topic = "{topic}"
         format = "string"
         batch_records_max = 20
+        watermark = "1 hour"
+        deduplicate = ["value"]
         [transform]
         sql = "SELECT value, offset, timestamp FROM rows"
         [sink]

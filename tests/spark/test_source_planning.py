@@ -92,7 +92,8 @@ def test_the_latest_offsets_are_pinned_before_anything_is_read(create_topic, pro
     with reading(topic, startingOffsets="latest") as again:
         late = again.initialOffset()
         assert late == {topic: {"0": 5}}
-        assert again.partitions(late, start) == []
+        for _ in range(2):  # Spark may plan a micro-batch more than once.
+            assert again.partitions(late, start) == []
         end = again.latestOffset(start, ALL)
         assert offsets_of(again, start, end) == [(0, 2), (0, 3), (0, 4)]
 

@@ -132,7 +132,9 @@ _BY_REASON: Mapping[str, tuple[str, ...]] = {
     "checksums are always checked": ("check.crcs",),
     "partitions are read from their leaders": ("client.rack",),
     "rows go to Spark in batches of their own size": ("max.poll.records",),
-    "one batch of a partition is under way at a time": ("max.in.flight.requests.per.connection",),
+    "up to five batches of a partition are under way, as many as brokers keep in order": (
+        "max.in.flight.requests.per.connection",
+    ),
     "the sink decides that itself": ("transaction.two.phase.commit.enable",),
 }
 # name -> why nothing comes of it

@@ -42,7 +42,7 @@ class OffsetLookup:
 
     async def latest(self, known: Offsets) -> dict[TopicPartition, int]:
         """The ends of all partitions. A leader that was just elected may not know yet how far its records were
-        committed, and name an end below what was read: it is asked again a few times."""
+        committed, and name an end below what is known to be there: it is asked again a few times."""
         partitions = await self.partitions(known)
         for attempt in range(self._options.offset_attempts):
             if attempt:

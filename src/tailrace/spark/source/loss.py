@@ -61,7 +61,8 @@ def _clip(wanted: OffsetRange, *, log: range, losses: LossReport) -> OffsetRange
         there = max(log.stop, start)
         losses.add(
             f"offsets {there} to {end - 1} of {partition} are not there: its log ends at {log.stop}; either the "
-            "ending offset was chosen too high, or the topic was deleted and created anew"
+            "ending offset was chosen too high, or the topic was deleted and created anew, or a transaction is open "
+            "there and only what is committed is read"
         )
         end = there
     return OffsetRange(partition, start, end)

@@ -8,8 +8,8 @@ One of these lives in a process of its own beside the driver as long as the quer
     commit(end)          when the next micro-batch is planned: for the last one, never
 
 After a restart, `partitions` comes first if a micro-batch was planned and not finished. Spark keeps only the ends of
-micro-batches, so it asks for the initial offset anew if that was the very first: see `_is_unpinned_start`. `read` runs in tasks, with
-a copy that knows nothing but the options.
+micro-batches, so it asks for the initial offset anew if that was the very first: see `_is_unpinned_start`. `read` runs
+in tasks, with a copy that knows nothing but the options.
 """
 
 from __future__ import annotations

@@ -92,8 +92,8 @@ class RecordFormat:
         return tuple(dict.fromkeys((*wanted, *_COLUMNS_NEEDED[self.on_error])))
 
     def check_subscription(self, subscription: Subscription) -> None:
-        """A dead letter that is read again is bad again, and so on for ever. Whether the topic is there does not matter:
-        a broker may create it when it is written to. Raises OptionError."""
+        """A dead letter that is read again is bad again, and so on for ever. Whether the topic is there already does
+        not matter: a broker may create it when it is written to. Raises OptionError."""
         if self.dead_letter_topic is not None and subscription.includes(self.dead_letter_topic):
             raise OptionError(
                 f"option deadLetterTopic is {self.dead_letter_topic!r}, which is among the topics that are read, so "

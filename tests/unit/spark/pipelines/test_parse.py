@@ -35,7 +35,7 @@ name: revenue
 bootstrap: 127.0.0.1:9092
 checkpoint: /data/checkpoint
 sources:
-  orders: {topic: orders}
+  orders: {topic: orders, format: string, on_bad_record: null}
   payments: {topic: payments}
 transform:
   sql: SELECT 1
@@ -77,6 +77,7 @@ def test_a_topic(tmp_path):
     pipeline = load(write(tmp_path, TOPIC, "p.yaml"))
     assert pipeline.sink == TopicSink("revenue", key="minute")
     assert list(pipeline.sources) == ["orders", "payments"]
+    assert pipeline.sources["orders"].on_bad_record == "null"
     assert pipeline.transform == Transform(sql="SELECT 1")
 
 
@@ -143,6 +144,8 @@ def test_several_sources_need_a_transform(tmp_path):
 
 
 def test_no_source_at_all(tmp_path):
-    text = TOPIC.replace("  orders: {topic: orders}\n  payments: {topic: payments}\n", "  {}\n")
+    text = TOPIC.replace(
+        "  orders: {topic: orders, format: string, on_bad_record: null}\n  payments: {topic: payments}\n", "  {}\n"
+    )
     with pytest.raises(PipelineFileError, match=r"p\.yaml:4: sources: a pipeline needs a source"):
         load(write(tmp_path, text, "p.yaml"))

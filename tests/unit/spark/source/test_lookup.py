@@ -12,7 +12,7 @@ from tailrace.spark.options.bounds import AtOffsets, AtTime, AtTimes, Bound, End
 from tailrace.spark.options.errors import OptionError
 from tailrace.spark.options.read import ReadOptions
 from tailrace.spark.source.lookup import OffsetLookup
-from tailrace.wire.apis.data import ListOffsetsRequest, ListOffsetsResponse, MetadataRequest
+from tailrace.wire.apis.data import ListOffsetsRequest, ListOffsetsResponse, MetadataRequest, MetadataResponse
 from tests.unit.client.peer import Peer
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -136,6 +136,24 @@ async def test_what_does_not_exist(given: dict[str, str], message: str):
 
 async def test_a_topic_that_was_known_may_be_gone():
     async with asking(subscribe="t,other") as lookup:
+        assert await lookup.partitions([TopicPartition("other", 0)]) == [T0, T1]
+
+
+async def test_a_known_topic_that_a_broker_leaves_out_is_asked_for_again():
+    """It would count as new when it is back, and be read again from its beginning."""
+    leader = Leader()
+    told = leader.scripts[MetadataRequest]
+
+    def tell(request: MetadataRequest) -> MetadataResponse:
+        # A broker that has just started.
+        return MetadataResponse() if len(leader.received(MetadataRequest)) == 2 else told(request)
+
+    async with asking(leader, subscribepattern="t") as lookup:
+        await lookup.partitions()
+        leader.requests.clear()
+        leader.scripts[MetadataRequest] = tell
+        assert await lookup.partitions() == [T0, T1]
+    async with asking(subscribepattern="t|other") as lookup:
         assert await lookup.partitions([TopicPartition("other", 0)]) == [T0, T1]
 
 

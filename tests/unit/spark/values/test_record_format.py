@@ -7,10 +7,12 @@ import pyarrow as pa
 import pytest
 
 from tailrace.model.errors import ErrorCode, KafkaError
+from tailrace.model.ids import PartitionIndex, TopicPartition
 from tailrace.spark.arrow.decode import Columns, arrow_schema
 from tailrace.spark.blocking import BlockingCluster
 from tailrace.spark.options.errors import OptionError
 from tailrace.spark.options.kafka import KafkaSettings
+from tailrace.spark.options.read import Subscription
 from tailrace.spark.values import DecodeError, RecordFormat
 from tailrace.wire.apis.data import MetadataRequest, MetadataResponse, ProduceRequest, ProduceResponse
 from tailrace.wire.apis.transactions import InitProducerIdRequest, InitProducerIdResponse
@@ -57,9 +59,15 @@ def test_columns_that_must_be_read() -> None:
 
 def test_a_topic_of_dead_letters_is_not_read() -> None:
     dead = RecordFormat.parse(JSON | DEAD)
-    dead.check_topics(["a", "b"])
-    with pytest.raises(OptionError, match="for ever"):
-        dead.check_topics(["a", "t"])
+    dead.check_subscription(Subscription(topics=("a", "b")))
+    for subscription in (
+        Subscription(topics=("a", "t")),
+        # Also one that a broker will create when the first dead letter is written.
+        Subscription(pattern=".*"),
+        Subscription(partitions=(TopicPartition("t", PartitionIndex(0)),)),
+    ):
+        with pytest.raises(OptionError, match="for ever"):
+            dead.check_subscription(subscription)
 
 
 # Offsets 10 to 13: good, a bad value, a bad key, and both bad.
