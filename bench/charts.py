@@ -72,10 +72,10 @@ def row_chart(title: str, rows: Sequence[str], bars: Sequence[Bars]) -> str:
 
 def ratio_chart(title: str, ratios: Sequence[tuple[str, float]], *, ahead: str, behind: str) -> str:
     """A bar to the right for each ratio above 1, to the left below it; twice as long is a factor squared."""
-    reach = max(1.0, *(abs(math.log2(ratio)) for _, ratio in ratios))
-    most_left = max([0.0, *(-math.log2(ratio) for _, ratio in ratios)])
+    powers = [math.log2(ratio) for _, ratio in ratios]
+    most_left, most_right = max(0.0, -min(powers)), max(1.0, *powers)
     labels = _labels_width([name for name, _ in ratios])
-    unit = (WIDTH - labels - 2 * _NUMBER) / (reach + most_left)
+    unit = (WIDTH - labels - 2 * _NUMBER) / (most_left + most_right)
     middle = labels + _NUMBER + most_left * unit
     parts = []
     top = float(TOP)

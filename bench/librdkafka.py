@@ -7,7 +7,7 @@ import ctypes
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import confluent_kafka
 
@@ -36,6 +36,18 @@ class _Message(ctypes.Structure):
         ("offset", ctypes.c_int64),
         ("private", ctypes.c_void_p),
     )
+
+
+class Drained(NamedTuple):
+    """Messages that came after the first ones, from their moment to that of the last; processes share the clock."""
+
+    start: float
+    end: float
+    count: int
+
+    @property
+    def per_second(self) -> float:
+        return self.count / (self.end - self.start)
 
 
 def _load() -> ctypes.CDLL:
@@ -172,16 +184,21 @@ def consumed_per_second(topic: str, count: int, *, partitions: int = 1, **settin
     queue = library.rd_kafka_queue_new(handle.client)
     for partition in range(partitions):
         library.rd_kafka_consume_start_queue(handle.topic, partition, 0, queue)
-    rate = _drained_per_second(library, queue, count)
+    drained = _drain(library, queue, count)
     for partition in range(partitions):
         library.rd_kafka_consume_stop(handle.topic, partition)
     library.rd_kafka_queue_destroy(queue)
     handle.close()
-    return rate
+    return drained.per_second
 
 
 def consumed_in_group_per_second(topic: str, count: int, **settings: Any) -> float:
     """The same as the only member of a group, which commits ten times a second and when it closes."""
+    return consumed_in_group(topic, count, **settings).per_second
+
+
+def consumed_in_group(topic: str, count: int, **settings: Any) -> Drained:
+    """The same, and when it was."""
     in_group = {"auto_offset_reset": "earliest", "auto_commit_interval_ms": 100, **settings}
     handle = _Handle(_CONSUMER, topic, _consumer_settings(in_group))
     library = handle.library
@@ -192,12 +209,12 @@ def consumed_in_group_per_second(topic: str, count: int, **settings: Any) -> flo
         raise RuntimeError("librdkafka refused the subscription")
     library.rd_kafka_topic_partition_list_destroy(topics)
     queue = library.rd_kafka_queue_get_consumer(handle.client)
-    rate = _drained_per_second(library, queue, count)
+    drained = _drain(library, queue, count)
     library.rd_kafka_queue_destroy(queue)
     if library.rd_kafka_consumer_close(handle.client):
         raise RuntimeError("librdkafka could not close the consumer")
     handle.close()
-    return rate
+    return drained
 
 
 def _consumer_settings(settings: dict[str, Any]) -> dict[str, Any]:
@@ -211,7 +228,7 @@ def _consumer_settings(settings: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _drained_per_second(library: ctypes.CDLL, queue: Any, count: int) -> float:
+def _drain(library: ctypes.CDLL, queue: Any, count: int) -> Drained:
     # The callback must exist and may do nothing: a function of the library itself that ignores its arguments.
     nothing = ctypes.cast(library.rd_kafka_version, ctypes.c_void_p)
     deadline = time.perf_counter() + _DEADLINE_S
@@ -224,7 +241,7 @@ def _drained_per_second(library: ctypes.CDLL, queue: Any, count: int) -> float:
         if got > 0 and not seen:
             start, first = time.perf_counter(), got
         seen += max(0, got)
-    return (seen - first) / (time.perf_counter() - start)
+    return Drained(start, time.perf_counter(), seen - first)
 
 
 def ack_latencies_ms(

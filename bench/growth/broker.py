@@ -33,6 +33,11 @@ class Measured(NamedTuple):
         """As `bench.librdkafka` takes it."""
         return {"bootstrap_servers": self.bootstrap}
 
+    @property
+    def client(self) -> dict[str, str | int]:
+        """As confluent-kafka takes it; what it says as it closes is of no interest."""
+        return {"bootstrap.servers": self.bootstrap, "log_level": 2}
+
     def create_topics(self, names: list[str], partitions: int = 1, *, warm: bool = True) -> None:
         """In one request, or in as many as the number of partitions in one allows. Warm topics delete old segments."""
         kept = max(1 << 20, _WARM_BYTES // (partitions * len(names)))
@@ -41,7 +46,7 @@ class Measured(NamedTuple):
             "retention.bytes": str(kept),
             "file.delete.delay.ms": "0",
         }
-        admin = AdminClient({"bootstrap.servers": self.bootstrap})
+        admin = AdminClient(self.client)
         new = [NewTopic(name, partitions, 1, config=settings if warm else {}) for name in names]
         for created in admin.create_topics(new, operation_timeout=_DEADLINE_S).values():
             created.result(_DEADLINE_S)

@@ -2,6 +2,7 @@
 
 import random
 import socket
+import statistics
 import struct
 import time
 from collections.abc import Iterator
@@ -16,6 +17,8 @@ _LENGTHS_MB = (16, 64, 256, 1_024, 4_096)
 _BATCH_BYTES = 256 << 10
 _READ_BYTES = 64 << 10
 _READS = 2_000
+# Of one step by which the log grows.
+_WRITTEN_S = 0.1
 _TOPIC = "grown"
 
 
@@ -24,20 +27,20 @@ def log_length(plan: Plan) -> Iterator[Point]:
     for length_mb in _LENGTHS_MB:
         with running() as subject:
             _create(subject)
-            rate = 0.0
+            rates: list[float] = []
             while _end_mb(subject) < length_mb:
-                rate = blaster.produced_bytes_per_second(subject.port, _TOPIC, _BATCH_BYTES, min(plan.seconds, 0.2))
+                rates.append(blaster.produced_bytes_per_second(subject.port, _TOPIC, _BATCH_BYTES, _WRITTEN_S))
             end = _end_offset(subject)
             times = sorted(_read_ms(subject, end))
             memory = subject.resident_bytes()
-            subject.broker.stop()
-            stopped_s = _start_s(subject)
             subject.broker.kill()
             killed_s = _start_s(subject)
+            subject.broker.stop()
+            stopped_s = _start_s(subject)
             yield Point(
                 length_mb,
                 {
-                    "produce at its end MB/s": rate / 1e6,
+                    "produce at its end MB/s": statistics.median(rates[-plan.rounds :]) / 1e6,
                     "random read p50 ms": times[len(times) // 2],
                     "random read p99 ms": times[len(times) * 99 // 100],
                     "memory MB": memory / 1e6,
@@ -50,7 +53,7 @@ def log_length(plan: Plan) -> Iterator[Point]:
 def _create(subject: Measured) -> None:
     from confluent_kafka.admin import AdminClient, NewTopic
 
-    admin = AdminClient({"bootstrap.servers": subject.bootstrap})
+    admin = AdminClient(subject.client)
     (created,) = admin.create_topics([NewTopic(_TOPIC, 1, 1, config={"segment.bytes": str(16 << 20)})]).values()
     created.result(30)
 
@@ -58,7 +61,7 @@ def _create(subject: Measured) -> None:
 def _end_offset(subject: Measured) -> int:
     from confluent_kafka import Consumer, TopicPartition
 
-    consumer = Consumer({"bootstrap.servers": subject.bootstrap, "group.id": "growth"})
+    consumer = Consumer(subject.client | {"group.id": "growth"})
     try:
         return consumer.get_watermark_offsets(TopicPartition(_TOPIC, 0), 30)[1]
     finally:

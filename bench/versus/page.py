@@ -14,7 +14,7 @@ from typing import Any
 from bench.charts import figure_text, ratio_chart, row_chart
 from bench.versus.goals import FLOOR, GOALS
 from bench.versus.growth_page import growth_section
-from bench.versus.results import BASE, OURS, Measured, by_section, distinct, is_main, read_rows, reason_for
+from bench.versus.results import BASE, OURS, Measured, distinct, is_main, read_rows, reason_for
 from tailrace.spark.charts import Bars
 
 _ROOT = Path(__file__).parents[2]
@@ -86,8 +86,10 @@ def make_page(
     rows = read_rows(results)
     pictures: dict[str, str] = {}
     parts = [_INTRODUCTION, _circumstances(results), *_overview(rows, pictures), _losses(rows, remarks["reasons"])]
-    for section, measured in by_section(rows).items():
-        parts.append(_section(section, measured, results, pictures))
+    parts += [
+        _section(section, [row for row in rows if row.section == section], results, pictures)
+        for section in distinct(row["section"] for row in results["rows"].values())
+    ]
     if growth is not None:
         text, charts = growth_section(growth, remarks["knees"])
         parts.append(text)
@@ -107,8 +109,8 @@ def _circumstances(results: dict[str, Any]) -> str:
         f"- Rounds: {', '.join(efforts)}.",
     ]
     if loads:
-        told = f"{min(loads):.1f} to {max(loads):.1f}, median {sorted(loads)[len(loads) // 2]:.1f}"
-        lines.append(f"- Load average when rounds began: {told}. The rounds before are part of it.")
+        told = f"{min(loads):.2f} to {max(loads):.2f} in a round, median {sorted(loads)[len(loads) // 2]:.2f}"
+        lines.append(f"- Cores that other programs kept busy meanwhile: {told}.")
     lines += [f"- {name}: {description}." for name, description in results.get("rivals", {}).items()]
     return "\n".join(lines) + "\n"
 
@@ -161,15 +163,24 @@ def _section(name: str, rows: list[Measured], results: dict[str, Any], pictures:
         better = "lower is better" if shown[0].lower_is_better else "higher is better"
         pictures[slug] = _chart(f"{name}, {unit} ({better})", shown)
         lines.append(f"![{name}, {unit}, {better}]({_PICTURES}/{slug}.svg)\n")
-    lines += [*_table([row for row in rows if is_main(row.figure)]), ""]
+    if rows:
+        lines += [*_table([row for row in rows if is_main(row.figure)]), ""]
     costs = [row for row in rows if not is_main(row.figure)]
     if costs:
         lines += [*_cost_table(costs), ""]
-    taken = [results["rows"][row] for row in distinct(row.name for row in rows)]
-    lines += [f"{note}\n" for note in distinct(row.get("note") for row in taken) if note]
-    missing = distinct(f"{rival}: {reason}" for row in taken for rival, reason in row.get("missing", {}).items())
-    lines += [f"- not taken, {each}" for each in missing]
-    return "\n".join(lines) + ("\n" if missing else "")
+    taken = {row: facts for row, facts in results["rows"].items() if facts["section"] == name}
+    lines += [f"{note}\n" for note in distinct(facts["note"] for facts in taken.values()) if note]
+    missing = _missing(taken)
+    return "\n".join([*lines, *missing]) + ("\n" if missing else "")
+
+
+def _missing(taken: dict[str, Any]) -> list[str]:
+    """Who could not take part, or failed, in which rows, and why."""
+    rows: dict[tuple[str, str], list[str]] = {}
+    for row, facts in taken.items():
+        for rival, reason in facts["missing"].items():
+            rows.setdefault((rival, reason), []).append(f"`{row}`")
+    return [f"- {rival} is not in {', '.join(names)}: {reason}" for (rival, reason), names in rows.items()]
 
 
 def _chart(title: str, rows: list[Measured]) -> str:

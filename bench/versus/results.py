@@ -81,13 +81,6 @@ def is_main(figure: str) -> bool:
     return figure in _MAIN
 
 
-def by_section(rows: Iterable[Measured]) -> dict[str, list[Measured]]:
-    sections: dict[str, list[Measured]] = {}
-    for row in rows:
-        sections.setdefault(row.section, []).append(row)
-    return sections
-
-
 def reason_for(name: str, reasons: dict[str, str]) -> str | None:
     return next((reason for pattern, reason in reasons.items() if fnmatch.fnmatch(name, pattern)), None)
 

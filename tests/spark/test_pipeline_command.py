@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,12 @@ def write_copy_pipeline(folder, bootstrap, topic, sink):
     return file
 
 
+def kill_group(process):
+    """Spark is several processes, which a failed test must not leave behind."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+
+
 def wait_lines(path, count):
     deadline = time.monotonic() + DEADLINE_S
     while time.monotonic() < deadline:
@@ -68,9 +75,12 @@ def test_a_signal_finishes_the_batch_and_the_next_run_goes_on(tailrace_broker, c
     # A group of its own, as a terminal gives it: Ctrl-C reaches every process of it.
     words = command("run", file, "--master=local[2]", f"--metrics={metrics}", *QUICK)
     running = subprocess.Popen(words, stderr=subprocess.PIPE, text=True, start_new_session=True)
-    wait_lines(metrics, 1)
-    os.killpg(running.pid, number)
-    _, errors = running.communicate(timeout=DEADLINE_S)
+    try:
+        wait_lines(metrics, 1)
+        os.killpg(running.pid, number)
+        _, errors = running.communicate(timeout=DEADLINE_S)
+    finally:
+        kill_group(running)
     assert running.returncode == 0, errors
     assert "finishing the batch" in errors
 
@@ -141,8 +151,9 @@ def test_the_declarative_example(tailrace_broker, admin, produce, tmp_path):
 
     def run(*orders):
         produce("orders", [{"key": str(n), "value": json.dumps(order)} for n, order in enumerate(orders)])
-        ended = subprocess.run(
-            [Path(sys.executable).parent / "spark-pipelines", "run", "--conf", "spark.sql.catalogImplementation=hive"],
+        words = [Path(sys.executable).parent / "spark-pipelines", "run"]
+        running = subprocess.Popen(
+            [*words, "--conf", "spark.sql.catalogImplementation=hive"],
             cwd=project,
             env={
                 **os.environ,
@@ -151,12 +162,16 @@ def test_the_declarative_example(tailrace_broker, admin, produce, tmp_path):
                 "TAILRACE_BOOTSTRAP": tailrace_broker.bootstrap,
                 "SPARK_LOCAL_IP": "127.0.0.1",
             },
-            timeout=DEADLINE_S,
-            capture_output=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
             text=True,
-            check=False,
+            start_new_session=True,
         )
-        assert ended.returncode == 0, ended.stdout + ended.stderr
+        try:
+            output, _ = running.communicate(timeout=DEADLINE_S)
+        finally:
+            kill_group(running)
+        assert running.returncode == 0, output
 
     def order(number, minute):
         return {"id": str(number), "product": "tea", "amount": 2.5, "at": f"2026-01-31T12:{minute:02}:00Z"}

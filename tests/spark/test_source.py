@@ -141,14 +141,15 @@ def test_what_is_wrong_is_said_where_the_query_is_made(load: Load, create_topic,
         spark.read.format("tailrace").option("subscribe", topic).load()
     with pytest.raises(PySparkException, match="startingOffsets is not JSON"):
         load(topic, startingOffsets="{").count()
+    soon = {"fetchOffset.retryIntervalMs": "1"}
     with pytest.raises(PySparkException, match="topic nowhere does not exist"):
-        load("nowhere", **{"fetchOffset.retryIntervalMs": "1"}).count()
+        load("nowhere", **soon).count()
     beyond = json.dumps({topic: {"0": 5}})
     with pytest.raises(PySparkException, match=f"{topic}-0 is to be read from offset 5, and ends at 1"):
         load(topic, startingOffsets=beyond).count()
     with pytest.raises(PySparkException, match=f"offsets 1 to 4 of {topic}-0 are not there: its log ends at 1"):
-        load(topic, endingOffsets=beyond).count()
-    assert load(topic, endingOffsets=beyond, failOnDataLoss="false").count() == 1
+        load(topic, endingOffsets=beyond, **soon).count()
+    assert load(topic, endingOffsets=beyond, failOnDataLoss="false", **soon).count() == 1
     options = {"kafka.bootstrap.servers": tailrace_broker.bootstrap, "subscribe": topic}
     strings = spark.read.format("tailrace").schema("value string").options(**options).load()
     with pytest.raises(PySparkException, match="the schema cannot be chosen"):

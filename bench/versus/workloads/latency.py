@@ -64,14 +64,20 @@ def _latencies_ms(producer: Producer, consumer: Consumer, name: str, rate: int, 
     filler = bytes(_VALUE_BYTES - 8)
     latencies: list[float] = []
     start = time.perf_counter()
-    sent = received = 0
+    sent = received = stamp = 0
     ends = start + _SKIPPED_S + seconds
     while (now := time.perf_counter()) < ends or received < sent:
         if now > ends + _DEADLINE_S:
             raise TimeoutError(f"{received} of {sent} records came")
         while now < ends and sent < (now - start) * rate:
-            producer.produce(name, time.perf_counter_ns().to_bytes(8, "big") + filler, partition=0)
+            stamp = stamp or time.perf_counter_ns()
+            try:
+                producer.produce(name, stamp.to_bytes(8, "big") + filler, partition=0)
+            except BufferError:
+                # What waits for room in the client's queue has waited from here on.
+                break
             sent += 1
+            stamp = 0
         producer.poll(0)
         for message in consumer.consume(1000, 0.0005):
             value = message.value()

@@ -21,7 +21,7 @@ def connections(running: Running, effort: Effort) -> dict[str, float]:
     """Requests of one record a second, one in flight on each connection, and what memory these take. Brokers are new:
     memory that other work left behind would hide it."""
     with topic(running, 1, replicas=1) as name:
-        request = produce_request(name, records=1, value_bytes=100)
+        request = produce_request(name, records=1, value_bytes=100, acks=-1)
         settings = {"request": request, "response_bytes": produce_response_bytes(name), "seconds": effort.seconds}
         # The first work of all takes memory that has nothing to do with connections.
         answered_in_turns_per_second(running.port, connections=10, **settings)

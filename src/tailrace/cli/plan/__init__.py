@@ -102,17 +102,26 @@ def _figures(options: argparse.Namespace) -> Figures:
     if options.figures:
         figures = _loaded(figures, options.figures)
     if options.calibrate:
-        from tailrace.cli.plan.calibration import calibrate
-
         if options.save:
             _check_writable(options.save)
-        values = calibrate(note)
+        values = _calibrated()
         figures = figures.measured(values, "measured here now")
         if options.save:
             with open(options.save, "w", encoding="utf-8") as file:
                 file.write(json.dumps(values, indent=2) + "\n")
             note(f"kept in {options.save}: give it to --figures")
     return figures
+
+
+def _calibrated() -> dict[str, float]:
+    from tailrace.cli.plan.calibration import calibrate
+    from tailrace.model.errors import KafkaError
+    from tailrace.testing import BrokerFailedError
+
+    try:
+        return calibrate(note)
+    except (BrokerFailedError, KafkaError, OSError) as error:
+        raise CommandError(f"this machine could not be measured: {error}") from None
 
 
 def _loaded(figures: Figures, path: str) -> Figures:

@@ -111,7 +111,7 @@ class OffsetLookup:
         subscription = self._options.subscription
         if subscription.pattern is not None:
             names = {name for name in self._known if subscription.includes(name)}
-            question = self._matching
+            question: Question = self._matching
         else:
             names = {*subscription.topics, *(partition.topic for partition in subscription.partitions)}
             question = self._existing(sorted(names))

@@ -6,6 +6,7 @@ import pytest
 
 from tailrace.cli import main
 from tailrace.cli.plan import calibration
+from tailrace.testing import BrokerFailedError
 
 WORKLOAD = ("--rate", "1M/s", "--size", "1KB", "--retention", "7d", "--replication", "3", "--fanout", "3")
 
@@ -59,6 +60,15 @@ def test_what_was_measured_is_kept_and_counted_with(tmp_path, monkeypatch, capsy
     assert json.loads(capsys.readouterr().out)["disk_mb_per_s"]["value"] == 123
     assert main(["plan", *WORKLOAD, "--figures", str(file)]) == 0
     assert f"123 MB/s (measured, {file})" in capsys.readouterr().out
+
+
+def test_a_machine_that_cannot_be_measured_is_told(monkeypatch, capsys):
+    def fail(_note):
+        raise BrokerFailedError("the broker was not ready within 15 s")
+
+    monkeypatch.setattr(calibration, "calibrate", fail)
+    assert main(["plan", "--calibrate"]) == 1
+    assert "this machine could not be measured: the broker was not ready within 15 s" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,8 @@ from tailrace.spark.source.lookup import OffsetLookup
 from tailrace.spark.source.loss import DataLossError
 from tailrace.spark.source.offsets import OffsetRange
 from tailrace.spark.source.planning import plan_batch, plan_micro_batch
-from tests.unit.spark.source.test_lookup import T0, T1, Leader
+from tailrace.wire.apis.data import ListOffsetsRequest
+from tests.unit.spark.source.leader import T0, T1, Leader
 
 
 async def plan(leader: Leader, *, since: datetime | None = None, is_stream: bool = False) -> list[OffsetRange]:
@@ -35,26 +36,18 @@ async def plan(leader: Leader, *, since: datetime | None = None, is_stream: bool
 async def test_a_new_leader_that_names_an_end_too_low_is_asked_again():
     """It may not know yet how far its records were committed: what it does not know of is not lost."""
     everything = [OffsetRange(T0, 10, 100), OffsetRange(T1, 10, 100)]
-    # Answers to: where the log begins, where it ends, and where it ends once more.
-    assert await plan(Leader(ends=[100, 100, 95, 100])) == everything
+    # The third answer is where the batch ends, the fourth whether the log still reaches so far.
+    assert await plan(Leader(ends=[100, 100, 100, 95, 100])) == everything
     assert await plan(Leader(ends=[95, 100]), is_stream=True) == [OffsetRange(T0, 20, 100), OffsetRange(T1, 20, 100)]
     with pytest.raises(DataLossError, match="offsets 95 to 99 of t-0 are not there"):
         await plan(Leader(ends=[95]), is_stream=True)
 
 
-@pytest.mark.parametrize(
-    ("since_ms", "first"),
-    [(50, 50), (50.001, 51), (0, 10), (-2, 10)],
-)
-async def test_the_first_offset_that_a_filter_on_the_timestamp_can_want(since_ms: float, first: int):
+@pytest.mark.parametrize(("since_ms", "first", "is_asked"), [(50, 50, True), (50.001, 51, True), (-2, 10, False)])
+async def test_the_first_offset_that_a_filter_on_the_timestamp_can_want(since_ms: float, first: int, is_asked: bool):
+    """Brokers know no times below 0, where the records without a time are: all may be wanted then."""
     leader = Leader()
-    since = datetime.fromtimestamp(since_ms / 1000, UTC)
-    assert [split.start for split in await plan(leader, since=since)] == [first, first]
-
-
-async def test_records_without_a_time_are_before_1970():
-    """Brokers cannot be asked for times below 0, and would tell the first offset at or after 0."""
-    leader = Leader()
-    asked = leader.asked_times
-    await plan(leader, since=datetime(1969, 1, 1, tzinfo=UTC))
-    assert not [time for time in asked if time >= 0]
+    splits = await plan(leader, since=datetime.fromtimestamp(since_ms / 1000, UTC))
+    assert [split.start for split in splits] == [first, first]
+    asked = [each.topics[0].partitions[0].timestamp for each in leader.received(ListOffsetsRequest)]
+    assert any(timestamp >= 0 for timestamp in asked) is is_asked

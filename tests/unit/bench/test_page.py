@@ -1,0 +1,138 @@
+"""docs/benchmarks.md from figures that are made up here: what it says of them must be true."""
+
+import copy
+
+import pytest
+
+from bench.versus.page import make_page
+
+REMARKS = {"reasons": {"produce-*-lz4": "the client compresses"}, "knees": {"partitions": "At 1,000 it bends."}}
+
+
+def row(section, unit, *, lower_is_better=False, title="a row", **figures):
+    """figures: of each rival, one value a round, or such by the figure's name."""
+    taken = [
+        {"figure": figure, "rival": rival, "round": number, "value": value, "load": 0.5}
+        for rival, found in figures.items()
+        for figure, values in (found if isinstance(found, dict) else {"": found}).items()
+        for number, value in enumerate(values, 1)
+    ]
+    names = {"ours": "Tailrace", "base": "Apache Kafka", "other": "Redis streams"}
+    return {
+        "title": title,
+        "section": section,
+        "unit": unit,
+        "lower_is_better": lower_is_better,
+        "note": "",
+        "commit": "abc1234",
+        "date": "2026-01-31T00:00:00+00:00",
+        "seconds": 2.0,
+        "rounds": 3,
+        "taken": [each | {"rival": names[each["rival"]]} for each in taken],
+        "missing": {},
+    }
+
+
+RESULTS = {
+    "machine": {"processor": "a small one", "cores": 2},
+    "rivals": {"Tailrace": "with its defaults"},
+    "rows": {
+        "produce-rf1-base": row("Produce", "MB/s", title="base", ours=[900, 1_000, 1_100], base=[480, 500, 510]),
+        "produce-rf1-lz4": row("Produce", "MB/s", title="lz4", ours=[70, 70, 71], base=[100, 100, 100]),
+        "produce-rf1-zstd": row("Produce", "MB/s", title="zstd", ours=[60, 60, 61], base=[100, 100, 100]),
+        "produce-rf1-100B": row("Produce", "MB/s", title="100 B", ours=[90, 95, 101], base=[99, 100, 100]),
+        "ack-rf1-20k": row(
+            "Latency",
+            "ms",
+            title="acknowledged",
+            lower_is_better=True,
+            ours={"p50": [1.0], "p99": [2.0], "broker CPU s/GB": [3.0]},
+            base={"p50": [1.0], "p99": [5.0], "broker CPU s/GB": [6.0]},
+        ),
+    },
+}
+GROWTH = {
+    "machine": {},
+    "dimensions": {
+        "partitions": {
+            "title": "Partitions of one topic",
+            "over": "partitions",
+            "charts": ["MB/s"],
+            "commit": "abc1234",
+            "date": "2026-01-31T00:00:00+00:00",
+            "load": 0.25,
+            "points": [
+                {"x": 1, "figures": {"produce MB/s": 900.0}},
+                {"x": 1_000, "figures": {"produce MB/s": 300.0, "memory of each KB": 10.0}},
+            ],
+        }
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def page():
+    return make_page(RESULTS, REMARKS, GROWTH)
+
+
+def test_more_and_less_are_both_told_as_how_far_ahead(page):
+    text, _ = page
+    assert "| base | MB/s ↑ | **1,000** (900 - 1,100) | 500 (480 - 510) | 2.00x |" in text
+    assert "| acknowledged, p99 | ms ↓ | **2.00** | 5.00 | 2.50x |" in text
+    assert "| acknowledged | 3.00 / 6.00 (2.00x) |" in text
+
+
+def test_ranges_that_overlap_show_no_difference(page):
+    assert "| ~0.95x |" in page[0]
+
+
+def test_losses_have_their_reasons_or_are_named(page):
+    losses = page[0].partition("## Where we lose")[2].partition("\n## ")[0]
+    assert "- 0.70x, `produce-rf1-lz4` (Produce: lz4): the client compresses" in losses
+    assert "- 0.60x, `produce-rf1-zstd` (Produce: zstd): **not explained yet**" in losses
+    assert "- ~0.95x, `produce-rf1-100B` (Produce: 100 B): the ranges overlap" in losses
+    assert "Below 0.8x and not explained: produce-rf1-zstd." in losses
+    assert "produce-rf1-base" not in losses
+
+
+def test_goals_are_counted(page):
+    assert "| produce and consume, one replica: 1x | 4 | 0.60x (produce-rf1-zstd) | 0.95x | 1 of 4 |" in page[0]
+    assert "| p99 at 20,000 messages a second: 1/2 of the time | 1 | 2.50x (ack-rf1-20k) | 2.50x | yes |" in page[0]
+    assert "| start: 1/5 of the time | none taken | | | |" in page[0]
+
+
+def test_growth_has_its_table_chart_and_knee(page):
+    text, pictures = page
+    assert "| 1k | 300 | 10.0 |" in text
+    assert "At 1,000 it bends." in text
+    assert "growth-partitions-mb-s" in pictures
+
+
+def test_every_picture_is_shown_and_every_shown_one_is_there(page):
+    text, pictures = page
+    shown = [part.partition(".svg)")[0] for part in text.split("(benchmarks/")[1:]]
+    assert sorted(shown) == sorted(pictures)
+    assert all(picture.startswith("<svg ") and picture.endswith("</svg>\n") for picture in pictures.values())
+
+
+def test_what_was_not_taken_is_told_once_with_its_reason():
+    results = copy.deepcopy(RESULTS)
+    for name in ("produce-rf1-base", "produce-rf1-lz4"):
+        results["rows"][name]["missing"] = {"Redis streams": "there is no redis-server on PATH"}
+    text, _ = make_page(results, REMARKS, None)
+    told = "- Redis streams is not in `produce-rf1-base`, `produce-rf1-lz4`: there is no redis-server on PATH"
+    assert told in text.splitlines()
+
+
+def test_a_row_without_the_rival_has_no_ratio():
+    results = copy.deepcopy(RESULTS)
+    results["rows"]["alone"] = row("Instead of Kafka", "MB/s", title="alone", ours=[5.0], other=[4.0])
+    text, _ = make_page(results, REMARKS, None)
+    assert "| alone | MB/s ↑ | **5.00** | 4.00 |  |" in text
+
+
+def test_a_row_that_failed_everywhere_does_not_break_the_page():
+    results = copy.deepcopy(RESULTS)
+    results["rows"]["failed"] = row("Failover", "s", title="failed") | {"missing": {"Tailrace": "it was slow"}}
+    text, _ = make_page(results, REMARKS, None)
+    assert "- Tailrace is not in `failed`: it was slow" in text.splitlines()
