@@ -1,6 +1,8 @@
 """What Spark asks of a stream's reader, asked here without Spark: a micro-batch costs it a good part of a second."""
 
+import gc
 import logging
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,6 +23,7 @@ from tailrace.spark.source.commits import GroupCommits
 from tailrace.spark.source.loss import DataLossError
 from tailrace.spark.source.schema import topic_schema
 from tailrace.spark.source.stream import TopicStreamReader
+from tailrace.spark.values import DecodeError
 from tailrace.testing import Broker
 
 DEADLINE_S = 30.0
@@ -185,6 +188,19 @@ def test_records_that_retention_took(create_topic, produce, reading, admin, capl
         with caplog.at_level(logging.WARNING):
             assert offsets_of(lenient, start, end) == [(0, 6), (0, 7), (0, 8), (0, 9)]
         assert lost in caplog.text
+
+
+def test_nothing_stays_open_behind_a_record_that_cannot_be_decoded(create_topic, produce, reading, monkeypatch):
+    topic = create_topic()
+    produce(topic, rows(1))
+    unraisable: list[Any] = []
+    monkeypatch.setattr(sys, "unraisablehook", unraisable.append)
+    with reading(topic, **{"value.format": "json", "value.schema": "a INT"}) as reader:
+        (split,) = reader.partitions({topic: {"0": 0}}, {topic: {"0": 1}})
+        with pytest.raises(DecodeError, match=f"at offset 0 of {topic}-0"):
+            list(reader.read(split))
+    gc.collect()
+    assert unraisable == []
 
 
 def test_a_topic_that_is_deleted_and_created_anew(create_topic, produce, reading, admin):

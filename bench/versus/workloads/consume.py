@@ -10,14 +10,14 @@ from typing import Any
 from bench import librdkafka
 from bench.versus.processes import DEADLINE_S, Running
 from bench.versus.rows import Effort, Row
+from bench.versus.workloads.produce import BASE, write
 from bench.versus.workloads.topics import topic
 
 SECTION = "Consume"
-PARTITIONS = 6
+PARTITIONS = BASE.partitions
 GROUPS = 3
 # Memory that the page cache surely has room for, and a round that takes a second or two.
 HOT_BYTES = 1_000_000_000
-_BATCH_BYTES = 64 << 10
 # Of the producer beside a reader that catches up: the machine's two cores have to do both.
 _BESIDE_MESSAGES_PER_SECOND = 20_000
 
@@ -66,19 +66,10 @@ def fan_out(running: Running, _effort: Effort) -> float:
 
 
 def _write(running: Running, name: str, value_bytes: int, total_bytes: int) -> int:
-    """About so many bytes, in batches of 64 KB; how many records it was."""
+    """About so many bytes; how many records it was."""
     count = 0
     while count * value_bytes < total_bytes:
-        written, _rate = librdkafka.produced_per_second(
-            name,
-            value_bytes,
-            0.3,
-            partitions=PARTITIONS,
-            bootstrap_servers=running.bootstrap,
-            acks="all",
-            batch_size=_BATCH_BYTES,
-        )
-        count += written
+        count += write(running, name, 0.3, BASE._replace(value_bytes=value_bytes))[0]
     return count
 
 

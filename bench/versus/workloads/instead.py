@@ -20,6 +20,7 @@ from bench.versus.others import NATS, REDIS
 from bench.versus.processes import Running
 from bench.versus.rivals import KAFKA, TAILRACE
 from bench.versus.rows import Effort, Row
+from bench.versus.workloads.produce import BASE, write
 from bench.versus.workloads.topics import topic
 
 SECTION = "Instead of Kafka"
@@ -31,6 +32,7 @@ NOTE = (
     "batches of 64 KB."
 )
 _VALUE_BYTES = 1_000
+_ONE_STREAM = BASE._replace(partitions=1)
 _MARK = b"\x01"
 _VALUE = b"x" * (_VALUE_BYTES - 1) + _MARK
 _IN_FLIGHT = 4_000
@@ -73,20 +75,14 @@ def _kafka_produce(running: Running, seconds: float, in_flight: int) -> tuple[in
             answer_bytes = produce_response_bytes(name)
             rate = answered_in_turns_per_second(running.port, request, answer_bytes, seconds, connections=1)
             return int(rate * seconds), rate
-        return _kafka_write(running, name, seconds)
-
-
-def _kafka_write(running: Running, name: str, seconds: float) -> tuple[int, float]:
-    return librdkafka.produced_per_second(
-        name, _VALUE_BYTES, seconds, bootstrap_servers=running.bootstrap, acks="all", batch_size=64 << 10
-    )
+        return write(running, name, seconds, _ONE_STREAM)
 
 
 def _kafka_consume(running: Running) -> float:
     with topic(running, 1, replicas=1, warm=False) as name:
         count = 0
         while count < _CONSUMED:
-            count += _kafka_write(running, name, 0.3)[0]
+            count += write(running, name, 0.3, _ONE_STREAM)[0]
         settings = {"bootstrap_servers": running.bootstrap, "group_id": "versus", "enable_auto_commit": "false"}
         return librdkafka.consumed_per_second(name, _CONSUMED, **settings)
 

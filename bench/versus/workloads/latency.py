@@ -41,7 +41,9 @@ def end_to_end(running: Running, effort: Effort, rate: int, replicas: int) -> di
         )
         try:
             _wait_both_work(producer, consumer, name)
-            return percentiles(_latencies_ms(producer, consumer, name, rate, effort.seconds))
+            found = percentiles(_latencies_ms(producer, consumer, name, rate, effort.seconds))
+            producer.flush(_DEADLINE_S)
+            return found
         finally:
             consumer.close()
 

@@ -5,12 +5,12 @@ import time
 from bench import librdkafka
 from bench.versus.processes import Running
 from bench.versus.rows import Effort, Row
+from bench.versus.workloads.produce import BASE, write
 from bench.versus.workloads.topics import topic
 
 SECTION = "Start and memory"
 _IDLE_S = 3.0
 _LOADED_S = 10.0
-_PARTITIONS = 6
 _CONSUMED_MESSAGES = 200_000
 
 
@@ -31,18 +31,12 @@ def loaded(running: Running, effort: Effort) -> float:
     replicas = len(running.brokers)
     with running.watched() as peak:
         while time.perf_counter() < ends:
-            with topic(running, _PARTITIONS, replicas=replicas) as name:
-                librdkafka.produced_per_second(
-                    name,
-                    1_000,
-                    effort.seconds,
-                    partitions=_PARTITIONS,
-                    bootstrap_servers=running.bootstrap,
-                    acks="all",
-                    batch_size=64 << 10,
-                )
+            with topic(running, BASE.partitions, replicas=replicas) as name:
+                written, _rate = write(running, name, effort.seconds, BASE)
+                # A warm topic may have lost what was written first.
+                count = min(written // 2, _CONSUMED_MESSAGES)
                 librdkafka.consumed_in_group_per_second(
-                    name, _CONSUMED_MESSAGES, bootstrap_servers=running.bootstrap, group_id="versus"
+                    name, count, bootstrap_servers=running.bootstrap, group_id="versus"
                 )
     return peak.resident_bytes / 1e6
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from confluent_kafka import TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSpec
 
 from bench.versus.processes import DEADLINE_S, Running
 
@@ -44,8 +44,16 @@ def admin(running: Running) -> AdminClient:
 
 
 def create(client: AdminClient, new: NewTopic) -> None:
-    (created,) = client.create_topics([new], request_timeout=DEADLINE_S, operation_timeout=DEADLINE_S).values()
+    timeouts = {"request_timeout": DEADLINE_S, "operation_timeout": DEADLINE_S}
+    (created,) = client.create_topics([new], **timeouts).values()
     created.result(DEADLINE_S)
+
+
+def grow(client: AdminClient, name: str, partitions: int) -> None:
+    """To so many partitions."""
+    timeouts = {"request_timeout": DEADLINE_S, "operation_timeout": DEADLINE_S}
+    (grown,) = client.create_partitions([NewPartitions(name, partitions)], **timeouts).values()
+    grown.result(DEADLINE_S)
 
 
 def delete(client: AdminClient, names: list[str]) -> None:

@@ -74,11 +74,15 @@ class RangeReader:
         self._end = end
         self._options = options
         self._ahead: asyncio.Task[FetchedBatches] | None = None
+        # Of the call of `next` that is under way: what its caller does between two calls may take long, and costs
+        # nothing of the time that a broker has.
+        self._deadline_ms = 0.0
 
     async def next(self) -> FetchedBatches | None:
         """None at the end of the range. Raises KafkaError, OffsetsLostError among them."""
         if self._position >= self._end:
             return None
+        self._deadline_ms = self._cluster.ports.clock.monotonic_ms() + self._options.retry_timeout_ms
         fetched = await (self._ahead or self._start_reading())
         self._position = fetched.next_offset
         if self._position < self._end:
@@ -99,8 +103,6 @@ class RangeReader:
         return self._ahead
 
     async def _read(self, position: int) -> FetchedBatches:
-        clock = self._cluster.ports.clock
-        deadline_ms = clock.monotonic_ms() + self._options.retry_timeout_ms
         attempt = 0
         was_empty = False
         while True:
@@ -120,7 +122,7 @@ class RangeReader:
                     raise
                 failure = error
             pause_ms = self._cluster.backoff_ms(attempt)
-            if clock.monotonic_ms() + pause_ms > deadline_ms:
+            if self._cluster.ports.clock.monotonic_ms() + pause_ms > self._deadline_ms:
                 gave_up = f"{failure.message} (given up after {self._options.retry_timeout_ms} ms)"
                 raise KafkaError(failure.code, gave_up) from failure
             attempt += 1

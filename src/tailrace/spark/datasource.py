@@ -57,12 +57,9 @@ class TailraceDataSource(DataSource):
         return TopicReader(options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 (Spark's name)
-        options = dict(self.options)
-        if "table" in options:
-            raise OptionError("a system table is not a stream: read it with spark.read instead of spark.readStream")
         from tailrace.spark.source.stream import TopicStreamReader
 
-        return TopicStreamReader(options, schema)
+        return TopicStreamReader(dict(self.options), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from tailrace.spark.options.write import WriteOptions

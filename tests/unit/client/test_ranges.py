@@ -95,6 +95,16 @@ async def test_batches_behind_the_range_are_cut_off():
         assert len(fetched.records) < len(b"".join(content for _, _, content in broker.batches[0]))
 
 
+async def test_the_time_that_the_caller_takes_is_not_the_brokers():
+    options = PATIENT._replace(retry_timeout_ms=1000)
+    async with Log([batch(0, 5), batch(5, 5)]) as broker, reading(broker, 0, 10, options) as reader:
+        await reader.next()
+        broker.plan = [HANG_UP]
+        # What is under way is lost meanwhile.
+        time.sleep(1)  # noqa: ASYNC251 (the loop rests as well, as it does between two calls of a task)
+        assert base_offsets(await read_all(reader)) == [5]
+
+
 def test_the_next_fetch_is_sent_before_the_callers_loop_rests():
     broker = Log([batch(0, 5), batch(5, 5)])
     with serving_in_a_thread(broker), asyncio.Runner() as runner:

@@ -31,13 +31,22 @@ def test_another_schema_cannot_be_demanded():
     with pytest.raises(OptionError, match=r"the schema cannot be chosen: .* use the option columns"):
         source().reader(source(columns="value").schema())
     with pytest.raises(OptionError, match="the schema cannot be chosen"):
-        source().streamReader(source(columns="value").schema())
+        source().streamReader(source(columns="value").schema()).initialOffset()
 
 
-def test_a_system_table_is_no_stream():
-    table = source(table="topics")
-    with pytest.raises(OptionError, match="a system table is not a stream"):
-        table.streamReader(table.schema())
+def test_a_stream_that_cannot_be_says_so_when_it_is_asked_and_not_before():
+    """Spark stops the reader of a stream in any case, and fails on its own account if it could not be made."""
+    for options, message in (
+        ({"table": "topics"}, "a system table is not a stream"),
+        ({"startingOffsets": "{"}, "startingOffsets is not JSON"),
+        ({"endingOffsets": "latest"}, "endingOffsets is for batch queries"),
+    ):
+        found = source(**options)
+        stream = found.streamReader(found.schema())
+        for ask in (stream.getDefaultReadLimit, stream.prepareForTriggerAvailableNow, stream.initialOffset):
+            with pytest.raises(OptionError, match=message):
+                ask()
+        stream.stop()
 
 
 def test_create_table_is_refused_where_it_would_fail_later():

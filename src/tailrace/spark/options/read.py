@@ -175,6 +175,8 @@ def _parse_until(options: Options) -> dict[TopicPartition, int] | None:
 
 def _check_kind_of_query(options: Options, *, is_stream: bool) -> None:
     if is_stream:
+        if "table" in options:
+            raise OptionError("a system table is not a stream: read it with spark.read instead of spark.readStream")
         for name in _BATCH_ONLY:
             if name.lower() in options:
                 raise OptionError(

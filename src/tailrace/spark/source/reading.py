@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -40,8 +41,9 @@ class SplitReading:
         columns = self.options.columns
         if self.record_format is not None:
             columns = self.record_format.raw_columns(columns)
-        with BlockingCluster(self.options.kafka) as blocking:
-            batches = self._read_raw(wanted, columns, blocking)
+        # Whoever decodes may fail in the middle: reading has to end before the connection does.
+        with BlockingCluster(self.options.kafka) as blocking, closing(self._read_raw(wanted, columns, blocking)) as raw:
+            batches: Iterator[pa.RecordBatch] = raw
             if self.timestamps_us is not None:
                 batches = _keep_times(batches, self.timestamps_us)
             if self.record_format is not None:
@@ -50,7 +52,7 @@ class SplitReading:
 
     def _read_raw(
         self, wanted: OffsetRange, columns: tuple[str, ...], blocking: BlockingCluster
-    ) -> Iterator[pa.RecordBatch]:
+    ) -> Generator[pa.RecordBatch]:
         partition, start, end = wanted
         losses = LossReport(fail_on_data_loss=self.options.fail_on_data_loss)
         settings = self.options.kafka.consumer._replace(retry_timeout_ms=self.options.poll_timeout_ms)

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -45,15 +46,29 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
+    from tailrace.spark.values import RecordFormat
+
 Json = dict[str, Any]
 
 
 class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Options that cannot be are told by the first method that needs them, with an OptionError. If that were raised
+    here, Spark would stop a reader that it does not have, and show its own error for that as the last one."""
+
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
-        self._options = ReadOptions.parse(options, is_stream=True)
-        self._record_format = parse_record_format(options)
-        check_schema(schema, self._options.columns, self._record_format)
+        self._given = options
+        self._schema = schema
         self._planner: _Planner | None = None
+
+    @cached_property
+    def _options(self) -> ReadOptions:
+        return ReadOptions.parse(self._given, is_stream=True)
+
+    @cached_property
+    def _record_format(self) -> RecordFormat | None:
+        found = parse_record_format(self._given)
+        check_schema(self._schema, self._options.columns, found)
+        return found
 
     # --- beside the driver
 
@@ -91,9 +106,10 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _plan(self) -> _Planner:
         if self._planner is None:
+            record_format = self._record_format
             self._planner = _Planner(self._options)
-            if self._record_format is not None:
-                self._record_format.check_dead_letter_topic(self._planner.blocking, self._options.kafka)
+            if record_format is not None:
+                record_format.check_dead_letter_topic(self._planner.blocking, self._options.kafka)
         return self._planner
 
     # --- in tasks
