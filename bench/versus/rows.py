@@ -46,7 +46,7 @@ class Row(NamedTuple):
 class Effort(NamedTuple):
     """How long one round takes, and how many there are; the page says so."""
 
-    seconds: float = 2.5
+    seconds: float = 2.0
     rounds: int = 3
     # A JVM is several times slower before it has compiled what it runs: the first row of a section works that long
     # before it counts, each other one for a round.

@@ -8,6 +8,7 @@ from tests.apache_kafka import ApacheKafka
 from tests.unit.spark.sink.exactly_once.test_protocol import (  # noqa: F401 - pytest finds them here
     cluster,
     query,
+    test_a_batch_that_was_decided_on_is_not_left_behind,
     test_a_driver_that_dies_at_any_request,
     test_a_driver_that_was_thought_dead_cannot_commit,
     test_a_part_with_too_little_time_left_is_not_decided_on,

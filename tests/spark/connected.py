@@ -33,7 +33,6 @@ def main(arguments: Sequence[str]) -> None:
     writer = writer.options(**kafka, topic=sink, exactlyOnce="true", checkpointLocation=f"{folder}/checkpoint")
     query = writer.trigger(availableNow=True).start()
     assert query.awaitTermination(DEADLINE_S)
-    found["stream"] = sum(progress["numInputRows"] for progress in query.recentProgress)
     found["committed"] = count(sink, **{"kafka.isolation.level": "read_committed"})
     values = spark.read.format("tailrace").options(**kafka, subscribe=sink, **{"value.format": "string"}).load()
     found["sum"] = values.agg(F.sum(F.col("value").cast("int"))).collect()[0][0]

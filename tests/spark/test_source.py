@@ -151,6 +151,11 @@ def test_what_is_wrong_is_said_where_the_query_is_made(load: Load, create_topic,
         load(topic, endingOffsets=beyond, **soon).count()
     assert load(topic, endingOffsets=beyond, failOnDataLoss="false", **soon).count() == 1
     options = {"kafka.bootstrap.servers": tailrace_broker.bootstrap, "subscribe": topic}
+    stream = spark.readStream.format("tailrace").options(**options, startingOffsets="{").load()
+    query = stream.writeStream.format("noop").trigger(availableNow=True).start()
+    with pytest.raises(PySparkException, match="startingOffsets is not JSON") as caught:
+        query.awaitTermination(DEADLINE_S)
+    assert "another exception occurred" not in str(caught.value)
     strings = spark.read.format("tailrace").schema("value string").options(**options).load()
     with pytest.raises(PySparkException, match="the schema cannot be chosen"):
         strings.count()

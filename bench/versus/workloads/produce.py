@@ -2,7 +2,7 @@
 
 import random
 import time
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from bench import librdkafka
 from bench.versus.processes import Running
@@ -56,7 +56,7 @@ def produce(running: Running, effort: Effort, case: Case, replicas: int) -> dict
         }
 
 
-def write(running: Running, name: str, seconds: float, case: Case, **more: int) -> tuple[int, float]:
+def write(running: Running, name: str, seconds: float, case: Case, **more: Any) -> tuple[int, float]:
     """By librdkafka, as fast as it can: how many records, and how many a second, all acknowledged."""
     return librdkafka.produced_per_second(
         name,

@@ -57,9 +57,12 @@ class TailraceDataSource(DataSource):
         return TopicReader(options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 (Spark's name)
-        from tailrace.spark.source.stream import TopicStreamReader
+        from tailrace.spark.source.stream import RefusedStream, TopicStreamReader
 
-        return TopicStreamReader(dict(self.options), schema)
+        try:
+            return TopicStreamReader(dict(self.options), schema)
+        except OptionError as error:
+            return RefusedStream(error)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from tailrace.spark.options.write import WriteOptions

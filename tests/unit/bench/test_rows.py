@@ -4,6 +4,7 @@ from pathlib import Path
 
 from bench.versus.processes import Rival, Running
 from bench.versus.rows import Effort, Missing, Row, Taken, take
+from bench.versus.workloads import ROWS
 
 EFFORT = Effort(seconds=0.0, rounds=2, warm_up_s=0.0)
 
@@ -80,7 +81,5 @@ def test_a_rival_that_is_not_there_is_left_out_with_the_reason():
 
 
 def test_every_row_has_a_name_of_its_own():
-    from bench.versus.workloads import ROWS
-
     names = [row.name for row in ROWS]
     assert len(names) == len(set(names))

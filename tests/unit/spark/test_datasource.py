@@ -43,7 +43,11 @@ def test_a_stream_that_cannot_be_says_so_when_it_is_asked_and_not_before():
     ):
         found = source(**options)
         stream = found.streamReader(found.schema())
-        for ask in (stream.getDefaultReadLimit, stream.prepareForTriggerAvailableNow, stream.initialOffset):
+        for ask in (
+            stream.initialOffset,
+            lambda stream=stream: stream.latestOffset({}, stream.getDefaultReadLimit()),
+            lambda stream=stream: stream.partitions({}, {}),
+        ):
             with pytest.raises(OptionError, match=message):
                 ask()
         stream.stop()

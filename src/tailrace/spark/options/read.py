@@ -83,11 +83,11 @@ class ReadOptions:
     def parse(cls, options: Options, *, is_stream: bool) -> ReadOptions:
         """Raises OptionError."""
         check_names(options)
-        warn_of_unused(options, (*READ, *VALUES), purpose="reading")
         _check_kind_of_query(options, is_stream=is_stream)
+        warn_of_unused(options, (*READ, *VALUES), purpose="reading")
         start, end = parse_start(options, is_stream=is_stream), parse_end(options)
         check_order(start, end)
-        least = parse_integer(options, "minOffsetsPerTrigger", least=1)
+        least = parse_integer(options, "minOffsetsPerTrigger")
         most = parse_integer(options, "maxOffsetsPerTrigger", least=1)
         if least is not None and most is not None and least > most:
             raise OptionError(f"option minOffsetsPerTrigger ({least}) is higher than maxOffsetsPerTrigger ({most})")

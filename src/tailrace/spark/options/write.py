@@ -34,10 +34,15 @@ class WriteOptions:
         topic = options.get("topic")
         if topic is not None and not topic.strip():
             raise OptionError("option topic is empty: name a topic, or leave it out and give a column topic")
+        exactly_once = parse_boolean(options, "exactlyOnce", default=False)
+        if not exactly_once and "exactlyonceid" in options:
+            raise OptionError(
+                "option exactlyOnceId says nothing without exactlyOnce=true: set that too, or leave it out"
+            )
         return cls(
             kafka=parse_kafka_settings(options),
             topic=None if topic is None else topic.strip(),
-            exactly_once=parse_boolean(options, "exactlyOnce", default=False),
+            exactly_once=exactly_once,
             exactly_once_id=options.get("exactlyonceid") or None,
             exactly_once_batch=parse_integer(options, "exactlyOnceBatch") or 0,
             decision_topic=options.get("decisiontopic") or DECISION_TOPIC,

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -46,29 +45,15 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-    from tailrace.spark.values import RecordFormat
-
 Json = dict[str, Any]
 
 
 class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Options that cannot be are told by the first method that needs them, with an OptionError. If that were raised
-    here, Spark would stop a reader that it does not have, and show its own error for that as the last one."""
-
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
-        self._given = options
-        self._schema = schema
+        self._options = ReadOptions.parse(options, is_stream=True)
+        self._record_format = parse_record_format(options)
+        check_schema(schema, self._options.columns, self._record_format)
         self._planner: _Planner | None = None
-
-    @cached_property
-    def _options(self) -> ReadOptions:
-        return ReadOptions.parse(self._given, is_stream=True)
-
-    @cached_property
-    def _record_format(self) -> RecordFormat | None:
-        found = parse_record_format(self._given)
-        check_schema(self._schema, self._options.columns, found)
-        return found
 
     # --- beside the driver
 
@@ -106,16 +91,35 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _plan(self) -> _Planner:
         if self._planner is None:
-            record_format = self._record_format
             self._planner = _Planner(self._options)
-            if record_format is not None:
-                record_format.check_dead_letter_topic(self._planner.blocking, self._options.kafka)
+            if self._record_format is not None:
+                self._record_format.check_dead_letter_topic(self._planner.blocking, self._options.kafka)
         return self._planner
 
     # --- in tasks
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return SplitReading(self._options, self._record_format).read(partition)
+
+
+class RefusedStream(DataSourceStreamReader):
+    """In the place of a reader whose options cannot be. Spark stops the reader of a stream in any case: if there were
+    none, its failure to do so would be the last error that people see."""
+
+    def __init__(self, error: OptionError) -> None:
+        self._error = error
+
+    def initialOffset(self) -> Json:  # noqa: N802
+        raise self._error
+
+    def latestOffset(self, start: Json, limit: ReadLimit) -> Json:  # noqa: ARG002, N802
+        raise self._error
+
+    def partitions(self, start: Json, end: Json) -> Sequence[InputPartition]:  # noqa: ARG002
+        raise self._error
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:  # noqa: ARG002
+        raise self._error
 
 
 class _Planner:

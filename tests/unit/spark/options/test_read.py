@@ -171,6 +171,10 @@ def test_options_of_the_sink_warn_and_those_of_spark_do_not():
         parse(topic="x")
 
 
+def test_the_least_that_a_trigger_waits_for_may_be_given_as_its_default():
+    assert parse(is_stream=True, minOffsetsPerTrigger="0").offsets_per_trigger_min == 0
+
+
 def test_columns_in_the_order_given():
     assert parse_columns({"columns": "value, offset ,timestamptype"}) == ("value", "offset", "timestampType")
     assert parse_columns({"columns": "value", "includeheaders": "true"}) == ("value", "headers")

@@ -63,13 +63,19 @@ class Decision(NamedTuple):
     def part_of(self, index: int) -> Part | None:
         return next((part for part in self.parts if part.index == index and part.has_transaction), None)
 
-    def check_not_overtaken(self, batch: int) -> None:
-        """Raises ExactlyOnceError if this is about a later batch than the one to be written."""
+    def check_order(self, batch: int) -> None:
+        """Raises ExactlyOnceError if this is about a later batch than the one to be written, or about an earlier one
+        that is not complete: to go on would be to abort what was decided on, and to forget that it was."""
         if self.batch > batch:
             raise ExactlyOnceError(
                 f"batch {batch} comes too late: batch {self.batch} of the same query was decided by run {self.run}. "
                 "Either that run still goes on, and this one has to stop; or the checkpoint was set back, and then it "
-                "takes a new checkpoint, which makes it a query of its own"
+                "takes a new checkpoint (in a batch write a new exactlyOnceId), which makes it a query of its own"
+            )
+        if self.batch < batch and not self.is_finished:
+            raise ExactlyOnceError(
+                f"batch {batch} comes too early: batch {self.batch} of the same query was decided by run {self.run}, "
+                f"and is not known to be complete. Write batch {self.batch} again first, which completes it"
             )
 
     def to_bytes(self) -> bytes:
@@ -116,12 +122,14 @@ def decide_ending(
     earlier: Decision | None, reports: Sequence[Report], *, batch: int, lost: Collection[int] = ()
 ) -> Ending:
     """`lost` are the parts of an earlier decision about this very write that were aborted after all. Raises
-    ExactlyOnceError if the rest of its parts, which are committed, are not what this run would have written."""
+    ExactlyOnceError if the rest of its parts, which are committed, are not what this run would have written; or if it
+    is not the turn of this write."""
+    if earlier is not None:
+        earlier.check_order(batch)
     if earlier is None or earlier.batch < batch:
         _check_written(reports)
         parts = tuple(report.part for report in reports)
         return Ending(parts, parts) if any(part.has_transaction for part in parts) else Ending()
-    earlier.check_not_overtaken(batch)
     written = tuple(report.part for report in reports if report.has_written and report.part.has_transaction)
     if earlier.is_finished or not lost:
         return Ending(needless=written)

@@ -1,4 +1,4 @@
-"""Decisions on their topic: compacted, with the scope as the key, written under the driver's transactional id.
+"""Decisions on their topic: compacted, with prefix and scope as the key, written under the driver's transactional id.
 
 Readers see committed decisions only. One whose driver died before it was committed was never made, and whoever comes
 after that driver fences it; whoever reads meanwhile waits until its time is over, since a decision of his own might
@@ -15,6 +15,7 @@ from tailrace.client.transactions.producer import TransactionalProducer
 from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.model.ids import PartitionIndex, TopicPartition
 from tailrace.spark.sink.exactly_once.decision import Decision, ExactlyOnceError
+from tailrace.spark.sink.exactly_once.names import Names
 from tailrace.spark.sink.exactly_once.settings import ExactlyOnceSettings
 
 _PARTITION_COUNT = 16
@@ -31,29 +32,32 @@ _POLL_MS = 200.0
 
 
 class DecisionLog:
-    def __init__(self, cluster: Cluster, settings: ExactlyOnceSettings) -> None:
+    """Of one scope."""
+
+    def __init__(self, cluster: Cluster, settings: ExactlyOnceSettings, names: Names) -> None:
         self._cluster = cluster
         self._settings = settings
+        self._key = names.decision.encode()
 
-    async def read(self, scope: str) -> Decision | None:
-        """The latest of the scope. Creates the topic if there is none."""
-        partition = await self._partition_of(scope)
+    async def read(self) -> Decision | None:
+        """The latest. Creates the topic if there is none."""
+        partition = await self._partition()
         end = (await Consumer(self._cluster).offsets_at([partition], LATEST))[partition]
         committed = Consumer(self._cluster, ConsumerOptions(isolation=Isolation.READ_COMMITTED))
         start = (await committed.offsets_at([partition], EARLIEST))[partition]
         await committed.assign({partition: start})
         try:
-            value = await self._last_value(committed, partition, scope.encode(), end)
+            value = await self._last_value(committed, partition, end)
         finally:
             await committed.close()
         return None if value is None else Decision.from_bytes(value)
 
-    async def _last_value(self, consumer: Consumer, partition: TopicPartition, key: bytes, end: int) -> bytes | None:
+    async def _last_value(self, consumer: Consumer, partition: TopicPartition, end: int) -> bytes | None:
         deadline = self._cluster.ports.clock.monotonic_ms() + self._settings.retry_timeout_ms
         found = None
         while consumer.position(partition).offset < end:
             for record in (await consumer.poll(_POLL_MS)).get(partition, ()):
-                if record.key == key:
+                if record.key == self._key:
                     found = record.value
             if self._cluster.ports.clock.monotonic_ms() > deadline:
                 position = consumer.position(partition).offset
@@ -63,19 +67,17 @@ class DecisionLog:
                 )
         return found
 
-    async def write(self, scope: str, decision: Decision, producer: TransactionalProducer) -> None:
+    async def write(self, decision: Decision, producer: TransactionalProducer) -> None:
         """Committed when this returns. Raises KafkaError; a FencedError if another driver has taken over."""
-        partition = await self._partition_of(scope)
+        partition = await self._partition()
         producer.begin()
-        await producer.send(
-            partition.topic, decision.to_bytes(), key=scope.encode(), partition=int(partition.partition)
-        )
+        await producer.send(partition.topic, decision.to_bytes(), key=self._key, partition=int(partition.partition))
         await producer.commit()
 
-    async def _partition_of(self, scope: str) -> TopicPartition:
+    async def _partition(self) -> TopicPartition:
         topic = await self._topic()
         # Partitions that somebody adds stay empty: a decision has to be found where it was written.
-        index = partition_for_key(scope.encode(), min(len(topic.partitions), _PARTITION_COUNT))
+        index = partition_for_key(self._key, min(len(topic.partitions), _PARTITION_COUNT))
         return TopicPartition(topic.name, PartitionIndex(index))
 
     async def _topic(self) -> TopicMetadata:

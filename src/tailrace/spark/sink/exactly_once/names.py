@@ -1,4 +1,4 @@
-"""Under which names a write is known to the cluster: transactional ids, and the groups that hold the evidence."""
+"""Under which names a write is known to the cluster: decisions, transactional ids, and groups with the evidence."""
 
 from __future__ import annotations
 
@@ -12,15 +12,19 @@ class Names(NamedTuple):
     scope: str  # the query, or the batch job
 
     @property
+    def decision(self) -> str:
+        return f"{self.prefix}-{self.scope}"
+
+    @property
     def driver(self) -> str:
-        return f"{self.prefix}-{self.scope}-driver"
+        return f"{self.decision}-driver"
 
     def part(self, index: int) -> str:
-        return f"{self.prefix}-{self.scope}-{index}"
+        return f"{self.decision}-{index}"
 
     def part_index(self, transactional_id: str) -> int | None:
         """None if it belongs to somebody else."""
-        start = f"{self.prefix}-{self.scope}-"
+        start = f"{self.decision}-"
         rest = transactional_id.removeprefix(start)
         is_part = transactional_id.startswith(start) and rest.isascii() and rest.isdigit()
         return int(rest) if is_part else None

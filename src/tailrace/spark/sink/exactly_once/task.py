@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 from tailrace.client.groups.offsets import GroupMetadata
 from tailrace.client.lanes import ANONYMOUS, Author, Identity
 from tailrace.client.metadata import Cluster
+from tailrace.client.transactions.ending import SUPERSEDED
 from tailrace.client.transactions.producer import TransactionalProducer, TransactionOptions
 from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.spark.blocking import BlockingCluster
@@ -57,10 +58,12 @@ class TaskTransaction:
 
     async def is_done(self) -> bool:
         """Whether this part needs no writing any more, after committing it if it was decided on and is still open."""
-        decision = await DecisionLog(self._cluster, self._settings).read(self._task.scope)
-        if decision is None or decision.batch < self._task.batch:
+        decision = await DecisionLog(self._cluster, self._settings, self._names).read()
+        if decision is None:
             return False
-        decision.check_not_overtaken(self._task.batch)
+        decision.check_order(self._task.batch)
+        if decision.batch < self._task.batch:
+            return False
         if decision.is_finished:
             return True
         part = decision.part_of(self._task.index)
@@ -94,6 +97,13 @@ class TaskTransaction:
         self._producer.close()
         return identity
 
+    def ended_by_others(self) -> ExactlyOnceError:
+        return ExactlyOnceError(
+            f"the transaction of {self._names.part(self._task.index)} was aborted in mid-write: it took longer than "
+            f"{self._settings.timeout_ms} ms (raise kafka.transaction.timeout.ms, or make batches smaller), or another "
+            "attempt of the task has begun since. Nothing of this attempt is visible"
+        )
+
     async def give_up(self) -> None:
         """So that readers need not wait until its time is over. The failure that led here is the one to be told."""
         with suppress(KafkaError, TimeoutError):
@@ -125,8 +135,10 @@ def write_part(
             author = blocking.run(transaction.begin())
             write_rows(chain([first], watched), blocking, author)
             identity = blocking.run(transaction.seal())
-        except BaseException:
+        except BaseException as error:
             blocking.run(transaction.give_up())
+            if isinstance(error, KafkaError) and error.code in SUPERSEDED:
+                raise transaction.ended_by_others() from error
             raise
     for _ in watched:
         pass  # Not written: but the driver may have to know whether they are the rows of the last time.

@@ -36,6 +36,10 @@ _RUN_ID = "spark.jobGroup.id"
 def stream_writer(options: WriteOptions) -> DataSourceStreamArrowWriter:
     """Raises OptionError."""
     _check(options)
+    if options.exactly_once_id is not None:
+        raise OptionError(
+            "option exactlyOnceId is for batch writes: a stream is known by the id in its checkpoint. Leave it out"
+        )
     return ExactlyOnceStreamWriter(options)
 
 

@@ -47,7 +47,7 @@ def test_a_decision_of_a_later_release_is_left_to_it():
         Decision.from_bytes(EARLIER.to_bytes().replace(b'"format":1', b'"format":2'))
 
 
-@pytest.mark.parametrize("earlier", [None, EARLIER._replace(batch=4), EARLIER._replace(batch=4, is_finished=True)])
+@pytest.mark.parametrize("earlier", [None, EARLIER._replace(batch=4, is_finished=True)])
 def test_a_new_batch_commits_what_its_tasks_wrote(earlier: Decision | None):
     assert decide_ending(earlier, written(*NEWER), batch=5) == Ending(NEWER, NEWER)
     assert decide_ending(earlier, written(EMPTY), batch=5) == Ending()
@@ -88,6 +88,11 @@ def test_if_one_part_is_committed_other_rows_fail_loudly(now: tuple[Part, ...]):
 def test_a_batch_that_was_overtaken_is_refused():
     with pytest.raises(ExactlyOnceError, match="batch 4 comes too late"):
         decide_ending(EARLIER, written(*NEWER), batch=4)
+
+
+def test_a_batch_whose_predecessor_is_not_complete_is_refused():
+    with pytest.raises(ExactlyOnceError, match="batch 6 comes too early: batch 5"):
+        decide_ending(EARLIER, written(*NEWER), batch=6)
 
 
 def test_a_decision_that_has_gone_is_noticed():

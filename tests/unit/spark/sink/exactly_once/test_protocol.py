@@ -13,6 +13,7 @@ from tailrace.client.metadata import Cluster, parse_bootstrap
 from tailrace.client.transactions.admin import TransactionAdmin
 from tailrace.client.transactions.errors import FencedError
 from tailrace.client.transactions.producer import TransactionalProducer, TransactionOptions
+from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.real.ports import real_ports
 from tailrace.spark.sink.exactly_once.decision import Decision, ExactlyOnceError, Report
 from tailrace.spark.sink.exactly_once.decision_log import DecisionLog
@@ -207,6 +208,41 @@ async def test_a_driver_that_was_thought_dead_cannot_commit(cluster: Cluster, qu
     assert await read_committed(cluster, query.topic) == values_of(0, 1)
 
 
+async def decide(cluster: Cluster, query: Query, decision: Decision) -> None:
+    """As a driver that dies right after it."""
+    names = Names(query.settings.prefix, query.scope)
+    async with TransactionalProducer(cluster, TransactionOptions(names.driver)) as producer:
+        await DecisionLog(cluster, query.settings, names).write(decision, producer)
+
+
+async def test_a_batch_that_was_decided_on_is_not_left_behind(cluster: Cluster, query: Query):
+    reports = await query.write(cluster, 1, rows_of(1))
+    await decide(cluster, query, Decision(1, "run 1", 1, tuple(report.part for report in reports)))
+    with pytest.raises(ExactlyOnceError, match="comes too early"):
+        await query.write_part(cluster, 2, 0, [b"early"])
+    assert await open_transactions(cluster, query) == {*ALL_PARTS}, "whoever begins aborts them"
+    await again(query).run_batch(cluster, 1, rows_of(1))
+    await again(query).run_batch(cluster, 2, rows_of(2))
+    assert await read_committed(cluster, query.topic) == values_of(0, 1, 2)
+
+
+async def test_writes_of_one_name_under_two_prefixes_are_two(cluster: Cluster, query: Query):
+    other = query.replaced(settings=SETTINGS._replace(prefix="other"))
+    await other.run_batch(cluster, 0, [[b"of the other"]])
+    assert await read_committed(cluster, query.topic) == sorted([*values_of(0), b"of the other"])
+
+
+async def test_a_batch_that_is_written_does_not_fail_for_what_others_left_open(
+    cluster: Cluster, query: Query, monkeypatch: pytest.MonkeyPatch
+):
+    async def transactions(*_: object, **__: object) -> list[object]:
+        raise KafkaError(ErrorCode.NETWORK_EXCEPTION, "a broker is down")
+
+    monkeypatch.setattr(TransactionAdmin, "transactions", transactions)
+    await again(query).run_batch(cluster, 1, rows_of(1))
+    assert await read_committed(cluster, query.topic) == values_of(0, 1)
+
+
 async def test_what_tasks_of_an_earlier_run_left_open_is_aborted(cluster: Cluster, query: Query):
     await query.write(cluster, 1, [[b"x"]] * 5)
     assert len(await open_transactions(cluster, query)) == 5
@@ -228,10 +264,7 @@ async def test_a_part_with_too_little_time_left_is_not_decided_on(cluster: Clust
 async def test_evidence_that_may_be_forgotten_is_no_proof(cluster: Cluster, query: Query):
     query = query.replaced(scope=f"{query.topic}-other")
     parts = tuple(report.part for report in await query.write(cluster, 0, rows_of(0)))
-    names = Names(query.settings.prefix, query.scope)
-    async with TransactionalProducer(cluster, TransactionOptions(names.driver)) as producer:
-        decision = Decision(0, "run 1", decided_ms=1, parts=parts)
-        await DecisionLog(cluster, query.settings).write(query.scope, decision, producer)
+    await decide(cluster, query, Decision(0, "run 1", decided_ms=1, parts=parts))
     await time_out(cluster, query, *ALL_PARTS)
     with pytest.raises(ExactlyOnceError, match="cannot be told any more"):
         await again(query).run_batch(cluster, 0, rows_of(0))

@@ -67,10 +67,18 @@ def test_rows_are_written_once_counted_always_and_aborted_if_they_fail(tailrace_
         def open_transactions() -> int:
             return len(blocking.run(TransactionAdmin(blocking.cluster).transactions(states=["Ongoing"])))
 
+        def fenced_in_between() -> Iterator[pa.RecordBatch]:
+            yield from batches()
+            another = TaskTransaction(blocking.cluster, settings, TASK)
+            blocking.run(another.begin())
+            blocking.run(another.give_up())
+
         nothing = write(iter([pa.record_batch({"value": pa.array([], pa.string())})]))
         assert (nothing.part.identity, nothing.part.fingerprint.rows) == (ANONYMOUS, 0)
         with pytest.raises(ZeroDivisionError):
             write(batches(fails=True))
+        with pytest.raises(ExactlyOnceError, match=r"longer than 900000 ms .* or another attempt"):
+            write(fenced_in_between())
         assert open_transactions() == 0
         first = write(batches())
         assert first.has_written
