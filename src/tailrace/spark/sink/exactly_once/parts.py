@@ -103,8 +103,8 @@ class Parts:
             raise ExactlyOnceError(
                 f"the transaction of {name} is not open any more: it took longer than "
                 f"{self._settings.timeout_ms} ms (raise kafka.transaction.timeout.ms), or another attempt of the task "
-                "has begun since (spark.speculation does not go with exactlyOnce). Nothing of the batch is committed; "
-                "a restart writes it again"
+                "has begun since (spark.speculation brings that about). Nothing of the batch is committed; a restart "
+                "writes it again"
             )
         left_ms = transaction.start_ms + transaction.timeout_ms - self._cluster.ports.clock.wall_ms()
         if left_ms < transaction.timeout_ms / 2:

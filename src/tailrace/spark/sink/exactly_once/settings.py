@@ -15,7 +15,8 @@ class ExactlyOnceSettings(NamedTuple):
     # brokers allow unless they are told otherwise (transaction.max.timeout.ms).
     timeout_ms: int = 900_000
     # Of the driver's own transaction, which holds one record: other queries wait as long for a driver that died in it.
-    decision_timeout_ms: int = 10_000
+    # Longer than brokers wait for one of them that died before they acknowledge without it (Kafka: some 10 seconds).
+    decision_timeout_ms: int = 30_000
     # How long requests are repeated while brokers are away, and how long what is under way is waited for.
     retry_timeout_ms: int = 120_000
     # A task that has failed tries so long to abort its transaction.
