@@ -24,6 +24,7 @@ from bench.maven import JarsNotFoundError, bring_jars
 from bench.measures import KILOBYTE, Figure, Plan
 from bench.subject import Subject, running
 from tailrace.spark import session
+from tailrace.spark.session import JavaNotFoundError, find_java_home
 
 OURS, OFFICIAL = "tailrace", "kafka"
 _POM = Path(__file__).parents[1] / "tests" / "spark" / "java" / "pom.xml"
@@ -48,6 +49,12 @@ class _Topic(NamedTuple):
 
 
 def spark(plan: Plan) -> list[Figure]:
+    """Nothing without Java."""
+    try:
+        find_java_home()
+    except JavaNotFoundError as error:
+        print(f"without Spark: {error}")
+        return []
     with running() as subject:
         rows = int(plan.seconds * _ROWS_PER_SECOND)
         large, small = _fill(subject, rows, KILOBYTE), _fill(subject, rows * 2, 100)
@@ -58,10 +65,10 @@ def spark(plan: Plan) -> list[Figure]:
                 figures += [bench.to_nowhere(topic), bench.to_parquet(topic), *bench.to_topic(topic)]
             figures.append(bench.to_nowhere(large, columns="value"))
             for partitions in (1, 2, 4):
-                topic = _fill(subject, rows // 2, KILOBYTE, partitions)
-                figures.append(bench.to_nowhere(topic, note=f", {partitions} partitions"))
+                topic = _fill(subject, rows, KILOBYTE, partitions)
+                figures.append(bench.to_nowhere(topic, note=f", partitions: {partitions}"))
                 if partitions == 1:
-                    figures.append(bench.to_nowhere(topic, note=", 1 partition in shares", minPartitions="4"))
+                    figures.append(bench.to_nowhere(topic, note=", partitions: 1, tasks: 4", minPartitions="4"))
                 subject.delete_topic(topic.name)
         with _session("local[1]") as found:
             figures.append(_Bench(found, subject, plan).to_nowhere(large, note=", one core for Spark"))

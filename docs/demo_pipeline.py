@@ -133,8 +133,8 @@ def pipelines_under_fire(cluster: Cluster, folder: Path, show: Show, expect: Exp
     with (folder / "pipeline.log").open("wb") as log:
         pipeline = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
     try:
-        wait_until(lambda: batches(metrics) >= 2, lambda: pipeline.poll() is None, expect, folder / "pipeline.log")
-        show(f"{batches(metrics)} batches are in the table; kill -9 of the pipeline, in the middle of the next")
+        wait_until(lambda: batches_in(metrics) >= 2, lambda: pipeline.poll() is None, expect, folder / "pipeline.log")
+        show(f"{batches_in(metrics)} batches are in the table; kill -9 of the pipeline, in the middle of the next")
     finally:
         if pipeline.poll() is None:
             os.killpg(pipeline.pid, signal.SIGKILL)
@@ -165,7 +165,8 @@ def finish_and_audit(cluster: Cluster, folder: Path, acked: int, show: Show, exp
         pipeline = load(file)
         assert isinstance(pipeline, Pipeline)
         done = run(pipeline, spark, once=True)
-        show(f"$ tailrace pipeline run {file.name} --once\n  {done.rows:,} records in {done.batches} batches")
+        batches = "1 batch" if done.batches == 1 else f"{done.batches} batches"
+        show(f"$ tailrace pipeline run {file.name} --once\n  {done.rows:,} records in {batches}")
     audit = Audit(
         TopicSide(ORDERS, cluster.bootstrap, by=("get_json_object(CAST(value AS STRING), '$.id')",), order_by=()),
         TableSide(str(folder / "orders"), by=("CAST(id AS STRING)",), partition="partition", offset="offset"),
@@ -198,7 +199,7 @@ def finish_and_audit(cluster: Cluster, folder: Path, acked: int, show: Show, exp
     spark.stop()
 
 
-def batches(metrics: Path) -> int:
+def batches_in(metrics: Path) -> int:
     return len(metrics.read_text().splitlines()) if metrics.exists() else 0
 
 

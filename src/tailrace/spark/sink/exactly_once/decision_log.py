@@ -76,8 +76,13 @@ class DecisionLog:
 
     async def _partition(self) -> TopicPartition:
         topic = await self._topic()
+        if len(topic.partitions) < _PARTITION_COUNT:
+            raise ExactlyOnceError(
+                f"the decision topic {topic.name} has {len(topic.partitions)} partitions, and {_PARTITION_COUNT} are "
+                "used: add the rest, or name another one by the option decisionTopic, which is then created"
+            )
         # Partitions that somebody adds stay empty: a decision has to be found where it was written.
-        index = partition_for_key(self._key, min(len(topic.partitions), _PARTITION_COUNT))
+        index = partition_for_key(self._key, _PARTITION_COUNT)
         return TopicPartition(topic.name, PartitionIndex(index))
 
     async def _topic(self) -> TopicMetadata:

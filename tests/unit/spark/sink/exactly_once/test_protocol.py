@@ -232,6 +232,13 @@ async def test_writes_of_one_name_under_two_prefixes_are_two(cluster: Cluster, q
     assert await read_committed(cluster, query.topic) == sorted([*values_of(0), b"of the other"])
 
 
+async def test_a_decision_topic_that_could_grow_under_the_decisions_is_refused(cluster: Cluster, query: Query):
+    await Admin(cluster).create_topic("decisions", partition_count=15)
+    query = query.replaced(settings=SETTINGS._replace(decision_topic="decisions"))
+    with pytest.raises(ExactlyOnceError, match="has 15 partitions, and 16 are used"):
+        await query.run_batch(cluster, 0, rows_of(0))
+
+
 async def test_a_batch_that_is_written_does_not_fail_for_what_others_left_open(
     cluster: Cluster, query: Query, monkeypatch: pytest.MonkeyPatch
 ):
