@@ -77,6 +77,46 @@ class _MortalStream:
         return getattr(self._stream, name)
 
 
+class SleepyNetwork:
+    """Of a process that is stopped when it sends its n-th request, and goes on with it once it is woken."""
+
+    def __init__(self, sleeps_at: int) -> None:
+        self._network = real_ports().network
+        self._left = sleeps_at
+        self._held: list[tuple[Stream, bytes]] = []
+        self._is_woken = False
+        self.fell_asleep = asyncio.get_running_loop().create_future()
+
+    async def connect(self, host: str, port: int) -> Stream:
+        return _SleepyStream(await self._network.connect(host, port), self)
+
+    def hold(self, stream: Stream, parts) -> int:
+        self._left -= 1
+        if self._left > 0 or self._is_woken:
+            return stream.send(parts)
+        if not self.fell_asleep.done():
+            self.fell_asleep.set_result(None)
+        self._held.append((stream, b"".join(parts)))
+        return len(self._held[-1][1])
+
+    def wake(self) -> None:
+        self._is_woken = True
+        for stream, request in self._held:
+            assert stream.send([request]) == len(request), "requests of this protocol are small"
+
+
+class _SleepyStream:
+    def __init__(self, stream: Stream, network: SleepyNetwork) -> None:
+        self._stream = stream
+        self._network = network
+
+    def send(self, parts):
+        return self._network.hold(self._stream, parts)
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._stream, name)
+
+
 async def until_it_dies(
     bootstrap: str, dies_at: int, action: Callable[[Cluster], Awaitable[T]], *, is_sent: bool
 ) -> tuple[T] | None:
