@@ -64,12 +64,13 @@ def spark(plan: Plan) -> list[Figure]:
             for topic in (large, small):
                 figures += [bench.to_nowhere(topic), bench.to_parquet(topic), *bench.to_topic(topic)]
             figures.append(bench.to_nowhere(large, columns="value"))
-            for partitions in (1, 2, 4):
-                topic = _fill(subject, rows, KILOBYTE, partitions)
+            for partitions in (1, 2, 4, _PARTITIONS):
+                topic = large if partitions == _PARTITIONS else _fill(subject, rows, KILOBYTE, partitions)
                 figures.append(bench.to_nowhere(topic, note=f", partitions: {partitions}"))
                 if partitions == 1:
                     figures.append(bench.to_nowhere(topic, note=", partitions: 1, tasks: 4", minPartitions="4"))
-                subject.delete_topic(topic.name)
+                if topic != large:
+                    subject.delete_topic(topic.name)
         with _session("local[1]") as found:
             figures.append(_Bench(found, subject, plan).to_nowhere(large, note=", one core for Spark"))
     return figures

@@ -53,7 +53,7 @@ def batch_progress(pipeline: str, text: str) -> BatchProgress:
         query_id=progress["id"],
         batch=progress["batchId"],
         timestamp=progress["timestamp"],
-        rows=progress.get("numInputRows", 0),
+        rows=progress.get("numInputRows") or 0,
         rows_per_second=round(_number(progress.get("processedRowsPerSecond")), 1),
         duration_ms=(progress.get("durationMs") or {}).get("triggerExecution", 0),
         lag=_lag(progress["sources"]),
