@@ -14,6 +14,7 @@ from tailrace.spark.options.kafka import parse_kafka_settings
 from tailrace.spark.options.write import WriteOptions
 from tailrace.spark.sink.exactly_once.decision import ExactlyOnceError, Report
 from tailrace.spark.sink.exactly_once.driver import Driver
+from tailrace.spark.sink.exactly_once.names import Names
 from tailrace.spark.sink.exactly_once.settings import ExactlyOnceSettings
 from tailrace.spark.sink.exactly_once.task import Task, TaskTransaction, write_part
 from tailrace.spark.sink.task import write_rows
@@ -65,7 +66,10 @@ def test_rows_are_written_once_counted_always_and_aborted_if_they_fail(tailrace_
             )
 
         def open_transactions() -> int:
-            return len(blocking.run(TransactionAdmin(blocking.cluster).transactions(states=["Ongoing"])))
+            # Other tests of this broker have transactions too.
+            ours = Names(settings.prefix, TASK.scope).part(TASK.index)
+            found = blocking.run(TransactionAdmin(blocking.cluster).transactions(states=["Ongoing"], pattern=ours))
+            return len(found)
 
         def fenced_in_between() -> Iterator[pa.RecordBatch]:
             yield from batches()
