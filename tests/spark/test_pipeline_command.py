@@ -66,18 +66,18 @@ def wait_lines(path, count):
     raise AssertionError(f"{path} has not got {count} lines")
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_finishes_the_batch_and_the_next_run_goes_on(tailrace_broker, create_topic, produce, tmp_path, number):
+# Ctrl-C reaches the whole group of a terminal, `kill` one process: a SIGTERM to all of them would end Spark's JVM too.
+@pytest.mark.parametrize("stop", [lambda pid: os.killpg(pid, signal.SIGINT), lambda pid: os.kill(pid, signal.SIGTERM)])
+def test_a_signal_finishes_the_batch_and_the_next_run_goes_on(tailrace_broker, create_topic, produce, tmp_path, stop):
     topic = create_topic()
     produce(topic, [{"value": str(n)} for n in range(100)])
     file = write_copy_pipeline(tmp_path, tailrace_broker.bootstrap, topic, f'table = "{tmp_path}/t"\nformat = "delta"')
     metrics = tmp_path / "metrics.jsonl"
-    # A group of its own, as a terminal gives it: Ctrl-C reaches every process of it.
     words = command("run", file, "--master=local[2]", f"--metrics={metrics}", *QUICK)
     running = subprocess.Popen(words, stderr=subprocess.PIPE, text=True, start_new_session=True)
     try:
         wait_lines(metrics, 1)
-        os.killpg(running.pid, number)
+        stop(running.pid)
         _, errors = running.communicate(timeout=DEADLINE_S)
     finally:
         kill_group(running)
