@@ -1,7 +1,10 @@
 """What a figure was taken on: the commit and the machine."""
 
+import contextlib
+import mmap
 import os
 import platform
+import re
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -45,3 +48,19 @@ def own_s() -> float:
     """Seconds that this process has worked, and its children that have ended."""
     times = os.times()
     return times.user + times.system + times.children_user + times.children_system
+
+
+def warm_memory(size_bytes: int = 3 << 30) -> None:
+    """Touches memory that is free and leaves it free. Virtual machines give free memory back to their host after some
+    seconds, and then whoever touches it next pays: 2.3 s for each GB where this was written, against 0.1 s for memory
+    that is there. Without it a figure tells who came first."""
+    size_bytes = min(size_bytes, _free_bytes() // 2) // mmap.PAGESIZE * mmap.PAGESIZE
+    with mmap.mmap(-1, size_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as memory:
+        with contextlib.suppress(OSError):  # A kernel without them.
+            memory.madvise(mmap.MADV_HUGEPAGE)
+        memory[:: mmap.PAGESIZE] = bytes(size_bytes // mmap.PAGESIZE)
+
+
+def _free_bytes() -> int:
+    (line,) = re.findall(r"MemFree: +(\d+) kB", Path("/proc/meminfo").read_text())
+    return int(line) * 1024

@@ -119,11 +119,11 @@ class Log(StoredLog):
         return AppendResult(base_offset, next_offset, validated.log_append_time_ms)
 
     def append_plain(self, batches: Sequence[PlainBatch], *, leader_epoch: int) -> int:
-        """Batches that `read_plain` has let in, all in one write. Gives the offset of the first; the others follow it
-        without a gap. Raises StorageError, and then nothing has changed."""
+        """Batches that `read_plain` has let in, and `producers` where they have one, all in one write. Gives the offset
+        of the first; the others follow it without a gap. Raises StorageError, and then nothing has changed."""
         first_offset = offset = self.log_end_offset
         size_bytes, newest = 0, NO_TIMESTAMP
-        for view, batch_size, last_offset_delta, max_timestamp in batches:
+        for view, batch_size, last_offset_delta, max_timestamp, _header in batches:
             _STAMP(view, 0, offset, batch_size - _LOG_OVERHEAD, leader_epoch)
             offset += last_offset_delta + 1
             size_bytes += batch_size
@@ -138,8 +138,10 @@ class Log(StoredLog):
             raise
         self.is_stored = False
         offset = first_offset
-        for _view, batch_size, last_offset_delta, max_timestamp in batches:
+        for _view, batch_size, last_offset_delta, max_timestamp, header in batches:
             segment.note_batch(position, batch_size, offset + last_offset_delta, max_timestamp)
+            if header is not None:
+                self.producers.update(header, offset)
             position += batch_size
             offset += last_offset_delta + 1
         if leader_epoch != self.epochs.latest:

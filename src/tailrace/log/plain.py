@@ -1,8 +1,11 @@
 """Plain batches: what most Produce requests carry, judged by one unpacking and one CRC.
 
-A batch is plain if the topic wants nothing done to it and nothing needs to be remembered of it: one batch of magic 2,
-uncompressed or compressed as the producer chose, create time within the topic's bounds, no producer id, no
-transaction. Such batches can be judged one by one and written many at a time (`Log.append_plain`).
+A batch is plain if the topic wants nothing done to it: one batch of magic 2, uncompressed or compressed as the producer
+chose, create time within the topic's bounds, no transaction. Such batches can be judged one by one and written many at
+a time (`Log.append_plain`).
+
+An idempotent producer's batch comes with its header: whoever has it written asks `ProducerStates.check` first, or, if
+others that are not written yet go before it, `follows`. The log then remembers it as any other.
 
 `validation` owns the rules and explains what breaks them. This is only its fast way to say yes: whatever is not
 plain, bad batches included, gets None here and goes there. A property test holds the two together.
@@ -12,10 +15,11 @@ from struct import Struct
 
 from tailrace.model.config import TopicConfig
 from tailrace.wire.checksum import crc32c
-from tailrace.wire.records import HEADER_SIZE, MAGIC
+from tailrace.wire.records import HEADER_SIZE, MAGIC, BatchHeader
 
-# (view of the whole batch, its size in bytes, last offset delta, max timestamp). A bare tuple: one is made per request.
-PlainBatch = tuple[memoryview, int, int, int]
+# (view of the whole batch, its size in bytes, last offset delta, max timestamp, header if it has a producer id). A bare
+# tuple: one is made per request.
+PlainBatch = tuple[memoryview, int, int, int, BatchHeader | None]
 
 # Batches that are written at once hold at most this much, and one more batch.
 GROUP_MAX_BYTES = 1 << 20
@@ -51,6 +55,7 @@ def read_plain(view: memoryview, rules: PlainRules, now_ms: int) -> PlainBatch |
     size = len(view)
     if not HEADER_SIZE <= size <= rules.size_max_bytes:
         return None
+    header = _unpack_header(view)
     (
         base_offset,
         batch_length,
@@ -62,21 +67,25 @@ def read_plain(view: memoryview, rules: PlainRules, now_ms: int) -> PlainBatch |
         base_timestamp,
         max_timestamp,
         producer_id,
-        _producer_epoch,
-        _base_sequence,
+        producer_epoch,
+        base_sequence,
         record_count,
-    ) = _unpack_header(view)
+    ) = header
     if (
         base_offset
         or batch_length + _LOG_OVERHEAD != size
         or magic != MAGIC
         or attributes & ~_CODEC_MASK
         or attributes > _LAST_CODEC
-        or producer_id >= 0
         or record_count < 1
         or record_count != last_offset_delta + 1
         or not now_ms - rules.before_max_ms <= base_timestamp <= max_timestamp <= now_ms + rules.after_max_ms
         or crc32c(view[_CRC_COVERS_FROM:]) != crc
     ):
         return None
-    return view, size, last_offset_delta, max_timestamp
+    if producer_id < 0:
+        return view, size, last_offset_delta, max_timestamp, None
+    if producer_epoch < 0 or base_sequence < 0:
+        return None
+    # Past the NamedTuple's own constructor, which takes as long as all the rest.
+    return view, size, last_offset_delta, max_timestamp, tuple.__new__(BatchHeader, header)

@@ -59,6 +59,7 @@ _VERSION = Struct(">h")
 _CRC_POSITION, _CRC = 2, Struct(">I")
 _ENTRIES_POSITION = 6
 _OFFSET_DELTA_MIN = -(2**31)
+_CLIENT = Origin.CLIENT  # An enum's lookup takes 0.07 us: by its name, a check took 0.64 us instead of 0.42.
 _TRANSACTIONAL_BIT = 0x10
 _CONTROL_BIT = 0x20
 
@@ -142,12 +143,13 @@ class ProducerStates:
     def check(self, header: BatchHeader, *, origin: Origin) -> Duplicate | None:
         """Raises KafkaError if the batch may not be appended."""
         producer_id = header.producer_id
-        if producer_id < 0 or origin is Origin.REPLICATION or origin is Origin.RAFT:
+        is_client = origin is _CLIENT
+        if producer_id < 0 or not (is_client or origin is Origin.COORDINATOR):
             return None
         state = self._states.get(producer_id)
         if state is None:
             return None
-        if origin is Origin.CLIENT and header.producer_epoch == state.epoch:
+        if is_client and header.producer_epoch == state.epoch:
             # What comes next in sequence is no duplicate: five batches do not hold 2^31 records.
             if header.base_sequence != state.next_sequence:
                 duplicate = _find_duplicate(state, header)
@@ -160,7 +162,7 @@ class ProducerStates:
                 f"Producer {producer_id} writes with epoch {header.producer_epoch} but {state.epoch} was seen already: "
                 "a newer instance has taken over its id. Abort and call InitProducerId.",
             )
-        elif origin is Origin.CLIENT and header.base_sequence != 0:
+        elif is_client and header.base_sequence != 0:
             raise _out_of_order(state, header, 0)
         if state.current_txn_first_offset >= 0 and not header.attributes & _TRANSACTIONAL_BIT:
             raise KafkaError(
@@ -370,6 +372,17 @@ class ProducerStates:
             if state.current_txn_first_offset < 0:
                 del self._states[producer_id]
                 return
+
+
+def follows(header: BatchHeader, before: BatchHeader | None) -> bool:
+    """Whether `check` will take a client's batch once `before`, which it has taken, is written: the same producer and
+    epoch, the next sequence. Neither is of a transaction. Of None nothing is known."""
+    return (
+        before is not None
+        and header.producer_id == before.producer_id
+        and header.producer_epoch == before.producer_epoch
+        and header.base_sequence == (before.last_sequence + 1) & MAX_SEQUENCE
+    )
 
 
 def decrement_sequence(sequence: int, count: int) -> int:

@@ -4,13 +4,16 @@ import errno
 
 import pytest
 
-from tailrace.broker.express import Express
+from tailrace.broker.express import Express, Lane, _prefix_end
 from tailrace.model.errors import ErrorCode
+from tailrace.replica.partition import Partition
 from tailrace.sim.clock import SimClock
 from tailrace.wire.apis.data import MetadataRequest, ProduceRequest
+from tailrace.wire.frame import decode_response, encode_request
 from tailrace.wire.records import Compression
 from tests.unit.broker.world import (
     Peer,
+    World,
     batch,
     create_topic,
     delete_topic,
@@ -57,7 +60,7 @@ def requests(topic_ids: dict[str, bytes], version: int) -> list[ProduceRequest]:
         *[to("b", batch(b"all"), acks=-1) for _ in range(3)],
         *[to(topic, batch(b"in turn")) for _ in range(3) for topic in ("a", "b")],
         to("a", batch(b"y", b"z" * 50, compression=Compression.LZ4)),
-        to("a", batch(b"idempotent", producer_id=1, producer_epoch=0, base_sequence=0)),
+        *[to("a", batch(b"i", producer_id=1, producer_epoch=0, base_sequence=number)) for number in (0, 1, 2, 2, 9, 3)],
         to("a", batch(b"y")),
         to("a", batch(b"cut")[:-1]),
         to("a", b""),
@@ -206,12 +209,24 @@ async def test_a_parked_fetch_sees_what_came_by_the_express_lane():
         assert fetched(await consumer.receive()).records
 
 
-async def test_a_client_that_never_repeats_itself_stops_being_learned_from(monkeypatch):
-    learned = []
+@pytest.fixture
+def learned(monkeypatch) -> list[int]:
+    """The versions of the requests that a lane was learned from, or looked for in vain."""
+    versions: list[int] = []
     learn = Express._learn
     monkeypatch.setattr(
-        Express, "_learn", lambda self, frame, version: (learned.append(1), learn(self, frame, version))[1]
+        Express, "_learn", lambda self, frame, version: (versions.append(version), learn(self, frame, version))[1]
     )
+    return versions
+
+
+def lanes_of(world: World) -> dict[tuple[int, bytes], Lane]:
+    express = next(iter(world.broker._servers[0].connections))._express
+    return express._lanes
+
+
+async def test_a_client_that_never_repeats_itself_stops_being_learned_from(monkeypatch):
+    monkeypatch.setattr("tailrace.broker.express._CREDIT_MAX", 16)
     async with running() as world:
         peer = await world.connect()
         for number in range(60):
@@ -220,4 +235,91 @@ async def test_a_client_that_never_repeats_itself_stops_being_learned_from(monke
             assert produced(await peer.request(produce(f"t{number}", batch(b"x")), 9)).error_code == 0
         express = next(iter(world.broker._servers[0].connections))._express
         assert express._credit == 0
-        assert len(express._lanes) <= 8
+        assert len(express._lanes) == 16
+
+
+@pytest.mark.parametrize("version", [7, 8, 9, 12, 13])
+async def test_many_topics_are_each_learned_once(version, learned, count_express):
+    names = [f"t{number}" for number in range(40)] + ["n" * size for size in (1, 126, 127, 128, 249)]
+    async with running() as world:
+        peer = await world.connect()
+        ids = {name: await create_topic(peer, name) for name in names}
+        burst = [produce(name, batch(b"x"), topic_id=ids[name]) for _ in range(3) for name in names]
+        frames = [peer.frame(request, version) for request in burst]
+        peer.writer.write(b"".join(frames))
+        answers = [produced(await peer.receive()) for _ in frames]
+        assert [answer.base_offset for answer in answers] == [number // len(names) for number in range(len(frames))]
+        assert learned == [version] * len(names)
+        assert sum(count_express) == sum(map(len, frames))
+        assert [lane.topic for lane in lanes_of(world).values()] == names
+
+
+@pytest.mark.parametrize("version", [8, 9, 13])
+async def test_a_run_goes_over_topics_as_long_as_acks_and_timeout_are_the_same(version, monkeypatch):
+    writes: list[tuple[str, int]] = []
+    append = Partition.append_plain
+
+    def counted(self, batches):
+        writes.append((self.topic_partition.topic, len(batches)))
+        return append(self, batches)
+
+    monkeypatch.setattr(Partition, "append_plain", counted)
+    async with running() as world:
+        peer = await world.connect()
+        ids = {name: await create_topic(peer, name) for name in "abc"}
+
+        async def send(*requests: tuple[str, int, int]) -> list[int]:
+            frames = [
+                peer.frame(produce(name, batch(b"x"), acks=acks, timeout_ms=timeout_ms, topic_id=ids[name]), version)
+                for name, acks, timeout_ms in requests
+            ]
+            writes.clear()
+            peer.writer.write(b"".join(frames))
+            return [produced(await peer.receive()).base_offset for _ in frames]
+
+        for acks, timeout_ms in ((1, 5000), (-1, 5000), (1, 6000)):
+            for name in "abc":
+                await send((name, acks, timeout_ms))
+        assert await send(*[(name, 1, 5000) for _ in range(5) for name in "cab"]) == [3 + n // 3 for n in range(15)]
+        assert writes == [("c", 5), ("a", 5), ("b", 5)]
+        assert await send(("a", 1, 5000), ("b", -1, 5000), ("a", -1, 5000), ("a", 1, 6000)) == [8, 8, 9, 10]
+        assert writes == [("a", 1), ("b", 1), ("a", 1), ("a", 1)]
+
+
+async def test_above_a_number_of_lanes_the_first_is_forgotten(monkeypatch, learned):
+    monkeypatch.setattr("tailrace.broker.express._LANES_MAX", 3)
+    async with running() as world:
+        peer = await world.connect()
+        for name in "abcd":
+            await create_topic(peer, name)
+        for number, name in enumerate("abcdbbdca"):
+            answer = produced(await peer.request(produce(name, batch(b"x")), 9))
+            assert (answer.error_code, answer.base_offset) == (0, "abcdbbdca"[:number].count(name))
+        assert len(learned) == 5
+        assert [lane.topic for lane in lanes_of(world).values()] == ["c", "d", "a"]
+
+
+@pytest.mark.parametrize(("client_id", "is_learned"), [(None, True), ("", True), ("c" * 400, True), ("c" * 600, False)])
+@pytest.mark.parametrize("version", [8, 9, 13])
+async def test_prefixes_of_any_length_within_a_bound(client_id, is_learned, version):
+    async with running() as world:
+        peer = await world.connect()
+        topic_id = await create_topic(peer, "t")
+        for number in range(3):
+            request = produce("t", batch(b"x"), topic_id=topic_id)
+            parts = encode_request(request.api_key, version, number, client_id, request)
+            peer.writer.write(b"".join(bytes(part) for part in parts))
+            _, response = decode_response(request.api_key, version, await peer.receive_frame())
+            assert produced(response).base_offset == number
+        assert len(lanes_of(world)) == is_learned
+
+
+@pytest.mark.parametrize("version", [7, 9, 13])
+def test_a_prefix_that_is_cut_off_is_none(version):
+    request = produce("t", batch(b"x"))
+    frame = bytearray(b"".join(bytes(part) for part in encode_request(0, version, 1, "peer", request)))
+    end = _prefix_end(frame, version, 12)
+    assert end > 12
+    assert {_prefix_end(frame[:size], version, 12) for size in range(12, 30)} <= {12, end}
+    frame[12:14] = b"\x7f\xff"  # The client id is longer than the buffer.
+    assert _prefix_end(frame, version, 12) == 12
