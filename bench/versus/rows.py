@@ -44,6 +44,10 @@ class Row(NamedTuple):
     # What a reader has to know to judge the row, for the page.
     note: str = ""
 
+    @property
+    def is_warmed(self) -> bool:
+        return self.warm and not self.fresh
+
 
 class Effort(NamedTuple):
     """How long one round takes, and how many there are; the page says so."""
@@ -94,8 +98,7 @@ def _take_row(
 ) -> Iterable[Taken | Missing]:
     """A rival on which a round fails is left out of the rest of the row, and starts anew for the next."""
     fit = list(places)
-    is_warmed = row.warm and not row.fresh
-    for number in range(0 if is_warmed else 1, min(effort.rounds, row.rounds_max) + 1):
+    for number in range(0 if row.is_warmed else 1, min(effort.rounds, row.rounds_max) + 1):
         for place in list(fit):
             try:
                 found, load = place.measure(row, effort) if number else place.warm_up(row, effort)
@@ -144,7 +147,7 @@ class _Place:
         try:
             if self._running is None:
                 self._running = self._stack.enter_context(self.rival.running(self._brokers, self._settings))
-            if row.unit == _BULK_UNIT:
+            if row.is_warmed and row.unit == _BULK_UNIT:
                 warm_memory()
             begun, others_s = time.perf_counter(), self._others_s()
             found = row.measure(self._running, effort)

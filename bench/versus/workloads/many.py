@@ -11,7 +11,7 @@ from bench.canned import produce_request, produce_response_bytes
 from bench.versus.processes import DEADLINE_S, Running, receive
 from bench.versus.rows import Effort, Row
 from bench.versus.workloads.produce import BASE, write
-from bench.versus.workloads.topics import admin, create, grow, topic
+from bench.versus.workloads.topics import admin, create, grow, topic, wait_known
 
 SECTION = "Connections and partitions"
 _CONNECTIONS = 1_000
@@ -77,6 +77,8 @@ def _create(running: Running, name: str, count: int) -> None:
     create(client, NewTopic(name, min(count, _CREATED_AT_ONCE), 1))
     for total in range(2 * _CREATED_AT_ONCE, count + 1, _CREATED_AT_ONCE):
         grow(client, name, total)
+    # A producer that was told of fewer refuses what goes to the others.
+    wait_known(client, name, count)
 
 
 MANY = (

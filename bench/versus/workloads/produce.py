@@ -99,4 +99,13 @@ def _row(word: str, case: Case, replicas: int) -> Row:
     )
 
 
-PRODUCE = tuple(_row(word, case, replicas) for replicas in (1, 3) for word, case in CASES.items())
+def _cold_row(replicas: int) -> Row:
+    title, note = f"rf={replicas}, just started", "Nothing is compiled yet, and memory is taken as the machine gives it."
+    return _row("cold", BASE, replicas)._replace(title=title, fresh=True, note=note)
+
+
+PRODUCE = tuple(
+    row
+    for replicas in (1, 3)
+    for row in (*(_row(word, case, replicas) for word, case in CASES.items()), _cold_row(replicas))
+)

@@ -56,6 +56,17 @@ def grow(client: AdminClient, name: str, partitions: int) -> None:
     grown.result(DEADLINE_S)
 
 
+def wait_known(client: AdminClient, name: str, partitions: int) -> None:
+    """Until clients are told of so many partitions, each with its leader."""
+    deadline = time.perf_counter() + DEADLINE_S
+    while time.perf_counter() < deadline:
+        found = client.list_topics(name, DEADLINE_S).topics[name].partitions
+        if len(found) == partitions and all(each.leader >= 0 for each in found.values()):
+            return
+        time.sleep(0.05)
+    raise TimeoutError(f"{name} does not have its {partitions} partitions")
+
+
 def delete(client: AdminClient, names: list[str]) -> None:
     for deleted in client.delete_topics(names, request_timeout=DEADLINE_S).values():
         deleted.result(DEADLINE_S)

@@ -211,7 +211,7 @@ class Connection:
             position = self._start
             if express is not None:
                 self._start = express.take(buffer, self._view, position, end)
-                if self._slots_count >= slots_max:
+                if self._start == end or self._slots_count >= slots_max:
                     break
                 if self._start > position and server.clock.monotonic_ms() < turn_ends_ms:
                     continue

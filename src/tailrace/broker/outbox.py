@@ -85,7 +85,7 @@ class Outbox:
             if self._has_slices:
                 self._send_windows()
             else:
-                self._advance(self._stream.send(self._parts), len(self._parts))
+                self._send_bytes()
         except OSError as error:
             self._on_broken(error)
             return
@@ -106,6 +106,15 @@ class Outbox:
         self.flush()
         if not self._parts and not self._is_closed:
             self._on_drained()
+
+    def _send_bytes(self) -> None:
+        parts = self._parts
+        taken = self._stream.send(parts)
+        if len(parts) == 1 and taken == len(parts[0]):  # As it nearly always is.
+            self.sent_bytes += taken
+            parts.clear()
+        else:
+            self._advance(taken, len(parts))
 
     def _send_windows(self) -> None:
         """One window after another, while each goes out whole and the turn lasts."""

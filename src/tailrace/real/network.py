@@ -61,7 +61,10 @@ class SocketStream:
 
     def send(self, parts: Sequence[Bytes | FileSlice]) -> int:
         if len(parts) == 1 and not isinstance(parts[0], FileSlice):
-            return self._send_run([parts[0]], more=False)[0]
+            try:
+                return self._socket.send(parts[0])
+            except (BlockingIOError, InterruptedError):
+                return 0
         sent = 0
         index = 0
         count = len(parts)

@@ -138,7 +138,7 @@ class DirectoryAssignments:
             self._pending.update(dict.fromkeys(looked_at))
             raise
         self._pending.update(dict.fromkeys(waiting))
-        if waiting and len(waiting) == len(self._pending):
+        if waiting:  # Others have their turn: it is they who open the logs.
             await asyncio.sleep(_RETRY_SECONDS)
 
     def _is_ours(self, topic_partition: TopicPartition) -> bool:
