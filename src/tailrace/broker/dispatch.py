@@ -77,6 +77,8 @@ class Dispatcher:
         self, frame: memoryview, origin: Origin
     ) -> tuple[RequestContext, Answer | Coroutine[Any, Any, Answer]]:
         """Raises ProtocolError or UnanswerableError, nothing else."""
+        if len(frame) < _KEY_AND_VERSION.size:  # As what an Envelope holds may be.
+            raise ProtocolError(f"a request of {len(frame)} bytes has no room for a header")
         key_and_version = _KEY_AND_VERSION.unpack_from(frame)
         route = self._routes.get(key_and_version)
         if route is None:

@@ -5,8 +5,9 @@ import logging
 
 import pytest
 
+from tailrace.broker.dispatch import Dispatcher
 from tailrace.broker.handlers import CONTROLLER_HANDLERS, HANDLERS, api_versions
-from tailrace.model.errors import ErrorCode, KafkaError
+from tailrace.model.errors import ErrorCode, KafkaError, ProtocolError
 from tailrace.wire.apis import api_keys
 from tailrace.wire.apis.admin import DescribeLogDirsRequest
 from tailrace.wire.apis.data import ApiVersionsRequest, ApiVersionsResponse, MetadataRequest
@@ -151,3 +152,11 @@ async def test_log_dirs_are_described(version):
         asked = DescribeLogDirsRequest.DescribableLogDirTopic(topic="a", partitions=[1])
         (folder,) = (await peer.request(DescribeLogDirsRequest(topics=[asked]), version)).results
         assert [topic.name for topic in folder.topics] == ["a"]
+
+
+@pytest.mark.parametrize("size", range(8))
+async def test_a_request_too_short_for_a_header_is_refused(size):
+    """A connection refuses it before that; what an Envelope holds may be as short."""
+    async with running() as world:
+        with pytest.raises(ProtocolError):
+            Dispatcher(world.broker, HANDLERS).dispatch(memoryview(bytes((0, 3, 0, 9, 0, 0, 0))[:size]), None)
