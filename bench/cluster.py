@@ -1,6 +1,5 @@
 """What three brokers do together: every record three times, acknowledged by all that are in sync."""
 
-import statistics
 import time
 
 from bench import librdkafka
@@ -40,8 +39,8 @@ def _throughput(subject: Subject, plan: Plan) -> list[Figure]:
 
     def rate(topic: str, value_bytes: int) -> float:
         subject.create_topic(topic, warm=True, partitions=_PARTITIONS, replicas=_BROKERS)
-        return statistics.median(
-            librdkafka.produced_per_second(
+        return plan.median_warm(
+            lambda: librdkafka.produced_per_second(
                 topic,
                 value_bytes,
                 plan.seconds,
@@ -51,7 +50,6 @@ def _throughput(subject: Subject, plan: Plan) -> list[Figure]:
                 batch_size=256 << 10,
                 message_max_bytes=2_000_000,
             )[1]
-            for _ in range(plan.rounds)
         )
 
     large, small = rate("replicated-1k", KILOBYTE), rate("replicated-100", 100)

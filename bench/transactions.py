@@ -10,6 +10,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from bench import librdkafka
+from bench.machine import warm_memory
 from bench.measures import KILOBYTE, MEGABYTE, Figure, Plan
 from bench.subject import Subject, running
 from tailrace.testing import Broker
@@ -44,6 +45,7 @@ def _throughput(subject: Subject, plan: Plan) -> list[Figure]:
     for round_number in range(plan.rounds):
         for interval_ms, measured in rates.items():
             topic = subject.create_topic(f"every-{interval_ms}-{round_number}", warm=True)
+            warm_memory()
             rate = librdkafka.committed_per_second(
                 topic,
                 KILOBYTE,

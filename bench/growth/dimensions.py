@@ -17,6 +17,7 @@ from bench.growth import Point
 from bench.growth.broker import Measured, running
 from bench.growth.logs import log_length
 from bench.growth.turns import answered_in_order
+from bench.machine import warm_memory
 from bench.measures import Plan
 
 Points = Iterator[Point]
@@ -165,6 +166,7 @@ def batch_size(plan: Plan) -> Points:
             kept = f"{name}-kept"
             subject.create_topics([kept], warm=False)
             blaster.produced_bytes_per_second(subject.port, kept, size, 0.2)
+            warm_memory()
             cpu_s = subject.cpu_s()
             rates = [
                 blaster.produced_bytes_per_second(subject.port, name, size, plan.seconds) for _ in range(plan.rounds)
@@ -201,6 +203,7 @@ def _produced(subject: Measured, topic: str, plan: Plan, size: int, *, partition
     cpu_s: list[float] = []
     rates, count = [], 0
     for _ in range(plan.rounds):
+        warm_memory()
         written, rate = librdkafka.produced_per_second(
             topic,
             size,

@@ -85,7 +85,8 @@ def make_page(
     """The text, and the charts by name."""
     rows = read_rows(results)
     pictures: dict[str, str] = {}
-    parts = [_INTRODUCTION, _circumstances(results), *_overview(rows, pictures), _losses(rows, remarks["reasons"])]
+    parts = [_INTRODUCTION, _circumstances(results), *_overview(rows, pictures)]
+    parts += [_losses(rows, remarks["reasons"]), _missed(rows, remarks["reasons"])]
     parts += [
         _section(section, [row for row in rows if row.section == section], results, pictures)
         for section in distinct(row["section"] for row in results["rows"].values())
@@ -152,6 +153,22 @@ def _losses(rows: list[Measured], reasons: dict[str, str]) -> str:
     unexplained = [row.name for ratio, row in behind if ratio < FLOOR and reason_for(row.name, reasons) is None]
     if unexplained:
         lines.append(f"\nBelow {FLOOR:g}x and not explained: {', '.join(distinct(unexplained))}.")
+    return "\n".join(lines) + "\n"
+
+
+def _missed(rows: list[Measured], reasons: dict[str, str]) -> str:
+    """Goals that ask for more than to be level, and rows that are ahead, but not by as much."""
+    lines = ["## Where we are ahead, and wanted more\n"]
+    for goal in GOALS:
+        missed = sorted(
+            (ratio, row) for row in rows if goal.covers(row) and (ratio := row.ratio) and 1 <= ratio < goal.ratio
+        )
+        lines += [
+            f"- {_ratio(row)}, `{row.name}` ({goal.title}): {reason_for(row.name, reasons) or '**not explained yet**'}"
+            for _, row in missed
+        ]
+    if len(lines) == 1:
+        lines.append("Nowhere: whatever is ahead has its goal.")
     return "\n".join(lines) + "\n"
 
 

@@ -92,6 +92,7 @@ def _row(word: str, title: str, *, of_controller: bool, settings: dict[str, str]
         lower_is_better=True,
         settings=tuple(settings.items()),
         warm=False,
+        rounds_max=2,
     )
 
 

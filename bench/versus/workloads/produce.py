@@ -100,7 +100,7 @@ def _row(word: str, case: Case, replicas: int) -> Row:
 
 
 def _cold_row(replicas: int) -> Row:
-    title, note = f"rf={replicas}, just started", "Nothing is compiled yet, and memory is taken as the machine gives it."
+    title, note = f"rf={replicas}, just started", "Nothing is compiled yet, and memory comes as the machine gives it."
     return _row("cold", BASE, replicas)._replace(title=title, fresh=True, note=note)
 
 

@@ -41,6 +41,8 @@ RESULTS = {
         "produce-rf1-lz4": row("Produce", "MB/s", title="lz4", ours=[70, 70, 71], base=[100, 100, 100]),
         "produce-rf1-zstd": row("Produce", "MB/s", title="zstd", ours=[60, 60, 61], base=[100, 100, 100]),
         "produce-rf1-100B": row("Produce", "MB/s", title="100 B", ours=[90, 95, 101], base=[99, 100, 100]),
+        "produce-rf3-lz4": row("Produce", "MB/s", title="rf=3, lz4", ours=[150], base=[100]),
+        "produce-rf3-acks-1": row("Produce", "MB/s", title="rf=3, acks 1", ours=[150], base=[100]),
         "ack-rf1-20k": row(
             "Latency",
             "ms",
@@ -95,8 +97,16 @@ def test_losses_have_their_reasons_or_are_named(page):
     assert "produce-rf1-base" not in losses
 
 
+def test_goals_that_are_missed_by_rows_ahead_have_their_reasons_too(page):
+    missed = page[0].partition("## Where we are ahead, and wanted more")[2].partition("\n## ")[0]
+    assert missed.strip() == (
+        "- 1.50x, `produce-rf3-lz4` (produce, three replicas, acks=all: 2x): the client compresses"
+    )
+
+
 def test_goals_are_counted(page):
-    assert "| produce and consume, one replica: 1x | 4 | 0.60x (produce-rf1-zstd) | 0.95x | 1 of 4 |" in page[0]
+    assert "| produce and consume: 1x | 6 | 0.60x (produce-rf1-zstd) | 1.50x | 3 of 6 |" in page[0]
+    assert "| produce, three replicas, acks=all: 2x | 1 | 1.50x (produce-rf3-lz4) | 1.50x | 0 of 1 |" in page[0]
     assert "| p99 at 20,000 messages a second: 1/2 of the time | 1 | 2.50x (ack-rf1-20k) | 2.50x | yes |" in page[0]
     assert "| start: 1/5 of the time | none taken | | | |" in page[0]
 
