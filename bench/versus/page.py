@@ -31,7 +31,10 @@ Made by `python -m bench.versus.page` from the figures in `bench/versus/results.
 
 The same client, the same machine and the same kind of data folder for all; brokers take turns (A B A B ...), and each
 figure is the median of its rounds, with the lowest and highest in brackets. Before they count brokers are warmed up,
-since a JVM is several times slower before it has compiled what it runs. Client and brokers share the machine's cores.
+since a JVM is several times slower before it has compiled what it runs; three of them on a small machine take long, so
+that in the first row with three replicas Kafka may still rise from round to round. Before a round that fills gigabytes
+of page cache, free memory is touched once: virtual machines give it back to their host, and whoever came next would pay
+for that. Rows called "just started" have neither. Client and brokers share the machine's cores.
 
 **The ratio** says how far ahead Tailrace is, whichever direction is good (↑ or ↓): 2.00x is twice the throughput, or
 half the time or memory; below 1 Apache Kafka is ahead. Where ranges overlap there is a ~: no difference was shown.

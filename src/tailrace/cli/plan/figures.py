@@ -6,11 +6,9 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 # All of one machine: 2 virtual cores (AMD EPYC), Linux 6.18, CPython 3.11.
-_MEASURED = "docs/performance.md"
-_DERIVED = "at most: from 351 MB/s on two cores, the client included, in docs/performance.md"
-_BUSY = "tailrace plan --calibrate on a busy machine, so rather too high"
-_BUSY_DISK = "tailrace plan --calibrate on a busy machine, so rather too low"
-_GROWN = "python -m bench.growth"
+_CALIBRATED = "tailrace plan --calibrate on a quiet machine"
+_COMPARED = "docs/benchmarks.md: the base case with three replicas above one, for each copy"
+_GROWN = "docs/benchmarks.md: how cost grows"
 
 
 class Figure(NamedTuple):
@@ -50,13 +48,13 @@ class Figures(NamedTuple):
 
 
 DEFAULT_FIGURES = Figures(
-    produce_s_per_gb=Figure(0.7, "CPU s/GB", "Taking large batches", _MEASURED),
-    produce_us_per_request=Figure(21.0, "us", "A Produce of an idempotent producer, beside its bytes", _MEASURED),
-    fetch_s_per_gb=Figure(0.16, "CPU s/GB", "Giving large ranges that are in memory", _MEASURED),
-    fetch_us_per_request=Figure(89.0, "us", "A Fetch, beside its bytes", _BUSY),
-    replicate_s_per_gb=Figure(2.5, "CPU s/GB", "A copy on one more broker, both sides together", _DERIVED),
-    broker_mb=Figure(27.0, "MB", "A broker that has nothing to do", _MEASURED),
-    partition_kb=Figure(10.2, "KB", "A replica of a partition, in memory", _GROWN),
+    produce_s_per_gb=Figure(0.54, "CPU s/GB", "Taking large batches", _CALIBRATED),
+    produce_us_per_request=Figure(47.0, "us", "A Produce of an idempotent producer, beside its bytes", _CALIBRATED),
+    fetch_s_per_gb=Figure(0.2, "CPU s/GB", "Giving large ranges that are in memory", _CALIBRATED),
+    fetch_us_per_request=Figure(64.0, "us", "A Fetch, beside its bytes", _CALIBRATED),
+    replicate_s_per_gb=Figure(2.2, "CPU s/GB", "A copy on one more broker, both sides together", _COMPARED),
+    broker_mb=Figure(29.0, "MB", "A broker that has nothing to do", _CALIBRATED),
+    partition_kb=Figure(9.7, "KB", "A replica of a partition, in memory", _GROWN),
     connection_kb=Figure(2.3, "KB", "A client's connection, in memory", _GROWN),
-    disk_mb_per_s=Figure(827.0, "MB/s", "Written and synced by one disk", _BUSY_DISK),
+    disk_mb_per_s=Figure(1860.0, "MB/s", "Written and synced by one disk", _CALIBRATED),
 )
