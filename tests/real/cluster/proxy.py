@@ -80,10 +80,10 @@ class Network:
         try:
             await asyncio.wait(pipes, return_when=asyncio.FIRST_COMPLETED)
         finally:
+            other_writer.close()  # First: whoever closes everything may cancel the wait below too.
             for pipe in pipes:
                 pipe.cancel()
             await asyncio.gather(*pipes, return_exceptions=True)
-            other_writer.close()
 
     async def _pipe(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, link: frozenset[int]) -> None:
         with contextlib.suppress(OSError):
