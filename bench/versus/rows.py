@@ -52,7 +52,7 @@ class Row(NamedTuple):
 class Effort(NamedTuple):
     """How long one round takes, and how many there are; the page says so."""
 
-    seconds: float = 2.0
+    seconds: float = 1.5
     rounds: int = 3
     # A JVM is several times slower before it has compiled what it runs: the first row of a section works that long
     # before it counts, the very first of all for as long for each broker, each other one for a round.
