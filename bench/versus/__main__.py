@@ -82,8 +82,10 @@ class _Results:
         else:
             self._rows[each.row]["missing"][each.rival] = each.reason
         in_order = {row.name: self._rows[row.name] for row in ROWS if row.name in self._rows}
-        text = json.dumps({"machine": machine(), "rivals": self._rivals, "rows": in_order}, indent=1)
-        self._file.write_text(text + "\n")
+        head = json.dumps({"machine": machine(), "rivals": self._rivals})
+        rows = ",\n".join(f"{json.dumps(name)}: {json.dumps(row)}" for name, row in in_order.items())
+        # A line for each row: whoever takes one again changes one line.
+        self._file.write_text(f'{head[:-1]}, "rows": {{\n{rows}\n}}}}\n')
 
     def _head(self, row: Row) -> dict[str, Any]:
         return {
