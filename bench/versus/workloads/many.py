@@ -16,6 +16,8 @@ from bench.versus.workloads.topics import admin, create, grow, topic, wait_known
 SECTION = "Connections and partitions"
 _CONNECTIONS = 1_000
 _CREATED_AT_ONCE = 1_000
+# All that is queued has to be acknowledged in the end, also by brokers that do a few MB/s.
+_QUEUED_BYTES = 32 << 20
 
 
 def requests(running: Running, effort: Effort) -> float:
@@ -59,7 +61,9 @@ def partitions(running: Running, effort: Effort, count: int) -> dict[str, float]
     created_s = time.perf_counter() - begun
     case = BASE._replace(partitions=count)
     full_batch = case.batch_bytes // case.value_bytes
-    _written, rate = write(running, "many", 2 * effort.seconds, case, call_messages=full_batch)
+    _written, rate = write(
+        running, "many", 2 * effort.seconds, case, call_messages=full_batch, queued_bytes=_QUEUED_BYTES
+    )
     return {
         "": rate * case.value_bytes / 1e6,
         "created after s": created_s,

@@ -56,7 +56,9 @@ def produce(running: Running, effort: Effort, case: Case, replicas: int) -> dict
         }
 
 
-def write(running: Running, name: str, seconds: float, case: Case, **more: Any) -> tuple[int, float]:
+def write(
+    running: Running, name: str, seconds: float, case: Case, *, queued_bytes: int = _QUEUED_BYTES, **more: Any
+) -> tuple[int, float]:
     """By librdkafka, as fast as it can: how many records, and how many a second, all acknowledged."""
     return librdkafka.produced_per_second(
         name,
@@ -64,7 +66,7 @@ def write(running: Running, name: str, seconds: float, case: Case, **more: Any) 
         seconds,
         partitions=case.partitions,
         payloads=_lines(case.value_bytes) if case.codec != "none" else (),
-        queued_messages=min(_QUEUED_MESSAGES, _QUEUED_BYTES // case.value_bytes),
+        queued_messages=min(_QUEUED_MESSAGES, queued_bytes // case.value_bytes),
         bootstrap_servers=running.bootstrap,
         acks=case.acks,
         batch_size=case.batch_bytes,

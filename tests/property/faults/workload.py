@@ -7,7 +7,9 @@ from random import Random
 from tailrace.broker.broker import Broker
 from tailrace.broker.context import UnanswerableError
 from tailrace.log.plain import read_plain
+from tailrace.log.validation import Origin
 from tailrace.model.errors import KafkaError
+from tailrace.replica.partition import Partition
 from tailrace.sim.clock import SimClock
 from tailrace.wire.apis.admin import (
     CreatePartitionsRequest,
@@ -245,6 +247,8 @@ class Workload:
 
     async def _send(self, partition: PartitionModel, batch: Batch, *, acks: int) -> tuple[int, int]:
         """Error code and offset; acks=0 learns nothing."""
+        if batch.producer is not None and self.random.random() < 0.5 and (told := self._send_express(partition, batch)):
+            return told
         topic = partition.topic
         data = ProduceRequest.PartitionProduceData(index=partition.index, records=self._encode(batch))
         asked = ProduceRequest.TopicProduceData(name=topic.name, partition_data=[data])
@@ -276,11 +280,30 @@ class Workload:
             is_excused = is_excused or self.topics.get(partition.topic.name) is not partition.topic
             demand(is_excused, "a sound disk takes records", partition=partition, code=code)
 
+    def _find_express(self, model: PartitionModel) -> Partition | None:
+        """If it takes plain batches."""
+        partition = self.broker.replicas.partitions.get((model.topic.name, model.index))
+        is_meant = partition is not None and partition.topic_id == model.topic.topic_id
+        return partition if is_meant and partition.takes_plain else None
+
+    def _send_express(self, model: PartitionModel, batch: Batch) -> tuple[int, int] | None:
+        """The short way of an idempotent producer's batch; None if it is not for this one."""
+        partition = self._find_express(model)
+        plain = partition and read_plain(self._encode(batch), partition.plain_rules, self.clock.wall_ms())
+        if not partition or not plain or not plain[4]:
+            return None
+        try:
+            if partition.log.producers.check(plain[4], origin=Origin.CLIENT) is not None:
+                return None
+            return 0, partition.append_plain([plain])
+        except KafkaError as error:
+            return error.code, -1
+
     async def produce_express(self) -> None:
         """The short way of plain batches, as `broker.express` goes it."""
         model = self._pick_partition()
-        partition = model and self.broker.replicas.partitions.get((model.topic.name, model.index))
-        if not model or not partition or not partition.takes_plain or partition.topic_id != model.topic.topic_id:
+        partition = model and self._find_express(model)
+        if not model or not partition:
             return
         batches = [Batch(self._make_records(model.topic), self.clock.wall_ms()) for _ in range(3)]
         plain = [read_plain(self._encode(batch), partition.plain_rules, self.clock.wall_ms()) for batch in batches]
