@@ -104,17 +104,19 @@ class SessionPartition:
 
     def take_news(self, answer: PartitionData) -> bool:
         """Remembers what the client is about to be told; whether it is anything new."""
+        is_diverging = answer.diverging_epoch.epoch >= 0
         is_new = (
             bool(answer.records)
             or answer.error_code != 0
             or answer.high_watermark != self.high_watermark
             or answer.log_start_offset != self.log_start_offset
-            or answer.diverging_epoch.epoch >= 0
+            or is_diverging
             # Told every time: a client that comes back has forgotten it, and is answered at once.
             or answer.preferred_read_replica >= 0
         )
-        # After an error the next answer counts as news even if it is empty: it tells that the error is over.
-        self.high_watermark = -1 if answer.error_code else answer.high_watermark
+        # After an error the next answer counts as news even if it is empty: it tells that the error is over. So does it
+        # after a divergence, of which a follower takes only where to cut, and not the high watermark beside it.
+        self.high_watermark = -1 if answer.error_code or is_diverging else answer.high_watermark
         self.log_start_offset = answer.log_start_offset
         return is_new
 

@@ -114,6 +114,17 @@ def test_the_end_of_an_error_is_news():
         assert len(news) == expected
 
 
+def test_a_high_watermark_is_told_again_after_a_divergence():
+    """The follower that was told where to cut has taken nothing else of that answer."""
+    sessions, _ = make_sessions()
+    session_id = open_session(sessions, {0: 9})
+    for epoch, diverging_epoch, expected in [(1, 3, 1), (2, -1, 1), (3, -1, 0)]:
+        plan = sessions.plan(request(session_id, epoch, {}), VERSION)
+        answers = answers_of(plan, high_watermark=7, log_start_offset=0)
+        answers[0][1].diverging_epoch.epoch = diverging_epoch
+        assert len(plan.settle(answers)[1]) == expected
+
+
 @pytest.mark.parametrize(
     ("session_id", "epoch", "version", "code"),
     [
