@@ -21,7 +21,7 @@ from tailrace.client.groups.embedded import (
     read_subscriber,
     subscription_bytes,
 )
-from tailrace.client.groups.membership import NO_PARTITIONS, MemberOptions, Membership
+from tailrace.client.groups.membership import NO_PARTITIONS, MemberOptions, Membership, Partitions
 from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.model.ids import TopicPartition
 from tailrace.model.ports import Bytes
@@ -48,7 +48,7 @@ class ClassicMembership(Membership):
         super().__init__(coordinator, options, on_news)
         self._sent_ms = 0.0
         self._must_join = True
-        # The assignment takes something from this member: once that is given up, others wait for it.
+        # The assignment takes something that this member has claimed: once that is given up, others wait for it.
         self._gives_up = False
         # What the members of a group that this one leads are subscribed to, and how many partitions that had.
         self._topics_led: list[str] = []
@@ -89,12 +89,14 @@ class ClassicMembership(Membership):
     async def _rejoin(self) -> None:
         if not self._is_cooperative:
             await self._give_everything_up()
-        joined = await self._join()
+        # What the last assignment gave is claimed too: the consumer may be about to take it.
+        claimed = self.owned | (self.wanted or NO_PARTITIONS)
+        joined = await self._join(claimed)
         assignment = await self._sync(joined, await self._assign(joined))
         self.epoch = joined.generation_id
         self._must_join = False
         wanted = read_assignment(assignment)
-        self._gives_up = bool(self.owned - wanted)
+        self._gives_up = bool(claimed - wanted)
         self._want(wanted)
 
     async def _give_everything_up(self) -> None:
@@ -106,9 +108,9 @@ class ClassicMembership(Membership):
                     await self._heartbeat()
             await self._wait_awake(self._heartbeat_due_ms())
 
-    async def _join(self) -> JoinGroupResponse:
+    async def _join(self, claimed: Partitions) -> JoinGroupResponse:
         options = self._options
-        subscription = subscription_bytes(options.topics, self.owned, generation=self.epoch, rack_id=options.rack_id)
+        subscription = subscription_bytes(options.topics, claimed, generation=self.epoch, rack_id=options.rack_id)
         request = JoinGroupRequest(
             group_id=self._coordinator.group_id,
             session_timeout_ms=options.session_timeout_ms,
@@ -126,7 +128,7 @@ class ClassicMembership(Membership):
         answer = await self._coordinator.call(request, JoinGroupResponse, timeout_ms=timeout_ms)
         if error_code(answer.error_code) is ErrorCode.MEMBER_ID_REQUIRED:
             self.member_id = answer.member_id
-            return await self._join()
+            return await self._join(claimed)
         self._check(answer.error_code, "join")
         self.heard_ms = sent_ms
         self.member_id = answer.member_id

@@ -19,6 +19,8 @@ from tailrace.wire.apis.groups import (
     JoinGroupResponse,
     LeaveGroupRequest,
     LeaveGroupResponse,
+    OffsetFetchRequest,
+    OffsetFetchResponse,
     SyncGroupRequest,
     SyncGroupResponse,
 )
@@ -158,6 +160,20 @@ async def test_a_cooperative_member_keeps_what_stays_and_joins_once_more():
         assert peer.claims() == [[], [0, 1], [1]]
         await asyncio.sleep(0.1)
         assert peer.generation == 3
+
+
+async def test_a_cooperative_member_claims_what_it_is_about_to_take():
+    async with Coordinator([0, 1], [1]) as peer, watch(peer, COOPERATIVE) as member:
+        answer = peer.scripts[OffsetFetchRequest]
+        late = OffsetFetchResponse.OffsetFetchResponseGroup(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        peer.scripts[OffsetFetchRequest] = lambda request: (
+            OffsetFetchResponse(groups=[late]) if peer.generation < 3 else answer(request)
+        )
+        peer.heartbeats = [ErrorCode.REBALANCE_IN_PROGRESS]
+        # Partition 0 was never begun with; yet who is to have it waits until this member joins without it.
+        await member.poll_until(lambda: bool(member.story))
+        assert member.story == ["+1"]
+        assert peer.claims() == [[], [0, 1], [1]]
 
 
 @pytest.mark.parametrize("code", [ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION])
