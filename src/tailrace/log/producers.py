@@ -3,6 +3,7 @@
     batch of a client                                    answer
     no producer id                                       accepted, nothing remembered
     same epoch, sequences of one of the last five        Duplicate: where the original lies
+    the same, but its transaction has ended              OUT_OF_ORDER_SEQUENCE_NUMBER
     older epoch                                          INVALID_PRODUCER_EPOCH
     newer epoch, first sequence not 0                    OUT_OF_ORDER_SEQUENCE_NUMBER
     same epoch, sequence not the next                    OUT_OF_ORDER_SEQUENCE_NUMBER
@@ -11,9 +12,13 @@
     else                                                 accepted
 
 Five batches are remembered because a client may have five requests in flight (KIP-98). Sequences count 0..2^31-1 and
-then begin again at 0. A coordinator's batches have no sequences, so only their epoch is checked; replicated batches
-are only recorded. `check` decides and changes nothing, `update` records what was written; the state of a log is what
-`update` makes of its batches, so a log can always be scanned to rebuild it. A snapshot is Kafka's own file.
+then begin again at 0. Once a transaction has ended its producer waits for no answer about it: sequences that come again
+are of new records, sent by a client that counts anew after an abort (librdkafka does, if an answer was lost), and would
+be lost without a word if they were taken for the old ones.
+
+A coordinator's batches have no sequences, so only their epoch is checked; replicated batches are only recorded. `check`
+decides and changes nothing, `update` records what was written; the state of a log is what `update` makes of its
+batches, so a log can always be scanned to rebuild it. A snapshot is Kafka's own file.
 
 A producer's transaction is open from its first batch to its marker. Nothing from the first open one on is stable, nor
 what belongs to one whose marker the high watermark has not passed yet: the marker could still be lost.
@@ -394,6 +399,12 @@ def _find_duplicate(state: ProducerState, header: BatchHeader) -> Duplicate | No
     base_sequence, last_sequence = header.base_sequence, header.last_sequence
     for batch in state.batches:
         if batch.base_sequence == base_sequence and batch.last_sequence == last_sequence:
+            if header.attributes & _TRANSACTIONAL_BIT and not 0 <= state.current_txn_first_offset <= batch.last_offset:
+                raise KafkaError(
+                    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                    f"Producer {header.producer_id} with epoch {state.epoch} sent sequence {base_sequence} again: it "
+                    "belongs to a transaction that has ended. Begin a new epoch with InitProducerId.",
+                )
             return Duplicate(batch.last_offset - batch.offset_delta, batch.last_offset, batch.timestamp)
     return None
 

@@ -97,8 +97,10 @@ class Worker:
 
     def _retry(self, step: Callable[[], None]) -> None:
         """Not for ever: librdkafka 2.16 keeps the coordinator of a group in mind for five minutes, and waits for its
-        broker even after it has struck it off since it was missing in the metadata."""
+        broker even after it has struck it off since it was missing in the metadata; at times past its own timeout."""
         for _ in range(TRIES):
+            stuck = threading.Timer(2 * STEP_S, os._exit, (FATAL,))
+            stuck.start()
             try:
                 step()
             except KafkaException as failure:
@@ -106,6 +108,8 @@ class Worker:
                     raise
             else:
                 return
+            finally:
+                stuck.cancel()
         raise _FatalError("no answer in time")
 
 

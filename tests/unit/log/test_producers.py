@@ -63,6 +63,19 @@ def test_each_of_the_last_five_batches_is_known_as_a_duplicate(writer: Writer) -
     assert writer.end_offset == 21
 
 
+@pytest.mark.parametrize("is_commit", [False, True])
+def test_sequences_of_a_transaction_that_has_ended_are_no_duplicates(writer: Writer, is_commit: bool) -> None:
+    """A client that counts anew after an abort has other records in them, which must not be acknowledged unwritten."""
+    writer.write(header(0, 3, attributes=TRANSACTIONAL))
+    assert writer.write(header(0, 3, attributes=TRANSACTIONAL)) == Duplicate(0, 2, 1000)
+    writer.states.update(header(-1, attributes=CONTROL), 3, marker=Marker(is_commit=is_commit, coordinator_epoch=0))
+    writer.end_offset = 4
+    assert writer.refusal(header(0, 3, attributes=TRANSACTIONAL)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert writer.write(header(3, 2, attributes=TRANSACTIONAL)) is None
+    assert writer.refusal(header(0, 3, attributes=TRANSACTIONAL)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert writer.write(header(3, 2, attributes=TRANSACTIONAL)) == Duplicate(4, 5, 1000)
+
+
 def test_a_duplicate_has_the_whole_range_of_sequences(writer: Writer) -> None:
     writer.write(header(0, 3))
     assert writer.refusal(header(0, 2)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
