@@ -66,10 +66,12 @@ def fan_out(running: Running, _effort: Effort) -> float:
 
 
 def _write(running: Running, name: str, value_bytes: int, total_bytes: int) -> int:
-    """About so many bytes; how many records it was."""
+    """About so many bytes, on the device when it returns: else whoever reads next would share the machine with the
+    kernel that writes them, and what others wrote before. How many records it was."""
     count = 0
     while count * value_bytes < total_bytes:
         count += write(running, name, 0.3, BASE._replace(value_bytes=value_bytes))[0]
+    os.sync()
     return count
 
 
