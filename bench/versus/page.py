@@ -34,7 +34,8 @@ figure is the median of its rounds, with the lowest and highest in brackets. Bef
 since a JVM is several times slower before it has compiled what it runs; three of them on a small machine take long, so
 that in the first row with three replicas Kafka may still rise from round to round. Before a round that fills gigabytes
 of page cache, free memory is touched once: virtual machines give it back to their host, and whoever came next would pay
-for that. Rows called "just started" have neither. Client and brokers share the machine's cores.
+for that. Rows called "just started" have neither. What a row is to read is synced to the device before, so that nobody
+reads beside a kernel that still writes. Client and brokers share the machine's cores.
 
 **The ratio** says how far ahead Tailrace is, whichever direction is good (↑ or ↓): 2.00x is twice the throughput, or
 half the time or memory; below 1 Apache Kafka is ahead. Where ranges overlap there is a ~: no difference was shown.
