@@ -158,9 +158,18 @@ class ProducerStates:
             # What comes next in sequence is no duplicate: five batches do not hold 2^31 records.
             if header.base_sequence != state.next_sequence:
                 duplicate = _find_duplicate(state, header)
-                if duplicate is not None:
-                    return duplicate
-                raise _out_of_order(state, header, state.next_sequence)
+                if duplicate is None:
+                    raise _out_of_order(state, header, state.next_sequence)
+                if (
+                    header.attributes & _TRANSACTIONAL_BIT
+                    and not 0 <= state.current_txn_first_offset <= duplicate.last_offset
+                ):
+                    raise KafkaError(
+                        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                        f"Producer {producer_id} with epoch {state.epoch} sent sequence {header.base_sequence} again: "
+                        "it belongs to a transaction that has ended. Begin a new epoch with InitProducerId.",
+                    )
+                return duplicate
         elif header.producer_epoch < state.epoch:
             raise KafkaError(
                 ErrorCode.INVALID_PRODUCER_EPOCH,
@@ -399,12 +408,6 @@ def _find_duplicate(state: ProducerState, header: BatchHeader) -> Duplicate | No
     base_sequence, last_sequence = header.base_sequence, header.last_sequence
     for batch in state.batches:
         if batch.base_sequence == base_sequence and batch.last_sequence == last_sequence:
-            if header.attributes & _TRANSACTIONAL_BIT and not 0 <= state.current_txn_first_offset <= batch.last_offset:
-                raise KafkaError(
-                    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-                    f"Producer {header.producer_id} with epoch {state.epoch} sent sequence {base_sequence} again: it "
-                    "belongs to a transaction that has ended. Begin a new epoch with InitProducerId.",
-                )
             return Duplicate(batch.last_offset - batch.offset_delta, batch.last_offset, batch.timestamp)
     return None
 
