@@ -3,7 +3,7 @@
     op(request)      reads the image and decides: records for the log, and the response that waits for them
     replay(record)   the only way to change the image; called for each record once it is on the log
     revert(image)    forgets what was replayed but could not be made durable
-    on_deadline()    decides by itself: sessions that have ended, leaders that are out of balance
+    on_deadline()    decides by itself: sessions that have ended, elections that were held back, leaders out of balance
 
 The runtime (broker.quorum) appends the records of an op before it replays them, so the machine is never ahead of the
 log; it may be ahead of what is committed, so a response is held back until the log has caught up.
@@ -19,6 +19,7 @@ from typing import Any
 from tailrace.controller.brokers.sessions import Sessions
 from tailrace.controller.effective import broker_config
 from tailrace.controller.image import MetadataImage
+from tailrace.controller.partitions.candidates import Candidates
 from tailrace.controller.replay import Replay
 from tailrace.controller.view import Decision, Result, View
 from tailrace.model.config import BrokerConfig
@@ -44,6 +45,8 @@ _OPS: dict[int, tuple[str, str]] = {
     67: ("brokers.registration", "allocate_producer_ids"),
     70: ("brokers.membership", "register_controller"),
     73: ("partitions.directories", "assign_replicas_to_dirs"),
+    10_100: ("partitions.reports", "report_replicas"),
+    10_101: ("partitions.reports", "allow_truncation"),
 }
 
 
@@ -56,6 +59,7 @@ class Controller:
         self._config = config
         self._configs: object = None
         self._sessions = Sessions(config.broker_session_timeout_ms)
+        self._candidates = Candidates(config.eligible_leader_wait_ms)
         # When the balance of leaders is looked at, and which brokers that look has yet to come to.
         self._balance_due_ms: float | None = None
         self._unbalanced: list[int] = []
@@ -68,31 +72,39 @@ class Controller:
     def op(self, request: Message, now_ms: int, monotonic_ms: float | None = None) -> Result:
         """Raises KafkaError if the request fails as a whole; else each of its items has its own error."""
         if monotonic_ms is not None:
-            self._sessions.advance(monotonic_ms)
+            self._advance(monotonic_ms)
         return _find_op(request)(self._view(now_ms), request)
 
     def activate(self, monotonic_ms: float) -> None:
         """The log is replayed and this node decides: every unfenced broker has a session time to be heard."""
         unfenced = [node_id for node_id, broker in self.image.brokers.items() if not broker.fenced]
         self._sessions.activate(monotonic_ms, unfenced, offset=self.image.next_offset - 1)
+        self._candidates.advance(monotonic_ms)
         self._balance_due_ms = monotonic_ms + self._balance_interval_ms
         self._unbalanced = []
 
     def deactivate(self) -> None:
         self._sessions.deactivate()
+        self._candidates.clear()
         self._balance_due_ms = None
 
     def next_deadline_ms(self) -> float | None:
         """When `on_deadline` wants to be called, by the monotonic clock; it changes with every op and replay."""
-        deadlines = (self._sessions.next_deadline_ms(self.image), self._balance_due_ms)
+        deadlines = (
+            self._sessions.next_deadline_ms(self.image),
+            self._candidates.next_deadline_ms(),
+            self._balance_due_ms,
+        )
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
     def on_deadline(self, monotonic_ms: float, now_ms: int = 0) -> Decision | None:
         """What is due, if anything. Its records are appended and replayed as those of an op are."""
-        self._sessions.advance(monotonic_ms)
+        self._advance(monotonic_ms)
         view = self._view(now_ms)
         if self._sessions.expired(view.image):
             return Decision(_import("brokers.heartbeats").decide_expired(view))
+        if self._candidates.due(view.image):
+            return Decision(_import("partitions.reports").decide_held_back(view))
         if self._balance_due_ms is not None and monotonic_ms >= self._balance_due_ms:
             return self._balance(view, monotonic_ms)
         return None
@@ -105,6 +117,10 @@ class Controller:
 
     def revert(self, image: MetadataImage) -> None:
         self._replay = Replay(image)
+
+    def _advance(self, monotonic_ms: float) -> None:
+        self._sessions.advance(monotonic_ms)
+        self._candidates.advance(monotonic_ms)
 
     def _balance(self, view: View, monotonic_ms: float) -> Decision | None:
         """Of the next broker of the round; when it comes to an end the next one is due after the interval."""
@@ -124,7 +140,7 @@ class Controller:
         image = self.image
         if self._configs is not image.configs:
             self._configs, self._config = image.configs, broker_config(self._static_config, image)
-        return View(image, self._static_config, self._config, self._random, now_ms, self._sessions)
+        return View(image, self._static_config, self._config, self._random, now_ms, self._sessions, self._candidates)
 
 
 def _find_op(request: Message) -> Callable[[View, Any], Result]:

@@ -1,11 +1,13 @@
 """What an op of the controller sees, and what it gives back. An op only reads: its records change the image when they
-are replayed, after they were appended to the log. When a broker was last heard is no metadata, and is noted at once."""
+are replayed, after they were appended to the log. When a broker was last heard, and how far its replicas reach, is no
+metadata, and is noted at once."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from tailrace.controller.brokers.sessions import Sessions
 from tailrace.controller.image import MetadataImage
+from tailrace.controller.partitions.candidates import Candidates
 from tailrace.model.config import BrokerConfig
 from tailrace.model.ports import Random
 from tailrace.wire.schema import Message
@@ -20,6 +22,7 @@ class View(NamedTuple):
     random: Random
     now_ms: int
     sessions: Sessions
+    candidates: Candidates
 
 
 class Result(NamedTuple):

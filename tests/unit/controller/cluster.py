@@ -16,6 +16,7 @@ from tailrace.wire.apis.admin import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
+from tailrace.wire.apis.own import ReportReplicasRequest, ReportReplicasResponse
 from tailrace.wire.apis.quorum import (
     AlterPartitionRequest,
     AlterPartitionResponse,
@@ -128,6 +129,18 @@ class Cluster:
             want_shut_down=want_shut_down,
         )
         return self.do(request, BrokerHeartbeatResponse)
+
+    def report(
+        self, node_id: int, topic_name: str, log_end_offset: int, *, last_epoch: int = 0, is_damaged: bool = False
+    ) -> ReportReplicasResponse:
+        """How far the replica of partition 0 reaches."""
+        replica = ReportReplicasRequest.Replica(
+            log_end_offset=log_end_offset, last_epoch=last_epoch, is_damaged=is_damaged
+        )
+        told = ReportReplicasRequest.Topic(topic_id=self.image.topics[topic_name].id, replicas=[replica])
+        epoch = self.image.brokers[node_id].epoch
+        request = ReportReplicasRequest(broker_id=node_id, broker_epoch=epoch, topics=[told])
+        return self.do(request, ReportReplicasResponse)
 
     def live(self, milliseconds: float) -> None:
         """Time passes with all unfenced brokers heard."""

@@ -110,6 +110,7 @@ def test_a_leader_that_recovers_is_alone_until_it_says_so(cluster: Cluster) -> N
     alter_topic(cluster, "orders", "unclean.leader.election.enable", "true")
     cluster.heartbeat(2, want_fence=True)
     cluster.heartbeat(1, want_fence=True)
+    cluster.live(3_000)
     assert cluster.partition("orders").leader == 3
     assert cluster.partition("orders").leader_recovery_state == RECOVERING
     cluster.heartbeat(2)

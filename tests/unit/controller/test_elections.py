@@ -16,6 +16,8 @@ from tests.unit.controller.cluster import Cluster, alter_topic, assigned
 
 UNCLEAN = "unclean.leader.election.enable"
 MIN_INSYNC = "min.insync.replicas"
+# For elections among replicas that have all been away: eligible.leader.wait.ms.
+WAIT_MS = 3_000
 
 
 def cluster_of(brokers: int, *, min_insync: str = "1", features: bool = True) -> Cluster:
@@ -70,6 +72,8 @@ def test_below_min_insync_replicas_those_that_leave_stay_eligible() -> None:
     cluster.heartbeat(1)
     assert cluster.partition("orders").leader == NO_LEADER, "it lacks what the others have committed"
     cluster.heartbeat(2)
+    assert cluster.partition("orders").leader == NO_LEADER, "the other may have more"
+    cluster.live(WAIT_MS)
     partition = cluster.partition("orders")
     assert (partition.leader, partition.isr, partition.eligible_leader_replicas) == (2, (2,), (3,))
     assert (partition.last_known_elr, partition.leader_recovery_state) == ((), RECOVERED)
@@ -80,6 +84,7 @@ def test_an_elected_one_that_can_commit_alone_leaves_no_others_eligible() -> Non
     cluster.pass_time(10_000)
     assert set(cluster.partition("orders").eligible_leader_replicas) == {1, 2}, "both were lost at once"
     cluster.heartbeat(2)
+    cluster.live(WAIT_MS)
     partition = cluster.partition("orders")
     assert (partition.leader, partition.isr, partition.eligible_leader_replicas) == (2, (2,), ())
 
@@ -99,6 +104,7 @@ def test_who_proves_that_nothing_was_lost_stays_eligible() -> None:
     cluster = cluster_of(2, min_insync="2")
     fence(cluster, 1, 2)
     cluster.register(1, previous_broker_epoch=cluster.image.brokers[1].epoch)
+    cluster.live(WAIT_MS)
     assert cluster.partition("orders").leader == 1
     assert cluster.partition("orders").leader_recovery_state == RECOVERED
 
@@ -123,7 +129,9 @@ def test_an_unclean_election_only_where_it_is_allowed() -> None:
     assert (partition.leader, partition.isr, partition.leader_recovery_state) == (2, (2,), RECOVERING)
     fence(cluster, 2)
     cluster.heartbeat(1)
-    assert cluster.partition("orders").leader == 1, "the last resort is taken at once"
+    assert cluster.partition("orders").leader == NO_LEADER, "a better one may be about to come"
+    cluster.live(WAIT_MS)
+    assert cluster.partition("orders").leader == 1, "the last resort"
 
 
 def test_without_the_feature_the_last_one_stays_in_sync() -> None:
@@ -144,6 +152,7 @@ def test_a_feature_that_is_taken_back_leaves_nobody_stranded() -> None:
     cluster.do(UpdateFeaturesRequest(feature_updates=[update]), UpdateFeaturesResponse)
     assert ELIGIBLE_LEADER_REPLICAS_VERSION not in cluster.image.features
     cluster.heartbeat(2)
+    cluster.live(WAIT_MS)
     partition = cluster.partition("orders")
     assert (partition.leader, partition.isr, partition.eligible_leader_replicas) == (2, (2,), ())
 

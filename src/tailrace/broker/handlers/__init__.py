@@ -95,6 +95,9 @@ CONTROLLER_HANDLERS: dict[int, Served] = {
     80: Served(0, 1, "quorum", "handle_add_raft_voter"),
     81: Served(0, 0, "quorum", "handle_remove_raft_voter"),
     82: Served(0, 0, "quorum", "handle_update_raft_voter"),
+    # Of our own brokers (wire.apis.own).
+    10_100: Served(0, 0, "admin.controller", "handle_by_controller"),
+    10_101: Served(0, 0, "admin.controller", "handle_by_controller"),
 }
 
 # What an Envelope may hold.

@@ -7,15 +7,16 @@ reassigned, an election is asked for) becomes the partition as it is wanted, and
     complete    a reassignment ends when all its target replicas are in sync
     eligible    below min.insync.replicas nothing more is committed, so that a replica which leaves the in-sync set then
                 has everything committed: it stays eligible (KIP-966), unless it may have lost data
-    elect       in this order: the leader it has, the first in-sync replica; with nobody in sync an eligible one; with
-                none of these the last known leader; and if the topic allows unclean elections, any replica. Only
-                active brokers whose directory works can be elected
+    elect       in this order: the leader it has, the first in-sync replica; with nobody in sync the best of the eligible
+                ones (`candidates`), which may mean to wait for them; with none of these the last known leader; and if the
+                topic allows unclean elections, the best of all. Only active brokers whose directory works can be elected
     compare     what differs becomes a PartitionChangeRecord
 
-The last two kinds of leader may lack records: they have to recover, and the others follow them.
+The last two kinds of leader may lack records: they have to recover, and the others follow them. A replica that was found
+damaged belongs to none of these sets until it has caught up with a leader again.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from enum import Enum
 from typing import Any, NamedTuple
 
@@ -29,6 +30,7 @@ from tailrace.controller.image import (
     ResourceType,
     TopicImage,
 )
+from tailrace.controller.partitions.candidates import Key
 from tailrace.controller.view import View
 from tailrace.model.ids import NodeId, Uuid
 from tailrace.wire.apis.stored import PartitionChangeRecord
@@ -59,12 +61,15 @@ class PartitionChanges:
         *,
         leaving: Collection[int] = (),
         lost: Collection[int] = (),
+        damaged: Collection[int] = (),
         joining: Collection[int] = (),
     ) -> None:
-        """`leaving` brokers can no longer lead; `lost` ones may lack records as well; `joining` ones can lead now."""
+        """`leaving` brokers can no longer lead; `lost` ones may lack records as well, and `damaged` ones do; `joining`
+        ones can lead now."""
         self._view = view
-        self._gone = frozenset({*leaving, *lost})
-        self._lost = frozenset(lost)
+        self._gone = frozenset({*leaving, *lost, *damaged})
+        self._lost = frozenset({*lost, *damaged})
+        self._damaged = frozenset(damaged)
         self._joining = frozenset(joining)
         self._keeps_elr = keeps_eligible_leader_replicas(view.image)
         self._rules: dict[str, _Rules] = {}
@@ -77,7 +82,8 @@ class PartitionChanges:
         *,
         election: Election | None = None,
     ) -> PartitionChangeRecord | None:
-        """None if nothing changes. `target` has the replicas, in-sync replicas and so on that are wanted."""
+        """None if nothing changes. `target` has the replicas, in-sync replicas and so on that are wanted; an `election`
+        that is asked for waits for nobody."""
         old = topic.partitions[index]
         rules = self._rules_of(topic.name)
         wanted = old if target is None else target
@@ -85,7 +91,8 @@ class PartitionChanges:
         wanted = complete_reassignment(wanted)
         wanted = self._place(old, wanted)
         wanted = self._keep_eligible(old, wanted, rules)
-        wanted = self._elect(old, wanted, election or rules.election)
+        leader = self._find_leader((topic.id, index), old, wanted, election or rules.election, is_asked=bool(election))
+        wanted = self._without_leader(old, wanted) if leader == NO_LEADER else _with_leader(wanted, leader)
         if wanted.eligible_leader_replicas and self._can_commit(wanted, rules):
             # An eligible replica that was elected is enough to commit: from now on the others fall behind.
             wanted = wanted._replace(eligible_leader_replicas=())
@@ -125,31 +132,27 @@ class PartitionChanges:
             return wanted
         return wanted._replace(eligible_leader_replicas=eligible)
 
-    def _elect(self, old: PartitionImage, wanted: PartitionImage, election: Election) -> PartitionImage:
-        leader = self._find_leader(old, wanted, election)
-        if leader == NO_LEADER:
-            return self._without_leader(old, wanted)
-        if leader != wanted.leader or wanted.last_known_elr:
-            wanted = wanted._replace(leader=leader, last_known_elr=())
-        if leader in wanted.isr:
-            return wanted
-        if leader in wanted.eligible_leader_replicas:
-            eligible = tuple(node for node in wanted.eligible_leader_replicas if node != leader)
-            return wanted._replace(isr=(leader,), eligible_leader_replicas=eligible)
-        return wanted._replace(isr=(leader,), eligible_leader_replicas=(), leader_recovery_state=RECOVERING)
-
-    def _find_leader(self, old: PartitionImage, wanted: PartitionImage, election: Election) -> NodeId:
-        safe = wanted.isr or wanted.eligible_leader_replicas
+    def _find_leader(
+        self, key: Key, old: PartitionImage, wanted: PartitionImage, election: Election, *, is_asked: bool
+    ) -> NodeId:
         first = wanted.replicas[:1] if election is Election.PREFERRED else ()
-        for node in (*first, old.leader, *wanted.replicas):
-            if node in safe and self._can_lead(wanted, node):
+        able = [node for node in dict.fromkeys((*first, old.leader, *wanted.replicas)) if self._can_lead(wanted, node)]
+        for node in able:
+            if node in wanted.isr:
                 return node
-        last_known = wanted.last_known_elr
-        if self._keeps_elr and not safe and len(last_known) == 1 and self._can_lead(wanted, last_known[0]):
+        eligible, last_known = wanted.eligible_leader_replicas, wanted.last_known_elr
+        if not wanted.isr and any(node in eligible for node in able):
+            return self._choose(key, eligible, [node for node in able if node in eligible], is_asked=is_asked)
+        if not wanted.isr and not eligible and self._keeps_elr and len(last_known) == 1 and last_known[0] in able:
             return last_known[0]
-        if election is Election.UNCLEAN:
-            return next((node for node in wanted.replicas if self._can_lead(wanted, node)), NO_LEADER)
+        if election is Election.UNCLEAN and able:
+            return self._choose(key, wanted.replicas, able, is_asked=is_asked)
         return NO_LEADER
+
+    def _choose(self, key: Key, members: Collection[NodeId], able: Sequence[NodeId], *, is_asked: bool) -> NodeId:
+        view = self._view
+        chosen = view.candidates.choose(key, view.image.brokers, members=members, able=able, is_urgent=is_asked)
+        return NO_LEADER if chosen is None else chosen
 
     def _without_leader(self, old: PartitionImage, wanted: PartitionImage) -> PartitionImage:
         isr = wanted.isr
@@ -159,6 +162,7 @@ class PartitionChanges:
         last_known = wanted.last_known_elr
         if old.isr and not isr and old.leader != NO_LEADER:
             last_known = (old.leader,)
+        last_known = tuple(node for node in last_known if node not in self._damaged)
         return wanted._replace(leader=NO_LEADER, isr=isr, last_known_elr=last_known)
 
     def _can_commit(self, partition: PartitionImage, rules: _Rules) -> bool:
@@ -173,6 +177,17 @@ class PartitionChanges:
         if broker is None or not (broker.is_active or node in self._joining):
             return False
         return broker.has_online(partition.directory(node))
+
+
+def _with_leader(wanted: PartitionImage, leader: NodeId) -> PartitionImage:
+    if leader != wanted.leader or wanted.last_known_elr:
+        wanted = wanted._replace(leader=leader, last_known_elr=())
+    if leader in wanted.isr:
+        return wanted
+    if leader in wanted.eligible_leader_replicas:
+        eligible = tuple(node for node in wanted.eligible_leader_replicas if node != leader)
+        return wanted._replace(isr=(leader,), eligible_leader_replicas=eligible)
+    return wanted._replace(isr=(leader,), eligible_leader_replicas=(), leader_recovery_state=RECOVERING)
 
 
 def complete_reassignment(partition: PartitionImage) -> PartitionImage:

@@ -83,11 +83,14 @@ _APIS = {
     81: ("RemoveRaftVoter", "quorum"),
     82: ("UpdateRaftVoter", "quorum"),
 }
-# Ours alone: asked by our commands, advertised to nobody.
+# Ours alone.
 _OWN_APIS = {
     10_000: ("DescribeGroupHistory", "own"),
+    10_100: ("ReportReplicas", "own"),
+    10_101: ("AllowTruncation", "own"),
 }
-OWN_API_KEY_MIN = 10_000
+# Asked by our commands, advertised to nobody.
+UNADVERTISED_API_KEYS = range(10_000, 10_100)
 _KNOWN = _APIS | _OWN_APIS
 _requests: dict[int, type[Message]] = {}
 _responses: dict[int, type[Message]] = {}

@@ -1,12 +1,16 @@
-"""Requests that Kafka does not have. Their keys lie far above Kafka's, and brokers do not advertise them: a client that
-is not ours never meets them, and a broker that is not ours closes the connection, as Kafka does with unknown keys.
+"""Requests that Kafka does not have. Their keys lie far above Kafka's.
+
+    10,000 on   of our commands: brokers serve them and advertise them to nobody, so that a client that is not ours never
+                meets them; a broker that is not ours closes the connection, as Kafka does with unknown keys
+    10,100 on   of brokers to controllers, which advertise them to each other: a broker that finds them missing has to do
+                with a controller of Kafka's
 
 Declarations only, in the language of `wire.schema`.
 """
 
 from __future__ import annotations
 
-from tailrace.wire.schema import Message, Struct, array, int16, int32, int64, string
+from tailrace.wire.schema import Message, Struct, array, boolean, int16, int32, int64, string, uuid
 
 
 class DescribeGroupHistoryRequest(Message, api_key=10_000, versions="0", flexible="0+"):
@@ -30,3 +34,54 @@ class DescribeGroupHistoryResponse(Message, api_key=10_000, versions="0", flexib
     error_code: int = int16("0+")
     error_message: str | None = string("0+", nullable="0+", default=None)
     rebalances: list[Rebalance] = array(Rebalance, "0+")
+
+
+class ReportReplicasRequest(Message, api_key=10_100, versions="0", flexible="0+"):
+    """A broker tells how far its replicas reach: of partitions without a leader, and of those that it has found damaged.
+    Before it is unfenced it has told all of the latter."""
+
+    class Replica(Struct):
+        partition_index: int = int32("0+")
+        # What the log holds: where it starts and ends, and the leader epoch of its last batch; -1 if it has none.
+        log_start_offset: int = int64("0+")
+        log_end_offset: int = int64("0+")
+        last_epoch: int = int32("0+", default=-1)
+        # Records that this replica once had are missing.
+        is_damaged: bool = boolean("0+")
+
+    class Topic(Struct):
+        topic_id: bytes = uuid("0+")
+        replicas: list[ReportReplicasRequest.Replica] = array("Replica", "0+")
+
+    broker_id: int = int32("0+")
+    broker_epoch: int = int64("0+")
+    topics: list[Topic] = array(Topic, "0+")
+
+
+class ReportReplicasResponse(Message, api_key=10_100, versions="0", flexible="0+"):
+    """Those of the damaged replicas that may lead all the same, because there is nobody else."""
+
+    class Topic(Struct):
+        topic_id: bytes = uuid("0+")
+        irreplaceable_partitions: list[int] = array(int32, "0+")
+
+    throttle_time_ms: int = int32("0+")
+    error_code: int = int16("0+")
+    topics: list[Topic] = array(Topic, "0+")
+
+
+class AllowTruncationRequest(Message, api_key=10_101, versions="0", flexible="0+"):
+    """A follower finds that its leader lacks records below the follower's own high watermark. May it cut them off?"""
+
+    broker_id: int = int32("0+")
+    broker_epoch: int = int64("0+")
+    topic_id: bytes = uuid("0+")
+    partition_index: int = int32("0+")
+    leader_epoch: int = int32("0+")
+
+
+class AllowTruncationResponse(Message, api_key=10_101, versions="0", flexible="0+"):
+    """NONE if it may; NEW_LEADER_ELECTED if its records count, and the leader has to go."""
+
+    throttle_time_ms: int = int32("0+")
+    error_code: int = int16("0+")
