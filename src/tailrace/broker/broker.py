@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, TypeVar
 from tailrace.broker.cluster.forwarding import Forwarding
 from tailrace.broker.cluster.lifecycle import Identity, Lifecycle
 from tailrace.broker.cluster.producer_ids import ProducerIds
+from tailrace.broker.cluster.replica_reports import ReplicaReports
 from tailrace.broker.cluster.roles import decide_roles
 from tailrace.broker.coordinators.coordination import Coordination
 from tailrace.broker.loop_lag import LoopLag
@@ -45,7 +46,6 @@ if TYPE_CHECKING:
     from tailrace.broker.cluster.peers import Peers
     from tailrace.broker.cluster.registration import ControllerRegistration
     from tailrace.broker.context import RequestContext
-    from tailrace.wire.apis.quorum import AlterPartitionRequest, AlterPartitionResponse
 
 R = TypeVar("R", bound=Message)
 
@@ -93,6 +93,7 @@ class Broker:
         self._registration: ControllerRegistration | None = None  # Of a controller with peers.
         self._maintenance: Maintenance | None = None
         self._assignments: DirectoryAssignments | None = None
+        self._reports: ReplicaReports | None = None
         self.coordination = Coordination(self)
         self._lag = LoopLag(config.loop_lag_warning_ms)
         self._failure: asyncio.Future[None] | None = None
@@ -211,7 +212,9 @@ class Broker:
             background=ports.background,
             clock=ports.clock,
             leaders=self._peers,
-            alter_partition=None if self.roles.is_alone else self._alter_partition,
+            # By name, since the way to the controller is made later.
+            alter_partition=None if self.roles.is_alone else lambda each: self.forwarding.alter_partition(each),  # noqa: PLW0108
+            ask_leave=None if self.roles.is_alone else lambda each: self.forwarding.allow_truncation(each),  # noqa: PLW0108
         )
         undo.callback(self.replicas.close)
         if not self.roles.is_alone:
@@ -292,10 +295,25 @@ class Broker:
         self.quorum.subscribe(self.coordination.follow_image)
         self._maintenance = Maintenance(self.replicas, self.ports)
         self._tend_folders(lifecycle, undo)
+        reports = self._reports = self._make_reports(lifecycle)
+        undo.push_async_callback(reports.close)
+        await reports.tell_start()
+        reports.start()
+        self.quorum.subscribe(reports.follow_image)
         self._open_servers(is_controller=False)
         await lifecycle.unfence()
         self._maintenance.start()
         self.coordination.open()
+
+    def _make_reports(self, lifecycle: Lifecycle) -> ReplicaReports:
+        return ReplicaReports(
+            self.replicas,
+            self.forwarding,
+            self.ports.background,
+            image=lambda: self.quorum.image,
+            controller=lambda: (self.quorum.leadership.leader_id or -1, self.quorum.leadership.epoch),
+            broker_epoch=lambda: lifecycle.broker_epoch,
+        )
 
     def _tend_folders(self, lifecycle: Lifecycle, undo: AsyncExitStack) -> None:
         """Where each replica lies is the controller's to know, once there are several folders or brokers."""
@@ -362,11 +380,6 @@ class Broker:
         if not self.roles.is_alone:
             self.replicas.lease_ends_ms = lease_ends_ms
 
-    async def _alter_partition(self, request: AlterPartitionRequest) -> AlterPartitionResponse:
-        from tailrace.wire.apis.quorum import AlterPartitionResponse
-
-        return await self.forwarding.ask(request, AlterPartitionResponse, channel="alter partition")
-
     async def stop(self) -> None:
         """A clean stop: leaderships go to others first; whatever was acknowledged is stored, and the next start need
         not look for it."""
@@ -381,8 +394,9 @@ class Broker:
         if self._maintenance is not None:
             await self._maintenance.stop()
             await self.future_logs.close()
-        if self._assignments is not None:
-            await self._assignments.close()
+        for teller in (self._assignments, self._reports):
+            if teller is not None:
+                await teller.close()
         self.replicas.close()
         await self.replicas.flusher.wait_idle()
         if self.lifecycle is not None:

@@ -62,6 +62,10 @@ class PartitionImage(NamedTuple):
     def is_reassigning(self) -> bool:
         return bool(self.adding_replicas or self.removing_replicas)
 
+    def counts_on(self, node_id: int) -> bool:
+        """Whether a replica leads, or may be elected because of what it has."""
+        return node_id in (self.leader, *self.isr, *self.eligible_leader_replicas, *self.last_known_elr)
+
     def directory(self, node_id: int) -> Uuid:
         """Where the replica of a node lies."""
         for replica, directory in zip(self.replicas, self.directories, strict=False):

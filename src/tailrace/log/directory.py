@@ -76,11 +76,9 @@ class LogDirectory:
         # Logs that are gone, while the files may still tell of them. Offsets of an old log must not be taken for those
         # of a new one with its name: its records could all lie below the log start offset, and be dropped.
         self._stale: set[TopicPartition] = set()
-        self._last_run = last_run = marks.read_last_run(disk, path)
-        self.was_clean = last_run.was_clean
-        self.previous_broker_epoch = last_run.broker_epoch  # -1: nothing proves that all it had is here
-        self._broker_epoch = last_run.broker_epoch  # what this run may prove when it ends
-        self._has_lost = False  # a sync failed: this run proves nothing
+        self.proof = marks.Proof(disk, path)
+        self.was_clean = self.proof.last_run.was_clean
+        self.previous_broker_epoch = self.proof.last_run.broker_epoch  # -1: nothing proves that all it had is here
         # What the last run left; an entry is replaced by that of the log once it is open.
         self._recovery_point_file = checkpoints.OffsetCheckpoint(disk, path, checkpoints.RECOVERY_POINTS)
         self._log_start_file = checkpoints.OffsetCheckpoint(disk, path, checkpoints.LOG_START_OFFSETS)
@@ -102,7 +100,7 @@ class LogDirectory:
         try:
             directory_id = settle_identity(disk, random, path, node_id=node_id, cluster_id=cluster_id)
             directory = cls(disk, clock, random, path, lock=lock, directory_id=directory_id)
-            directory._begin_run()
+            directory.proof.begin_run()
             directory._take_stock(disk.list(path))
         except OSError as error:
             lock.release()
@@ -122,20 +120,13 @@ class LogDirectory:
             return None
         return properties.get("cluster.id") if properties else None
 
-    def _begin_run(self) -> None:
-        if not self._last_run.is_marked:
-            # What the clean stop proves holds as long as the machine runs, even if the broker dies unregistered.
-            marks.write_run_mark(self._disk, self.path, broker_epoch=self.previous_broker_epoch)
-        # From here on a kill is an unclean stop.
-        marks.remove_mark(self._disk, self.path, marks.CLEAN_MARK)
-
     @property
     def is_offline(self) -> bool:
         return self.offline_reason is not None
 
     def fail(self, reason: str) -> None:
         """The device has failed: nothing here is served any more until a restart."""
-        self._withdraw_proof()
+        self.proof.withdraw()
         if self.is_offline or self._is_closing:
             return
         self.offline_reason = reason
@@ -154,16 +145,7 @@ class LogDirectory:
         if self.fails_as_whole:
             self.fail(reason)
         else:
-            self._withdraw_proof()
-
-    def note_running(self, broker_epoch: int) -> None:
-        """This broker is registered with `broker_epoch`. Blocks: Background only. OSError, which costs only the proof
-        (`marks`); no answer depends on it."""
-        if not self._has_lost:
-            marks.write_run_mark(self._disk, self.path, broker_epoch=broker_epoch)
-            self._broker_epoch = broker_epoch
-            if self._has_lost:  # Since it was looked at: the loop goes on beside this.
-                self._withdraw_proof()
+            self.proof.withdraw()
 
     def _take_stock(self, names: list[str]) -> None:
         present = {partition for name in names if (partition := parse_folder_name(name)) is not None}
@@ -222,6 +204,7 @@ class LogDirectory:
                 cleaned_offset=self._cleaned_offsets.get(topic_partition, 0),
                 is_clean=self.was_clean,
                 log_end_hint=recovery_point,
+                before_damage_is_cut=self.proof.suspend,
             )
         except StorageError as error:
             self.offline[topic_partition] = str(error)
@@ -469,8 +452,7 @@ class LogDirectory:
             for each in self.futures.values():
                 each.close(clean=False)
             if is_stored:
-                epoch = broker_epoch if broker_epoch >= 0 else self._broker_epoch
-                marks.write_clean_mark(self._disk, self.path, broker_epoch=epoch)
+                self.proof.end_run(broker_epoch)
         except OSError as error:
             log.error("the data folder could not be closed cleanly", folder=self.path, cause=error)
         finally:
@@ -478,13 +460,6 @@ class LogDirectory:
             self._lock = None
             self.logs.clear()
             self.futures.clear()
-
-    def _withdraw_proof(self) -> None:
-        """A sync failed: what was acknowledged may be missing even if only this process ends."""
-        self._has_lost = True
-        self._broker_epoch = marks.NO_BROKER_EPOCH
-        with suppress(OSError):  # A disk that refuses this too will hardly give the mark back.
-            marks.remove_mark(self._disk, self.path, marks.RUN_MARK)
 
 
 def _store(opened: Log) -> None:

@@ -12,9 +12,14 @@ The one rule, for the broker epoch that a folder may name as its last to the con
 So a run mark may be written at any time after the registration: until it is there the epoch is an older one, which
 the controller does not take for a proof. A run whose disk has failed a sync proves nothing any more, because the kernel
 may have dropped what it could not write: its mark is withdrawn, and no other one is written.
+
+The proof is one for all logs of the folder. A log that is found damaged is named to the controller, and excepted from
+it there. Until the controller knows, the folder proves nothing: recovery cuts off what is damaged, and a start after
+the next kill would see no trace of it.
 """
 
 import json
+from contextlib import suppress
 from typing import NamedTuple
 
 from tailrace.model.ports import Disk
@@ -28,6 +33,63 @@ class LastRun(NamedTuple):
     was_clean: bool
     broker_epoch: int  # -1: not proved
     is_marked: bool  # the run mark says the same already
+
+
+class Proof:
+    """What a folder may prove of its last run, and of this one when it ends."""
+
+    def __init__(self, disk: Disk, folder: str) -> None:
+        """OSError."""
+        self.last_run = read_last_run(disk, folder)
+        self._disk = disk
+        self._folder = folder
+        self._broker_epoch = self.last_run.broker_epoch  # what this run may prove when it ends
+        self._has_lost = False  # a sync failed: this run proves nothing
+        self._is_suspended = False  # damage was found that the controller does not know of yet
+
+    def begin_run(self) -> None:
+        """From here on a kill is an unclean stop. OSError."""
+        if not self.last_run.is_marked:
+            # What the clean stop proves holds as long as the machine runs, even if the broker dies unregistered.
+            write_run_mark(self._disk, self._folder, broker_epoch=self.last_run.broker_epoch)
+        remove_mark(self._disk, self._folder, CLEAN_MARK)
+
+    def note_running(self, broker_epoch: int) -> None:
+        """This broker is registered with `broker_epoch`. Blocks: Background only. OSError, which costs only the proof;
+        no answer depends on it."""
+        if self._has_lost or self._is_suspended:
+            return
+        write_run_mark(self._disk, self._folder, broker_epoch=broker_epoch)
+        self._broker_epoch = broker_epoch
+        if self._has_lost or self._is_suspended:  # Since it was looked at: the loop goes on beside this.
+            self._drop()
+
+    def suspend(self) -> None:
+        """Damage was found, and is about to be cut off. OSError."""
+        if not self._is_suspended:
+            self._is_suspended = True
+            self._broker_epoch = NO_BROKER_EPOCH
+            remove_mark(self._disk, self._folder, RUN_MARK)
+
+    def resume(self) -> None:
+        """The controller knows of the damage; `note_running` marks the run again."""
+        self._is_suspended = False
+
+    def withdraw(self) -> None:
+        """A sync failed: what was acknowledged may be missing even if only this process ends."""
+        self._has_lost = True
+        self._drop()
+
+    def end_run(self, broker_epoch: int) -> None:
+        """All is stored. A run that was never registered proves what the one before it did. OSError."""
+        is_proved = broker_epoch >= 0 and not self._is_suspended
+        epoch = broker_epoch if is_proved else self._broker_epoch
+        write_clean_mark(self._disk, self._folder, broker_epoch=epoch)
+
+    def _drop(self) -> None:
+        self._broker_epoch = NO_BROKER_EPOCH
+        with suppress(OSError):  # A disk that refuses this too will hardly give the mark back.
+            remove_mark(self._disk, self._folder, RUN_MARK)
 
 
 def read_last_run(disk: Disk, folder: str) -> LastRun:

@@ -15,13 +15,17 @@ What recovery finds, it does:
     .deleted .cleaned .tmp                               removed: work that was done or never finished
     .swap                                                finished: a cleaned segment replaces its originals
 
+What a killed process leaves is a batch that is cut short at the very end of the log. Everything else that is cut, a log
+that ends below its recovery point, and one whose segments are gone, is damage (`Damage`): records are missing that were
+there. Whoever opens the log is told before the first such cut, since the next start will not find a trace of it.
+
 Nothing below the recovery point is cut: it was synced. Files are read in chunks of 1 MB, never whole. A gap proves a
 loss because neither an append nor a compaction leaves one between segments. Kafka's compaction does, so the part of a
 log that its cleaner has been over is not judged by gaps.
 """
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -29,14 +33,13 @@ from tailrace.log.checkpoints import ProducerSnapshots, read_topic_id, write_top
 from tailrace.log.compaction.swap import finish_swaps
 from tailrace.log.epochs import LeaderEpochs
 from tailrace.log.files.aborted import AbortedTransaction
+from tailrace.log.files.damage import find_problem, has_batch_behind, walk_batches
 from tailrace.log.files.segment import (
     ABORTED_SUFFIX,
     CLEANED_SUFFIX,
     DELETED_SUFFIX,
     INDEX_SUFFIX,
     LOG_SUFFIX,
-    MAX_RELATIVE_OFFSET,
-    SCAN_BYTES,
     SNAPSHOT_SUFFIX,
     SWAP_SUFFIX,
     TIME_INDEX_SUFFIX,
@@ -45,11 +48,11 @@ from tailrace.log.files.segment import (
 from tailrace.log.producers import ProducerStates
 from tailrace.model import events
 from tailrace.model.config import TopicConfig
-from tailrace.model.errors import KafkaError, StorageError
+from tailrace.model.errors import StorageError
 from tailrace.model.ids import ZERO_UUID, TopicPartition, Uuid, uuid_text
 from tailrace.model.ports import Bytes, Clock, Disk
 from tailrace.wire.markers import read_marker
-from tailrace.wire.records import HEADER_SIZE, BatchHeader, crc_is_valid, read_header
+from tailrace.wire.records import BatchHeader
 
 _NAME_DIGITS = 20
 _NOWHERE = 1 << 62
@@ -57,6 +60,13 @@ _TEMPORARY_SUFFIX = ".tmp"
 _UNSETTLED_SUFFIXES = (DELETED_SUFFIX, CLEANED_SUFFIX, SWAP_SUFFIX, _TEMPORARY_SUFFIX)
 
 log = events.logger("log.recovery")
+
+
+class Damage(NamedTuple):
+    """Records are missing that the log had, or may have had."""
+
+    cause: str
+    lost_until: int  # Offsets from the log end up to here, at least.
 
 
 class Recovery(NamedTuple):
@@ -81,6 +91,7 @@ class LoadedLog:
     producers: ProducerStates
     snapshots: ProducerSnapshots
     recovery: Recovery | None  # None if nothing had to be scanned
+    damage: Damage | None
     is_stored: bool  # as a clean close left it, or made just now: then a start that does not find it makes it again
 
 
@@ -88,7 +99,14 @@ class LogLoader:
     """Opens one log. Every method raises OSError or StorageError."""
 
     def __init__(
-        self, disk: Disk, clock: Clock, folder: str, config: TopicConfig, *, topic_partition: TopicPartition
+        self,
+        disk: Disk,
+        clock: Clock,
+        folder: str,
+        config: TopicConfig,
+        *,
+        topic_partition: TopicPartition,
+        before_damage_is_cut: Callable[[], None] | None = None,
     ) -> None:
         self.disk = disk
         self.clock = clock
@@ -102,6 +120,8 @@ class LogLoader:
         self._damaged_from = _NOWHERE
         self.scanned_bytes = 0
         self.cut_bytes = 0
+        self.damage: Damage | None = None
+        self._before_damage_is_cut = before_damage_is_cut
 
     def load(
         self,
@@ -119,7 +139,7 @@ class LogLoader:
         is_new = not segments
         started_ms = self.clock.monotonic_ms()
         self.snapshots.offsets = [_number(name) for name in names if name.endswith(SNAPSHOT_SUFFIX)]
-        log_end_offset = log_start_offset
+        log_end_offset, synced_end = log_start_offset, recovery_point
         if self._damaged_from < _NOWHERE:
             is_clean, recovery_point = False, min(recovery_point, self._damaged_from)
         if segments:
@@ -130,9 +150,12 @@ class LogLoader:
                 log_end_offset = self._verify(segments, recovery_point, max(recovery_point, cleaned_offset))
             self.snapshots.prune({segment.base_offset for segment in segments}, end_offset=log_end_offset)
             if log_end_offset < log_start_offset:
+                self._note_damage("all of it lies before the log start offset", log_start_offset)
                 self._report("dropped all segments: they end before the log start offset", bytes=_size(segments))
                 self.cut_bytes += _size(segments)
                 self._remove(segments)
+        if log_end_offset < synced_end:
+            self._note_damage(f"it ends at offset {log_end_offset} and was synced up to {synced_end}", synced_end)
         if not segments:
             segments.append(self._start_anew(log_start_offset))
             log_end_offset = recovery_point = log_start_offset
@@ -149,8 +172,18 @@ class LogLoader:
             producers=self.producers,
             snapshots=self.snapshots,
             recovery=None if is_new or is_clean else self._sum_up(started_ms),
+            damage=self.damage,
             is_stored=is_new or (is_clean and recovery_point == log_end_offset),
         )
+
+    def _note_damage(self, cause: str, lost_until: int) -> None:
+        """Before anything is cut because of it. The first cause is what the others follow from."""
+        if self.damage is None:
+            self.damage = Damage(cause, lost_until)
+            if self._before_damage_is_cut is not None:
+                self._before_damage_is_cut()
+        elif lost_until > self.damage.lost_until:
+            self.damage = self.damage._replace(lost_until=lost_until)
 
     def _sum_up(self, started_ms: float) -> Recovery:
         return Recovery(self.scanned_bytes, self.cut_bytes, self.clock.monotonic_ms() - started_ms)
@@ -270,7 +303,7 @@ class LogLoader:
             if number > first:
                 # It was not synced yet: its name may be there and its content not.
                 write_snapshot(self.producers, self.snapshots, next_offset)
-            next_offset, problem = self._scan(segment, next_offset)
+            next_offset, problem = self._scan(segment, next_offset, is_last=segment is segments[-1])
             if problem:
                 self._drop_from(segments, number + 1, "an earlier segment was cut")
                 break
@@ -278,7 +311,7 @@ class LogLoader:
             segment.seal()
         return next_offset
 
-    def _scan(self, segment: Segment, next_offset: int) -> tuple[int, str]:
+    def _scan(self, segment: Segment, next_offset: int, *, is_last: bool) -> tuple[int, str]:
         """Checks every batch and notes it in indexes, epochs and producers. Cuts the segment at the first problem;
         returns the next offset and the problem, if any."""
         segment.reset_indexes()
@@ -287,17 +320,20 @@ class LogLoader:
         self.scanned_bytes += end
         good_end = 0
         problem = ""
-        for position, header, batch in _batches(segment):
-            problem = _find_problem(segment, header, batch, next_offset)
+        for position, header, batch in walk_batches(segment):
+            problem = find_problem(segment, header, batch, next_offset)
             if header is None or problem:
                 break
             self._note(segment, position, header, batch)
             next_offset = header.next_offset
             self.producers.note_written(header.size_bytes, next_offset)
             good_end = position + header.size_bytes
-        if not problem and good_end < end:
+        is_torn = not problem and good_end < end
+        if is_torn:
             problem = "it ends in the middle of a batch"
         if problem:
+            if not (is_torn and is_last) or has_batch_behind(segment, good_end, next_offset):
+                self._note_damage(f"{segment.path(LOG_SUFFIX)} at {good_end}: {problem}", next_offset + 1)
             self._report(
                 "cut a torn or damaged tail",
                 file=segment.path(LOG_SUFFIX),
@@ -327,6 +363,7 @@ class LogLoader:
         self.cut_bytes += size
         # An empty segment holds nothing to lose: it was made by a roll right before the stop.
         if size:
+            self._note_damage(f"{dropped[0].path(LOG_SUFFIX)}: {cause}", dropped[-1].base_offset + 1)
             self._report("dropped segments after the end of the log", segments=len(dropped), bytes=size, cause=cause)
         self._remove(dropped)
         del segments[number:]
@@ -411,40 +448,6 @@ def write_snapshot(producers: ProducerStates, snapshots: ProducerSnapshots, offs
         snapshots.write(offset, producers.snapshot())
     except OSError as error:
         log.warning("a producer snapshot is not written", file=snapshots.path(offset), cause=error)
-
-
-def _batches(segment: Segment) -> Iterator[tuple[int, BatchHeader | None, Bytes]]:
-    """Every batch as far as its length can be followed; a header that makes no sense comes as None."""
-    file, position, end = segment.file, 0, segment.size_bytes
-    chunk, chunk_start = memoryview(b""), 0
-    while position + HEADER_SIZE <= end:
-        at = position - chunk_start
-        if at + HEADER_SIZE > len(chunk):
-            chunk, chunk_start, at = memoryview(file.read(position, SCAN_BYTES)), position, 0
-        try:
-            header = read_header(chunk, at)
-        except KafkaError:
-            yield position, None, b""
-            return
-        size = header.size_bytes
-        if position + size > end:
-            return
-        if at + size > len(chunk):
-            chunk, chunk_start, at = memoryview(file.read(position, max(size, SCAN_BYTES))), position, 0
-        yield position, header, chunk[at : at + size]
-        position += size
-
-
-def _find_problem(segment: Segment, header: BatchHeader | None, batch: Bytes, next_offset: int) -> str:
-    if header is None:
-        return "no batch begins there"
-    if not crc_is_valid(batch, 0, header):
-        return "the CRC of a batch does not match"
-    if header.base_offset < next_offset or header.last_offset_delta < 0:
-        return f"offset {header.base_offset} follows {next_offset - 1}"
-    if header.last_offset - segment.base_offset > MAX_RELATIVE_OFFSET:
-        return f"offset {header.last_offset} is too far from the segment's base"
-    return ""
 
 
 def _size(segments: list[Segment]) -> int:

@@ -14,6 +14,7 @@ from typing import Self
 from tailrace.log.files.aborted import AbortedTransaction
 from tailrace.log.files.durability import Durability
 from tailrace.log.files.failures import disk_errors
+from tailrace.log.files.kept import CUT_SUFFIX, keep
 from tailrace.log.files.segment import Segment
 from tailrace.log.files.segments import Found, RollPolicy, Segments
 from tailrace.log.recovery import LoadedLog, LogLoader
@@ -41,6 +42,7 @@ class StoredLog:
         self.epochs = loaded.epochs
         self.last_flush_ms = clock.wall_ms()
         self.recovery = loaded.recovery  # what it took to open it; None after a clean stop, and of a new one
+        self.damage = loaded.damage  # what was found missing when it was opened
         # What one batch may unpack to, where it must be unpacked.
         self.max_decompressed_bytes = DEFAULT_MAX_DECOMPRESSED_BYTES
         self.offline_reason: str | None = None
@@ -73,9 +75,17 @@ class StoredLog:
         cleaned_offset: int = 0,
         is_clean: bool = False,
         log_end_hint: int | None = None,
+        before_damage_is_cut: Callable[[], None] | None = None,
     ) -> Self:
         """Opens or creates. Raises StorageError where the disk fails or the folder is another topic's."""
-        loader = LogLoader(disk, clock, folder, config, topic_partition=topic_partition)
+        loader = LogLoader(
+            disk,
+            clock,
+            folder,
+            config,
+            topic_partition=topic_partition,
+            before_damage_is_cut=before_damage_is_cut,
+        )
         with disk_errors(f"{folder} cannot be opened"):
             loaded = loader.load(
                 topic_id=topic_id,
@@ -123,6 +133,33 @@ class StoredLog:
         self.is_stored = False
 
     # Reading
+
+    def begin_keeping(
+        self, offset: int, end_offset: int, *, leader_epoch: int, max_bytes: int
+    ) -> Callable[[], str | None]:
+        """Before what lies between the offsets is cut: work for Background that keeps the first `max_bytes` of it in a
+        file (`files.kept`). It gives the path, None if nothing was to be kept, and raises OSError. StorageError."""
+        slices: list[FileSlice] = []
+        start_offset, room = max(offset, self.log_start_offset), max_bytes
+        for segment in self._segments.all[max(0, self._segments.floor(start_offset)) :]:
+            if segment.base_offset >= end_offset or room <= 0:
+                break
+            piece = self.read(
+                max(start_offset, segment.base_offset), room, end_offset=end_offset, at_least_one_batch=False
+            )
+            # Of a segment without records from there on the next one is read, which then comes again.
+            if piece is not None and piece.size and not (slices and slices[-1].file is piece.file):
+                slices.append(piece)
+                room -= piece.size
+        path = f"{self.folder}/{offset:020d}.{leader_epoch}{CUT_SUFFIX}"
+
+        def work() -> str | None:
+            if not slices:
+                return None
+            keep(self._disk, path, slices, max_bytes=max_bytes)
+            return path
+
+        return work
 
     def read(
         self, offset: int, max_bytes: int, *, end_offset: int, at_least_one_batch: bool = True

@@ -777,15 +777,15 @@ class BrokerConfig(Config, scope="broker"):
         default=3 * SECOND_MS,
         minimum=0,
         ours=True,
-        doc="How long an election among replicas that have all been away waits for the rest of them, so that the longest "
-        "log leads. Of controllers.",
+        doc="How long an election among replicas that have all been away waits for the rest of them, so that the "
+        "longest log leads. Of controllers.",
     )
     replica_cut_retention_bytes: int = long(
         default=GIB,
         minimum=0,
         ours=True,
-        doc="Bytes of confirmed records that a follower keeps, for each partition, in files *.cut beside its log when it "
-        "has to cut them off; the oldest files go first. 0 keeps none.",
+        doc="Bytes of confirmed records that a follower keeps, for each partition, in files *.cut beside its log when "
+        "it has to cut them off; the oldest files go first. 0 keeps none.",
     )
     replica_lag_time_max_ms: int = long(
         default=30 * SECOND_MS,

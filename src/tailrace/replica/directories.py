@@ -128,6 +128,11 @@ class LogDirectories(Sequence[LogDirectory]):
             raise StorageError("all data folders are offline")
         return min(online, key=lambda each: len(each.logs))
 
+    def would_hold(self, assigned: Uuid) -> bool:
+        """Whether a log that the metadata places there has to be in a folder that is online now."""
+        is_complete = not self.unusable and len(self.online) == len(self._opened)
+        return assigned in self.online_directory_ids() or (assigned in NO_DIRECTORY and is_complete)
+
     def settle_twins(
         self, topic_partition: TopicPartition, one: LogDirectory, other: LogDirectory, assigned: Uuid
     ) -> LogDirectory:
@@ -150,9 +155,14 @@ class LogDirectories(Sequence[LogDirectory]):
         """After each registration. Blocks: Background only. What cannot be written costs only the proof."""
         for directory in self._opened:
             try:
-                directory.note_running(broker_epoch)
+                directory.proof.note_running(broker_epoch)
             except OSError as error:
                 _log.warning("the run mark cannot be written", folder=directory.path, cause=error)
+
+    def resume_proofs(self) -> None:
+        """The controller knows of all damage that was found."""
+        for directory in self._opened:
+            directory.proof.resume()
 
     def _tell(self, directory: LogDirectory) -> None:
         for tell in self.on_offline:

@@ -28,6 +28,7 @@ from tailrace.model.config import BrokerConfig, TopicConfig
 from tailrace.model.errors import ErrorCode, KafkaError, StorageError
 from tailrace.model.ids import CLUSTER_METADATA_TOPIC, NodeId, PartitionIndex, TopicPartition, Uuid
 from tailrace.model.ports import Background, Clock
+from tailrace.replica.damage import DamagedReplicas
 from tailrace.replica.directories import LogDirectories
 from tailrace.replica.flusher import Flusher
 from tailrace.replica.isr import NO_BROKER_EPOCH
@@ -36,7 +37,9 @@ from tailrace.replica.throttle import Throttle
 
 if TYPE_CHECKING:
     from tailrace.replica.alter_isr import IsrProposals
-    from tailrace.replica.fetcher import Fetchers, Leaders
+    from tailrace.replica.following.cuts import AskLeave
+    from tailrace.replica.following.fetcher import Leaders
+    from tailrace.replica.following.fetchers import Fetchers
     from tailrace.wire.apis.quorum import AlterPartitionRequest, AlterPartitionResponse
 
 _log = events.logger("replicas")
@@ -56,12 +59,15 @@ class ReplicaManager:
         clock: Clock | None = None,
         leaders: Leaders | None = None,
         alter_partition: Callable[[AlterPartitionRequest], Awaitable[AlterPartitionResponse]] | None = None,
+        ask_leave: AskLeave | None = None,
     ) -> None:
-        """Without `leaders` and `alter_partition` this is the only broker there will ever be."""
+        """Without `leaders` and `alter_partition` this is the only broker there will ever be. `ask_leave` asks the
+        controller before confirmed records are cut."""
         self.node_id = NodeId(static.node_id)
         self.config = static  # With the dynamic settings of the image applied.
         self.directories = LogDirectories.of(directories)
         self.directories.on_offline.append(self._on_directory_offline)
+        self.damaged = DamagedReplicas(self.node_id, self.directories)
         self.partitions: dict[tuple[str, int], Partition] = {}
         self.flusher = Flusher(background, unsynced_max_bytes=static.log_unsynced_max_bytes)
         # Told of a log that is about to be deleted: a compaction of it must end first.
@@ -75,6 +81,7 @@ class ReplicaManager:
         self._clock = clock
         self._leaders = leaders
         self._alter_partition = alter_partition
+        self._ask_leave = ask_leave
         self._fetchers: Fetchers | None = None
         self._proposals: IsrProposals | None = None
         self._image: MetadataImage | None = None
@@ -149,6 +156,7 @@ class ReplicaManager:
             self.config = effective.broker_config(self._static, new)
         if old is None:
             self._find_logs(new)
+            self.damaged.miss_logs(new, self._found)
         elif old.topics is not new.topics:
             self._remove_deleted(old, new)
         if old is not None and old.brokers is not new.brokers:
@@ -159,6 +167,8 @@ class ReplicaManager:
         if old is None or old.topics is not new.topics:
             changed = [topic for name, topic in new.topics.items() if old is None or old.topics.get(name) is not topic]
             self._follow_topics(changed, old)
+        if old is None:
+            self.damaged.end_start(self._missing)
         for partition in reconfigured:
             if self.partitions.get(partition.topic_partition) is partition:
                 partition.reconfigure()
@@ -244,9 +254,10 @@ class ReplicaManager:
             if partition.is_leader:
                 return
             # Not before it is needed: a lone broker fetches from nobody, and starts sooner without.
-            from tailrace.replica.fetcher import Fetchers
+            from tailrace.replica.following.cuts import Cuts
+            from tailrace.replica.following.fetchers import Fetchers
 
-            self._fetchers = Fetchers(self, leaders)
+            self._fetchers = Fetchers(self, leaders, Cuts(self, self._background, self._ask_leave))
         self._fetchers.settle(partition)
 
     def _open(self, topic: TopicImage, topic_partition: TopicPartition, state: PartitionImage) -> Partition:
@@ -255,6 +266,7 @@ class ReplicaManager:
         high_watermark: int | None = None
         if len(state.replicas) > 1:
             high_watermark = self._stored_watermark(topic_partition, is_new=is_new)
+        self.damaged.judge(log, high_watermark)
         return Partition(
             log,
             topic_id=topic.id,

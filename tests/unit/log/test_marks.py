@@ -22,7 +22,7 @@ class Machine:
         """A run of the broker; registered, if there is an epoch."""
         directory = LogDirectory.open(self.disk, self.disk.clock, self.random, PATH, node_id=1, cluster_id="cluster-a")
         if broker_epoch is not None:
-            directory.note_running(broker_epoch)
+            directory.proof.note_running(broker_epoch)
         return directory
 
 
@@ -99,7 +99,7 @@ def test_a_failed_sync_takes_the_proof_back(machine):
     with pytest.raises(OSError, match="EIO") as failure:
         work()
     log.mark_sync_failed(end_offset, failure.value)
-    directory.note_running(8)
+    directory.proof.note_running(8)
     machine.disk.crash()
     assert machine.start().previous_broker_epoch == -1
 
@@ -113,7 +113,7 @@ def test_a_sync_that_fails_while_the_run_mark_is_written_takes_it_back(machine, 
         replace(disk, path, data)
 
     monkeypatch.setattr(SimDisk, "replace", replace_slowly)
-    directory.note_running(8)
+    directory.proof.note_running(8)
     monkeypatch.undo()
     directory.close(broker_epoch=8)
     machine.disk.crash()
@@ -148,7 +148,7 @@ def test_a_mark_that_cannot_be_written_leaves_the_older_proof(machine):
     directory = machine.start(broker_epoch=7)
     machine.disk.fail("replace", f"*{RUN_MARK}")
     with pytest.raises(OSError, match="EIO"):
-        directory.note_running(8)
+        directory.proof.note_running(8)
     machine.disk.heal()
     machine.disk.crash()
     assert machine.start().previous_broker_epoch == 7

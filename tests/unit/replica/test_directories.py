@@ -190,7 +190,7 @@ def test_every_folder_must_prove_the_same_epoch(node):
     directories.note_running(5)
     directories = node.start()
     assert directories.previous_broker_epoch == 5
-    directories[1].note_running(6)
+    directories[1].proof.note_running(6)
     assert node.start().previous_broker_epoch == -1
 
 

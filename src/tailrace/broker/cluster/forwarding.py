@@ -18,7 +18,13 @@ from typing import TYPE_CHECKING, TypeVar
 
 from tailrace.model.errors import ErrorCode, KafkaError, ProtocolError
 from tailrace.wire import apis
-from tailrace.wire.apis.quorum import EnvelopeRequest, EnvelopeResponse
+from tailrace.wire.apis.own import AllowTruncationRequest, AllowTruncationResponse
+from tailrace.wire.apis.quorum import (
+    AlterPartitionRequest,
+    AlterPartitionResponse,
+    EnvelopeRequest,
+    EnvelopeResponse,
+)
 from tailrace.wire.frame import decode_response, encode_request
 from tailrace.wire.schema import Message
 
@@ -77,6 +83,12 @@ class Forwarding:
                     raise
                 cause = error.message
             await self._pause(deadline_ms, request, cause)
+
+    async def alter_partition(self, request: AlterPartitionRequest) -> AlterPartitionResponse:
+        return await self.ask(request, AlterPartitionResponse, channel="alter partition")
+
+    async def allow_truncation(self, request: AllowTruncationRequest) -> AllowTruncationResponse:
+        return await self.ask(request, AllowTruncationResponse, channel="reports")
 
     async def forward(
         self,

@@ -18,7 +18,7 @@ _MODULES = (
     "tailrace.broker.cluster.registration",
     "tailrace.broker.cluster.assignments",
     "tailrace.broker.quorum.service",
-    "tailrace.replica.fetcher",
+    "tailrace.replica.following.fetchers",
     "tailrace.replica.alter_isr",
 )
 # What nodes say to each other in the first seconds of a cluster, by its newest version: Fetch, ApiVersions, Vote,

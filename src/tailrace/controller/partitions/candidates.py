@@ -1,9 +1,9 @@
 """Who of several replicas that have all been away is to lead: the one whose log reaches furthest. Soft state of the
 active controller, made of what brokers report (`reports`).
 
-A replica that is in sync has been there all the time, and is elected at once. One that is merely eligible has restarted,
-or was cut off: it says itself that it lost nothing, and a file that was cut short at the edge of a batch looks whole to
-it. So an election among such is held back until all of them have told how far they reach, and for
+A replica that is in sync has been there all the time, and is elected at once. One that is merely eligible has
+restarted, or was cut off: it says itself that it lost nothing, and a file that was cut short at the edge of a batch
+looks whole to it. So an election among such is held back until all of them have told how far they reach, and for
 eligible.leader.wait.ms at most: then the best of those that are there is taken.
 
 Times are those of the monotonic clock, in milliseconds.
@@ -65,8 +65,8 @@ class Candidates:
         able: Sequence[NodeId],
         is_urgent: bool = False,
     ) -> NodeId | None:
-        """The best of `able`, those of the `members` that can lead now, in the order of preference among equals; None as
-        long as a better one may come. What is urgent waits for nobody."""
+        """The best of `able`, those of the `members` that can lead now, in the order of preference among equals; None
+        as long as a better one may come. What is urgent waits for nobody."""
         if len(members) == 1:
             return able[0]
         told = self._ends.get(key, {})

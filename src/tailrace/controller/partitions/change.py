@@ -7,13 +7,14 @@ reassigned, an election is asked for) becomes the partition as it is wanted, and
     complete    a reassignment ends when all its target replicas are in sync
     eligible    below min.insync.replicas nothing more is committed, so that a replica which leaves the in-sync set then
                 has everything committed: it stays eligible (KIP-966), unless it may have lost data
-    elect       in this order: the leader it has, the first in-sync replica; with nobody in sync the best of the eligible
-                ones (`candidates`), which may mean to wait for them; with none of these the last known leader; and if the
-                topic allows unclean elections, the best of all. Only active brokers whose directory works can be elected
+    elect       in this order: the leader it has, the first in-sync replica; with nobody in sync the best of the
+                eligible ones (`candidates`), which may mean to wait for them; with none of these the last known
+                leader; and if the topic allows unclean elections, the best of all. Only active brokers whose directory
+                works can be elected
     compare     what differs becomes a PartitionChangeRecord
 
-The last two kinds of leader may lack records: they have to recover, and the others follow them. A replica that was found
-damaged belongs to none of these sets until it has caught up with a leader again.
+The last two kinds of leader may lack records: they have to recover, and the others follow them. A replica that was
+found damaged belongs to none of these sets until it has caught up with a leader again.
 """
 
 from collections.abc import Collection, Iterable, Sequence

@@ -7,9 +7,9 @@
                       leader that has lost them, and another one is elected; else the records were given up by an
                       unclean election, and may go
 
-If a damaged replica is the only one in those sets, what is left of it is all there is: it becomes the last known leader,
-whose election is an unclean one, so that the others follow it. Where it leads already, as a lone broker does, a new
-leader epoch tells its readers that the log has changed behind them.
+If a damaged replica is the only one in those sets, what is left of it is all there is: it becomes the last known
+leader, whose election is an unclean one, so that the others follow it. Where it leads already, as a lone broker does, a
+new leader epoch tells its readers that the log has changed behind them.
 """
 
 from tailrace.controller.brokers.registration import check_epoch
@@ -60,9 +60,7 @@ def report_replicas(view: View, request: ReportReplicasRequest) -> Result:
             else:
                 irreplaceable.append(index)
                 records.append(_decide_irreplaceable(view, others, topic, index, node_id))
-        response.topics.append(
-            ReportReplicasResponse.Topic(topic_id=topic.id, irreplaceable_partitions=irreplaceable)
-        )
+        response.topics.append(ReportReplicasResponse.Topic(topic_id=topic.id, irreplaceable_partitions=irreplaceable))
     return Result([record for record in records if record is not None], response)
 
 

@@ -1,9 +1,9 @@
 """Requests that Kafka does not have. Their keys lie far above Kafka's.
 
-    10,000 on   of our commands: brokers serve them and advertise them to nobody, so that a client that is not ours never
-                meets them; a broker that is not ours closes the connection, as Kafka does with unknown keys
-    10,100 on   of brokers to controllers, which advertise them to each other: a broker that finds them missing has to do
-                with a controller of Kafka's
+    10,000 on   of our commands: brokers serve them and advertise them to nobody, so that a client that is not ours
+                never meets them; a broker that is not ours closes the connection, as Kafka does with unknown keys
+    10,100 on   of brokers to controllers, which advertise them to each other: a broker that finds them missing has to
+                do with a controller of Kafka's
 
 Declarations only, in the language of `wire.schema`.
 """
@@ -37,8 +37,8 @@ class DescribeGroupHistoryResponse(Message, api_key=10_000, versions="0", flexib
 
 
 class ReportReplicasRequest(Message, api_key=10_100, versions="0", flexible="0+"):
-    """A broker tells how far its replicas reach: of partitions without a leader, and of those that it has found damaged.
-    Before it is unfenced it has told all of the latter."""
+    """A broker tells how far its replicas reach: of partitions without a leader, and of those that it has found
+    damaged. Before it is unfenced it has told all of the latter."""
 
     class Replica(Struct):
         partition_index: int = int32("0+")

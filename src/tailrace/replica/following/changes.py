@@ -1,18 +1,16 @@
 """What a follower does to its log: appends what the leader sent, and cuts off what the leader does not have.
 
 - Only for the leader epoch that the partition knows now: what a deposed leader sends late is dropped.
-- A cut goes to where the logs of leader and follower have parted (KIP-101, KIP-279), never further. It takes nothing
-  that was confirmed unless an unclean election has lost it already; that is logged.
+- A cut goes to where the logs of leader and follower have parted (KIP-101, KIP-279), never further. One that takes what
+  was confirmed needs leave (`cuts`): it may be the leader that has lost something.
 - The high watermark is what the leader says, as far as this log reaches; here it falls only with the log.
 """
 
 from __future__ import annotations
 
-from tailrace.model import events
 from tailrace.model.errors import StorageError
+from tailrace.replica.following.cuts import Cuts
 from tailrace.replica.partition import Partition, storage_failure
-
-_log = events.logger("following")
 
 
 def append_fetched(
@@ -50,10 +48,10 @@ def may_fetch(partition: Partition) -> bool:
     return partition.durable_end == partition.log.log_end_offset
 
 
-def truncate_to_divergence(partition: Partition, leader_epoch: int, end_offset: int) -> None:
+def truncate_to_divergence(partition: Partition, leader_epoch: int, end_offset: int, cuts: Cuts) -> None:
     """The leader's largest epoch that is not above the one fetched last, and where it ended there: what this log has
     beyond it the leader does not have. If this log does not know that epoch, it goes back to the end of the one before,
-    and the next fetch asks again (KIP-279)."""
+    and the next fetch asks again (KIP-279). KafkaError, as of `truncate`."""
     log = partition.log
     known_epoch, known_end = log.epochs.end_offset_for(leader_epoch, log.log_end_offset)
     if known_end < 0:
@@ -62,18 +60,13 @@ def truncate_to_divergence(partition: Partition, leader_epoch: int, end_offset: 
         target = min(known_end, end_offset)
     else:
         target = known_end
-    truncate(partition, min(target, log.log_end_offset))
+    truncate(partition, min(target, log.log_end_offset), cuts)
 
 
-def truncate(partition: Partition, offset: int) -> None:
+def truncate(partition: Partition, offset: int, cuts: Cuts) -> None:
+    """KafkaError if it must not be cut there, or not yet."""
     log = partition.log
-    if offset < partition.high_watermark:
-        _log.warning(
-            "truncating below the high watermark",
-            partition=log.topic_partition,
-            offset=offset,
-            high_watermark=partition.high_watermark,
-        )
+    cuts.check(partition, offset)
     try:
         log.truncate(offset)
     except StorageError as error:
@@ -83,8 +76,9 @@ def truncate(partition: Partition, offset: int) -> None:
     _settle_cut(partition)
 
 
-def restart_at(partition: Partition, offset: int) -> None:
-    """The leader's log starts behind the end of this one: nothing here is of use."""
+def restart_at(partition: Partition, offset: int, cuts: Cuts) -> None:
+    """The leader's log starts behind the end of this one: nothing here is of use. KafkaError, as of `truncate`."""
+    cuts.check(partition, partition.log.log_start_offset)
     try:
         partition.log.truncate_fully_and_start_at(offset)
     except StorageError as error:

@@ -1,4 +1,4 @@
-"""Followers fetch from their leaders: one task a leader, one incremental fetch session for all partitions it leads.
+"""Fetches from one leader: one task, one incremental fetch session for all partitions that it leads.
 
     round    say what changed since the last request, wait for the answer, append it, go on
     session  the leader remembers what it was told; after any failure everything is told anew (KIP-227)
@@ -23,7 +23,8 @@ from tailrace.model import events
 from tailrace.model.config import BrokerConfig
 from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.model.ids import NodeId
-from tailrace.replica import following
+from tailrace.replica.following import changes
+from tailrace.replica.following.cuts import Cuts
 from tailrace.replica.partition import Partition
 from tailrace.replica.throttle import Throttle, is_throttled
 from tailrace.wire.apis.data import FetchRequest, FetchResponse, ListOffsetsRequest, ListOffsetsResponse
@@ -70,54 +71,6 @@ class FetchingBroker(Protocol):
     config: BrokerConfig
 
 
-class Fetchers:
-    """All fetchers of a broker. A partition is with the one of its leader, or with none."""
-
-    def __init__(self, broker: FetchingBroker, leaders: Leaders) -> None:
-        self._broker = broker
-        self._leaders = leaders
-        self._fetchers: dict[NodeId, Fetcher] = {}
-        self._leader_of: dict[Partition, NodeId] = {}
-        self._throttle = Throttle()
-
-    def settle(self, partition: Partition) -> None:
-        """The partition's leader or leader epoch may have changed."""
-        leader_id = partition.leader_id
-        old_id = self._leader_of.get(partition)
-        if old_id is not None and old_id != leader_id:
-            self.drop(partition)
-        if leader_id < 0 or leader_id == partition.node_id:
-            return
-        fetcher = self._fetchers.get(leader_id)
-        if fetcher is None:
-            fetcher = self._fetchers[leader_id] = Fetcher(self._broker, self._leaders, leader_id, self._throttle)
-        self._leader_of[partition] = leader_id
-        fetcher.add(partition)
-
-    def drop(self, partition: Partition) -> None:
-        """The partition is not to be fetched any more."""
-        leader_id = self._leader_of.pop(partition, None)
-        if leader_id is not None:
-            self._fetchers[leader_id].remove(partition)
-
-    def wake(self) -> None:
-        for fetcher in self._fetchers.values():
-            fetcher.wake()
-
-    def on_new_incarnation(self, leader_id: NodeId) -> None:
-        """A fetch that hangs at a dead incarnation would never be answered."""
-        fetcher = self._fetchers.get(leader_id)
-        if fetcher is not None:
-            fetcher.interrupt()
-
-    def close(self) -> None:
-        """Nothing is appended after it."""
-        fetchers, self._fetchers = self._fetchers, {}
-        self._leader_of.clear()
-        for fetcher in fetchers.values():
-            fetcher.close()
-
-
 class _Followed:
     """One partition, and what the leader was told of it in this session."""
 
@@ -133,10 +86,11 @@ class _Followed:
 
 
 class Fetcher:
-    """Of one leader."""
-
-    def __init__(self, broker: FetchingBroker, leaders: Leaders, leader_id: NodeId, throttle: Throttle) -> None:
+    def __init__(
+        self, broker: FetchingBroker, leaders: Leaders, leader_id: NodeId, *, throttle: Throttle, cuts: Cuts
+    ) -> None:
         self._broker = broker
+        self._cuts = cuts
         self._leaders = leaders
         self._leader_id = leader_id
         self._throttle = throttle
@@ -256,7 +210,7 @@ class Fetcher:
     def _is_ready(self, followed: _Followed) -> bool:
         partition = followed.partition
         is_held_back = self._is_throttled(partition) and self._throttle.is_exceeded(self._loop.time() * 1000)
-        return not partition.log.is_offline and following.may_fetch(partition) and not is_held_back
+        return not partition.log.is_offline and changes.may_fetch(partition) and not is_held_back
 
     def _is_throttled(self, partition: Partition) -> bool:
         replicas = partition.log.config.follower_replication_throttled_replicas
@@ -356,7 +310,7 @@ class Fetcher:
         for followed in self._resting.values():
             if followed.rests_until > now:
                 wait_ms = min(wait_ms, 1 + (followed.rests_until - now) * 1000)
-            elif not following.may_fetch(followed.partition):
+            elif not changes.may_fetch(followed.partition):
                 wait_ms = min(wait_ms, _SYNC_WAIT_MS)
         return int(wait_ms)
 
@@ -427,7 +381,7 @@ class Fetcher:
         records = data.records if data.records else b""
         assert isinstance(records, bytes | bytearray | memoryview), "what was received is in memory"
         start_offset = partition.log.log_start_offset
-        appended_bytes = following.append_fetched(
+        appended_bytes = changes.append_fetched(
             partition,
             memoryview(records),
             leader_epoch=followed.leader_epoch,
@@ -447,7 +401,7 @@ class Fetcher:
     def _cut(self, followed: _Followed, diverging: FetchResponse.EpochEndOffset) -> None:
         partition = followed.partition
         was_end = partition.log.log_end_offset
-        following.truncate_to_divergence(partition, diverging.epoch, diverging.end_offset)
+        changes.truncate_to_divergence(partition, diverging.epoch, diverging.end_offset, self._cuts)
         _log.info(
             "truncated to where the leader's log parts",
             partition=partition.topic_partition,
@@ -468,9 +422,9 @@ class Fetcher:
         log_end = partition.log.log_end_offset
         if leader_end < log_end or leader_start > log_end:
             if leader_start > log_end:
-                following.restart_at(partition, leader_start)
+                changes.restart_at(partition, leader_start, self._cuts)
             else:
-                following.truncate(partition, max(leader_end, leader_start))
+                changes.truncate(partition, max(leader_end, leader_start), self._cuts)
             _log.warning(
                 "the log begins anew at the leader's",
                 partition=partition.topic_partition,
