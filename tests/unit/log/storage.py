@@ -1,5 +1,7 @@
 """Batches and logs for the storage tests, on the simulated disk."""
 
+from collections.abc import Callable
+
 from tailrace.log.log import Log
 from tailrace.log.validation import Origin
 from tailrace.model.config import TopicConfig
@@ -59,6 +61,7 @@ class World:
         recovery_point: int = 0,
         log_start_offset: int = 0,
         cleaned_offset: int = 0,
+        before_damage_is_cut: Callable[[], None] | None = None,
     ) -> Log:
         return Log.open(
             self.disk,
@@ -71,6 +74,7 @@ class World:
             cleaned_offset=cleaned_offset,
             is_clean=is_clean,
             log_end_hint=recovery_point if is_clean else None,
+            before_damage_is_cut=before_damage_is_cut,
         )
 
     def reopen_after_crash(self, log: Log) -> Log:

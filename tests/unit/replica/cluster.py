@@ -28,6 +28,7 @@ from tailrace.sim.disk import SimDisk
 from tailrace.sim.loop import SimLoop
 from tailrace.sim.random import SimRandom
 from tailrace.wire.apis.data import FetchRequest
+from tailrace.wire.apis.own import AllowTruncationRequest, AllowTruncationResponse
 from tailrace.wire.apis.quorum import AlterPartitionRequest, AlterPartitionResponse
 from tailrace.wire.compile import decode, encode
 from tailrace.wire.records import iterate_headers, iterate_records
@@ -74,6 +75,7 @@ class Node:
             clock=self.clock,
             leaders=_Leaders(cluster, self.id),
             alter_partition=lambda request: cluster.alter_partition(self.id, request),
+            ask_leave=cluster.allow_truncation,
         )
         sessions = FetchSessions(self.clock, SimRandom(self.id), slots_max=100, partitions_max=10_000)
         self.broker = SimpleNamespace(
@@ -185,6 +187,9 @@ class Cluster:
         self.alter_seconds_max = 0.0  # How long the controller may take over a proposal.
         self.nodes = {NodeId(1 + number): Node(self, NodeId(1 + number)) for number in range(nodes)}
         self.racks: dict[int, str] = {}
+        # What the controller says to a follower that wants to cut what was confirmed, and how often it was asked.
+        self.leave = ErrorCode.NONE
+        self.leave_requests: list[AllowTruncationRequest] = []
 
     def __getitem__(self, node_id: int) -> Node:
         return self.nodes[NodeId(node_id)]
@@ -220,6 +225,7 @@ class Cluster:
         leader: int | None = None,
         isr: Sequence[int] | None = None,
         replicas: Sequence[int] | None = None,
+        recovery_state: int = 0,
         index: int = 0,
     ) -> None:
         """A change of the partition; a named leader gets a new epoch."""
@@ -231,7 +237,9 @@ class Cluster:
         if isr is not None:
             new = new._replace(isr=tuple(NodeId(each) for each in isr))
         if leader is not None:
-            new = new._replace(leader=NodeId(leader), leader_epoch=old.leader_epoch + 1)
+            new = new._replace(
+                leader=NodeId(leader), leader_epoch=old.leader_epoch + 1, leader_recovery_state=recovery_state
+            )
         self.partitions[index] = new
         self.publish()
 
@@ -265,6 +273,13 @@ class Cluster:
         return AlterPartitionResponse(
             topics=[AlterPartitionResponse.TopicData(topic_id=self.topic_id, partitions=answers)]
         )
+
+    async def allow_truncation(self, request: AllowTruncationRequest) -> AllowTruncationResponse:
+        self.leave_requests.append(request)
+        await self.travel(NodeId(request.broker_id), 0)
+        if self.leave is ErrorCode.UNSUPPORTED_VERSION:
+            raise KafkaError(self.leave, "a controller of Kafka's")
+        return AllowTruncationResponse(error_code=self.leave)
 
     def _decide(
         self, node_id: NodeId, asked: AlterPartitionRequest.PartitionData

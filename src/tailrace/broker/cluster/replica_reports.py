@@ -197,11 +197,13 @@ class ReplicaReports:
         partition = self._replicas.partitions.get(topic_partition)
         end_offset = partition.log.log_end_offset if partition is not None else 0
         facts: dict[str, Any] = {"partition": topic_partition, "cause": damage.cause, "log_end_offset": end_offset}
-        if is_irreplaceable:
-            lost = f"{end_offset}-{damage.lost_until - 1}" if damage.lost_until > end_offset else "unknown"
-            _log.error("records are lost: the only replica leads with what is left", lost_offsets=lost, **facts)
-        else:
-            _log.error("a damaged replica is filled again from the others", **facts)
+        if not is_irreplaceable:
+            _log.warning("a damaged replica is filled again from the others", **facts)
+            return
+        lost = f"{end_offset}-{damage.lost_until - 1}" if damage.lost_until > end_offset else "unknown"
+        # What was not synced a power loss may take, as it was told to; anything else is a broken disk.
+        report = _log.error if self._replicas.directories.previous_broker_epoch >= 0 else _log.warning
+        report("records are lost: the only replica leads with what is left", lost_offsets=lost, **facts)
 
 
 def _is_leaderless(image: MetadataImage, key: TopicPartition) -> bool:

@@ -44,6 +44,7 @@ class Cuts:
         self._ask = ask
         # The leader epoch in which a partition may be cut, and from which offset on. An entry is used once.
         self._allowed: dict[Partition, tuple[int, int]] = {}
+        self._refused_epochs: dict[Partition, int] = {}  # Leader epochs of which that was logged.
         self._asking: dict[Partition, asyncio.Task[None]] = {}  # At most one for each partition that is followed.
 
     def check(self, partition: Partition, offset: int) -> None:
@@ -64,6 +65,11 @@ class Cuts:
             f"leader {partition.leader_id} lacks what was confirmed from offset {offset} to {partition.high_watermark}",
         )
 
+    def forget(self, partition: Partition) -> None:
+        """It is not followed any more."""
+        self._allowed.pop(partition, None)
+        self._refused_epochs.pop(partition, None)
+
     def close(self) -> None:
         for task in self._asking.values():
             task.cancel()
@@ -78,7 +84,9 @@ class Cuts:
         }
         try:
             if not await self._has_leave(partition):
-                _log.error("the leader lacks confirmed records: another one has to be elected", **facts)
+                if self._refused_epochs.get(partition) != epoch:
+                    self._refused_epochs[partition] = epoch
+                    _log.warning("the leader lacks confirmed records: another one has to be elected", **facts)
                 return
             max_bytes = self._broker.config.replica_cut_retention_bytes
             work = partition.log.begin_keeping(offset, high_watermark, leader_epoch=epoch, max_bytes=max_bytes)

@@ -38,6 +38,7 @@ class Fetchers:
 
     def drop(self, partition: Partition) -> None:
         """The partition is not to be fetched any more."""
+        self._cuts.forget(partition)
         leader_id = self._leader_of.pop(partition, None)
         if leader_id is not None:
             self._fetchers[leader_id].remove(partition)

@@ -1,0 +1,151 @@
+"""What recovery takes for the torn end of a killed process, and what for damage; and what is kept of a cut."""
+
+import pytest
+
+from tailrace.log.files.kept import CUT_SUFFIX
+from tailrace.model.config import TopicConfig
+from tailrace.wire.records import iterate_headers
+
+from .storage import FOLDER, World, append, make_batch, read_all
+from .test_recovery import corrupt
+
+BATCHES = 40
+
+
+@pytest.fixture
+def world():
+    return World(TopicConfig(index_interval_bytes=200, internal_segment_bytes=1500))
+
+
+def fill(world):
+    log = world.open()
+    for number in range(BATCHES):
+        log.append_as_leader(make_batch(2, timestamp=1000 + number), leader_epoch=number // 10)
+    return log
+
+
+def names(world):
+    return [name for name in world.names("") if name.endswith(".log")]
+
+
+def batch_positions(world, name):
+    return [position for position, _ in iterate_headers(world.disk.read(f"{FOLDER}/{name}"))]
+
+
+def cut_file(world, name, size):
+    world.disk.open(f"{FOLDER}/{name}").truncate(size)
+
+
+def test_a_sound_log_and_a_new_one_are_not_damaged(world):
+    log = world.open()
+    assert log.damage is None
+    log = fill(world)
+    assert world.reopen_after_crash(log).damage is None
+
+
+@pytest.mark.parametrize("left", [1, 60, 70])
+def test_a_batch_cut_short_at_the_very_end_is_a_torn_write(world, left):
+    log = fill(world)
+    last = names(world)[-1]
+    cut_file(world, last, batch_positions(world, last)[-1] + left)
+    reopened = world.reopen_after_crash(log)
+    assert reopened.damage is None
+    assert reopened.log_end_offset == 2 * (BATCHES - 1)
+
+
+def test_a_flipped_byte_is_damage(world):
+    log = fill(world)
+    last = names(world)[-1]
+    position = batch_positions(world, last)[1]
+    corrupt(world, last, position + 70)
+    damage = world.reopen_after_crash(log).damage
+    assert damage is not None
+    assert "CRC" in damage.cause
+    assert last in damage.cause
+
+
+def test_a_flipped_byte_in_the_very_last_batch_is_damage(world):
+    log = fill(world)
+    last = names(world)[-1]
+    corrupt(world, last, batch_positions(world, last)[-1] + 70)
+    assert world.reopen_after_crash(log).damage is not None
+
+
+def test_a_length_that_reaches_beyond_the_file_is_damage_if_batches_follow(world):
+    log = fill(world)
+    last = names(world)[-1]
+    corrupt(world, last, batch_positions(world, last)[1] + 8, b"\x7f")
+    reopened = world.reopen_after_crash(log)
+    assert reopened.damage is not None
+    assert reopened.log_end_offset < 2 * BATCHES
+
+
+def test_a_segment_that_is_gone_from_the_middle_is_damage(world):
+    log = fill(world)
+    every = names(world)
+    world.disk.remove(f"{FOLDER}/{every[1]}")
+    damage = world.reopen_after_crash(log).damage
+    assert damage is not None
+    assert damage.lost_until > int(every[-1].removesuffix(".log"))
+
+
+def test_a_log_that_ends_below_its_recovery_point_is_damage(world):
+    fill(world)
+    last = names(world)[-1]
+    cut_file(world, last, batch_positions(world, last)[-1])
+    world.disk.crash()
+    damage = world.open(recovery_point=2 * BATCHES).damage
+    assert damage is not None
+    assert damage.lost_until == 2 * BATCHES
+
+
+def test_segments_that_are_all_gone_are_damage(world):
+    fill(world)
+    for name in names(world):
+        world.disk.remove(f"{FOLDER}/{name}")
+    world.disk.crash()
+    assert world.open(recovery_point=10).damage is not None
+
+
+def test_whoever_opens_it_hears_of_damage_before_it_is_cut(world):
+    fill(world)
+    last = names(world)[-1]
+    size = world.disk.size(f"{FOLDER}/{last}")
+    corrupt(world, last, batch_positions(world, last)[1] + 70)
+    seen = []
+    world.disk.crash()
+    world.open(before_damage_is_cut=lambda: seen.append(world.disk.size(f"{FOLDER}/{last}")))
+    assert seen == [size]
+
+
+# What is kept of confirmed records that are cut
+
+
+def kept(world):
+    return [name for name in world.names("") if name.endswith(CUT_SUFFIX)]
+
+
+def test_what_is_kept_is_what_is_cut(world):
+    log = fill(world)
+    work = log.begin_keeping(21, 71, leader_epoch=7, max_bytes=1 << 20)
+    path = work()
+    assert kept(world) == ["00000000000000000021.7.cut"]
+    headers = [header for _, header in iterate_headers(world.disk.read(path))]
+    assert (headers[0].base_offset, headers[-1].last_offset) == (20, 69)
+    log.truncate(21)
+    reopened = world.reopen_after_crash(log)
+    assert read_all(reopened)[-1] == 19
+    assert kept(world) == ["00000000000000000021.7.cut"], "recovery passes it over"
+    assert append(reopened) == 20
+
+
+def test_what_is_kept_is_bounded_and_the_oldest_goes_first(world):
+    log = fill(world)
+    size = world.disk.size(log.begin_keeping(0, 80, leader_epoch=1, max_bytes=1 << 20)())
+    for epoch in (2, 3):
+        world.clock.advance_ms(1000)
+        log.begin_keeping(40, 80, leader_epoch=epoch, max_bytes=size)()
+    assert kept(world) == ["00000000000000000040.2.cut", "00000000000000000040.3.cut"]
+    assert log.begin_keeping(0, 80, leader_epoch=4, max_bytes=0)() is None
+    path = log.begin_keeping(0, 80, leader_epoch=5, max_bytes=size // 2)()
+    assert 0 < world.disk.size(path) <= size // 2
