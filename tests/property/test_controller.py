@@ -2,11 +2,12 @@
 
 The model has a log for every replica: leaders append, followers copy, and a record is committed when all in-sync
 replicas have it and there are enough of them. Brokers crash (and keep their logs), lose power (and lose a tail), lose a
-disk, stop cleanly, are cut off, come back. Whatever the controller decides must hold with that:
+disk, find one log damaged, stop cleanly, are cut off, come back; they report how far their replicas reach. Whatever the
+controller decides must hold with that:
 
 - what is committed is in the log of every leader, unless its election was unclean, and that only if no replica which
   has everything could lead and the topic or the last-known-leader rule allows it;
-- a partition has a leader whenever a replica with everything can lead;
+- a partition has a leader whenever a replica with everything can lead, after a wait for others that may have more;
 - the sets of replicas fit each other, and epochs tell every change of leader;
 - replaying the records, and those of a snapshot, gives the same image.
 """
@@ -21,7 +22,8 @@ from hypothesis import strategies as st
 from tailrace.controller import configs
 from tailrace.controller.brokers import registration
 from tailrace.controller.image import NO_LEADER, BrokerImage, MetadataImage, PartitionImage
-from tailrace.controller.partitions import alter_partition
+from tailrace.controller.partitions import alter_partition, reports
+from tailrace.controller.partitions.candidates import Key
 from tailrace.controller.partitions.change import (
     RECOVERED,
     RECOVERING,
@@ -57,6 +59,8 @@ NODES = (1, 2, 3, 4)
 # One partition each; "careful" needs two in sync, "careless" lets anybody lead.
 TOPICS = ("plain", "careful", "careless", "lone")
 SESSION_MS = 2500
+# eligible.leader.wait.ms
+WAIT_MS = 3000
 # The epochs in which its records were written: two logs are the same as far as these are.
 Log = tuple[int, ...]
 
@@ -70,6 +74,10 @@ class World:
             leader_imbalance_check_interval_seconds=3,
         )
         self.down: dict[int, bool] = {}
+        # Replicas that lack what they had, and have not copied it since.
+        self.damaged: dict[str, set[int]] = {name: set() for name in TOPICS}
+        # Since when somebody could lead and is not let yet.
+        self.held_since_ms: dict[str, float] = {}
         self.disks = dict.fromkeys(NODES, 0)
         # By node: the epoch that its next incarnation can prove.
         self.proofs: dict[int, int] = {}
@@ -97,6 +105,23 @@ class World:
             return
         self.proofs[node] = response.broker_epoch
         self.down.pop(node, None)
+        for name in TOPICS:
+            if node in self.damaged[name]:
+                self._report(node, name)
+
+    def _report(self, node: int, name: str) -> None:
+        log = self.logs[name].get(node)
+        if log is not None:
+            last_epoch = log[-1] if log else -1
+            self.cluster.report(node, name, len(log), last_epoch=last_epoch, is_damaged=node in self.damaged[name])
+
+    def report(self) -> None:
+        """What every broker does by itself when it hears of a partition without a leader."""
+        for name in TOPICS:
+            for node in NODES:
+                is_up = node not in self.down and node in self.cluster.image.brokers
+                if is_up and self.partition(name).leader == NO_LEADER:
+                    self._report(node, name)
 
     def _assign(self, node: int) -> None:
         """An emptied disk has a new id: the broker tells that its replicas are there now."""
@@ -132,6 +157,7 @@ class World:
         if leader is not None and node in self.logs[topic] and node not in self.down:
             self.logs[topic][node] = self.logs[topic][leader]
             self.emptied[topic].discard(node)
+            self.damaged[topic].discard(node)
 
     def expand(self, node: int, topic: str) -> None:
         self.copy(node, topic)
@@ -160,6 +186,14 @@ class World:
             if node in logs:
                 logs[node] = ()
                 self.emptied[name].add(node)
+                self.damaged[name].discard(node)
+
+    def damage(self, node: int, topic: str) -> None:
+        """While the broker is down, which knows nothing of it: recovery will find it."""
+        log = self.logs[topic].get(node)
+        if node in self.down and log:
+            self.logs[topic][node] = log[: len(log) // 2]
+            self.damaged[topic].add(node)
 
     def start(self, node: int, topic: str) -> None:
         if node in self.down:
@@ -278,8 +312,15 @@ class World:
         assert not eligible or len(isr) < needed
         if partition.leader == NO_LEADER:
             able = [node for node in isr | eligible if self.can_lead(name, node)]
-            assert not able, "a replica with everything can lead, and nobody does"
+            now_ms = self.cluster.monotonic_ms
+            since_ms = self.held_since_ms.setdefault(name, now_ms) if able else now_ms
+            assert now_ms <= since_ms + WAIT_MS, "a replica with everything can lead, and nobody does"
+            assert not able or len(eligible) > 1, "nobody else is to be waited for"
+            assert not able or not eligible <= set(able), "all are there, and have told"
+            if not able:
+                self.held_since_ms.pop(name, None)
         else:
+            self.held_since_ms.pop(name, None)
             assert partition.leader in isr
             assert self.can_lead(name, partition.leader)
 
@@ -311,7 +352,9 @@ class World:
         if (old.leader_recovery_state, new.leader_recovery_state) == (RECOVERED, RECOVERING):
             better = [node for node in (*old.isr, *old.eligible_leader_replicas) if self._stayed(name, node)]
             assert not better, "an unclean election though a replica with everything could lead"
-            assert name == "careless" or old.last_known_elr in ((new.leader,), ()), "an unclean election"
+            is_all_there_is = new.leader in self.damaged[name] and not set(old.eligible_leader_replicas) - {new.leader}
+            is_last_known = old.last_known_elr in ((new.leader,), ())
+            assert name == "careless" or is_last_known or is_all_there_is, "an unclean election"
 
     def _stayed(self, name: str, node: int) -> bool:
         """Whether a broker could lead all the time, as the same incarnation as before the step."""
@@ -341,6 +384,7 @@ class World:
         crash,
         lose_power,
         lose_disk,
+        damage,
         start,
         start,
         heartbeat,
@@ -380,6 +424,7 @@ def live(steps: list[Step]) -> None:
     world = World()
     for step, node, topic in steps:
         step(world, node, topic)
+        world.report()
         world.check()
     world.check_images()
 
@@ -416,9 +461,15 @@ def _believe_everybody(patch: pytest.MonkeyPatch) -> None:
 
 def _elect_anybody(patch: pytest.MonkeyPatch) -> None:
     original = PartitionChanges._find_leader
-    patch.setattr(
-        PartitionChanges, "_find_leader", lambda self, old, wanted, _: original(self, old, wanted, Election.UNCLEAN)
-    )
+
+    def find(self: PartitionChanges, key: Key, old: PartitionImage, wanted: PartitionImage, *_: object, **__: object):
+        return original(self, key, old, wanted, Election.UNCLEAN, is_asked=True)
+
+    patch.setattr(PartitionChanges, "_find_leader", find)
+
+
+def _elect_damaged(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(reports, "PartitionChanges", lambda view, **_: PartitionChanges(view))
 
 
 def _keep_eligible_for_ever(patch: pytest.MonkeyPatch) -> None:
@@ -443,6 +494,7 @@ def _leave_index_entries(patch: pytest.MonkeyPatch) -> None:
         _keep_lost_eligible,
         _believe_everybody,
         _elect_anybody,
+        _elect_damaged,
         _keep_eligible_for_ever,
         _trust_any_directory,
         _take_in_anybody,

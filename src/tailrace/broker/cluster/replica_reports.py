@@ -200,10 +200,13 @@ class ReplicaReports:
         if not is_irreplaceable:
             _log.warning("a damaged replica is filled again from the others", **facts)
             return
-        lost = f"{end_offset}-{damage.lost_until - 1}" if damage.lost_until > end_offset else "unknown"
-        # What was not synced a power loss may take, as it was told to; anything else is a broken disk.
+        if damage.lost_until <= end_offset:
+            _log.warning("the only replica leads with what is left of it, and may have had more", **facts)
+            return
+        # What was not synced a power loss may take, as was told; anything else is a broken disk.
         report = _log.error if self._replicas.directories.previous_broker_epoch >= 0 else _log.warning
-        report("records are lost: the only replica leads with what is left", lost_offsets=lost, **facts)
+        lost = f"{end_offset}-{damage.lost_until - 1}"
+        report("records are lost: the only replica leads with what is left of it", lost_offsets=lost, **facts)
 
 
 def _is_leaderless(image: MetadataImage, key: TopicPartition) -> bool:
