@@ -316,7 +316,7 @@ class World:
             since_ms = self.held_since_ms.setdefault(name, now_ms) if able else now_ms
             assert now_ms <= since_ms + WAIT_MS, "a replica with everything can lead, and nobody does"
             assert not able or len(eligible) > 1, "nobody else is to be waited for"
-            assert not able or not eligible <= set(able), "all are there, and have told"
+            assert not able or not eligible <= set(able) - set(self.down), "all are there, and have told"
             if not able:
                 self.held_since_ms.pop(name, None)
         else:
