@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from tailrace.controller import configs
 from tailrace.controller.brokers import registration
 from tailrace.controller.image import NO_LEADER, BrokerImage, MetadataImage, PartitionImage
-from tailrace.controller.partitions import alter_partition, reports
+from tailrace.controller.partitions import alter_partition
 from tailrace.controller.partitions.candidates import Key
 from tailrace.controller.partitions.change import (
     RECOVERED,
@@ -76,8 +76,8 @@ class World:
         self.down: dict[int, bool] = {}
         # Replicas that lack what they had, and have not copied it since.
         self.damaged: dict[str, set[int]] = {name: set() for name in TOPICS}
-        # Since when somebody could lead and is not let yet.
-        self.held_since_ms: dict[str, float] = {}
+        # Topic and leader epoch, and since when somebody could lead and is not let yet.
+        self.held_since_ms: dict[tuple[str, int], float] = {}
         self.disks = dict.fromkeys(NODES, 0)
         # By node: the epoch that its next incarnation can prove.
         self.proofs: dict[int, int] = {}
@@ -189,11 +189,12 @@ class World:
                 self.damaged[name].discard(node)
 
     def damage(self, node: int, topic: str) -> None:
-        """While the broker is down, which knows nothing of it: recovery will find it."""
-        log = self.logs[topic].get(node)
-        if node in self.down and log:
-            self.logs[topic][node] = log[: len(log) // 2]
-            self.damaged[topic].add(node)
+        """The broker dies, and while it is down its logs lose records: recovery will find it."""
+        self.crash(node, topic)
+        for name, logs in self.logs.items():
+            if logs.get(node):
+                logs[node] = logs[node][: len(logs[node]) // 2]
+                self.damaged[name].add(node)
 
     def start(self, node: int, topic: str) -> None:
         if node in self.down:
@@ -313,14 +314,13 @@ class World:
         if partition.leader == NO_LEADER:
             able = [node for node in isr | eligible if self.can_lead(name, node)]
             now_ms = self.cluster.monotonic_ms
-            since_ms = self.held_since_ms.setdefault(name, now_ms) if able else now_ms
+            since_ms = self.held_since_ms.setdefault((name, partition.leader_epoch), now_ms) if able else now_ms
             assert now_ms <= since_ms + WAIT_MS, "a replica with everything can lead, and nobody does"
             assert not able or len(eligible) > 1, "nobody else is to be waited for"
             assert not able or not eligible <= set(able) - set(self.down), "all are there, and have told"
             if not able:
-                self.held_since_ms.pop(name, None)
+                self.held_since_ms.pop((name, partition.leader_epoch), None)
         else:
-            self.held_since_ms.pop(name, None)
             assert partition.leader in isr
             assert self.can_lead(name, partition.leader)
 
@@ -468,10 +468,6 @@ def _elect_anybody(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(PartitionChanges, "_find_leader", find)
 
 
-def _elect_damaged(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(reports, "PartitionChanges", lambda view, **_: PartitionChanges(view))
-
-
 def _keep_eligible_for_ever(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(configs, "decide_without_eligible", lambda _: [])
 
@@ -494,7 +490,6 @@ def _leave_index_entries(patch: pytest.MonkeyPatch) -> None:
         _keep_lost_eligible,
         _believe_everybody,
         _elect_anybody,
-        _elect_damaged,
         _keep_eligible_for_ever,
         _trust_any_directory,
         _take_in_anybody,
