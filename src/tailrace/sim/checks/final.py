@@ -10,6 +10,7 @@ from tailrace.model.ids import TopicPartition
 from tailrace.sim.checks.history import demand
 from tailrace.sim.checks.replicas import ReplicaChecks, state_of
 from tailrace.sim.cluster import SimCluster
+from tailrace.sim.damage.damage import Damage
 from tailrace.sim.groups.groups import Groups
 from tailrace.sim.transactions.transactions import Transactions
 from tailrace.sim.workload import RECKLESS, Clients, Ledger
@@ -22,6 +23,8 @@ _CLIENTS_SECONDS_MAX = 30.0
 _GROUPS_SECONDS_MAX = 30.0
 # From the decision to the last marker, where nothing fails.
 _MARKERS_SECONDS_MAX = 5.0
+# What no reader meets is found by a scrub.
+_MENDED_SECONDS_MAX = 30.0
 _LOOK_SECONDS = 0.1
 
 
@@ -35,6 +38,7 @@ class FinalChecks:
         *,
         groups: Groups,
         transactions: Transactions,
+        damage: Damage,
         expects_voters: bool = False,
     ) -> None:
         self._cluster = cluster
@@ -43,6 +47,7 @@ class FinalChecks:
         self._ledger = ledger
         self._groups = groups
         self._transactions = transactions
+        self._damage = damage
         self._expects_voters = expects_voters  # All controllers.
 
     async def run(self, partitions: Sequence[TopicPartition]) -> None:
@@ -69,6 +74,7 @@ class FinalChecks:
         await self._wait("groups process every record", self._groups.unprocessed, deadline)
         await self._groups.stop(_GROUPS_SECONDS_MAX)
         await self._wait("all replicas are equal", self._unequal, loop.now + _AVAILABLE_SECONDS_MAX)
+        await self._wait("what was damaged is whole again", self._damage.damaged, loop.now + _MENDED_SECONDS_MAX)
         self._replicas.check_members()
         self._replicas.compare_all()
         await self._check_readable(partitions)
