@@ -118,8 +118,10 @@ class ReplicaChecks:
         is_shorter = before is not None and state.log_end_offset < before.log_end_offset
         if is_shorter or (state.is_leader and (before is None or state.high_watermark != before.high_watermark)):
             self._check_members_of(key)
-        is_news = before is None or state.high_watermark != before.high_watermark
-        if is_news and not node.is_damaged:
+        if before is None or state.high_watermark != before.high_watermark:
+            if node.is_damaged:
+                # Of an older batch that is bad somebody else may know how it was.
+                seen.compared_to = max(seen.compared_to, self._history_of(key, partition).end_offset)
             self._compare(node, key, partition, seen)
 
     def _judge_extent(self, node: Node, key: Key, before: ReplicaState | None, state: ReplicaState) -> None:

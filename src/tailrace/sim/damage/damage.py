@@ -32,6 +32,7 @@ _PAUSE_SECONDS_MAX = 3.0
 _CALM_SECONDS_MAX = 15.0
 _REFILL_SECONDS_MAX = 15.0
 _AWAY_SECONDS_MAX = 6.0
+_STOP_SECONDS_MAX = 3.0
 # All candidates are back before the controller stops waiting for the rest.
 _HIDDEN_AWAY_SECONDS_MAX = 1.0
 _LATEST_SECONDS = 20.0
@@ -47,6 +48,7 @@ class Damage:
         self._replicas = replicas
         self._faults = faults
         self._random = random
+        self._stopping: list[asyncio.Task[None]] = []
         self._shapes: tuple[Shape, ...] = (
             *((self._damage_one,) * 3),
             *((self._damage_one_of_all,) * 5),
@@ -63,6 +65,8 @@ class Damage:
             await self._sleep(_PAUSE_SECONDS_MAX)
             if not self._faults.has_losses():
                 await self._random.choice(self._shapes)()
+        for task in self._stopping:
+            task.cancel()
 
     def damaged(self) -> list[str]:
         """What is still missing, and where."""
@@ -114,7 +118,10 @@ class Damage:
                 node.kill()
         else:
             for node in sorted(nodes, key=lambda each: each.is_controller):
-                await node.stop()
+                # Another fault may kill it meanwhile, and start it again: whoever stops it would not hear of that soon.
+                stopping = asyncio.ensure_future(node.stop())
+                self._stopping.append(stopping)
+                await asyncio.wait({stopping}, timeout=_STOP_SECONDS_MAX)
 
     async def _start_all(self, first: Node, away_seconds: float) -> None:
         """Controllers that are apart come at once: without them nobody leads anything."""
