@@ -207,6 +207,7 @@ class SimCluster:
         self.nodes = tuple(nodes)
         # What a person does before a node that has refused to start is started again.
         self.attend: Callable[[Node], None] = lambda _node: None
+        self.directory_ids: dict[tuple[str, str], str] = {}  # by node and folder, as they were formatted
         self._cluster_id = uuid_text(Uuid(world.random.uuid()))
 
     def format(self) -> None:
@@ -240,6 +241,7 @@ class SimCluster:
                 "directory.id": uuid_text(Uuid(directory_id)),
             }
             write_meta_properties(node.disk, folder, properties)
+            self.directory_ids[node.name, folder] = properties["directory.id"]
             directory_id = self.world.random.uuid()
         if voters:
             folder = f"{FOLDERS[0]}/{CLUSTER_METADATA_TOPIC}-0"

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
+from tailrace.log.checkpoints import read_meta_properties
 from tailrace.model.ids import TopicPartition
 from tailrace.sim.checks.history import demand
 from tailrace.sim.checks.replicas import ReplicaChecks, state_of
@@ -75,6 +76,7 @@ class FinalChecks:
         await self._groups.stop(_GROUPS_SECONDS_MAX)
         await self._wait("all replicas are equal", self._unequal, loop.now + _AVAILABLE_SECONDS_MAX)
         await self._wait("what was damaged is whole again", self._damage.damaged, loop.now + _MENDED_SECONDS_MAX)
+        self._check_identities()
         self._replicas.check_members()
         self._replicas.compare_all()
         await self._check_readable(partitions)
@@ -82,6 +84,18 @@ class FinalChecks:
         await self._check_transactions()
         if self._clients.operator is not None and self._replicas.image is not None:
             self._clients.operator.check(self._replicas.image)
+
+    def _check_identities(self) -> None:
+        for node in self._cluster.nodes:
+            for folder in node.config.log_dirs:
+                properties = read_meta_properties(node.disk, folder) or {}
+                demand(
+                    properties.get("directory.id") == self._cluster.directory_ids[node.name, folder],
+                    "a data folder keeps the identity that it was given",
+                    node=node.name,
+                    folder=folder,
+                    found=properties,
+                )
 
     async def _end_transactions(self) -> None:
         loop, transactions = self._cluster.world.loop, self._transactions
