@@ -58,10 +58,11 @@ class ReplicaState(NamedTuple):
 class _Seen:
     """What was last seen of one replica in the present life of its node."""
 
-    __slots__ = ("compared_to", "last_line", "life", "state")
+    __slots__ = ("compared_to", "last_line", "life", "partition", "state")
 
     def __init__(self, life: int) -> None:
         self.life = life
+        self.partition: Partition | None = None  # Another one if the replica was moved away, and back here.
         self.state: ReplicaState | None = None
         self.compared_to = 0  # Committed batches before this offset were compared in this life.
         self.last_line = -_GROWTH_LINE_SECONDS
@@ -114,7 +115,8 @@ class ReplicaChecks:
         identity = (partition.topic_id, key[1])
         if state.is_leader:
             self._judge_leader(node, key, identity, before, state)
-        self._judge_extent(node, key, before, state)
+        self._judge_extent(node, key, before if seen.partition is partition else None, state)
+        seen.partition = partition
         is_shorter = before is not None and state.log_end_offset < before.log_end_offset
         if is_shorter or (state.is_leader and (before is None or state.high_watermark != before.high_watermark)):
             self._check_members_of(key)
