@@ -24,8 +24,8 @@ _CLIENTS_SECONDS_MAX = 30.0
 _GROUPS_SECONDS_MAX = 30.0
 # From the decision to the last marker, where nothing fails.
 _MARKERS_SECONDS_MAX = 5.0
-# What no reader meets is found by a scrub.
-_MENDED_SECONDS_MAX = 30.0
+# What no reader meets is found by the next round of a scrub, the first of which may have been before the damage.
+_MENDED_SECONDS_MAX = 90.0
 _LOOK_SECONDS = 0.1
 
 

@@ -17,9 +17,10 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from tailrace.broker.quorum.state_file import FILE_NAME as QUORUM_STATE
-from tailrace.log import checkpoints, marks
+from tailrace.log import checkpoints
 from tailrace.log.files.names import parse_folder_name
 from tailrace.log.files.segment import LOG_SUFFIX
+from tailrace.log.identity import LOCK_FILE
 from tailrace.model.errors import KafkaError
 from tailrace.model.ids import CLUSTER_METADATA_TOPIC, TopicPartition
 from tailrace.sim.disk import SimDisk
@@ -28,14 +29,7 @@ from tailrace.wire.records import BatchHeader, iterate_headers
 
 # Of a batch: base offset, length, leader epoch. The CRC covers none of them.
 _LENGTH_AT, _LEADER_EPOCH_AT, _MAGIC_AT = 8, 12, 16
-_SMALL_FILES = (
-    checkpoints.RECOVERY_POINTS,
-    checkpoints.LOG_START_OFFSETS,
-    checkpoints.HIGH_WATERMARKS,
-    checkpoints.CLEANER_OFFSETS,
-    marks.CLEAN_MARK,
-    marks.RUN_MARK,
-)
+_NOWHERE = 1 << 62
 _BATCH_KINDS = ("rot", "rot", "rot", "rot", "rot", "header rot", "short", "short", "edge", "edge", "lost")
 _FILE_KINDS = ("rot", "short", "lost", "lost")
 
@@ -105,9 +99,13 @@ class Wounds:
 
     def of_small_file(self) -> Wound | None:
         """Checkpoints and marks."""
-        paths = [f"{folder}/{name}" for folder in self._folders for name in _SMALL_FILES]
-        there = [path for path in paths if self._disk.exists(path)]
-        return self._of_file(self._random.choice(there)) if there else None
+        paths = [f"{folder}/{name}" for folder in self._folders for name in self._disk.list(folder)]
+        small = [
+            path
+            for path in paths
+            if not self._disk.is_folder(path) and not path.endswith((LOCK_FILE, checkpoints.META_PROPERTIES))
+        ]
+        return self._of_file(self._random.choice(small)) if small else None
 
     def of_identity(self) -> Wound:
         return self._lose(f"{self._random.choice(self._folders)}/{checkpoints.META_PROPERTIES}")
@@ -115,7 +113,7 @@ class Wounds:
     # ---- metadata
 
     def of_metadata(self) -> Wound | None:
-        """Its log, its snapshots, the vote, or all of it."""
+        """Its log, its snapshots, the vote, or all of it. Nothing is hidden: up to where it was synced is stored."""
         folder = f"{self._folders[0]}/{CLUSTER_METADATA_TOPIC}-0"
         names = self._disk.list(folder) if self._disk.is_folder(folder) else []
         chance = self._random.random()
@@ -128,7 +126,7 @@ class Wounds:
         if not whole:
             return None
         segment = self._random.choice(whole)
-        return self._lose(segment.path) if chance < 0.4 else self._rot(segment)
+        return self._of_segment(segment, self._random.choice(_BATCH_KINDS), _NOWHERE, whole)
 
     # ---- how
 
