@@ -118,7 +118,8 @@ class ReplicaChecks:
         self._judge_extent(node, key, before if seen.partition is partition else None, state)
         seen.partition = partition
         is_shorter = before is not None and state.log_end_offset < before.log_end_offset
-        if is_shorter or (state.is_leader and (before is None or state.high_watermark != before.high_watermark)):
+        is_risen = before is None or state[:2] != before[:2] or state.high_watermark != before.high_watermark
+        if is_shorter or (state.is_leader and is_risen):
             self._check_members_of(key)
         if before is None or state.high_watermark != before.high_watermark:
             if node.is_damaged:
