@@ -59,8 +59,8 @@ sim: setup ## one run of the simulated cluster under faults: make sim SEED=7
 	$(BIN)/python -m tailrace sim $(SEED)
 
 N ?= 100
-swarm: setup ## many seeds over all cores: make swarm N=1000 SEED=1
-	$(BIN)/python -m tailrace sim $(SEED) --count $(N) --quiet
+swarm: setup ## many seeds over all cores: make swarm N=1000 SEED=1 DAMAGE=1
+	$(BIN)/python -m tailrace sim $(SEED) --count $(N) --quiet $(if $(DAMAGE),--damage)
 
 bench: setup ## measure the broker on this machine (ten minutes)
 	$(BIN)/python -m bench

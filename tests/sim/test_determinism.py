@@ -8,9 +8,9 @@ import sys
 SEED = 23  # With a group of both protocols, transactions and a loop.
 
 
-def digest(seed: int, hash_seed: int) -> str:
+def digest(seed: int, hash_seed: int, *options: str) -> str:
     ran = subprocess.run(
-        [sys.executable, "-m", "tailrace", "sim", str(seed), "--quiet"],
+        [sys.executable, "-m", "tailrace", "sim", str(seed), "--quiet", *options],
         env=os.environ | {"PYTHONHASHSEED": str(hash_seed)},
         capture_output=True,
         text=True,
@@ -26,3 +26,9 @@ def test_a_seed_decides_everything():
     first = digest(SEED, hash_seed=1)
     assert first == digest(SEED, hash_seed=2)
     assert first != digest(SEED + 1, hash_seed=1)
+
+
+def test_damage_is_decided_by_the_seed_too():
+    first = digest(SEED, 1, "--damage")
+    assert first == digest(SEED, 2, "--damage")
+    assert first != digest(SEED, 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from functools import partial
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -13,6 +14,7 @@ EXAMPLES = """\
 examples:
   tailrace sim 7
   tailrace sim 1 --count 1000 --quiet
+  tailrace sim 7 --damage
 """
 
 
@@ -27,26 +29,27 @@ def register(subparsers: Subparsers) -> None:
     )
     parser.add_argument("seed", type=int, metavar="SEED", help="any number")
     parser.add_argument("--count", type=int, default=1, metavar="N", help="run N seeds, from SEED on, over all cores")
+    parser.add_argument("--damage", action="store_true", help="disks lose what they had stored, one at a time")
     parser.add_argument("--quiet", action="store_true", help="print the outcome of each seed alone")
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
     if options.count > 1:
-        return _run_swarm(range(options.seed, options.seed + options.count))
+        return _run_swarm(range(options.seed, options.seed + options.count), has_damage=options.damage)
     from tailrace.sim.scenario import Scenario
 
-    outcome = Scenario(options.seed, echo=None if options.quiet else print).run()
+    outcome = Scenario(options.seed, has_damage=options.damage, echo=None if options.quiet else print).run()
     print(_describe(outcome, is_traced=not options.quiet))
     return 1 if outcome.failure else 0
 
 
-def _run_swarm(seeds: range) -> int:
+def _run_swarm(seeds: range, *, has_damage: bool) -> int:
     import multiprocessing
 
     failed = []
     with multiprocessing.Pool() as pool:
-        for outcome in pool.imap_unordered(_run_seed, seeds):
+        for outcome in pool.imap_unordered(partial(_run_seed, has_damage=has_damage), seeds):
             print(_describe(outcome, is_traced=False), flush=True)
             if outcome.failure:
                 failed.append(outcome.seed)
@@ -54,10 +57,10 @@ def _run_swarm(seeds: range) -> int:
     return 1 if failed else 0
 
 
-def _run_seed(seed: int) -> Outcome:
+def _run_seed(seed: int, *, has_damage: bool) -> Outcome:
     from tailrace.sim.scenario import Scenario
 
-    return Scenario(seed).run()
+    return Scenario(seed, has_damage=has_damage).run()
 
 
 def _describe(outcome: Outcome, *, is_traced: bool) -> str:
@@ -66,4 +69,4 @@ def _describe(outcome: Outcome, *, is_traced: bool) -> str:
     if outcome.failure is None:
         return head + ": ok"
     events = "" if is_traced else "".join(f"\n  {line}" for line in outcome.lines[-40:])
-    return f"{head}: FAILED{events}\n  broken: {outcome.failure}\n  again: tailrace sim {outcome.seed}"
+    return f"{head}: FAILED{events}\n  broken: {outcome.failure}\n  again: {outcome.command}"

@@ -8,7 +8,7 @@ name does for a real one.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from tailrace.broker.broker import Broker
@@ -61,6 +61,8 @@ class Node:
         self.failure: BaseException | None = None  # An assertion of the broker's own that failed.
         self.is_stopping = False
         self.is_sabotaged = False  # Its disk was made to fail in this life: it may complain.
+        self.is_damaged = False  # Its disk has lost something that is not known to be there again: it may complain.
+        self.refusal: Exception | None = None  # Why the last life ended before it was ready.
         self._world = world
         self._random = world.random.fork()
         self.disk = SimDisk(SimClock())
@@ -78,6 +80,11 @@ class Node:
         return "controller" in self.settings.get("process.roles", "controller")
 
     @property
+    def may_complain(self) -> bool:
+        """Its disk is to blame for what it reports, and for what is wrong with it."""
+        return self.is_sabotaged or self.is_damaged
+
+    @property
     def is_up(self) -> bool:
         return self.process is not None
 
@@ -86,6 +93,7 @@ class Node:
         world, random = self._world, self._random
         self.lives += 1
         self.is_ready, self.is_stopping, self.is_sabotaged = False, False, self.disk.is_faulty
+        self.refusal = None
         world.network.begin_host(self.name)
         self.disk.crash()
         rate = 1 + random.between(-_CLOCK_DRIFT_MAX, _CLOCK_DRIFT_MAX)
@@ -115,6 +123,7 @@ class Node:
         except (KafkaError, StorageError, OSError) as error:
             # As a process would: it says why, and ends.
             self._world.trace.note(self.name, f"cannot start: {error}")
+            self.refusal = error
         except AssertionError as error:
             self.failure = error
         self._world.loop.at(self._world.loop.now, self._end_of_life, broker)
@@ -140,7 +149,7 @@ class Node:
             self._world.trace.note(self.name, "does not stop")
         elif (error := stopping.exception()) is not None:
             self._world.trace.note(self.name, f"failed to stop: {error!r}")
-            if not self.is_sabotaged:
+            if not self.may_complain:
                 self.failure = error
         self._end()
 
@@ -196,6 +205,9 @@ class SimCluster:
     def __init__(self, world: World, nodes: Sequence[Node]) -> None:
         self.world = world
         self.nodes = tuple(nodes)
+        # What a person does before a node that has refused to start is started again.
+        self.attend: Callable[[Node], None] = lambda _node: None
+        self.directory_ids: dict[tuple[str, str], str] = {}  # by node and folder, as they were formatted
         self._cluster_id = uuid_text(Uuid(world.random.uuid()))
 
     def format(self) -> None:
@@ -229,6 +241,7 @@ class SimCluster:
                 "directory.id": uuid_text(Uuid(directory_id)),
             }
             write_meta_properties(node.disk, folder, properties)
+            self.directory_ids[node.name, folder] = properties["directory.id"]
             directory_id = self.world.random.uuid()
         if voters:
             folder = f"{FOLDERS[0]}/{CLUSTER_METADATA_TOPIC}-0"
@@ -244,8 +257,14 @@ class SimCluster:
 
     def start_all(self) -> None:
         for node in self.nodes:
-            if not node.is_up:
-                node.start()
+            self.start(node)
+
+    def start(self, node: Node) -> None:
+        """If it is not up."""
+        if not node.is_up:
+            if node.refusal is not None:
+                self.attend(node)
+            node.start()
 
     async def stop_all(self) -> None:
         """Brokers before controllers, as an operator would."""

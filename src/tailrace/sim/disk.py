@@ -10,7 +10,9 @@ those of folders among them, a prefix of the changes holds, as in the journal of
 the top are there for good.
 
 Faults are set from outside: `disk.capacity_bytes`, `disk.is_read_only`, `disk.fail(...)`, and `disk.die_after(...)`,
-which lets the process die in the middle of an operation. Holds no broker logic.
+which lets the process die in the middle of an operation. `flip`, `cut` and `lose` damage what is there, in both layers,
+and nobody is told: whoever has a file open sees the change, except that a lost file stays readable for it. Holds no
+broker logic.
 """
 
 import errno
@@ -196,6 +198,27 @@ class SimDisk:
         survivors = {id(content): content for content in _lose_names(self._root, random)}
         for content in survivors.values():
             _lose_unsynced(content, random)
+
+    def flip(self, path: str, position: int, bit: int) -> None:
+        """Bit rot."""
+        content = self._get(path)
+        content.data[position] ^= 1 << bit
+        content.durable_before_cut = None
+
+    def cut(self, path: str, size: int) -> None:
+        """What is behind `size` is gone, synced or not."""
+        content = self._get(path)
+        del content.data[size:]
+        content.durable_size = min(content.durable_size, size)
+        content.durable_before_cut = None
+
+    def lose(self, path: str) -> None:
+        """A file, or a folder with all that is in it."""
+        folder, name = self._get_folder(_parent(path)), _name(path)
+        folder.names.pop(name, None)
+        folder.durable_names.pop(name, None)
+        for change in folder.unsynced:
+            change.pop(name, None)
 
     def check(self, operation: str, path: str) -> None:
         """Raises what was asked for by `fail`, and EROFS for every change of a read-only disk."""

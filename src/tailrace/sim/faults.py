@@ -2,14 +2,16 @@
 
 Nothing is done that the promises do not cover: a host loses power or its disk, or has one that fails, only while every
 partition has another live in-sync replica and nobody else still recovers from such a loss, since what is acknowledged
-need not be synced; all at once only in runs in which it is. Processes may die all at once in any run.
+need not be synced; all at once only in runs in which it is. Processes may die all at once in any run. Damage of what
+was synced is another's work (`damage`), under the same rule.
 """
 
 from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 
 from tailrace.sim.checks.replicas import ReplicaChecks
 from tailrace.sim.cluster import FOLDERS, Node, SimCluster, World
@@ -17,12 +19,17 @@ from tailrace.sim.cluster import FOLDERS, Node, SimCluster, World
 _PAUSE_SECONDS_MAX = 2.5
 _FAULT_SECONDS_MAX = 5.0
 _DECISION_SECONDS_MAX = 0.02
+_LOOK_SECONDS = 0.1
 
 # Each as often as it stands here.
 ALL_KINDS = (
     *("kill", "kill", "kill leader", "kill leader", "kill all", "restart", "restart", "pause", "pause"),
     *("power", "power", "empty disk", "die writing", "die writing", "slow disk", "full disk", "bad disk"),
     *("isolate", "isolate", "isolate", "cut", "cut", "slow links", "reset", "reset", "reset"),
+)
+PROCESS_AND_LINK_KINDS = (
+    *("kill", "kill", "kill leader", "kill leader", "kill all", "restart", "restart", "pause", "die writing"),
+    *("slow disk", "isolate", "isolate", "cut", "slow links", "reset", "reset"),
 )
 
 Fault = Callable[[], Awaitable[None]]
@@ -40,10 +47,11 @@ class Faults:
         self._replicas = replicas
         self._random = world.random.fork()
         self._tasks: list[asyncio.Task[None]] = []
-        self._wipes_left = 1
+        self.wipes_left = 1  # A voter whose disk is replaced is none any more, unless voters join by themselves.
         # Waits until something is decided that several brokers have to carry out, and gives their ids.
         self.wait_decision: Callable[[], Awaitable[Sequence[int]]] = _never
-        self._losers: dict[str, Node] = {}  # Who has lost power or its disk, or has a bad one.
+        self._losers: dict[str, Node] = {}  # Who has lost power or its disk, or has a bad or a damaged one.
+        self._is_held = False
         self._kinds: dict[str, Fault] = {
             "kill": self._kill_one,
             "kill leader": self._kill_leader,
@@ -71,6 +79,8 @@ class Faults:
             await asyncio.sleep(self._random.between(0, _PAUSE_SECONDS_MAX))
             if self._world.loop.now >= end:
                 return
+            if self._is_held:
+                continue
             self._tasks.append(asyncio.ensure_future(self._kinds[self._random.choice(kinds)]()))
 
     async def heal(self) -> None:
@@ -87,6 +97,35 @@ class Faults:
                 # A disk that has failed is not trusted again before a restart.
                 node.kill()
         self._cluster.start_all()
+
+    @asynccontextmanager
+    async def held(self, timeout_seconds: float) -> AsyncIterator[bool]:
+        """Nothing else goes wrong meanwhile. Gives whether everything that did is over, and everybody is back."""
+        self._is_held = True
+        try:
+            yield await self.wait_whole(timeout_seconds)
+        finally:
+            self._is_held = False
+
+    async def wait_whole(self, timeout_seconds: float) -> bool:
+        """Whether all faults that were begun are over in time, and everybody is back."""
+        deadline = self._world.loop.now + timeout_seconds
+        while not (is_whole := self._is_whole()):
+            if self._world.loop.now >= deadline:
+                break
+            await asyncio.sleep(_LOOK_SECONDS)
+        return is_whole
+
+    def _is_whole(self) -> bool:
+        return all(task.done() for task in self._tasks) and all(self.is_back(node) for node in self._cluster.nodes)
+
+    def note_loss(self, node: Node) -> None:
+        self._losers[node.name] = node
+
+    def has_losses(self) -> bool:
+        """Whether somebody has lost something that is not known to be there again."""
+        self._forget_the_recovered()
+        return bool(self._losers)
 
     def check(self) -> None:
         for task in self._tasks:
@@ -174,8 +213,8 @@ class Faults:
 
     async def _empty_disk(self) -> None:
         node = self._random.choice(self._cluster.nodes)
-        if self._wipes_left and self._may_lose(node):
-            self._wipes_left -= 1
+        if self.wipes_left and self._may_lose(node):
+            self.wipes_left -= 1
             self._losers[node.name] = node
             node.lose_power()
             self._cluster.wipe(node)
@@ -247,12 +286,13 @@ class Faults:
         return True
 
     def _forget_the_recovered(self) -> None:
-        self._losers = {name: each for name, each in self._losers.items() if not self._is_back(each)}
+        self._losers = {name: each for name, each in self._losers.items() if not self.is_back(each)}
 
-    def _is_back(self, node: Node) -> bool:
-        """Whether the controller counts it among the in-sync replicas of all its partitions in its present life."""
+    def is_back(self, node: Node) -> bool:
+        """Whether the controller counts it among the in-sync replicas of all its partitions in its present life. What
+        was damaged has to be whole again, too."""
         image = self._replicas.image
-        return (
+        is_back = (
             image is not None
             and node.is_ready
             and not node.is_sabotaged
@@ -263,10 +303,13 @@ class Faults:
                 if node.node_id in state.replicas
             )
         )
+        if is_back and node.is_damaged and self._replicas.find_missing(node) is None:
+            node.is_damaged = False
+            self._note(f"{node.name} has everything again")
+        return is_back and not node.is_damaged
 
     def _start(self, node: Node) -> None:
-        if not node.is_up:
-            node.start()
+        self._cluster.start(node)
 
     # ---- links
 

@@ -33,7 +33,8 @@ from tailrace.sim.cluster import (
     SimCluster,
     World,
 )
-from tailrace.sim.faults import ALL_KINDS, Faults
+from tailrace.sim.damage.damage import Damage
+from tailrace.sim.faults import ALL_KINDS, PROCESS_AND_LINK_KINDS, Faults
 from tailrace.sim.groups.groups import GROUP_SETTINGS, GroupPlan, Groups
 from tailrace.sim.loop import DeadError, Process, SimLoop, StuckError
 from tailrace.sim.network import SimNetwork
@@ -58,6 +59,9 @@ _SETTINGS = {
 }
 
 
+_SMALL_SEGMENTS = (("internal.segment.bytes", "4000"),)
+# Damage is drawn from a sequence of its own: the rest of a run begins as it would without.
+_DAMAGE_SEED_MASK = 0x64616D616765
 _SNAPSHOT_SETTINGS = {
     "metadata.log.max.record.bytes.between.snapshots": "2000",
     "metadata.log.segment.ms": "1500",
@@ -75,6 +79,12 @@ class Outcome:
     story: str  # what was acked, read and so on, in words
     failure: str | None = None
     lines: list[str] = field(default_factory=list)
+    has_damage: bool = False
+
+    @property
+    def command(self) -> str:
+        """What runs it again."""
+        return f"tailrace sim {self.seed}" + (" --damage" if self.has_damage else "")
 
 
 @dataclass(frozen=True)
@@ -97,6 +107,7 @@ class Plan:
     transactions: TransactionPlan | None = None
     fault_seconds: float = 5.0
     faults: tuple[str, ...] = ALL_KINDS
+    has_damage: bool = False  # of what disks had synced
 
     @classmethod
     def of(cls, random: SimRandom) -> Plan:
@@ -143,6 +154,23 @@ class Plan:
             faults=(*self.faults, *(("kill between",) * 8)),
         )
 
+    def with_damage(self, random: SimRandom) -> Plan:
+        """The same with damaged disks: more logs have closed segments, and controllers are apart more often, so that a
+        damaged broker can be the only one that is back. What takes power or whole disks is left out most of the time,
+        as nothing may be damaged until that is over."""
+        topics = tuple(
+            (name, count, (*configs, *_SMALL_SEGMENTS) if random.random() < 0.6 else configs)
+            for name, count, configs in self.topics
+        )
+        return replace(
+            self,
+            topics=topics,
+            is_dedicated=self.is_dedicated or random.random() < 0.3,
+            fault_seconds=random.between(8, 16),
+            faults=ALL_KINDS if random.random() < 0.2 else PROCESS_AND_LINK_KINDS,
+            has_damage=True,
+        )
+
     def describe(self) -> str:
         topics = " ".join(f"{name}:{count}{dict(configs) or ''}" for name, count, configs in self.topics)
         kind = "dedicated" if self.is_dedicated else "combined"
@@ -152,6 +180,7 @@ class Plan:
         extras += "two folders, " if self.folders > 1 else ""
         extras += "auto join, " if self.joins else ""
         extras += "".join(f"group {group}, " for group in self.groups)
+        extras += "damage, " if self.has_damage else ""
         extras += f"{self.transactions}, " if self.transactions is not None else ""
         return (
             f"{self.brokers} brokers, {self.voters} {kind} controllers, topics {topics}, "
@@ -161,10 +190,19 @@ class Plan:
 
 
 class Scenario:
-    def __init__(self, seed: int, *, echo: Callable[[str], None] | None = None, plan: Plan | None = None) -> None:
-        random = SimRandom(seed)
+    def __init__(
+        self,
+        seed: int,
+        *,
+        has_damage: bool = False,
+        echo: Callable[[str], None] | None = None,
+        plan: Plan | None = None,
+    ) -> None:
+        random, damage_random = SimRandom(seed), SimRandom(seed ^ _DAMAGE_SEED_MASK)
         self.seed = seed
         self.plan = plan or Plan.of(random)
+        if has_damage:
+            self.plan = self.plan.with_damage(damage_random)
         self.loop = SimLoop(random.fork())
         self.trace = Trace(self.loop, echo)
         self.world = World(self.loop, SimNetwork(self.loop, random.fork()), random, self.trace)
@@ -176,6 +214,7 @@ class Scenario:
         self.metadata = MetadataChecks(self.cluster, self.trace)
         self.clients = Clients(self.world, self.cluster, self.ledger)
         self.faults = Faults(self.world, self.cluster, self.replicas)
+        self.damage = Damage(self.cluster, self.replicas, self.faults, damage_random)
         self.coordinators = CoordinatorChecks(self.cluster, self.replicas)
         topics = [name for name, _count, _configs in self.plan.topics]
         self.groups = Groups(
@@ -206,6 +245,7 @@ class Scenario:
             self.ledger,
             groups=self.groups,
             transactions=self.transactions,
+            damage=self.damage,
             expects_voters=self.plan.joins,
         )
         self._nodes_by_name = {node.name: node for node in self.cluster.nodes}
@@ -229,7 +269,14 @@ class Scenario:
                 self.loop.after_turn = lambda _process: None
                 self.loop.close()
         return Outcome(
-            self.seed, self.trace.digest, self.loop.turns, self.loop.now, self._story(), failure, list(self.trace.lines)
+            self.seed,
+            self.trace.digest,
+            self.loop.turns,
+            self.loop.now,
+            self._story(),
+            failure,
+            list(self.trace.lines),
+            self.plan.has_damage,
         )
 
     async def _run(self) -> None:
@@ -255,7 +302,9 @@ class Scenario:
         self.groups.start()
         self.transactions.start(partitions, outputs)
         disturbing = [asyncio.ensure_future(each.disturb()) for each in (self.groups, self.transactions)]
-        await self.faults.run(self.plan.fault_seconds, self.plan.faults)
+        failing = [self.faults.run(self.plan.fault_seconds, self.plan.faults)]
+        failing += [self.damage.run(self.plan.fault_seconds)] if self.plan.has_damage else []
+        await asyncio.gather(*failing)
         for each in disturbing:
             each.cancel()
         await self.faults.heal()
@@ -323,7 +372,7 @@ class Scenario:
         node = self._nodes_by_name.get(name)
         error = record.exc_info[1] if record.exc_info else None
         is_excused = isinstance(error, OSError | StorageError | KafkaError | None)
-        if node is None or not node.is_sabotaged or not is_excused:
+        if node is None or not node.may_complain or not is_excused:
             self._errors.append(f"{name}: {record.getMessage()} {getattr(record, 'facts', {})} {error!r}")
 
     def _on_loop_error(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
@@ -335,13 +384,14 @@ class Scenario:
             self._violation = error
             return
         node = self._nodes_by_name.get(name)
-        if node is None or not node.is_sabotaged or not isinstance(error, OSError | StorageError | KafkaError):
+        if node is None or not node.may_complain or not isinstance(error, OSError | StorageError | KafkaError):
             self._errors.append(f"{name}: {context['message']} {error!r}")
 
     def _story(self) -> str:
         ledger = self.ledger
         lives = sum(node.lives for node in self.cluster.nodes)
         told = f"{ledger.acked_count} acked, {ledger.failed_count} failed, {ledger.read_count} read, {lives} lives"
+        told += f", {self.damage.count} damaged" if self.plan.has_damage else ""
         return told + self.groups.story() + self.transactions.story()
 
 

@@ -69,6 +69,16 @@ class Ledger:
         self.read_count += 1
         self._place(partition, offset, value)
 
+    def judge_read(self, partition: TopicPartition, offsets: Sequence[int]) -> None:
+        """A reader began at the beginning and was given the records at `offsets`."""
+        passed = {offset for offset in self.acked.get(partition, {}) if offset < offsets[-1]}
+        demand(
+            passed.issubset(offsets),
+            "a reader is not led past an acked record",
+            partition=partition,
+            missing=sorted(passed.difference(offsets))[:10],
+        )
+
     def _place(self, partition: TopicPartition, offset: int, value: bytes) -> None:
         known = self._values.setdefault(partition, {}).setdefault(offset, value)
         demand(known == value, "an offset holds one record", partition=partition, offset=offset, was=known, now=value)
@@ -179,13 +189,15 @@ class Clients:
     async def _consume(self, cluster: Cluster, partitions: Sequence[TopicPartition]) -> None:
         consumer = Consumer(cluster, _CONSUMER)
         await consumer.assign(dict.fromkeys(partitions, 0))
-        last = dict.fromkeys(partitions, -1)
+        read: dict[TopicPartition, list[int]] = {partition: [-1] for partition in partitions}
         while not self._is_stopping:
             for partition, records in (await consumer.poll(300)).items():
                 for record in records:
-                    demand(record.offset > last[partition], "records are read in order", partition=partition)
-                    last[partition] = record.offset
+                    demand(record.offset > read[partition][-1], "records are read in order", partition=partition)
+                    read[partition].append(record.offset)
                     self._ledger.note_read(partition, record.offset, record.value or b"")
+        for partition, offsets in read.items():
+            self._ledger.judge_read(partition, offsets)
         await consumer.close()
         cluster.close()
 

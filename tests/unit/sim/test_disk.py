@@ -171,3 +171,33 @@ def test_an_observer_sees_no_faults_and_uses_none_up(disk):
     assert disk.is_faulty
     with pytest.raises(OSError, match="EIO"):
         disk.read(PATH)
+
+
+def test_damage_is_in_what_was_synced_and_nobody_is_told():
+    def prepare(disk):
+        file = disk.open(PATH, create=True)
+        file.append([b"abcdef"])
+        file.sync()
+        disk.sync_folder("/data")
+        disk.flip(PATH, 1, 0)
+        disk.cut(PATH, 4)
+        assert file.read(0, 10) == b"accd", "whoever has it open sees it too"
+
+    assert after_power_loss(prepare, lambda disk: disk.read(PATH)) == {b"accd"}
+
+
+def test_what_is_lost_does_not_come_back_and_stays_readable_for_who_has_it_open():
+    def prepare(disk):
+        disk.make_folder("/data/orders-0")
+        disk.sync_folder("/data")
+        for name in ("/data/orders-0/log", PATH):
+            file = disk.open(name, create=True)
+            file.append([b"abc"])
+            file.sync()
+        disk.sync_folder("/data")
+        disk.lose("/data/orders-0")
+        disk.lose(PATH)
+        assert file.read(0, 3) == b"abc"
+        assert disk.list("/data") == []
+
+    assert after_power_loss(prepare, lambda disk: tuple(disk.list("/data"))) == {()}

@@ -58,7 +58,7 @@ class CoordinatorChecks:
 
     def replay_all(self) -> None:
         for node, shard in self._shards():
-            if node.is_sabotaged or shard.has_unwritten:
+            if node.may_complain or shard.has_unwritten:
                 continue
             with node.disk.observed():
                 replayed = GroupMachine(History(groups_max=1, rebalances_max=1))

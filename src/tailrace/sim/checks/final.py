@@ -6,10 +6,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
+from tailrace.log.checkpoints import read_meta_properties
 from tailrace.model.ids import TopicPartition
 from tailrace.sim.checks.history import demand
 from tailrace.sim.checks.replicas import ReplicaChecks, state_of
 from tailrace.sim.cluster import SimCluster
+from tailrace.sim.damage.damage import Damage
 from tailrace.sim.groups.groups import Groups
 from tailrace.sim.transactions.transactions import Transactions
 from tailrace.sim.workload import RECKLESS, Clients, Ledger
@@ -22,6 +24,8 @@ _CLIENTS_SECONDS_MAX = 30.0
 _GROUPS_SECONDS_MAX = 30.0
 # From the decision to the last marker, where nothing fails.
 _MARKERS_SECONDS_MAX = 5.0
+# What no reader meets is found by the next round of a scrub, the first of which may have been before the damage.
+_MENDED_SECONDS_MAX = 90.0
 _LOOK_SECONDS = 0.1
 
 
@@ -35,6 +39,7 @@ class FinalChecks:
         *,
         groups: Groups,
         transactions: Transactions,
+        damage: Damage,
         expects_voters: bool = False,
     ) -> None:
         self._cluster = cluster
@@ -43,6 +48,7 @@ class FinalChecks:
         self._ledger = ledger
         self._groups = groups
         self._transactions = transactions
+        self._damage = damage
         self._expects_voters = expects_voters  # All controllers.
 
     async def run(self, partitions: Sequence[TopicPartition]) -> None:
@@ -69,6 +75,8 @@ class FinalChecks:
         await self._wait("groups process every record", self._groups.unprocessed, deadline)
         await self._groups.stop(_GROUPS_SECONDS_MAX)
         await self._wait("all replicas are equal", self._unequal, loop.now + _AVAILABLE_SECONDS_MAX)
+        await self._wait("what was damaged is whole again", self._damage.damaged, loop.now + _MENDED_SECONDS_MAX)
+        self._check_identities()
         self._replicas.check_members()
         self._replicas.compare_all()
         await self._check_readable(partitions)
@@ -76,6 +84,18 @@ class FinalChecks:
         await self._check_transactions()
         if self._clients.operator is not None and self._replicas.image is not None:
             self._clients.operator.check(self._replicas.image)
+
+    def _check_identities(self) -> None:
+        for node in self._cluster.nodes:
+            for folder in node.config.log_dirs:
+                properties = read_meta_properties(node.disk, folder) or {}
+                demand(
+                    properties.get("directory.id") == self._cluster.directory_ids[node.name, folder],
+                    "a data folder keeps the identity that it was given",
+                    node=node.name,
+                    folder=folder,
+                    found=properties,
+                )
 
     async def _end_transactions(self) -> None:
         loop, transactions = self._cluster.world.loop, self._transactions

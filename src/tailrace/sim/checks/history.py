@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from tailrace.model.ports import FileSlice
 from tailrace.wire.records import BatchHeader, crc_is_valid, iterate_headers
 
 _READ_BYTES = 1 << 20
@@ -47,13 +46,21 @@ class History:
         self.end_offset = 0
         self._sequences: dict[tuple[int, int, int], int] = {}
 
-    def compare(self, who: str, piece: FileSlice, high_watermark: int) -> int:
-        """Looks at the batches of a replica below its high watermark; gives the offset after the last of them."""
-        data = piece.read()
+    def compare(self, who: str, data: bytes, offset: int, high_watermark: int) -> int:
+        """Looks at the batches of a replica from an offset up to its high watermark; gives the offset after the last of
+        them. The first may begin before that offset, the others follow without a gap."""
         next_offset = -1
         for position, header in iterate_headers(data, allow_partial=True):
             if header.next_offset > high_watermark:
                 break
+            demand(
+                header.base_offset <= offset if next_offset < 0 else header.base_offset == next_offset,
+                "nothing is missing between committed batches",
+                partition=self.name,
+                replica=who,
+                expected=max(offset, next_offset),
+                found=header.base_offset,
+            )
             demand(
                 crc_is_valid(data, position, header), "what is stored has a good CRC", partition=self.name, replica=who
             )

@@ -136,7 +136,7 @@ class MetadataChecks:
         with node.disk.observed():
             while offset < end:
                 piece = log.read(offset, _READ_BYTES, end)
-                next_offset = -1 if piece is None else self.history.compare(node.name, piece, end)
+                next_offset = -1 if piece is None else self.history.compare(node.name, piece.read(), offset, end)
                 if next_offset < 0:
                     break
                 seen.compared_to = offset = next_offset
@@ -146,7 +146,7 @@ class MetadataChecks:
     def replay_all(self) -> None:
         for node in self._cluster.nodes:
             broker = node.broker
-            if broker is None or not node.is_ready or node.is_sabotaged:
+            if broker is None or not node.is_ready or node.may_complain:
                 continue
             if broker.image.next_offset < broker.quorum.log.start_offset:
                 continue  # A snapshot has replaced its log, and is being loaded.

@@ -6,6 +6,10 @@
 - A record is acknowledged (acks=all) only once it is committed: below the high watermark of a leader.
 - What is committed is in the log of every live member of the ISR that is of the current incarnation.
 - Committed batches never change or go, and stand at one offset (see `history`).
+- No log is cut below its high watermark, unless the leader epoch is marked as unclean, and none starts later than it
+  began: nobody deletes records in a run.
+
+The last two are not demanded of a replica on a damaged disk, until all that is committed is in its files again.
 
 A turn costs a few comparisons for each replica: only what has changed since the last turn of its node is judged.
 """
@@ -17,16 +21,19 @@ from functools import partial
 from typing import NamedTuple
 
 from tailrace.broker.broker import Broker
-from tailrace.controller.image import MetadataImage
+from tailrace.controller.image import MetadataImage, PartitionImage
+from tailrace.log.files.segment import LOG_SUFFIX
+from tailrace.model.errors import KafkaError
 from tailrace.model.ids import TopicPartition, Uuid
 from tailrace.replica.partition import Partition
-from tailrace.sim.checks.history import History, demand
+from tailrace.sim.checks.history import History, ViolationError, demand
 from tailrace.sim.cluster import Node, SimCluster
 from tailrace.sim.trace import Trace
 from tailrace.wire.records import BatchHeader
 
 _READ_BYTES = 1 << 20
 _GROWTH_LINE_SECONDS = 1.0
+_RECOVERING = 1  # what the metadata say of a leader epoch that began with an unclean election
 
 Key = tuple[str, int]
 
@@ -51,10 +58,11 @@ class ReplicaState(NamedTuple):
 class _Seen:
     """What was last seen of one replica in the present life of its node."""
 
-    __slots__ = ("compared_to", "last_line", "life", "state")
+    __slots__ = ("compared_to", "last_line", "life", "partition", "state")
 
     def __init__(self, life: int) -> None:
         self.life = life
+        self.partition: Partition | None = None  # Another one if the replica was moved away, and back here.
         self.state: ReplicaState | None = None
         self.compared_to = 0  # Committed batches before this offset were compared in this life.
         self.last_line = -_GROWTH_LINE_SECONDS
@@ -107,11 +115,37 @@ class ReplicaChecks:
         identity = (partition.topic_id, key[1])
         if state.is_leader:
             self._judge_leader(node, key, identity, before, state)
+        self._judge_extent(node, key, before if seen.partition is partition else None, state)
+        seen.partition = partition
         is_shorter = before is not None and state.log_end_offset < before.log_end_offset
-        if is_shorter or (state.is_leader and (before is None or state.high_watermark != before.high_watermark)):
+        is_risen = before is None or state[:2] != before[:2] or state.high_watermark != before.high_watermark
+        if is_shorter or (state.is_leader and is_risen):
             self._check_members_of(key)
         if before is None or state.high_watermark != before.high_watermark:
+            if node.is_damaged:
+                # Of an older batch that is bad somebody else may know how it was.
+                seen.compared_to = max(seen.compared_to, self._history_of(key, partition).end_offset)
             self._compare(node, key, partition, seen)
+
+    def _judge_extent(self, node: Node, key: Key, before: ReplicaState | None, state: ReplicaState) -> None:
+        if node.is_damaged:
+            return
+        demand(
+            state.log_start_offset == 0, "no log starts later than it began", partition=key, node=node.name, now=state
+        )
+        if before is not None and state.log_end_offset < before.high_watermark:
+            demand(
+                self._is_unclean(key, state.leader_epoch),
+                "no log is cut below its high watermark",
+                partition=key,
+                node=node.name,
+                before=before,
+                now=state,
+            )
+
+    def _is_unclean(self, key: Key, leader_epoch: int) -> bool:
+        state = self._partition_image(key)
+        return state is not None and state.leader_epoch >= leader_epoch and state.leader_recovery_state == _RECOVERING
 
     def _judge_leader(
         self, node: Node, key: Key, identity: tuple[Uuid, int], before: ReplicaState | None, state: ReplicaState
@@ -159,7 +193,7 @@ class ReplicaChecks:
 
     def _check_members_of(self, key: Key) -> None:
         topic = self.image.topics.get(key[0]) if self.image is not None else None
-        state = topic.partitions.get(key[1]) if topic is not None else None
+        state = self._partition_image(key)
         if topic is None or state is None:
             return
         committed_end = self.committed_ends.get((topic.id, key[1]), 0)
@@ -175,6 +209,10 @@ class ReplicaChecks:
                 committed_end=committed_end,
             )
 
+    def _partition_image(self, key: Key) -> PartitionImage | None:
+        topic = self.image.topics.get(key[0]) if self.image is not None else None
+        return topic.partitions.get(key[1]) if topic is not None else None
+
     def member(self, node: Node, key: Key) -> Partition | None:
         """The replica on a node that is up, if the controller knows the node's present incarnation."""
         broker = node.broker
@@ -188,19 +226,53 @@ class ReplicaChecks:
     # ---- committed batches
 
     def _compare(self, node: Node, key: Key, partition: Partition, seen: _Seen) -> None:
-        identity = (partition.topic_id, key[1])
-        history = self.histories.get(identity)
-        if history is None:
-            history = self.histories[identity] = History(f"{key[0]}-{key[1]}", partial(self.on_committed, key))
+        history = self._history_of(key, partition)
         end = partition.high_watermark
         offset = max(seen.compared_to, partition.log.log_start_offset)
         with node.disk.observed():
             while offset < end:
                 piece = partition.log.read(offset, _READ_BYTES, end_offset=end)
-                next_offset = -1 if piece is None else history.compare(node.name, piece, end)
+                next_offset = -1 if piece is None else history.compare(node.name, piece.read(), offset, end)
                 if next_offset < 0:
                     break
                 seen.compared_to = offset = next_offset
+
+    def _history_of(self, key: Key, partition: Partition) -> History:
+        identity = (partition.topic_id, key[1])
+        history = self.histories.get(identity)
+        if history is None:
+            history = self.histories[identity] = History(f"{key[0]}-{key[1]}", partial(self.on_committed, key))
+        return history
+
+    def find_missing(self, node: Node) -> str | None:
+        """What a damaged disk lacks of all that is committed in the partitions of its node, by the bytes of its files:
+        a broker that is asked may notice, and do something."""
+        broker = node.broker
+        if broker is None or not node.is_ready or self.image is None:
+            return f"{node.name} is not ready"
+        if broker.image.next_offset < self.image.next_offset:
+            return f"the metadata of {node.name} end at {broker.image.next_offset} of {self.image.next_offset}"
+        for topic in self.image.topics.values():
+            for index, state in topic.partitions.items():
+                partition = broker.replicas.partitions.get((topic.name, index))
+                if node.node_id in state.replicas and partition is None:
+                    return f"{node.name} has no {topic.name}-{index}"
+                if partition is not None and (problem := self._find_missing_in(node, partition)):
+                    return f"{partition.log.folder} of {node.name}: {problem}"
+        return None
+
+    def _find_missing_in(self, node: Node, partition: Partition) -> str | None:
+        history = self._history_of(partition.log.topic_partition, partition)
+        offset = 0
+        with node.disk.observed():
+            files = [name for name in node.disk.list(partition.log.folder) if name.endswith(LOG_SUFFIX)]
+            try:
+                for name in files:
+                    data = node.disk.read(f"{partition.log.folder}/{name}")
+                    offset = max(offset, history.compare(node.name, data, offset, history.end_offset))
+            except (ViolationError, KafkaError, OSError) as error:
+                return str(error)
+        return None if offset >= history.end_offset else f"it ends at {offset} of {history.end_offset}"
 
     def compare_all(self) -> None:
         """All that is committed on each live replica, from the beginning, as it is on the disk."""

@@ -111,6 +111,10 @@ class TransactionLog:
             found.append(each.first_offset)
         return min(found)
 
+    def decided_offset(self, high_watermark: int) -> int:
+        """The same with all that is committed, of which a leader that has just started may not know yet."""
+        return min([high_watermark, *(each.first_offset for each in self.open.values())])
+
     def judge_read(
         self, who: str, start_offset: int, end_offset: int, offsets: list[int], *, at_read_committed: bool
     ) -> None:

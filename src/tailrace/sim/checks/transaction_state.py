@@ -53,7 +53,7 @@ class TransactionStateChecks:
 
     def replay_all(self) -> None:
         for node, shard in self._shards():
-            if node.is_sabotaged or shard.has_unwritten:
+            if node.may_complain or shard.has_unwritten:
                 continue
             with node.disk.observed():
                 machine = TransactionMachine(lambda: None, _owe_nothing)
