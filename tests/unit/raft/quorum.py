@@ -137,6 +137,7 @@ class Host:
         self.high_watermark = 0
         # A sync takes up to so long.
         self.sync_ms = 15.0
+        self.lost_until = 0
         self.answered: dict[int, Callable[[Reply], None]] = {}
         # Of those whose requests are here: a process that dies resets its connections, a machine does not.
         self.resets: list[Callable[[], None]] = []
@@ -184,6 +185,25 @@ class Host:
         else:
             for reset in resets:
                 self.quorum.later(self.quorum.delay_ms, reset)
+
+    def damage(self) -> None:
+        """A part of what was synced is gone, perhaps all of it, and the node knows that. Its vote is in another file."""
+        assert not self.is_up
+        if self.quorum.random.random() < 0.3:
+            self.log = ModelLog()
+        else:
+            self.log.truncate(self.log.start_offset + self.quorum.random.randrange(len(self.log.entries) + 1))
+        self.state = self.state._replace(must_catch_up=True)
+        self.lost_until = len(self.quorum.committed)
+
+    def is_whole(self) -> bool:
+        """Whether it has again what was committed when it was damaged, and a voice."""
+        log, until = self.log, self.lost_until
+        if self.state.must_catch_up or (self.is_up and self.node.must_catch_up):
+            return False
+        return log.synced_end_offset >= until and all(
+            log.at(offset) == self.quorum.committed[offset] for offset in range(log.start_offset, until)
+        )
 
     def wipe(self) -> None:
         assert not self.is_up
