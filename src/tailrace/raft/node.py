@@ -9,9 +9,9 @@ Rules, each of which the safety of the quorum hangs on:
   - the high watermark never falls, and nothing below it is ever truncated;
   - a voters record counts from when it is written until it is truncated; the next one waits until it is committed;
   - a leader never leads its epoch again once it has stopped;
-  - who lost what it had synced neither votes nor stands until it has fetched to the end of a leader's log. A record that
-    it was counted for may be missing on it, but is on another voter of every majority it is not part of: so each leader
-    elected without it has that record, and so has one that led before. Its fetches count, for they tell what it has now.
+  - who lost what it had synced neither votes nor stands until it has fetched to the end of a leader's log. A record
+    that it was counted for may be missing on it, but is on another voter of every majority that it is not part of: each
+    leader elected without it has that record, and so has one that led before. Its fetches count: they tell what it has.
 Membership is in `membership`, the arithmetic in `leader` and `election`.
 """
 
@@ -266,7 +266,7 @@ class RaftNode(Replica):
             if len(fetched.records):
                 self.ready.append_fetched = fetched.records
             else:
-                # All that the leader had when it answered is here, and synced: else this fetch would not have been sent.
+                # All that the leader had when it answered is here, and synced: else this fetch were not sent.
                 self.must_catch_up = False
                 self.follow_high_watermark()
 

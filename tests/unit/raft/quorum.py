@@ -187,7 +187,7 @@ class Host:
                 self.quorum.later(self.quorum.delay_ms, reset)
 
     def damage(self) -> None:
-        """A part of what was synced is gone, perhaps all of it, and the node knows that. Its vote is in another file."""
+        """A part of what was synced is gone, perhaps all of it, and the node knows. Its vote is in another file."""
         assert not self.is_up
         if self.quorum.random.random() < 0.3:
             self.log = ModelLog()
