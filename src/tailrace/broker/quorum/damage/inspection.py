@@ -206,7 +206,7 @@ class _Reader:
     def _read_extent(self, file: File, start: int, *, is_last: bool) -> int | None:
         """Up to a flaw or the end. Gives where sound batches begin again behind the flaw; None if nowhere."""
         found, start_offset, position, problem = self._found, self._next_offset, start, ""
-        for header, batch in _batches(file, start):
+        for header, batch in iterate_batches(file, start):
             problem = self._find_problem(header, batch)
             if header is None or problem:
                 break
@@ -267,7 +267,7 @@ def _is_segment(name: str) -> bool:
     return name.endswith(LOG_SUFFIX) and len(name) == _NAME_DIGITS + len(LOG_SUFFIX) and name[:_NAME_DIGITS].isdecimal()
 
 
-def _batches(file: File, position: int) -> Iterator[tuple[BatchHeader | None, Bytes]]:
+def iterate_batches(file: File, position: int) -> Iterator[tuple[BatchHeader | None, Bytes]]:
     """Every batch as far as its length can be followed; a header that makes no sense comes as None."""
     end = file.size
     chunk, chunk_start = memoryview(b""), position

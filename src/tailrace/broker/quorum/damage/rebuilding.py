@@ -70,6 +70,17 @@ def rebuild(
     return kept
 
 
+def give_voice(disk: Disk, folder: str) -> bool:
+    """A voter that was to catch up votes again with what it has: whoever asks for it accepts the loss. Whether that
+    changed anything. StorageError."""
+    state = read_quorum_state(disk, folder)
+    if state is None or not state.must_catch_up:
+        return False
+    with disk_errors(f"{folder} cannot be written"):
+        write_quorum_state(disk, folder, state._replace(must_catch_up=False))
+    return True
+
+
 def finish(disk: Disk, metadata_folder: str) -> None:
     """OSError."""
     folder = f"{metadata_folder}/{PARTITION}"

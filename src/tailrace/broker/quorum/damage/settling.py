@@ -12,16 +12,19 @@ Never guesses that it is alone: voters that the lost part tells of count as well
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 
 from tailrace.broker.quorum.damage.inspection import Inspection
 from tailrace.broker.quorum.damage.rebuilding import read_damage, rebuild
 from tailrace.broker.quorum.damage.synced_end import read_synced_end
 from tailrace.broker.quorum.snapshots import SnapshotFiles
+from tailrace.broker.quorum.state_file import read_quorum_state
 from tailrace.log.files.failures import disk_errors
 from tailrace.model import events
 from tailrace.model.config import BrokerConfig, parse_endpoint
 from tailrace.model.errors import StorageError
 from tailrace.model.ports import Disk, Random
+from tailrace.raft.messages import NO_LEADER, QuorumState
 from tailrace.wire.apis.stored import LeaderChangeMessage, VotersRecord
 from tailrace.wire.schema import Message
 
@@ -71,9 +74,12 @@ def has_others(config: BrokerConfig, disk: Disk, found: Inspection) -> bool:
 
 
 def voter_ids(disk: Disk, found: Inspection) -> set[int]:
-    """All that the log has ever told of, as far as it can be read. StorageError."""
+    """All that log and quorum-state have ever told of, as far as they can be read. StorageError."""
     files = SnapshotFiles(disk, found.folder, found.snapshots)
     ids: set[int] = set()
+    with suppress(StorageError):
+        state = read_quorum_state(disk, found.folder) or QuorumState()
+        ids = {state.leader_id, NO_LEADER if state.voted is None else state.voted.id} - {NO_LEADER}
     for snapshot in found.snapshots:
         ids.update(_ids(files.read_control(snapshot)))
     return ids.union(_ids(message for _, message in found.control_records))
