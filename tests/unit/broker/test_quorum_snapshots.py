@@ -86,23 +86,6 @@ async def test_a_snapshot_that_cannot_be_written_costs_nothing() -> None:
     assert quorum.log.latest_snapshot is not None
 
 
-async def test_a_damaged_snapshot_is_not_guessed_at() -> None:
-    world = World(metadata_log_max_record_bytes_between_snapshots=2000)
-    quorum = await world.start()
-    for number in range(20):
-        await create(quorum, f"topic-{number}", partitions=3)
-        await turns()
-    snapshot = quorum.log.latest_snapshot
-    assert snapshot is not None
-    await quorum.close()
-    path = f"{FOLDER}/{checkpoints(world)[-1]}"
-    data = bytearray(world.disk.read(path))
-    data[200] ^= 1
-    world.disk.replace(path, bytes(data))
-    with pytest.raises(StorageError, match="damaged"):
-        await world.restart()
-
-
 async def test_a_close_ends_a_snapshot_that_is_being_written() -> None:
     world = World(metadata_log_max_record_bytes_between_snapshots=50_000)
     quorum = await world.start()

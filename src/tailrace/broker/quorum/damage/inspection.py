@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from struct import Struct
 from typing import NamedTuple
 
 from tailrace.broker.quorum.control_records import read_control_batch
@@ -25,12 +26,19 @@ from tailrace.log.files.failures import disk_errors
 from tailrace.log.files.segment import LOG_SUFFIX
 from tailrace.model.errors import KafkaError, ProtocolError, StorageError
 from tailrace.model.ports import Bytes, Disk, File
+from tailrace.wire.checksum import crc32c
 from tailrace.wire.records import HEADER_SIZE, MAGIC, BatchHeader, crc_is_valid, read_header
 from tailrace.wire.schema import Message
 
 _READ_BYTES = 1 << 20
 _NAME_DIGITS = 20
 _MAGIC_AT = 16
+# Base offset, length, epoch, magic, CRC, attributes, last offset delta: how a batch begins.
+_unpack = Struct(">qiibIhi").unpack_from
+_LOG_OVERHEAD = 12
+_CRC_COVERS_FROM = 21
+_CONTROL_BIT = 0x20
+_EPOCH_MAX = (1 << 31) - 1
 _INCOMPLETE = "the file ends in the middle of a batch"
 # How far the offsets of a sound batch behind a flaw may be from those before it: more was never written into a file.
 _OFFSETS_MAX = 1 << 31
@@ -205,17 +213,11 @@ class _Reader:
 
     def _read_extent(self, file: File, start: int, *, is_last: bool) -> int | None:
         """Up to a flaw or the end. Gives where sound batches begin again behind the flaw; None if nowhere."""
-        found, start_offset, position, problem = self._found, self._next_offset, start, ""
-        for header, batch in iterate_batches(file, start):
+        start_offset, position, problem = self._next_offset, self._pass_sound(file, start), ""
+        for header, batch in iterate_batches(file, position):
             problem = self._find_problem(header, batch)
-            if header is None or problem:
-                break
-            position += header.size_bytes
-            if header.is_control:
-                found.control_records += read_control_batch(batch)
-            if header.base_offset >= found.snapshot_end:
-                found.unsnapshotted_bytes += header.size_bytes
-            self._epoch, self._next_offset = header.leader_epoch, header.next_offset
+            assert problem, "every other batch was passed"
+            break
         if position > start:
             self._extents.append(Extent(file.path, start, position, start_offset, self._next_offset))
         if position == file.size:
@@ -228,12 +230,42 @@ class _Reader:
         self._epoch, self._next_offset = -1, following[1]
         return following[0]
 
+    def _pass_sound(self, file: File, position: int) -> int:
+        """Gives where the first batch begins that is not sound, or the file ends. A start waits for this: a million
+        batches, each opened by one unpacking, are two seconds."""
+        found, end, snapshot_end = self._found, file.size, self._found.snapshot_end
+        next_offset, epoch = self._next_offset, self._epoch
+        epoch_max = _EPOCH_MAX if self._epoch_max is None else self._epoch_max
+        chunk, chunk_start = memoryview(b""), position
+        while position + HEADER_SIZE <= end:
+            at = position - chunk_start
+            if at + HEADER_SIZE > len(chunk):
+                chunk, chunk_start, at = memoryview(file.read(position, _READ_BYTES)), position, 0
+            base_offset, length, batch_epoch, magic, crc, attributes, last_offset_delta = _unpack(chunk, at)
+            size = length + _LOG_OVERHEAD
+            if size < HEADER_SIZE or position + size > end or magic != MAGIC or last_offset_delta < 0:
+                break
+            if at + size > len(chunk):
+                chunk, chunk_start, at = memoryview(file.read(position, max(size, _READ_BYTES))), position, 0
+            if base_offset != next_offset or not epoch <= batch_epoch <= epoch_max:
+                break
+            if crc32c(chunk[at + _CRC_COVERS_FROM : at + size]) != crc:
+                break
+            if attributes & _CONTROL_BIT:
+                found.control_records += read_control_batch(chunk[at : at + size])
+            if base_offset >= snapshot_end:
+                found.unsnapshotted_bytes += size
+            position += size
+            next_offset, epoch = base_offset + last_offset_delta + 1, batch_epoch
+        self._next_offset, self._epoch = next_offset, epoch
+        return position
+
     def _find_problem(self, header: BatchHeader | None, batch: Bytes) -> str:
-        if header is None:
+        if header is None or header.last_offset_delta < 0:
             return "no batch begins there"
         if not crc_is_valid(batch, 0, header):
             return "the checksum of a batch is wrong"
-        if header.base_offset != self._next_offset or header.last_offset_delta < 0:
+        if header.base_offset != self._next_offset:
             return f"a batch has offset {header.base_offset}, which does not follow"
         if header.leader_epoch < self._epoch:
             return f"a batch of epoch {header.leader_epoch} follows on one of epoch {self._epoch}"

@@ -68,18 +68,21 @@ def settle_damage(config: BrokerConfig, disk: Disk, random: Random) -> Inspectio
 
 def has_others(config: BrokerConfig, disk: Disk, found: Inspection) -> bool:
     """Whether there are, or may be, voters besides this node: as told by the log, by its lost part too as far as that
-    can be read; if that tells nothing, by the settings."""
+    can be read; if that tells nothing, by its last vote and the settings."""
     ids = voter_ids(disk, found)
-    return bool(ids - {config.node_id}) if ids else bool(foreign_servers(config))
+    if ids:
+        return bool(ids - {config.node_id})
+    state = QuorumState()
+    with suppress(StorageError):
+        state = read_quorum_state(disk, found.folder) or state
+    known = {state.leader_id, NO_LEADER if state.voted is None else state.voted.id}
+    return bool(known - {NO_LEADER, config.node_id}) or bool(foreign_servers(config))
 
 
 def voter_ids(disk: Disk, found: Inspection) -> set[int]:
-    """All that log and quorum-state have ever told of, as far as they can be read. StorageError."""
+    """All that the log has ever told of, as far as it can be read. StorageError."""
     files = SnapshotFiles(disk, found.folder, found.snapshots)
     ids: set[int] = set()
-    with suppress(StorageError):
-        state = read_quorum_state(disk, found.folder) or QuorumState()
-        ids = {state.leader_id, NO_LEADER if state.voted is None else state.voted.id} - {NO_LEADER}
     for snapshot in found.snapshots:
         ids.update(_ids(files.read_control(snapshot)))
     return ids.union(_ids(message for _, message in found.control_records))
