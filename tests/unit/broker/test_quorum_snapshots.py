@@ -2,10 +2,7 @@
 
 import asyncio
 
-import pytest
-
 from tailrace.broker.quorum.snapshots import SnapshotId
-from tailrace.model.errors import StorageError
 from tailrace.sim.random import SimRandom
 from tailrace.wire.apis.admin import DeleteTopicsRequest
 from tests.unit.broker.quorum_world import FOLDER, World, create, turns

@@ -86,7 +86,7 @@ def _config(options: argparse.Namespace) -> BrokerConfig:
         return config
     folder = os.path.abspath(options.data)
     if os.path.exists(f"{folder}/cluster.json"):
-        raise CommandError(f"{folder} holds a cluster: name the folder of one of its nodes ({folder}/controller-1001)")
+        raise CommandError(f"{folder} holds a cluster: name the folder of one of its nodes ({folder}/controller-1)")
     return BrokerConfig(node_id=int(_properties(folder)["node.id"]), log_dirs=(folder,))
 
 
