@@ -1,5 +1,7 @@
 """One of three controllers loses what it had synced: the cluster goes on, and the damaged one comes back by itself."""
 
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -72,7 +74,16 @@ def test_what_only_the_dead_one_has_is_waited_for():
         _lose_log(Path(cluster.data) / second)
         cluster.start(first)
         cluster.start(second)
-        time.sleep(3)
+        described = subprocess.run(
+            [sys.executable, "-m", "tailrace", "cluster", "describe", "--bootstrap", cluster.bootstrap],
+            capture_output=True,
+            text=True,
+            timeout=WAIT_S,
+            check=False,
+        )
+        assert described.returncode == 1
+        assert "metadata quorum: no leader" in described.stdout
+        assert "does not vote until it has caught up" in described.stdout
         assert "votes again" not in cluster.log(second)
         cluster.start(third)
         _wait(lambda: "votes again" in cluster.log(second), "it did not catch up")

@@ -1,4 +1,4 @@
-"""A node that is alone: what was synced is there, or it does not start, and says what is wrong, where, and what helps."""
+"""A node that is alone: what was synced is there, or it does not start, and says what is wrong and what helps."""
 
 import pytest
 
