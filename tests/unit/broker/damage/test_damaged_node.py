@@ -1,5 +1,7 @@
 """A node that is alone: what was synced is there, or it does not start, and says what is wrong and what helps."""
 
+import asyncio
+
 import pytest
 
 from tailrace.broker.quorum.damage.rebuilding import finish, read_damage, rebuild
@@ -127,6 +129,36 @@ async def test_zeros_behind_what_was_synced_are_cut() -> None:
     await written(world, is_clean=False)
     world.disk.open(LOG_FILE).append([bytes(5000)])
     assert names(await world.restart()) == set(TOPICS)
+
+
+@pytest.mark.parametrize("seed", range(40))
+async def test_a_power_loss_is_never_taken_for_damage(seed: int) -> None:
+    """Whatever it leaves of large batches that were written and not synced: zeros, holes, halves. Several in a row, so
+    that what one of them left is what the next one finds."""
+    world, chance = World(), SimRandom(seed)
+    quorum = await world.start()
+    answered: set[str] = set()
+    for loss in range(4):
+        for number in range(chance.randrange(4)):
+            await create(quorum, f"small-{loss}-{number}")
+            answered.add(f"small-{loss}-{number}")
+        world.background.is_holding = True
+        waiting = [
+            asyncio.ensure_future(create(quorum, f"large-{loss}-{number}", partitions=150)) for number in range(3)
+        ]
+        await turns()
+        for _ in range(chance.randrange(3)):
+            if world.background.held:
+                world.background.release()
+                await turns()
+        answered.update(f"large-{loss}-{number}" for number, each in enumerate(waiting) if each.done())
+        for each in waiting:
+            each.cancel()
+        world.background.held.clear()
+        world.background.is_holding = False
+        world.disk.power_loss(chance)
+        quorum = await world.start()
+        assert answered <= names(quorum)
 
 
 async def test_without_the_mark_only_an_incomplete_end_is_a_torn_write() -> None:
