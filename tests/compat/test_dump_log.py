@@ -7,6 +7,7 @@ that there are many of each.
 import os
 import random
 import re
+import shutil
 import subprocess
 import time
 from collections.abc import Iterator
@@ -14,6 +15,8 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
+
+from tailrace.cli import main
 
 from .clients import DEADLINE_S, Sent
 from .clients.corpus import START_MS, records, small
@@ -110,6 +113,20 @@ def test_the_metadata_log_is_read(data: Path, kafka_class_path: str):
     assert output.count('"type":"PARTITION_RECORD"') >= 3
     assert output.count('"type":"REGISTER_BROKER_RECORD"') >= 1
     assert '"type":"CONFIG_RECORD"' in output
+
+
+def test_a_rebuilt_metadata_log_is_read(data: Path, kafka_class_path: str, tmp_path: Path):
+    """Of one that is damaged in its second half: what was before is there, in Kafka's eyes too."""
+    shutil.copytree(data, tmp_path / "data")
+    (segment,) = (tmp_path / "data" / "__cluster_metadata-0").glob("*.log")
+    content = bytearray(segment.read_bytes())
+    content[len(content) // 2] ^= 1
+    segment.write_bytes(content)
+    assert main(["repair", "--data", str(tmp_path / "data"), "--apply"]) == 0
+    output = _dump(kafka_class_path, [segment], "--cluster-metadata-decoder")
+    assert _complaints(output) == []
+    assert len(re.findall(r"^baseOffset", output, re.MULTILINE)) > 1
+    assert '"type":"REGISTER_BROKER_RECORD"' in output
 
 
 @pytest.fixture(scope="module")

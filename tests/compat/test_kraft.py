@@ -6,13 +6,18 @@ Then the quorum goes back to our nodes. Kafka's broker holds replicas beside our
 
 import os
 import re
+import shutil
 import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
 
+from tailrace.broker.quorum.damage.synced_end import store_synced_end
+from tailrace.broker.quorum.state_file import read_quorum_state, write_quorum_state
+from tailrace.real.disk import RealDisk
 from tests.nodes import NODE_IDS, Nodes, free_ports
 
 from .clients import DEADLINE_S
@@ -53,8 +58,13 @@ class Kafka:
             [*java, "kafka.tools.StorageTool", *format_], capture_output=True, text=True, timeout=60, check=False
         )
         assert done.returncode == 0, done.stderr
-        with open(folder / f"kafka-{node_id}.log", "wb") as log:
-            self.process = subprocess.Popen([*java, "kafka.Kafka", self.config], stdout=log, stderr=log)
+        self.log = folder / f"kafka-{node_id}.log"
+        self._command = [*java, "kafka.Kafka", self.config]
+        self.start()
+
+    def start(self) -> None:
+        with open(self.log, "wb") as log:
+            self.process = subprocess.Popen(self._command, stdout=log, stderr=log)
 
     @property
     def directory_id(self) -> str:
@@ -168,3 +178,25 @@ def test_kafka_follows_and_leads_beside_our_brokers(
     _wait(lambda: describe_topic(kafka_tool, at, topic)[0]["Leader"] in ("2", "3"))
     assert [record.as_sent for record in Confluent().read(nodes.bootstrap, topic, 2_000)] == small(1_000) * 2
     kafka_tool("ClusterTool", "unregister", "--id", str(BROKER), *at)
+
+
+def test_kafka_passes_over_what_we_keep_beside_a_metadata_log(nodes: Nodes, add_kafka: Callable[..., Kafka]):
+    """How far it was synced, a damaged one under another name, and what quorum-state says of a voter that lost it."""
+    (port,) = free_ports(1)
+    kafka = add_kafka(CONTROLLER + 1, process_roles="controller", listeners=f"CONTROLLER://127.0.0.1:{port}")
+    folder = kafka.data / "__cluster_metadata-0"
+    _wait(lambda: (folder / "quorum-state").exists() and any(each.stat().st_size for each in folder.glob("*.log")))
+    kafka.close()
+    shutil.copytree(folder, kafka.data / f"{folder.name}.{'0123456789abcdef' * 2}-stray")
+    store_synced_end(RealDisk(), os.fspath(kafka.data), 7)
+    state = read_quorum_state(RealDisk(), os.fspath(folder))
+    assert state is not None
+    write_quorum_state(RealDisk(), os.fspath(folder), state._replace(must_catch_up=True))
+    assert "must" in (folder / "quorum-state").read_text().lower()
+    before = sum(each.stat().st_size for each in folder.glob("*.log"))
+    kafka.start()
+    admin = AdminClient({"bootstrap.servers": nodes.bootstrap})
+    for created in admin.create_topics([NewTopic("beside", 3, 1)]).values():
+        created.result(DEADLINE_S)
+    _wait(lambda: sum(each.stat().st_size for each in folder.glob("*.log")) > before)
+    assert kafka.process.poll() is None

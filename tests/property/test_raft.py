@@ -22,7 +22,9 @@ STEPS = 60
 class Schedule:
     """One seed: a step a few times a second of virtual time, each a fault, a healing or a change."""
 
-    def __init__(self, seed: int, *, voters: int, observers: int = 0, is_changing: bool = False) -> None:
+    def __init__(
+        self, seed: int, *, voters: int, observers: int = 0, is_changing: bool = False, is_damaging: bool = False
+    ) -> None:
         self.quorum = Quorum(seed, voters=voters, observers=observers)
         self.random = self.quorum.random
         self.story: list[str] = []
@@ -44,6 +46,8 @@ class Schedule:
         ]
         if is_changing:
             self.actions += [self.add_voter, self.remove_voter] * 5 + [self.wipe]
+        if is_damaging:
+            self.actions += [self.damage] * 10
 
     def run(self) -> None:
         quorum = self.quorum
@@ -160,6 +164,17 @@ class Schedule:
         host.wipe()
         host.start()
 
+    def damage(self, host: Host) -> None:
+        """What it had synced is gone. A minority of the voters may be without their records at a time."""
+        voters = self.quorum.bootstrap_voters
+        ours = [each for each in self.all() if voters.contains(each.key)]
+        whole = [each for each in ours if each.is_whole()]
+        if host in whole and len(whole) > voters.majority:
+            if host.is_up:
+                host.crash(power_loss=True)
+            host.damage()
+            self.quorum.later(self.random.random() * 300, lambda: None if host.is_up else host.start())
+
     def all(self) -> list[Host]:
         return list(self.quorum.hosts.values())
 
@@ -185,6 +200,17 @@ def test_five_voters_agree(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(200, 220))
 def test_changing_voters_agree(seed: int) -> None:
     _run(Schedule(seed, voters=3, observers=2, is_changing=True))
+
+
+@pytest.mark.parametrize("seed", range(300, 330))
+def test_voters_with_damaged_logs_agree(seed: int) -> None:
+    _run(Schedule(seed, voters=3 + 2 * (seed % 2), observers=1, is_damaging=True))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(2000, 3000))
+def test_many_seeds_with_damaged_logs_agree(seed: int) -> None:
+    _run(Schedule(seed, voters=3 + 2 * (seed % 2), observers=1, is_damaging=True))
 
 
 @pytest.mark.long
@@ -279,3 +305,53 @@ def test_a_planted_bug_is_found(
 def _run_all(seeds: range) -> None:
     for seed in seeds:
         Schedule(seed, voters=3, observers=1).run()
+
+
+# ---- a voter that lost what it had synced: why it must have no voice
+
+
+def let_damaged_voters_vote(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Replica, "must_catch_up", property(lambda _: False, lambda _, value: None), raising=False)
+
+
+def forget_the_damage(monkeypatch: pytest.MonkeyPatch) -> None:
+    step = RaftNode.step
+
+    def step_and_forget(node: RaftNode, event: Any, now_ms: float) -> Any:
+        ready = step(node, event, now_ms)
+        if ready.persist is not None:
+            ready.persist = ready.persist._replace(must_catch_up=False)
+        return ready
+
+    monkeypatch.setattr(RaftNode, "step", step_and_forget)
+
+
+def vote_from_the_first_records_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    take_fetched = RaftNode._take_fetched
+
+    def take_and_vote(node: RaftNode, node_id: int, request: Any, reply: Any, now_ms: float) -> None:
+        take_fetched(node, node_id, request, reply, now_ms)
+        node.must_catch_up = node.must_catch_up and reply.fetched is None
+
+    monkeypatch.setattr(RaftNode, "_take_fetched", take_and_vote)
+
+
+@pytest.mark.parametrize(
+    ("plant", "seeds"),
+    [
+        (let_damaged_voters_vote, range(300, 310)),
+        (forget_the_damage, range(300, 340)),
+        (vote_from_the_first_records_on, range(300, 320)),
+    ],
+)
+def test_a_damaged_voter_with_a_voice_loses_what_was_committed(
+    monkeypatch: pytest.MonkeyPatch, plant: Callable[[pytest.MonkeyPatch], None], seeds: range
+) -> None:
+    plant(monkeypatch)
+    with pytest.raises(AssertionError, match=r"lacks what was committed|was .*, now|has another entry"):
+        _damage_all(seeds)
+
+
+def _damage_all(seeds: range) -> None:
+    for seed in seeds:
+        Schedule(seed, voters=3 + 2 * (seed % 2), observers=1, is_damaging=True).run()

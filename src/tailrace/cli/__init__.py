@@ -25,6 +25,7 @@ COMMANDS = {
     "up": "tailrace.cli.node.up",
     "format": "tailrace.cli.node.format",
     "broker": "tailrace.cli.node.broker",
+    "repair": "tailrace.cli.node.repair",
     "cluster": "tailrace.cli.cluster",
     "topic": "tailrace.cli.topic",
     "produce": "tailrace.cli.produce",

@@ -71,6 +71,7 @@ class LogDirectory:
         self._clock = clock
         self._random = random
         self._is_closing = False
+        self._was_used = False  # a log was opened, or tried to be
         self._lock: Lock | None = lock
         self._removals: list[_Removal] = []
         # Logs that are gone, while the files may still tell of them. Offsets of an old log must not be taken for those
@@ -187,6 +188,7 @@ class LogDirectory:
             return opened
         if self.is_offline:
             raise StorageError(f"the data folder {self.path} is offline: {self.offline_reason}")
+        self._was_used = True
         recovery_point = self._recovery_points.get(topic_partition)
         try:
             if topic_partition in self._stale:
@@ -263,6 +265,7 @@ class LogDirectory:
         """The copy that was begun, or a new one. Nothing of it is taken for synced. Raises StorageError."""
         if self.is_offline:
             raise StorageError(f"the data folder {self.path} is offline: {self.offline_reason}")
+        self._was_used = True
         name = self._find_future(topic_partition) or unique_folder_name(topic_partition, self._random, FUTURE_SUFFIX)
         try:
             opened = Log.open(
@@ -429,7 +432,8 @@ class LogDirectory:
     def close(self, *, clean: bool = True, broker_epoch: int = marks.NO_BROKER_EPOCH) -> None:
         """With `clean`, stores and syncs every log, then says so in the mark, with the epoch of this run; of one that
         was never registered, with that of the run before. A log that fails costs the mark, and nothing else: its next
-        start scans. Without `clean` only the handles and the lock are given back."""
+        start scans. Without `clean` only the handles and the lock are given back; of a start that was refused before it
+        opened a log, also the clean mark that it found."""
         if self._lock is None:
             return
         self._is_closing = True
@@ -451,7 +455,7 @@ class LogDirectory:
                 self.begin_checkpoint()()
             for each in self.futures.values():
                 each.close(clean=False)
-            if is_stored:
+            if is_stored or (self.was_clean and not self._was_used and not self.is_offline):
                 self.proof.end_run(broker_epoch)
         except OSError as error:
             log.error("the data folder could not be closed cleanly", folder=self.path, cause=error)

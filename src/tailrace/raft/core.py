@@ -74,6 +74,7 @@ class Replica:
         is_behind = state.epoch < log.last_epoch
         self.epoch = log.last_epoch if is_behind else state.epoch
         self.voted = None if is_behind else state.voted
+        self.must_catch_up = state.must_catch_up
         snapshot = log.latest_snapshot
         self.high_watermark = 0 if snapshot is None else snapshot.offset
         self.random = random
@@ -105,7 +106,10 @@ class Replica:
     @property
     def may_stand(self) -> bool:
         """A voter; or one that a record removes which may not be committed. It could be the only one that has that
-        record, and the others could not win without it (Ongaro's thesis, 4.2.2). Its own vote does not count then."""
+        record, and the others could not win without it (Ongaro's thesis, 4.2.2). Its own vote does not count then. One
+        that must catch up asks around for a leader instead, as observers do."""
+        if self.must_catch_up:
+            return False
         latest_offset = self.history.latest_offset
         return self.is_voter or (
             latest_offset >= self.high_watermark and self.history.at(latest_offset).contains(self.key)

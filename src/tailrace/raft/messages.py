@@ -193,6 +193,8 @@ class QuorumState(NamedTuple):
     epoch: int = 0
     voted: ReplicaKey | None = None
     leader_id: int = NO_LEADER
+    # Records that it had synced are missing, and may have been counted: it has no voice until it has them again.
+    must_catch_up: bool = False
 
 
 class Send(NamedTuple):

@@ -8,7 +8,10 @@ Rules, each of which the safety of the quorum hangs on:
   - a follower fetches from the end of its log, and only when all of it is synced: a fetch is its promise to have it;
   - the high watermark never falls, and nothing below it is ever truncated;
   - a voters record counts from when it is written until it is truncated; the next one waits until it is committed;
-  - a leader never leads its epoch again once it has stopped.
+  - a leader never leads its epoch again once it has stopped;
+  - who lost what it had synced neither votes nor stands until it has fetched to the end of a leader's log. A record
+    that it was counted for may be missing on it, but is on another voter of every majority that it is not part of: each
+    leader elected without it has that record, and so has one that led before. Its fetches count: they tell what it has.
 Membership is in `membership`, the arithmetic in `leader` and `election`.
 """
 
@@ -75,7 +78,7 @@ class RaftNode(Replica):
         elif isinstance(event, Resign) and isinstance(self.role, Leader):
             self.resign(now_ms)
         advance(self, now_ms)
-        state = QuorumState(self.epoch, self.voted, self.leader_id)
+        state = QuorumState(self.epoch, self.voted, self.leader_id, self.must_catch_up)
         has_forgotten_leader = state == self.persisted._replace(leader_id=NO_LEADER)
         if state != self.persisted and not has_forgotten_leader:
             self.persisted = self.ready.persist = state
@@ -113,7 +116,7 @@ class RaftNode(Replica):
         if request.epoch > self.epoch:
             self.become_unattached(request.epoch, now_ms)
         role = self.role
-        is_granted = decide_vote(
+        is_granted = not self.must_catch_up and decide_vote(
             request,
             last=self.last,
             voted=self.voted,
@@ -263,6 +266,8 @@ class RaftNode(Replica):
             if len(fetched.records):
                 self.ready.append_fetched = fetched.records
             else:
+                # All that the leader had when it answered is here, and synced: else this fetch were not sent.
+                self.must_catch_up = False
                 self.follow_high_watermark()
 
     def _truncate(self, diverging: OffsetAndEpoch) -> None:

@@ -2,10 +2,7 @@
 
 import asyncio
 
-import pytest
-
 from tailrace.broker.quorum.snapshots import SnapshotId
-from tailrace.model.errors import StorageError
 from tailrace.sim.random import SimRandom
 from tailrace.wire.apis.admin import DeleteTopicsRequest
 from tests.unit.broker.quorum_world import FOLDER, World, create, turns
@@ -84,23 +81,6 @@ async def test_a_snapshot_that_cannot_be_written_costs_nothing() -> None:
         await create(quorum, f"topic-{number}", partitions=3)
         await turns()
     assert quorum.log.latest_snapshot is not None
-
-
-async def test_a_damaged_snapshot_is_not_guessed_at() -> None:
-    world = World(metadata_log_max_record_bytes_between_snapshots=2000)
-    quorum = await world.start()
-    for number in range(20):
-        await create(quorum, f"topic-{number}", partitions=3)
-        await turns()
-    snapshot = quorum.log.latest_snapshot
-    assert snapshot is not None
-    await quorum.close()
-    path = f"{FOLDER}/{checkpoints(world)[-1]}"
-    data = bytearray(world.disk.read(path))
-    data[200] ^= 1
-    world.disk.replace(path, bytes(data))
-    with pytest.raises(StorageError, match="damaged"):
-        await world.restart()
 
 
 async def test_a_close_ends_a_snapshot_that_is_being_written() -> None:

@@ -93,6 +93,54 @@ def test_a_damaged_identity_is_refused(machine):
         machine.start()
 
 
+@pytest.mark.parametrize(
+    "evidence",
+    [
+        "orders-0/00000000000000000000.log",
+        "orders-0.0123456789abcdef0123456789abcdef-stray/00000000000000000000.log",
+        "__cluster_metadata-0/quorum-state",
+        "recovery-point-offset-checkpoint",
+        ".kafka_cleanshutdown",
+        ".tailrace_running",
+        ".tailrace_metadata_synced",
+    ],
+)
+def test_data_that_does_not_say_whose_it_is_is_refused(machine, evidence):
+    path, _, name = f"{PATH}/{evidence}".rpartition("/")
+    machine.disk.make_folder(path)
+    machine.disk.replace(f"{path}/{name}", b"")
+    with pytest.raises(StorageError, match=r"holds data \(.*\) but no meta\.properties.*--directory-id"):
+        machine.start()
+    assert not machine.exists("meta.properties")
+
+
+@pytest.mark.parametrize("name", ["lost+found", "__cluster_metadata-0", "notes.txt"])
+def test_a_folder_without_data_is_made_the_nodes_own(machine, name):
+    """A new disk, one that `format` was interrupted on, and one that somebody uses for more than this."""
+    if name.endswith(".txt"):
+        machine.disk.make_folder(PATH)
+        machine.disk.replace(f"{PATH}/{name}", b"")
+    else:
+        machine.disk.make_folder(f"{PATH}/{name}")
+    if name.startswith("__"):
+        machine.disk.replace(f"{PATH}/{name}/00000000000000000000-0000000000.checkpoint", b"")
+    machine.start()
+    assert machine.exists("meta.properties")
+
+
+def test_a_start_that_is_refused_leaves_the_clean_mark(machine):
+    directory = machine.start()
+    fill(directory)
+    directory.close(broker_epoch=42)
+    machine.start().close(clean=False)
+    again = machine.start()
+    assert again.was_clean
+    assert again.previous_broker_epoch == 42
+    again.open_log(ORDERS, CONFIG)
+    again.close(clean=False)
+    assert not machine.start().was_clean, "a log was open, and nobody has stored it"
+
+
 def test_the_identity_is_kept(machine):
     assert LogDirectory.stored_cluster_id(machine.disk, PATH) is None
     first = machine.start()

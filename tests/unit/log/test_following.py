@@ -243,6 +243,7 @@ class Folder:
     def __init__(self, cleaned_offset):
         self.disk = SimDisk(SimClock())
         self.disk.make_folder("data")
+        self.disk.replace("data/meta.properties", b"version=1\nnode.id=1\ncluster.id=cluster-a\n")
         self.disk.replace("data/cleaner-offset-checkpoint", b"0\n1\norders 0 %d\n" % cleaned_offset)
         self.disk.make_folder("data/orders-0")
         self.open()

@@ -12,7 +12,6 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from tailrace.model.config import Endpoint
 from tailrace.model.ids import Uuid
@@ -45,77 +44,11 @@ from tailrace.raft.types import OffsetAndEpoch, ReplicaKey, Voter, VoterSet
 from tailrace.raft.voters import VoterHistory
 from tailrace.sim.random import SimRandom
 from tailrace.wire.apis.stored import VotersRecord
+from tests.unit.raft.model_log import Entry, ModelLog
 
 TIMING = Timing(election_timeout_ms=300, election_backoff_max_ms=300, fetch_timeout_ms=400, retry_backoff_ms=20)
 REQUEST_TIMEOUT_MS = 400
 FETCH_WAIT_MS = 60
-
-# What one offset holds: its epoch, and a voter set or a mark that is the only one of its kind.
-Entry = tuple[int, Any]
-
-
-class ModelLog:
-    """A log of entries, some synced. Its snapshots hold the entries themselves."""
-
-    def __init__(self) -> None:
-        self.start_offset = self.start_epoch = 0
-        self.entries: list[Entry] = []
-        self.synced_end_offset = 0
-        # What the sync under way will have covered; a truncation takes it back.
-        self.sync_covers = 0
-        self.snapshot: tuple[OffsetAndEpoch, VoterSet] | None = None
-
-    @property
-    def end_offset(self) -> int:
-        return self.start_offset + len(self.entries)
-
-    @property
-    def last_epoch(self) -> int:
-        return self.entries[-1][0] if self.entries else self.start_epoch
-
-    @property
-    def latest_snapshot(self) -> OffsetAndEpoch | None:
-        return None if self.snapshot is None else self.snapshot[0]
-
-    def end_offset_for(self, epoch: int) -> OffsetAndEpoch:
-        index = len(self.entries)
-        while index and self.entries[index - 1][0] > epoch:
-            index -= 1
-        return OffsetAndEpoch(self.start_offset + index, self.entries[index - 1][0] if index else self.start_epoch)
-
-    def at(self, offset: int) -> Entry:
-        return self.entries[offset - self.start_offset]
-
-    def truncate(self, offset: int) -> None:
-        assert offset >= self.start_offset
-        del self.entries[offset - self.start_offset :]
-        self.synced_end_offset = min(self.synced_end_offset, offset)
-        self.sync_covers = min(self.sync_covers, offset)
-
-    def take_snapshot(self, offset: int, voters: VoterSet, *, is_cut: bool) -> None:
-        """At `offset`; the log before it may stay for a while."""
-        epoch = self.at(offset - 1)[0] if offset > self.start_offset else self.start_epoch
-        self.snapshot = OffsetAndEpoch(offset, epoch), voters
-        if is_cut:
-            del self.entries[: offset - self.start_offset]
-            self.start_offset, self.start_epoch = offset, epoch
-            self.synced_end_offset = max(self.synced_end_offset, offset)
-
-    def install(self, snapshot: OffsetAndEpoch, voters: VoterSet) -> None:
-        self.snapshot = snapshot, voters
-        self.entries = []
-        self.start_offset = self.synced_end_offset = self.sync_covers = snapshot.offset
-        self.start_epoch = snapshot.epoch
-
-    def settle_start(self) -> None:
-        """A snapshot that the log does not reach to, since a part of it was not synced, stands in for it."""
-        if self.snapshot is not None and self.snapshot[0].rank > (self.last_epoch, self.end_offset):
-            self.install(*self.snapshot)
-
-    def lose_power(self, random: SimRandom) -> None:
-        unsynced = self.end_offset - self.synced_end_offset
-        if unsynced > 0:
-            self.truncate(self.synced_end_offset + random.randrange(unsynced + 1))
 
 
 class Host:
@@ -137,6 +70,7 @@ class Host:
         self.high_watermark = 0
         # A sync takes up to so long.
         self.sync_ms = 15.0
+        self.lost_until = 0
         self.answered: dict[int, Callable[[Reply], None]] = {}
         # Of those whose requests are here: a process that dies resets its connections, a machine does not.
         self.resets: list[Callable[[], None]] = []
@@ -184,6 +118,25 @@ class Host:
         else:
             for reset in resets:
                 self.quorum.later(self.quorum.delay_ms, reset)
+
+    def damage(self) -> None:
+        """A part of what was synced is gone, perhaps all of it, and the node knows. Its vote is in another file."""
+        assert not self.is_up
+        if self.quorum.random.random() < 0.3:
+            self.log = ModelLog()
+        else:
+            self.log.truncate(self.log.start_offset + self.quorum.random.randrange(len(self.log.entries) + 1))
+        self.state = self.state._replace(must_catch_up=True)
+        self.lost_until = len(self.quorum.committed)
+
+    def is_whole(self) -> bool:
+        """Whether it has again what was committed when it was damaged, and a voice."""
+        log, until = self.log, self.lost_until
+        if self.state.must_catch_up or (self.is_up and self.node.must_catch_up):
+            return False
+        return log.synced_end_offset >= until and all(
+            log.at(offset) == self.quorum.committed[offset] for offset in range(log.start_offset, until)
+        )
 
     def wipe(self) -> None:
         assert not self.is_up

@@ -8,7 +8,7 @@ from tailrace.raft.leader import Leader, decide_fetch
 from tailrace.raft.messages import Fetch, SnapshotFailed, Tick, Unwritable
 from tailrace.raft.roles import Follower
 from tailrace.raft.types import OffsetAndEpoch, ReplicaKey, Voter, VoterSet
-from tests.unit.raft.quorum import ModelLog
+from tests.unit.raft.model_log import ModelLog
 from tests.unit.raft.test_elections import ask, followers, settled
 
 KEYS = [ReplicaKey(node_id, Uuid(bytes([node_id]) * 16)) for node_id in range(1, 6)]

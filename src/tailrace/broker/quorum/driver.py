@@ -121,6 +121,7 @@ class RaftDriver:
         self._endpoints = controller_endpoints(config) if endpoints is None else tuple(endpoints)
         self._inputs: deque[Input] = deque()
         self._is_busy = False
+        self._has_voice = True
         self._is_started = self._is_closed = False
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = inf
@@ -146,6 +147,9 @@ class RaftDriver:
             identity, timing, self.log, self.ports.random, voters=history, state=state, now_ms=self._now_ms()
         )
         self.leadership = self.node.leadership
+        self._has_voice = not self.node.must_catch_up
+        if not self._has_voice:
+            _log.warning("this voter lost metadata records: it has no vote until it has caught up with a leader")
         self._is_started = True
         self.feed(Tick())
 
@@ -355,6 +359,9 @@ class RaftDriver:
             # It was made a voter, though it has not the role: from here on its fetches are promises.
             self.log.is_counted = True
             self._after_write()
+        if not self._has_voice and not node.must_catch_up:
+            self._has_voice = True
+            _log.info("this voter has caught up, and votes again", offset=self.log.end_offset, epoch=node.epoch)
         self._settle_download(node.snapshot_to_fetch)
         self._set_timer(node.next_deadline_ms)
 

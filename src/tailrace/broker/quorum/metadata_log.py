@@ -9,6 +9,7 @@ Rules:
   - A snapshot that the log does not reach to, or that is of a later epoch, replaces the log, at a start too.
   - A truncation takes the sync of the segment it cuts back, so `synced_end_offset` falls: sync before telling it.
   - A failed sync is final: nobody knows what is on the device until a restart recovers the log.
+  - What was synced is noted (`damage.synced_end`) before anyone is told, and a start looks whether it is there.
 
 Never knows who leads or what is committed: Raft says up to where may be truncated or removed.
 """
@@ -19,21 +20,20 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import ExitStack
 
-from tailrace.broker.quorum.control_records import build_control_batch, find_control_records, read_control_batch
+from tailrace.broker.quorum.control_records import build_control_batch, find_control_records
+from tailrace.broker.quorum.damage.inspection import Inspection
+from tailrace.broker.quorum.damage.rebuilding import PARTITION
+from tailrace.broker.quorum.damage.settling import is_counted, settle_damage
+from tailrace.broker.quorum.damage.synced_end import SyncedEnd
 from tailrace.broker.quorum.snapshots import SnapshotFiles, SnapshotId
 from tailrace.log.directory import LogDirectory
+from tailrace.log.files.failures import disk_errors
 from tailrace.log.log import Log
 from tailrace.log.validation import Origin
 from tailrace.model import events
 from tailrace.model.config import BrokerConfig, TopicConfig
-from tailrace.model.errors import ErrorCode, KafkaError, ProtocolError, StorageError
-from tailrace.model.ids import (
-    CLUSTER_METADATA_TOPIC,
-    CLUSTER_METADATA_TOPIC_ID,
-    PartitionIndex,
-    TopicPartition,
-    Uuid,
-)
+from tailrace.model.errors import ErrorCode, KafkaError, StorageError
+from tailrace.model.ids import CLUSTER_METADATA_TOPIC_ID, Uuid
 from tailrace.model.ports import FileSlice, Ports
 from tailrace.raft.types import OffsetAndEpoch
 from tailrace.wire.apis.stored import KRaftVersionRecord, VotersRecord
@@ -43,28 +43,34 @@ from tailrace.wire.stored import encode_metadata_record
 
 _log = events.logger("quorum")
 
-PARTITION = TopicPartition(CLUSTER_METADATA_TOPIC, PartitionIndex(0))
 _KEPT_CONTROL_RECORDS = (KRaftVersionRecord, VotersRecord)
 # What is replayed is read in pieces of this size: large enough to be fast, and little memory.
 _READ_BYTES = 1 << 20
+# What was noted of a sync is itself synced after so long: one more sync a second at most, and no change waits for it.
+_FLUSH_SECONDS = 1.0
 
 
 class MetadataLog:
     """Opened by `MetadataLog.open`."""
 
-    def __init__(self, config: BrokerConfig, ports: Ports, log: Log, snapshots: SnapshotFiles) -> None:
+    def __init__(
+        self, config: BrokerConfig, ports: Ports, log: Log, snapshots: SnapshotFiles, synced_end: SyncedEnd
+    ) -> None:
         self.folder = log.folder
         self.snapshots = snapshots
         # Bytes of batches above the latest snapshot: when it is time for another.
         self.unsnapshotted_bytes = 0
         # Whether a majority may be counted with this log. Brokers only read along: as in Kafka they need no fsync for
         # it, which would be one more on the disk that their data is written to.
-        self.is_counted = "controller" in config.process_roles
+        self.is_counted = is_counted(config, ports.disk)
         self._max_batch_bytes = config.metadata_max_batch_bytes
         self._ports = ports
         self._log = log
         self._directory: LogDirectory | None = None
         self._control_records: list[tuple[int, Message]] = []
+        self._synced_end = synced_end
+        self._flush_timer: asyncio.TimerHandle | None = None
+        self._flush_task: asyncio.Task[None] | None = None
         self._sync_task: asyncio.Task[None] | None = None
         self._failure: str | None = None
 
@@ -85,6 +91,9 @@ class MetadataLog:
                     cluster_id=cluster_id,
                 )
                 undo.callback(directory.close, clean=False)
+            found = settle_damage(config, ports.disk, ports.random)
+            with disk_errors(f"{config.metadata_folder} cannot be read"):
+                synced_end = SyncedEnd(ports.disk, config.metadata_folder)
             snapshots = SnapshotFiles.open(ports.disk, folder)
             log = Log.open(
                 ports.disk,
@@ -102,10 +111,12 @@ class MetadataLog:
                 topic_id=CLUSTER_METADATA_TOPIC_ID,
             )
             undo.callback(log.close, clean=False)
-            opened = cls(config, ports, log, snapshots)
+            opened = cls(config, ports, log, snapshots, synced_end)
             opened._directory = directory
-            opened._settle_start()
-            opened._take_stock()
+            if opened.is_counted:
+                synced_end.begin()
+            opened._settle_start(found)
+            opened._take_stock(found)
             undo.pop_all()
         return opened
 
@@ -225,6 +236,8 @@ class MetadataLog:
         """Gives the new end, which may be lower: batches go as a whole. StorageError."""
         assert offset >= self.start_offset, "what a snapshot covers is committed"
         self._check_health()
+        # A batch goes as a whole, and so more than that may: the next sync, which is due now, notes the new end.
+        self._synced_end.lower(max(each.base_offset for each in self._log.segments if each.base_offset <= offset))
         self._log.truncate(offset)
         self._control_records = [each for each in self._control_records if each[0] < self.end_offset]
         return self.end_offset
@@ -251,8 +264,31 @@ class MetadataLog:
             self._failure = f"the metadata log could not be synced: {error}"
         else:
             self._log.mark_synced(end_offset)
+            self._note_synced()
         finally:
             self._sync_task = None
+
+    def _note_synced(self) -> None:
+        if self.is_counted:
+            self._synced_end.note(self._log.recovery_point)
+            if self._flush_timer is None:
+                self._flush_timer = asyncio.get_running_loop().call_later(_FLUSH_SECONDS, self._start_flush)
+
+    def _start_flush(self) -> None:
+        self._flush_timer = None
+        if self._flush_task is None:
+            self._flush_task = asyncio.create_task(self._flush(), name="metadata synced end")
+
+    async def _flush(self) -> None:
+        """It is tried again with the next one: until then a power loss is noticed less well, and nothing is lost."""
+        work = self._synced_end.begin_flush()
+        try:
+            if work is not None:
+                await self._ports.background.run(work)
+        except OSError as error:
+            _log.warning("the synced end of the metadata log could not be stored", cause=error)
+        finally:
+            self._flush_task = None
 
     def _check_health(self) -> None:
         if self._failure is not None:
@@ -282,7 +318,10 @@ class MetadataLog:
     def install_snapshot(self, snapshot: SnapshotId) -> None:
         """A snapshot of the leader that is complete and on the device: the log starts anew at its end. StorageError."""
         assert snapshot in self.snapshots.ids, "a snapshot is installed once it is there"
+        self._synced_end.lower(snapshot.offset)
         self._log.truncate_fully_and_start_at(snapshot.offset)
+        if self.is_counted:
+            self._synced_end.note(snapshot.offset)
         self.unsnapshotted_bytes = 0
         self._control_records = []
         self._note_control((snapshot.offset - 1, message) for message in self.snapshots.read_control(snapshot))
@@ -325,6 +364,11 @@ class MetadataLog:
         every start."""
         while self._sync_task is not None:
             await asyncio.shield(self._sync_task)
+        if self._flush_timer is not None:
+            self._flush_timer.cancel()
+        while self._flush_task is not None:
+            await asyncio.shield(self._flush_task)
+        await self._flush()
         is_sound = clean and self.failure is None
         try:
             await self._ports.background.run(lambda: self._log.close(clean=is_sound))
@@ -333,37 +377,25 @@ class MetadataLog:
         if self._directory is not None:
             self._directory.close(clean=False)
 
-    def _settle_start(self) -> None:
+    def _settle_start(self, found: Inspection) -> None:
         """After a kill the files may be between two states: a snapshot was stored and the log not yet started anew at
         its end, or the start offset was moved and no file tells it."""
         latest, log = self.latest_snapshot, self._log
+        if found.runs and log.log_end_offset > found.runs[0].end_offset:
+            # Of a batch that was not synced the offset is damaged, which other logs could not tell from a compaction.
+            log.truncate(found.runs[0].end_offset)
         if latest is not None and (latest.epoch > self.last_epoch or latest.offset > self.end_offset):
             self.install_snapshot(latest)
         if log.log_start_offset > 0:
-            start = next((each for each in self.snapshots.ids if each.offset >= log.log_start_offset), None)
-            if start is None:
-                raise StorageError(
-                    f"{self.folder} begins at offset {log.log_start_offset} and holds no snapshot of what was before. "
-                    "Restore its .checkpoint files, or format the folder and let the node join anew."
-                )
+            start = next(each for each in self.snapshots.ids if each.offset >= log.log_start_offset)
             log.advance_start(start.offset)
 
-    def _take_stock(self) -> None:
-        """Finds the control records, and how much there is above the latest snapshot: by the headers alone."""
+    def _take_stock(self, found: Inspection) -> None:
+        """The control records, and how much there is above the latest snapshot."""
         snapshot, offset = self.latest_snapshot, self.start_offset
+        self._control_records = []
         if snapshot is not None:
             offset = snapshot.offset
-            self._control_records = []
             self._note_control((offset - 1, message) for message in self.snapshots.read_control(snapshot))
-        segments = self._log.segments
-        ends = [*(segment.base_offset for segment in segments[1:]), self.end_offset]
-        try:
-            for segment, end_offset in zip(segments, ends, strict=True):
-                for position, header in segment.headers() if end_offset > offset else ():
-                    if header.base_offset < offset:
-                        continue
-                    self.unsnapshotted_bytes += header.size_bytes
-                    if header.is_control:
-                        self._note_control(read_control_batch(segment.file.read(position, header.size_bytes)))
-        except (OSError, ProtocolError) as error:
-            raise StorageError(f"{self.folder} cannot be read: {error}") from error
+        self._note_control(each for each in found.control_records if offset <= each[0] < self.end_offset)
+        self.unsnapshotted_bytes = found.unsnapshotted_bytes if self.end_offset > offset else 0

@@ -117,7 +117,7 @@ class Quorum:
             undo.push_async_callback(self._stop)
             await self.driver.start()
             voters = self.driver.voters
-            if len(voters) == 1 and voters.contains(self._key):
+            if len(voters) == 1 and voters.contains(self._key) and not self.driver.node.must_catch_up:
                 await self._wait_active()
             undo.pop_all()
         self._arm_snapshot_timer()

@@ -83,6 +83,8 @@ def _describe(driver: RaftDriver, request: DescribeQuorumRequest) -> DescribeQuo
     )
     if not driver.is_leader or not isinstance(leader, Leader):
         partition.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        if driver.node.must_catch_up:
+            partition.error_message = "This voter lost metadata records, and has no vote until it has caught up."
         return response
     partition.high_watermark = driver.high_watermark
     voters = driver.voters

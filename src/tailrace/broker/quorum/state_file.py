@@ -1,7 +1,7 @@
 """The quorum-state file: epoch, vote and leader, as JSON of Kafka's QuorumStateData version 1, beside the metadata log.
 
 It is replaced as a whole and synced before anything depends on it. A damaged one is never taken for an empty one: a
-voter that forgets its vote could vote twice.
+voter that forgets its vote could vote twice. That a voter has lost records and must catch up is kept with its vote.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from tailrace.raft.types import ReplicaKey
 
 FILE_NAME = "quorum-state"
 _VERSION = 1
+# Ours: a field that Kafka does not know, and passes over.
+_MUST_CATCH_UP = "tailraceMustCatchUp"
 _NOBODY = -1
 
 
@@ -27,7 +29,8 @@ def read_quorum_state(disk: Disk, folder: str) -> QuorumState | None:
         voted_id = int(fields["votedId"])
         directory_id = parse_uuid(fields["votedDirectoryId"]) if "votedDirectoryId" in fields else ZERO_UUID
         voted = ReplicaKey(voted_id, directory_id) if voted_id != _NOBODY else None
-        return QuorumState(int(fields["leaderEpoch"]), voted, int(fields["leaderId"]))
+        must_catch_up = bool(fields.get(_MUST_CATCH_UP, False))
+        return QuorumState(int(fields["leaderEpoch"]), voted, int(fields["leaderId"]), must_catch_up)
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -42,11 +45,13 @@ def read_quorum_state(disk: Disk, folder: str) -> QuorumState | None:
 def write_quorum_state(disk: Disk, folder: str, state: QuorumState) -> None:
     """Blocks: Background only. OSError."""
     voted = state.voted or ReplicaKey(_NOBODY, ZERO_UUID)
-    fields = {
+    fields: dict[str, object] = {
         "leaderId": state.leader_id if state.leader_id != NO_LEADER else _NOBODY,
         "leaderEpoch": state.epoch,
         "votedId": voted.id,
         "votedDirectoryId": uuid_text(voted.directory_id),
         "data_version": _VERSION,
     }
+    if state.must_catch_up:
+        fields[_MUST_CATCH_UP] = True
     disk.replace(f"{folder}/{FILE_NAME}", json.dumps(fields, separators=(",", ":")).encode())

@@ -8,10 +8,18 @@ from typing import Any, NamedTuple
 from tailrace.cli.output import count_text, print_json, print_rows
 from tailrace.client.admin import Admin, BrokerEntry, QuorumDescription
 from tailrace.client.metadata import Cluster, PartitionMetadata, TopicMetadata
+from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.model.ids import Uuid, uuid_text
 
 # In the tables; --json has all of them.
 _SICK_SHOWN_MAX = 20
+# A broker waits for a controller as long as we wait for the broker: who gives up first is chance.
+_WITHOUT_A_LEADER = (
+    ErrorCode.REQUEST_TIMED_OUT,
+    ErrorCode.NETWORK_EXCEPTION,
+    ErrorCode.NOT_CONTROLLER,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+)
 
 
 class _Partition(NamedTuple):
@@ -30,15 +38,31 @@ class _Partition(NamedTuple):
 async def describe(cluster: Cluster, *, as_json: bool) -> int:
     admin = Admin(cluster)
     brokers = await admin.brokers()
-    quorum = await admin.describe_quorum()
+    quorum, problem = await _describe_quorum(admin)
     partitions = _partitions_of(await admin.topics())
     if as_json:
-        print_json(_facts(cluster.cluster_id, brokers, quorum, partitions))
-        return 0
+        print_json(_facts(cluster.cluster_id, brokers, quorum, problem, partitions))
+        return 1 if problem else 0
     _print_brokers(cluster.cluster_id, brokers, partitions)
-    _print_quorum(quorum)
+    if quorum is not None:
+        _print_quorum(quorum)
+    else:
+        print(f"metadata quorum: {problem}")
     _print_partitions(partitions)
-    return 0
+    return 1 if problem else 0
+
+
+async def _describe_quorum(admin: Admin) -> tuple[QuorumDescription | None, str | None]:
+    """Or why nobody describes it: the brokers know the rest, and whoever asks needs it then most."""
+    try:
+        return await admin.describe_quorum(), None
+    except KafkaError as error:
+        if error.code not in _WITHOUT_A_LEADER:
+            raise
+        return None, (
+            f"no leader ({error.message}). It takes a majority of the voters; one that has lost records of its log "
+            "does not vote until it has caught up with a leader, and says so in its own log"
+        )
 
 
 def _partitions_of(topics: Sequence[TopicMetadata]) -> list[_Partition]:
@@ -114,7 +138,11 @@ def _print_partitions(partitions: Sequence[_Partition]) -> None:
 
 
 def _facts(
-    cluster_id: str | None, brokers: Sequence[BrokerEntry], quorum: QuorumDescription, partitions: Sequence[_Partition]
+    cluster_id: str | None,
+    brokers: Sequence[BrokerEntry],
+    quorum: QuorumDescription | None,
+    problem: str | None,
+    partitions: Sequence[_Partition],
 ) -> dict[str, Any]:
     broker_facts = []
     for broker in brokers:
@@ -123,7 +151,9 @@ def _facts(
     return {
         "cluster_id": cluster_id,
         "brokers": broker_facts,
-        "quorum": {
+        "quorum": {"problem": problem}
+        if quorum is None
+        else {
             "leader_id": quorum.leader_id,
             "leader_epoch": quorum.leader_epoch,
             "high_watermark": quorum.high_watermark,

@@ -23,6 +23,7 @@ examples:
   tailrace format --config controller-1.toml --cluster-id pmUXq7nqTtK6M3yHDKm5HA --initial-controllers \\
     1001@one:9093:hjKUl1-jR0m0yStPSxGmGQ,1002@two:9093:WtdF3-4GSd21rKRN5psMrQ,1003@three:9093:1MXV3nVaRRWvcKcGCMhvXA
   tailrace format --config broker-1.toml --cluster-id pmUXq7nqTtK6M3yHDKm5HA
+  tailrace format --config broker-1.toml --cluster-id pmUXq7nqTtK6M3yHDKm5HA --directory-id WtdF3-4GSd21rKRN5psMrQ
 
 Each of the first controllers is formatted with the same list: node id @ host : port : id of its metadata folder, which
 you choose (22 base64url characters each; `tailrace format --new-id` prints one).
@@ -51,6 +52,12 @@ def register(subparsers: Subparsers) -> None:
         "--no-initial-controllers", action="store_true", help="this controller joins a quorum that is there"
     )
     parser.add_argument(
+        "--directory-id",
+        metavar="ID",
+        help="restore the lost meta.properties of a folder that holds data: its id, which the metadata names "
+        "(needs --cluster-id)",
+    )
+    parser.add_argument(
         "--ignore-formatted", action="store_true", help="leave folders that are formatted already as they are"
     )
     parser.set_defaults(run=run)
@@ -71,6 +78,8 @@ def run(options: argparse.Namespace) -> int:
         print(new_uuid_text())
         return 0
     config = read_settings(options.config)
+    if options.directory_id is not None:
+        return _restore(options, config)
     new = unformatted_folders(config)
     formatted = sorted(set(folders_of(config)) - set(new))
     if formatted and not options.ignore_formatted:
@@ -87,6 +96,25 @@ def run(options: argparse.Namespace) -> int:
         directory_id = own_id if is_voter else None
         format_folder(folder, cluster_id=cluster_id, node_id=config.node_id, directory_id=directory_id)
         print(f"formatted {folder} for node {config.node_id} of cluster {cluster_id}")
+    return 0
+
+
+def _restore(options: argparse.Namespace, config: BrokerConfig) -> int:
+    """Nothing is guessed: who has lost the file must know all three ids."""
+    from tailrace.cli.node.storage import data_in, format_folder, unformatted_folders
+
+    if options.cluster_id is None or not re.fullmatch(_ID_PATTERN, options.directory_id):
+        raise CommandError("--directory-id needs 22 base64url characters, and --cluster-id beside it")
+    cluster_id = _decide_cluster_id(options, config, None)
+    assert cluster_id is not None, "it was given"
+    nameless = [folder for folder in unformatted_folders(config, may_hold_data=True) if data_in(folder) is not None]
+    if len(nameless) != 1:
+        raise CommandError(
+            f"--directory-id restores one folder that holds data and no meta.properties; there are {len(nameless)}: "
+            + (", ".join(nameless) or "format new folders without it")
+        )
+    format_folder(nameless[0], cluster_id=cluster_id, node_id=config.node_id, directory_id=options.directory_id)
+    print(f"restored meta.properties of {nameless[0]} for node {config.node_id} of cluster {cluster_id}")
     return 0
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tailrace.cli import CommandError
 from tailrace.log.checkpoints import read_meta_properties, write_meta_properties
+from tailrace.log.identity import find_data, nameless
 from tailrace.model.errors import StorageError
 from tailrace.model.ids import CLUSTER_METADATA_TOPIC, Uuid, parse_uuid, uuid_text
 from tailrace.real.clock import RealClock
@@ -41,13 +42,27 @@ def folders_of(config: BrokerConfig) -> list[str]:
     return list(dict.fromkeys((*config.log_dirs, config.metadata_folder)))
 
 
-def unformatted_folders(config: BrokerConfig) -> list[str]:
-    return [folder for folder in folders_of(config) if _properties(folder) is None]
+def unformatted_folders(config: BrokerConfig, *, may_hold_data: bool = False) -> list[str]:
+    """CommandError if one holds data and does not say whose."""
+    unformatted = [folder for folder in folders_of(config) if properties_of(folder) is None]
+    for folder in unformatted:
+        evidence = data_in(folder)
+        if evidence is not None and not may_hold_data:
+            raise CommandError(nameless(folder, evidence))
+    return unformatted
+
+
+def data_in(folder: str) -> str | None:
+    """Something that only a node can have left there."""
+    try:
+        return find_data(RealDisk(), folder)
+    except OSError as error:
+        raise CommandError(f"cannot read {folder}: {error.strerror}") from None
 
 
 def stored_cluster_id(folders: Sequence[str]) -> str | None:
     """A new disk of a node joins the cluster that its other disks belong to."""
-    properties = _properties(folders[0]) if folders else None
+    properties = properties_of(folders[0]) if folders else None
     return properties.get("cluster.id") if properties else None
 
 
@@ -66,7 +81,7 @@ def format_folder(folder: str, *, cluster_id: str, node_id: int, directory_id: s
 
 
 def directory_id_of(folder: str) -> Uuid:
-    properties = _properties(folder)
+    properties = properties_of(folder)
     assert properties is not None, "asked of formatted folders only"
     return parse_uuid(properties["directory.id"])
 
@@ -94,7 +109,7 @@ def store_voters(metadata_folder: str, voters: Sequence[Voter]) -> None:
         raise CommandError(str(error)) from None
 
 
-def _properties(folder: str) -> dict[str, str] | None:
+def properties_of(folder: str) -> dict[str, str] | None:
     try:
         return read_meta_properties(RealDisk(), folder)
     except StorageError as error:
