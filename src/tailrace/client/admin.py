@@ -27,6 +27,8 @@ from tailrace.wire.apis.admin import (
     DescribeClusterResponse,
     DescribeConfigsRequest,
     DescribeConfigsResponse,
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
     ElectLeadersRequest,
     ElectLeadersResponse,
     IncrementalAlterConfigsRequest,
@@ -126,6 +128,32 @@ class Admin:
     async def describe_topics(self, names: Sequence[str]) -> list[TopicMetadata]:
         found = await self.cluster.refresh(names)
         return [found[name] for name in names]
+
+    async def eligible_leaders(self, names: Sequence[str]) -> dict[TopicPartition, tuple[int, ...]]:
+        """Of the partitions of these topics: the brokers outside of the in-sync set that have all that was confirmed
+        (KIP-966), or else the last one that led. Empty where brokers do not tell."""
+        found: dict[TopicPartition, tuple[int, ...]] = {}
+        topics = [DescribeTopicPartitionsRequest.TopicRequest(name=name) for name in names]
+        cursor: DescribeTopicPartitionsRequest.Cursor | None = None
+        connection = await self.cluster.any_connection() if topics else None
+        while connection is not None:
+            request = DescribeTopicPartitionsRequest(topics=topics, cursor=cursor)
+            try:
+                response = await connection.call(request, DescribeTopicPartitionsResponse)
+            except KafkaError as error:
+                if error.code is ErrorCode.UNSUPPORTED_VERSION:
+                    break
+                raise
+            for topic in response.topics:
+                for each in topic.partitions:
+                    nodes = each.eligible_leader_replicas or each.last_known_elr or ()
+                    found[TopicPartition(topic.name or "", PartitionIndex(each.partition_index))] = tuple(nodes)
+            if response.next_cursor is None:
+                break
+            cursor = DescribeTopicPartitionsRequest.Cursor(
+                topic_name=response.next_cursor.topic_name, partition_index=response.next_cursor.partition_index
+            )
+        return found
 
     async def create_topic(
         self,

@@ -1,7 +1,10 @@
 """One copy of a partition is damaged while all brokers are down, and its broker comes back first: nothing is lost."""
 
+import json
 import os
 import shutil
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -121,6 +124,11 @@ def test_a_partition_whose_only_sound_replicas_are_away_waits_for_them(cluster: 
     cluster.start(leader)
     time.sleep(ALONE_S)
     assert partitions_of(cluster.bootstrap, topic)[0].leader_id == -1
+    command = [sys.executable, "-m", "tailrace", "cluster", "describe", "--json", "--bootstrap", cluster.bootstrap]
+    described = subprocess.run(command, capture_output=True, check=True, timeout=60)
+    awaited = json.loads(described.stdout)["waits_for"][f"{topic}-0"]
+    assert awaited, "one that was killed last"
+    assert set(awaited) <= set(others)
     assert "a damaged replica is filled again from the others" in cluster.log(leader)
     for node in others:
         cluster.start(node)

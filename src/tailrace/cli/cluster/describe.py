@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tailrace.cli.output import count_text, print_json, print_rows
@@ -40,15 +40,16 @@ async def describe(cluster: Cluster, *, as_json: bool) -> int:
     brokers = await admin.brokers()
     quorum, problem = await _describe_quorum(admin)
     partitions = _partitions_of(await admin.topics())
+    awaited = await _find_awaited(admin, partitions)
     if as_json:
-        print_json(_facts(cluster.cluster_id, brokers, quorum, problem, partitions))
+        print_json(_facts(cluster.cluster_id, brokers, quorum, partitions, problem=problem, awaited=awaited))
         return 1 if problem else 0
     _print_brokers(cluster.cluster_id, brokers, partitions)
     if quorum is not None:
         _print_quorum(quorum)
     else:
         print(f"metadata quorum: {problem}")
-    _print_partitions(partitions)
+    _print_partitions(partitions, awaited)
     return 1 if problem else 0
 
 
@@ -63,6 +64,12 @@ async def _describe_quorum(admin: Admin) -> tuple[QuorumDescription | None, str 
             f"no leader ({error.message}). It takes a majority of the voters; one that has lost records of its log "
             "does not vote until it has caught up with a leader, and says so in its own log"
         )
+
+
+async def _find_awaited(admin: Admin, partitions: Sequence[_Partition]) -> dict[str, tuple[int, ...]]:
+    """Of each partition without a leader the brokers one of which has to come back: they have what was confirmed."""
+    topics = sorted({each.topic for each in partitions if each.is_offline})
+    return {f"{topic}-{index}": nodes for (topic, index), nodes in (await admin.eligible_leaders(topics)).items()}
 
 
 def _partitions_of(topics: Sequence[TopicMetadata]) -> list[_Partition]:
@@ -111,7 +118,7 @@ def _print_quorum(quorum: QuorumDescription) -> None:
     )
 
 
-def _print_partitions(partitions: Sequence[_Partition]) -> None:
+def _print_partitions(partitions: Sequence[_Partition], awaited: Mapping[str, tuple[int, ...]]) -> None:
     sick = [each for each in partitions if each.is_offline or each.is_under_replicated]
     offline = sum(each.is_offline for each in partitions)
     title = f"{count_text(len(partitions), 'partition')}, {len(sick) - offline} under-replicated, {offline} offline"
@@ -119,7 +126,7 @@ def _print_partitions(partitions: Sequence[_Partition]) -> None:
         print(f"{title}: all well")
         return
     print_rows(
-        ("topic", "partition", "leader", "replicas", "in sync", "state"),
+        ("topic", "partition", "leader", "replicas", "in sync", "state", "waits for broker"),
         [
             (
                 each.topic,
@@ -128,6 +135,7 @@ def _print_partitions(partitions: Sequence[_Partition]) -> None:
                 each.found.replicas,
                 each.found.isr,
                 "offline" if each.is_offline else "under-replicated",
+                awaited.get(_name(each)) or None,
             )
             for each in sick[:_SICK_SHOWN_MAX]
         ],
@@ -141,8 +149,10 @@ def _facts(
     cluster_id: str | None,
     brokers: Sequence[BrokerEntry],
     quorum: QuorumDescription | None,
-    problem: str | None,
     partitions: Sequence[_Partition],
+    *,
+    problem: str | None,
+    awaited: Mapping[str, tuple[int, ...]],
 ) -> dict[str, Any]:
     broker_facts = []
     for broker in brokers:
@@ -167,6 +177,7 @@ def _facts(
         "partitions": len(partitions),
         "under_replicated": [_name(each) for each in partitions if each.is_under_replicated],
         "offline": [_name(each) for each in partitions if each.is_offline],
+        "waits_for": {_name(each): awaited.get(_name(each), ()) for each in partitions if each.is_offline},
     }
 
 
