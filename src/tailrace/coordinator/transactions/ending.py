@@ -2,7 +2,7 @@
 
 A decision is committed before the first marker is written, and what is committed is carried out: whoever coordinates
 the id finds it in a PREPARE state and owes its markers. Once all are written the transaction is complete, and those who
-have waited for that go on.
+have waited for that go on: who asks again, and who ends the next transaction, whose epoch the decision has handed out.
 
 Version notes: from 5 on (KIP-890) the client gets the epoch, or id, of its next transaction with the answer, and may
 abort a transaction that has not begun. A request that was sent again is told from a new one by its epoch.
