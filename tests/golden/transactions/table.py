@@ -14,9 +14,12 @@ import json
 import os
 import tempfile
 from collections.abc import Awaitable, Callable
+from copy import copy
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from tailrace.coordinator.transactions.transaction import LAST_EPOCH
 from tailrace.model.errors import ErrorCode
 from tailrace.wire.apis.admin import CreateTopicsRequest, UpdateFeaturesRequest
 from tailrace.wire.apis.data import ListOffsetsRequest
@@ -105,7 +108,7 @@ class Table:
                 if request in _ALONE and who != "current":
                     continue
                 producer = await reach(self._new_id())
-                named = Producer(producer.transactional_id, producer.producer_id, producer.epoch)
+                named = copy(producer)
                 if epochs is None:
                     named.producer_id = _SOMEBODY_ELSE
                 else:
@@ -174,15 +177,18 @@ class Table:
     async def end(self, producer: Producer, version: int, *, committed: bool, is_far: bool) -> None:
         """With the markers of what is near written, and all of them unless they are held back."""
         end_offset = await self._near_end()
-        request = EndTxnRequest(
+        request = self.end_request(producer, committed=committed)
+        answer = await self.asking.peer.request(request, 5 if version == 2 else 4)
+        assert answer.error_code == 0, ErrorCode(answer.error_code).name
+        await self._note_end(producer, end_offset, is_far=is_far)
+
+    def end_request(self, producer: Producer, *, committed: bool) -> EndTxnRequest:
+        return EndTxnRequest(
             transactional_id=self.asking.name(producer.transactional_id),
             producer_id=producer.producer_id,
             producer_epoch=producer.epoch,
             committed=committed,
         )
-        answer = await self.asking.peer.request(request, 5 if version == 2 else 4)
-        assert answer.error_code == 0, ErrorCode(answer.error_code).name
-        await self._note_end(producer, end_offset, is_far=is_far)
 
     async def ended(self, transactional_id: str, version: int, *, committed: bool, is_far: bool) -> Producer:
         producer = await self.ongoing(transactional_id, version, is_far=is_far)
@@ -244,6 +250,75 @@ async def fill_taken_over(table: Table, rest: str) -> None:
             await table.fill(title, lambda name, v=version, f=is_far: table.taken_over(name, v, is_far=f), held=is_far)
 
 
+async def fill_last_epoch(table: Table, use_up: Callable[[list[str]], Awaitable[None]]) -> None:
+    """Where no epoch is left the producer gets a new id. `use_up` brings transactional ids to LAST_EPOCH."""
+    names = ["held", "ended", "taken over", "named", "unnamed"]
+    producers = {name: await table.init(name) for name in names}
+    await use_up(names)
+    for producer in producers.values():
+        producer.epoch = LAST_EPOCH
+    for name in names[:3]:
+        await table.begin(producers[name], 2, is_far=name == "held")
+    asking = table.asking
+    for name in ("held", "ended"):
+        before = producers[name]
+        after = copy(before)
+
+        async def commit(label: str, after: Producer = after) -> None:
+            answer = await asking.ask(label, table.end_request(after, committed=True), 5)
+            after.producer_id, after.epoch = answer.producer_id, answer.producer_epoch
+
+        row = {"current": await table.cell(commit, before, held=name == "held")}
+        table.rows[f"the last epoch, {name}: commit v5"] = row
+        await _ask_rotated(table, name, before, after)
+    init_named = REQUESTS["init v5"]
+    init_anew = REQUESTS["init of a new instance v5"]
+    for name, send in (("named", init_named), ("unnamed", init_anew), ("taken over", init_anew)):
+        table.rows[f"the last epoch, {name}: init v5"] = {
+            time: await table.cell(
+                lambda label, send=send, who=producers[name]: send(asking, label, who), producers[name]
+            )
+            for time in ("first", "again", "once more")
+        }
+
+
+async def _ask_rotated(table: Table, name: str, before: Producer, after: Producer) -> None:
+    who = {
+        "told": after,
+        "before": before,
+        "the epoch of its markers": Producer(name, before.producer_id, before.epoch + 1),
+        "newer": Producer(name, after.producer_id, after.epoch + 1),
+    }
+    # Of the complete one, only what changes nothing.
+    requests = (
+        REQUESTS if name == "held" else {each: REQUESTS[each] for each in ("commit v5", "commit v4", "verify v5")}
+    )
+    for request, send in requests.items():
+        table.rows[f"the last epoch, {name}: then {request}"] = {
+            each: await table.cell(
+                lambda label, send=send, asker=asker: send(table.asking, label, copy(asker)),
+                before,
+                held=name == "held",
+            )
+            for each, asker in who.items()
+            if request not in _ALONE or each == "told"
+        }
+
+
+async def _use_up(port: int, asking: Asking, names: list[str]) -> None:
+    """By as many InitProducerId, of all at once: half a minute and more."""
+
+    async def use_up(name: str) -> None:
+        peer = Peer(*await asyncio.open_connection("127.0.0.1", port))
+        epoch = 0
+        while epoch < LAST_EPOCH:
+            request = InitProducerIdRequest(transactional_id=asking.name(name), transaction_timeout_ms=_TIMEOUT_MS)
+            epoch = max(epoch, (await peer.request(request, 5)).producer_epoch)
+        await peer.close()
+
+    await asyncio.gather(*map(use_up, names))
+
+
 async def _record(folder: Path) -> None:
     from tests.apache_kafka import ApacheKafka
     from tests.compat.conftest import bring_jars
@@ -262,6 +337,7 @@ async def _record(folder: Path) -> None:
                 other.kill()
 
             await table.prepare(far=2, stop_far=stop)
+        await fill_last_epoch(table, partial(_use_up, int(port), table.asking))
         await fill_all(table)
         await peer.close()
     lines = [f"{json.dumps(name)}: {json.dumps(row)}" for name, row in table.rows.items()]
