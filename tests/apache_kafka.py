@@ -1,4 +1,4 @@
-"""One node of Apache Kafka 4.3, broker and controller in one, for tests of our clients against it."""
+"""A node of Apache Kafka 4.3, broker and controller in one or a further broker, for tests of our clients against it."""
 
 from __future__ import annotations
 
@@ -36,21 +36,24 @@ class ApacheKafka:
         listeners: Mapping[str, str] | None = None,
         settings: Mapping[str, str] | None = None,
         scram: Iterable[str] = (),
+        node_id: int = 1,
+        controller: str | None = None,
     ) -> None:
+        """With the address of another node's `controller` it is a broker of that one's cluster."""
         protocols = {"PLAINTEXT": "PLAINTEXT"} | dict(listeners or {})
         ports = free_ports(len(protocols) + 1)
         self.addresses = {name: f"127.0.0.1:{port}" for name, port in zip(protocols, ports, strict=False)}
-        controller = f"127.0.0.1:{ports[-1]}"
-        bound = self.addresses | {"CONTROLLER": controller}
+        self.controller = controller or f"127.0.0.1:{ports[-1]}"
+        bound = self.addresses | ({} if controller else {"CONTROLLER": self.controller})
         chosen = {
-            "process.roles": "broker,controller",
-            "node.id": "1",
+            "process.roles": "broker" if controller else "broker,controller",
+            "node.id": str(node_id),
             "listeners": ",".join(f"{name}://{address}" for name, address in bound.items()),
             "listener.security.protocol.map": ",".join(
                 f"{name}:{protocol}" for name, protocol in (protocols | {"CONTROLLER": "PLAINTEXT"}).items()
             ),
             "controller.listener.names": "CONTROLLER",
-            "controller.quorum.voters": f"1@{controller}",
+            "controller.quorum.voters": f"1@{self.controller}",
             "log.dirs": os.fspath(folder / "data"),
             "offsets.topic.replication.factor": "1",
             "offsets.topic.num.partitions": "1",
@@ -97,5 +100,8 @@ class ApacheKafka:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.kill()
+
+    def kill(self) -> None:
         self._process.kill()
         self._process.wait()

@@ -10,7 +10,7 @@ from tailrace.coordinator.classic.group import ClassicGroup
 from tailrace.coordinator.consumers.group import ConsumerGroup
 from tailrace.coordinator.machine import GroupMachine
 from tailrace.coordinator.op import Result
-from tailrace.coordinator.transactions import beginning, ending, timers, transaction
+from tailrace.coordinator.transactions import beginning, ending, machine, state, timers, transaction
 from tailrace.coordinator.transactions.machine import TransactionMachine
 from tailrace.coordinator.transactions.state import TransactionsState
 from tailrace.log.producers import ProducerStates
@@ -167,7 +167,7 @@ def test_records_that_come_after_the_end_of_their_transaction(monkeypatch):
 
     monkeypatch.setattr(verification, "_ask_coordinator", believe)
     old = PRODUCERS._replace(timeout_ms=6000, old_share=1.0)
-    found = broken_promise(range(1, 6), transactions=old, fault_seconds=8.0)
+    found = broken_promise(range(20, 24), transactions=old, fault_seconds=8.0)
     assert found.startswith("only what its producer has asked to commit is committed")
 
 
@@ -183,6 +183,25 @@ def test_a_zombie_that_can_write(monkeypatch):
     monkeypatch.setattr(TransactionsState, "check_producer", lambda self, name, **_options: self.find(name))
     monkeypatch.setattr(Transaction, "note_decision", lambda *_arguments, **_options: None)
     assert broken_promise(range(1, 6), transactions=ZOMBIES).startswith("nothing of a fenced producer is taken")
+
+
+def test_a_producer_that_is_fenced_by_its_own_end(monkeypatch):
+    """It has the next epoch, and ends the next transaction, while the markers of the last one are being written."""
+
+    def fence(found, call, caller, request):
+        ending_now = found.find(request.transactional_id)
+        if ending_now.state.is_prepared and ending_now.producer_epoch == request.producer_epoch:
+            raise state.fenced(ending_now, request.producer_epoch)
+        return ending.end_transaction(found, call, caller, request)
+
+    monkeypatch.setitem(machine._OPS, 26, fence)
+    assert broken_promise(range(1, 4)).startswith("a producer goes on unless it is fenced")
+
+
+def test_an_end_that_cannot_be_asked_for_again(monkeypatch):
+    monkeypatch.setattr(ending, "_is_sent_again", lambda *_arguments: False)
+    found = broken_promise(range(1, 4))
+    assert found.startswith(("an end that is asked for again is what it was", "a producer goes on unless"))
 
 
 def test_a_producer_epoch_that_goes_back(monkeypatch):

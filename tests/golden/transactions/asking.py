@@ -51,6 +51,8 @@ class Asking:
         self.peer = peer
         self.suffix = suffix
         self.answers: dict[str, Any] = {}
+        self.last_answer: Any = None
+        self.is_patient = True  # What passes is not an answer yet.
         self._producer_ids: dict[int, str] = {}
 
     def name(self, text: str) -> str:
@@ -60,20 +62,28 @@ class Asking:
         for topic in topics:
             await create_topic(self.peer, self.name(topic), 2)
         for kind in (_GROUP, _TRANSACTION):
-            await self._repeat(FindCoordinatorRequest(key_type=kind, coordinator_keys=[self.name("x")]), 6)
+            await self._find_coordinator(kind)
         asked = OffsetFetchRequest.OffsetFetchRequestGroup(group_id=self.name("g"), topics=None)
         await self._repeat(OffsetFetchRequest(groups=[asked]), 9)
 
+    async def find_node(self) -> int:
+        """The broker that coordinates transactions."""
+        return (await self._find_coordinator(_TRANSACTION)).coordinators[0].node_id
+
+    async def _find_coordinator(self, kind: int) -> Any:
+        return await self._repeat(FindCoordinatorRequest(key_type=kind, coordinator_keys=[self.name("x")]), 6)
+
     async def ask(self, label: str, request: Message, version: int, *, is_repeated: bool = True) -> Any:
         assert label not in self.answers
-        answer = await (self._repeat if is_repeated else self.peer.request)(request, version)
+        answer = await (self._repeat if is_repeated and self.is_patient else self.peer.request)(request, version)
         self.answers[label] = self.plain(answer)
+        self.last_answer = answer
         return answer
 
     async def _repeat(self, request: Message, version: int) -> Any:
         for _ in range(_TRIES):
             answer = await self.peer.request(request, version)
-            if not any(code in _PASSING for code in _error_codes(answer)):
+            if not any(code in _PASSING for code in error_codes(answer)):
                 break
             await asyncio.sleep(_PAUSE_SECONDS)
         return answer
@@ -281,13 +291,13 @@ class Asking:
         await self.ask(label, DescribeProducersRequest(topics=topics), 0)
 
 
-def _error_codes(value: Any) -> list[int]:
+def error_codes(value: Any) -> list[int]:
     if isinstance(value, list):
-        return [code for each in value for code in _error_codes(each)]
+        return [code for each in value for code in error_codes(each)]
     if not isinstance(value, Struct | Message):
         return []
     codes: list[int] = []
     for name in value.__slots__:
         field = getattr(value, name)
-        codes += [field] if name.endswith("error_code") else _error_codes(field)
+        codes += [field] if name.endswith("error_code") else error_codes(field)
     return codes

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from tailrace.coordinator.transactions.waiters import refuse_partitions
+from tailrace.coordinator.transactions.waiters import refuse
 from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.wire.apis import groups, transactions
 from tailrace.wire.schema import Message
@@ -160,27 +160,8 @@ def _consumer_group_describe(failed: _Failed) -> Message:
     )
 
 
-def _init_producer_id(failed: _Failed) -> Message:
-    return transactions.InitProducerIdResponse(error_code=_older(failed, 4), producer_epoch=-1)
-
-
-def _add_partitions_to_txn(failed: _Failed) -> Message:
-    return refuse_partitions(failed.request, _older(failed, 2))
-
-
-def _add_offsets_to_txn(failed: _Failed) -> Message:
-    return transactions.AddOffsetsToTxnResponse(error_code=_older(failed, 2))
-
-
-def _end_txn(failed: _Failed) -> Message:
-    return transactions.EndTxnResponse(error_code=_older(failed, 2))
-
-
-def _older(failed: _Failed, first_version: int) -> int:
-    """PRODUCER_FENCED is younger than these APIs (KIP-588)."""
-    if failed.code == ErrorCode.PRODUCER_FENCED and failed.api_version < first_version:
-        return int(ErrorCode.INVALID_PRODUCER_EPOCH)
-    return failed.code
+def _of_transaction(failed: _Failed) -> Message:
+    return refuse(failed.request, failed.api_version, ErrorCode(failed.code))
 
 
 def _txn_offset_commit(failed: _Failed) -> Message:
@@ -220,10 +201,10 @@ _RESPONSES: dict[int, Callable[[_Failed], Message]] = {
     14: _sync_group,
     15: _describe_groups,
     16: _list_groups,
-    22: _init_producer_id,
-    24: _add_partitions_to_txn,
-    25: _add_offsets_to_txn,
-    26: _end_txn,
+    22: _of_transaction,
+    24: _of_transaction,
+    25: _of_transaction,
+    26: _of_transaction,
     28: _txn_offset_commit,
     42: _delete_groups,
     47: _offset_delete,

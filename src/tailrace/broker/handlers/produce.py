@@ -231,12 +231,13 @@ class _Appends:
         return verifications
 
     def _not_verified(self, code: ErrorCode) -> KafkaError:
-        """What passes becomes what every client tries again."""
+        """What passes becomes what every client tries again. Those of version 2 know that the markers of their last
+        transaction may be on their way."""
         if code is ErrorCode.PRODUCER_FENCED:
             code = ErrorCode.INVALID_PRODUCER_EPOCH
         elif code is ErrorCode.TRANSACTION_ABORTABLE and self._context.api_version < _FIRST_VERSION_WITH_ABORTABLE:
             code = ErrorCode.INVALID_TXN_STATE
-        elif code in _PASSING:
+        elif code in _PASSING and not (self._adds and code is ErrorCode.CONCURRENT_TRANSACTIONS):
             code = ErrorCode.NOT_ENOUGH_REPLICAS
         return KafkaError(code, "The coordinator has not confirmed that the partition is part of the transaction")
 

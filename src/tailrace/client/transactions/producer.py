@@ -204,11 +204,13 @@ class TransactionalProducer:
 
     async def _end_aborted(self) -> bool:
         """False if the coordinator does not know the id any more, or has given another one to somebody else: there is
-        nothing to end, and it is asked for the next id, or refuses."""
+        nothing to end, and it is asked for the next id, or refuses. So it is if the abort has come before the first
+        partition was added, which may still be on its way, and must not begin anything."""
         try:
             await self._requests.end(committed=False)
         except KafkaError as error:
-            if error.code not in _LOST_ID:
+            has_not_begun = error.code is ErrorCode.INVALID_TXN_STATE and not self._requests.is_known
+            if error.code not in _LOST_ID and not has_not_begun:
                 raise
             return False
         return True

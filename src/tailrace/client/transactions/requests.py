@@ -78,6 +78,11 @@ class TransactionRequests:
         return self._is_version_2
 
     @property
+    def is_known(self) -> bool:
+        """Whether the coordinator knows of the transaction, or takes the abort of one that it does not know."""
+        return self._is_version_2 or bool(self._partitions or self._groups)
+
+    @property
     def produce_version_max(self) -> int:
         return _PRODUCE_MAX if self._is_version_2 else _PRODUCE_MAX_BEFORE
 

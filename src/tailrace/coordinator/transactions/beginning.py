@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from tailrace.coordinator.op import Call, Caller, Result
 from tailrace.coordinator.transactions.ending import decide_abort
-from tailrace.coordinator.transactions.state import TransactionsState, concurrent, fenced, wrong_producer
+from tailrace.coordinator.transactions.state import TransactionsState, fenced, wrong_producer
 from tailrace.coordinator.transactions.transaction import LAST_EPOCH, Transaction, TransactionState
 from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.model.ids import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
@@ -23,15 +23,15 @@ def init_producer_id(state: TransactionsState, call: Call, caller: Caller, reque
     transaction = state.transactions.get(transactional_id)
     if transaction is None:
         return _give(state, call, caller, _first(state, transactional_id), request)
-    _check_expected(transaction.as_told, request)
-    if transaction.state.is_prepared:
+    if state.is_ending(transactional_id):
         return state.wait_for_end(call, caller, request, transactional_id)
+    _check_expected(transaction, request)
     if transaction.state is TransactionState.ONGOING:
         if _is_expected(request) and request.producer_epoch < transaction.producer_epoch:
             raise fenced(transaction, request.producer_epoch)
         result = decide_abort(state, call, transaction)
         # The epoch that fences is given to nobody: the client comes again, and gets the next one.
-        response = InitProducerIdResponse(error_code=int(concurrent(transaction).code), producer_epoch=-1)
+        response = InitProducerIdResponse(error_code=int(ErrorCode.CONCURRENT_TRANSACTIONS), producer_epoch=-1)
         return result._replace(answers=(*result.answers, (caller, response)))
     return _give(state, call, caller, _next(state, transaction, request), request)
 

@@ -2,7 +2,7 @@
 
 A decision is committed before the first marker is written, and what is committed is carried out: whoever coordinates
 the id finds it in a PREPARE state and owes its markers. Once all are written the transaction is complete, and those who
-have waited for that go on.
+have waited for that go on: who asks again, and who ends the next transaction, whose epoch the decision has handed out.
 
 Version notes: from 5 on (KIP-890) the client gets the epoch, or id, of its next transaction with the answer, and may
 abort a transaction that has not begun. A request that was sent again is told from a new one by its epoch.
@@ -14,7 +14,6 @@ from tailrace.coordinator.op import Call, Caller, Result
 from tailrace.coordinator.transactions.state import (
     TRANSACTION_VERSION,
     TransactionsState,
-    concurrent,
     fenced,
     wrong_producer,
 )
@@ -34,14 +33,15 @@ _FIRST_VERSION_WITH_EPOCH_BUMP = 5
 def end_transaction(state: TransactionsState, call: Call, caller: Caller, request: EndTxnRequest) -> Result:
     transaction = state.find(request.transactional_id)
     bumps = caller.api_version >= _FIRST_VERSION_WITH_EPOCH_BUMP
+    if bumps and state.is_ending(request.transactional_id):
+        return state.wait_for_end(call, caller, request, request.transactional_id)
     is_again = bumps and _is_sent_again(transaction, request)
-    _check_producer(transaction, request, is_again=is_again, bumps=bumps)
+    _check_producer(transaction, request, is_again=is_again)
     match transaction.state:
         case TransactionState.PREPARE_COMMIT | TransactionState.PREPARE_ABORT:
-            _check_same(transaction, request, TransactionState.PREPARE_COMMIT)
-            raise concurrent(transaction)
+            return state.wait_for_end(call, caller, request, request.transactional_id)
         case TransactionState.COMPLETE_COMMIT | TransactionState.COMPLETE_ABORT if is_again or not bumps:
-            _check_same(transaction, request, TransactionState.COMPLETE_COMMIT)
+            _check_same(transaction, request)
             return Result(answers=[(caller, _respond(transaction))])
         case TransactionState.ONGOING:
             pass
@@ -95,24 +95,17 @@ def _is_sent_again(transaction: Transaction, request: EndTxnRequest) -> bool:
     )
 
 
-def _check_producer(transaction: Transaction, request: EndTxnRequest, *, is_again: bool, bumps: bool) -> None:
+def _check_producer(transaction: Transaction, request: EndTxnRequest, *, is_again: bool) -> None:
     has_rotated = is_again and transaction.producer_epoch == 0
     if transaction.producer_id != request.producer_id and not has_rotated:
         raise wrong_producer(transaction, request.producer_id)
-    is_current = transaction.producer_epoch == request.producer_epoch
-    match transaction.state:
-        case TransactionState.PREPARE_COMMIT | TransactionState.PREPARE_ABORT if bumps:
-            is_valid = is_again
-        case TransactionState.COMPLETE_COMMIT | TransactionState.COMPLETE_ABORT:
-            is_valid = is_current or is_again
-        case _:
-            is_valid = is_current
-    if not is_valid:
+    is_complete = transaction.state in (TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT)
+    if transaction.producer_epoch != request.producer_epoch and not (is_again and is_complete):
         raise fenced(transaction, request.producer_epoch)
 
 
-def _check_same(transaction: Transaction, request: EndTxnRequest, committed: TransactionState) -> None:
-    if (transaction.state is committed) != request.committed:
+def _check_same(transaction: Transaction, request: EndTxnRequest) -> None:
+    if (transaction.state is TransactionState.COMPLETE_COMMIT) != request.committed:
         raise _nothing_to_end(transaction, request)
 
 

@@ -95,12 +95,16 @@ class TransactionMachine:
         return ending.complete(self.state, call, transactional_id, producer_id=producer_id, epoch=epoch)
 
     def _resume(self, call: Call, transactional_id: str) -> Result:
-        """One request that has waited. Its records must be replayed before the next one is looked at."""
-        waiter, *others = self.state.take_waiters(transactional_id)
+        """One request that has waited. Its records must be replayed before the next one is looked at; if it has ended
+        its transaction in turn, the others go on waiting."""
+        if self.state.is_ending(transactional_id):
+            self.state.limit_wait(call, transactional_id)
+            return Result()
+        (caller, request), *others = self.state.take_waiters(transactional_id)
         if others:
             self.state.waiters[transactional_id] = others
             self.state.deadlines.set(("resume", transactional_id), call.monotonic_ms)
         try:
-            return self.op(call, waiter.caller, waiter.request)
+            return self.op(call, caller, request)
         except KafkaError as error:
-            return Result(answers=[refuse(waiter, error)])
+            return Result(answers=[(caller, refuse(request, caller.api_version, error.code))])

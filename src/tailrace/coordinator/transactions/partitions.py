@@ -29,10 +29,13 @@ _PartitionResult = AddPartitionsToTxnResponse.AddPartitionsToTxnPartitionResult
 def add_partitions(state: TransactionsState, call: Call, caller: Caller, request: AddPartitionsToTxnRequest) -> Result:
     """Of one transaction, in the form of version 4 whoever asks."""
     (asked,) = request.transactions
+    if state.is_ending(asked.transactional_id) and not asked.verify_only:
+        return state.wait_for_end(call, caller, request, asked.transactional_id)
     transaction = state.check_producer(
         asked.transactional_id, producer_id=asked.producer_id, producer_epoch=asked.producer_epoch
     )
     if transaction.state.is_prepared:
+        # The epoch of who is verified stays with the end of its transaction: this may be of its next one.
         return state.wait_for_end(call, caller, request, asked.transactional_id)
     partitions = frozenset(
         TopicPartition(topic.name, PartitionIndex(index)) for topic in asked.topics for index in topic.partitions
@@ -52,11 +55,11 @@ def add_partitions(state: TransactionsState, call: Call, caller: Caller, request
 
 def add_offsets(state: TransactionsState, call: Call, caller: Caller, request: AddOffsetsToTxnRequest) -> Result:
     """The offsets of a group are records too: on the partition where its coordinator keeps them."""
+    if state.is_ending(request.transactional_id):
+        return state.wait_for_end(call, caller, request, request.transactional_id)
     transaction = state.check_producer(
         request.transactional_id, producer_id=request.producer_id, producer_epoch=request.producer_epoch
     )
-    if transaction.state.is_prepared:
-        return state.wait_for_end(call, caller, request, request.transactional_id)
     topic = call.image.topics.get(CONSUMER_OFFSETS_TOPIC)
     if topic is None:
         response = AddOffsetsToTxnResponse(error_code=int(ErrorCode.COORDINATOR_NOT_AVAILABLE))

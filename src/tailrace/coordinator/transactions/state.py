@@ -64,14 +64,18 @@ class TransactionsState:
             )
         return transaction
 
+    def is_ending(self, transactional_id: str) -> bool:
+        """What belongs to the next transaction waits, whoever sends it: its producer has the next epoch, or id,
+        already, and is not fenced by the decision that gave it."""
+        return self.find(transactional_id).state.is_prepared
+
     def check_producer(self, transactional_id: str, *, producer_id: int, producer_epoch: int) -> Transaction:
         """The transaction of the producer that owns the id now; raises for anybody else."""
         transaction = self.find(transactional_id)
-        owned = transaction.as_told
-        if owned.producer_id != producer_id:
-            raise wrong_producer(owned, producer_id)
-        if owned.producer_epoch != producer_epoch:
-            raise fenced(owned, producer_epoch)
+        if transaction.producer_id != producer_id:
+            raise wrong_producer(transaction, producer_id)
+        if transaction.producer_epoch != producer_epoch:
+            raise fenced(transaction, producer_epoch)
         return transaction
 
     def take_producer_id(self) -> int:
@@ -90,9 +94,12 @@ class TransactionsState:
         waiters = self.waiters.setdefault(transactional_id, [])
         waiters.append(Waiter(caller, request))
         if len(waiters) == 1:
-            wait_ms = call.config.add_partitions_to_txn_retry_backoff_max_ms
-            self.deadlines.set(("waiters", transactional_id), call.monotonic_ms + wait_ms)
+            self.limit_wait(call, transactional_id)
         return Result()
+
+    def limit_wait(self, call: Call, transactional_id: str) -> None:
+        wait_ms = call.config.add_partitions_to_txn_retry_backoff_max_ms
+        self.deadlines.set(("waiters", transactional_id), call.monotonic_ms + wait_ms)
 
     def take_waiters(self, transactional_id: str) -> list[Waiter]:
         self.deadlines.cancel(("waiters", transactional_id))
@@ -114,11 +121,4 @@ def fenced(transaction: Transaction, producer_epoch: int) -> KafkaError:
         f"Producer {transaction.producer_id} of transactional id {transaction.transactional_id} has epoch "
         f"{transaction.producer_epoch}, not {producer_epoch}: a newer instance has taken over, or its transaction has "
         "timed out.",
-    )
-
-
-def concurrent(transaction: Transaction) -> KafkaError:
-    return KafkaError(
-        ErrorCode.CONCURRENT_TRANSACTIONS,
-        f"The last transaction of {transaction.transactional_id} is still being ended. Try again.",
     )

@@ -7,11 +7,11 @@ from functools import partial
 
 from tailrace.coordinator.op import Call, Result, Steps, StoredRecord
 from tailrace.coordinator.transactions.ending import decide_abort, owe_markers
-from tailrace.coordinator.transactions.state import Due, TransactionsState, concurrent
+from tailrace.coordinator.transactions.state import Due, TransactionsState
 from tailrace.coordinator.transactions.transaction import Transaction, TransactionState
 from tailrace.coordinator.transactions.waiters import refuse
 from tailrace.model import events
-from tailrace.model.errors import KafkaError
+from tailrace.model.errors import ErrorCode, KafkaError
 
 _log = events.logger("transactions")
 
@@ -44,8 +44,12 @@ def on_due(state: TransactionsState, call: Call, due: Due) -> Result:
         case "abort":
             return _abort(state, call, transactional_id)
         case "waiters":
-            error = concurrent(state.find(transactional_id))
-            return Result(answers=[refuse(waiter, error) for waiter in state.take_waiters(transactional_id)])
+            return Result(
+                answers=[
+                    (caller, refuse(request, caller.api_version, ErrorCode.CONCURRENT_TRANSACTIONS))
+                    for caller, request in state.take_waiters(transactional_id)
+                ]
+            )
         case _:
             state.work["expiry"] = partial(_expire, state)
             _expire_later(state, call)

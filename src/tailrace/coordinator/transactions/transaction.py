@@ -118,11 +118,6 @@ class Transaction(NamedTuple):
             next_producer_id=NO_PRODUCER_ID,
         )
 
-    @property
-    def as_told(self) -> Self:
-        """With the id and epoch that its producer knows: those of the next transaction, once this one is decided."""
-        return self.completed(now_ms=self.updated_ms) if self.state.is_prepared else self
-
     # ---- the log
 
     def record(self, *, transaction_version: int) -> StoredRecord:

@@ -2,33 +2,36 @@
 
 from __future__ import annotations
 
-from tailrace.coordinator.op import Caller
-from tailrace.coordinator.transactions.state import Waiter
-from tailrace.model.errors import KafkaError
+from tailrace.model.errors import ErrorCode
 from tailrace.wire.apis.transactions import (
     AddOffsetsToTxnRequest,
     AddOffsetsToTxnResponse,
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
+    EndTxnRequest,
+    EndTxnResponse,
     InitProducerIdResponse,
 )
 from tailrace.wire.schema import Message
 
+# By API key, the first version with PRODUCER_FENCED, which is younger than these APIs (KIP-588).
+_FIRST_VERSIONS_WITH_FENCED = {22: 4, 24: 2, 25: 2, 26: 2}
 
-def refuse(waiter: Waiter, error: KafkaError) -> tuple[Caller, Message]:
-    """The response to a request that fails as a whole."""
-    request, code = waiter.request, int(error.code)
-    response: Message
+
+def refuse(request: Message, api_version: int, code: ErrorCode) -> Message:
+    """The response to a request about one transaction that fails as a whole."""
+    if code is ErrorCode.PRODUCER_FENCED and api_version < _FIRST_VERSIONS_WITH_FENCED[request.api_key]:
+        code = ErrorCode.INVALID_PRODUCER_EPOCH
     if isinstance(request, AddPartitionsToTxnRequest):
-        response = refuse_partitions(request, code)
-    elif isinstance(request, AddOffsetsToTxnRequest):
-        response = AddOffsetsToTxnResponse(error_code=code)
-    else:
-        response = InitProducerIdResponse(error_code=code, producer_epoch=-1)
-    return waiter.caller, response
+        return _refuse_partitions(request, int(code))
+    if isinstance(request, AddOffsetsToTxnRequest):
+        return AddOffsetsToTxnResponse(error_code=int(code))
+    if isinstance(request, EndTxnRequest):
+        return EndTxnResponse(error_code=int(code))
+    return InitProducerIdResponse(error_code=int(code), producer_epoch=-1)
 
 
-def refuse_partitions(request: AddPartitionsToTxnRequest, code: int) -> AddPartitionsToTxnResponse:
+def _refuse_partitions(request: AddPartitionsToTxnRequest, code: int) -> AddPartitionsToTxnResponse:
     """Each partition gets the error."""
     return AddPartitionsToTxnResponse(
         results_by_transaction=[

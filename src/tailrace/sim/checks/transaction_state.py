@@ -73,6 +73,16 @@ class TransactionStateChecks:
                 ],
             )
 
+    def is_superseded(self, transactional_id: str, producer_id: int, producer_epoch: int) -> bool:
+        """Whether the log has another producer, or a later epoch, than this one was told. What a decision hands out
+        counts from the decision on."""
+        known = self._committed.state.transactions.get(transactional_id)
+        if known is None:
+            return False
+        if known.state.is_prepared:
+            known = known.completed(now_ms=0)
+        return known.producer_id != producer_id or known.producer_epoch > producer_epoch
+
     async def wait_decision(self) -> Sequence[int]:
         """Until the next one is committed: who coordinates it, and who leads the partitions that it has written to."""
         if self._next_decision is None:

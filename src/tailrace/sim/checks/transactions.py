@@ -2,7 +2,8 @@
 
 - A transaction is committed only if its producer has asked for that; and in all partitions, or in none.
 - What a producer was told, committed or aborted, is so in every partition.
-- An id and epoch are given to one producer. Once a later epoch was given away, nothing of an earlier one is taken.
+- An id and epoch are given to one producer. Once a later epoch was given away, nothing of an earlier one is taken;
+  and nobody is fenced before that.
 - last_stable_offset <= high_watermark; it is what the log says, and never falls within a leader epoch.
 - A reader at read_committed is given all that is committed, in order, and nothing else.
 - An input record has one effect.
@@ -194,6 +195,9 @@ class TransactionChecks:
             identity=transaction.identity,
             latest=self._latest[transaction.identity.producer_id],
         )
+
+    def is_superseded(self, transactional_id: str, identity: Identity) -> bool:
+        return self._state.is_superseded(transactional_id, *identity)
 
     # ---- what readers are given
 

@@ -2,6 +2,9 @@
 
 Several may have the same transactional id: the last one to begin fences the others. Each record names its producer, its
 number and its transaction; what the producer asks and is told goes to `checks.transactions`.
+
+The markers of a transaction are written after its producer was told of the end. So many begin the next one at once, and
+end it while it has hardly begun; some begin anew with their id, and some ask for the same end once more.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ from typing import NamedTuple
 from tailrace.client.groups.offsets import GroupMetadata
 from tailrace.client.lanes import Delivered, ProducerOptions
 from tailrace.client.metadata import Cluster
+from tailrace.client.transactions.ending import SUPERSEDED, end_transaction
 from tailrace.client.transactions.errors import AbortableError, OutcomeUnknownError, TransactionError
 from tailrace.client.transactions.producer import TransactionalProducer, TransactionOptions
 from tailrace.model.errors import ErrorCode, KafkaError
@@ -33,7 +37,17 @@ _ABORT_SHARE = 0.25
 _OFFSETS_SHARE = 0.3
 # Of transactions that take longer than their timeout.
 _SLOW_SHARE = 0.03
+# Of transactions that begin at once after the last; that are aborted at once; that nothing is sent in; whose end is
+# asked for once more, though it was answered; and after which the producer begins anew.
+_AT_ONCE_SHARE = 0.5
+_HASTY_SHARE = 0.25
+_EMPTY_SHARE = 0.05
+_AGAIN_SHARE = 0.1
+_ANEW_SHARE = 0.03
+_HASTY_SECONDS_MAX = 0.01
 _PAUSE_SECONDS = 0.03
+# Until what a coordinator has told is on its log.
+_TOLD_SECONDS_MAX = 2.0
 _VALUE_BYTES_MAX = 200
 _RECORDED = (b"txn-", b"loop-")
 # Another one has its id, or a new one in its place, or its transaction took too long: this one is done.
@@ -73,6 +87,7 @@ class Instance:
         self._number = 0
         self._transaction_number = 0
         self._transaction: Transaction | None = None
+        self._sent_count = 0  # In this transaction.
         self._options = TransactionOptions(
             transactional_id,
             timeout_ms=surroundings.timeout_ms,
@@ -98,15 +113,25 @@ class Instance:
             await self._live(producer)
         except TransactionError as error:
             demand(
-                error.code in _FATAL,
+                error.code in _FATAL and await self._is_superseded(),
                 "a producer goes on unless it is fenced",
                 producer=self.name,
                 error=error,
+                identity=self._producer.identity,
             )
-        producer.close()
+        self._producer.close()
         await self._close()
         self._cluster.close()
         self.note_death()
+
+    async def _is_superseded(self) -> bool:
+        assert self._producer is not None, "it runs"
+        end = self._now() + _TOLD_SECONDS_MAX
+        while not (is_superseded := self._checks.is_superseded(self.transactional_id, self._producer.identity)):
+            if self._now() > end:
+                break
+            await asyncio.sleep(_PAUSE_SECONDS)
+        return is_superseded
 
     async def _init(self, producer: TransactionalProducer) -> None:
         while not self.is_leaving:
@@ -130,6 +155,7 @@ class Instance:
 
     def _begin(self, producer: TransactionalProducer) -> Transaction:
         self._transaction_number += 1
+        self._sent_count = 0
         producer.begin()
         self._recorded.begin()
         self._transaction = self._checks.begin(
@@ -143,6 +169,7 @@ class Instance:
         transaction = self._transaction
         assert transaction is not None, "it has begun"
         self._number += 1
+        self._sent_count += 1
         value = b"%s:%d:%d:" % (self.name.encode(), self._number, transaction.number) + rest
         was_fenced = self._checks.is_fenced(transaction.identity)
         send = self._recorded.send(name_of(partition), recorded_value or text_of(value))
@@ -170,7 +197,8 @@ class Instance:
         transaction = self._transaction
         assert transaction is not None, "it has begun"
         transaction.ask_to_commit()
-        was_fenced = self._checks.is_fenced(transaction.identity)
+        # Nobody is asked to commit nothing.
+        was_fenced = self._sent_count > 0 and self._checks.is_fenced(transaction.identity)
         ending = self._recorded.commit()
         try:
             await self._insist(producer.commit)
@@ -232,10 +260,10 @@ class ProducerInstance(Instance):
 
     async def _live(self, producer: TransactionalProducer) -> None:
         while not self.is_leaving:
-            self._begin(producer)
+            transaction = self._begin(producer)
             try:
-                await self._fill(producer)
-                if self._random.random() < _ABORT_SHARE:
+                is_hasty = await self._fill(producer)
+                if is_hasty or self._random.random() < _ABORT_SHARE:
                     await self._abort(producer)
                 else:
                     await self._commit(producer)
@@ -244,9 +272,56 @@ class ProducerInstance(Instance):
                     raise
                 demand(_may_go_on(error), "producers meet errors that pass", producer=self.name, error=error)
                 await self._abort(producer)
-            await self._pause()
+            if self._random.random() < _AGAIN_SHARE and producer.is_epoch_raised_by_end:
+                await self._end_again(producer, transaction)
+            if self._random.random() < _ANEW_SHARE:
+                producer = await self._begin_anew(producer)
+            if self._random.random() >= _AT_ONCE_SHARE:
+                await self._pause()
 
-    async def _fill(self, producer: TransactionalProducer) -> None:
+    async def _end_again(self, producer: TransactionalProducer, transaction: Transaction) -> None:
+        """As if the answer had been lost: it ends as it has, and not otherwise."""
+        if producer.identity == transaction.identity:
+            return  # The coordinator was not asked: nothing had been sent.
+        for is_other_way in (False, True):
+            committed = bool(transaction.told) != is_other_way
+            try:
+                await end_transaction(
+                    self._cluster,
+                    self.transactional_id,
+                    transaction.identity,
+                    committed=committed,
+                    retry_timeout_ms=_RETRY_MS,
+                )
+            except KafkaError as error:
+                is_expected = error.code.retriable or (
+                    error.code in SUPERSEDED and (is_other_way or await self._is_superseded())
+                )
+            else:
+                is_expected = not is_other_way
+            demand(
+                is_expected,
+                "an end that is asked for again is what it was",
+                producer=self.name,
+                transaction=transaction,
+                committed=committed,
+            )
+
+    async def _begin_anew(self, producer: TransactionalProducer) -> TransactionalProducer:
+        """As an application that was restarted."""
+        producer.close()
+        producer = self._producer = TransactionalProducer(self._cluster, self._options)
+        await self._init(producer)
+        return producer
+
+    async def _fill(self, producer: TransactionalProducer) -> bool:
+        """Whether it is in haste to abort: what it has sent is still on its way."""
+        if self._random.random() < _EMPTY_SHARE:
+            return False
+        if self._random.random() < _HASTY_SHARE:
+            await self._send(producer, self._random.choice(self._partitions), b"")
+            await asyncio.sleep(self._random.between(0, _HASTY_SECONDS_MAX))
+            return True
         for _ in range(1 + self._random.randrange(_RECORDS_MAX)):
             await self._send(
                 producer, self._random.choice(self._partitions), bytes(self._random.randrange(_VALUE_BYTES_MAX))
@@ -258,6 +333,7 @@ class ProducerInstance(Instance):
             await producer.send_offsets({self._partitions[0]: self._transaction_number}, GroupMetadata(group_id))
         if self._random.random() < _SLOW_SHARE:
             await asyncio.sleep(self._options.timeout_ms / 1000 * self._random.between(0.8, 1.5))
+        return False
 
     async def _pause(self) -> None:
         await asyncio.sleep(self._random.between(0, 2 * _PAUSE_SECONDS))

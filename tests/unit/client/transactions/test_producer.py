@@ -314,6 +314,21 @@ async def test_an_abort_that_finds_another_id_asks_for_the_next_one(peer: Coordi
     end(cluster, producer)
 
 
+async def test_an_abort_before_the_first_partition_was_added_has_nothing_to_end(peer_1: CoordinatingPeer):
+    """The markers of the transaction before are being written. What is added must not begin anything afterwards."""
+    peer_1.plan = {
+        AddPartitionsToTxnRequest: [ErrorCode.CONCURRENT_TRANSACTIONS] * 100,
+        EndTxnRequest: [ErrorCode.INVALID_TXN_STATE],
+    }
+    cluster, producer = await begun(peer_1)
+    await producer.send("t", b"x", partition=0)
+    await asyncio.sleep(0.05)
+    await producer.abort()
+    assert peer_1.story()[-2:] == ["end", "init"]
+    producer.begin()
+    end(cluster, producer)
+
+
 async def test_a_commit_that_finds_another_id_after_a_lost_answer_is_undecided(peer: CoordinatingPeer):
     """The first one may have been carried out, and its producer given a new id, which was fenced since."""
     peer.plan = {EndTxnRequest: [HANG_UP, ErrorCode.INVALID_PRODUCER_ID_MAPPING]}

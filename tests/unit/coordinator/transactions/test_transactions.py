@@ -57,9 +57,11 @@ def test_an_init_amid_a_transaction_aborts_it_and_sends_the_client_away_once(sce
     producer = begin(scene)
     assert scene.init().error_code == ErrorCode.CONCURRENT_TRANSACTIONS
     assert scene.transaction().state is TransactionState.PREPARE_ABORT
-    assert scene.refusal(add_request(producer, [P1]), 3) is ErrorCode.PRODUCER_FENCED
+    assert scene.add(producer, [P1]) is None
+    late = scene.last_asker
     marker = scene.write_markers()
     assert (marker.producer_epoch, marker.transaction_result) == (1, False)
+    assert errors_of(late.answer) == [ErrorCode.PRODUCER_FENCED]
     assert scene.init().producer_epoch == 2
 
 
@@ -190,15 +192,45 @@ def test_an_end_that_is_sent_again_is_answered_again(scene: Scene, version: int,
     scene.end(producer, version=version)
     if fails_over:
         scene.fail_over()
-    assert scene.refusal(end_request(producer), version) is ErrorCode.CONCURRENT_TRANSACTIONS
-    assert scene.refusal(end_request(producer, commit=False), version) is ErrorCode.INVALID_TXN_STATE
+    askers = []
+    for commit in (True, False):
+        assert scene.end(producer, version=version, commit=commit) is None
+        askers.append(scene.last_asker)
     scene.write_markers()
+    assert askers[0].answer.error_code == ErrorCode.NONE
+    assert askers[1].answer.error_code == ErrorCode.INVALID_TXN_STATE
     if fails_over:
         scene.fail_over()
     again = scene.end(producer, version=version)
     assert (again.error_code, again.producer_epoch) == (0, scene.transaction().producer_epoch)
     assert scene.refusal(end_request(producer, commit=False), version) is ErrorCode.INVALID_TXN_STATE
     assert not scene.owed, "nothing is written twice"
+
+
+@pytest.mark.parametrize("is_last_epoch", [False, True])
+@pytest.mark.parametrize("fails_over", [True, False])
+def test_the_epoch_just_handed_out_may_end_its_transaction_at_once(
+    scene: Scene, is_last_epoch: bool, fails_over: bool
+) -> None:
+    """While the markers of the last one are still being written."""
+    producer_id, epoch = begin(scene)
+    if is_last_epoch:
+        epoch = LAST_EPOCH
+        scene.machine.state.transactions[ID] = scene.transaction()._replace(producer_epoch=epoch)
+    ended = scene.end((producer_id, epoch))
+    if fails_over:
+        scene.fail_over()
+    told = ended.producer_id, ended.producer_epoch
+    assert scene.end(told, commit=False) is None
+    impatient = scene.last_asker
+    scene.wait(100)
+    assert impatient.answer.error_code == ErrorCode.CONCURRENT_TRANSACTIONS
+    assert scene.end(told, commit=False) is None
+    patient = scene.last_asker
+    scene.write_markers()
+    assert (patient.answer.error_code, patient.answer.producer_epoch) == (0, told[1] + 1)
+    scene.write_markers()
+    assert scene.transaction().state is TransactionState.COMPLETE_ABORT
 
 
 def test_a_delayed_end_does_not_end_a_later_transaction(scene: Scene) -> None:
@@ -219,10 +251,15 @@ def test_a_zombie_is_not_taken_for_an_older_client_that_has_its_id_now(scene: Sc
     producer_id, heir = zombie[0], scene.init()
     scene.add((producer_id, heir.producer_epoch), [P0], version=3)
     scene.end((producer_id, heir.producer_epoch), commit=False, version=4)
+    raised = producer_id, heir.producer_epoch - 1
     if is_complete:
         scene.write_markers()
-    raised = producer_id, heir.producer_epoch - 1
-    assert scene.refusal(end_request(raised, commit=False), 5) is ErrorCode.PRODUCER_FENCED
+        assert scene.refusal(end_request(raised, commit=False), 5) is ErrorCode.PRODUCER_FENCED
+    else:
+        assert scene.end(raised, commit=False) is None
+        zombies = scene.last_asker
+        scene.write_markers()
+        assert zombies.answer.error_code == ErrorCode.PRODUCER_FENCED
 
 
 def test_what_has_not_begun_may_be_aborted_by_version_2_alone(scene: Scene) -> None:
@@ -268,10 +305,14 @@ def test_a_producer_that_was_told_its_new_id_waits_for_the_markers_of_the_old_on
     assert scene.ask(offsets_request(told), 4) is None
     committing = scene.last_asker
     assert scene.init(expected=told) is None
-    assert scene.refusal(add_request((producer_id, LAST_EPOCH), [P1]), 5) is ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    assert scene.add((producer_id, LAST_EPOCH), [P1], version=5) is None
+    late = scene.last_asker
     scene.write_markers()
     assert errors_of(adding.answer) == [ErrorCode.NONE]
     assert committing.answer.error_code == 0
+    assert late.answer is None, "the one before it has aborted what the first two began"
+    scene.write_markers()
+    assert errors_of(late.answer) == [ErrorCode.INVALID_PRODUCER_ID_MAPPING]
 
 
 # ---- time
@@ -345,3 +386,30 @@ def test_idle_ids_go_in_batches_that_can_be_written(scene: Scene) -> None:
     assert not known
     results = [each.args[0] for each in take.call_args_list]
     assert max(sum(len(key.transactional_id) for key, _, _ in result.records) for result in results) < 200_000
+
+
+def test_those_who_wait_behind_another_end_go_on_waiting_and_cost_nothing(scene: Scene) -> None:
+    producer_id, epoch = begin(scene)
+    scene.end((producer_id, epoch))
+    assert scene.end((producer_id, epoch + 1), commit=False) is None
+    adding = []
+    for partition in (P0, P1):
+        assert scene.add((producer_id, epoch + 2), [partition], version=5) is None
+        adding.append(scene.last_asker)
+    scene.write_markers()
+    assert scene.transaction().state is TransactionState.PREPARE_ABORT
+    assert scene.machine.on_deadline(scene.call) is None, "nothing is due"
+    scene.wait(99)
+    assert [each.answer for each in adding] == [None, None]
+    scene.write_markers()
+    assert [errors_of(each.answer) for each in adding] == [[ErrorCode.NONE], [ErrorCode.NONE]]
+
+
+def test_older_versions_are_told_what_they_know_though_they_have_waited(scene: Scene) -> None:
+    """PRODUCER_FENCED is younger than the API (KIP-588)."""
+    producer = begin(scene)
+    scene.init()
+    assert scene.add(producer, [P1], version=1) is None
+    late = scene.last_asker
+    scene.write_markers()
+    assert errors_of(late.answer) == [ErrorCode.INVALID_PRODUCER_EPOCH]

@@ -173,7 +173,7 @@ async def handle_txn_offset_commit(
             verification = await wait_verified(broker, producer, [partition], adds=adds)
             code = verification.errors.get(partition.topic_partition)
             if code is None and not verification.holds(partition):
-                code = ErrorCode.CONCURRENT_TRANSACTIONS
+                code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS  # Which clients of all ages try again.
             verification.end()  # What is submitted in this turn comes before the next marker.
             if code is not None:
                 raise _refusal(code, context.api_version)
@@ -187,9 +187,7 @@ async def handle_txn_offset_commit(
 def _refusal(code: ErrorCode, api_version: int) -> KafkaError:
     if code is ErrorCode.PRODUCER_FENCED:
         code = ErrorCode.INVALID_PRODUCER_EPOCH
-    elif code in _TO_BE_TRIED_AGAIN or (
-        code is ErrorCode.CONCURRENT_TRANSACTIONS and api_version < _FIRST_OFFSET_COMMIT_THAT_ADDS
-    ):
+    elif code in _TO_BE_TRIED_AGAIN:
         code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     elif code is ErrorCode.TRANSACTION_ABORTABLE and api_version < _FIRST_OFFSET_COMMIT_THAT_ADDS - 1:
         code = ErrorCode.INVALID_TXN_STATE
