@@ -46,10 +46,10 @@ def allow_truncation(cluster: Cluster, node_id: int) -> tuple[int, PartitionImag
 
 def test_the_longest_log_of_the_latest_epoch_leads() -> None:
     cluster = cluster_without_leader()
-    restart(cluster, 1, 100, last_epoch=3)
-    restart(cluster, 2, 70, last_epoch=4)
+    restart(cluster, 1, 100, last_epoch=0)
+    restart(cluster, 2, 70, last_epoch=1)
     assert cluster.partition("orders").leader == NO_LEADER, "the third may have more"
-    restart(cluster, 3, 80, last_epoch=4)
+    restart(cluster, 3, 80, last_epoch=1)
     partition = cluster.partition("orders")
     assert (partition.leader, partition.leader_recovery_state) == (3, RECOVERED)
 
@@ -104,6 +104,12 @@ def test_a_damaged_replica_leaves_all_sets_and_waits_for_the_others() -> None:
     partition = cluster.partition("orders")
     assert (partition.leader, partition.isr, partition.leader_recovery_state) == (3, (3,), RECOVERED)
     assert partition.eligible_leader_replicas == (2,)
+
+
+def test_a_log_of_an_epoch_that_never_was_is_damaged() -> None:
+    cluster = cluster_without_leader()
+    restart(cluster, 1, 100, last_epoch=0x01000000)
+    assert cluster.partition("orders").eligible_leader_replicas == (2, 3)
 
 
 def test_a_damaged_replica_that_is_the_last_one_leads_with_what_is_left() -> None:
