@@ -64,7 +64,7 @@ def _warn(results: "Results") -> None:
     if not (python["pgo"] and python["lto"]):
         _say(
             f"this is {python['told']}: brokers are slower by it than with the Python of most users; "
-            "name an optimized one with: make clean && make bench-kafka PYTHON=/usr/bin/python3"
+            "use an optimized one: make bench-kafka VENV=.venv-other PYTHON=/usr/bin/python3"
         )
     if others := results.of_other_commits():
         _say(f"{len(others)} rows of {results.file} are of other commits, and stay if not taken now: {others[0]} ...")

@@ -60,10 +60,10 @@ _COMMANDS = """\
 
 ```
 make bench-kafka                               # all rows, an hour at most; Apache Kafka comes by Maven and needs Java
-make bench-kafka PYTHON=/usr/bin/python3       # with this Python, if there is no .venv yet (make clean removes it)
+make bench-kafka VENV=.venv-debian PYTHON=/usr/bin/python3  # with this Python, in an environment of its own
+make bench-alone                               # some again, each alone with its brokers: the ratios have to be the same
 python -m bench.versus --list                  # their names
 python -m bench.versus --only 'produce-rf3-*'  # some of them; the others stay as they were
-python -m bench.versus --alone                 # some again, each alone with its brokers: the ratios have to be the same
 python -m bench.growth --only partitions       # how cost grows
 python -m bench.versus.page                    # this page
 make bench                                     # Tailrace alone, ten minutes, no Java

@@ -143,7 +143,7 @@ class _Place:
         _prepare(row)
         begun = time.perf_counter()
         while not is_warm and (not pieces or pieces[-1].ended_s < rule.limit_s(row.brokers)):
-            figures, load = self._work(work, effort._replace(seconds=rule.piece_s))
+            figures, load = self._work(work, effort)
             figure = _cost_of(row, figures)
             pieces.append(Piece(round(time.perf_counter() - begun, 2), float(f"{figures[figure]:.4g}"), load))
             is_warm = is_flat([piece.cost for piece in pieces], rule.tolerance)

@@ -18,7 +18,7 @@ Rows share brokers, so that one which comes late could find them other than one 
 twice: first with brokers that had done nothing else and again after all the others, or with the others and again alone.
 Where the two ratios differ by more than {SAME - 1:.0%} the row is not valid."""
 _RULE = """\
-Before a row counts its own work is done, in pieces of {piece_s:g} s, until it costs the brokers the same: the second
+Before a row counts its own work is done, in pieces as long as a round, until it costs the brokers the same: the second
 half of the warm-up is cut into three windows, and each has to be within {tolerance:.0%} of their mean. Who is not there
 after {seconds_max:g} s ({seconds_max_of_cluster:g} s for three brokers), or is cheaper by more than {fall_max:.0%} when
 it counts, makes the row invalid. The rule is the same for all."""

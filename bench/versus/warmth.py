@@ -20,8 +20,6 @@ COST = "broker CPU"
 class WarmUp(NamedTuple):
     """Its settings; results.json keeps them."""
 
-    # Of work in one piece. Long enough that CPU time, which comes in steps of 10 ms, tells one from the next.
-    piece_s: float = 1.0
     # Each window may differ by so much from the mean of the three.
     tolerance: float = 0.05
     # After that a row is not published. One JVM needs less than half of it; three share the cores.
@@ -35,7 +33,7 @@ class WarmUp(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """Some work of a row's own that does not count."""
+    """Some work of a row's own, as much as in a round, that does not count."""
 
     ended_s: float  # since the first began
     cost: float
