@@ -1,6 +1,7 @@
 """results.json as the page sees it: every figure of every row, by rival, with its ratio; and which rows hold."""
 
 import fnmatch
+import statistics
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
@@ -17,6 +18,8 @@ _HEADLINES = ("", "p99")
 _COMPARED = ("", "p50")
 # A row is the same again if its ratios differ by no more: rounds of one row differ by a tenth where this was written.
 SAME = 1.2
+# Cores that other programs may keep busy in the median round: more would take them from whoever uses both.
+LOAD_MAX = 0.3
 
 
 class Measured(NamedTuple):
@@ -64,6 +67,9 @@ class Measured(NamedTuple):
 def judge(row: dict[str, Any]) -> list[str]:
     """Why a row of results.json cannot be published; nothing if it can."""
     reasons = not_warm(row)
+    load = statistics.median(taken["load"] for taken in row["taken"]) if row["taken"] else 0.0
+    if load > LOAD_MAX:
+        reasons.append(f"other programs kept {load:.1f} cores busy")
     ratio = compared_ratio(row)
     for when, again in row["again"].items():
         # Who is not warm when taken again says nothing about the row.

@@ -15,7 +15,7 @@ REMARKS = {"reasons": {"produce-*-lz4": "the client compresses"}, "knees": {"par
 def row(section, unit, *, lower_is_better=False, title="a row", cold=False, **figures):
     """figures: of each rival, one value a round, or such by the figure's name."""
     taken = [
-        {"figure": figure, "rival": rival, "round": number, "value": value, "load": 0.5}
+        {"figure": figure, "rival": rival, "round": number, "value": value, "load": 0.1}
         for rival, found in figures.items()
         for figure, values in (found if isinstance(found, dict) else {"": found}).items()
         for number, value in enumerate(values, 1)
@@ -199,6 +199,12 @@ def test_a_row_that_still_fell_when_it_counted_is_not_valid():
     made = row("Requests", "requests/s", ours=rounds, base=rounds)
     made["warm_up"] = {"Tailrace": curve(*[4.0] * 6), "Apache Kafka": curve(*[5.0] * 6)}
     assert judge(made) == ["Apache Kafka was not warm: its broker CPU us still fell when it counted"]
+
+
+def test_a_row_beside_other_work_is_not_valid():
+    made = row("Requests", "requests/s", ours=[1.0] * 3, base=[1.0] * 3)
+    made["taken"] = [each | {"load": 0.9} for each in made["taken"]]
+    assert judge(made) == ["other programs kept 0.9 cores busy"]
 
 
 def again(ours, base, **more):
