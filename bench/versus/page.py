@@ -131,11 +131,12 @@ def _circumstances(results: dict[str, Any]) -> str:
     commits = distinct(row["commit"] for row in rows)
     days = sorted({row["date"][:10] for row in rows})
     efforts = distinct(f"{row['rounds']} x {row['seconds']:g} s" for row in rows)
+    took_s = sum(each["took_s"] for row in rows for each in (row, *row["again"].values()))
     lines = [
         f"- Machine: {', '.join(f'{name} {value}' for name, value in machine.items())}.",
         f"- Commit of Tailrace: {', '.join(commits)}; taken {' to '.join(distinct([days[0], days[-1]]))}.",
         *(f"- Python of Tailrace and of the clients: {told}." for told in distinct(row["python"] for row in rows)),
-        f"- Rounds: {', '.join(efforts)}; {sum(row['took_s'] for row in rows) / 60:.0f} minutes for {len(rows)} rows.",
+        f"- Rounds: {', '.join(efforts)}; {took_s / 60:.0f} minutes for {len(rows)} rows.",
     ]
     if loads:
         told = f"{min(loads):.2f} to {max(loads):.2f} in a round, median {sorted(loads)[len(loads) // 2]:.2f}"

@@ -43,6 +43,11 @@ class Measured(NamedTuple):
         return self.figure in _HEADLINES
 
     @property
+    def is_compared(self) -> bool:
+        """With the row itself, taken again."""
+        return self.figure in _COMPARED
+
+    @property
     def ratio(self) -> float | None:
         """Above 1 if we are ahead, None if one of the two is missing or if they had just started."""
         if self.cold:
@@ -96,7 +101,7 @@ def not_warm(row: dict[str, Any]) -> list[str]:
 
 
 def compared_ratio(row: dict[str, Any]) -> float | None:
-    found = [measured for measured in read_row("", row) if measured.figure in _COMPARED]
+    found = [measured for measured in read_row("", row) if measured.is_compared]
     return found[0].ratio if found else None
 
 

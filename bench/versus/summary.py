@@ -5,7 +5,7 @@ import textwrap
 from typing import Any
 
 from bench.charts import figure_text
-from bench.versus.results import Measured, is_main, read_rows
+from bench.versus.results import Measured, read_rows
 
 _BEGIN, _END = "<!-- bench.versus.page writes this: begin -->", "<!-- end -->"
 _WIDTH = 135
@@ -71,11 +71,11 @@ def _short(value: float) -> str:
 
 def _behind(rows: list[Measured]) -> str:
     compared = {row.name for row in rows if row.ratio}
-    behind = {row.name: row for row in rows if is_main(row.figure) and row.ratio and row.ratio < 1 and not row.is_even}
+    behind = {row.name: row for row in rows if row.is_compared and row.ratio and row.ratio < 1 and not row.is_even}
     if not behind:
         return f"In none of {len(compared)} rows is it behind."
     worst = min(behind.values(), key=lambda row: row.ratio or 1)
     return (
-        f"It is behind in {len(behind)} of {len(compared)} rows, most where {worst.title} is asked for "
-        f"({figure_text(worst.ratio or 0)}x): a broker is one thread."
+        f"It is behind in {len(behind)} of {len(compared)} rows, the furthest in `{worst.name}` "
+        f"({figure_text(worst.ratio or 0)}x)."
     )

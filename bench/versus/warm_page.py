@@ -2,6 +2,7 @@
 taken again, and which rows do not hold."""
 
 import statistics
+import textwrap
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,6 +14,7 @@ from tailrace.spark.charts import Series
 _PICTURES = "benchmarks"
 # In the chart: those whose warm-up took longest tell most.
 _CURVES = 5
+_WIDTH = 120
 _AGAIN = f"""\
 Rows share brokers, so that one which comes late could find them other than one which comes first. Some were taken
 twice: first with brokers that had done nothing else and again after all the others, or with the others and again alone.
@@ -69,7 +71,7 @@ def warm_up_section(rows: dict[str, Any]) -> tuple[str, dict[str, str]]:
     if not warmed:
         return "", {}
     rule = next(iter(warmed.values()))["rule"]
-    lines = [f"## How warm they were\n\n{_RULE.format(**rule)}\n"]
+    lines = [f"## How warm they were\n\n{textwrap.fill(_RULE.format(**rule), _WIDTH)}\n"]
     curves = _curves(warmed)
     pictures = {}
     if curves:
