@@ -14,7 +14,7 @@ from bench.versus.processes import DEADLINE_S, Running
 from bench.versus.rows import Effort, Row
 from bench.versus.workloads.latency import percentiles
 from bench.versus.workloads.requests import IN_FLIGHT
-from bench.versus.workloads.topics import admin, create, delete, topic
+from bench.versus.workloads.topics import admin, create, delete, end_offset, topic
 
 SECTION = "Topics and groups"
 TRANSACTIONS_SECTION = "Transactions"
@@ -56,7 +56,9 @@ def commits(running: Running, effort: Effort, connections: int) -> dict[str, flo
             )
         else:
             rate = answered_per_second(running.port, request, response_bytes, effort.seconds, in_flight_max=IN_FLIGHT)
-        return {"": rate, "broker CPU us": brokers_s() / (rate * effort.seconds) * 1e6}
+        # Those in flight when the time is over are waited for.
+        count = rate * effort.seconds + (0 if connections else IN_FLIGHT)
+        return {"": rate, "broker CPU us": brokers_s() / count * 1e6}
 
 
 def transactions(running: Running, effort: Effort, interval_ms: int) -> dict[str, float]:
@@ -66,7 +68,8 @@ def transactions(running: Running, effort: Effort, interval_ms: int) -> dict[str
         rate = librdkafka.committed_per_second(
             name, 1_000, effort.seconds, interval_ms=interval_ms, bootstrap_servers=running.bootstrap, acks="all"
         )
-        return {"": rate * 1_000 / 1e6, "broker CPU s/GB": brokers_s() / (rate * effort.seconds * 1_000 / 1e9)}
+        spent_s = brokers_s()
+        return {"": rate * 1_000 / 1e6, "broker CPU s/GB": spent_s / (end_offset(running, name) * 1_000 / 1e9)}
 
 
 def commit_latency(running: Running, effort: Effort) -> dict[str, float]:
