@@ -1,6 +1,7 @@
 # The project's commands. `make demo` and `make test` need python3 >= 3.11, make and a package index, nothing else;
 # everything is installed into .venv, once, and again only when pyproject.toml or constraints.txt change.
 
+# make VENV=.venv-other PYTHON=/path/to/python3 ... uses another Python beside the one of .venv.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -8,7 +9,7 @@ INSTALLED := $(VENV)/.installed
 PYTEST := $(BIN)/python -m pytest -q
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-long check format bench bench-kafka sim swarm clean
+.PHONY: help setup demo test test-long check format bench bench-kafka bench-alone sim swarm clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -68,6 +69,9 @@ bench: setup ## measure the broker on this machine (ten minutes)
 ROWS ?= *
 bench-kafka: setup ## the same work for Apache Kafka, in turns (an hour; needs Java and Maven): make bench-kafka ROWS='produce-*'
 	$(BIN)/python -m bench.versus --only $(foreach row,$(ROWS),'$(row)')
+
+bench-alone: setup ## some of these rows again, alone with their brokers: the ratios have to be the same (ten minutes)
+	$(BIN)/python -m bench.versus --alone
 
 clean: ## remove .venv and every cache
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist

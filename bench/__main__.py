@@ -15,6 +15,7 @@ from bench.cluster import cluster
 from bench.decode import decode
 from bench.encode import encoding
 from bench.groups import groups
+from bench.interpreter import interpreter
 from bench.machine import commit, machine
 from bench.measures import Figure, Plan, all_figures
 from bench.transactions import transactions
@@ -109,6 +110,7 @@ def _line(figures: list[Figure], options: argparse.Namespace) -> dict[str, Any]:
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "commit": commit(),
         "machine": machine(),
+        "python": interpreter()["told"],
         "seconds": options.seconds,
         "rounds": options.rounds,
         "figures": [

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.growth.dimensions import DIMENSIONS, Dimension
+from bench.interpreter import interpreter
 from bench.machine import commit, machine
 from bench.measures import Plan
 
@@ -46,6 +47,7 @@ def _head(dimension: Dimension, options: argparse.Namespace) -> dict[str, Any]:
         "over": dimension.over,
         "charts": dimension.charts,
         "commit": commit(),
+        "python": interpreter()["told"],
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "seconds": options.seconds,
         "rounds": options.rounds,

@@ -26,7 +26,8 @@ GOALS = (
     Goal("produce, three replicas, acks=all: 2x", 2.0, ("produce-rf3-[!a]*",)),
     Goal("p99 at 20,000 messages a second: 1/2 of the time", 2.0, ("ack-*-20k", "end-to-end-*-20k"), ("p99",)),
     Goal("start: 1/5 of the time", 5.0, ("start-*",)),
-    Goal("memory: 1/5", 5.0, ("memory-*",)),
+    Goal("memory, idle: 1/5", 5.0, ("start-*",), ("memory, idle MB",)),
+    Goal("memory, under load: 1/5", 5.0, ("memory-*",)),
     Goal("failover: 1/2 of the time", 2.0, ("failover-*",)),
     Goal(f"every row: {FLOOR:g}x, or its reason", FLOOR, ("*",), ()),
 )

@@ -1,6 +1,8 @@
-"""`python -m bench.versus.page`: docs/benchmarks.md and its charts, from results.json, growth.json and remarks.toml.
+"""`python -m bench.versus.page`: docs/benchmarks.md and its charts, from results.json, growth.json and remarks.toml;
+and the paragraph of README.md that tells of them.
 
-Nothing is measured here and nothing else is read: the same files give the same page, to the byte.
+Nothing is measured here and nothing else is read: the same files give the same page, to the byte. Rows that are not
+valid have their reasons on it, and no figures.
 """
 
 import argparse
@@ -12,9 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from bench.charts import figure_text, ratio_chart, row_chart
+from bench.growth.page import growth_section
 from bench.versus.goals import FLOOR, GOALS
-from bench.versus.growth_page import growth_section
 from bench.versus.results import BASE, OURS, Measured, distinct, is_main, read_rows, reason_for
+from bench.versus.summary import fill, summary_text
+from bench.versus.warm_page import again_section, invalid_section, warm_up_section
 from tailrace.spark.charts import Bars
 
 _ROOT = Path(__file__).parents[2]
@@ -22,6 +26,8 @@ _RESULTS = Path(__file__).with_name("results.json")
 _REMARKS = Path(__file__).with_name("remarks.toml")
 _GROWTH = _ROOT / "bench" / "growth" / "growth.json"
 _PAGE = _ROOT / "docs" / "benchmarks.md"
+_README = _ROOT / "README.md"
+_NOTHING: dict[str, Any] = {"machine": {}, "python": {}, "rivals": {}, "rows": {}}
 _PICTURES = "benchmarks"
 
 _INTRODUCTION = """\
@@ -30,15 +36,23 @@ _INTRODUCTION = """\
 Made by `python -m bench.versus.page` from the figures in `bench/versus/results.json` and `bench/growth/growth.json`.
 
 The same client, the same machine and the same kind of data folder for all; brokers take turns (A B A B ...), and each
-figure is the median of its rounds, with the lowest and highest in brackets. Before they count brokers are warmed up,
-since a JVM is several times slower before it has compiled what it runs; three of them on a small machine take long, so
-that in the first row with three replicas Kafka may still rise from round to round. Before a round that fills gigabytes
-of page cache, free memory is touched once: virtual machines give it back to their host, and whoever came next would pay
-for that. Rows called "just started" have neither. What a row is to read is synced to the device before, so that nobody
-reads beside a kernel that still writes. Client and brokers share the machine's cores.
+figure is the median of its rounds, with the lowest and highest in brackets. A JVM is many times slower before it has
+compiled what it runs, and three of them on a small machine take minutes for it, so a row counts when its own work costs
+the brokers the same in three windows, and is not valid if that does not come
+([how warm they were](#how-warm-they-were)). Before a round that fills gigabytes of page cache, free memory is touched
+once: virtual machines give it back to their host, and whoever came next would pay for that. Rows called "just started"
+have neither, and no ratio. What a row is to read is synced to the device before, so that nobody reads beside a kernel
+that still writes. Client and brokers share the machine's cores.
 
 **The ratio** says how far ahead Tailrace is, whichever direction is good (↑ or ↓): 2.00x is twice the throughput, or
 half the time or memory; below 1 Apache Kafka is ahead. Where ranges overlap there is a ~: no difference was shown.
+"""
+
+_NO_ROWS = """\
+# Benchmarks
+
+Made by `python -m bench.versus.page` from the figures in `bench/growth/growth.json`. Beside Apache Kafka nothing has
+been taken by the rules of `bench/versus/warmth.py` yet: `make bench-kafka` does it.
 """
 
 _COMMANDS = """\
@@ -46,6 +60,8 @@ _COMMANDS = """\
 
 ```
 make bench-kafka                               # all rows, an hour at most; Apache Kafka comes by Maven and needs Java
+make bench-kafka VENV=.venv-debian PYTHON=/usr/bin/python3  # with this Python, in an environment of its own
+make bench-alone                               # some again, each alone with its brokers: the ratios have to be the same
 python -m bench.versus --list                  # their names
 python -m bench.versus --only 'produce-rf3-*'  # some of them; the others stay as they were
 python -m bench.growth --only partitions       # how cost grows
@@ -57,10 +73,7 @@ make bench                                     # Tailrace alone, ten minutes, no
 
 def main() -> int:
     options = _parse()
-    if not options.results.exists():
-        print(f"there is no {options.results} yet: python -m bench.versus makes it", file=sys.stderr)
-        return 1
-    results = json.loads(options.results.read_text())
+    results = json.loads(options.results.read_text()) if options.results.exists() else _NOTHING
     remarks = tomllib.loads(_REMARKS.read_text())
     growth = json.loads(options.growth.read_text()) if options.growth.exists() else None
     text, pictures = make_page(results, remarks, growth)
@@ -71,6 +84,7 @@ def main() -> int:
     for name, picture in pictures.items():
         (folder / f"{name}.svg").write_text(picture)
     options.page.write_text(text)
+    options.readme.write_text(fill(options.readme.read_text(), summary_text(results)))
     print(f"{options.page}: {len(results['rows'])} rows, {len(pictures)} charts")
     return 0
 
@@ -80,6 +94,7 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--results", type=Path, default=_RESULTS, help="what was measured beside Apache Kafka")
     parser.add_argument("--growth", type=Path, default=_GROWTH, help="what bench.growth has measured")
     parser.add_argument("--page", type=Path, default=_PAGE, help="where to write; charts go into a folder beside it")
+    parser.add_argument("--readme", type=Path, default=_README, help="whose paragraph is filled in")
     return parser.parse_args()
 
 
@@ -87,19 +102,27 @@ def make_page(
     results: dict[str, Any], remarks: dict[str, Any], growth: dict[str, Any] | None
 ) -> tuple[str, dict[str, str]]:
     """The text, and the charts by name."""
-    rows = read_rows(results)
     pictures: dict[str, str] = {}
-    parts = [_INTRODUCTION, _circumstances(results), *_overview(rows, pictures)]
-    parts += [_losses(rows, remarks["reasons"]), _missed(rows, remarks["reasons"])]
-    parts += [
-        _section(section, [row for row in rows if row.section == section], results, pictures)
-        for section in distinct(row["section"] for row in results["rows"].values())
-    ]
+    parts = _beside(results, remarks["reasons"], pictures) if results["rows"] else [_NO_ROWS]
     if growth is not None:
         text, charts = growth_section(growth, remarks["knees"])
         parts.append(text)
         pictures |= charts
     return "\n".join([*parts, _COMMANDS]), pictures
+
+
+def _beside(results: dict[str, Any], reasons: dict[str, str], pictures: dict[str, str]) -> list[str]:
+    """All that is about the rivals."""
+    rows = read_rows(results)
+    parts = [_INTRODUCTION, _circumstances(results), *_overview(rows, pictures)]
+    parts += [_losses(rows, reasons), _missed(rows, reasons), invalid_section(results["rows"])]
+    parts += [
+        _section(section, [row for row in rows if row.section == section], results, pictures)
+        for section in distinct(row["section"] for row in results["rows"].values())
+    ]
+    warm_up, charts = warm_up_section(results["rows"])
+    pictures |= charts
+    return [part for part in (*parts, warm_up, again_section(results["rows"])) if part]
 
 
 def _circumstances(results: dict[str, Any]) -> str:
@@ -108,10 +131,12 @@ def _circumstances(results: dict[str, Any]) -> str:
     commits = distinct(row["commit"] for row in rows)
     days = sorted({row["date"][:10] for row in rows})
     efforts = distinct(f"{row['rounds']} x {row['seconds']:g} s" for row in rows)
+    took_s = sum(each["took_s"] for row in rows for each in (row, *row["again"].values()))
     lines = [
         f"- Machine: {', '.join(f'{name} {value}' for name, value in machine.items())}.",
         f"- Commit of Tailrace: {', '.join(commits)}; taken {' to '.join(distinct([days[0], days[-1]]))}.",
-        f"- Rounds: {', '.join(efforts)}.",
+        *(f"- Python of Tailrace and of the clients: {told}." for told in distinct(row["python"] for row in rows)),
+        f"- Rounds: {', '.join(efforts)}; {took_s / 60:.0f} minutes for {len(rows)} rows.",
     ]
     if loads:
         told = f"{min(loads):.2f} to {max(loads):.2f} in a round, median {sorted(loads)[len(loads) // 2]:.2f}"

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 DEADLINE_S = 90.0
 _SAMPLED_EVERY_S = 0.05
@@ -65,6 +65,8 @@ class Running:
     brokers: dict[int, Process]
     ready_after_s: float
     folder: Path
+    # What a row that reads has written, for all its rounds: by its own key.
+    kept: dict[Any, Any] = field(default_factory=dict)
 
     @property
     def data(self) -> list[Path]:
@@ -85,6 +87,11 @@ class Running:
         """Of all its processes together."""
         processes = self.brokers.values()
         return Usage(sum(map(_cpu_s, processes)), sum(map(_resident_bytes, processes)))
+
+    def stopwatch(self) -> Callable[[], float]:
+        """Seconds of CPU that its processes have used since."""
+        before_s = self.usage().cpu_s
+        return lambda: self.usage().cpu_s - before_s
 
     @contextmanager
     def watched(self) -> Iterator["Peak"]:
@@ -126,7 +133,7 @@ class Rival(NamedTuple):
     @property
     def description(self) -> str:
         """For the page."""
-        printed = [output(list(self.version))] if self.version and not self.missing() else []
+        printed = output(list(self.version)).splitlines()[:1] if self.version and not self.missing() else []
         return ", ".join([*printed, self.setting])
 
     def missing(self) -> str:

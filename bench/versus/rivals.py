@@ -109,6 +109,7 @@ KAFKA = Rival(
     _start_kafka,
     ("java", "mvn"),
     "Apache Kafka is brought by Maven and runs on Java 17",
+    ("java", "--version"),
 )
 
 

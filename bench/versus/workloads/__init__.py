@@ -6,8 +6,7 @@ from bench.versus.workloads.coordination import COORDINATION, TRANSACTIONS
 from bench.versus.workloads.failover import FAILOVER
 from bench.versus.workloads.instead import INSTEAD
 from bench.versus.workloads.latency import LATENCY
-from bench.versus.workloads.many import MANY
-from bench.versus.workloads.produce import PRODUCE
+from bench.versus.workloads.produce import COLD, PRODUCE
 from bench.versus.workloads.requests import REQUESTS
 from bench.versus.workloads.start import START
 from bench.versus.workloads.tools import TOOLS
@@ -18,10 +17,12 @@ ROWS: tuple[Row, ...] = (
     *LATENCY,
     *REQUESTS,
     *START,
+    *COLD,
     *FAILOVER,
-    *MANY,
     *COORDINATION,
     *TRANSACTIONS,
     *TOOLS,
     *INSTEAD,
 )
+# What `--alone` takes if it is told no other: rows that come late among those that share their brokers.
+SAMPLE = ("produce-rf1-base", "commits-100-connections", "requests-rf3-100-connections")

@@ -21,7 +21,7 @@ from bench.versus.processes import Running
 from bench.versus.rivals import KAFKA, TAILRACE
 from bench.versus.rows import Effort, Row
 from bench.versus.workloads.produce import BASE, write
-from bench.versus.workloads.topics import topic
+from bench.versus.workloads.topics import create_topic, topic
 
 SECTION = "Instead of Kafka"
 NOTE = (
@@ -45,27 +45,33 @@ _DEADLINE_S = 60.0
 
 def produce(running: Running, effort: Effort) -> dict[str, float]:
     """MB/s of values, all confirmed, and what the server spent on each GB."""
-    before_s = running.usage().cpu_s
+    brokers_s = running.stopwatch()
     count, rate = _CLIENTS[running.rival].produce(running, effort.seconds, _IN_FLIGHT)
-    spent_s = running.usage().cpu_s - before_s
-    return {"": rate * _VALUE_BYTES / 1e6, "broker CPU s/GB": spent_s / (count * _VALUE_BYTES / 1e9)}
+    return {"": rate * _VALUE_BYTES / 1e6, "broker CPU s/GB": brokers_s() / (count * _VALUE_BYTES / 1e9)}
 
 
-def consume(running: Running, _effort: Effort) -> float:
-    """MB/s of values that were just written."""
-    return _CLIENTS[running.rival].consume(running) * _VALUE_BYTES / 1e6
+def consume(running: Running, effort: Effort) -> dict[str, float]:
+    """MB/s of values that are in memory, again and again for the length of a round, and what the server spent."""
+    read = took_s = spent_s = 0.0
+    while took_s < effort.seconds:
+        rate, cpu_s = _CLIENTS[running.rival].consume(running)
+        read, took_s, spent_s = read + _CONSUMED, took_s + _CONSUMED / rate, spent_s + cpu_s
+    gigabytes = read * _VALUE_BYTES / 1e9
+    return {"": gigabytes * 1e3 / took_s, "broker CPU s/GB": spent_s / gigabytes}
 
 
-def one_by_one(running: Running, effort: Effort) -> float:
+def one_by_one(running: Running, effort: Effort) -> dict[str, float]:
     """Records a second, each confirmed before the next."""
-    return _CLIENTS[running.rival].produce(running, effort.seconds, 1)[1]
+    brokers_s = running.stopwatch()
+    count, rate = _CLIENTS[running.rival].produce(running, effort.seconds, 1)
+    return {"": rate, "broker CPU us": brokers_s() / count * 1e6}
 
 
 class _Client(NamedTuple):
     # (server, seconds, records in flight at most) -> records, records a second
     produce: Callable[[Running, float, int], tuple[int, float]]
-    # -> records a second
-    consume: Callable[[Running], float]
+    # -> records a second, the server's CPU seconds
+    consume: Callable[[Running], tuple[float, float]]
 
 
 def _kafka_produce(running: Running, seconds: float, in_flight: int) -> tuple[int, float]:
@@ -78,13 +84,15 @@ def _kafka_produce(running: Running, seconds: float, in_flight: int) -> tuple[in
         return write(running, name, seconds, _ONE_STREAM)
 
 
-def _kafka_consume(running: Running) -> float:
-    with topic(running, 1, replicas=1, warm=False) as name:
+def _kafka_consume(running: Running) -> tuple[float, float]:
+    if SECTION not in running.kept:
+        running.kept[SECTION] = create_topic(running, 1, replicas=1, warm=False)
         count = 0
         while count < _CONSUMED:
-            count += write(running, name, 0.3, _ONE_STREAM)[0]
-        settings = {"bootstrap_servers": running.bootstrap, "group_id": "versus", "enable_auto_commit": "false"}
-        return librdkafka.consumed_per_second(name, _CONSUMED, **settings)
+            count += write(running, running.kept[SECTION], 0.3, _ONE_STREAM)[0]
+    settings = {"bootstrap_servers": running.bootstrap, "group_id": "versus", "enable_auto_commit": "false"}
+    brokers_s = running.stopwatch()
+    return librdkafka.consumed_per_second(running.kept[SECTION], _CONSUMED, **settings), brokers_s()
 
 
 def _nats_produce(running: Running, seconds: float, in_flight: int) -> tuple[int, float]:
@@ -94,7 +102,7 @@ def _nats_produce(running: Running, seconds: float, in_flight: int) -> tuple[int
         return _pipelined(connection, request, b"{", seconds, in_flight)
 
 
-def _nats_consume(running: Running) -> float:
+def _nats_consume(running: Running) -> tuple[float, float]:
     with _nats_connected(running) as connection:
         connection.sendall(b"SUB confirmed 2\r\n")
         request = b"PUB records confirmed %d\r\n%s\r\n" % (_VALUE_BYTES, _VALUE)
@@ -104,6 +112,7 @@ def _nats_consume(running: Running) -> float:
         connection.sendall(b"SUB pulled 3\r\n")
         wish = json.dumps({"batch": _PULL, "expires": int(_DEADLINE_S * 1e9)}).encode()
         pull = b"PUB $JS.API.CONSUMER.MSG.NEXT.all.reader pulled %d\r\n%s\r\n" % (len(wish), wish)
+        brokers_s = running.stopwatch()
         connection.sendall(pull * 2)
         begun = time.perf_counter()
         seen = pulled = 0
@@ -112,7 +121,7 @@ def _nats_consume(running: Running) -> float:
             while pulled < seen // _PULL:
                 connection.sendall(pull)
                 pulled += 1
-        return seen / (time.perf_counter() - begun)
+        return seen / (time.perf_counter() - begun), brokers_s()
 
 
 def _nats_connected(running: Running) -> socket.socket:
@@ -143,12 +152,13 @@ def _redis_produce(running: Running, seconds: float, in_flight: int) -> tuple[in
         return _pipelined(connection, request, b"$", seconds, in_flight)
 
 
-def _redis_consume(running: Running) -> float:
+def _redis_consume(running: Running) -> tuple[float, float]:
     with _redis_connected(running) as connection:
         add = _redis_command(b"XADD", b"records", b"*", b"v", _VALUE)
         written, _rate = _pipelined(connection, add, b"$", _DEADLINE_S, _IN_FLIGHT, count_max=_CONSUMED)
         position = b"0"
         seen = 0
+        brokers_s = running.stopwatch()
         begun = time.perf_counter()
         while seen < written:
             read = _redis_command(b"XREAD", b"COUNT", b"%d" % _PULL, b"STREAMS", b"records", position)
@@ -161,7 +171,7 @@ def _redis_consume(running: Running) -> float:
                 got += parts[-1].count(_MARK)
             seen += got
             position = re.findall(rb"(\d+-\d+)\r\n", b"".join(parts)[-2 * _VALUE_BYTES :])[-1]
-        return seen / (time.perf_counter() - begun)
+        return seen / (time.perf_counter() - begun), brokers_s()
 
 
 def _redis_connected(running: Running) -> socket.socket:

@@ -1,56 +1,80 @@
 """Kafka's own measuring programs, with its own client: ProducerPerformance, ConsumerPerformance, EndToEndLatency."""
 
+import itertools
 import re
 import subprocess
 
 from bench.versus.processes import Running
 from bench.versus.rivals import kafka_class_path
 from bench.versus.rows import Effort, Row
-from bench.versus.workloads.topics import topic
+from bench.versus.workloads.topics import create_topic, topic
 
 SECTION = "Kafka's own tools"
+NOTE = "Each round is a new JVM of the client's, the same for both; only the brokers are warm."
 _PARTITIONS = 6
 _VALUE_BYTES = 1_000
 # About what a JVM that has just started writes in a second on two cores which it shares with the broker.
 _RECORDS_PER_SECOND = 150_000
 _LATENCIES_PER_SECOND = 2_000
 _DEADLINE_S = 120.0
+_serial = itertools.count()
 
 
-def produce(running: Running, effort: Effort) -> float:
+def produce(running: Running, effort: Effort) -> dict[str, float]:
     """MB/s, acks=all, 64 KB batches; the first third of the records warms the client up."""
-    with topic(running, _PARTITIONS, replicas=len(running.brokers)) as name:
-        return _produced(running, name, _records(effort))
-
-
-def consume(running: Running, effort: Effort) -> float:
-    """MB/s of what was just written, the time to join its group left out."""
     records = _records(effort)
-    with topic(running, _PARTITIONS, replicas=len(running.brokers), warm=False) as name:
+    with topic(running, _PARTITIONS, replicas=len(running.brokers)) as name:
+        brokers_s = running.stopwatch()
+        return {"": _produced(running, name, records), "broker CPU s/GB": brokers_s() / _gigabytes(records)}
+
+
+def consume(running: Running, effort: Effort) -> dict[str, float]:
+    """MB/s of what was written once, by a new group each time, the time to join it left out."""
+    records = _records(effort)
+    name = _written(running, records)
+    words = ["--bootstrap-server", running.bootstrap, "--topic", name, "--num-records", str(records)]
+    brokers_s = running.stopwatch()
+    printed = _run("ConsumerPerformance", *words, "--hide-header", "--group", f"tools-{next(_serial)}")
+    spent_s = brokers_s()
+    # start, end, MB, MB/s, records, records/s, rebalance ms, fetch ms, fetched MB/s, fetched records/s
+    fields = printed.strip().splitlines()[-1].split(", ")
+    if int(fields[4]) < records:
+        raise RuntimeError(f"{fields[4]} of {records} records came")
+    return {"": float(fields[8]) * (1 << 20) / 1e6, "broker CPU s/GB": spent_s / _gigabytes(records)}
+
+
+def _written(running: Running, records: int) -> str:
+    """A topic to read, of at least so many records, for all rounds."""
+    key = (SECTION, records)
+    if key not in running.kept:
+        name = create_topic(running, _PARTITIONS, replicas=len(running.brokers), warm=False)
         _produced(running, name, records)
-        words = ["--bootstrap-server", running.bootstrap, "--topic", name, "--num-records", str(records)]
-        printed = _run("ConsumerPerformance", *words, "--hide-header", "--group", name)
-        # start, end, MB, MB/s, records, records/s, rebalance ms, fetch ms, fetched MB/s, fetched records/s
-        fields = printed.strip().splitlines()[-1].split(", ")
-        if int(fields[4]) < records:
-            raise RuntimeError(f"{fields[4]} of {records} records came")
-        return float(fields[8]) * (1 << 20) / 1e6
+        running.kept[key] = name
+    found: str = running.kept[key]
+    return found
 
 
 def end_to_end(running: Running, effort: Effort) -> dict[str, float]:
     """Milliseconds from send to poll of one record after the other, on average; the tool's own percentiles are whole
     milliseconds."""
     with topic(running, 1, replicas=len(running.brokers)) as name:
-        count = str(int(_LATENCIES_PER_SECOND * effort.seconds))
-        printed = _run("EndToEndLatency", running.bootstrap, name, count, "all", str(_VALUE_BYTES))
+        count = int(_LATENCIES_PER_SECOND * effort.seconds)
+        brokers_s = running.stopwatch()
+        printed = _run("EndToEndLatency", running.bootstrap, name, str(count), "all", str(_VALUE_BYTES))
+        spent_s = brokers_s()
         found = re.search(r"Avg latency: ([\d.]+) ms.*99th = ([\d.]+), 99.9th = ([\d.]+)", printed, re.DOTALL)
         if found is None:
             raise RuntimeError(f"EndToEndLatency said: {printed[-500:]}")
-        return dict(zip(("", "p99", "p99.9"), map(float, found.groups()), strict=True))
+        latencies = dict(zip(("", "p99", "p99.9"), map(float, found.groups()), strict=True))
+        return latencies | {"broker CPU us": spent_s / count * 1e6}
 
 
 def _records(effort: Effort) -> int:
     return int(_RECORDS_PER_SECOND * effort.seconds)
+
+
+def _gigabytes(records: int) -> float:
+    return records * _VALUE_BYTES / 1e9
 
 
 def _produced(running: Running, name: str, records: int) -> float:
@@ -81,11 +105,13 @@ TOOLS = tuple(
         measure=measure,
         brokers=brokers,
         lower_is_better=unit == "ms",
+        note=NOTE,
     )
-    for brokers in (1, 3)
-    for word, title, unit, measure in (
-        ("produce", "ProducerPerformance, 1 KB", "MB/s", produce),
-        ("consume", "ConsumerPerformance, 1 KB", "MB/s", consume),
-        ("end-to-end", "EndToEndLatency, 1 KB", "ms", end_to_end),
+    for brokers, word, title, unit, measure in (
+        (1, "produce", "ProducerPerformance, 1 KB", "MB/s", produce),
+        (1, "consume", "ConsumerPerformance, 1 KB", "MB/s", consume),
+        (1, "end-to-end", "EndToEndLatency, 1 KB", "ms", end_to_end),
+        (3, "produce", "ProducerPerformance, 1 KB", "MB/s", produce),
+        (3, "end-to-end", "EndToEndLatency, 1 KB", "ms", end_to_end),
     )
 )

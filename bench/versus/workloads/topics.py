@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from confluent_kafka import TopicPartition
-from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSpec
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from bench.versus.processes import DEADLINE_S, Running
 
@@ -21,8 +21,16 @@ _serial = itertools.count()
 def topic(
     running: Running, partitions: int, *, replicas: int, warm: bool = True, leader: int | None = None
 ) -> Iterator[str]:
-    """A new one, deleted at the end unless the work failed: then its brokers are at their end too. Whoever is to lead
-    its only partition can be named."""
+    """A new one, deleted at the end unless the work failed: then its brokers are at their end too."""
+    name = create_topic(running, partitions, replicas=replicas, warm=warm, leader=leader)
+    yield name
+    delete(admin(running), [name])
+
+
+def create_topic(
+    running: Running, partitions: int, *, replicas: int, warm: bool = True, leader: int | None = None
+) -> str:
+    """A new one, which goes with its brokers. Whoever is to lead its only partition can be named."""
     name = f"versus-{next(_serial)}"
     settings = {"file.delete.delay.ms": "0"}
     if warm:
@@ -33,10 +41,8 @@ def topic(
     else:
         assignment = [[leader, *(node for node in running.addresses if node != leader)]]
         new = NewTopic(name, partitions, replica_assignment=assignment, config=settings)
-    client = admin(running)
-    create(client, new)
-    yield name
-    delete(client, [name])
+    create(admin(running), new)
+    return name
 
 
 def admin(running: Running) -> AdminClient:
@@ -49,24 +55,6 @@ def create(client: AdminClient, new: NewTopic) -> None:
     created.result(DEADLINE_S)
 
 
-def grow(client: AdminClient, name: str, partitions: int) -> None:
-    """To so many partitions."""
-    timeouts = {"request_timeout": DEADLINE_S, "operation_timeout": DEADLINE_S}
-    (grown,) = client.create_partitions([NewPartitions(name, partitions)], **timeouts).values()
-    grown.result(DEADLINE_S)
-
-
-def wait_known(client: AdminClient, name: str, partitions: int) -> None:
-    """Until clients are told of so many partitions, each with its leader."""
-    deadline = time.perf_counter() + DEADLINE_S
-    while time.perf_counter() < deadline:
-        found = client.list_topics(name, DEADLINE_S).topics[name].partitions
-        if len(found) == partitions and all(each.leader >= 0 for each in found.values()):
-            return
-        time.sleep(0.05)
-    raise TimeoutError(f"{name} does not have its {partitions} partitions")
-
-
 def delete(client: AdminClient, names: list[str]) -> None:
     for deleted in client.delete_topics(names, request_timeout=DEADLINE_S).values():
         deleted.result(DEADLINE_S)
@@ -77,9 +65,10 @@ def leader_port(running: Running, name: str) -> int:
     deadline = time.perf_counter() + DEADLINE_S
     client = admin(running)
     while time.perf_counter() < deadline:
-        leader = client.list_topics(name, DEADLINE_S).topics[name].partitions[0].leader
-        if leader in running.addresses:
-            return running.port_of(leader)
+        # A broker that has not heard of the topic yet tells of none of its partitions.
+        partition = client.list_topics(name, DEADLINE_S).topics[name].partitions.get(0)
+        if partition is not None and partition.leader in running.addresses:
+            return running.port_of(partition.leader)
         time.sleep(0.05)
     raise TimeoutError(f"{name} has no leader")
 

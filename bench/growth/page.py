@@ -20,7 +20,8 @@ def growth_section(growth: dict[str, Any], knees: dict[str, str]) -> tuple[str, 
     lines = [_INTRODUCTION]
     for name, dimension in growth["dimensions"].items():
         lines.append(f"### {dimension['title']}\n")
-        lines.append(f"Commit {dimension['commit']}, {dimension['date'][:10]}, load before {dimension['load']:.1f}.\n")
+        taken = f"Commit {dimension['commit']}, {dimension['date'][:10]}, load before {dimension['load']:.1f}"
+        lines.append(f"{taken}; {dimension['python']}.\n")
         points = dimension["points"]
         figures = list(dict.fromkeys(figure for point in points for figure in point["figures"]))
         units: dict[str, list[str]] = {}
