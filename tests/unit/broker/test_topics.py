@@ -4,9 +4,11 @@ import errno
 
 import pytest
 
+from tailrace.broker.quorum.damage.rebuilding import read_damage, rebuild
 from tailrace.log.checkpoints import write_topic_id
-from tailrace.model.errors import ErrorCode
+from tailrace.model.errors import ErrorCode, StorageError
 from tailrace.model.ids import ZERO_UUID, Uuid
+from tailrace.sim.random import SimRandom
 from tailrace.wire.apis.admin import CreatePartitionsRequest, CreateTopicsRequest, DeleteTopicsRequest
 from tests.unit.broker.world import World, batch, create_topic, fetch, fetched, produce, produced, running
 
@@ -152,6 +154,10 @@ async def test_a_lost_metadata_log_does_not_take_the_records_with_it() -> None:
         await peer.request(produce("orders", batch(b"precious")), 9)
         await world.broker.stop()
         world.disk.remove_folder("data/__cluster_metadata-0")
+        with pytest.raises(StorageError, match="The metadata log is damaged"):
+            await world.start()
+        found = read_damage(world.disk, "data")
+        rebuild(world.disk, SimRandom(1), "data", found, must_catch_up=False, keeps_one=False)
         await world.start()
         assert world.broker.image.topics == {}
         (kept,) = [name for name in world.disk.list("data") if name.startswith("orders-0.")]
