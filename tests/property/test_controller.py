@@ -118,9 +118,8 @@ class World:
     def report(self) -> None:
         """What every broker does by itself when it hears of a partition without a leader."""
         for name in TOPICS:
-            for node in NODES:
-                is_up = node not in self.down and node in self.cluster.image.brokers
-                if is_up and self.partition(name).leader == NO_LEADER:
+            for node in set(self.cluster.image.brokers) - set(self.down):
+                if self.partition(name).leader == NO_LEADER:
                     self._report(node, name)
 
     def _assign(self, node: int) -> None:
@@ -313,13 +312,14 @@ class World:
         assert not eligible or len(isr) < needed
         if partition.leader == NO_LEADER:
             able = [node for node in isr | eligible if self.can_lead(name, node)]
-            now_ms = self.cluster.monotonic_ms
-            since_ms = self.held_since_ms.setdefault((name, partition.leader_epoch), now_ms) if able else now_ms
-            assert now_ms <= since_ms + WAIT_MS, "a replica with everything can lead, and nobody does"
-            assert not able or len(eligible) > 1, "nobody else is to be waited for"
-            assert not able or not eligible <= set(able) - set(self.down), "all are there, and have told"
+            now_ms, key = self.cluster.monotonic_ms, (name, partition.leader_epoch)
+            since_ms = self.held_since_ms.setdefault(key, now_ms)
             if not able:
-                self.held_since_ms.pop((name, partition.leader_epoch), None)
+                del self.held_since_ms[key]
+                return
+            assert now_ms <= since_ms + WAIT_MS, "a replica with everything can lead, and nobody does"
+            assert len(eligible) > 1, "nobody else is to be waited for"
+            assert not eligible <= set(able) - set(self.down), "all are there, and have told"
         else:
             assert partition.leader in isr
             assert self.can_lead(name, partition.leader)

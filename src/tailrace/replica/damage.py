@@ -34,7 +34,8 @@ class DamagedReplicas:
             key = TopicPartition(topic.name, PartitionIndex(index))
             is_here = self._directories.would_hold(state.directory(self._node_id))
             if key not in present and is_here and state.counts_on(self._node_id):
-                self._note(key, Damage("its folder is not there", self._stored_high_watermark(key)))
+                # Nothing tells what it held: a stored high watermark may be that of a deleted topic with its name.
+                self._note(key, Damage("its folder is not there", 0))
 
     def judge(self, log: Log, stored_high_watermark: int | None) -> None:
         """A log that was just opened. OSError."""
@@ -50,9 +51,6 @@ class DamagedReplicas:
         for topic, index in unopened:
             self._note(TopicPartition(topic, PartitionIndex(index)), Damage("it cannot be opened", 0))
         self._is_start_over = True
-
-    def _stored_high_watermark(self, topic_partition: TopicPartition) -> int:
-        return max(each.read_high_watermarks().get(topic_partition, 0) for each in self._directories.online)
 
     def _note(self, topic_partition: TopicPartition, damage: Damage) -> None:
         if not self._is_start_over:
