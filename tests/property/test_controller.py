@@ -201,16 +201,14 @@ class World:
         elif node not in self.cluster.image.brokers:
             self._start(node)
         if node not in self.down:
-            steps = (self._assign, self._unfence) if topic == "plain" else (self._unfence, self._assign)
+            unfence = self.cluster.heartbeat
+            steps = (self._assign, unfence) if topic == "plain" else (unfence, self._assign)
             for step in steps:
                 step(node)
 
     def heartbeat(self, node: int, _: str) -> None:
         if node not in self.down and node in self.cluster.image.brokers:
-            self._unfence(node)
-
-    def _unfence(self, node: int) -> None:
-        self.cluster.heartbeat(node)
+            self.cluster.heartbeat(node)
 
     def stop(self, node: int, _: str) -> None:
         if node in self.down or node not in self.cluster.image.brokers:
