@@ -17,6 +17,7 @@ from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, TypeVar
 
 from tailrace.broker.cluster.forwarding import Forwarding
+from tailrace.broker.cluster.leads import scrub
 from tailrace.broker.cluster.lifecycle import Identity, Lifecycle
 from tailrace.broker.cluster.producer_ids import ProducerIds
 from tailrace.broker.cluster.replica_reports import ReplicaReports
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from tailrace.broker.cluster.peers import Peers
     from tailrace.broker.cluster.registration import ControllerRegistration
     from tailrace.broker.context import RequestContext
+    from tailrace.replica.repair.upkeep import Scrubbing
 
 R = TypeVar("R", bound=Message)
 
@@ -78,6 +80,7 @@ class Broker:
         self.lifecycle: Lifecycle | None = None  # Of a node with the broker role, once it registers.
         self.replicas: ReplicaManager
         self.future_logs: FutureLogs
+        self.scrubbing: Scrubbing | None = None  # What it has found so far; from half a minute after the start on.
         self.sessions = FetchSessions(
             ports.clock,
             ports.random,
@@ -303,6 +306,7 @@ class Broker:
         self._open_servers(is_controller=False)
         await lifecycle.unfence()
         self._maintenance.start()
+        self._maintenance.adopt(scrub(self, self._maintenance))
         self.coordination.open()
 
     def _make_reports(self, lifecycle: Lifecycle) -> ReplicaReports:

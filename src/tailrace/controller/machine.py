@@ -47,6 +47,7 @@ _OPS: dict[int, tuple[str, str]] = {
     73: ("partitions.directories", "assign_replicas_to_dirs"),
     10_100: ("partitions.reports", "report_replicas"),
     10_101: ("partitions.reports", "allow_truncation"),
+    10_102: ("partitions.move_leader", "move_leader"),
 }
 
 

@@ -307,6 +307,8 @@ class Log(StoredLog):
             self.log_start_offset = offset
             self.epochs.truncate_from_start(offset)
             self.is_stored = False
+            if self.damaged_ranges:
+                self.settle_damaged_ranges()
 
     def delete_expired_segments(self, now_ms: int, high_watermark: int) -> int:
         """Retention; returns how many segments went. StorageError."""
@@ -344,6 +346,7 @@ class Log(StoredLog):
             raise
         self._durability.note_names_changed()
         self.is_stored = False
+        self.settle_damaged_ranges()
 
     def take_due_segments(self, now_ms: int) -> list[Segment]:
         """Deleted segments whose delay has passed: the caller removes their files."""
@@ -371,6 +374,7 @@ class Log(StoredLog):
         self._roll_policy.rearm()
         self.is_stored = False
         self._prune_snapshots()
+        self.settle_damaged_ranges()
 
 
 def _parted(sent: str, here: str, log: Log) -> KafkaError:

@@ -1,7 +1,8 @@
 """Opening a log: what the files of a folder amount to, after any kind of stop.
 
     stop        log end                             scanned
-    clean       the recovery point (= log end)      nothing
+    clean       the recovery point (= log end)      the end of the last segment (`scrub.ending`); all of it if that is
+                                                    not as it was left
     unclean     where the good batches end          from the segment that reaches up to the recovery point, or over it:
                                                     length, magic, CRC, order
 
@@ -46,6 +47,7 @@ from tailrace.log.files.segment import (
     Segment,
 )
 from tailrace.log.producers import ProducerStates
+from tailrace.log.scrub.ending import read_end
 from tailrace.model import events
 from tailrace.model.config import TopicConfig
 from tailrace.model.errors import StorageError
@@ -92,6 +94,8 @@ class LoadedLog:
     snapshots: ProducerSnapshots
     recovery: Recovery | None  # None if nothing had to be scanned
     damage: Damage | None
+    gapless_from: int  # from there on each segment ends where the next begins
+    suspects: list[int]  # offsets of closed segments whose files look wrong
     is_stored: bool  # as a clean close left it, or made just now: then a start that does not find it makes it again
 
 
@@ -118,6 +122,7 @@ class LogLoader:
         self.snapshots = ProducerSnapshots(disk, folder)
         self._log_start_offset = 0
         self._damaged_from = _NOWHERE
+        self._suspects: list[int] = []
         self.scanned_bytes = 0
         self.cut_bytes = 0
         self.damage: Damage | None = None
@@ -145,7 +150,14 @@ class LogLoader:
         if segments:
             self._log_start_offset = log_start_offset = max(log_start_offset, segments[0].base_offset)
             if is_clean:
-                log_end_offset = self._trust(segments, log_end_hint)
+                log_end_offset, problem = read_end(self.disk, segments[-1], log_end_hint)
+                if problem:
+                    self._report("a clean stop is not trusted", file=segments[-1].path(LOG_SUFFIX), cause=problem)
+                    is_clean = False
+                    if log_end_hint is None:
+                        recovery_point = segments[-1].base_offset
+            if is_clean:
+                self._trust(segments, log_end_offset)
             else:
                 log_end_offset = self._verify(segments, recovery_point, max(recovery_point, cleaned_offset))
             self.snapshots.prune({segment.base_offset for segment in segments}, end_offset=log_end_offset)
@@ -173,6 +185,8 @@ class LogLoader:
             snapshots=self.snapshots,
             recovery=None if is_new or is_clean else self._sum_up(started_ms),
             damage=self.damage,
+            gapless_from=cleaned_offset,
+            suspects=self._suspects + [each.base_offset for each in segments[:-1] if each.size_bytes == 0],
             is_stored=is_new or (is_clean and recovery_point == log_end_offset),
         )
 
@@ -248,6 +262,7 @@ class LogLoader:
             ):
                 log.warning("removed an index without a log", partition=self.topic_partition, file=path)
                 self.disk.remove(path)
+                self._suspects.append(base_offset)
         return segments
 
     def _attach_aborted(self, segment: Segment) -> None:
@@ -266,16 +281,9 @@ class LogLoader:
 
     # A clean stop
 
-    def _trust(self, segments: list[Segment], log_end_hint: int | None) -> int:
-        active = segments[-1]
-        least = active.base_offset + (1 if active.size_bytes else 0)
-        if log_end_hint is not None and log_end_hint >= least:
-            log_end_offset = log_end_hint
-        else:
-            log_end_offset = active.read_next_offset()
+    def _trust(self, segments: list[Segment], log_end_offset: int) -> None:
         self._load_epochs(segments, log_end_offset)
         self._load_producers(segments, log_end_offset)
-        return log_end_offset
 
     # An unclean stop
 

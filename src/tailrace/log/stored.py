@@ -6,18 +6,23 @@ Rules:
   - A failed sync takes the log offline until a restart recovers it: the kernel may have dropped what it could not
     write, so a second sync that succeeds would prove nothing.
   - Whatever the disk refuses is told to `on_disk_error` first: a device that has failed is more than this log's matter.
+  - Where damage is known a read ends before it, and one that begins in it gets CORRUPT_MESSAGE. Where a read meets
+    bytes that are no batch, or is repeated as if its reader could not use what it got, the offset is noted in
+    `suspects` for whoever checks segments (`scrub`).
 """
 
 from collections.abc import Callable, Sequence
 from typing import Self
 
 from tailrace.log.files.aborted import AbortedTransaction
+from tailrace.log.files.damaged import DamagedError, DamagedRange, Suspect
 from tailrace.log.files.durability import Durability
 from tailrace.log.files.failures import disk_errors
 from tailrace.log.files.kept import CUT_SUFFIX, keep
 from tailrace.log.files.segment import Segment
 from tailrace.log.files.segments import Found, RollPolicy, Segments
 from tailrace.log.recovery import LoadedLog, LogLoader
+from tailrace.log.scrub.rereads import Rereads
 from tailrace.log.validation import DEFAULT_MAX_DECOMPRESSED_BYTES
 from tailrace.model import events
 from tailrace.model.config import TopicConfig
@@ -59,6 +64,14 @@ class StoredLog:
         self._roll_policy = RollPolicy(config, clock)
         self.is_stored = loaded.is_stored  # a start would find all that is to be known
         self._is_closed = False
+        self.damaged_ranges: tuple[DamagedRange, ...] = ()  # of all segments, in order
+        self.is_mended = False  # a segment is being rewritten: it is not compacted meanwhile
+        self.gapless_from = loaded.gapless_from  # before it Kafka's cleaner may have left gaps between segments
+        # What is to be checked, by partition; shared by all logs of a broker.
+        self.suspects: dict[TopicPartition, Suspect] = {}
+        self._rereads = Rereads()
+        for offset in loaded.suspects:
+            self.suspect(offset, is_whole_segment=True)
 
     @classmethod
     def open(
@@ -176,14 +189,21 @@ class StoredLog:
             if offset == self.log_end_offset:
                 self.active.hint(offset, self.active.size_bytes)
             return None
-        with self._disk_errors(f"{self.folder} cannot be read"):
-            return self._segments.read(
-                offset,
-                max_bytes,
-                end_offset=end_offset,
-                log_end_offset=self.log_end_offset,
-                at_least_one_batch=at_least_one_batch,
-            )
+        if self.damaged_ranges:
+            end_offset = self._end_before_damage(offset, end_offset)
+        if offset < self._segments.active.base_offset and self._rereads.note(offset):
+            self.suspect(offset)
+        try:
+            with self._disk_errors(f"{self.folder} cannot be read"):
+                return self._segments.read(
+                    offset,
+                    max_bytes,
+                    end_offset=end_offset,
+                    log_end_offset=self.log_end_offset,
+                    at_least_one_batch=at_least_one_batch,
+                )
+        except DamagedError as error:
+            raise self._corrupt(error) from error
 
     def find_aborted(self, slice_: FileSlice, offset: int, *, end_offset: int) -> list[AbortedTransaction]:
         """What a reader at read_committed has to pass over in a slice that was read from `offset` on, up to
@@ -197,15 +217,64 @@ class StoredLog:
 
     def offset_by_timestamp(self, timestamp: int, *, end_offset: int) -> Found | None:
         """Timestamp, offset and leader epoch of the first record whose timestamp is >= `timestamp`."""
-        with self._disk_errors(f"{self.folder} cannot be read"):
-            found = self._segments.find_timestamp(timestamp, self.log_start_offset, self.max_decompressed_bytes)
+        try:
+            with self._disk_errors(f"{self.folder} cannot be read"):
+                found = self._segments.find_timestamp(timestamp, self.log_start_offset, self.max_decompressed_bytes)
+        except DamagedError as error:
+            raise self._corrupt(error) from error
         return found if found is not None and found[1] < end_offset else None
 
     def max_timestamp_offset(self, *, end_offset: int) -> Found | None:
         """Timestamp, offset and leader epoch of the first record that has the largest timestamp."""
-        with self._disk_errors(f"{self.folder} cannot be read"):
-            found = self._segments.find_max_timestamp(self.log_start_offset, self.max_decompressed_bytes)
+        try:
+            with self._disk_errors(f"{self.folder} cannot be read"):
+                found = self._segments.find_max_timestamp(self.log_start_offset, self.max_decompressed_bytes)
+        except DamagedError as error:
+            raise self._corrupt(error) from error
         return found if found is not None and found[1] < end_offset else None
+
+    # Damage
+
+    def suspect(self, offset: int, *, is_whole_segment: bool = False) -> None:
+        """Something is wrong with what is read there, or with the segment that holds it: it is to be checked."""
+        known = self.suspects.get(self.topic_partition)
+        if known is None or (is_whole_segment and not known.is_whole_segment):
+            self.suspects[self.topic_partition] = Suspect(offset, is_whole_segment)
+
+    def _corrupt(self, error: DamagedError) -> KafkaError:
+        self.suspect(error.offset, is_whole_segment=True)
+        return KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{error}; the segment will be checked.")
+
+    def share_suspects(self, suspects: dict[TopicPartition, Suspect]) -> None:
+        suspects.update(self.suspects)
+        self.suspects = suspects
+
+    def note_damaged_ranges(self, segment: Segment, damage: tuple[DamagedRange, ...]) -> None:
+        """What a check of the segment has found; nothing, if it is sound."""
+        segment.damaged_ranges = damage
+        self.settle_damaged_ranges()
+
+    def settle_damaged_ranges(self) -> None:
+        """Segments have come or gone, or were cut: what is known of damage is what they know. What lies before the log
+        start is not read any more."""
+        self.damaged_ranges = tuple(
+            each
+            for segment in self.segments
+            for each in segment.damaged_ranges
+            if each.end_offset > self.log_start_offset
+        )
+
+    def _end_before_damage(self, offset: int, end_offset: int) -> int:
+        for each in self.damaged_ranges:
+            if each.start_offset <= offset < each.end_offset:
+                raise KafkaError(
+                    ErrorCode.CORRUPT_MESSAGE,
+                    f"Offsets {each.start_offset} to {each.end_offset - 1} of {self.topic_partition} are damaged in "
+                    f"{each.file} ({each.cause}). They are repaired once an in-sync replica can be asked for them.",
+                )
+            if offset < each.start_offset:
+                return min(end_offset, each.start_offset)
+        return end_offset
 
     # Syncing and closing
 

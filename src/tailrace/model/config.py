@@ -615,6 +615,22 @@ class BrokerConfig(Config, scope="broker"):
         doc="Bytes written and not yet synced, over all logs. From half of it on logs are synced in the background, "
         "above it producers are not read: at its own bound on dirty memory the kernel would hold the whole process.",
     )
+    log_scrub_max_bytes_per_second: int = long(
+        default=10 * MIB,
+        minimum=0,
+        dynamic=True,
+        ours=True,
+        doc="Rate at which closed segments are read again to find damage. It never takes more than a hundredth of a "
+        "processor, whatever the rate. 0 turns it off; what readers have met trouble with is checked all the same.",
+    )
+    log_scrub_interval_ms: int = long(
+        default=7 * DAY_MS,
+        minimum=SECOND_MS,
+        dynamic=True,
+        ours=True,
+        doc="Time between the beginnings of two rounds in which all closed segments are read again to find damage. A "
+        "round that takes longer is followed by the next one.",
+    )
     replica_high_watermark_checkpoint_interval_ms: int = long(
         default=5 * SECOND_MS, doc="How often the high watermarks of all partitions are saved."
     )

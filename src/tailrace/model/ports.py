@@ -50,6 +50,9 @@ class File(Protocol):
     def read(self, position: int, size: int) -> bytes:
         """May block on the device. Short only at the end of the file."""
 
+    def read_once(self, position: int, size: int) -> bytes:
+        """As `read`, for what nobody will read again soon: what was not in memory before is not kept there."""
+
     def is_resident(self, position: int, size: int) -> bool:
         """Whether reading there would be served from memory. A cheap probe, never blocks."""
 

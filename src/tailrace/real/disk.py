@@ -79,6 +79,19 @@ class RealFile:
             missing -= len(data)
         return b"".join(chunks)
 
+    def read_once(self, position: int, size: int) -> bytes:
+        if not _NO_WAIT:
+            return self.read(position, size)  # Nobody tells what is resident, so nothing is thrown out.
+        # Of the whole handle, so use one of your own: what the kernel reads ahead, for the probe already, would look
+        # resident to the next call.
+        os.posix_fadvise(self._descriptor, 0, 0, os.POSIX_FADV_RANDOM)
+        was_resident = self.is_resident(position, size)
+        data = self.read(position, size)
+        if was_resident:
+            return data
+        os.posix_fadvise(self._descriptor, position, size, os.POSIX_FADV_DONTNEED)
+        return data
+
     def is_resident(self, position: int, size: int) -> bool:
         if not _NO_WAIT or size <= 0:
             return True

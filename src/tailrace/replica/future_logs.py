@@ -183,7 +183,11 @@ class FutureLogs:
                 return
             data = await self._background.run(found.read)
             if self._align(move, future):
-                future.append_as_follower(memoryview(data))
+                try:
+                    future.append_as_follower(memoryview(data))
+                except KafkaError:
+                    log.suspect(future.log_end_offset)
+                    raise
                 await self._wait_turn(len(data))
 
     def _align(self, move: _Move, future: Log) -> bool:

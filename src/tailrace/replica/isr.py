@@ -37,12 +37,16 @@ ISR_ERRORS_TO_DROP = (ErrorCode.INELIGIBLE_REPLICA, ErrorCode.OPERATION_NOT_ATTE
 UNKNOWN_OFFSET = -1
 NO_BROKER_EPOCH = -1
 NEVER_MS = float("-inf")
+# A follower that is given the same records so often in a row cannot use them: they may be damaged.
+GIVEN_TO_A_SUSPECT = 3
 
 
 class Follower:
     """What a leader knows of one other replica. Made anew, or reset, with every leader epoch."""
 
     __slots__ = (
+        "_given_count",
+        "_given_offset",
         "broker_epoch",
         "last_caught_up_ms",
         "last_fetch_ms",
@@ -54,6 +58,7 @@ class Follower:
 
     def __init__(self, node_id: NodeId) -> None:
         self.node_id = node_id
+        self._given_offset, self._given_count = UNKNOWN_OFFSET, 0  # What it was given last, how often in a row.
         self.broker_epoch = NO_BROKER_EPOCH  # Of the incarnation that fetched last; never falls.
         self.reset(caught_up_ms=NEVER_MS)
 
@@ -64,6 +69,12 @@ class Follower:
         self.last_caught_up_ms = caught_up_ms
         self.last_fetch_ms = NEVER_MS
         self.leader_end_at_last_fetch = UNKNOWN_OFFSET
+
+    def note_given(self, offset: int) -> bool:
+        """It was given records from `offset` on. Whether that was so again and again, as if it could not take them."""
+        self._given_count = self._given_count + 1 if offset == self._given_offset else 1
+        self._given_offset = offset
+        return self._given_count % GIVEN_TO_A_SUSPECT == 0
 
     def note_fetch(
         self, *, offset: int, log_start_offset: int, broker_epoch: int, leader_end_offset: int, now_ms: float

@@ -16,7 +16,7 @@ syncs and removals run in the background. A task that fails is logged and goes o
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 
 from tailrace.log.compaction.cleaner import Cleaner, drive
 from tailrace.log.compaction.run import CompactionAborted, Limits
@@ -80,6 +80,10 @@ class Maintenance:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._tasks.clear()
+
+    def adopt(self, work: Coroutine[None, None, None]) -> None:
+        """Another task that ends with these."""
+        self._tasks.append(asyncio.create_task(work))
 
     def _every(
         self, interval_ms: Callable[[], float], work: Callable[[], Awaitable[None]], *, first_ms: float | None = None
@@ -171,6 +175,9 @@ class Maintenance:
             for key, log in directory.logs.items()
             if key in partitions and "compact" in log.config.cleanup_policy
         ]
+
+    def is_compacting(self, topic_partition: TopicPartition) -> bool:
+        return any(cleaner.is_running(topic_partition) for cleaner in self._cleaners.values())
 
     def _cleaner_limits(self) -> Limits:
         config = self._replicas.config

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 from tailrace.controller import effective
 from tailrace.controller.image import MetadataImage, PartitionImage, TopicImage
 from tailrace.log.directory import LogDirectory
+from tailrace.log.files.damaged import Suspect
 from tailrace.log.log import Log
 from tailrace.model import events
 from tailrace.model.config import BrokerConfig, TopicConfig
@@ -70,6 +71,8 @@ class ReplicaManager:
         self.damaged = DamagedReplicas(self.node_id, self.directories)
         self.partitions: dict[tuple[str, int], Partition] = {}
         self.flusher = Flusher(background, unsynced_max_bytes=static.log_unsynced_max_bytes)
+        # Where readers have met trouble (`Log.suspect`); a scrub takes them out.
+        self.suspects: dict[TopicPartition, Suspect] = {}
         # Told of a log that is about to be deleted: a compaction of it must end first.
         self.before_deletion: list[Callable[[TopicPartition], None]] = []
         # Monotonic. Until then no other broker can have been made a leader of what is led here.
@@ -289,6 +292,7 @@ class ReplicaManager:
         self._found.pop(topic_partition, None)
         # It is opened again when it is first used: a new log of ten thousand need not hold a handle.
         log.close_idle_handles()
+        log.share_suspects(self.suspects)
         log.producers.expiration_ms = self.config.producer_id_expiration_ms
         log.producers.max_producers = self.config.max_producer_ids_per_partition
         log.max_decompressed_bytes = self.config.max_decompressed_bytes

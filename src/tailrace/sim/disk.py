@@ -100,6 +100,9 @@ class SimFile:
         self._check("read")
         return bytes(self._content.data[position : position + size])
 
+    def read_once(self, position: int, size: int) -> bytes:
+        return self.read(position, size)
+
     def is_resident(self, position: int, size: int) -> bool:  # noqa: ARG002 - memory is always resident
         return True
 

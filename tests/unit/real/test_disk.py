@@ -127,6 +127,28 @@ def test_residence_is_what_the_kernel_says(disk, path, monkeypatch, error, answe
     assert file.is_resident(0, 1000)
 
 
+def test_what_is_read_once_is_not_kept_in_memory_unless_it_was_there(disk, path):
+    size = 4 << 20
+    file = disk.open(path, create=True)
+    file.append([os.urandom(size)])
+    assert file.read_once(0, 1000) == file.read(0, 1000)
+    assert file.is_resident(0, size)
+    file.sync()
+    # A probe of a page must not read others ahead.
+    os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_RANDOM)
+    os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    if file.is_resident(0, size):
+        pytest.skip("this file system keeps its files in memory, or does not tell")
+    reader = disk.open(path)
+    for position in range(0, size, 256 << 10):
+        assert len(reader.read_once(position, 256 << 10)) == 256 << 10
+    assert not any(file.is_resident(position, 1) for position in range(8192, size, 128 << 10))
+    # What others have read stays.
+    data = file.read(1 << 20, 1 << 20)
+    assert reader.read_once(1 << 20, 1 << 20) == data
+    assert file.is_resident(1 << 20, 1 << 20)
+
+
 def test_a_missing_file_is_not_made_without_being_asked(disk, path):
     with pytest.raises(FileNotFoundError):
         disk.open(path)

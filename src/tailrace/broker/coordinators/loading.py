@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 from tailrace.broker.coordinators.shard import State
 from tailrace.coordinator.op import Producer
 from tailrace.model import events
-from tailrace.wire.records import BatchHeader, iterate_headers, iterate_unpacked, unpack_records
+from tailrace.model.errors import ErrorCode, KafkaError
+from tailrace.wire.records import BatchHeader, crc_is_valid, iterate_headers, iterate_unpacked, unpack_records
 from tailrace.wire.stored import UnknownRecordTypeError
 
 if TYPE_CHECKING:
@@ -74,6 +75,8 @@ class _Loading:
         clock, offset = self._ports.clock, start_offset
         slice_ends_ms = clock.monotonic_ms() + _SLICE_MS
         for position, header in iterate_headers(data, allow_partial=True):
+            if not crc_is_valid(data, position, header):
+                raise self._damaged(header)
             batch = data[position : position + header.size_bytes]
             for count in self._replay_batch(batch, header, start_offset):
                 self._note(count)
@@ -84,6 +87,14 @@ class _Loading:
                     slice_ends_ms = clock.monotonic_ms() + _SLICE_MS
             offset = header.next_offset
         return offset
+
+    def _damaged(self, header: BatchHeader) -> KafkaError:
+        """What a disk has changed must not become a committed offset. It is tried again, here or by the next leader."""
+        log = self._partition.log
+        log.suspect(header.base_offset)
+        return KafkaError(
+            ErrorCode.CORRUPT_MESSAGE, f"The CRC of the batch at offset {header.base_offset} does not match"
+        )
 
     def _note(self, count: int) -> None:
         """What was loaded stays, and holds no cycles. Unless it is set aside, the garbage collector walks through all

@@ -98,6 +98,7 @@ CONTROLLER_HANDLERS: dict[int, Served] = {
     # Of our own brokers (wire.apis.own).
     10_100: Served(0, 0, "admin.controller", "handle_by_controller"),
     10_101: Served(0, 0, "admin.controller", "handle_by_controller"),
+    10_102: Served(0, 0, "admin.controller", "handle_by_controller"),
 }
 
 # What an Envelope may hold.

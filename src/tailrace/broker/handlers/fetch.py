@@ -200,6 +200,8 @@ class FetchAttempt:
         follower = partition.followers.get(self._replica_id)
         is_at_end = fetch.fetch_offset >= partition.log.log_end_offset
         is_noted = follower is not None and follower.log_end_offset == fetch.fetch_offset
+        if has_records and self._is_first_read and follower is not None and follower.note_given(fetch.fetch_offset):
+            partition.log.suspect(fetch.fetch_offset)
         if has_records or (is_at_end and is_noted and self._replica_id in partition.isr):
             self._plan.note_read(key)
 

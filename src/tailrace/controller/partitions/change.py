@@ -103,6 +103,10 @@ class PartitionChanges:
         records = (self.decide(topic, index) for topic, index in partitions)
         return [record for record in records if record is not None]
 
+    def can_lead(self, partition: PartitionImage, node: NodeId) -> bool:
+        """Whether it could be elected without any loss, as the partition is."""
+        return node in partition.isr and self._can_lead(partition, node)
+
     def _rules_of(self, topic: str) -> _Rules:
         rules = self._rules.get(topic)
         if rules is None:

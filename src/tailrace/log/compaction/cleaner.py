@@ -14,7 +14,15 @@ from typing import Protocol, TypeVar
 
 from tailrace.log.checkpoints import CLEANER_OFFSETS, OffsetCheckpoint
 from tailrace.log.compaction.plan import Cleanable, decide_cleanable, decide_first_dirty_offset
-from tailrace.log.compaction.run import CompactableLog, Compaction, CompactionAborted, Limits, Outcome, Steps
+from tailrace.log.compaction.run import (
+    CompactableLog,
+    Compaction,
+    CompactionAborted,
+    Limits,
+    Outcome,
+    Steps,
+)
+from tailrace.log.files.damaged import DamagedError
 from tailrace.model import events
 from tailrace.model.errors import KafkaError, StorageError
 from tailrace.model.ids import TopicPartition
@@ -39,6 +47,10 @@ class CleanableLog(CompactableLog, Protocol):
 
     @property
     def is_offline(self) -> bool: ...
+
+    is_mended: bool
+
+    def suspect(self, offset: int, *, is_whole_segment: bool = False) -> None: ...
 
 
 class Cleaner:
@@ -74,6 +86,9 @@ class Cleaner:
             self._running[1].close()
             self._running = None
 
+    def is_running(self, topic_partition: TopicPartition) -> bool:
+        return self._running is not None and self._running[0] == topic_partition
+
     def forget(self, topic_partition: TopicPartition) -> None:
         """The log was deleted: another one of its name begins dirty."""
         self._first_dirty_offsets.pop(topic_partition, None)
@@ -88,7 +103,7 @@ class Cleaner:
             self._checkpoint.begin_write(dict(self._first_dirty_offsets))()
 
     def _plan(self, log: CleanableLog, last_stable_offset: int, now_ms: int) -> Cleanable | None:
-        if log.is_offline or self._resting_until_ms.get(log.topic_partition, 0) > now_ms:
+        if log.is_offline or log.is_mended or self._resting_until_ms.get(log.topic_partition, 0) > now_ms:
             return None
         first_dirty_offset = decide_first_dirty_offset(
             self._first_dirty_offsets.get(log.topic_partition),
@@ -116,6 +131,8 @@ class Cleaner:
             yield self._checkpoint.begin_write(dict(self._first_dirty_offsets))
         except (OSError, StorageError) as error:
             self._resting_until_ms[topic_partition] = now_ms + FAILED_REST_MS
+            if isinstance(error, DamagedError):
+                log.suspect(error.offset, is_whole_segment=True)
             events_log.warning("a compaction failed", partition=topic_partition, cause=error)
             raise StorageError(f"{topic_partition} was not compacted: {error}") from error
         except CompactionAborted as aborted:

@@ -25,6 +25,7 @@ from tailrace.log.compaction.rewrite import BatchFilter, empty_header
 from tailrace.log.compaction.spans import scan_spans
 from tailrace.log.compaction.transactions import CleanedTransactions
 from tailrace.log.files.aborted import AbortedTransaction
+from tailrace.log.files.damaged import DamagedError
 from tailrace.log.files.segment import CLEANED_SUFFIX, LOG_SUFFIX, Segment
 from tailrace.log.producers import ProducerStates
 from tailrace.model import events
@@ -315,11 +316,13 @@ class Compaction:
         try:
             first_size = read_header(chunk).size_bytes
         except KafkaError as error:
-            raise StorageError(
-                f"{segment.path(LOG_SUFFIX)} is damaged at position {position}: {error.message}"
+            raise DamagedError(
+                segment.base_offset, f"{segment.path(LOG_SUFFIX)} is damaged at position {position}: {error.message}"
             ) from error
         if first_size > segment.size_bytes - position:
-            raise StorageError(f"{segment.path(LOG_SUFFIX)} ends amid the batch at position {position}")
+            raise DamagedError(
+                segment.base_offset, f"{segment.path(LOG_SUFFIX)} ends amid the batch at position {position}"
+            )
         if first_size > size:
             chunk = yield from self._read(segment, position, first_size)
         return memoryview(chunk)
@@ -335,7 +338,9 @@ class Compaction:
 
     def _unpack(self, header: BatchHeader, batch: memoryview) -> Steps[bytes]:
         if not crc_is_valid(batch, 0, header):
-            raise StorageError(f"the CRC of the batch at offset {header.base_offset} does not match")
+            raise DamagedError(
+                header.base_offset, f"the CRC of the batch at offset {header.base_offset} does not match"
+            )
         yield from self._spend(BATCH_COST)
         payload = batch[HEADER_SIZE:]
         if header.compression is Compression.NONE or not payload:

@@ -17,6 +17,7 @@ from struct import Struct
 from zlib import crc32
 
 from tailrace.log.files.aborted import AbortedIndex
+from tailrace.log.files.damaged import DamagedError, DamagedRange, damage_at
 from tailrace.log.files.index import OFFSET_ENTRY, TIME_ENTRY, SparseIndex
 from tailrace.model import events
 from tailrace.model.config import TopicConfig
@@ -66,6 +67,7 @@ class Segment:
         "base_offset",
         "bytes_since_index",
         "created_ms",
+        "damaged_ranges",
         "index_bytes_max",
         "index_interval_bytes",
         "is_index_full",
@@ -93,6 +95,7 @@ class Segment:
         self.is_index_full = False
         self.bytes_since_index = 0
         self.was_used = False  # since the last sweep over idle handles
+        self.damaged_ranges: tuple[DamagedRange, ...] = ()  # in order; walks pass over it
         self._disk = disk
         self._folder = folder
         self.suffix = suffix
@@ -263,6 +266,11 @@ class Segment:
         (indexed_offset, position), end = self._floor_entry(offset), self.size_bytes
         file, chunk, chunk_start = self.file, b"", position
         while position + HEADER_SIZE <= end:
+            if self.damaged_ranges and (damage := damage_at(self.damaged_ranges, position)) is not None:
+                if offset < damage.end_offset:
+                    return damage.position
+                position, indexed_offset = damage.end_position, -1
+                continue
             at = position - chunk_start
             if at + _WALK.size > len(chunk):
                 chunk, chunk_start, at = file.read(position, LOOKUP_BYTES), position, 0
@@ -278,6 +286,8 @@ class Segment:
             if batch_length < _BATCH_LENGTH_MIN:
                 raise self._damaged(position)
             position += batch_length + _LOG_OVERHEAD
+        if position != end:
+            raise self._damaged(position)  # A length led past the end: what lies between must not be passed over.
         return None
 
     def indexed_offset_from(self, position: int) -> int | None:
@@ -295,12 +305,16 @@ class Segment:
 
     def headers(self, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
         """Position and header of each whole batch from `position`, which must be where one begins. Reads in chunks,
-        and large batches not at all. Raises StorageError where the bytes are no batch."""
+        and large batches not at all. Raises DamagedError where the bytes are no batch."""
         file, chunk, chunk_start = self.file, b"", position
         while position + HEADER_SIZE <= self.size_bytes:
+            if self.damaged_ranges and (damage := damage_at(self.damaged_ranges, position)) is not None:
+                position = damage.end_position
+                continue
             at = position - chunk_start
             if at + HEADER_SIZE > len(chunk):
-                chunk, chunk_start, at = file.read(position, SCAN_BYTES), position, 0
+                size = min(SCAN_BYTES, self.size_bytes - position)  # A buffer for more would cost more than the read.
+                chunk, chunk_start, at = file.read(position, size), position, 0
             header = self._header_in(chunk, at, position)
             size = header.batch_length + _LOG_OVERHEAD
             if position + size > self.size_bytes:
@@ -321,8 +335,9 @@ class Segment:
         except KafkaError as error:
             raise self._damaged(position) from error
 
-    def _damaged(self, position: int) -> StorageError:
-        return StorageError(f"{self.path(LOG_SUFFIX)} is damaged: no batch begins at position {position}")
+    def _damaged(self, position: int) -> DamagedError:
+        problem = f"{self.path(LOG_SUFFIX)} is damaged: no batch begins at position {position}"
+        return DamagedError(self.base_offset, problem)
 
     def _floor_entry(self, offset: int) -> tuple[int, int]:
         """The last offset and the position of the batch to begin a walk at; without an entry -1 and 0."""
@@ -366,6 +381,7 @@ class Segment:
         self._hints.clear()
         self.file.truncate(position)
         self.size_bytes = position
+        self.damaged_ranges = tuple(each for each in self.damaged_ranges if each.end_position <= position)
         self.offset_index.truncate(self.offset_index.floor(offset - self.base_offset - 1) + 1)
         self.time_index.truncate(self.time_index.floor(offset - self.base_offset - 1, column=1) + 1)
         self.aborted.cut(offset)

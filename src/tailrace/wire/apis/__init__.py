@@ -88,6 +88,7 @@ _OWN_APIS = {
     10_000: ("DescribeGroupHistory", "own"),
     10_100: ("ReportReplicas", "own"),
     10_101: ("AllowTruncation", "own"),
+    10_102: ("MoveLeader", "own"),
 }
 # Asked by our commands, advertised to nobody.
 UNADVERTISED_API_KEYS = range(10_000, 10_100)

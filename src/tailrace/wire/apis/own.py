@@ -85,3 +85,21 @@ class AllowTruncationResponse(Message, api_key=10_101, versions="0", flexible="0
 
     throttle_time_ms: int = int32("0+")
     error_code: int = int16("0+")
+
+
+class MoveLeaderRequest(Message, api_key=10_102, versions="0", flexible="0+"):
+    """The leader of a partition cannot read a part of its log, and names an in-sync replica that can: that one is to
+    lead. Asked of the active controller."""
+
+    broker_id: int = int32("0+")
+    broker_epoch: int = int64("0+")
+    topic_id: bytes = uuid("0+")
+    partition_index: int = int32("0+")
+    leader_epoch: int = int32("0+")
+    new_leader_id: int = int32("0+")
+
+
+class MoveLeaderResponse(Message, api_key=10_102, versions="0", flexible="0+"):
+    throttle_time_ms: int = int32("0+")
+    error_code: int = int16("0+")
+    error_message: str | None = string("0+", nullable="0+", default=None)

@@ -4,10 +4,13 @@ import asyncio
 from collections.abc import Sequence
 from struct import pack
 
+import pytest
+
 from tailrace.broker.coordinators.loading import load
 from tailrace.broker.coordinators.shard import State
 from tailrace.coordinator.op import StoredRecord
 from tailrace.log.validation import Origin
+from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.replica.partition import Partition
 from tailrace.wire.records import Compression, build_batch
 from tailrace.wire.stored import encode_coordinator_key, encode_coordinator_value
@@ -118,3 +121,17 @@ async def test_records_before_the_log_start_are_gone() -> None:
         desk = Desk(world.broker, partition)
         await load(world.broker, desk.shard, partition)
         assert desk.ledger.values == {"b": 1, "c": 1}
+
+
+async def test_what_the_disk_has_changed_is_not_loaded() -> None:
+    async with running() as world:
+        partition = await partition_of(world)
+        append(partition, [record("a", 1)])
+        append(partition, [record("a", 2)])
+        partition.log.active.file._content.data[-3] ^= 1
+        desk = Desk(world.broker, partition)
+        with pytest.raises(KafkaError) as refused:
+            await load(world.broker, desk.shard, partition)
+        assert refused.value.code is ErrorCode.CORRUPT_MESSAGE
+        assert desk.shard.state is State.LOADING
+        assert world.broker.replicas.suspects == {partition.topic_partition: (1, False)}

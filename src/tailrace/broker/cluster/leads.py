@@ -1,0 +1,55 @@
+"""Joins the repair of damaged logs to the other brokers and to the controller, which moves a lead.
+
+A lead is moved by `wire.apis.own.MoveLeaderRequest`. Kafka's controllers do not know it: they close the connection,
+which shows as a time-out here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import TYPE_CHECKING
+
+from tailrace.model.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from tailrace.broker.broker import Broker
+    from tailrace.model.ids import NodeId
+    from tailrace.replica.maintenance import Maintenance
+    from tailrace.replica.partition import Partition
+
+# A controller that knows the request answers within milliseconds; after this it is taken for one that does not.
+_TIMEOUT_MS = 5000
+
+
+async def scrub(broker: Broker, maintenance: Maintenance) -> None:
+    """Until it is cancelled; from half a minute after the start on, so that a broker is ready without what it needs."""
+    await asyncio.sleep(broker.config.log_initial_task_delay_ms / 1000)
+    from tailrace.replica.repair.upkeep import Scrubbing
+
+    scrubbing = broker.scrubbing = Scrubbing(
+        broker.replicas,
+        broker.ports,
+        call=None if broker.roles.is_alone else broker.call_broker,
+        move_lead=None if broker.roles.is_alone else partial(move_lead, broker),
+        is_compacting=maintenance.is_compacting,
+    )
+    await scrubbing.run()
+
+
+async def move_lead(broker: Broker, partition: Partition, node_id: NodeId) -> None:
+    """Raises KafkaError if it was not done."""
+    from tailrace.wire.apis.own import MoveLeaderRequest, MoveLeaderResponse
+
+    request = MoveLeaderRequest(
+        broker_id=partition.node_id,
+        broker_epoch=broker.broker_epoch,
+        topic_id=bytes(partition.topic_id),
+        partition_index=partition.topic_partition.partition,
+        leader_epoch=partition.leader_epoch,
+        new_leader_id=node_id,
+    )
+    response = await broker.forwarding.ask(request, MoveLeaderResponse, timeout_ms=_TIMEOUT_MS, channel="move leader")
+    if response.error_code:
+        code = ErrorCode(response.error_code)
+        raise KafkaError(code, response.error_message or f"the controller answered {code.name}")

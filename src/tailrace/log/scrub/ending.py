@@ -1,0 +1,55 @@
+"""Whether the last segment of a log ends where a clean stop has left it.
+
+The clean mark says that everything was stored. What became of the files since, it cannot know: one that was cut short,
+or whose last batch is damaged, would get new records behind a torn one. So the end is looked at even then: from the
+last index entry the batches are walked, the last one must have its CRC, and the file must end with it, at the offset
+that was stored. That is two or three small reads for a log with records, and none for one without.
+"""
+
+from tailrace.log.files.index import OFFSET_ENTRY
+from tailrace.log.files.segment import INDEX_SUFFIX, Segment
+from tailrace.model.errors import StorageError
+from tailrace.model.ports import Disk
+from tailrace.wire.records import HEADER_SIZE, crc_is_valid
+
+
+def read_end(disk: Disk, segment: Segment, log_end_offset: int | None) -> tuple[int, str]:
+    """The offset after the last record, and what is wrong with the end, or nothing. `log_end_offset` is what was
+    stored, None if nothing was. OSError."""
+    try:
+        next_offset, problem = _walk_end(segment, _last_indexed_position(disk, segment))
+    except StorageError as error:
+        return segment.base_offset, str(error)
+    finally:
+        segment.release()  # Ten thousand logs are opened in a row, and few of them are used at once.
+    if not problem and log_end_offset is not None and next_offset != log_end_offset:
+        problem = f"it ends at offset {next_offset}, and a clean stop has left it at {log_end_offset}"
+    return next_offset, problem
+
+
+def _walk_end(segment: Segment, position: int) -> tuple[int, str]:
+    next_offset, end, found = segment.base_offset, 0, None
+    if segment.size_bytes:
+        for at, header in segment.headers(position):
+            next_offset, end, found = header.next_offset, at + header.size_bytes, (at, header)
+    if end != segment.size_bytes:
+        return next_offset, "it ends in the middle of a batch"
+    if found is not None:
+        at, header = found
+        if not crc_is_valid(segment.file.read(at, header.size_bytes), 0, header):
+            return next_offset, "the CRC of its last batch does not match"
+    return next_offset, ""
+
+
+def _last_indexed_position(disk: Disk, segment: Segment) -> int:
+    """0, from which the walk is long but right, where the index does not tell."""
+    if segment.size_bytes <= segment.index_interval_bytes:
+        return 0  # Shorter than what lies between two entries: no index is opened for it.
+    try:
+        file = disk.open(segment.path(INDEX_SUFFIX))
+    except FileNotFoundError:
+        return 0
+    if file.size < OFFSET_ENTRY.size or file.size % OFFSET_ENTRY.size:
+        return 0
+    _, position = OFFSET_ENTRY.unpack(file.read(file.size - OFFSET_ENTRY.size, OFFSET_ENTRY.size))
+    return position if 0 <= position <= segment.size_bytes - HEADER_SIZE else 0
