@@ -42,6 +42,7 @@ from tailrace.model.config import TopicConfig
 from tailrace.model.errors import StorageError
 from tailrace.model.ids import TopicPartition, Uuid
 from tailrace.model.ports import Clock, Disk, Lock, Random
+from tailrace.model.settings import INT_MAX
 
 _TEMPORARY_SUFFIX = ".tmp"  # a checkpoint that was being replaced
 # Deleted logs that the checkpoints still tell of, before these are written anew.
@@ -181,7 +182,14 @@ class LogDirectory:
         name but another id."""
         return checkpoints.read_topic_id(self._disk, f"{self.path}/{topic_partition}") in (None, topic_id)
 
-    def open_log(self, topic_partition: TopicPartition, config: TopicConfig, *, topic_id: Uuid | None = None) -> Log:
+    def open_log(
+        self,
+        topic_partition: TopicPartition,
+        config: TopicConfig,
+        *,
+        topic_id: Uuid | None = None,
+        leader_epoch: int = INT_MAX,
+    ) -> Log:
         """The open log, or that in the folder, or a new one. Raises StorageError."""
         opened = self.logs.get(topic_partition)
         if opened is not None:
@@ -206,6 +214,7 @@ class LogDirectory:
                 cleaned_offset=self._cleaned_offsets.get(topic_partition, 0),
                 is_clean=self.was_clean,
                 log_end_hint=recovery_point,
+                leader_epoch=leader_epoch,
                 before_damage_is_cut=self.proof.suspend,
             )
         except StorageError as error:

@@ -34,7 +34,6 @@ from tailrace.log.checkpoints import ProducerSnapshots, read_topic_id, write_top
 from tailrace.log.compaction.swap import finish_swaps
 from tailrace.log.epochs import LeaderEpochs
 from tailrace.log.files.aborted import AbortedTransaction
-from tailrace.log.files.damage import find_problem, has_batch_behind, walk_batches
 from tailrace.log.files.segment import (
     ABORTED_SUFFIX,
     CLEANED_SUFFIX,
@@ -46,6 +45,7 @@ from tailrace.log.files.segment import (
     TIME_INDEX_SUFFIX,
     Segment,
 )
+from tailrace.log.files.tail import find_problem, has_batch_behind, walk_batches
 from tailrace.log.producers import ProducerStates
 from tailrace.log.scrub.ending import read_end
 from tailrace.model import events
@@ -53,6 +53,7 @@ from tailrace.model.config import TopicConfig
 from tailrace.model.errors import StorageError
 from tailrace.model.ids import ZERO_UUID, TopicPartition, Uuid, uuid_text
 from tailrace.model.ports import Bytes, Clock, Disk
+from tailrace.model.settings import INT_MAX
 from tailrace.wire.markers import read_marker
 from tailrace.wire.records import BatchHeader
 
@@ -110,8 +111,10 @@ class LogLoader:
         config: TopicConfig,
         *,
         topic_partition: TopicPartition,
+        leader_epoch: int = INT_MAX,
         before_damage_is_cut: Callable[[], None] | None = None,
     ) -> None:
+        """`leader_epoch` is that of the partition now: nobody can have written in a later one."""
         self.disk = disk
         self.clock = clock
         self.folder = folder
@@ -126,6 +129,7 @@ class LogLoader:
         self.scanned_bytes = 0
         self.cut_bytes = 0
         self.damage: Damage | None = None
+        self._leader_epoch = leader_epoch
         self._before_damage_is_cut = before_damage_is_cut
 
     def load(
@@ -329,7 +333,9 @@ class LogLoader:
         good_end = 0
         problem = ""
         for position, header, batch in walk_batches(segment):
-            problem = find_problem(segment, header, batch, next_offset)
+            problem = find_problem(
+                segment, header, batch, next_offset, epoch=self.epochs.latest, epoch_max=self._leader_epoch
+            )
             if header is None or problem:
                 break
             self._note(segment, position, header, batch)

@@ -29,6 +29,7 @@ from tailrace.model.config import TopicConfig
 from tailrace.model.errors import ErrorCode, KafkaError, StorageError
 from tailrace.model.ids import TopicPartition, Uuid
 from tailrace.model.ports import Clock, Disk, FileSlice
+from tailrace.model.settings import INT_MAX
 
 events_log = events.logger("log")
 
@@ -88,6 +89,7 @@ class StoredLog:
         cleaned_offset: int = 0,
         is_clean: bool = False,
         log_end_hint: int | None = None,
+        leader_epoch: int = INT_MAX,
         before_damage_is_cut: Callable[[], None] | None = None,
     ) -> Self:
         """Opens or creates. Raises StorageError where the disk fails or the folder is another topic's."""
@@ -97,6 +99,7 @@ class StoredLog:
             folder,
             config,
             topic_partition=topic_partition,
+            leader_epoch=leader_epoch,
             before_damage_is_cut=before_damage_is_cut,
         )
         with disk_errors(f"{folder} cannot be opened"):

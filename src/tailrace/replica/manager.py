@@ -287,7 +287,8 @@ class ReplicaManager:
             if not directory.may_hold(topic_partition, topic.id):
                 # Of a topic that was deleted, while the disk refused to rename its folder.
                 directory.delete_log(topic_partition)
-        log = directory.open_log(topic_partition, self._topic_config(topic.name), topic_id=topic.id)
+        config = self._topic_config(topic.name)
+        log = directory.open_log(topic_partition, config, topic_id=topic.id, leader_epoch=state.leader_epoch)
         # Not earlier: a log that cannot be opened now must not be made anew elsewhere at the next try.
         self._found.pop(topic_partition, None)
         # It is opened again when it is first used: a new log of ten thousand need not hold a handle.

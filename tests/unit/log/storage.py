@@ -61,6 +61,7 @@ class World:
         recovery_point: int = 0,
         log_start_offset: int = 0,
         cleaned_offset: int = 0,
+        leader_epoch: int = 1 << 30,
         before_damage_is_cut: Callable[[], None] | None = None,
     ) -> Log:
         return Log.open(
@@ -74,6 +75,7 @@ class World:
             cleaned_offset=cleaned_offset,
             is_clean=is_clean,
             log_end_hint=recovery_point if is_clean else None,
+            leader_epoch=leader_epoch,
             before_damage_is_cut=before_damage_is_cut,
         )
 

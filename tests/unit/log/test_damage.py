@@ -80,6 +80,18 @@ def test_a_length_that_reaches_beyond_the_file_is_damage_if_batches_follow(world
     assert reopened.log_end_offset < 2 * BATCHES
 
 
+@pytest.mark.parametrize("epoch", [0, 9], ids=["falls", "was never led in"])
+def test_a_leader_epoch_that_cannot_be_is_damage(world, epoch):
+    """No CRC covers it."""
+    fill(world)
+    last = names(world)[-1]
+    corrupt(world, last, batch_positions(world, last)[1] + 12, epoch.to_bytes(4, "big"))
+    world.disk.crash()
+    damage = world.open(leader_epoch=4).damage
+    assert damage is not None
+    assert f"leader epoch {epoch}" in damage.cause
+
+
 def test_a_segment_that_is_gone_from_the_middle_is_damage(world):
     log = fill(world)
     every = names(world)

@@ -1,10 +1,12 @@
-"""What may be wrong with the batches of a segment: for whoever cannot trust a file. Changes nothing; OSError."""
+"""The tail of a log that was not stopped cleanly: its batches as far as they are good, and what is wrong with the first
+that is not. Changes nothing; OSError."""
 
-import re
 from collections.abc import Iterator
 
 from tailrace.log.files.segment import MAX_RELATIVE_OFFSET, SCAN_BYTES, Segment
+from tailrace.log.scrub.walk import Bounds, find_candidates
 from tailrace.model.errors import KafkaError
+from tailrace.model.ids import NO_EPOCH
 from tailrace.model.ports import Bytes
 from tailrace.wire.records import HEADER_SIZE, BatchHeader, crc_is_valid, read_header
 
@@ -31,7 +33,11 @@ def walk_batches(segment: Segment) -> Iterator[tuple[int, BatchHeader | None, By
         position += size
 
 
-def find_problem(segment: Segment, header: BatchHeader | None, batch: Bytes, next_offset: int) -> str:
+def find_problem(
+    segment: Segment, header: BatchHeader | None, batch: Bytes, next_offset: int, *, epoch: int, epoch_max: int
+) -> str:
+    """Why a batch cannot follow on `next_offset` and leader `epoch`; nothing if it can. Offsets and leader epoch lie
+    outside of what the CRC covers. In no epoch after `epoch_max` has anybody led."""
     if header is None:
         return "no batch begins there"
     if not crc_is_valid(batch, 0, header):
@@ -40,29 +46,22 @@ def find_problem(segment: Segment, header: BatchHeader | None, batch: Bytes, nex
         return f"offset {header.base_offset} follows {next_offset - 1}"
     if header.last_offset - segment.base_offset > MAX_RELATIVE_OFFSET:
         return f"offset {header.last_offset} is too far from the segment's base"
+    if header.leader_epoch >= 0 and not epoch <= header.leader_epoch <= epoch_max:
+        return f"a batch of leader epoch {header.leader_epoch} follows on epoch {epoch}"
     return ""
 
 
 def has_batch_behind(segment: Segment, position: int, next_offset: int) -> bool:
     """Whether a later batch of this log follows on one that looks cut short: then its length is what is wrong."""
-    overlap, end = HEADER_SIZE, segment.size_bytes
-    # Of a base offset the upper half, any lower half, length and leader epoch; then the magic of RecordBatch v2.
-    pattern = re.compile(re.escape((next_offset >> 32).to_bytes(4, "big")) + rb".{12}\x02", re.DOTALL)
-    while position + HEADER_SIZE <= end:
+    bounds = Bounds(segment.size_bytes, next_offset + MAX_RELATIVE_OFFSET, lambda _offset: NO_EPOCH)
+    while position + HEADER_SIZE <= segment.size_bytes:
         chunk = segment.file.read(position, SCAN_BYTES)
-        for found in pattern.finditer(chunk):
-            at = position + found.start()
-            if at + HEADER_SIZE <= end and _is_batch_from(segment, at, next_offset):
-                return True
-        position += max(1, len(chunk) - overlap)
+        if any(_is_whole(segment, at) for at in find_candidates(chunk, position, next_offset, bounds)):
+            return True
+        position += max(1, len(chunk) - HEADER_SIZE)
     return False
 
 
-def _is_batch_from(segment: Segment, position: int, next_offset: int) -> bool:
-    try:
-        header = read_header(segment.file.read(position, HEADER_SIZE), 0)
-    except KafkaError:
-        return False
-    if header.base_offset < next_offset or position + header.size_bytes > segment.size_bytes:
-        return False
+def _is_whole(segment: Segment, position: int) -> bool:
+    header = read_header(segment.file.read(position, HEADER_SIZE), 0)
     return crc_is_valid(segment.file.read(position, header.size_bytes), 0, header)
