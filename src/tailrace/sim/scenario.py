@@ -55,6 +55,8 @@ _SETTINGS = {
     "replica.fetch.backoff.ms": "200",
     "replica.high.watermark.checkpoint.interval.ms": "1000",
     "log.initial.task.delay.ms": "1500",
+    # Old segments are read again all the time: damage is found and repaired within a run.
+    "log.scrub.interval.ms": "2000",
     "loop.lag.warning.ms": "1000000000",
 }
 
