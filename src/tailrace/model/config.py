@@ -620,7 +620,7 @@ class BrokerConfig(Config, scope="broker"):
         minimum=0,
         dynamic=True,
         ours=True,
-        doc="Rate at which closed segments are read again to find damage. It never takes more than a hundredth of a "
+        doc="Rate at which segments are read again to find damage. It never takes more than a hundredth of a "
         "processor, whatever the rate. 0 turns it off; what readers have met trouble with is checked all the same.",
     )
     log_scrub_interval_ms: int = long(
@@ -628,7 +628,7 @@ class BrokerConfig(Config, scope="broker"):
         minimum=SECOND_MS,
         dynamic=True,
         ours=True,
-        doc="Time between the beginnings of two rounds in which all closed segments are read again to find damage. A "
+        doc="Time between the beginnings of two rounds in which all segments are read again to find damage. A "
         "round that takes longer is followed by the next one.",
     )
     replica_high_watermark_checkpoint_interval_ms: int = long(

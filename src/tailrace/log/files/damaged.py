@@ -1,4 +1,4 @@
-"""DamagedRange that was found in a segment after it was written: bytes that are no good batches any more.
+"""Damage that was found in a segment after it was written: bytes that are no good batches any more.
 
 A range goes from where the last good batch before it ends to where the next good one begins, in bytes and in offsets.
 What its offsets held is not known: whoever reads them is told CORRUPT_MESSAGE, and everything around them is read as

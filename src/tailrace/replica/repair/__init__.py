@@ -1,6 +1,6 @@
 """Damage in old segments: found by a slow scrub and by hints, mended from other replicas.
 
-scrubber   reads all closed segments again and again, slowly; those that are suspected come first
+scrubber   reads all segments again and again, slowly; those that are suspected come first
 repairs    what follows on damage, partition by partition, until it is gone
 source     a range of offsets, as another replica has it
 mending    one segment written anew

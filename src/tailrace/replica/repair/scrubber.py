@@ -1,15 +1,15 @@
-"""Reads closed segments again, to find what the device has changed: slowly, one after the other.
+"""Reads segments again, to find what the device has changed: slowly, one after the other.
 
-    round      all synced closed segments of all partitions. It begins log.scrub.interval.ms after the one before did,
-               or when that has ended. The first one begins at another partition after each start, so that a broker
-               which is often restarted comes to all of them
+    round      all segments of all partitions, but closed ones that are not synced yet. It begins log.scrub.interval.ms
+               after the one before did, or when that has ended. The first one begins at another partition after each
+               start, so that a broker which is often restarted comes to all of them
     pace       log.scrub.max.bytes.per.second, and a hundredth of a processor: after each step a rest of 99 times what
                it has cost. The cost is counted, not measured: a busy broker is not taken for a slow one
     suspects   what readers or the cleaner have met trouble with (`Log.suspect`) is looked at within a second, and not
                again for a while: a few megabytes first, if they know where, and the whole segment if those are bad
 
-DamagedRange is noted in the log (readers get CORRUPT_MESSAGE from then on), logged with file and offsets, and given to
-`repairs`. Nothing here is needed for a correct answer.
+Damage that two checks in a row have found is noted in the log (readers get CORRUPT_MESSAGE from then on), logged with
+file and offsets, and given to `repairs`. Nothing here is needed for a correct answer.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class Scrubber:
             self._rounds_count += 1
             return False
         log = partition.log
-        for segment in list(log.segments[:-1]):
+        for segment in list(log.segments):
             if self._replicas.suspects:
                 await self._check_suspect()
             await self.check(partition, segment)
@@ -120,6 +120,11 @@ class Scrubber:
 
     async def check(self, partition: Partition, segment: Segment, *, haste: int = 1) -> None:
         outcome = await self._look_at(partition, segment, haste=haste)
+        if outcome is not None and set(outcome.damage) - set(segment.damaged_ranges):
+            # Once more: a log that was cut and written anew beside the check looks damaged too.
+            again = await self._look_at(partition, segment, haste=_HASTE)
+            is_same = again is not None and again.damage and again.damage[0].position == outcome.damage[0].position
+            outcome = again if is_same else None
         if outcome is not None and segment in partition.log.segments:
             await self._settle(partition, segment, outcome)
 

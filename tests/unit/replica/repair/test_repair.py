@@ -200,7 +200,25 @@ def test_nobody_moves_while_no_replica_can_read_the_range():
     simulate(test, **SOON)
 
 
-def test_a_suspected_segment_is_checked_at_once_and_the_active_one_is_rolled_to_be_repaired():
+def test_a_suspected_segment_is_checked_at_once():
+    async def test(cluster: Cluster) -> None:
+        cluster.start()
+        await fill(cluster)
+        sound = stored(cluster[1])
+        scrubs = Scrubs(cluster)
+        await cluster.settle(5)
+        flip(cluster[2], 3)
+        await cluster.settle(3)
+        assert stored(cluster[2]) != sound  # The round is over.
+        cluster[2].partition().log.suspect(6)
+        await cluster.settle(3)
+        assert stored(cluster[2]) == sound
+        await scrubs.stop()
+
+    simulate(test, **SOON)
+
+
+def test_an_active_segment_is_rolled_to_be_repaired():
     async def test(cluster: Cluster) -> None:
         cluster.start()
         await fill(cluster)
@@ -208,12 +226,12 @@ def test_a_suspected_segment_is_checked_at_once_and_the_active_one_is_rolled_to_
         sound = stored(cluster[1], active)
         flip(cluster[2], 3, path=active)
         scrubs = Scrubs(cluster)
-        await cluster.settle(3)
-        assert stored(cluster[2], active) != sound  # No scrub looks at it by itself.
-        cluster[2].partition().log.suspect(38)
-        await cluster.settle(3)
+        await cluster.settle(5)
         assert stored(cluster[2], active) == sound
         assert cluster[2].partition().log.active.base_offset == 48
+        await cluster[1].append(b"goes on")
+        await cluster.settle(1)
+        assert cluster[2].values() == cluster[1].values()
         await scrubs.stop()
 
     simulate(test, **SOON)
