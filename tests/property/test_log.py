@@ -164,7 +164,8 @@ class LogMachine(RuleBasedStateMachine):
         self.log.advance_start(start)
         self.directory.begin_log_start_checkpoint()()
         self.start = start
-        self.log.delete_expired_segments(self.clock.wall_ms(), self.end)
+        self.log.expire_segments(self.clock.wall_ms(), self.end)
+        self.log.delete_expired_segments()
 
     @rule()
     def close_handles(self) -> None:

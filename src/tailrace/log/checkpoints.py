@@ -41,6 +41,11 @@ def parse_entries(data: bytes, *, columns: int) -> list[list[int]]:
 
 def read_offsets(disk: Disk, folder: str, name: str) -> dict[TopicPartition, int]:
     """One of the offset checkpoints; empty if it is missing or damaged."""
+    return find_offsets(disk, folder, name) or {}
+
+
+def find_offsets(disk: Disk, folder: str, name: str) -> dict[TopicPartition, int] | None:
+    """None if it is missing or damaged."""
     try:
         data = disk.read(f"{folder}/{name}")
         return {
@@ -48,10 +53,10 @@ def read_offsets(disk: Disk, folder: str, name: str) -> dict[TopicPartition, int
             for topic, partition, offset in _split_entries(data, 3)
         }
     except FileNotFoundError:
-        return {}
+        return None
     except StorageError as error:
         log.warning("a damaged checkpoint is read as missing and will be rebuilt", file=f"{folder}/{name}", cause=error)
-        return {}
+        return None
 
 
 def write_offsets(
@@ -70,7 +75,9 @@ class OffsetCheckpoint:
         self._folder = folder
         self._name = name
         self._asked: tuple[int, Mapping[TopicPartition, int]] = 0, {}  # version and content
-        self._stored: Mapping[TopicPartition, int] = read_offsets(disk, folder, name)
+        found = find_offsets(disk, folder, name)
+        self.was_found = found is not None  # at the start, whole
+        self._stored: Mapping[TopicPartition, int] = found or {}
 
     def read(self) -> dict[TopicPartition, int]:
         """As it was last stored."""

@@ -151,6 +151,9 @@ class LogDirectory:
 
     def _take_stock(self, names: list[str]) -> None:
         present = {partition for name in names if (partition := parse_folder_name(name)) is not None}
+        if not present:
+            # From now on a file that is missing was lost, and an offset that is missing in it is 0.
+            self._log_start_file.begin_write({})()
         for offsets in (self._recovery_points, self._log_start_offsets, self._cleaned_offsets):
             for gone in offsets.keys() - present:
                 del offsets[gone]
@@ -211,6 +214,7 @@ class LogDirectory:
                 topic_id=topic_id,
                 recovery_point=recovery_point or 0,
                 log_start_offset=self._log_start_offsets.get(topic_partition, 0),
+                is_start_proved=self._log_start_file.was_found and self.previous_broker_epoch >= 0,
                 cleaned_offset=self._cleaned_offsets.get(topic_partition, 0),
                 is_clean=self.was_clean,
                 log_end_hint=recovery_point,
@@ -299,6 +303,8 @@ class LogDirectory:
         with disk_errors(f"{future.folder} cannot be renamed", self.judge):
             if topic_partition in self._stale:
                 self._drop_stale()
+            self._log_start_offsets[topic_partition] = future.log_start_offset
+            self.begin_log_start_checkpoint()()
             future.move_to(f"{self.path}/{topic_partition}")
         del self.futures[topic_partition]
         self._adopt(future)

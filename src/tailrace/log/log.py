@@ -310,8 +310,10 @@ class Log(StoredLog):
             if self.damaged_ranges:
                 self.settle_damaged_ranges()
 
-    def delete_expired_segments(self, now_ms: int, high_watermark: int) -> int:
-        """Retention; returns how many segments went. StorageError."""
+    def expire_segments(self, now_ms: int, high_watermark: int) -> int:
+        """Retention: moves the log start behind segments that have had their time, and gives how many lie before it.
+        They go by `delete_expired_segments`, once the log start is stored: a start that finds them missing, and an
+        earlier log start, would take them for lost. StorageError."""
         with self._disk_errors(f"{self.folder} cannot lose its expired segments"):
             expired = decide_expired_segments(
                 self._segments.all,
@@ -326,14 +328,21 @@ class Log(StoredLog):
             if expired.count == len(self._segments.all):
                 self.roll()
             self.advance_start(self._segments.all[expired.count].base_offset)
-            self._segments.delete(self._segments.all[: expired.count], due_ms=self._due_ms)
+        events_log.info("segments expire", partition=self.topic_partition, segments=expired.count, cause=expired.reason)
+        return expired.count
+
+    def delete_expired_segments(self) -> int:
+        """Those that lie before the log start; returns how many. StorageError."""
+        count = max(0, self._segments.floor(self.log_start_offset))
+        if count == 0:
+            return 0
+        with self._disk_errors(f"{self.folder} cannot lose its expired segments"):
+            self._segments.delete(self._segments.all[:count], due_ms=self._due_ms)
             self._prune_snapshots()
         self._durability.note_names_changed()
         self.is_stored = False
-        events_log.info(
-            "deleted expired segments", partition=self.topic_partition, segments=expired.count, cause=expired.reason
-        )
-        return expired.count
+        events_log.info("deleted expired segments", partition=self.topic_partition, segments=count)
+        return count
 
     def replace_segments(self, old: Sequence[Segment], new: Segment) -> None:
         """Compaction: `new` (synced, still .cleaned) takes the place of `old`, or is removed. StorageError."""

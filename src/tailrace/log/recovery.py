@@ -9,6 +9,7 @@
 What recovery finds, it does:
     a batch that is cut short, damaged or out of order   the log ends before it; later segments are dropped; reported
     a gap before a segment that was not synced           the same: the end of the segment before was lost
+    the first segment begins behind the log start        an empty one is put before it; the scrub fills it
     an index missing or damaged                          rebuilt from the batches
     an index of aborted transactions damaged             the same, by a scan from its segment on
     a producer snapshot missing or damaged               an older one, and the batches since
@@ -138,6 +139,7 @@ class LogLoader:
         topic_id: Uuid | None,
         recovery_point: int,
         log_start_offset: int,
+        is_start_proved: bool,
         cleaned_offset: int,
         is_clean: bool,
         log_end_hint: int | None,
@@ -151,7 +153,11 @@ class LogLoader:
         log_end_offset, synced_end = log_start_offset, recovery_point
         if self._damaged_from < _NOWHERE:
             is_clean, recovery_point = False, min(recovery_point, self._damaged_from)
+        known_start = log_start_offset if is_start_proved else _NOWHERE
         if segments:
+            if segments[0].base_offset > known_start:
+                cause = f"it starts at offset {known_start}, and its first segment at {segments[0].base_offset}"
+                self._note_damage(cause, 0)
             self._log_start_offset = log_start_offset = max(log_start_offset, segments[0].base_offset)
             if is_clean:
                 log_end_offset, problem = read_end(self.disk, segments[-1], log_end_hint)
@@ -175,6 +181,11 @@ class LogLoader:
         if not segments:
             segments.append(self._start_anew(log_start_offset))
             log_end_offset = recovery_point = log_start_offset
+        elif segments[0].base_offset > known_start:
+            # Segments go only after the log start behind them was stored: those before were lost. A log without them
+            # would start later, and once it led the others would give up their records too.
+            segments.insert(0, self._create(known_start))
+            log_start_offset = known_start
         self.epochs.truncate_from_end(log_end_offset)
         self.epochs.truncate_from_start(log_start_offset)
         return LoadedLog(
@@ -226,6 +237,9 @@ class LogLoader:
         self.epochs.clear()
         self.producers.clear()
         self.snapshots.clear()
+        return self._create(offset)
+
+    def _create(self, offset: int) -> Segment:
         return Segment.create(self.disk, self.folder, offset, config=self.config, created_ms=self.clock.wall_ms())
 
     # Files

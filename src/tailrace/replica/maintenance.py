@@ -127,19 +127,25 @@ class Maintenance:
             partition.shrink_isr()
 
     async def apply_retention(self) -> None:
-        changed = False
+        """The log starts are stored before segments go (`Log.expire_segments`)."""
+        expired: list[Partition] = []
         async for partition in self._sweep():
-            if partition.log.is_offline:
-                continue
             try:
-                removed = partition.log.delete_expired_segments(self._clock.wall_ms(), partition.high_watermark)
-                if removed:
-                    changed = True
-                    self._replicas.flusher.note_deleted(partition, partition.log.size_bytes)
+                now_ms = self._clock.wall_ms()
+                if not partition.log.is_offline and partition.log.expire_segments(now_ms, partition.high_watermark):
+                    expired.append(partition)
             except StorageError as error:
                 _log.error("retention failed", partition=partition.topic_partition, cause=error)
-        if changed:
+        if expired:
             await self.checkpoint_log_start_offsets()
+        for partition in expired:
+            if self._replicas.partitions.get(partition.topic_partition) is not partition or partition.log.is_offline:
+                continue
+            try:
+                partition.log.delete_expired_segments()
+                self._replicas.flusher.note_deleted(partition, partition.log.size_bytes)
+            except StorageError as error:
+                _log.error("retention failed", partition=partition.topic_partition, cause=error)
 
     async def remove_due(self) -> None:
         for directory in self._replicas.directories.online:

@@ -111,6 +111,26 @@ def test_a_log_that_ends_below_its_recovery_point_is_damage(world):
     assert damage.lost_until == 2 * BATCHES
 
 
+def test_a_first_segment_that_is_gone_is_damage_and_leaves_its_place(world):
+    fill(world)
+    every = names(world)
+    world.disk.remove(f"{FOLDER}/{every[0]}")
+    world.disk.crash()
+    log = world.open(is_start_proved=True)
+    assert log.damage is not None
+    assert (log.log_start_offset, names(world)) == (0, every), "the scrub finds it empty, and fetches what it held"
+    assert 0 in {suspect.offset for suspect in log.suspects.values()}
+
+
+def test_where_the_log_start_is_not_known_the_first_segment_is_the_start(world):
+    fill(world)
+    every = names(world)
+    world.disk.remove(f"{FOLDER}/{every[0]}")
+    world.disk.crash()
+    log = world.open(is_start_proved=False)
+    assert (log.damage, log.log_start_offset) == (None, int(every[1].removesuffix(".log")))
+
+
 def test_segments_that_are_all_gone_are_damage(world):
     fill(world)
     for name in names(world):

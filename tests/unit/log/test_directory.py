@@ -414,7 +414,8 @@ def test_expired_segments_are_removed_with_the_deleted_logs(machine):
     log = directory.open_log(ORDERS, TopicConfig(retention_ms=1, message_timestamp_before_max_ms=1 << 60))
     append(log)
     log.roll()
-    assert log.delete_expired_segments(machine.clock.wall_ms(), log.log_end_offset) == 1
+    assert log.expire_segments(machine.clock.wall_ms(), log.log_end_offset) == 1
+    assert log.delete_expired_segments() == 1
     assert directory.begin_removal(machine.clock.wall_ms()) is None
     machine.clock.advance_ms(log.config.file_delete_delay_ms)
     remove_due(machine, directory)

@@ -333,7 +333,8 @@ class MetadataLog:
         removal = self.snapshots.forget_before(snapshot)
         if snapshot.offset > self.start_offset:
             self._log.advance_start(snapshot.offset)
-            self._log.delete_expired_segments(self._ports.clock.wall_ms(), snapshot.offset)
+            self._log.expire_segments(self._ports.clock.wall_ms(), snapshot.offset)
+            self._log.delete_expired_segments()
         segments = self._log.take_due_segments(self._ports.clock.wall_ms())
 
         def work() -> None:
