@@ -78,7 +78,7 @@ class Client:
             case "again" if self.sent:
                 return self.sent[max(0, len(self.sent) - 1 - attempt.back)]
             case "old epoch":
-                return max(0, self.epoch - 1), self.next, attempt.count
+                return max(0, self.epoch - 1), self.next & MAX_SEQUENCE, attempt.count
             case "new epoch":
                 self.epoch, self.next = self.epoch + 1, attempt.back % 2
             case "gap":

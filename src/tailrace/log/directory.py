@@ -151,9 +151,6 @@ class LogDirectory:
 
     def _take_stock(self, names: list[str]) -> None:
         present = {partition for name in names if (partition := parse_folder_name(name)) is not None}
-        if not present:
-            # From now on a file that is missing was lost, and an offset that is missing in it is 0.
-            self._log_start_file.begin_write({})()
         for offsets in (self._recovery_points, self._log_start_offsets, self._cleaned_offsets):
             for gone in offsets.keys() - present:
                 del offsets[gone]
@@ -162,6 +159,9 @@ class LogDirectory:
         for name in names:
             if name.endswith(_TEMPORARY_SUFFIX):
                 self._disk.remove(f"{self.path}/{name}")
+        if not present:
+            # From now on a file that is missing was lost, and an offset that is missing in it is 0.
+            self._log_start_file.begin_write({})()
 
     # Logs
 

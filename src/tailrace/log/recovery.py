@@ -156,8 +156,7 @@ class LogLoader:
         known_start = log_start_offset if is_start_proved else _NOWHERE
         if segments:
             if segments[0].base_offset > known_start:
-                cause = f"it starts at offset {known_start}, and its first segment at {segments[0].base_offset}"
-                self._note_damage(cause, 0)
+                self._note_damage(f"it starts at {known_start}, its first segment at {segments[0].base_offset}", 0)
             self._log_start_offset = log_start_offset = max(log_start_offset, segments[0].base_offset)
             if is_clean:
                 log_end_offset, problem = read_end(self.disk, segments[-1], log_end_hint)
