@@ -11,7 +11,8 @@ from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.raft import node as raft_node
 from tailrace.raft.leader import Leader
 from tailrace.raft.node import RaftNode
-from tailrace.replica import fetcher, following, partition
+from tailrace.replica import partition
+from tailrace.replica.following import changes
 from tailrace.replica.partition import Partition
 from tailrace.sim.checks.replicas import ReplicaChecks
 from tailrace.sim.scenario import Plan, Scenario
@@ -64,14 +65,14 @@ def test_a_high_watermark_that_falls(monkeypatch):
 
 
 def test_a_high_watermark_above_the_log_end(monkeypatch):
-    original = following.append_fetched
+    original = changes.append_fetched
 
     def believe(replica, batches, **options):
         size = original(replica, batches, **options)
         replica.high_watermark = replica.log.log_end_offset + 1
         return size
 
-    monkeypatch.setattr(fetcher.following, "append_fetched", believe)
+    monkeypatch.setattr(changes, "append_fetched", believe)
     assert broken_promise().startswith("log_start_offset <= high_watermark <= log_end_offset")
 
 
@@ -163,12 +164,12 @@ def test_metadata_that_is_not_in_the_log(monkeypatch):
 
 
 def test_a_follower_that_never_hears_of_the_high_watermark(monkeypatch):
-    original = following.append_fetched
+    original = changes.append_fetched
 
     def ignore(replica, batches, *, high_watermark, **options):
         return original(replica, batches, high_watermark=0, **options)
 
-    monkeypatch.setattr(fetcher.following, "append_fetched", ignore)
+    monkeypatch.setattr(changes, "append_fetched", ignore)
     assert broken_promise(fault_seconds=1.0).startswith("all replicas are equal")
 
 
