@@ -48,7 +48,7 @@ from tailrace.log.files.segment import (
 )
 from tailrace.log.files.tail import find_problem, has_batch_behind, walk_batches
 from tailrace.log.producers import ProducerStates
-from tailrace.log.scrub.ending import read_end
+from tailrace.log.scrub.ending import find_lost, note_lost, read_end
 from tailrace.model import events
 from tailrace.model.config import TopicConfig
 from tailrace.model.errors import StorageError
@@ -97,7 +97,6 @@ class LoadedLog:
     recovery: Recovery | None  # None if nothing had to be scanned
     damage: Damage | None
     gapless_from: int  # from there on each segment ends where the next begins
-    suspects: list[int]  # offsets of closed segments whose files look wrong
     is_stored: bool  # as a clean close left it, or made just now: then a start that does not find it makes it again
 
 
@@ -126,7 +125,7 @@ class LogLoader:
         self.snapshots = ProducerSnapshots(disk, folder)
         self._log_start_offset = 0
         self._damaged_from = _NOWHERE
-        self._suspects: list[int] = []
+        self._deleted: set[int] = set()  # of segments that were about to be removed
         self.scanned_bytes = 0
         self.cut_bytes = 0
         self.damage: Damage | None = None
@@ -147,6 +146,8 @@ class LogLoader:
         topic_id = self._settle_topic_id(topic_id)
         names = self._settle_files(self.disk.list(self.folder))
         segments = self._find_segments(names)
+        for lost in find_lost(self.disk, segments, log_start_offset):
+            self._note_damage(f"{lost.path(LOG_SUFFIX)} has lost its content", 0)
         is_new = not segments
         started_ms = self.clock.monotonic_ms()
         self.snapshots.offsets = [_number(name) for name in names if name.endswith(SNAPSHOT_SUFFIX)]
@@ -169,6 +170,7 @@ class LogLoader:
                 self._trust(segments, log_end_offset)
             else:
                 log_end_offset = self._verify(segments, recovery_point, max(recovery_point, cleaned_offset))
+                segments[-1].damaged_ranges = ()  # If it was one that was lost, what followed on it is dropped.
             self.snapshots.prune({segment.base_offset for segment in segments}, end_offset=log_end_offset)
             if log_end_offset < log_start_offset:
                 self._note_damage("all of it lies before the log start offset", log_start_offset)
@@ -184,6 +186,7 @@ class LogLoader:
             # Segments go only after the log start behind them was stored: those before were lost. A log without them
             # would start later, and once it led the others would give up their records too.
             segments.insert(0, self._create(known_start))
+            note_lost(segments[0], segments[1].base_offset)
             log_start_offset = known_start
         self.epochs.truncate_from_end(log_end_offset)
         self.epochs.truncate_from_start(log_start_offset)
@@ -200,7 +203,6 @@ class LogLoader:
             recovery=None if is_new or is_clean else self._sum_up(started_ms),
             damage=self.damage,
             gapless_from=cleaned_offset,
-            suspects=self._suspects + [each.base_offset for each in segments[:-1] if each.size_bytes == 0],
             is_stored=is_new or (is_clean and recovery_point == log_end_offset),
         )
 
@@ -247,6 +249,7 @@ class LogLoader:
         """Finishes or undoes what a stop has interrupted; returns the names that are left."""
         if not any(name.endswith(_UNSETTLED_SUFFIXES) for name in names):
             return names
+        self._deleted = {_number(name) for name in names if name.endswith(LOG_SUFFIX + DELETED_SUFFIX)}
         finish_swaps(self.disk, self.folder)
         for name in self.disk.list(self.folder):
             if name.endswith(_TEMPORARY_SUFFIX):
@@ -255,7 +258,8 @@ class LogLoader:
 
     def _find_segments(self, names: list[str]) -> list[Segment]:
         present = set(names)
-        segments = []
+        segments: list[Segment] = []
+        last_base = max([_number(name) for name in names if name.endswith(LOG_SUFFIX)], default=-1)
         for name in names:
             base_offset = _number(name)
             if base_offset < 0:
@@ -277,9 +281,15 @@ class LogLoader:
                 name.endswith((INDEX_SUFFIX, TIME_INDEX_SUFFIX, ABORTED_SUFFIX))
                 and f"{base_offset:020d}{LOG_SUFFIX}" not in present
             ):
+                if base_offset < last_base and base_offset not in self._deleted:
+                    # Nothing here leaves it so: the file was lost. An empty one keeps its place until it is repaired.
+                    present.add(f"{base_offset:020d}{LOG_SUFFIX}")
+                    segments.append(self._create(base_offset))
+                    if f"{base_offset:020d}{ABORTED_SUFFIX}" in present:
+                        self._attach_aborted(segments[-1])
+                    continue
                 log.warning("removed an index without a log", partition=self.topic_partition, file=path)
                 self.disk.remove(path)
-                self._suspects.append(base_offset)
         return segments
 
     def _attach_aborted(self, segment: Segment) -> None:

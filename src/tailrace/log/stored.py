@@ -71,8 +71,9 @@ class StoredLog:
         # What is to be checked, by partition; shared by all logs of a broker.
         self.suspects: dict[TopicPartition, Suspect] = {}
         self._rereads = Rereads()
-        for offset in loaded.suspects:
-            self.suspect(offset, is_whole_segment=True)
+        self.settle_damaged_ranges()
+        if self.damaged_ranges:
+            self.suspect(self.damaged_ranges[0].start_offset, is_whole_segment=True)
 
     @classmethod
     def open(

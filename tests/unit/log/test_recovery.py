@@ -172,7 +172,8 @@ def test_gaps_that_kafkas_compaction_left_are_kept_below_the_offset_of_its_clean
     log.append_as_follower(make_batch(2, base_offset=2))
     log.roll()
     log.append_as_follower(make_batch(2, base_offset=4))
-    world.disk.open(log.segments[1].path(".log")).truncate(0)
+    for suffix in (".log", ".index", ".timeindex"):  # With entries in an index it would be a file that was lost.
+        world.disk.open(log.segments[1].path(suffix)).truncate(0)
     world.disk.crash()
     assert read_all(world.open(cleaned_offset=4)) == [0, 1, 4, 5]
     # Elsewhere a gap is a loss, also in a compacted log whose recovery point was never stored.

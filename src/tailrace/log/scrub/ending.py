@@ -1,16 +1,46 @@
-"""Whether the last segment of a log ends where a clean stop has left it.
+"""What a start looks at beyond what it scans: the end of the last segment, and closed ones whose file was lost.
 
 The clean mark says that everything was stored. What became of the files since, it cannot know: one that was cut short,
 or whose last batch is damaged, would get new records behind a torn one. So the end is looked at even then: from the
 last index entry the batches are walked, the last one must have its CRC, and the file must end with it, at the offset
 that was stored. That is two or three small reads for a log with records, and none for one without.
+
+A closed segment is never empty, but for one that Kafka's cleaner has been over, and that has empty indexes. One that is
+empty beside an index with entries has lost its file, or all of it: the offsets that it stood for are damaged.
 """
 
+from contextlib import suppress
+from itertools import pairwise
+
+from tailrace.log.files.damaged import DamagedRange
 from tailrace.log.files.index import OFFSET_ENTRY
-from tailrace.log.files.segment import INDEX_SUFFIX, Segment
+from tailrace.log.files.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, Segment
 from tailrace.model.errors import StorageError
 from tailrace.model.ports import Disk
 from tailrace.wire.records import HEADER_SIZE, crc_is_valid
+
+
+def find_lost(disk: Disk, segments: list[Segment], log_start_offset: int) -> list[Segment]:
+    """Those whose file was lost and that are still read; their damage is noted. OSError."""
+    found: list[Segment] = []
+    for segment, following in pairwise(segments):
+        if segment.size_bytes == 0 and following.base_offset > log_start_offset and _has_indexes(disk, segment):
+            note_lost(segment, following.base_offset)
+            found.append(segment)
+    return found
+
+
+def note_lost(segment: Segment, end_offset: int) -> None:
+    path, start_offset = segment.path(LOG_SUFFIX), segment.base_offset
+    segment.damaged_ranges = (DamagedRange(path, 0, 0, start_offset, end_offset, "its content was lost"),)
+
+
+def _has_indexes(disk: Disk, segment: Segment) -> bool:
+    for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX):
+        with suppress(FileNotFoundError):
+            if disk.size(segment.path(suffix)) > 0:
+                return True
+    return False
 
 
 def read_end(disk: Disk, segment: Segment, log_end_offset: int | None) -> tuple[int, str]:

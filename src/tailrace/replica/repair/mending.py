@@ -85,6 +85,8 @@ class Mending:
         await self._copy_good(copy, position, self._segment.size_bytes)
 
     async def _copy_good(self, copy: SegmentCopy, position: int, end_position: int) -> None:
+        if position == end_position:
+            return  # Nothing of it may be left to be opened.
         file, size = self._segment.file, READ_BYTES
         while position < end_position:
             data = await self._background.run(partial(file.read, position, min(size, end_position - position)))

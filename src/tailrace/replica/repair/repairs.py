@@ -176,15 +176,17 @@ class Repairs:
         return True
 
     async def renew_indexes(self, partition: Partition, base_offset: int, cause: str) -> None:
-        """Of the closed segment that begins there, which is copied with new ones."""
+        """Of the segment that begins there, which is copied with new ones."""
         log = partition.log
-        segment = next((each for each in log.segments[:-1] if each.base_offset == base_offset), None)
+        segment = next((each for each in log.segments if each.base_offset == base_offset), None)
         if segment is None or log.is_mended or log.is_offline:
             return
         _log.warning("an index is rebuilt", file=segment.path(LOG_SUFFIX), cause=cause)
         log.is_mended = True
         try:
             await self._wait_cleaner(partition.topic_partition)
+            if segment is log.active:
+                log.roll()
             if segment in log.segments[:-1]:
                 await Mending(partition, segment, disk=self._disk, background=self._background).run(None)
         except (KafkaError, StorageError, OSError) as error:

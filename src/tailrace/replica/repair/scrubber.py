@@ -19,7 +19,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from tailrace.log.compaction.cleaner import drive
-from tailrace.log.files.damaged import DamagedError
+from tailrace.log.files.damaged import DamagedError, DamagedRange
+from tailrace.log.files.segment import LOG_SUFFIX, Segment
 from tailrace.log.scrub.check import Outcome, SegmentCheck
 from tailrace.model import events
 from tailrace.model.errors import StorageError
@@ -29,7 +30,6 @@ from tailrace.replica.manager import ReplicaManager
 from tailrace.replica.partition import Partition
 
 if TYPE_CHECKING:
-    from tailrace.log.files.segment import Segment
     from tailrace.replica.repair.repairs import Repairs
 
 _log = events.logger("scrub")
@@ -147,12 +147,13 @@ class Scrubber:
         if end_offset <= log.log_start_offset or (following is not None and end_offset > log.recovery_point):
             return None  # It is about to be deleted; or not synced yet, and recovery would look at it.
         is_compacted = "compact" in log.config.cleanup_policy
+        is_lost = segment.size_bytes == 0 and bool(segment.damaged_ranges)  # As the start has found it.
         check = SegmentCheck(
             self._disk,
             segment,
             end_offset=end_offset,
             is_closed=following is not None,
-            is_gapless=not is_compacted and segment.base_offset >= log.gapless_from,
+            is_gapless=is_lost or (not is_compacted and segment.base_offset >= log.gapless_from),
             leader_epoch_at=log.epochs.epoch_for,
             is_present=lambda: segment in log.segments,
             probed_offset=probed_offset,
@@ -162,6 +163,8 @@ class Scrubber:
             return await drive(check.steps(), self._background, pace.wait_turn)
         except DamagedError:
             raise
+        except FileNotFoundError:
+            return _lost(segment, end_offset) if segment in log.segments else None
         except (OSError, StorageError) as error:
             _log.warning("a segment could not be checked", partition=log.topic_partition, cause=error)
             if isinstance(error, OSError) and log.on_disk_error is not None:
@@ -191,6 +194,15 @@ class Scrubber:
             self._repairs.submit(partition)
         elif outcome.index_problem:
             await self._repairs.renew_indexes(partition, segment.base_offset, outcome.index_problem)
+
+
+def _lost(segment: Segment, end_offset: int) -> Outcome:
+    """Its file is gone. As long as somebody holds it, it can be copied, as if only its indexes were wrong."""
+    cause = "its file is gone"
+    if segment.is_open:
+        return Outcome((), cause, 0)
+    path = segment.path(LOG_SUFFIX)
+    return Outcome((DamagedRange(path, 0, segment.size_bytes, segment.base_offset, end_offset, cause),), "", 0)
 
 
 class _Pace:

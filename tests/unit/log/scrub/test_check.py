@@ -119,23 +119,42 @@ def test_a_closed_segment_that_was_cut(cut_bytes: int | str):
         assert not check(world, log, is_gapless=False).damage
 
 
-def test_a_closed_segment_that_is_gone_or_empty_is_suspected_at_the_start():
-    for lost in ("remove", "truncate"):
-        world = World()
-        log = filled(world)
-        log.roll()
-        append(log)
-        log.close(clean=True)
-        path = f"{FOLDER}/{24:020d}.log"
+@pytest.mark.parametrize("lost", ["remove", "truncate"])
+@pytest.mark.parametrize("number", [0, 1])
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_a_closed_segment_that_is_gone_or_empty_is_known_at_the_start(lost: str, number: int, is_clean: bool):
+    world = World()
+    log = filled(world)
+    log.roll()
+    append(log)
+    log.close(clean=True)
+    base, end = (0, 24) if number == 0 else (24, 26)
+    path = f"{FOLDER}/{base:020d}.log"
+    for _ in range(2):  # Known again after another start.
         if lost == "remove":
             world.disk.remove(path)
         else:
             world.disk.open(path).truncate(0)
-        again = world.open(is_clean=True, recovery_point=27)
-        assert again.suspects == {again.topic_partition: (24, True)}
-        segment = again.segments[again._segments.floor(24)]
-        again.note_damaged_ranges(segment, check(world, again, segment).damage)
-        assert [(each.start_offset, each.end_offset) for each in again.damaged_ranges] == [(24, 26)]
+        world.disk.crash()
+        again = world.open(is_clean=is_clean, recovery_point=27)
+        assert [(each.start_offset, each.end_offset) for each in again.damaged_ranges] == [(base, end)]
+        assert again.suspects == {again.topic_partition: (base, True)}
+        assert (again.log_start_offset, again.log_end_offset) == (0, 27)
+        with pytest.raises(KafkaError) as refused:
+            again.read(base, 1 << 20, end_offset=27)
+        assert refused.value.code is ErrorCode.CORRUPT_MESSAGE
+        segment = again.segments[number]
+        assert len(check(world, again, segment).damage) == 1
+
+
+def test_what_retention_was_about_to_remove_is_no_loss():
+    world = World()
+    log = filled(world)
+    log.close(clean=True)
+    world.disk.rename(CLOSED, f"{CLOSED}.deleted")
+    again = world.open(is_clean=True, recovery_point=26)
+    assert (again.log_start_offset, again.damaged_ranges) == (24, ())
+    assert [name for name in world.names("index") if name.startswith(f"{0:020d}")] == []
 
 
 def test_a_batch_larger_than_one_read():

@@ -278,6 +278,30 @@ def test_a_closed_segment_that_was_lost_is_fetched_again():
     simulate(test, **SOON)
 
 
+@pytest.mark.parametrize("is_held", [True, False])
+@pytest.mark.parametrize("path", [CLOSED, f"data/t-0/{32:020d}.log"])
+@pytest.mark.parametrize("node_id", [1, 2])
+def test_a_file_that_is_removed_while_the_broker_runs_is_made_again(is_held: bool, path: str, node_id: int):
+    async def test(cluster: Cluster) -> None:
+        cluster.start()
+        await fill(cluster)
+        node, sound, values = cluster[node_id], stored(cluster[3], path), cluster[3].values()
+        node.disk.remove(path)
+        for segment in node.partition().log.segments:
+            if is_held:
+                assert segment.is_open or segment.file.size
+            else:
+                segment.release()
+        scrubs = Scrubs(cluster)
+        await cluster.settle(8)
+        assert stored(node, path) == sound
+        assert node.values() == values
+        assert (scrubs.of[NodeId(node_id)].scrubber.found_count == 0) is is_held
+        await scrubs.stop()
+
+    simulate(test, **SOON)
+
+
 def test_a_wrong_index_is_made_anew():
     async def test(cluster: Cluster) -> None:
         cluster.start(index_interval_bytes="200")
