@@ -57,6 +57,8 @@ _SETTINGS = {
     "log.initial.task.delay.ms": "1500",
     # Old segments are read again all the time: damage is found and repaired within a run.
     "log.scrub.interval.ms": "2000",
+    # A repair closes segments of internal topics, and the checks compare logs offset by offset.
+    "log.cleaner.enable": "false",
     "loop.lag.warning.ms": "1000000000",
 }
 

@@ -164,7 +164,9 @@ class Scrubber:
         except DamagedError:
             raise
         except FileNotFoundError:
-            return _lost(segment, end_offset) if segment in log.segments else None
+            # Unless the log was deleted or moved meanwhile.
+            is_here = self._replicas.partitions.get(log.topic_partition) is partition and partition.log is log
+            return _lost(segment, end_offset) if is_here and segment in log.segments else None
         except (OSError, StorageError) as error:
             _log.warning("a segment could not be checked", partition=log.topic_partition, cause=error)
             if isinstance(error, OSError) and log.on_disk_error is not None:

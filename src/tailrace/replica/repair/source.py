@@ -6,8 +6,8 @@ seen is the same on every replica, but for compaction.
 
 A range is complete if its batches follow on each other without a gap and end where it does. Of a compacted topic no
 replica knows what others have kept: there it is enough that the replica has come as far. What was aborted is left out
-there, as a compaction would do it: the index that tells of it may have lost the entry (`mending` says why the whole log
-is taken then).
+there, as a compaction would do it, unless this log's own index tells of it: a compaction may have dropped the entry
+(`mending` says why the whole log is taken then).
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class RangeSource:
         """Runs of whole batches. What lies before the log start may be left out. Raises KafkaError if the replica
         cannot give all of them now."""
         bounds = Bounds(1 << 62, end_offset, self._leader_epoch_at)
-        aborted = _AbortedProducers()
+        aborted = _AbortedProducers(self._known_aborted() if self._is_compacted else set())
         offset = max(start_offset, self._partition.log.log_start_offset)
         least_offset = start_offset  # The first batch may begin before the log start.
         while offset < end_offset:
@@ -95,6 +95,12 @@ class RangeSource:
                     raise self._unable(f"it can be read up to offset {readable_end}", retry=True)
                 self._check_gap(offset, end_offset)
                 return
+
+    def _known_aborted(self) -> set[tuple[int, int]]:
+        segments = self._partition.log.segments
+        return {
+            (each.first_offset, each.producer_id) for segment in segments for each in segment.aborted.from_offset(0)
+        }
 
     async def can_read(self, start_offset: int, end_offset: int) -> bool:
         """Whether the replica has all of the range, with good CRCs."""
@@ -139,11 +145,12 @@ class RangeSource:
 
 
 class _AbortedProducers:
-    """What a consumer at read_committed keeps: whose transaction is open, and will be aborted."""
+    """What a consumer at read_committed keeps: whose transaction is open, and will be aborted. `known` are those that
+    the log has in its index, by first offset and producer: their records may stay."""
 
-    def __init__(self) -> None:
-        self._coming: set[tuple[int, int]] = set()  # first offset and producer; bounded by what the answers tell
-        self._noted: set[tuple[int, int]] = set()
+    def __init__(self, known: set[tuple[int, int]]) -> None:
+        self._coming: set[tuple[int, int]] = set()  # Bounded by what the answers tell.
+        self._noted = known
         self._open: set[int] = set()
 
     def note(self, aborted: list[FetchResponse.AbortedTransaction]) -> None:

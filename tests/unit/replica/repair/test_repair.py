@@ -302,6 +302,21 @@ def test_a_file_that_is_removed_while_the_broker_runs_is_made_again(is_held: boo
     simulate(test, **SOON)
 
 
+def test_a_log_that_was_deleted_is_not_lost():
+    async def test(cluster: Cluster) -> None:
+        cluster.start()
+        await fill(cluster)
+        partition = cluster[2].partition()
+        scrubs = Scrubs(cluster)
+        cluster.set(replicas=(1, 3), isr=(1, 3))
+        for segment in partition.log.segments:
+            await scrubs.of[NodeId(2)].scrubber.check(partition, segment)
+        assert scrubs.of[NodeId(2)].scrubber.found_count == 0
+        await scrubs.stop()
+
+    simulate(test, **SOON)
+
+
 def test_a_wrong_index_is_made_anew():
     async def test(cluster: Cluster) -> None:
         cluster.start(index_interval_bytes="200")
