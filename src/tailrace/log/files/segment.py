@@ -274,6 +274,8 @@ class Segment:
             at = position - chunk_start
             if at + _WALK.size > len(chunk):
                 chunk, chunk_start, at = file.read(position, LOOKUP_BYTES), position, 0
+                if len(chunk) < _WALK.size:
+                    raise self._damaged(position)  # Somebody has cut the file.
             base_offset, batch_length, last_offset_delta = _WALK.unpack_from(chunk, at)
             last_offset = base_offset + last_offset_delta
             if indexed_offset >= 0:
@@ -313,8 +315,7 @@ class Segment:
                 continue
             at = position - chunk_start
             if at + HEADER_SIZE > len(chunk):
-                size = min(SCAN_BYTES, self.size_bytes - position)  # A buffer for more would cost more than the read.
-                chunk, chunk_start, at = file.read(position, size), position, 0
+                chunk, chunk_start, at = file.read(position, min(SCAN_BYTES, self.size_bytes - position)), position, 0
             header = self._header_in(chunk, at, position)
             size = header.batch_length + _LOG_OVERHEAD
             if position + size > self.size_bytes:
@@ -336,8 +337,7 @@ class Segment:
             raise self._damaged(position) from error
 
     def _damaged(self, position: int) -> DamagedError:
-        problem = f"{self.path(LOG_SUFFIX)} is damaged: no batch begins at position {position}"
-        return DamagedError(self.base_offset, problem)
+        return DamagedError(self.base_offset, f"{self.path(LOG_SUFFIX)} is damaged: no batch begins at {position}")
 
     def _floor_entry(self, offset: int) -> tuple[int, int]:
         """The last offset and the position of the batch to begin a walk at; without an entry -1 and 0."""

@@ -209,6 +209,8 @@ class SegmentCheck:
         position += 1
         while position < self._bounds.end_position:
             data = yield from self._read(position, READ_BYTES)
+            if len(data) < HEADER_SIZE:
+                break  # Here the file ends, wherever it should.
             candidates = yield partial(find_candidates, data, position, next_offset, self._bounds)
             for candidate in candidates:
                 found = yield from self._read_good(candidate, next_offset)

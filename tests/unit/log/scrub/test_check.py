@@ -147,6 +147,22 @@ def test_a_closed_segment_that_is_gone_or_empty_is_known_at_the_start(lost: str,
         assert len(check(world, again, segment).damage) == 1
 
 
+def test_a_segment_that_is_cut_while_it_is_open():
+    world = World()
+    log = filled(world)
+    headers = list(iterate_headers(bytes(content(world, CLOSED))))
+    del content(world, CLOSED)[headers[4][0] + 30 :]
+    outcome = check(world, log)
+    (found,) = outcome.damage
+    assert (found.start_offset, found.end_offset, found.end_position) == (8, 24, log.segments[0].size_bytes)
+    with pytest.raises(KafkaError) as refused:
+        log.read(20, 1 << 20, end_offset=26)
+    assert refused.value.code is ErrorCode.CORRUPT_MESSAGE
+    log.note_damaged_ranges(log.segments[0], outcome.damage)
+    assert offsets_in(log.read(0, 1 << 20, end_offset=26)) == list(range(8))
+    assert offsets_in(log.read(24, 1 << 20, end_offset=26)) == [24, 25]
+
+
 def test_what_retention_was_about_to_remove_is_no_loss():
     world = World()
     log = filled(world)
