@@ -61,6 +61,7 @@ def test_a_damaged_controller_comes_back_without_a_voice(damage: Callable[[Path]
         assert len(strays) == 1
 
 
+@pytest.mark.long  # `cluster describe` waits for its whole timeout.
 def test_what_only_the_dead_one_has_is_waited_for():
     """A controller was away, one is damaged, and the third dies, which alone has the topic: nobody is elected, and with
     the third the topic is back."""
