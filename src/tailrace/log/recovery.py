@@ -1,8 +1,7 @@
 """Opening a log: what the files of a folder amount to, after any kind of stop.
 
     stop        log end                             scanned
-    clean       the recovery point (= log end)      the end of the last segment (`scrub.ending`); all of it if that is
-                                                    not as it was left
+    clean       the recovery point (= log end)      the end of the last segment (`scrub.ending`)
     unclean     where the good batches end          from the segment that reaches up to the recovery point, or over it:
                                                     length, magic, CRC, order
 
@@ -126,6 +125,7 @@ class LogLoader:
         self._log_start_offset = 0
         self._damaged_from = _NOWHERE
         self._deleted: set[int] = set()  # of segments that were about to be removed
+        self._lost: dict[int, bool] = {}  # of those whose indexes alone are left, and whether that of aborted ones is
         self.scanned_bytes = 0
         self.cut_bytes = 0
         self.damage: Damage | None = None
@@ -146,8 +146,6 @@ class LogLoader:
         topic_id = self._settle_topic_id(topic_id)
         names = self._settle_files(self.disk.list(self.folder))
         segments = self._find_segments(names)
-        for lost in find_lost(self.disk, segments, log_start_offset):
-            self._note_damage(f"{lost.path(LOG_SUFFIX)} has lost its content", 0)
         is_new = not segments
         started_ms = self.clock.monotonic_ms()
         self.snapshots.offsets = [_number(name) for name in names if name.endswith(SNAPSHOT_SUFFIX)]
@@ -160,17 +158,10 @@ class LogLoader:
                 self._note_damage(f"it starts at {known_start}, its first segment at {segments[0].base_offset}", 0)
             self._log_start_offset = log_start_offset = max(log_start_offset, segments[0].base_offset)
             if is_clean:
-                log_end_offset, problem = read_end(self.disk, segments[-1], log_end_hint)
-                if problem:
-                    self._report("a clean stop is not trusted", file=segments[-1].path(LOG_SUFFIX), cause=problem)
-                    is_clean = False
-                    if log_end_hint is None:
-                        recovery_point = segments[-1].base_offset
-            if is_clean:
-                self._trust(segments, log_end_offset)
-            else:
+                log_end_offset, is_clean = self._trust(segments, log_end_hint)
+            if not is_clean:
                 log_end_offset = self._verify(segments, recovery_point, max(recovery_point, cleaned_offset))
-                segments[-1].damaged_ranges = ()  # If it was one that was lost, what followed on it is dropped.
+            self._restore_lost(segments, log_start_offset)
             self.snapshots.prune({segment.base_offset for segment in segments}, end_offset=log_end_offset)
             if log_end_offset < log_start_offset:
                 self._note_damage("all of it lies before the log start offset", log_start_offset)
@@ -281,16 +272,22 @@ class LogLoader:
                 name.endswith((INDEX_SUFFIX, TIME_INDEX_SUFFIX, ABORTED_SUFFIX))
                 and f"{base_offset:020d}{LOG_SUFFIX}" not in present
             ):
-                if base_offset < last_base and base_offset not in self._deleted:
-                    # Nothing here leaves it so: the file was lost. An empty one keeps its place until it is repaired.
-                    present.add(f"{base_offset:020d}{LOG_SUFFIX}")
-                    segments.append(self._create(base_offset))
-                    if f"{base_offset:020d}{ABORTED_SUFFIX}" in present:
-                        self._attach_aborted(segments[-1])
+                if segments and base_offset < last_base and base_offset not in self._deleted:
+                    self._lost[base_offset] = f"{base_offset:020d}{ABORTED_SUFFIX}" in present
                     continue
                 log.warning("removed an index without a log", partition=self.topic_partition, file=path)
                 self.disk.remove(path)
         return segments
+
+    def _restore_lost(self, segments: list[Segment], log_start_offset: int) -> None:
+        """Indexes without their log amid others: the file was lost. An empty one keeps its place for the repair."""
+        for base_offset in [each for each in self._lost if each < segments[-1].base_offset]:
+            segments.insert(0, self._create(base_offset))
+            if self._lost[base_offset]:
+                self._attach_aborted(segments[0])
+        segments.sort(key=lambda each: each.base_offset)
+        for lost in find_lost(self.disk, segments, log_start_offset):
+            self._note_damage(f"{lost.path(LOG_SUFFIX)} has lost its content", 0)
 
     def _attach_aborted(self, segment: Segment) -> None:
         """Without it aborted records would be read: a damaged one is made anew by a scan from there on."""
@@ -308,9 +305,15 @@ class LogLoader:
 
     # A clean stop
 
-    def _trust(self, segments: list[Segment], log_end_offset: int) -> None:
+    def _trust(self, segments: list[Segment], log_end_hint: int | None) -> tuple[int, bool]:
+        """Where the log ends, and True; False if its end is not as it was left."""
+        log_end_offset, problem = read_end(self.disk, segments[-1], log_end_hint)
+        if problem:
+            self._report("a clean stop is not trusted", file=segments[-1].path(LOG_SUFFIX), cause=problem)
+            return log_end_offset, False
         self._load_epochs(segments, log_end_offset)
         self._load_producers(segments, log_end_offset)
+        return log_end_offset, True
 
     # An unclean stop
 

@@ -119,8 +119,7 @@ def test_a_closed_segment_that_was_cut(cut_bytes: int | str):
         assert not check(world, log, is_gapless=False).damage
 
 
-@pytest.mark.parametrize("lost", ["remove", "truncate"])
-@pytest.mark.parametrize("number", [0, 1])
+@pytest.mark.parametrize(("lost", "number"), [("remove", 1), ("truncate", 0), ("truncate", 1)])
 @pytest.mark.parametrize("is_clean", [True, False])
 def test_a_closed_segment_that_is_gone_or_empty_is_known_at_the_start(lost: str, number: int, is_clean: bool):
     world = World()
