@@ -105,7 +105,10 @@ def batches(
 
 def expected_rows(fetched: FetchedBatches, start: int, end: int) -> Iterator[dict[str, object]]:
     position = max(start, fetched.position)
-    for at, header, is_visible in iterate_batches(fetched.records, PARTITION, position, fetched.aborted):
+    batches = iterate_batches(
+        fetched.records, PARTITION, position, fetched.aborted, high_watermark=fetched.high_watermark
+    )
+    for at, header, is_visible in batches:
         if header.base_offset >= end:
             return
         if is_visible:

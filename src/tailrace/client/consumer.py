@@ -183,7 +183,8 @@ class Consumer:
         check_partition(data, partition, position)
         records: list[Record] = []
         view = records_of(data)
-        for start, header, is_visible in iterate_batches(view, partition, position, aborted_of(data)):
+        batches = iterate_batches(view, partition, position, aborted_of(data), high_watermark=data.high_watermark)
+        for start, header, is_visible in batches:
             if is_visible:
                 batch = view[start : start + header.size_bytes]
                 found = iterate_records(batch, max_decompressed_bytes=self.options.decompressed_bytes_max)

@@ -18,6 +18,7 @@ from tailrace.client.metadata import Cluster
 from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.model.ids import NodeId, TopicPartition
 from tailrace.model.ports import FileSlice
+from tailrace.model.settings import LONG_MAX
 from tailrace.wire.apis.data import FetchRequest, FetchResponse
 from tailrace.wire.markers import read_marker
 from tailrace.wire.records import BatchHeader, crc_is_valid, iterate_headers
@@ -102,16 +103,22 @@ def aborted_of(data: FetchResponse.PartitionData) -> tuple[AbortedTransaction, .
 
 
 def iterate_batches(
-    records: memoryview, partition: TopicPartition, position: int, aborted: Sequence[AbortedTransaction]
+    records: memoryview,
+    partition: TopicPartition,
+    position: int,
+    aborted: Sequence[AbortedTransaction],
+    *,
+    high_watermark: int = LONG_MAX,
 ) -> Iterator[tuple[int, BatchHeader, bool]]:
     """The batches of an answer that reach beyond `position`, each checked by its CRC: where it starts, its header, and
     whether its records are for the reader. The first may begin before the position, as a fetch gives whole ones; a
-    last one that is cut short is left out."""
+    last one that is cut short is left out. No CRC covers the offset: one that is not below the high watermark is wrong,
+    and whoever believed it would pass over records."""
     covered = _Aborted(aborted) if aborted else None
     for start, header in iterate_headers(records, allow_partial=True):
         if header.last_offset < position:
             continue
-        if not crc_is_valid(records, start, header):
+        if header.last_offset >= high_watermark or not crc_is_valid(records, start, header):
             raise KafkaError(
                 ErrorCode.CORRUPT_MESSAGE, f"the batch at offset {header.base_offset} of {partition} is damaged"
             )

@@ -125,10 +125,11 @@ async def test_an_offset_that_is_not_there_is_told_at_once():
         consumer.cluster.close()
 
 
-async def test_a_damaged_batch_is_not_handed_out():
+@pytest.mark.parametrize("at", [-2, 2], ids=["its records", "its offset, which no CRC covers"])
+async def test_a_damaged_batch_is_not_handed_out(at):
     start, end, good = batch(0, 3)
     damaged = bytearray(good)
-    damaged[-2] ^= 1
+    damaged[at] ^= 1
     async with Broker({0: [(start, end, bytes(damaged))]}) as broker:
         consumer = Consumer(broker.cluster(), ConsumerOptions(retry_timeout_ms=0))
         await consumer.assign({T0: 0})

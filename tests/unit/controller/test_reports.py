@@ -106,6 +106,16 @@ def test_a_damaged_replica_leaves_all_sets_and_waits_for_the_others() -> None:
     assert partition.eligible_leader_replicas == (2,)
 
 
+def test_the_last_one_that_was_counted_on_is_better_than_nobody() -> None:
+    """One is damaged, and the other was killed before its folder could prove what it has: else nobody would lead."""
+    cluster = cluster_without_leader(brokers=2)
+    restart(cluster, 1, 40, is_damaged=True)
+    assert cluster.partition("orders").eligible_leader_replicas == (2,)
+    cluster.register(2)
+    partition = cluster.partition("orders")
+    assert (partition.leader, partition.leader_recovery_state) == (2, RECOVERING)
+
+
 def test_a_log_of_an_epoch_that_never_was_is_damaged() -> None:
     cluster = cluster_without_leader()
     restart(cluster, 1, 100, last_epoch=0x01000000)

@@ -167,6 +167,9 @@ class PartitionChanges:
         last_known = wanted.last_known_elr
         if old.isr and not isr and old.leader != NO_LEADER:
             last_known = (old.leader,)
+        if not last_known and not isr and not wanted.eligible_leader_replicas:
+            # The last one that was counted on cannot prove any more that it has everything: still better than nobody.
+            last_known = old.eligible_leader_replicas[:1]
         last_known = tuple(node for node in last_known if node not in self._damaged)
         return wanted._replace(leader=NO_LEADER, isr=isr, last_known_elr=last_known)
 

@@ -62,7 +62,10 @@ class Decoder:
         """Raises KafkaError for anything that is not as it must be."""
         position = max(self._start, fetched.position)
         pending = _Pending(position, fetched.records)
-        for start, header, is_visible in iterate_batches(fetched.records, self._partition, position, fetched.aborted):
+        batches = iterate_batches(
+            fetched.records, self._partition, position, fetched.aborted, high_watermark=fetched.high_watermark
+        )
+        for start, header, is_visible in batches:
             if header.base_offset >= self._end:
                 break
             if is_visible:
