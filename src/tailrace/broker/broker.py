@@ -300,9 +300,9 @@ class Broker:
         self._tend_folders(lifecycle, undo)
         reports = self._reports = self._make_reports(lifecycle)
         undo.push_async_callback(reports.close)
+        self.quorum.subscribe(reports.follow_image)
         await reports.tell_start()
         reports.start()
-        self.quorum.subscribe(reports.follow_image)
         self._open_servers(is_controller=False)
         await lifecycle.unfence()
         self._maintenance.start()
@@ -315,7 +315,7 @@ class Broker:
             self.forwarding,
             self.ports.background,
             image=lambda: self.quorum.image,
-            controller=lambda: (self.quorum.leadership.leader_id or -1, self.quorum.leadership.epoch),
+            controller=lambda: (self.quorum.leadership.leader_id, self.quorum.leadership.epoch),
             broker_epoch=lambda: lifecycle.broker_epoch,
         )
 

@@ -38,7 +38,7 @@ _CHANNEL = "reports"
 class _Listener(NamedTuple):
     """Whoever was told: another controller, or the same one about another incarnation, knows nothing of it."""
 
-    controller_id: int
+    controller_id: int | None
     controller_epoch: int
     broker_epoch: int
 
@@ -53,7 +53,7 @@ class ReplicaReports:
         background: Background,
         *,
         image: Callable[[], MetadataImage],
-        controller: Callable[[], tuple[int, int]],
+        controller: Callable[[], tuple[int | None, int]],
         broker_epoch: Callable[[], int],
     ) -> None:
         self._replicas = replicas
@@ -87,6 +87,7 @@ class ReplicaReports:
                 await asyncio.sleep(_RETRY_SECONDS)
         for topic_partition, damage in damaged.items():
             self._log_damage(topic_partition, damage, is_irreplaceable=topic_partition in irreplaceable)
+        damaged.clear()  # What is filled again, and told of later, is as good as any other.
         self._replicas.directories.resume_proofs()
         await self._background.run(lambda: self._replicas.directories.note_running(self._broker_epoch()))
 
