@@ -20,6 +20,7 @@ from tailrace.broker.cluster.forwarding import Forwarding
 from tailrace.broker.cluster.leads import scrub
 from tailrace.broker.cluster.lifecycle import Identity, Lifecycle
 from tailrace.broker.cluster.producer_ids import ProducerIds
+from tailrace.broker.cluster.proof import find_epoch
 from tailrace.broker.cluster.replica_reports import ReplicaReports
 from tailrace.broker.cluster.roles import decide_roles
 from tailrace.broker.coordinators.coordination import Coordination
@@ -215,7 +216,6 @@ class Broker:
             background=ports.background,
             clock=ports.clock,
             leaders=self._peers,
-            # By name, since the way to the controller is made later.
             alter_partition=None if self.roles.is_alone else lambda each: self.forwarding.alter_partition(each),  # noqa: PLW0108
             ask_leave=None if self.roles.is_alone else lambda each: self.forwarding.allow_truncation(each),  # noqa: PLW0108
         )
@@ -291,8 +291,7 @@ class Broker:
             await self.quorum.wait_offset(lifecycle.broker_epoch + 1)
         self.replicas.follow_image(None, self.quorum.image)
         self._is_started = True
-        for directory in self.directories:
-            directory.report_recovery()
+        self.directories.report_recovery()
         self.quorum.subscribe(self.replicas.follow_image)
         self.quorum.subscribe(self._help_shutdowns)
         self.quorum.subscribe(self.coordination.follow_image)
@@ -355,6 +354,7 @@ class Broker:
             identity,
             self.directories,
             metadata_offset=lambda: self.quorum.image.next_offset - 1,
+            find_epoch=lambda incarnation: find_epoch(self.quorum, self.forwarding, self.node_id, incarnation),
             on_epoch=self._take_epoch,
             on_lease=self._take_lease,
             on_lease_end=self.replicas.on_lease_end,

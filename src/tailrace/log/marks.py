@@ -9,8 +9,9 @@ The one rule, for the broker epoch that a folder may name as its last to the con
     run mark of this very boot      its epoch: only the process has died, and the kernel kept what it had written
     else                            none: a power loss may have taken the tail of any log
 
-So a run mark may be written at any time after the registration: until it is there the epoch is an older one, which
-the controller does not take for a proof. A run whose disk has failed a sync proves nothing any more, because the kernel
+A broker knows its epoch only once it is registered. Killed before it could note it, it would prove the epoch before,
+which the controller has forgotten. So its incarnation is noted first, and the metadata tells which epoch that one got
+(`broker.cluster.proof`). A run whose disk has failed a sync proves nothing any more, because the kernel
 may have dropped what it could not write: its mark is withdrawn, and no other one is written.
 
 The proof is one for all logs of the folder. A log that is found damaged is named to the controller, and excepted from
@@ -33,6 +34,7 @@ class LastRun(NamedTuple):
     was_clean: bool
     broker_epoch: int  # -1: not proved
     is_marked: bool  # the run mark says the same already
+    incarnation: str  # of a run that was about to register, and may have got a later epoch; else nothing
 
 
 class Proof:
@@ -53,6 +55,11 @@ class Proof:
             # What the clean stop proves holds as long as the machine runs, even if the broker dies unregistered.
             write_run_mark(self._disk, self._folder, broker_epoch=self.last_run.broker_epoch)
         remove_mark(self._disk, self._folder, CLEAN_MARK)
+
+    def note_registering(self, incarnation: str, broker_epoch: int) -> None:
+        """This broker is about to register as `incarnation`; the folder proves `broker_epoch`, or nothing. As below."""
+        if broker_epoch >= 0 and not self._has_lost:
+            write_run_mark(self._disk, self._folder, broker_epoch=broker_epoch, incarnation=incarnation)
 
     def note_running(self, broker_epoch: int) -> None:
         """This broker is registered with `broker_epoch`. Blocks: Background only. OSError, which costs only the proof;
@@ -99,7 +106,13 @@ def read_last_run(disk: Disk, folder: str) -> LastRun:
     is_same_boot = run is not None and boot_id != "" and run.get("bootId") == boot_id
     run_epoch = _epoch_of(run) if is_same_boot else NO_BROKER_EPOCH
     epoch = run_epoch if clean is None else _epoch_of(clean)
-    return LastRun(was_clean=clean is not None, broker_epoch=epoch, is_marked=epoch == run_epoch)
+    incarnation = run.get("incarnation") if run is not None and is_same_boot and clean is None else ""
+    return LastRun(
+        was_clean=clean is not None,
+        broker_epoch=epoch,
+        is_marked=epoch == run_epoch,
+        incarnation=incarnation if isinstance(incarnation, str) else "",
+    )
 
 
 def write_clean_mark(disk: Disk, folder: str, *, broker_epoch: int) -> None:
@@ -107,8 +120,10 @@ def write_clean_mark(disk: Disk, folder: str, *, broker_epoch: int) -> None:
     disk.replace(f"{folder}/{CLEAN_MARK}", json.dumps(mark).encode("ascii"))
 
 
-def write_run_mark(disk: Disk, folder: str, *, broker_epoch: int) -> None:
+def write_run_mark(disk: Disk, folder: str, *, broker_epoch: int, incarnation: str = "") -> None:
     mark = {"version": 0, "brokerEpoch": broker_epoch, "bootId": disk.boot_id()}
+    if incarnation:
+        mark["incarnation"] = incarnation
     disk.replace(f"{folder}/{RUN_MARK}", json.dumps(mark).encode("ascii"))
 
 

@@ -151,11 +151,28 @@ class LogDirectories(Sequence[LogDirectory]):
     def previous_broker_epoch(self) -> int:
         return previous_broker_epoch(self._opened) if not self.unusable else NO_BROKER_EPOCH
 
+    @property
+    def previous_incarnation(self) -> str:
+        """That every folder was about to register as, when its run was killed; else nothing."""
+        incarnations = {directory.proof.last_run.incarnation for directory in self._opened}
+        return incarnations.pop() if len(incarnations) == 1 and not self.unusable else ""
+
+    def note_registering(self, incarnation: str, broker_epoch: int) -> None:
+        """Before the registration, with the epoch that is proved. Blocks, as below."""
+        self._mark(lambda directory: directory.proof.note_registering(incarnation, broker_epoch))
+
     def note_running(self, broker_epoch: int) -> None:
         """After each registration. Blocks: Background only. What cannot be written costs only the proof."""
+        self._mark(lambda directory: directory.proof.note_running(broker_epoch))
+
+    def report_recovery(self) -> None:
+        for directory in self._opened:
+            directory.report_recovery()
+
+    def _mark(self, write: Callable[[LogDirectory], None]) -> None:
         for directory in self._opened:
             try:
-                directory.proof.note_running(broker_epoch)
+                write(directory)
             except OSError as error:
                 _log.warning("the run mark cannot be written", folder=directory.path, cause=error)
 

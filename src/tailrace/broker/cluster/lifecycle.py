@@ -14,12 +14,12 @@ Rules
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from tailrace.model import events
 from tailrace.model.errors import ErrorCode, KafkaError, StorageError
-from tailrace.model.ids import Uuid
+from tailrace.model.ids import Uuid, uuid_text
 from tailrace.wire.apis.quorum import (
     BrokerHeartbeatRequest,
     BrokerHeartbeatResponse,
@@ -64,7 +64,8 @@ class Identity(NamedTuple):
 
 
 class Lifecycle:
-    """`metadata_offset` gives the last offset that this broker's image holds; `on_epoch` is told of each new epoch,
+    """`metadata_offset` gives the last offset that this broker's image holds; `find_epoch` the epoch that the metadata
+    has for an incarnation of this broker, the last one; `on_epoch` is told of each new epoch,
     `on_lease` of how long the lease lasts, `on_lease_end` when it has ended, `on_failure` if the broker has to stop."""
 
     def __init__(
@@ -76,6 +77,7 @@ class Lifecycle:
         directories: LogDirectories,
         *,
         metadata_offset: Callable[[], int],
+        find_epoch: Callable[[str], Awaitable[int | None]],
         on_epoch: Callable[[int], None],
         on_lease: Callable[[float], None],
         on_lease_end: Callable[[], None],
@@ -88,6 +90,7 @@ class Lifecycle:
         self._forwarding = forwarding
         self._identity = identity
         self._metadata_offset = metadata_offset
+        self._find_epoch = find_epoch
         self._background = ports.background
         self._directories = directories
         self._on_epoch = on_epoch
@@ -110,6 +113,7 @@ class Lifecycle:
     async def register(self) -> int:
         """Gives the broker epoch. Raises KafkaError after initial.broker.registration.timeout.ms, or at once if the
         controller will never take this broker (another cluster, features that do not fit)."""
+        await self._settle_proof()
         deadline_ms = self._clock.monotonic_ms() + self._config.initial_broker_registration_timeout_ms
         pause_ms = _REGISTRATION_PAUSE_MS
         while True:
@@ -165,6 +169,15 @@ class Lifecycle:
                 future.cancel()
 
     # ---- registering
+
+    async def _settle_proof(self) -> None:
+        """The last run may have been killed between its registration and the mark of its epoch (`log.marks`)."""
+        incarnation = self._directories.previous_incarnation
+        found = await self._find_epoch(incarnation) if incarnation else None
+        if found is not None:
+            self._proof_epoch = found
+        own = uuid_text(self._identity.incarnation_id)
+        await self._background.run(lambda: self._directories.note_registering(own, self._proof_epoch))
 
     async def _register_once(self, *, timeout_ms: float) -> None:
         identity = self._identity

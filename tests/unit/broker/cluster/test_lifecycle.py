@@ -9,8 +9,10 @@ import pytest
 
 from tailrace.broker.cluster.forwarding import Forwarding
 from tailrace.broker.cluster.lifecycle import Identity, Lifecycle
+from tailrace.broker.cluster.proof import find_epoch
 from tailrace.broker.quorum.quorum import Quorum
 from tailrace.controller.features import SUPPORTED_FEATURES
+from tailrace.log.marks import read_last_run
 from tailrace.model.config import Endpoint, parse_broker_config
 from tailrace.model.errors import ErrorCode, KafkaError, StorageError
 from tailrace.model.ids import TopicPartition, Uuid
@@ -71,6 +73,7 @@ class Member:
             ),
             self.directories,
             metadata_offset=lambda: self.quorum.image.next_offset - 1,
+            find_epoch=lambda incarnation: find_epoch(self.quorum, forwarding, 1, incarnation),
             on_epoch=self.epochs.append,
             on_lease=self._take_lease,
             on_lease_end=lambda: self.ended_ms.append(ports.clock.monotonic_ms()),
@@ -243,6 +246,21 @@ async def test_a_clean_stop_is_proved_to_the_next_registration():
     async with member(world) as one:
         assert one.directories.previous_broker_epoch == first
         assert await one.lifecycle.register() > first
+
+
+async def test_a_kill_between_registration_and_mark_costs_no_proof(monkeypatch):
+    world = World()
+    monkeypatch.setattr(LogDirectories, "note_running", lambda *_: None)
+    async with member(world) as one:
+        one.lifecycle._proof_epoch = 0  # As of a run before it.
+        await one.lifecycle.register()
+        registered = one.lifecycle.broker_epoch
+        forwarding = Forwarding(one.quorum, None, world.ports.clock, request_timeout_ms=1000)
+        for directory in one.directories:
+            last_run = read_last_run(world.ports.disk, directory.path)
+            assert last_run.broker_epoch == 0
+            assert await find_epoch(one.quorum, forwarding, 1, last_run.incarnation) == registered
+        assert await find_epoch(one.quorum, forwarding, 1, "of somebody else") is None
 
 
 async def test_leaving_waits_for_the_controller_to_let_go():
