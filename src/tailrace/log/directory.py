@@ -214,7 +214,8 @@ class LogDirectory:
                 topic_id=topic_id,
                 recovery_point=recovery_point or 0,
                 log_start_offset=self._log_start_offsets.get(topic_partition, 0),
-                is_start_proved=self._log_start_file.was_found and self.previous_broker_epoch >= 0,
+                # Kafka's brokers store it after segments have gone.
+                is_start_proved=self._log_start_file.was_found and self.proof.last_run.is_marked_by_us,
                 cleaned_offset=self._cleaned_offsets.get(topic_partition, 0),
                 is_clean=self.was_clean,
                 log_end_hint=recovery_point,

@@ -35,6 +35,7 @@ class LastRun(NamedTuple):
     broker_epoch: int  # -1: not proved
     is_marked: bool  # the run mark says the same already
     incarnation: str  # of a run that was about to register, and may have got a later epoch; else nothing
+    is_marked_by_us: bool  # a run mark is there, of whatever boot: the folder was left by a broker of ours
 
 
 class Proof:
@@ -112,6 +113,7 @@ def read_last_run(disk: Disk, folder: str) -> LastRun:
         broker_epoch=epoch,
         is_marked=epoch == run_epoch,
         incarnation=incarnation if isinstance(incarnation, str) else "",
+        is_marked_by_us=run is not None,
     )
 
 

@@ -169,5 +169,5 @@ def test_a_mark_is_removed_durably_and_may_be_gone_already(machine):
     remove_mark(machine.disk, PATH, CLEAN_MARK)
     machine.disk.power_loss(machine.random)
     assert read_last_run(machine.disk, PATH) == LastRun(
-        was_clean=False, broker_epoch=-1, is_marked=True, incarnation=""
+        was_clean=False, broker_epoch=-1, is_marked=True, incarnation="", is_marked_by_us=False
     )
