@@ -1,7 +1,7 @@
 """Joins the repair of damaged logs to the other brokers and to the controller, which moves a lead.
 
-A lead is moved by `wire.apis.own.MoveLeaderRequest`. Kafka's controllers do not know it: they close the connection,
-which shows as a time-out here.
+A lead is moved by `wire.apis.own.MoveLeaderRequest`, or lost by a ReportReplicasRequest. Kafka's controllers do not
+advertise them: UNSUPPORTED_VERSION.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ async def scrub(broker: Broker, maintenance: Maintenance) -> None:
         broker.ports,
         call=None if broker.roles.is_alone else broker.call_broker,
         move_lead=None if broker.roles.is_alone else partial(move_lead, broker),
+        call_damaged=None if broker.roles.is_alone else partial(call_damaged, broker),
         is_compacting=maintenance.is_compacting,
     )
     await scrubbing.run()
@@ -53,3 +54,25 @@ async def move_lead(broker: Broker, partition: Partition, node_id: NodeId) -> No
     if response.error_code:
         code = ErrorCode(response.error_code)
         raise KafkaError(code, response.error_message or f"the controller answered {code.name}")
+
+
+async def call_damaged(broker: Broker, partition: Partition) -> None:
+    """Raises KafkaError if the controller was not told."""
+    from tailrace.wire.apis.own import ReportReplicasRequest, ReportReplicasResponse
+
+    log = partition.log
+    replica = ReportReplicasRequest.Replica(
+        partition_index=partition.topic_partition.partition,
+        log_start_offset=log.log_start_offset,
+        log_end_offset=log.damaged_ranges[0].start_offset,
+        last_epoch=log.epochs.latest,
+        is_damaged=True,
+    )
+    request = ReportReplicasRequest(
+        broker_id=partition.node_id,
+        broker_epoch=broker.broker_epoch,
+        topics=[ReportReplicasRequest.Topic(topic_id=bytes(partition.topic_id), replicas=[replica])],
+    )
+    response = await broker.forwarding.ask(request, ReportReplicasResponse, timeout_ms=_TIMEOUT_MS, channel="reports")
+    if response.error_code:
+        raise KafkaError(ErrorCode(response.error_code), f"the controller answered {response.error_code}")

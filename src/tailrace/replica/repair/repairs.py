@@ -4,6 +4,8 @@
     leader     looks for an in-sync replica that can read the range, has the controller give it the lead, and goes on as
                a follower. A controller that does not do so (Kafka's) costs only this: the range is taken from that
                replica while leading
+    unread     records of a leader that nobody has confirmed, and that no follower can take, keep all of them from being
+               in sync: the leader calls itself damaged, and one that has what was confirmed is elected in its place
     alone      nothing can be done: readers of the range get CORRUPT_MESSAGE, and the log says so
 
 What cannot be mended now is tried again, less and less often. One partition at a time: damage is rare, and a repair
@@ -36,6 +38,8 @@ _CLEANER_LOOKS = 600
 
 # Asks the controller for another leader: the partition, and the replica that is to lead. Raises KafkaError.
 MoveLead = Callable[[Partition, NodeId], Awaitable[None]]
+# Tells the controller that the replica of here lacks records that it had. Raises KafkaError.
+CallDamaged = Callable[[Partition], Awaitable[None]]
 
 
 class Repairs:
@@ -46,6 +50,7 @@ class Repairs:
         *,
         call: CallBroker | None,
         move_lead: MoveLead | None,
+        call_damaged: CallDamaged | None = None,
         is_compacting: Callable[[TopicPartition], bool],
     ) -> None:
         """Without `call` there is nobody to ask."""
@@ -55,6 +60,7 @@ class Repairs:
         self._background = ports.background
         self._call = call
         self._move_lead = move_lead
+        self._call_damaged = call_damaged
         self._is_compacting = is_compacting
         self._waiting: dict[Partition, _Try] = {}  # In the order in which damage was found.
         self._wakeup = asyncio.Event()
@@ -116,10 +122,17 @@ class Repairs:
 
     async def _repair(self, partition: Partition) -> None:
         """KafkaError, StorageError, OSError."""
-        source = await self._find_source(partition)
+        log = partition.log
+        try:
+            source = await self._find_source(partition)
+        except KafkaError:
+            is_confirmed = log.damaged_ranges[0].start_offset < partition.high_watermark
+            if is_confirmed or not partition.is_leader or self._call_damaged is None:
+                raise
+            await self._call_damaged(partition)
+            return  # Whoever leads next has what was confirmed, and this log is cut to it.
         if partition.is_leader and await self._hand_over(partition, source.node_id):
             return  # The metadata will tell, and this is tried again then.
-        log = partition.log
         if log.is_mended:
             raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE, "an index of the log is being rebuilt")
         log.is_mended = True

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from tailrace.model.ids import TopicPartition
 from tailrace.model.ports import Ports
 from tailrace.replica.manager import ReplicaManager
-from tailrace.replica.repair.repairs import MoveLead, Repairs
+from tailrace.replica.repair.repairs import CallDamaged, MoveLead, Repairs
 from tailrace.replica.repair.scrubber import Scrubber
 from tailrace.replica.repair.source import CallBroker
 
@@ -21,9 +21,17 @@ class Scrubbing:
         *,
         call: CallBroker | None = None,
         move_lead: MoveLead | None = None,
+        call_damaged: CallDamaged | None = None,
         is_compacting: Callable[[TopicPartition], bool],
     ) -> None:
-        self.repairs = Repairs(replicas, ports, call=call, move_lead=move_lead, is_compacting=is_compacting)
+        self.repairs = Repairs(
+            replicas,
+            ports,
+            call=call,
+            move_lead=move_lead,
+            call_damaged=call_damaged,
+            is_compacting=is_compacting,
+        )
         self.scrubber = Scrubber(replicas, ports, self.repairs)
 
     async def run(self) -> None:

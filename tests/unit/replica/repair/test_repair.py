@@ -34,6 +34,7 @@ class Scrubs:
     def __init__(self, cluster: Cluster, *, moves: bool = True) -> None:
         self.cluster = cluster
         self.moves: list[tuple[NodeId, NodeId]] = []
+        self.damaged: list[NodeId] = []
         self.of: dict[NodeId, Scrubbing] = {}
         self._tasks: dict[NodeId, asyncio.Task[None]] = {}
         for node in cluster.nodes.values():
@@ -51,9 +52,19 @@ class Scrubs:
                 raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "nobody knows this request")
             self.cluster.set(leader=new_leader)
 
+        async def call_damaged(partition: Partition) -> None:
+            self.damaged.append(partition.node_id)
+            others = [each for each in self.cluster.nodes if each != partition.node_id]
+            self.cluster.set(leader=others[0], isr=others[:1])
+
         ports = Ports(node.clock, SimRandom(1), node.disk, RealNetwork(), node.background)
         self.of[node.id] = Scrubbing(
-            node.replicas, ports, call=call, move_lead=move_lead, is_compacting=lambda _partition: False
+            node.replicas,
+            ports,
+            call=call,
+            move_lead=move_lead,
+            call_damaged=call_damaged,
+            is_compacting=lambda _partition: False,
         )
         self._tasks[node.id] = asyncio.create_task(self.of[node.id].run())
 
@@ -213,6 +224,30 @@ def test_a_suspected_segment_is_checked_at_once():
         cluster[2].partition().log.suspect(6)
         await cluster.settle(3)
         assert stored(cluster[2]) == sound
+        await scrubs.stop()
+
+    simulate(test, **SOON)
+
+
+def test_a_leader_whose_unconfirmed_records_nobody_can_take_calls_itself_damaged():
+    async def test(cluster: Cluster) -> None:
+        cluster.start(min_insync_replicas="2")
+        await fill(cluster)
+        confirmed = cluster[2].values()
+        cluster.isolate(1)
+        written = [cluster[1].append(b"never confirmed"), cluster[1].append(b"nor this")]
+        cluster.set(isr=(1,))
+        cluster[1].partition().log.roll()
+        cluster[1].replicas.flusher.request(cluster[1].partition())  # Only what is synced is the scrub's matter.
+        await cluster.settle(0.1)
+        flip(cluster[1], 8, path=f"data/t-0/{32:020d}.log")
+        cluster.heal()
+        scrubs = Scrubs(cluster)
+        await cluster.settle(10)
+        assert scrubs.damaged == [1]
+        assert [cluster[each].values() for each in (1, 2, 3)] == [confirmed] * 3
+        assert cluster[1].partition().log.damaged_ranges == ()
+        assert all(each.done() and each.exception() is not None for each in written)
         await scrubs.stop()
 
     simulate(test, **SOON)
