@@ -157,7 +157,8 @@ def test_a_vote_for_a_candidate_that_lacks_records(monkeypatch):
 
 def test_metadata_that_is_not_in_the_log(monkeypatch):
     def tamper(self):
-        self.image.features["planted"] = 1
+        if self.image.topics:  # Not before all brokers are registered: one that does not know it would be refused.
+            self.image.features["planted"] = 1
 
     after(monkeypatch, Controller, "op", tamper)
     assert broken_promise().startswith("the replay of the metadata log gives the live state")
