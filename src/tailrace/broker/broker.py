@@ -216,8 +216,8 @@ class Broker:
             background=ports.background,
             clock=ports.clock,
             leaders=self._peers,
-            alter_partition=None if self.roles.is_alone else lambda each: self.forwarding.alter_partition(each),  # noqa: PLW0108
-            ask_leave=None if self.roles.is_alone else lambda each: self.forwarding.allow_truncation(each),  # noqa: PLW0108
+            alter_partition=None if self.roles.is_alone else lambda each: self.forwarding.alter_partition(each),  # noqa: PLW0108 - made later
+            ask_leave=None if self.roles.is_alone else lambda each: self.forwarding.allow_truncation(each),  # noqa: PLW0108 - made later
         )
         undo.callback(self.replicas.close)
         if not self.roles.is_alone:

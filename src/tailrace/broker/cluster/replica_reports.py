@@ -20,7 +20,7 @@ from tailrace.controller.image import NO_LEADER, MetadataImage
 from tailrace.log.recovery import Damage
 from tailrace.model import events
 from tailrace.model.errors import ErrorCode, KafkaError
-from tailrace.model.ids import PartitionIndex, TopicPartition
+from tailrace.model.ids import PartitionIndex, TopicPartition, Uuid
 from tailrace.model.ports import Background
 from tailrace.replica.directories import find_log
 from tailrace.replica.manager import ReplicaManager
@@ -159,12 +159,11 @@ class ReplicaReports:
             if response.error_code:
                 code = ErrorCode(response.error_code)
                 raise KafkaError(code, f"The controller refused a report of replicas: {code.name}")
-            names = self._image().topic_names
-            irreplaceable |= {
-                TopicPartition(names[topic.topic_id], PartitionIndex(index))  # type: ignore[index] # A Uuid is bytes.
-                for topic in response.topics
-                for index in topic.irreplaceable_partitions
-            }
+            for told in response.topics:
+                topic = self._image().topic_by_id(Uuid(told.topic_id))
+                if topic is not None:  # It may have been deleted meanwhile.
+                    partitions = map(PartitionIndex, told.irreplaceable_partitions)
+                    irreplaceable |= {TopicPartition(topic.name, index) for index in partitions}
         return irreplaceable
 
     def _build(self, topic_partitions: Iterable[TopicPartition]) -> ReportReplicasRequest:
