@@ -46,9 +46,10 @@ class History:
         self.end_offset = 0
         self._sequences: dict[tuple[int, int, int], int] = {}
 
-    def compare(self, who: str, data: bytes, offset: int, high_watermark: int) -> int:
+    def compare(self, who: str, data: bytes, offset: int, high_watermark: int, *, is_damaged: bool = False) -> int:
         """Looks at the batches of a replica from an offset up to its high watermark; gives the offset after the last of
-        them. The first may begin before that offset, the others follow without a gap."""
+        them. The first may begin before that offset, the others follow without a gap. Of a disk that `is_damaged` what
+        lies behind a bad batch is not judged: how it was, another replica tells."""
         next_offset = -1
         for position, header in iterate_headers(data, allow_partial=True):
             if header.next_offset > high_watermark:
@@ -61,9 +62,10 @@ class History:
                 expected=max(offset, next_offset),
                 found=header.base_offset,
             )
-            demand(
-                crc_is_valid(data, position, header), "what is stored has a good CRC", partition=self.name, replica=who
-            )
+            is_whole = crc_is_valid(data, position, header)
+            if is_damaged and not is_whole:
+                break
+            demand(is_whole, "what is stored has a good CRC", partition=self.name, replica=who)
             if self._compare(who, header) and self._on_extended is not None:
                 self._on_extended(header, data[position : position + header.size_bytes])
             next_offset = header.next_offset

@@ -232,7 +232,9 @@ class ReplicaChecks:
         with node.disk.observed():
             while offset < end:
                 piece = partition.log.read(offset, _READ_BYTES, end_offset=end)
-                next_offset = -1 if piece is None else history.compare(node.name, piece.read(), offset, end)
+                if piece is None:
+                    break
+                next_offset = history.compare(node.name, piece.read(), offset, end, is_damaged=node.is_damaged)
                 if next_offset < 0:
                     break
                 seen.compared_to = offset = next_offset
