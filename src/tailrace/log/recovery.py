@@ -10,7 +10,7 @@ What recovery finds, it does:
     a gap before a segment that was not synced           the same: the end of the segment before was lost
     the first segment begins behind the log start        an empty one is put before it; the scrub fills it
     an index missing or damaged                          rebuilt from the batches
-    an index of aborted transactions damaged             the same, by a scan from its segment on
+    an index of aborted transactions not as it was       the same, by the producers at the beginning of its segment
     a producer snapshot missing or damaged               an older one, and the batches since
     leader-epoch-checkpoint missing or damaged           rebuilt from the batches
     .deleted .cleaned .tmp                               removed: work that was done or never finished
@@ -33,7 +33,8 @@ from typing import NamedTuple
 from tailrace.log.checkpoints import ProducerSnapshots, read_topic_id, write_topic_id
 from tailrace.log.compaction.swap import finish_swaps
 from tailrace.log.epochs import LeaderEpochs
-from tailrace.log.files.aborted import AbortedTransaction
+from tailrace.log.files.ledger import AbortedLedger
+from tailrace.log.files.replay import load_producers, note_producer, rebuild_aborted, write_snapshot
 from tailrace.log.files.segment import (
     ABORTED_SUFFIX,
     CLEANED_SUFFIX,
@@ -54,7 +55,6 @@ from tailrace.model.errors import StorageError
 from tailrace.model.ids import ZERO_UUID, TopicPartition, Uuid, uuid_text
 from tailrace.model.ports import Bytes, Clock, Disk
 from tailrace.model.settings import INT_MAX
-from tailrace.wire.markers import read_marker
 from tailrace.wire.records import BatchHeader
 
 _NAME_DIGITS = 20
@@ -93,6 +93,7 @@ class LoadedLog:
     epochs: LeaderEpochs
     producers: ProducerStates
     snapshots: ProducerSnapshots
+    ledger: AbortedLedger
     recovery: Recovery | None  # None if nothing had to be scanned
     damage: Damage | None
     gapless_from: int  # from there on each segment ends where the next begins
@@ -123,7 +124,8 @@ class LogLoader:
         self.producers = ProducerStates()
         self.snapshots = ProducerSnapshots(disk, folder)
         self._log_start_offset = 0
-        self._damaged_from = _NOWHERE
+        self.ledger = AbortedLedger(disk, folder)
+        self._aborted_problems: dict[int, str] = {}  # by base offset, of indexes that are there
         self._deleted: set[int] = set()  # of segments that were about to be removed
         self._lost: dict[int, bool] = {}  # of those whose indexes alone are left, and whether that of aborted ones is
         self.scanned_bytes = 0
@@ -149,9 +151,8 @@ class LogLoader:
         is_new = not segments
         started_ms = self.clock.monotonic_ms()
         self.snapshots.offsets = [_number(name) for name in names if name.endswith(SNAPSHOT_SUFFIX)]
+        self.ledger.load()
         log_end_offset, synced_end = log_start_offset, recovery_point
-        if self._damaged_from < _NOWHERE:
-            is_clean, recovery_point = False, min(recovery_point, self._damaged_from)
         known_start = log_start_offset if is_start_proved else _NOWHERE
         if segments:
             if segments[0].base_offset > known_start:
@@ -191,6 +192,7 @@ class LogLoader:
             epochs=self.epochs,
             producers=self.producers,
             snapshots=self.snapshots,
+            ledger=self.ledger,
             recovery=None if is_new or is_clean else self._sum_up(started_ms),
             damage=self.damage,
             gapless_from=cleaned_offset,
@@ -266,7 +268,7 @@ class LogLoader:
                     size_bytes=self.disk.size(path),
                 )
                 if f"{base_offset:020d}{ABORTED_SUFFIX}" in present:
-                    self._attach_aborted(segment)
+                    self._aborted_problems[base_offset] = segment.aborted.attach()
                 segments.append(segment)
             elif (
                 name.endswith((INDEX_SUFFIX, TIME_INDEX_SUFFIX, ABORTED_SUFFIX))
@@ -284,17 +286,18 @@ class LogLoader:
         for base_offset in [each for each in self._lost if each < segments[-1].base_offset]:
             segments.insert(0, self._create(base_offset))
             if self._lost[base_offset]:
-                self._attach_aborted(segments[0])
+                segments[0].aborted.attach()
         segments.sort(key=lambda each: each.base_offset)
         for lost in find_lost(self.disk, segments, log_start_offset):
             self._note_damage(f"{lost.path(LOG_SUFFIX)} has lost its content", 0)
 
-    def _attach_aborted(self, segment: Segment) -> None:
-        """Without it aborted records would be read: a damaged one is made anew by a scan from there on."""
-        problem = segment.aborted.attach()
-        if problem:
-            self._report("a damaged index of aborted transactions is rebuilt", cause=problem)
-            self._damaged_from = min(self._damaged_from, segment.base_offset)
+    def _check_aborted(self, segments: list[Segment]) -> None:
+        """Of segments that are not scanned. Without an index of what was aborted it would be read."""
+        for number, segment in enumerate(segments):
+            problem = self._aborted_problems.get(segment.base_offset) or self.ledger.find_problem(segment)
+            if problem:
+                self._report("an index of aborted transactions is rebuilt", cause=problem)
+                rebuild_aborted(segments, number, self.snapshots, now_ms=self.clock.wall_ms())
 
     def _remove(self, segments: list[Segment]) -> None:
         # From the end, so that what is left after a crash is a prefix.
@@ -313,6 +316,7 @@ class LogLoader:
             return log_end_offset, False
         self._load_epochs(segments, log_end_offset)
         self._load_producers(segments, log_end_offset)
+        self._check_aborted(segments)
         return log_end_offset, True
 
     # An unclean stop
@@ -331,6 +335,7 @@ class LogLoader:
         for offset in [offset for offset in self.snapshots.offsets if offset > next_offset]:
             self.snapshots.remove(offset)
         self._load_producers(segments[:first], next_offset)
+        self._check_aborted(segments[:first])
         for number in range(first, len(segments)):
             segment = segments[number]
             if number > first and next_offset != segment.base_offset:
@@ -433,61 +438,6 @@ class LogLoader:
 
     def _report(self, sentence: str, **facts: object) -> None:
         log.warning(sentence, partition=self.topic_partition, **facts)
-
-
-def load_producers(
-    producers: ProducerStates, snapshots: ProducerSnapshots, segments: list[Segment], *, end_offset: int, now_ms: int
-) -> None:
-    """The state at `end_offset`: the newest good snapshot below it, in memory or in a file, and the batches since."""
-    start_offset = kept_offset = producers.forget_after(end_offset)
-    for offset in snapshots.newest_first(end_offset):
-        if offset <= kept_offset:
-            break
-        try:
-            producers.load(snapshots.read(offset), now_ms=now_ms)
-            start_offset = offset
-            break
-        except (StorageError, OSError) as error:
-            log.warning("a producer snapshot is passed over", file=snapshots.path(offset), cause=error)
-            snapshots.remove(offset)
-    if start_offset == kept_offset:
-        producers.load_kept(now_ms=now_ms)
-    for number, segment in enumerate(segments):
-        is_before = number + 1 < len(segments) and segments[number + 1].base_offset <= start_offset
-        if is_before or segment.base_offset >= end_offset or start_offset >= end_offset:
-            continue
-        position = segment.position_of(start_offset) if start_offset > segment.base_offset else 0
-        for at, header in segment.headers(position) if position is not None else ():
-            if header.base_offset >= end_offset:
-                break
-            if header.producer_id >= 0 and header.base_offset >= start_offset:
-                batch = segment.file.read(at, header.size_bytes) if header.is_control else b""
-                producers.update(header, marker=read_marker(header, batch))
-    if end_offset not in snapshots.offsets and any(segment.size_bytes for segment in segments):
-        write_snapshot(producers, snapshots, end_offset)
-
-
-def note_producer(
-    producers: ProducerStates, segment: Segment, header: BatchHeader, batch: Bytes, base_offset: int | None = None
-) -> None:
-    """A batch of a producer was found in `segment`, or is written to it. Of markers alone the records are looked at."""
-    if not header.is_control:
-        producers.update(header, base_offset)
-        return
-    ended = producers.update(header, base_offset, marker=read_marker(header, batch))
-    if ended is not None and ended.is_aborted:
-        # Whatever is aborted later is open now, or begins after this marker.
-        first_open = producers.first_open_offset
-        stable = ended.last_offset + 1 if first_open is None else min(first_open, ended.last_offset + 1)
-        segment.aborted.add(AbortedTransaction(ended.producer_id, ended.first_offset, ended.last_offset, stable))
-
-
-def write_snapshot(producers: ProducerStates, snapshots: ProducerSnapshots, offset: int) -> None:
-    """Segments may be deleted, and what they told of producers then stands in snapshots alone."""
-    try:
-        snapshots.write(offset, producers.snapshot())
-    except OSError as error:
-        log.warning("a producer snapshot is not written", file=snapshots.path(offset), cause=error)
 
 
 def _size(segments: list[Segment]) -> int:

@@ -60,7 +60,7 @@ class StoredLog:
         self._disk = disk
         self._clock = clock
         self._snapshots = loaded.snapshots
-        self._durability = Durability(disk, folder, self.epochs, recovery_point=loaded.recovery_point)
+        self._durability = Durability(disk, folder, self.epochs, loaded.ledger, recovery_point=loaded.recovery_point)
         self._segments = Segments(loaded.segments)
         self._roll_policy = RollPolicy(config, clock)
         self.is_stored = loaded.is_stored  # a start would find all that is to be known
@@ -343,7 +343,7 @@ class StoredLog:
             self.active.seal(sync=True)
             self._snapshots.write(self.log_end_offset, self.producers.snapshot(), sync=True)
             self._prune_snapshots()
-            if not self._durability.is_complete(self.log_end_offset):
+            if not self._durability.is_complete(self._segments, self.log_end_offset):
                 work, end_offset = self.begin_sync()
                 work()
                 self.mark_synced(end_offset)

@@ -53,3 +53,72 @@ def test_a_transaction_whose_marker_is_not_committed_is_undecided_after_a_restar
     assert log.last_stable_offset(1) == 0
     assert log.last_stable_offset(2) == 0
     assert log.last_stable_offset(3) == 3
+
+
+def lose(world: World, path: str) -> None:
+    world.disk.lose(path)
+
+
+def empty(world: World, path: str) -> None:
+    world.disk.cut(path, 0)
+
+
+def cut(world: World, path: str) -> None:
+    world.disk.cut(path, 5)
+
+
+def change(world: World, path: str) -> None:
+    world.disk.flip(path, 12, 3)  # in the first offset of what was aborted
+
+
+@pytest.mark.parametrize("harm", [lose, empty, cut, change])
+@pytest.mark.parametrize("stop", ["clean", "crash"])
+def test_an_index_of_aborted_transactions_that_is_not_as_it_was_stored_is_made_anew(harm, stop):
+    world = World()
+    log = world.open()
+    append(log, producer_id=1, sequence=0, transactional=True)
+    log.roll()
+    append(log, producer_id=1, sequence=1, transactional=True)
+    end(log, is_commit=False)
+    log.roll()
+    append(log)
+    sync(log)
+    if stop == "clean":
+        log.close(clean=True)
+    harm(world, f"{FOLDER}/{1:020d}.txnindex")
+    reopened = world.open(
+        recovery_point=log.recovery_point,
+        is_clean=stop == "clean",
+    )
+    assert reopened.log_end_offset == 4
+    found = reopened.read(0, 1000, end_offset=4)
+    assert found is not None
+    assert [each[:3] for each in reopened.find_aborted(found, 0, end_offset=4)] == [(1, 0, 2)]
+
+
+def test_the_last_segment_s_index_is_missed_after_a_clean_stop_too():
+    world = World()
+    log = world.open()
+    append(log, producer_id=1, sequence=0, transactional=True)
+    end(log, is_commit=False)
+    log.close(clean=True)
+    lose(world, f"{FOLDER}/{0:020d}.txnindex")
+    reopened = world.open(recovery_point=2, is_clean=True)
+    found = reopened.read(0, 1000, end_offset=2)
+    assert found is not None
+    assert [each[:3] for each in reopened.find_aborted(found, 0, end_offset=2)] == [(1, 0, 1)]
+
+
+def test_an_index_that_was_cut_with_its_log_is_not_missed():
+    world = World()
+    log = world.open()
+    append(log)
+    append(log, producer_id=1, sequence=0, transactional=True)
+    end(log, is_commit=False)
+    sync(log)
+    log.truncate(1)
+    append(log)
+    log = world.reopen_after_clean_close(log)
+    found = log.read(0, 1000, end_offset=2)
+    assert found is not None
+    assert log.find_aborted(found, 0, end_offset=2) == []

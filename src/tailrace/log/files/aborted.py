@@ -11,6 +11,7 @@ written, and made anew by recovery.
 from collections.abc import Iterator
 from struct import Struct
 from typing import NamedTuple
+from zlib import crc32
 
 from tailrace.log.files.index import SparseIndex
 from tailrace.model.ports import Disk
@@ -30,10 +31,26 @@ class AbortedTransaction(NamedTuple):
 class AbortedIndex(SparseIndex):
     """In the order of the markers."""
 
-    __slots__ = ()
+    __slots__ = ("_summary",)
 
     def __init__(self, disk: Disk, path: str) -> None:
         super().__init__(disk, path, ABORTED_ENTRY)
+        self._summary = (0, 0)
+
+    def summary(self) -> tuple[int, int]:
+        """The number of entries and the CRC of all of them. Raises OSError."""
+        if self._summary[0] != len(self):
+            stored = self._map()[: self._stored * self._entry.size]
+            self._summary = (len(self), crc32(self._tail, crc32(stored)))
+        return self._summary
+
+    def attach(self) -> str:
+        self._summary = (0, 0)
+        return super().attach()
+
+    def truncate(self, count: int) -> None:
+        self._summary = (0, 0)
+        super().truncate(count)
 
     def add(self, aborted: AbortedTransaction) -> None:
         self.append(_VERSION, *aborted)
