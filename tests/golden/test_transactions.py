@@ -68,7 +68,7 @@ async def test_every_state_answers_as_kafkas() -> None:
 
 async def _use_up(world: ClusterWorld, names: list[str]) -> None:
     """At once: what Kafka was led to by thirty thousand requests."""
-    (shard,) = world.running[0].coordination.transactions.active_shards()
+    (shard,) = world.running[0].services.coordination.transactions.active_shards()
     assert isinstance(shard.machine, TransactionMachine)
     transactions = shard.machine.state.transactions
     for name in names:

@@ -8,7 +8,7 @@ from unittest.mock import patch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tailrace.broker.express import Express
+from tailrace.broker.serving.express import Express
 from tailrace.log.producers import MAX_SEQUENCE
 from tailrace.sim.clock import SimClock
 from tests.unit.broker.world import Peer, World, batch, create_topic, produce, produced, running
@@ -144,7 +144,7 @@ async def send(
 @given(BURSTS)
 def test_both_ways_agree_on_idempotent_producers(bursts: list[Burst]) -> None:
     # Without a rest, so that every request is tried.
-    with patch("tailrace.broker.express._REST", 0):
+    with patch("tailrace.broker.serving.express._REST", 0):
         express = asyncio.run(play(bursts))
     with patch.object(Express, "take", lambda self, buffer, view, position, end: position):
         general = asyncio.run(play(bursts))

@@ -12,9 +12,8 @@ through `wait_failed`: a crash is safe, wrong data is not.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from tailrace.broker.cluster.forwarding import Forwarding
 from tailrace.broker.cluster.leads import scrub
@@ -23,12 +22,18 @@ from tailrace.broker.cluster.producer_ids import ProducerIds
 from tailrace.broker.cluster.proof import find_epoch
 from tailrace.broker.cluster.replica_reports import ReplicaReports
 from tailrace.broker.cluster.roles import decide_roles
+from tailrace.broker.context import BoundListener
 from tailrace.broker.coordinators.coordination import Coordination
 from tailrace.broker.loop_lag import LoopLag
+from tailrace.broker.node import Node
 from tailrace.broker.quorum.quorum import Quorum
 from tailrace.broker.refusals import Refusals
-from tailrace.broker.server import BoundListener, Server
+from tailrace.broker.services import Services
+from tailrace.broker.serving.acceptor import Acceptor
+from tailrace.broker.serving.dispatch import Dispatcher
+from tailrace.broker.serving.kafka import KafkaProtocol
 from tailrace.broker.sessions import FetchSessions
+from tailrace.catalogue import Audience
 from tailrace.controller.features import SUPPORTED_FEATURES
 from tailrace.controller.image import MetadataImage
 from tailrace.log.directory import LogDirectory
@@ -41,27 +46,18 @@ from tailrace.replica.directories import LogDirectories
 from tailrace.replica.future_logs import FutureLogs
 from tailrace.replica.maintenance import Maintenance
 from tailrace.replica.manager import ReplicaManager
-from tailrace.wire.schema import Message
 
 if TYPE_CHECKING:
     from tailrace.broker.cluster.assignments import DirectoryAssignments
     from tailrace.broker.cluster.peers import Peers
     from tailrace.broker.cluster.registration import ControllerRegistration
-    from tailrace.broker.context import RequestContext
     from tailrace.replica.repair.upkeep import Scrubbing
-
-R = TypeVar("R", bound=Message)
 
 _log = events.logger("broker")
 
 _FEATURES = tuple((name, low, high) for name, (low, high) in SUPPORTED_FEATURES.items())
 # How long a clean stop waits for answers that are under way.
 _ANSWERS_TIMEOUT_MS = 5000.0
-_TOPIC_WAIT_SECONDS = 0.01
-_TOPIC_WAIT_TRIES = 100
-# Produced batches that are checked in slices at one time; the others wait. Each takes half a millisecond of every turn
-# of the loop and the memory of its unpacked records, and more at once would not end sooner: they share one core.
-_SLOW_CHECKS_MAX = 2
 # Layers whose failed assertions stop the broker: a crash is safe, wrong data is not.
 _TRUSTED_LAYERS = ("tailrace.log.", "tailrace.raft.", "tailrace.controller.")
 
@@ -82,23 +78,16 @@ class Broker:
         self.replicas: ReplicaManager
         self.future_logs: FutureLogs
         self.scrubbing: Scrubbing | None = None  # What it has found so far; from half a minute after the start on.
-        self.sessions = FetchSessions(
-            ports.clock,
-            ports.random,
-            slots_max=config.max_incremental_fetch_session_cache_slots,
-            partitions_max=config.max_incremental_fetch_session_partitions,
-        )
-        self.producer_ids: ProducerIds
-        self.refusals = Refusals(ports.clock)
-        self.slow_checks = asyncio.Semaphore(_SLOW_CHECKS_MAX)
+        self.node: Node
+        self.services: Services
         self._static_config = config
-        self._servers: list[Server] = []  # Of clients first, then of the metadata quorum.
+        self._acceptors: list[Acceptor] = []  # Of clients first, then of the metadata quorum.
+        self._protocols: list[KafkaProtocol] = []  # One for each of them, once it is opened.
         self._peers: Peers | None = None
         self._registration: ControllerRegistration | None = None  # Of a controller with peers.
         self._maintenance: Maintenance | None = None
         self._assignments: DirectoryAssignments | None = None
         self._reports: ReplicaReports | None = None
-        self.coordination = Coordination(self)
         self._lag = LoopLag(config.loop_lag_warning_ms)
         self._failure: asyncio.Future[None] | None = None
         self._is_started = False  # The first image was applied.
@@ -164,10 +153,10 @@ class Broker:
             (self.roles.controller_listeners, True),
         ):
             if endpoints:
-                server = Server(self, is_controller=is_controller)
-                undo.push_async_callback(server.close, answers_timeout_ms=0)
-                self.listeners += await server.listen(endpoints)
-                self._servers.append(server)
+                acceptor = Acceptor(lambda: self.config, self.ports, is_controller=is_controller)
+                undo.push_async_callback(acceptor.close, answers_timeout_ms=0)
+                self.listeners += await acceptor.listen(endpoints)
+                self._acceptors.append(acceptor)
         self.advertised = decide_advertised(
             self._static_config, {listener.name: listener.port for listener in self.listeners}
         )
@@ -237,10 +226,11 @@ class Broker:
         self.forwarding = Forwarding(
             self.quorum, self._peers, ports.clock, request_timeout_ms=config.request_timeout_ms
         )
+        self.node, self.services = self._make_services()
         await self.quorum.start()
         undo.push_async_callback(self.quorum.close)
         if self.roles.controller_listeners:
-            self._open_servers(is_controller=True)
+            self._open(Audience.CONTROLLERS)
             self._registration = self._make_registration()
             self._registration.start()
             undo.push_async_callback(self._registration.close)
@@ -282,9 +272,6 @@ class Broker:
         while this broker was away would be missing, and their logs would look like strays."""
         lifecycle = self.lifecycle = self._make_lifecycle()
         undo.push_async_callback(lifecycle.close)
-        self.producer_ids = ProducerIds(
-            self.forwarding, node_id=self.node_id, broker_epoch=lambda: lifecycle.broker_epoch
-        )
         await lifecycle.register()
         lifecycle.start()
         if not self.roles.is_alone:
@@ -294,7 +281,7 @@ class Broker:
         self.directories.report_recovery()
         self.quorum.subscribe(self.replicas.follow_image)
         self.quorum.subscribe(self._help_shutdowns)
-        self.quorum.subscribe(self.coordination.follow_image)
+        self.quorum.subscribe(self.services.coordination.follow_image)
         self._maintenance = Maintenance(self.replicas, self.ports)
         self._tend_folders(lifecycle, undo)
         reports = self._reports = self._make_reports(lifecycle)
@@ -302,11 +289,44 @@ class Broker:
         self.quorum.subscribe(reports.follow_image)
         await reports.tell_start()
         reports.start()
-        self._open_servers(is_controller=False)
+        self._open(Audience.CLIENTS)
         await lifecycle.unfence()
         self._maintenance.start()
-        self._maintenance.adopt(scrub(self, self._maintenance))
-        self.coordination.open()
+        self._maintenance.adopt(scrub(self.node, self._maintenance, self._note_scrubbing))
+        self.services.coordination.open()
+
+    def _note_scrubbing(self, scrubbing: Scrubbing) -> None:
+        self.scrubbing = scrubbing
+
+    def _make_services(self) -> tuple[Node, Services]:
+        config, ports = self._static_config, self.ports
+        node = Node(
+            node_id=self.node_id,
+            ports=ports,
+            quorum=self.quorum,
+            forwarding=self.forwarding,
+            replicas=self.replicas,
+            producer_ids=ProducerIds(self.forwarding, node_id=self.node_id, broker_epoch=lambda: self.broker_epoch),
+            peers=self._peers,
+            broker_epoch=lambda: self.broker_epoch,
+            judge_bug=self.judge_bug,
+        )
+        sessions = FetchSessions(
+            ports.clock,
+            ports.random,
+            slots_max=config.max_incremental_fetch_session_cache_slots,
+            partitions_max=config.max_incremental_fetch_session_partitions,
+        )
+        self.future_logs = FutureLogs(self.replicas, self.directories, background=ports.background)
+        services = Services(
+            node=node,
+            coordination=Coordination(node),
+            sessions=sessions,
+            refusals=Refusals(ports.clock),
+            directories=self.directories,
+            future_logs=self.future_logs,
+        )
+        return node, services
 
     def _make_reports(self, lifecycle: Lifecycle) -> ReplicaReports:
         return ReplicaReports(
@@ -320,7 +340,6 @@ class Broker:
 
     def _tend_folders(self, lifecycle: Lifecycle, undo: AsyncExitStack) -> None:
         """Where each replica lies is the controller's to know, once there are several folders or brokers."""
-        self.future_logs = FutureLogs(self.replicas, self.directories, background=self.ports.background)
         undo.push_async_callback(self.future_logs.close)
         if self.roles.is_alone and len(self.directories) == 1:
             return
@@ -393,8 +412,8 @@ class Broker:
         self._lag.stop()
         if self.lifecycle is not None and not self.roles.is_alone:
             await self.lifecycle.shut_down()
-        await self.coordination.close()
-        await self._close_servers(is_controller=False)
+        await self.services.coordination.close()
+        await self._close(Audience.CLIENTS)
         if self._maintenance is not None:
             await self._maintenance.stop()
             await self.future_logs.close()
@@ -409,7 +428,7 @@ class Broker:
             await self._registration.close()
         # The quorum stays reachable until it has handed its leadership on.
         await self.quorum.close()
-        await self._close_servers(is_controller=True)
+        await self._close(Audience.CONTROLLERS)
         if self._peers is not None:
             self._peers.close()
         background = self.ports.background
@@ -418,49 +437,20 @@ class Broker:
             await background.run(lambda each=directory: each.close(broker_epoch=self.broker_epoch))  # type: ignore[misc]
         _log.info("stopped", node=self.node_id)
 
-    def _open_servers(self, *, is_controller: bool) -> None:
-        for server in self._servers:
-            if server.is_controller == is_controller:
-                server.open()
+    def _open(self, audience: Audience) -> None:
+        for acceptor in self._acceptors_of(audience):
+            protocol = KafkaProtocol(self.services, Dispatcher(self.services, audience))
+            self._protocols.append(protocol)
+            acceptor.open(protocol)
 
-    async def _close_servers(self, *, is_controller: bool) -> None:
-        for server in self._servers:
-            if server.is_controller == is_controller:
-                await server.close(answers_timeout_ms=_ANSWERS_TIMEOUT_MS)
+    async def _close(self, audience: Audience) -> None:
+        for acceptor in self._acceptors_of(audience):
+            await acceptor.close(answers_timeout_ms=_ANSWERS_TIMEOUT_MS)
 
-    # ---- for handlers
+    def _acceptors_of(self, audience: Audience) -> list[Acceptor]:
+        return [each for each in self._acceptors if each.is_controller == (audience is Audience.CONTROLLERS)]
 
-    async def submit(self, context: RequestContext, request: Message) -> Message:
-        """Lets the active controller decide. Raises KafkaError: a controller that is not active refuses with
-        NOT_CONTROLLER, a broker hands the request on."""
-        if not context.listener.is_controller:
-            return await self.forwarding.forward(context, request)
-        try:
-            return await self.quorum.submit_local(request)
-        except KafkaError as error:
-            context.is_misdirected = error.code is ErrorCode.NOT_CONTROLLER
-            raise
-
-    def has_partition(self, topic: str, index: int) -> bool:
-        image = self.image.topics.get(topic)
-        return image is not None and index in image.partitions
-
-    async def call_broker(
-        self, node_id: int, request: Message, response_type: type[R], *, channel: str, timeout_ms: int | None = None
-    ) -> R:
-        """Asks another broker, for request.timeout.ms at most unless told otherwise. Raises KafkaError."""
-        if self._peers is None:
-            raise KafkaError(ErrorCode.NETWORK_EXCEPTION, f"There is no broker {node_id} beside this one")
-        timeout_ms = min(timeout_ms or self.config.request_timeout_ms, self.config.request_timeout_ms)
-        return await self._peers.call(node_id, request, response_type, timeout_ms=timeout_ms, channel=channel)
-
-    async def wait_topics(self, names: Sequence[str]) -> None:
-        """Until topics that the controller has just created are in this node's image, but not for long: a client that
-        does not find them asks again."""
-        tries_left = _TOPIC_WAIT_TRIES
-        while tries_left and any(name not in self.image.topics for name in names):
-            tries_left -= 1
-            await asyncio.sleep(_TOPIC_WAIT_SECONDS)
+    # ---- failures
 
     def judge_bug(self, error: BaseException) -> None:
         """A request met a bug of ours, which has been logged. An assertion that failed below the shell means that the
@@ -482,11 +472,11 @@ class Broker:
         """A few numbers about the state of the broker, for people and tests."""
         assert self._is_running, "the broker is not running"
         return {
-            "connections": sum(len(server.connections) for server in self._servers),
-            "refused_connections": sum(server.refused_count for server in self._servers),
-            "request_buffer_bytes": sum(server.buffers.lent_bytes for server in self._servers),
+            "connections": sum(len(each.connections) for each in self._acceptors),
+            "refused_connections": sum(each.refused_count for each in self._acceptors),
+            "request_buffer_bytes": sum(each.buffers.lent_bytes for each in self._protocols),
             "partitions": len(self.replicas.partitions),
-            "fetch_sessions": len(self.sessions),
+            "fetch_sessions": len(self.services.sessions),
             "loop_lag_ms": self._lag.last_ms,
             "loop_lag_max_ms": self._lag.max_ms,
         }

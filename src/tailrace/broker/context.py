@@ -1,6 +1,6 @@
 """What a handler knows of the request it serves, besides the request itself, and what it may give back.
 
-A handler is `handle_x(broker, context, request)` and gives one of
+A handler is `handle_x(services, context, request)` and gives one of
     a response message       encoded and sent in its place;
     None                     nothing is sent (Produce with acks=0);
     a Pending                its place is kept; whoever completes it calls `complete` (Produce and Fetch);
@@ -14,14 +14,20 @@ It may also raise
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from tailrace.wire.schema import Message
 
-if TYPE_CHECKING:
-    from tailrace.broker.server import BoundListener
-
 M = TypeVar("M", bound=Message)
+
+
+class BoundListener(NamedTuple):
+    """A listener that is open, with the port that it really has."""
+
+    name: str
+    host: str
+    port: int
+    is_controller: bool = False
 
 
 class UnanswerableError(Exception):
@@ -32,7 +38,7 @@ class UnanswerableError(Exception):
 class RequestContext:
     """The facts of one request: its header, and where it came from."""
 
-    __slots__ = ("api_key", "api_version", "client_id", "correlation_id", "is_misdirected", "listener", "peer")
+    __slots__ = ("api_key", "api_version", "client_id", "correlation_id", "is_misdirected", "joins", "listener", "peer")
 
     def __init__(
         self,
@@ -50,6 +56,8 @@ class RequestContext:
         self.client_id = client_id
         self.peer = peer  # `host:port` of the client.
         self.listener = listener  # The listener it came in by: clients are told the endpoints of that one.
+        # What puts together the answer and what a step before the handler has refused; called with the answer.
+        self.joins: tuple[Callable[[Message], Message], ...] = ()
         self.is_misdirected = False  # It asked a node that is not the active controller, or ceased to be it meanwhile.
 
 

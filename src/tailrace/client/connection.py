@@ -21,8 +21,9 @@ from tailrace import __version__
 from tailrace.client.frames import FrameReader
 from tailrace.model.errors import ErrorCode, KafkaError, ProtocolError
 from tailrace.model.ports import Bytes, FileSlice, Network, Stream, UntrustedPeerError
-from tailrace.wire.apis import UNADVERTISED_API_KEYS, api_name
+from tailrace.wire.apis import api_name
 from tailrace.wire.apis.data import ApiVersionsRequest, ApiVersionsResponse
+from tailrace.wire.apis.keys import ApiKey
 from tailrace.wire.frame import decode_response, encode_request
 from tailrace.wire.schema import Message
 
@@ -173,7 +174,7 @@ class Connection:
     def version_of(self, request_type: type[Message], version_max: int | None = None) -> int:
         """The newest version of an API that both sides have. Raises KafkaError UNSUPPORTED_VERSION."""
         ours = request_type.versions
-        if request_type.api_key in UNADVERTISED_API_KEYS:
+        if not ApiKey(request_type.api_key).is_advertised:
             return ours.stop - 1  # A broker that does not know it closes the connection.
         newest = ours.stop - 1 if version_max is None else version_max
         served = self._served.get(request_type.api_key, range(0))

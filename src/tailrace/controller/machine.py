@@ -16,6 +16,7 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
+from tailrace.catalogue import CATALOGUE, AnsweredBy, load
 from tailrace.controller.brokers.sessions import Sessions
 from tailrace.controller.effective import broker_config
 from tailrace.controller.image import MetadataImage
@@ -26,29 +27,6 @@ from tailrace.model.config import BrokerConfig
 from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.model.ports import Random
 from tailrace.wire.schema import Message
-
-# By API key. Modules are imported when they are first asked for: a broker that starts needs few of them.
-_OPS: dict[int, tuple[str, str]] = {
-    19: ("topics", "create_topics"),
-    20: ("topics", "delete_topics"),
-    33: ("configs", "alter_configs"),
-    37: ("partitions.creation", "create_partitions"),
-    43: ("partitions.elections", "elect_leaders"),
-    44: ("configs", "incremental_alter_configs"),
-    45: ("partitions.reassignment", "alter_partition_reassignments"),
-    46: ("partitions.reassignment", "list_partition_reassignments"),
-    56: ("partitions.alter_partition", "alter_partition"),
-    57: ("feature_updates", "update_features"),
-    62: ("brokers.registration", "register_broker"),
-    63: ("brokers.heartbeats", "heartbeat"),
-    64: ("brokers.membership", "unregister_broker"),
-    67: ("brokers.registration", "allocate_producer_ids"),
-    70: ("brokers.membership", "register_controller"),
-    73: ("partitions.directories", "assign_replicas_to_dirs"),
-    10_100: ("partitions.reports", "report_replicas"),
-    10_101: ("partitions.reports", "allow_truncation"),
-    10_102: ("partitions.move_leader", "move_leader"),
-}
 
 
 class Controller:
@@ -145,12 +123,12 @@ class Controller:
 
 
 def _find_op(request: Message) -> Callable[[View, Any], Result]:
-    if request.api_key not in _OPS:
+    """Modules are imported when they are first asked for: a broker that starts needs few of them."""
+    api = CATALOGUE.get(request.api_key)
+    if api is None or api.answered_by is not AnsweredBy.CONTROLLER:
         reason = f"The controller does not serve {type(request).__name__}."
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, reason)
-    module, function = _OPS[request.api_key]
-    op: Callable[[View, Any], Result] = getattr(_import(module), function)
-    return op
+    return load(f"tailrace.controller.{api.op}")
 
 
 def _import(module: str) -> Any:

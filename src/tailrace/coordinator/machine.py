@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator
 from importlib import import_module
 from typing import Any
 
+from tailrace.catalogue import AnsweredBy, answered_by, load
 from tailrace.controller.image import MetadataImage
 from tailrace.coordinator.groups import GroupState
 from tailrace.coordinator.history import History
@@ -30,34 +31,21 @@ from tailrace.wire.schema import Message
 from tailrace.wire.stored import decode_coordinator_record
 
 # By API key. Modules are imported when the first group comes: a broker that starts needs none of them.
-_OPS: dict[int, tuple[str, str]] = {
-    8: ("offsets.commit", "commit_offsets"),
-    9: ("offsets.fetch", "fetch_offsets"),
-    11: ("classic.join", "join_group"),
-    12: ("classic.heartbeat", "heartbeat"),
-    13: ("classic.leave", "leave_group"),
-    14: ("classic.sync", "sync_group"),
-    15: ("listing", "describe_group"),
-    28: ("offsets.transactional", "commit_transactional_offsets"),
-    42: ("listing", "delete_group"),
-    47: ("offsets.deletion", "delete_offsets"),
-    68: ("consumers.heartbeat", "heartbeat"),
-    69: ("consumers.description", "describe_group"),
-}
+_OPS: dict[int, str] = {api.key: api.op for api in answered_by(AnsweredBy.GROUPS)}
 # By the type of the stored record: offsets, classic groups, consumer groups.
-_REPLAYS: dict[int, tuple[str, str]] = {
-    0: ("offsets.replay", "replay_offset"),
-    1: ("offsets.replay", "replay_offset"),
-    2: ("classic.replay", "replay_group"),
-    **dict.fromkeys((3, 4, 5, 6, 7, 8, 16), ("consumers.replay", "replay_record")),
+_REPLAYS: dict[int, str] = {
+    0: "offsets.replay.replay_offset",
+    1: "offsets.replay.replay_offset",
+    2: "classic.replay.replay_group",
+    **dict.fromkeys((3, 4, 5, 6, 7, 8, 16), "consumers.replay.replay_record"),
 }
 # As the keys of stored offsets begin.
 _OFFSET_KEYS = (b"\x00\x00", b"\x00\x01")
 # By the first word of what is due: see groups.Due.
-_DUE: dict[str, tuple[str, str]] = {
-    "classic": ("classic.timers", "on_due"),
-    "consumer": ("consumers.timers", "on_due"),
-    "offsets": ("offsets.expiry", "on_due"),
+_DUE: dict[str, str] = {
+    "classic": "classic.timers.on_due",
+    "consumer": "consumers.timers.on_due",
+    "offsets": "offsets.expiry.on_due",
 }
 # All that these bring along, each after what it needs itself: none takes longer than a few milliseconds then.
 _MODULES = (
@@ -66,8 +54,8 @@ _MODULES = (
     *("assignors", "consumers.member", "consumers.group", "consumers.topics", "consumers.targets"),
     *("consumers.subscriptions", "consumers.change", "consumers.heartbeat"),
 )
-_ON_LOADED = (("classic.timers", "on_loaded"), ("consumers.timers", "on_loaded"), ("offsets.expiry", "on_loaded"))
-_ON_IMAGE = (("offsets.deletion", "on_image"), ("consumers.subscriptions", "on_image"))
+_ON_LOADED = ("classic.timers.on_loaded", "consumers.timers.on_loaded", "offsets.expiry.on_loaded")
+_ON_IMAGE = ("offsets.deletion.on_image", "consumers.subscriptions.on_image")
 
 
 class GroupMachine:
@@ -105,7 +93,7 @@ class GroupMachine:
 
     def replay_marker(self, producer_id: int, *, is_commit: bool) -> None:
         """The transaction of a producer has ended: its offsets count from now on, or never."""
-        _find(("offsets.transactional", "replay_marker"))(self.state, producer_id, is_commit)
+        _find("offsets.transactional.replay_marker")(self.state, producer_id, is_commit)
 
     def on_loaded(self, call: Call) -> list[Result]:
         return [_find(function)(self.state, call) for function in _ON_LOADED]
@@ -147,11 +135,11 @@ def import_in_steps() -> Iterator[None]:
         yield
 
 
-_functions: dict[tuple[str, str], Callable[..., Any]] = {}
+_functions: dict[str, Callable[..., Any]] = {}
 
 
-def _find(place: tuple[str, str]) -> Callable[..., Any]:
+def _find(place: str) -> Callable[..., Any]:
     found = _functions.get(place)
     if found is None:
-        found = _functions[place] = getattr(import_module(f"tailrace.coordinator.{place[0]}"), place[1])
+        found = _functions[place] = load(f"tailrace.coordinator.{place}")
     return found

@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from tailrace.wire.apis import api_keys, request_type, response_type, stored
+from tailrace.wire.apis import request_type, response_type, stored
+from tailrace.wire.apis.keys import ApiKey
 from tailrace.wire.codec.layout import layout
 from tailrace.wire.compile import decode_from, encode
 from tailrace.wire.frame import RequestHeader, ResponseHeader
@@ -22,7 +23,7 @@ from tailrace.wire.schema import Field, Message, Struct
 MESSAGES: dict[str, type[Message]] = {
     cls.__name__: cls
     for cls in (
-        *(find(key) for key in api_keys() for find in (request_type, response_type)),
+        *(find(key) for key in ApiKey if not key.is_own for find in (request_type, response_type)),
         *(value for value in vars(stored).values() if isinstance(value, type) and value.__module__ == stored.__name__),
         RequestHeader,
         ResponseHeader,

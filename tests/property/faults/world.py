@@ -15,7 +15,7 @@ from typing import Any
 
 from tailrace.broker.broker import Broker
 from tailrace.broker.context import Pending, RequestContext
-from tailrace.broker.handlers import HANDLERS
+from tailrace.catalogue import Audience, served_to
 from tailrace.model.config import parse_broker_config
 from tailrace.model.errors import KafkaError
 from tailrace.model.ports import Ports
@@ -171,7 +171,7 @@ def make_broker(disk: SimDisk, clock: SimClock, random: Random, settings: dict[s
 
 async def call(broker: Broker, request: Message, version: int) -> Any:
     """As the dispatcher does it, without the bytes. KafkaError for a request that failed as a whole."""
-    served = HANDLERS[request.api_key]
+    served = served_to(Audience.CLIENTS)[request.api_key]
     assert served.version_min <= version <= served.version_max
     handle = getattr(import_module(f"tailrace.broker.handlers.{served.module}"), served.function)
     context = RequestContext(

@@ -9,7 +9,7 @@ import struct
 import time
 from typing import Any
 
-from tailrace.broker.handlers import HANDLERS, OWN_HANDLERS
+from tailrace.catalogue import Audience, served_to
 from tailrace.wire.apis import request_type
 from tailrace.wire.codec.layout import layout
 from tailrace.wire.frame import encode_request
@@ -18,7 +18,7 @@ from tests.real.raw import batch
 
 SERVED = [
     (key, version)
-    for key, api in (HANDLERS | OWN_HANDLERS).items()
+    for key, api in served_to(Audience.CLIENTS).items()
     for version in range(api.version_min, api.version_max + 1)
 ]
 

@@ -155,13 +155,13 @@ async def test_what_cannot_be_described(resource_type: int, name: str, code: Err
         assert result.error_message
 
 
-async def test_a_request_for_too_many_resources_closes_the_connection() -> None:
+async def test_a_request_for_too_many_resources_is_refused_for_each_of_them() -> None:
     async with running({"max.resources.per.describe": "2"}) as world:
         resource = DescribeConfigsRequest.DescribeConfigsResource(resource_type=ResourceType.BROKER, resource_name="1")
         peer = await world.connect()
         assert len((await peer.request(DescribeConfigsRequest(resources=[resource] * 2), 4)).results) == 2
-        peer.send(DescribeConfigsRequest(resources=[resource] * 3), 4)
-        assert await peer.is_closed()
+        refused = (await peer.request(DescribeConfigsRequest(resources=[resource] * 3), 4)).results
+        assert [each.error_code for each in refused] == [ErrorCode.INVALID_REQUEST] * 3
 
 
 async def test_a_topic_setting_takes_effect_at_once() -> None:

@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from tailrace.broker.express import Express
+from tailrace.broker.serving.express import Express
 from tailrace.model.ids import NodeId
 from tailrace.real.network import SocketStream
 from tailrace.wire.apis.data import ApiVersionsRequest, MetadataRequest

@@ -5,10 +5,11 @@ import logging
 
 import pytest
 
-from tailrace.broker.dispatch import Dispatcher
-from tailrace.broker.handlers import CONTROLLER_HANDLERS, HANDLERS, api_versions
+from tailrace.broker.handlers import api_versions
+from tailrace.broker.serving.dispatch import Dispatcher
+from tailrace.catalogue import CATALOGUE, Audience, served_to
 from tailrace.model.errors import ErrorCode, KafkaError, ProtocolError
-from tailrace.wire.apis import api_keys, is_declared
+from tailrace.wire.apis import is_declared
 from tailrace.wire.apis.admin import DescribeLogDirsRequest
 from tailrace.wire.apis.data import ApiVersionsRequest, ApiVersionsResponse, MetadataRequest
 from tailrace.wire.apis.groups import FindCoordinatorRequest
@@ -24,14 +25,15 @@ async def test_what_is_advertised_is_the_table_of_handlers(version):
         request = ApiVersionsRequest(client_software_name="a-b.c", client_software_version="1.0")
         response = await peer.request(request, version)
         advertised = {each.api_key: (each.min_version, each.max_version) for each in response.api_keys}
-        assert set(advertised) == set(HANDLERS)
+        assert set(advertised) == {key for key in served_to(Audience.CLIENTS) if key.is_advertised}
         assert advertised[1] == (4, 18)
         assert advertised[0] == (0, 13)  # From 0, for librdkafka; 0 to 2 are refused.
 
 
 def test_whatever_is_served_is_declared():
-    assert set(HANDLERS) <= set(api_keys()), "clients are told of Kafka's alone"
-    assert all(is_declared(api_key) for api_key in (*HANDLERS, *CONTROLLER_HANDLERS))
+    own = [key for key in served_to(Audience.CLIENTS) if key.is_own]
+    assert not any(key.is_advertised for key in own), "clients are told of Kafka's alone"
+    assert all(is_declared(api_key) for api_key in CATALOGUE)
 
 
 @pytest.mark.parametrize("version", [3, 4])
@@ -82,7 +84,8 @@ async def test_our_own_bug_is_logged_and_answered(monkeypatch, caplog):
         assert (await peer.request(MetadataRequest(topics=[]), 9)).error_code == 0
 
 
-async def test_a_failure_without_a_place_in_the_answer_closes_the_connection(monkeypatch):
+@pytest.mark.parametrize("acks", [1, 0])
+async def test_a_failure_is_told_for_each_item_or_closes_the_connection_of_who_asked_for_no_answer(acks, monkeypatch):
     from tailrace.broker.handlers import produce as module
 
     def fail(*_arguments):
@@ -91,8 +94,16 @@ async def test_a_failure_without_a_place_in_the_answer_closes_the_connection(mon
     monkeypatch.setattr(module, "handle_produce", fail)
     async with running() as world:
         peer = await world.connect()
-        peer.send(produce("t", batch(b"a")), 9)
-        assert await peer.is_closed()
+        request = produce("t", batch(b"a"))
+        request.acks = acks
+        if acks:
+            (topic,) = (await peer.request(request, 9)).responses
+            (answer,) = topic.partition_responses
+            assert (topic.name, answer.index, answer.error_code) == ("t", 0, ErrorCode.INVALID_REQUEST)
+            assert (answer.base_offset, answer.error_message) == (-1, "as a whole")
+        else:
+            peer.send(request, 9)
+            assert await peer.is_closed()
 
 
 @pytest.mark.parametrize(("version", "method"), [(3, "append_as_leader"), (9, "append_plain")])
@@ -160,4 +171,6 @@ async def test_a_request_too_short_for_a_header_is_refused(size):
     """A connection refuses it before that; what an Envelope holds may be as short."""
     async with running() as world:
         with pytest.raises(ProtocolError):
-            Dispatcher(world.broker, HANDLERS).dispatch(memoryview(bytes((0, 3, 0, 9, 0, 0, 0))[:size]), None)
+            Dispatcher(world.broker.services, Audience.CLIENTS).dispatch(
+                memoryview(bytes((0, 3, 0, 9, 0, 0, 0))[:size]), None
+            )

@@ -4,7 +4,7 @@ import errno
 
 import pytest
 
-from tailrace.broker.express import Express, Lane, _prefix_end
+from tailrace.broker.serving.express import Express, Lane, _prefix_end
 from tailrace.model.errors import ErrorCode
 from tailrace.replica.partition import Partition
 from tailrace.sim.clock import SimClock
@@ -221,19 +221,19 @@ def learned(monkeypatch) -> list[int]:
 
 
 def lanes_of(world: World) -> dict[tuple[int, bytes], Lane]:
-    express = next(iter(world.broker._servers[0].connections))._express
+    express = next(iter(world.broker._acceptors[0].connections))._express
     return express._lanes
 
 
 async def test_a_client_that_never_repeats_itself_stops_being_learned_from(monkeypatch):
-    monkeypatch.setattr("tailrace.broker.express._CREDIT_MAX", 16)
+    monkeypatch.setattr("tailrace.broker.serving.express._CREDIT_MAX", 16)
     async with running() as world:
         peer = await world.connect()
         for number in range(60):
             await create_topic(peer, f"t{number}", flush_messages="1")
         for number in range(60):
             assert produced(await peer.request(produce(f"t{number}", batch(b"x")), 9)).error_code == 0
-        express = next(iter(world.broker._servers[0].connections))._express
+        express = next(iter(world.broker._acceptors[0].connections))._express
         assert express._credit == 0
         assert len(express._lanes) == 16
 
@@ -287,7 +287,7 @@ async def test_a_run_goes_over_topics_as_long_as_acks_and_timeout_are_the_same(v
 
 
 async def test_above_a_number_of_lanes_the_first_is_forgotten(monkeypatch, learned):
-    monkeypatch.setattr("tailrace.broker.express._LANES_MAX", 3)
+    monkeypatch.setattr("tailrace.broker.serving.express._LANES_MAX", 3)
     async with running() as world:
         peer = await world.connect()
         for name in "abcd":

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tailrace.broker.express import Express, PendingRun
+from tailrace.broker.serving.express import Express, PendingRun
 from tailrace.model.errors import ErrorCode
 from tailrace.model.ids import NodeId
 from tailrace.replica.partition import Partition

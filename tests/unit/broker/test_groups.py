@@ -95,7 +95,7 @@ async def test_groups_are_listed_of_all_partitions() -> None:
 async def test_a_group_is_listed_once_it_is_committed() -> None:
     async with running(SETTINGS) as world:
         peer, other = await prepared(world), await world.connect()
-        shard = world.broker.coordination.groups.find("g")
+        shard = world.broker.services.coordination.groups.find("g")
         partition, both = shard.partition, (NodeId(1), NodeId(2))
         partition.follow_image(led_by(NodeId(1), epoch=shard.leader_epoch, replicas=both, isr=both))
         committing = asyncio.create_task(commit(other, "g", 5))
@@ -112,7 +112,7 @@ async def test_a_group_is_listed_once_it_is_committed() -> None:
 async def test_a_coordinator_that_is_lost_while_its_groups_are_listed_is_asked_again() -> None:
     async with running(SETTINGS) as world:
         peer, other = await prepared(world), await world.connect()
-        shard = world.broker.coordination.groups.find("g")
+        shard = world.broker.services.coordination.groups.find("g")
         partition, both = shard.partition, (NodeId(1), NodeId(2))
         partition.follow_image(led_by(NodeId(1), epoch=shard.leader_epoch, replicas=both, isr=both))
         committing = asyncio.create_task(commit(other, "g", 5))

@@ -80,7 +80,7 @@ async def test_an_answer_that_cannot_be_encoded_closes_its_connection(held, monk
             topic = CreateTopicsRequest.CreatableTopic(name="u", num_partitions=1, replication_factor=1)
             peer.send(CreateTopicsRequest(topics=[topic]), 7)
         await asyncio.sleep(0.02)
-        dispatcher = world.broker._servers[0].dispatcher
+        dispatcher = world.broker._protocols[0].dispatcher
         monkeypatch.setattr(dispatcher, "encode", lambda *_: 1 / 0)
         background.gate.set()
         assert await peer.is_closed()
@@ -116,7 +116,7 @@ async def test_answers_of_one_turn_are_bounded_by_their_size():
         for _ in range(400):
             peer.send(MetadataRequest(topics=None), 9)
         await asyncio.sleep(0.3)
-        (slow, _other) = world.broker._servers[0].connections
+        (slow, _other) = world.broker._acceptors[0].connections
         assert sum(len(part) for part in slow._outbox._parts) < 2 << 20
         peer.reader._transport.resume_reading()
         for _ in range(400):
@@ -136,7 +136,7 @@ async def test_answers_behind_a_pending_one_are_bounded_by_their_size():
         for _ in range(200):
             peer.send(MetadataRequest(topics=None), 9)
         await asyncio.sleep(0.3)
-        slow = next(iter(world.broker._servers[0].connections))
+        slow = next(iter(world.broker._acceptors[0].connections))
         assert sum(len(part) for slot in slow._slots for part in slot.parts or []) < 2 << 20
         background.gate.set()
         assert produced(await peer.receive()).base_offset == 0
@@ -183,7 +183,7 @@ async def test_a_client_that_leaves_while_it_waits_for_memory_passes_its_turn_on
         await asyncio.sleep(0.02)
         waiting.send(MetadataRequest(topics=[]), 9)
         await asyncio.sleep(0.02)
-        list(world.broker._servers[0].connections)[1].close()
+        list(world.broker._acceptors[0].connections)[1].close()
         holder.writer.write(held[10:])
         assert (await holder.receive()).error_code == 0
         assert (await waiting.receive()).error_code == 0
@@ -293,7 +293,7 @@ async def test_fetch_sessions_are_bounded_by_what_they_remember():
         assert (await ask(range(60), session_epoch=0)).session_id == 0
         grown = await ask(range(60, 101), session_id=session_id, session_epoch=1)
         assert grown.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
-        assert len(world.broker.sessions) == 0
+        assert len(world.broker.services.sessions) == 0
         assert (await ask(range(100), session_epoch=0)).session_id
 
 
@@ -333,14 +333,13 @@ async def test_a_broken_disk_is_told_of_by_the_partition_that_is_on_it(timestamp
         assert fine.offset == 0
 
 
-async def test_a_request_refused_as_a_whole_without_a_place_to_say_so_is_named_in_the_log(caplog):
+async def test_a_request_for_too_many_things_is_told_which_setting_it_met():
     resource = DescribeConfigsRequest.DescribeConfigsResource(resource_type=2, resource_name="t")
     async with running({"max.resources.per.describe": "3"}) as world:
         peer = await world.connect()
-        peer.send(DescribeConfigsRequest(resources=[resource] * 4), 4)
-        assert await peer.is_closed()
-    (said,) = [record for record in caplog.records if record.levelno == logging.WARNING]
-    assert "max.resources.per.describe is 3" in str(said.facts)
+        refused = (await peer.request(DescribeConfigsRequest(resources=[resource] * 4), 4)).results
+    assert all("max.resources.per.describe is 3" in each.error_message for each in refused)
+    assert len(refused) == 4
 
 
 async def test_a_parked_fetch_of_many_partitions_does_not_read_them_all_with_every_append(monkeypatch):

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from tailrace.broker.outbox import JOINED_BYTES, Outbox
+from tailrace.broker.serving.outbox import JOINED_BYTES, Outbox
 from tailrace.model.ports import Bytes, File, FileSlice
 from tailrace.sim.background import SimBackground
 from tailrace.sim.clock import SimClock

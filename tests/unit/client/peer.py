@@ -13,8 +13,9 @@ from tailrace.client.connection import Address, ConnectionLimits
 from tailrace.client.metadata import Cluster
 from tailrace.model.errors import ErrorCode
 from tailrace.real.ports import real_ports
-from tailrace.wire.apis import api_keys, request_type
+from tailrace.wire.apis import request_type
 from tailrace.wire.apis.data import ApiVersionsRequest, ApiVersionsResponse, MetadataRequest, MetadataResponse
+from tailrace.wire.apis.keys import ApiKey
 from tailrace.wire.compile import decode
 from tailrace.wire.frame import decode_request_header, encode_response
 from tailrace.wire.schema import Message
@@ -104,7 +105,8 @@ class Peer:
                     min_version=request_type(key).versions.start,
                     max_version=request_type(key).versions.stop - 1,
                 )
-                for key in api_keys()
+                for key in ApiKey
+                if not key.is_own
             ]
         )
 

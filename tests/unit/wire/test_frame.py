@@ -7,6 +7,7 @@ from tailrace.model.ports import FileSlice
 from tailrace.sim.disk import SimDisk
 from tailrace.wire import apis
 from tailrace.wire.apis.data import ApiVersionsRequest, ApiVersionsResponse, FetchResponse, MetadataResponse
+from tailrace.wire.apis.keys import ApiKey
 from tailrace.wire.compile import encode
 from tailrace.wire.frame import (
     RequestHeader,
@@ -94,7 +95,7 @@ def test_an_api_that_is_not_declared(api_key: int) -> None:
 
 
 def test_every_key_has_a_request_and_a_response() -> None:
-    for key in apis.api_keys():
+    for key in ApiKey:
         request, response = apis.request_type(key), apis.response_type(key)
         assert request.api_key == response.api_key == key
         assert (request.versions, request.flexible) == (response.versions, response.flexible)

@@ -7,16 +7,28 @@ several of them becomes several calls, whose answers are joined into one.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from tailrace.broker.context import Pending
-from tailrace.broker.coordinators.failures import failure_response
+from tailrace.broker.failures import refuse
 from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.wire.schema import Message
 
 if TYPE_CHECKING:
     from tailrace.broker.context import RequestContext
-    from tailrace.broker.coordinators.runtime import Coordinators
+
+
+_TRANSLATIONS = {
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+    ErrorCode.INVALID_FETCH_SIZE: ErrorCode.UNKNOWN_SERVER_ERROR,
+}
 
 
 class CoordinatorCall(Pending[Message]):
@@ -37,7 +49,10 @@ class CoordinatorCall(Pending[Message]):
         return "/" + self._peer.rpartition(":")[0].strip("[]")
 
     def failure(self, error: KafkaError) -> Message:
-        return failure_response(self.request, self.api_version, error)
+        """Errors of the log below are not the client's business: they become errors of the coordinator, as in Kafka."""
+        code = _TRANSLATIONS.get(error.code)
+        # A message about the log would puzzle who sees an error of the coordinator.
+        return refuse(self.request, self.api_version, error if code is None else KafkaError(code, ""))
 
     def fail(self, error: KafkaError) -> None:
         self.complete(self.failure(error))
@@ -82,8 +97,14 @@ class _Parts(Pending[Message]):
             call.abandon()
 
 
+class Asked(Protocol):
+    """The coordinators of groups, or of transactional ids."""
+
+    def submit(self, key: str, call: CoordinatorCall) -> None: ...
+
+
 def submit_parts(
-    coordinators: Coordinators,
+    coordinators: Asked,
     context: RequestContext,
     parts: Sequence[tuple[str, Message]],
     join: Callable[[list[Message]], Message],

@@ -11,17 +11,18 @@ from typing import TYPE_CHECKING
 from tailrace.model.ids import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 
 if TYPE_CHECKING:
-    from tailrace.broker.broker import Broker
     from tailrace.broker.coordinators.runtime import GroupCoordinators
     from tailrace.broker.coordinators.transactions import TransactionCoordinators
+    from tailrace.broker.node import Node
     from tailrace.controller.image import MetadataImage
+    from tailrace.wire.apis.transactions import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 
 
 class Coordination:
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, node: Node) -> None:
         self.running_groups: GroupCoordinators | None = None
         self.running_transactions: TransactionCoordinators | None = None
-        self._broker = broker
+        self._node = node
         self._is_open = False
 
     @property
@@ -29,7 +30,7 @@ class Coordination:
         if self.running_groups is None:
             from tailrace.broker.coordinators.runtime import GroupCoordinators
 
-            self.running_groups = GroupCoordinators(self._broker)
+            self.running_groups = GroupCoordinators(self._node)
         return self.running_groups
 
     @property
@@ -37,13 +38,19 @@ class Coordination:
         if self.running_transactions is None:
             from tailrace.broker.coordinators.transactions import TransactionCoordinators
 
-            self.running_transactions = TransactionCoordinators(self._broker)
+            self.running_transactions = TransactionCoordinators(self._node, self.write_markers)
         return self.running_transactions
+
+    async def write_markers(self, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
+        """Into the partitions that this broker leads."""
+        from tailrace.broker.coordinators.markers import write_markers
+
+        return await write_markers(self._node, self.groups.shard_at, request)
 
     def open(self) -> None:
         """The broker has started."""
         self._is_open = True
-        self.follow_image(self._broker.image, self._broker.image)
+        self.follow_image(self._node.image, self._node.image)
 
     def follow_image(self, old: MetadataImage, new: MetadataImage) -> None:
         for topic, running in (

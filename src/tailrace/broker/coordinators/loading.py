@@ -20,8 +20,8 @@ from tailrace.wire.records import BatchHeader, crc_is_valid, iterate_headers, it
 from tailrace.wire.stored import UnknownRecordTypeError
 
 if TYPE_CHECKING:
-    from tailrace.broker.broker import Broker
     from tailrace.broker.coordinators.shard import Shard
+    from tailrace.broker.node import Node
     from tailrace.replica.partition import Partition
 
 _log = events.logger("coordinator")
@@ -35,18 +35,18 @@ _MARKER_KEY = Struct(">hh")
 _COMMIT = 1
 
 
-async def load(broker: Broker, shard: Shard, partition: Partition) -> None:
+async def load(node: Node, shard: Shard, partition: Partition) -> None:
     """Makes the shard active, unless it is closed meanwhile. Raises if the log cannot be read."""
-    await _Loading(broker, shard, partition).run()
+    await _Loading(node, shard, partition).run()
 
 
 class _Loading:
-    def __init__(self, broker: Broker, shard: Shard, partition: Partition) -> None:
-        self._ports = broker.ports
+    def __init__(self, node: Node, shard: Shard, partition: Partition) -> None:
+        self._ports = node.ports
         self._shard = shard
         self._machine = shard.begin_loading()
         self._partition = partition
-        self._max_decompressed_bytes = broker.config.max_decompressed_bytes
+        self._max_decompressed_bytes = node.config.max_decompressed_bytes
         self._record_count = 0
         self._unknown_types: dict[str, int] = {}  # What is not known of them, and how often.
 

@@ -9,7 +9,7 @@ then another coordinator has taken over, and the transaction is its business.
 from __future__ import annotations
 
 from asyncio import Future, Task, get_running_loop, sleep, wait
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from itertools import zip_longest
 from typing import TYPE_CHECKING
 
@@ -21,12 +21,14 @@ from tailrace.wire.apis.transactions import WriteTxnMarkersRequest, WriteTxnMark
 from tailrace.wire.markers import Marker, build_marker
 
 if TYPE_CHECKING:
-    from tailrace.broker.broker import Broker
+    from tailrace.broker.coordinators.shard import Shard
+    from tailrace.broker.node import Node
     from tailrace.replica.partition import Partition
 
 _log = events.logger("transactions")
 
 WritableMarker = WriteTxnMarkersRequest.WritableTxnMarker
+WriteMarkers = Callable[[WriteTxnMarkersRequest], Awaitable[WriteTxnMarkersResponse]]
 _REFUSED_FOR_GOOD = (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED)
 # What the coordinator of transactions is told of one of groups that is not ready: what it knows, and tries again.
 _NOT_READY = dict.fromkeys(
@@ -73,8 +75,10 @@ class _Owed:
 
 
 class MarkerWriter:
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(self, node: Node, write_here: WriteMarkers) -> None:
+        """`write_here` writes to the partitions that this broker leads."""
+        self._node = node
+        self._write_here = write_here
         # By broker: what waits for the request that is under way, and the task that sends.
         self._waiting: dict[int, list[tuple[_Owed, list[TopicPartition]]]] = {}
         self._tasks: set[Task[None]] = set()
@@ -87,7 +91,7 @@ class MarkerWriter:
         self._send(_Owed(marker, on_written, is_wanted))
 
     def _send(self, owed: _Owed) -> None:
-        image = self._broker.image
+        image = self._node.image
         by_leader: dict[int, list[TopicPartition]] = {}
         for each in sorted(owed.left):
             topic = image.topics.get(each.topic)
@@ -123,10 +127,10 @@ class MarkerWriter:
     async def _write_batch(self, leader: int, batch: list[tuple[_Owed, list[TopicPartition]]]) -> None:
         request = WriteTxnMarkersRequest(markers=[_part(owed.marker, partitions) for owed, partitions in batch])
         try:
-            if leader == self._broker.node_id:
-                response = await write_markers(self._broker, request)
+            if leader == self._node.node_id:
+                response = await self._write_here(request)
             else:
-                response = await self._broker.call_broker(
+                response = await self._node.call_broker(
                     leader, request, WriteTxnMarkersResponse, channel=_CHANNEL, timeout_ms=_CALL_TIMEOUT_MS
                 )
         except KafkaError as error:
@@ -134,7 +138,7 @@ class MarkerWriter:
             response = WriteTxnMarkersResponse()
         except Exception as error:
             _log.error("markers could not be written", trace=True, broker=leader)
-            self._broker.judge_bug(error)
+            self._node.judge_bug(error)
             response = WriteTxnMarkersResponse()
         for (owed, _), result in zip_longest(batch, response.markers[: len(batch)]):
             # What there is no result of is sent again.
@@ -201,7 +205,9 @@ def _part(marker: WritableMarker, partitions: list[TopicPartition]) -> WritableM
     )
 
 
-async def write_markers(broker: Broker, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
+async def write_markers(
+    node: Node, group_shard: Callable[[int], Shard], request: WriteTxnMarkersRequest
+) -> WriteTxnMarkersResponse:
     """Into the partitions that this broker leads; each stands or falls alone. Answered once they are committed."""
     response = WriteTxnMarkersResponse()
     unconfirmed: list[Future[None]] = []
@@ -221,7 +227,7 @@ async def write_markers(broker: Broker, request: WriteTxnMarkersRequest) -> Writ
                 if written_count % _MARKERS_PER_TURN == 0:
                     await sleep(0)
                 try:
-                    partition, end_offset = _append(broker, topic.name, index, marker)
+                    partition, end_offset = _append(node, group_shard, topic.name, index, marker)
                 except KafkaError as error:
                     answer.error_code = int(_NOT_READY.get(error.code, error.code))
                 else:
@@ -233,8 +239,10 @@ async def write_markers(broker: Broker, request: WriteTxnMarkersRequest) -> Writ
     return response
 
 
-def _append(broker: Broker, topic: str, index: int, marker: WritableMarker) -> tuple[Partition, int]:
-    partition = broker.replicas.find(topic, index)
+def _append(
+    node: Node, group_shard: Callable[[int], Shard], topic: str, index: int, marker: WritableMarker
+) -> tuple[Partition, int]:
+    partition = node.replicas.find(topic, index)
     partition.check_leader()
     partition.log.producers.check_marker(
         marker.producer_id,
@@ -246,12 +254,12 @@ def _append(broker: Broker, topic: str, index: int, marker: WritableMarker) -> t
         Marker(marker.transaction_result, marker.coordinator_epoch),
         producer_id=marker.producer_id,
         producer_epoch=marker.producer_epoch,
-        timestamp_ms=broker.ports.clock.wall_ms(),
+        timestamp_ms=node.ports.clock.wall_ms(),
     )
     view = memoryview(bytearray(batch))
     if topic == CONSUMER_OFFSETS_TOPIC:
         # The offsets that were committed with it count from here on: the machine of their groups is told.
-        shard = broker.coordination.groups.shard_at(index)
+        shard = group_shard(index)
         written = shard.write_marker(view, producer_id=marker.producer_id, is_commit=marker.transaction_result)
     else:
         written = partition.append(view, required_acks=_ACKS_ALL, origin=Origin.COORDINATOR)

@@ -23,8 +23,8 @@ from tailrace.model.errors import ErrorCode, KafkaError, ProtocolError, StorageE
 from tailrace.model.ids import CONSUMER_OFFSETS_TOPIC
 
 if TYPE_CHECKING:
-    from tailrace.broker.broker import Broker
     from tailrace.broker.coordinators.calls import CoordinatorCall
+    from tailrace.broker.node import Node
     from tailrace.controller.image import MetadataImage
     from tailrace.replica.partition import Partition
 
@@ -37,16 +37,16 @@ _RETRY_SECONDS = 1.0
 class Coordinators:
     """Of one internal topic."""
 
-    def __init__(self, broker: Broker, topic_name: str, make_machine: Callable[[], Machine]) -> None:
+    def __init__(self, node: Node, topic_name: str, make_machine: Callable[[], Machine]) -> None:
         self.shards: dict[int, Shard] = {}  # By partition: those that this broker leads.
-        self._broker = broker
+        self._node = node
         self._topic_name = topic_name
         self._make_machine = make_machine
         self._partition_count = 0
         self._to_load: OrderedDict[Shard, None] = OrderedDict()
         self._loading: Task[None] | None = None
         self._is_closed = False
-        self.follow_image(None, broker.image)
+        self.follow_image(None, node.image)
 
     # ---- asking
 
@@ -70,7 +70,7 @@ class Coordinators:
         self._check_lease()
         shard = self.shards.get(index)
         if shard is None:
-            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"Broker {self._broker.node_id} does not lead it")
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"Broker {self._node.node_id} does not lead it")
         self._hurry(shard)
         shard.check_active()
         return shard
@@ -90,18 +90,16 @@ class Coordinators:
         if shard is None:
             raise KafkaError(
                 ErrorCode.NOT_COORDINATOR,
-                f"Broker {self._broker.node_id} does not coordinate {key!r}. FindCoordinator tells who does",
+                f"Broker {self._node.node_id} does not coordinate {key!r}. FindCoordinator tells who does",
             )
         if shard.state is State.LOADING:
             self._hurry(shard)
         return shard
 
     def _check_lease(self) -> None:
-        replicas = self._broker.replicas
+        replicas = self._node.replicas
         if replicas.lease_ends_ms != inf and replicas.is_past_lease:
-            raise KafkaError(
-                ErrorCode.NOT_COORDINATOR, f"Broker {self._broker.node_id} has lost touch with the cluster"
-            )
+            raise KafkaError(ErrorCode.NOT_COORDINATOR, f"Broker {self._node.node_id} has lost touch with the cluster")
 
     # ---- following the image
 
@@ -114,7 +112,7 @@ class Coordinators:
             led = {
                 index: state.leader_epoch
                 for index, state in (topic.partitions.items() if topic is not None else ())
-                if state.leader == self._broker.node_id
+                if state.leader == self._node.node_id
             }
             is_same = topic is not None and before is not None and topic.id == before.id
             self._partition_count = 0 if topic is None else len(topic.partitions)
@@ -132,7 +130,7 @@ class Coordinators:
 
     def _add(self, index: int, leader_epoch: int) -> None:
         shard = self.shards[index] = Shard(
-            self._broker,
+            self._node,
             index,
             leader_epoch=leader_epoch,
             make_machine=self._make_machine,
@@ -168,7 +166,7 @@ class Coordinators:
         while self._to_load:
             shard, _ = self._to_load.popitem(last=False)
             try:
-                await load(self._broker, shard, self._partition_of(shard))
+                await load(self._node, shard, self._partition_of(shard))
             except KafkaError as error:
                 # It does not lead yet, or not for sure: past its lease, for one.
                 _log.warning("a coordinator is loaded later", partition=shard.index, cause=error)
@@ -178,13 +176,13 @@ class Coordinators:
                 self._load_later(shard)
             except Exception as error:
                 _log.error("a coordinator cannot be loaded", trace=True, partition=shard.index)
-                self._broker.judge_bug(error)
+                self._node.judge_bug(error)
                 self._load_later(shard)
             await sleep(0)
         self._loading = None
 
     def _partition_of(self, shard: Shard) -> Partition:
-        partition = self._broker.replicas.find(self._topic_name, shard.index)
+        partition = self._node.replicas.find(self._topic_name, shard.index)
         if partition.leader_epoch != shard.leader_epoch:
             raise partition.not_leader()
         return partition
@@ -208,12 +206,12 @@ class Coordinators:
 
 
 class GroupCoordinators(Coordinators):
-    def __init__(self, broker: Broker) -> None:
-        config = broker.config
+    def __init__(self, node: Node) -> None:
+        config = node.config
         self.history = History(
             groups_max=config.group_history_max_groups, rebalances_max=config.group_history_max_rebalances
         )
-        super().__init__(broker, CONSUMER_OFFSETS_TOPIC, lambda: GroupMachine(self.history))
+        super().__init__(node, CONSUMER_OFFSETS_TOPIC, lambda: GroupMachine(self.history))
         self._import(import_in_steps())
 
     def _import(self, steps: Iterator[None]) -> None:

@@ -31,8 +31,8 @@ from tailrace.wire.records import HEADER_SIZE, read_header
 from tailrace.wire.schema import Message
 
 if TYPE_CHECKING:
-    from tailrace.broker.broker import Broker
     from tailrace.broker.coordinators.calls import CoordinatorCall
+    from tailrace.broker.node import Node
     from tailrace.controller.image import MetadataImage
     from tailrace.replica.partition import Partition
 
@@ -103,7 +103,7 @@ class _Unconfirmed:
 class Shard:
     def __init__(
         self,
-        broker: Broker,
+        node: Node,
         index: int,
         *,
         leader_epoch: int,
@@ -115,7 +115,7 @@ class Shard:
         self.leader_epoch = leader_epoch
         self.machine = make_machine()
         self.state = State.LOADING
-        self._broker = broker
+        self._node = node
         self._partition: Partition | None = None  # While it is active.
         self._make_machine = make_machine
         self._load_soon = load_soon
@@ -212,9 +212,9 @@ class Shard:
 
     def _call(self) -> Call:
         """The world as it is now."""
-        broker = self._broker
-        clock = broker.ports.clock
-        return Call(clock.wall_ms(), clock.monotonic_ms(), broker.image, broker.config, broker.ports.random)
+        node = self._node
+        clock = node.ports.clock
+        return Call(clock.wall_ms(), clock.monotonic_ms(), node.image, node.config, node.ports.random)
 
     def submit(self, caller: CoordinatorCall) -> None:
         if self._is_taking:
@@ -300,7 +300,7 @@ class Shard:
             self._write()
             if not self.is_active:
                 return False
-        self._batch.add(encoded, self._broker.ports.clock.wall_ms())
+        self._batch.add(encoded, self._node.ports.clock.wall_ms())
         try:
             for (key, value, _), stored in zip(result.records, encoded.pairs, strict=True):
                 self.machine.replay(key, value, result.producer, stored)
@@ -335,7 +335,7 @@ class Shard:
 
     def _report_bug(self, error: Exception) -> None:
         _log.error("a coordinator failed", trace=True, partition=self.index)
-        self._broker.judge_bug(error)
+        self._node.judge_bug(error)
 
     # ---- the end of a turn
 
@@ -390,12 +390,12 @@ class Shard:
         if self.partition.high_watermark >= self._end_offset:
             self._give(answers)
             return
-        due_ms = self._broker.ports.clock.monotonic_ms() + self._broker.config.offsets_commit_timeout_ms
+        due_ms = self._node.ports.clock.monotonic_ms() + self._node.config.offsets_commit_timeout_ms
         unconfirmed = _Unconfirmed(self, answers, self._end_offset, due_ms)
         self._unconfirmed.append(unconfirmed)
         if self._confirm_timer is None:
             self._confirm_timer = self._loop.call_later(
-                self._broker.config.offsets_commit_timeout_ms / 1000, self._on_unconfirmed
+                self._node.config.offsets_commit_timeout_ms / 1000, self._on_unconfirmed
             )
         self.partition.wait_for_high_watermark(self._end_offset, unconfirmed.tell)
 
@@ -411,7 +411,7 @@ class Shard:
     def _on_unconfirmed(self) -> None:
         """Written, but not committed in time. It may still be: the client has to ask again."""
         self._confirm_timer = None
-        now_ms = self._broker.ports.clock.monotonic_ms()
+        now_ms = self._node.ports.clock.monotonic_ms()
         while self._unconfirmed and self._unconfirmed[0].due_ms <= now_ms:
             unconfirmed = self._unconfirmed.popleft()
             self.partition.produces.discard(unconfirmed.tell)
@@ -447,15 +447,15 @@ class Shard:
         if self._timer is not None:
             self._timer.cancel()
         self._timer_ms = due_ms
-        delay_ms = max(0.0, due_ms - self._broker.ports.clock.monotonic_ms())
+        delay_ms = max(0.0, due_ms - self._node.ports.clock.monotonic_ms())
         self._timer = self._loop.call_later(delay_ms / 1000, self._on_timer)
 
     def _on_timer(self) -> None:
         self._timer, self._timer_ms = None, _NEVER_MS
-        if self._broker.replicas.is_past_lease:
+        if self._node.replicas.is_past_lease:
             self._timer = self._loop.call_later(_LEASE_RETRY_MS / 1000, self._on_timer)
             return
-        clock = self._broker.ports.clock
+        clock = self._node.ports.clock
         slice_ends_ms = clock.monotonic_ms() + _SLICE_MS
         while self.is_active and clock.monotonic_ms() < slice_ends_ms:
             try:
@@ -476,7 +476,7 @@ class Shard:
             self._work = self.machine.take_work(self._call())
             if self._work is None:
                 return
-        clock = self._broker.ports.clock
+        clock = self._node.ports.clock
         slice_ends_ms = clock.monotonic_ms() + _SLICE_MS
         try:
             while clock.monotonic_ms() < slice_ends_ms:

@@ -9,7 +9,7 @@ from tailrace.model.ids import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from tailrace.wire.apis.admin import CreateTopicsRequest, CreateTopicsResponse
 
 if TYPE_CHECKING:
-    from tailrace.broker.broker import Broker
+    from tailrace.broker.node import Node
     from tailrace.model.config import BrokerConfig
 
 
@@ -39,17 +39,17 @@ def creatable_topic(config: BrokerConfig, name: str) -> CreateTopicsRequest.Crea
     )
 
 
-async def wait_internal_topic(broker: Broker, name: str) -> None:
+async def wait_internal_topic(node: Node, name: str) -> None:
     """Until it exists and this broker knows of it. Raises KafkaError if it cannot be created now, as with fewer brokers
     than it is to have replicas."""
-    if name in broker.image.topics:
+    if name in node.image.topics:
         return
-    request = CreateTopicsRequest(topics=[creatable_topic(broker.config, name)])
-    response = await broker.forwarding.ask(request, CreateTopicsResponse)
+    request = CreateTopicsRequest(topics=[creatable_topic(node.config, name)])
+    response = await node.forwarding.ask(request, CreateTopicsResponse)
     result = response.topics[0]
     if result.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
         raise KafkaError(
             ErrorCode.COORDINATOR_NOT_AVAILABLE,
             f"{name} cannot be created: {result.error_message or ErrorCode(result.error_code).name}",
         )
-    await broker.wait_topics([name])
+    await node.wait_topics([name])

@@ -9,7 +9,7 @@ from __future__ import annotations
 from asyncio import Task, get_running_loop, wait
 from typing import TYPE_CHECKING
 
-from tailrace.broker.coordinators.markers import MarkerWriter
+from tailrace.broker.coordinators.markers import MarkerWriter, WriteMarkers
 from tailrace.broker.coordinators.runtime import Coordinators
 from tailrace.coordinator.placement import coordinator_partition
 from tailrace.coordinator.transactions.machine import TransactionMachine
@@ -19,8 +19,8 @@ from tailrace.model.ids import TRANSACTION_STATE_TOPIC
 from tailrace.wire.schema import Message
 
 if TYPE_CHECKING:
-    from tailrace.broker.broker import Broker
     from tailrace.broker.coordinators.shard import Machine, Shard
+    from tailrace.broker.node import Node
     from tailrace.coordinator.op import Caller
     from tailrace.coordinator.transactions.transaction import Transaction
 
@@ -31,16 +31,16 @@ _RETRY_SECONDS = 0.1
 
 
 class TransactionCoordinators(Coordinators):
-    def __init__(self, broker: Broker) -> None:
-        self.markers = MarkerWriter(broker)
+    def __init__(self, node: Node, write_markers: WriteMarkers) -> None:
+        self.markers = MarkerWriter(node, write_markers)
         self._fetching: Task[None] | None = None
-        super().__init__(broker, TRANSACTION_STATE_TOPIC, self._make_machine)
+        super().__init__(node, TRANSACTION_STATE_TOPIC, self._make_machine)
 
     def _make_machine(self) -> TransactionMachine:
         return TransactionMachine(self._take_producer_id, self._owe_markers)
 
     def _take_producer_id(self) -> int | None:
-        producer_ids = self._broker.producer_ids
+        producer_ids = self._node.producer_ids
         producer_id = producer_ids.take_now()
         if producer_id is None and self._fetching is None:
             self._fetching = get_running_loop().create_task(self._fetch_producer_ids(), name="fetch producer ids")
@@ -48,7 +48,7 @@ class TransactionCoordinators(Coordinators):
 
     async def _fetch_producer_ids(self) -> None:
         try:
-            await self._broker.producer_ids.prepare()
+            await self._node.producer_ids.prepare()
         except KafkaError as error:
             _log.warning("the controller gave no producer ids", cause=error)
         finally:

@@ -22,7 +22,7 @@ from tailrace.wire.apis.transactions import AddPartitionsToTxnRequest, AddPartit
 from tailrace.wire.schema import Message
 
 if TYPE_CHECKING:
-    from tailrace.broker.broker import Broker
+    from tailrace.broker.services import Services
     from tailrace.replica.partition import Partition
 
 _log = events.logger("transactions")
@@ -72,13 +72,13 @@ class Verification:
 
 
 async def wait_verified(
-    broker: Broker, producer: TransactionalProducer, partitions: Collection[Partition], *, adds: bool
+    services: Services, producer: TransactionalProducer, partitions: Collection[Partition], *, adds: bool
 ) -> Verification:
     for _ in range(_TRIES):
         verification = Verification(producer, partitions)
         names = [partition.topic_partition for partition in partitions]
         try:
-            verification.errors = await _ask_coordinator(broker, producer, names, adds=adds)
+            verification.errors = await _ask_coordinator(services, producer, names, adds=adds)
         except BaseException:
             verification.end()
             raise
@@ -89,16 +89,16 @@ async def wait_verified(
 
 
 async def _ask_coordinator(
-    broker: Broker, producer: TransactionalProducer, partitions: Collection[TopicPartition], *, adds: bool
+    services: Services, producer: TransactionalProducer, partitions: Collection[TopicPartition], *, adds: bool
 ) -> Mapping[TopicPartition, ErrorCode]:
     """The error of each partition that may not be written to; none for the others."""
     request = _request(producer, partitions, adds=adds)
     try:
-        leader = _find_coordinator(broker, producer.transactional_id)
-        if leader == broker.node_id:
-            answer = await _ask_here(broker, producer.transactional_id, request)
+        leader = _find_coordinator(services, producer.transactional_id)
+        if leader == services.node_id:
+            answer = await _ask_here(services, producer.transactional_id, request)
         else:
-            answer = await broker.call_broker(
+            answer = await services.node.call_broker(
                 leader, request, AddPartitionsToTxnResponse, channel=_CHANNEL, timeout_ms=_TIMEOUT_MS
             )
         if answer.error_code:
@@ -115,8 +115,8 @@ async def _ask_coordinator(
     }
 
 
-def _find_coordinator(broker: Broker, transactional_id: str) -> int:
-    topic = broker.image.topics.get(TRANSACTION_STATE_TOPIC)
+def _find_coordinator(services: Services, transactional_id: str) -> int:
+    topic = services.image.topics.get(TRANSACTION_STATE_TOPIC)
     leader = -1
     if topic is not None:
         leader = topic.partitions[coordinator_partition(transactional_id, len(topic.partitions))].leader
@@ -126,12 +126,12 @@ def _find_coordinator(broker: Broker, transactional_id: str) -> int:
 
 
 async def _ask_here(
-    broker: Broker, transactional_id: str, request: AddPartitionsToTxnRequest
+    services: Services, transactional_id: str, request: AddPartitionsToTxnRequest
 ) -> AddPartitionsToTxnResponse:
     answered: Future[Message] = get_running_loop().create_future()
     call = _InnerCall(request)
     call.deliver_to(lambda answer: None if answered.done() else answered.set_result(answer))
-    broker.coordination.transactions.submit(transactional_id, call)
+    services.coordination.transactions.submit(transactional_id, call)
     answer = await answered
     assert isinstance(answer, AddPartitionsToTxnResponse), "what was asked for"
     return answer

@@ -1,4 +1,4 @@
-"""ApiVersions: what this broker serves, exactly as the table of handlers says.
+"""ApiVersions: what this node serves, exactly as the catalogue says.
 
 Version notes: from 3 on a client names its software (KIP-511), which must look like a name; the answer carries
 features (KIP-584), those that may be off (level 0) from 4 on. A request in an unknown version is answered by dispatch,
@@ -10,36 +10,36 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from tailrace.broker.handlers import ADVERTISED_VERSION_MIN, CONTROLLER_HANDLERS, HANDLERS
+from tailrace.catalogue import CATALOGUE, Api, Audience, Served
 from tailrace.controller.features import KRAFT_VERSION, KRAFT_VERSION_LEVEL, SUPPORTED_FEATURES
 from tailrace.model.errors import ErrorCode
 from tailrace.wire.apis.data import ApiVersionsRequest, ApiVersionsResponse
+from tailrace.wire.apis.keys import ApiKey
 
 if TYPE_CHECKING:
-    from tailrace.broker.broker import Broker
     from tailrace.broker.context import RequestContext
+    from tailrace.broker.services import Services
 
-_API_VERSIONS = 18
 _FIRST_VERSION_WITH_LEVEL_0 = 4
 # KIP-511: letters, digits, dots and hyphens, beginning and ending with a letter or digit.
 _SOFTWARE = r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?"
 
 
-def handle_api_versions(broker: Broker, context: RequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse:
+def handle_api_versions(
+    services: Services, context: RequestContext, request: ApiVersionsRequest
+) -> ApiVersionsResponse:
     if context.api_version >= 3 and not (
         re.fullmatch(_SOFTWARE, request.client_software_name)
         and re.fullmatch(_SOFTWARE, request.client_software_version)
     ):
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
-    image = broker.image
+    image = services.image
+    audience = Audience.CONTROLLERS if context.listener.is_controller else Audience.CLIENTS
     return ApiVersionsResponse(
         api_keys=[
-            ApiVersionsResponse.ApiVersion(
-                api_key=api_key,
-                min_version=ADVERTISED_VERSION_MIN.get(api_key, served.version_min),
-                max_version=served.version_max,
-            )
-            for api_key, served in (CONTROLLER_HANDLERS if context.listener.is_controller else HANDLERS).items()
+            _advertise(api, served)
+            for api in CATALOGUE.values()
+            if api.key.is_advertised and (served := api.served_to(audience)) is not None
         ],
         supported_features=[
             ApiVersionsResponse.SupportedFeatureKey(name=name, min_version=low, max_version=high)
@@ -56,13 +56,12 @@ def handle_api_versions(broker: Broker, context: RequestContext, request: ApiVer
     )
 
 
+def _advertise(api: Api, served: Served) -> ApiVersionsResponse.ApiVersion:
+    low = served.version_min if api.advertised_min is None else api.advertised_min
+    return ApiVersionsResponse.ApiVersion(api_key=api.key, min_version=low, max_version=served.version_max)
+
+
 def unsupported_version_response() -> ApiVersionsResponse:
-    served = HANDLERS[_API_VERSIONS]
-    return ApiVersionsResponse(
-        error_code=ErrorCode.UNSUPPORTED_VERSION,
-        api_keys=[
-            ApiVersionsResponse.ApiVersion(
-                api_key=_API_VERSIONS, min_version=served.version_min, max_version=served.version_max
-            )
-        ],
-    )
+    api = CATALOGUE[ApiKey.API_VERSIONS]
+    assert api.for_clients is not None, "every listener answers it"
+    return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[_advertise(api, api.for_clients)])

@@ -17,8 +17,8 @@ from tailrace.model.ids import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from tailrace.wire.apis.groups import FindCoordinatorRequest, FindCoordinatorResponse
 
 if TYPE_CHECKING:
-    from tailrace.broker.broker import Broker
     from tailrace.broker.context import RequestContext
+    from tailrace.broker.services import Services
     from tailrace.model.config import Endpoint
 
 _FIRST_VERSION_WITH_MANY_KEYS = 4
@@ -28,28 +28,28 @@ _TOPICS = {0: CONSUMER_OFFSETS_TOPIC, 1: TRANSACTION_STATE_TOPIC}
 
 
 def handle_find_coordinator(
-    broker: Broker, context: RequestContext, request: FindCoordinatorRequest
+    services: Services, context: RequestContext, request: FindCoordinatorRequest
 ) -> FindCoordinatorResponse | Coroutine[Any, Any, FindCoordinatorResponse]:
-    if request.key_type in _TOPICS and _TOPICS[request.key_type] not in broker.image.topics:
-        return _create_and_respond(broker, context, request)
-    return _respond(broker, context, request, None)
+    if request.key_type in _TOPICS and _TOPICS[request.key_type] not in services.image.topics:
+        return _create_and_respond(services, context, request)
+    return _respond(services, context, request, None)
 
 
 async def _create_and_respond(
-    broker: Broker, context: RequestContext, request: FindCoordinatorRequest
+    services: Services, context: RequestContext, request: FindCoordinatorRequest
 ) -> FindCoordinatorResponse:
     from tailrace.broker.coordinators.topics import wait_internal_topic
 
     problem: KafkaError | None = None
     try:
-        await wait_internal_topic(broker, _TOPICS[request.key_type])
+        await wait_internal_topic(services.node, _TOPICS[request.key_type])
     except KafkaError as error:
         problem = KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, error.message)
-    return _respond(broker, context, request, problem)
+    return _respond(services, context, request, problem)
 
 
 def _respond(
-    broker: Broker, context: RequestContext, request: FindCoordinatorRequest, problem: KafkaError | None
+    services: Services, context: RequestContext, request: FindCoordinatorRequest, problem: KafkaError | None
 ) -> FindCoordinatorResponse:
     has_many_keys = context.api_version >= _FIRST_VERSION_WITH_MANY_KEYS
     found: list[FindCoordinatorResponse.Coordinator] = []
@@ -57,7 +57,7 @@ def _respond(
         try:
             if problem is not None:
                 raise problem
-            node_id, endpoint = _find(broker, context, request.key_type, key)
+            node_id, endpoint = _find(services, context, request.key_type, key)
         except KafkaError as error:
             found.append(
                 FindCoordinatorResponse.Coordinator(
@@ -82,11 +82,11 @@ def _respond(
     )
 
 
-def _find(broker: Broker, context: RequestContext, key_type: int, key: str) -> tuple[int, Endpoint]:
+def _find(services: Services, context: RequestContext, key_type: int, key: str) -> tuple[int, Endpoint]:
     if key_type not in _TOPICS:
         what = "Share groups are not served" if key_type == _SHARE else f"Key type {key_type} is unknown"
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"{what}: 0 is a group, 1 a transaction")
-    image = broker.image
+    image = services.image
     topic = image.topics.get(_TOPICS[key_type])
     if topic is None:
         raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{_TOPICS[key_type]} is not there yet")

@@ -36,8 +36,8 @@ from tailrace.wire.apis.data import FetchRequest, FetchResponse
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tailrace.broker.broker import Broker
     from tailrace.broker.context import RequestContext
+    from tailrace.broker.services import Services
     from tailrace.controller.image import BrokerImage
     from tailrace.replica.partition import Partition
 
@@ -58,13 +58,13 @@ _FIRST_VERSION_WITH_HINTS = 16
 _REST_PER_READ = 19
 
 
-def handle_fetch(broker: Broker, context: RequestContext, request: FetchRequest) -> FetchResponse | PendingFetch:
+def handle_fetch(services: Services, context: RequestContext, request: FetchRequest) -> FetchResponse | PendingFetch:
     version = context.api_version
     has_state = version >= _FIRST_VERSION_WITH_REPLICA_STATE
     # -1 is a consumer, below it a tool that reads as one.
     replica_id = NodeId(request.replica_state.replica_id if has_state else request.replica_id)
-    plan = broker.sessions.plan(request, version, is_follower=replica_id > _CONSUMER)
-    attempt = FetchAttempt(broker, context, request, plan, replica_id)
+    plan = services.sessions.plan(request, version, is_follower=replica_id > _CONSUMER)
+    attempt = FetchAttempt(services, context, request, plan, replica_id)
     attempt.read()
     if attempt.is_enough or request.max_wait_ms <= 0:
         return attempt.respond()
@@ -75,9 +75,9 @@ class FetchAttempt:
     """Reads what one request asks for; as often as it takes, until it is enough or the time is over."""
 
     def __init__(
-        self, broker: Broker, context: RequestContext, request: FetchRequest, plan: FetchPlan, replica_id: NodeId
+        self, services: Services, context: RequestContext, request: FetchRequest, plan: FetchPlan, replica_id: NodeId
     ) -> None:
-        self._broker = broker
+        self._services = services
         self._context = context
         self._request = request
         self._plan = plan
@@ -89,9 +89,9 @@ class FetchAttempt:
             bool(request.rack_id)
             and not self._is_follower
             and self._version >= _FIRST_VERSION_WITH_RACKS
-            and broker.config.replica_selector_class == RACK_AWARE_SELECTOR
+            and services.config.replica_selector_class == RACK_AWARE_SELECTOR
         )
-        self._max_bytes = min(request.max_bytes, broker.config.fetch_max_bytes)
+        self._max_bytes = min(request.max_bytes, services.config.fetch_max_bytes)
         self._min_bytes = min(request.min_bytes, self._max_bytes)
         self._answers: list[tuple[FetchKey, PartitionData]] = []
         self._leaders: set[int] = set()
@@ -145,7 +145,7 @@ class FetchAttempt:
             return answer
         if self._wants_rack and partition.is_leader:
             answer.preferred_read_replica = decide_read_replica(
-                self._broker.image.brokers, partition, self._request.rack_id, fetch.fetch_offset
+                self._services.image.brokers, partition, self._request.rack_id, fetch.fetch_offset
             )
             if answer.preferred_read_replica >= 0:
                 return answer
@@ -171,7 +171,7 @@ class FetchAttempt:
         return answer
 
     def _find(self, key: FetchKey, fetch: FetchPartition) -> Partition:
-        name, replicas = key.topic, self._broker.replicas
+        name, replicas = key.topic, self._services.replicas
         if self._version >= _FIRST_VERSION_WITH_TOPIC_IDS:
             name = replicas.topic_name(key.topic_id)
         partition = replicas.find(name, key.partition)
@@ -206,7 +206,7 @@ class FetchAttempt:
             self._plan.note_read(key)
 
     def _is_held_back(self, partition: Partition) -> bool:
-        replicas = self._broker.replicas
+        replicas = self._services.replicas
         return self._is_throttled(partition) and replicas.leader_throttle.is_exceeded(replicas.monotonic_ms())
 
     def _is_throttled(self, partition: Partition) -> bool:
@@ -243,7 +243,7 @@ class FetchAttempt:
             records=b"",
         )
         if self._version >= _FIRST_VERSION_WITH_HINTS:
-            leader = hint_leader(self._broker, error, key.topic, key.topic_id, key.partition)
+            leader = hint_leader(self._services, error, key.topic, key.topic_id, key.partition)
             if leader is not None:
                 answer.current_leader.leader_id, answer.current_leader.leader_epoch = leader
                 self._leaders.add(leader[0])
@@ -263,13 +263,13 @@ class FetchAttempt:
             response.node_endpoints = [
                 FetchResponse.NodeEndpoint(node_id=node_id, host=host, port=port, rack=rack)
                 for node_id, host, port, rack in node_endpoints(
-                    self._broker, self._context.listener.name, self._leaders
+                    self._services, self._context.listener.name, self._leaders
                 )
             ]
         return response
 
     def _pay_throttle(self) -> None:
-        replicas = self._broker.replicas
+        replicas = self._services.replicas
         throttled = {each.topic_partition: each for each in self.waits_for if self._is_throttled(each)}
         if not throttled:
             return
@@ -285,7 +285,7 @@ class FetchAttempt:
     def fail(self, error: Exception) -> FetchResponse:
         """Our own bug, met outside of dispatch."""
         _log.error("a parked fetch failed", trace=True, client=self._context.client_id, peer=self._context.peer)
-        self._broker.judge_bug(error)
+        self._services.judge_bug(error)
         return FetchResponse(error_code=int(ErrorCode.UNKNOWN_SERVER_ERROR))
 
 

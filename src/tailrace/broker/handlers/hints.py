@@ -10,16 +10,18 @@ from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.model.ids import NodeId, PartitionIndex, Uuid
 
 if TYPE_CHECKING:
-    from tailrace.broker.broker import Broker
+    from tailrace.broker.services import Services
 
 _HINTED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 
-def hint_leader(broker: Broker, error: KafkaError, topic: str, topic_id: bytes, index: int) -> tuple[int, int] | None:
+def hint_leader(
+    services: Services, error: KafkaError, topic: str, topic_id: bytes, index: int
+) -> tuple[int, int] | None:
     """(leader, leader epoch) of a partition that is led elsewhere, as the newest metadata has it."""
     if error.code not in _HINTED:
         return None
-    image = broker.image
+    image = services.image
     name = topic or image.topic_names.get(Uuid(topic_id), "")
     topic_image = image.topics.get(name)
     partition = topic_image.partitions.get(PartitionIndex(index)) if topic_image is not None else None
@@ -27,12 +29,12 @@ def hint_leader(broker: Broker, error: KafkaError, topic: str, topic_id: bytes, 
 
 
 def node_endpoints(
-    broker: Broker, listener_name: str, node_ids: Iterable[int]
+    services: Services, listener_name: str, node_ids: Iterable[int]
 ) -> list[tuple[int, str, int, str | None]]:
     """(node id, host, port, rack) of brokers, by the listener that the client uses."""
     found = []
     for node_id in sorted(node_ids):
-        node = broker.image.brokers.get(NodeId(node_id))
+        node = services.image.brokers.get(NodeId(node_id))
         endpoint = None if node is None else node.endpoint(listener_name)
         if node is not None and endpoint is not None:
             found.append((node_id, endpoint.host, endpoint.port, node.rack))

@@ -21,8 +21,8 @@ from tailrace.wire.apis.admin import (
 )
 
 if TYPE_CHECKING:
-    from tailrace.broker.broker import Broker
     from tailrace.broker.context import RequestContext
+    from tailrace.broker.services import Services
     from tailrace.log.directory import LogDirectory
 
 Result = DescribeLogDirsResponse.DescribeLogDirsResult
@@ -33,26 +33,26 @@ PartitionResult = AlterReplicaLogDirsResponse.AlterReplicaLogDirPartitionResult
 
 
 def handle_describe_log_dirs(
-    broker: Broker, _context: RequestContext, request: DescribeLogDirsRequest
+    services: Services, _context: RequestContext, request: DescribeLogDirsRequest
 ) -> DescribeLogDirsResponse:
     wanted = None
     if request.topics is not None:
         wanted = {(topic.topic, index) for topic in request.topics for index in topic.partitions}
-    results = [_describe(broker, folder, wanted) for folder in broker.directories]
-    results += [_offline(path) for path in broker.directories.unusable]
+    results = [_describe(services, folder, wanted) for folder in services.directories]
+    results += [_offline(path) for path in services.directories.unusable]
     return DescribeLogDirsResponse(results=results)
 
 
-def _describe(broker: Broker, directory: LogDirectory, wanted: set[tuple[str, int]] | None) -> Result:
+def _describe(services: Services, directory: LogDirectory, wanted: set[tuple[str, int]] | None) -> Result:
     if directory.is_offline:
         return _offline(directory.path)
-    disk = broker.ports.disk
+    disk = services.ports.disk
     try:
         total_bytes, usable_bytes = disk.total_bytes(directory.path), disk.free_bytes(directory.path)
     except OSError:
         return _offline(directory.path)
     topics: dict[str, Topic] = {}
-    partitions = broker.replicas.partitions
+    partitions = services.replicas.partitions
     for topic_partition, log in directory.logs.items():
         partition = partitions.get(topic_partition)
         # The log that a move has just left is about to be deleted.
@@ -80,7 +80,7 @@ def _offline(path: str) -> Result:
 
 
 def handle_alter_replica_log_dirs(
-    broker: Broker, _context: RequestContext, request: AlterReplicaLogDirsRequest
+    services: Services, _context: RequestContext, request: AlterReplicaLogDirsRequest
 ) -> AlterReplicaLogDirsResponse:
     """Each partition stands or falls alone; one that is named twice moves to the last of the folders."""
     results: dict[str, TopicResult] = {}
@@ -88,14 +88,14 @@ def handle_alter_replica_log_dirs(
         for topic in asked.topics:
             result = results.setdefault(topic.name, TopicResult(topic_name=topic.name))
             for index in topic.partitions:
-                code = _move(broker, TopicPartition(topic.name, PartitionIndex(index)), asked.path)
+                code = _move(services, TopicPartition(topic.name, PartitionIndex(index)), asked.path)
                 result.partitions.append(PartitionResult(partition_index=index, error_code=code))
     return AlterReplicaLogDirsResponse(results=list(results.values()))
 
 
-def _move(broker: Broker, topic_partition: TopicPartition, path: str) -> ErrorCode:
+def _move(services: Services, topic_partition: TopicPartition, path: str) -> ErrorCode:
     try:
-        broker.future_logs.move(topic_partition, path)
+        services.future_logs.move(topic_partition, path)
     except KafkaError as error:
         return error.code
     return ErrorCode.NONE

@@ -28,8 +28,8 @@ from tailrace.wire.apis.admin import (
 from tailrace.wire.apis.data import MetadataRequest, MetadataResponse
 
 if TYPE_CHECKING:
-    from tailrace.broker.broker import Broker
     from tailrace.broker.context import RequestContext
+    from tailrace.broker.services import Services
 
 _ResponseTopic = MetadataResponse.MetadataResponseTopic
 _ResponsePartition = MetadataResponse.MetadataResponsePartition
@@ -60,43 +60,43 @@ class _Leader(NamedTuple):
 
 
 def handle_metadata(
-    broker: Broker, context: RequestContext, request: MetadataRequest
+    services: Services, context: RequestContext, request: MetadataRequest
 ) -> MetadataResponse | Coroutine[Any, Any, MetadataResponse]:
     asked = request.topics
     version = context.api_version
     if asked is None or (version == 0 and not asked):
-        return _respond(broker, context, request, _Cluster(broker, context).topics(broker.image.topics.values()))
+        return _respond(services, context, request, _Cluster(services, context).topics(services.image.topics.values()))
     if version < 12 and any(topic.name is None or topic.topic_id != ZERO_UUID for topic in asked):
         # Versions 10 and 11 have a field for the id, which does not work yet.
         wrong = [_ResponseTopic(error_code=ErrorCode.INVALID_REQUEST, name=topic.name or "") for topic in asked]
         return MetadataResponse(topics=wrong)
     ids = [Uuid(topic.topic_id) for topic in asked if topic.topic_id != ZERO_UUID]
     if ids:
-        return _respond(broker, context, request, _topics_by_id(broker, context, ids))
+        return _respond(services, context, request, _topics_by_id(services, context, ids))
     names = list(dict.fromkeys(topic.name for topic in asked if topic.name is not None))
-    if request.allow_auto_topic_creation and broker.config.auto_create_topics_enable:
-        missing = [name for name in names if name not in broker.image.topics and _may_be_created(name)]
+    if request.allow_auto_topic_creation and services.config.auto_create_topics_enable:
+        missing = [name for name in names if name not in services.image.topics and _may_be_created(name)]
         if missing:
-            return _create_and_respond(broker, context, request, names, missing)
-    return _respond(broker, context, request, _topics_by_name(broker, context, names, {}))
+            return _create_and_respond(services, context, request, names, missing)
+    return _respond(services, context, request, _topics_by_name(services, context, names, {}))
 
 
 async def _create_and_respond(
-    broker: Broker, context: RequestContext, request: MetadataRequest, names: list[str], missing: list[str]
+    services: Services, context: RequestContext, request: MetadataRequest, names: list[str], missing: list[str]
 ) -> MetadataResponse:
-    errors = await _create_topics(broker, missing)
-    return _respond(broker, context, request, _topics_by_name(broker, context, names, errors))
+    errors = await _create_topics(services, missing)
+    return _respond(services, context, request, _topics_by_name(services, context, names, errors))
 
 
-async def _create_topics(broker: Broker, names: list[str]) -> dict[str, ErrorCode]:
+async def _create_topics(services: Services, names: list[str]) -> dict[str, ErrorCode]:
     """Creates them with the broker's defaults, internal ones with theirs. Gives the error of each that could not be."""
     from tailrace.broker.coordinators.topics import creatable_topic
     from tailrace.wire.apis.admin import CreateTopicsRequest, CreateTopicsResponse
 
-    request = CreateTopicsRequest(topics=[creatable_topic(broker.config, name) for name in names])
+    request = CreateTopicsRequest(topics=[creatable_topic(services.config, name) for name in names])
     try:
-        response = await broker.forwarding.ask(request, CreateTopicsResponse)
-        await broker.wait_topics([result.name for result in response.topics if not result.error_code])
+        response = await services.forwarding.ask(request, CreateTopicsResponse)
+        await services.node.wait_topics([result.name for result in response.topics if not result.error_code])
     except KafkaError:
         return dict.fromkeys(names, ErrorCode.LEADER_NOT_AVAILABLE)
     return {
@@ -125,9 +125,9 @@ def _missing_error(name: str) -> ErrorCode:
 
 
 def _topics_by_name(
-    broker: Broker, context: RequestContext, names: Iterable[str], errors: dict[str, ErrorCode]
+    services: Services, context: RequestContext, names: Iterable[str], errors: dict[str, ErrorCode]
 ) -> Iterator[MetadataResponse.MetadataResponseTopic]:
-    cluster = _Cluster(broker, context)
+    cluster = _Cluster(services, context)
     for name in names:
         topic = cluster.image.topics.get(name)
         if topic is not None:
@@ -138,9 +138,9 @@ def _topics_by_name(
 
 
 def _topics_by_id(
-    broker: Broker, context: RequestContext, ids: Iterable[Uuid]
+    services: Services, context: RequestContext, ids: Iterable[Uuid]
 ) -> Iterator[MetadataResponse.MetadataResponseTopic]:
-    cluster = _Cluster(broker, context)
+    cluster = _Cluster(services, context)
     for topic_id in dict.fromkeys(ids):
         topic = cluster.image.topic_by_id(topic_id)
         if topic is not None:
@@ -150,12 +150,12 @@ def _topics_by_id(
 
 
 def _respond(
-    broker: Broker,
+    services: Services,
     context: RequestContext,
     request: MetadataRequest,
     topics: Iterable[MetadataResponse.MetadataResponseTopic],
 ) -> MetadataResponse:
-    image, listener_name = broker.image, context.listener.name
+    image, listener_name = services.image, context.listener.name
     # While all are fenced, as when the first of a dead cluster comes back, nobody would be left. Told of no broker at
     # all, librdkafka gives up those that it knows and never asks again; the Java client takes no notice.
     reachable = list(reachable_brokers(image, listener_name)) or reachable_brokers(
@@ -169,7 +169,7 @@ def _respond(
             for node, endpoint in reachable
         ],
         cluster_id=image.cluster_id,
-        controller_id=_controller_id(broker, image),
+        controller_id=_controller_id(services, image),
         topics=list(topics),
     )
     if request.include_topic_authorized_operations:
@@ -190,19 +190,19 @@ def reachable_brokers(
             yield node, endpoint
 
 
-def _controller_id(broker: Broker, image: MetadataImage) -> int:
+def _controller_id(services: Services, image: MetadataImage) -> int:
     """A live broker: admin requests may go to any, and this one is known to work for the client."""
-    own = image.brokers.get(broker.node_id)
+    own = image.brokers.get(services.node_id)
     if own is not None and not own.fenced:
-        return broker.node_id
+        return services.node_id
     return min((node.node_id for node in image.brokers.values() if not node.fenced), default=_NO_NODE)
 
 
 class _Cluster:
     """The image as one client sees it: through its listener, in its version."""
 
-    def __init__(self, broker: Broker, context: RequestContext) -> None:
-        self.image = broker.image
+    def __init__(self, services: Services, context: RequestContext) -> None:
+        self.image = services.image
         self._alive = {node.node_id for node in self.image.brokers.values() if not node.fenced}
         self._reachable = {node.node_id for node, _ in reachable_brokers(self.image, context.listener.name)}
         self._version = context.api_version
@@ -269,16 +269,16 @@ class _Cluster:
 
 
 def handle_describe_cluster(
-    broker: Broker, context: RequestContext, request: DescribeClusterRequest
+    services: Services, context: RequestContext, request: DescribeClusterRequest
 ) -> DescribeClusterResponse:
-    image = broker.image
+    image = services.image
     if context.listener.is_controller and request.endpoint_type == _CONTROLLERS_ENDPOINT:
-        return _describe_controllers(broker, context, request)
+        return _describe_controllers(services, context, request)
     if context.listener.is_controller or request.endpoint_type != _BROKERS_ENDPOINT:
         return _refuse_endpoint_type(request.endpoint_type)
     response = DescribeClusterResponse(
         cluster_id=image.cluster_id,
-        controller_id=_controller_id(broker, image),
+        controller_id=_controller_id(services, image),
         brokers=[
             DescribeClusterResponse.DescribeClusterBroker(
                 broker_id=node.node_id, host=endpoint.host, port=endpoint.port, rack=node.rack, is_fenced=node.fenced
@@ -294,14 +294,14 @@ def handle_describe_cluster(
 
 
 def _describe_controllers(
-    broker: Broker, context: RequestContext, request: DescribeClusterRequest
+    services: Services, context: RequestContext, request: DescribeClusterRequest
 ) -> DescribeClusterResponse:
     """Asked of a controller, it tells of the controllers that have registered (KIP-919)."""
-    image = broker.image
+    image = services.image
     response = DescribeClusterResponse(
         endpoint_type=_CONTROLLERS_ENDPOINT,
         cluster_id=image.cluster_id,
-        controller_id=broker.quorum.leadership.leader_id,
+        controller_id=services.quorum.leadership.leader_id,
     )
     for node_id, controller in sorted(image.controllers.items()):
         for name, host, port in controller.endpoints:
@@ -327,10 +327,10 @@ def _refuse_endpoint_type(endpoint_type: int) -> DescribeClusterResponse:
 
 
 def handle_describe_topic_partitions(
-    broker: Broker, context: RequestContext, request: DescribeTopicPartitionsRequest
+    services: Services, context: RequestContext, request: DescribeTopicPartitionsRequest
 ) -> DescribeTopicPartitionsResponse:
     """Topics by name from the cursor on, until the limit of partitions is reached; then the next cursor is given."""
-    cluster = _Cluster(broker, context)
+    cluster = _Cluster(services, context)
     cursor = request.cursor
     wanted = {topic.name for topic in request.topics} or cluster.image.topics.keys()
     names = sorted(name for name in wanted if cursor is None or name >= cursor.topic_name)
@@ -343,7 +343,7 @@ def handle_describe_topic_partitions(
             _DescribedTopic(error_code=ErrorCode.INVALID_REQUEST, name=topic.name) for topic in request.topics
         ]
         return response
-    limit = min(broker.config.max_request_partition_size_limit, request.response_partition_limit)
+    limit = min(services.config.max_request_partition_size_limit, request.response_partition_limit)
     remaining = max(1, limit)
     for name in names:
         if remaining == 0:

@@ -26,8 +26,8 @@ from tailrace.wire.apis.data import (
 )
 
 if TYPE_CHECKING:
-    from tailrace.broker.broker import Broker
     from tailrace.broker.context import RequestContext
+    from tailrace.broker.services import Services
     from tailrace.replica.partition import Partition
 
 _LATEST = -1
@@ -64,7 +64,9 @@ class _Found(NamedTuple):
 _NOTHING = _Found(-1, -1, -1)
 
 
-def handle_list_offsets(broker: Broker, context: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
+def handle_list_offsets(
+    services: Services, context: RequestContext, request: ListOffsetsRequest
+) -> ListOffsetsResponse:
     response = ListOffsetsResponse()
     asked_for = Counter((topic.name, asked.partition_index) for topic in request.topics for asked in topic.partitions)
     for topic in request.topics:
@@ -75,7 +77,7 @@ def handle_list_offsets(broker: Broker, context: RequestContext, request: ListOf
             try:
                 if asked_for[topic.name, asked.partition_index] > 1:
                     raise KafkaError(ErrorCode.INVALID_REQUEST, "The partition stands in the request more than once")
-                partition = broker.replicas.find(topic.name, asked.partition_index)
+                partition = services.replicas.find(topic.name, asked.partition_index)
                 partition.check_leader(asked.current_leader_epoch)
                 found = _look_up(partition, asked.timestamp, context.api_version, request)
                 answer.timestamp, answer.offset, answer.leader_epoch = found
@@ -119,7 +121,7 @@ def _look_up(partition: Partition, timestamp: int, version: int, request: ListOf
 
 
 def handle_offset_for_leader_epoch(
-    broker: Broker, _context: RequestContext, request: OffsetForLeaderEpochRequest
+    services: Services, _context: RequestContext, request: OffsetForLeaderEpochRequest
 ) -> OffsetForLeaderEpochResponse:
     response = OffsetForLeaderEpochResponse()
     for topic in request.topics:
@@ -128,7 +130,7 @@ def handle_offset_for_leader_epoch(
             answer = EpochAnswer(partition=asked.partition)
             answers.append(answer)
             try:
-                partition = broker.replicas.find(topic.topic, asked.partition)
+                partition = services.replicas.find(topic.topic, asked.partition)
                 partition.check_leader(asked.current_leader_epoch)
                 log = partition.log
                 # A consumer may not learn of more than it may read.
@@ -143,7 +145,7 @@ def handle_offset_for_leader_epoch(
 
 
 async def handle_delete_records(
-    broker: Broker, _context: RequestContext, request: DeleteRecordsRequest
+    services: Services, _context: RequestContext, request: DeleteRecordsRequest
 ) -> DeleteRecordsResponse:
     response = DeleteRecordsResponse()
     deleted: list[tuple[Partition, DeleteAnswer]] = []
@@ -157,7 +159,7 @@ async def handle_delete_records(
                     raise KafkaError(
                         ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot delete records of internal topic {topic.name}"
                     )
-                partition = broker.replicas.find(topic.name, asked.partition_index)
+                partition = services.replicas.find(topic.name, asked.partition_index)
                 answer.low_watermark = partition.delete_records(asked.offset)
                 deleted.append((partition, answer))
             except KafkaError as error:
@@ -165,7 +167,7 @@ async def handle_delete_records(
         response.topics.append(DeleteRecordsResponse.DeleteRecordsTopicResult(name=topic.name, partitions=answers))
     # Before the answer: what a client was told to be deleted must not come back after a crash.
     try:
-        await broker.replicas.store_log_start_offsets()
+        await services.replicas.store_log_start_offsets()
     except KafkaError as error:
         for answer in (each for topic in response.topics for each in topic.partitions):
             answer.error_code = answer.error_code or int(error.code)

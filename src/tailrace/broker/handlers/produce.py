@@ -34,10 +34,10 @@ from tailrace.wire.apis.data import ProduceRequest, ProduceResponse
 from tailrace.wire.records import read_header
 
 if TYPE_CHECKING:
-    from tailrace.broker.broker import Broker
     from tailrace.broker.context import RequestContext
     from tailrace.broker.coordinators.verification import TransactionalProducer, Verification
     from tailrace.broker.refusals import Place
+    from tailrace.broker.services import Services
     from tailrace.log.validation import CheckedBatch
     from tailrace.replica.partition import Partition
 
@@ -79,17 +79,17 @@ _EMPTY = memoryview(b"")
 
 
 def handle_produce(
-    broker: Broker, context: RequestContext, request: ProduceRequest
+    services: Services, context: RequestContext, request: ProduceRequest
 ) -> Answer | Coroutine[Any, Any, Answer]:
-    appends = _Appends(broker, context, request)
+    appends = _Appends(services, context, request)
     response = ProduceResponse(responses=[appends.append_topic(topic) for topic in request.topic_data])
     if appends.slow:
-        return _finish_slowly(broker, context, request, appends, response)
-    return _finish(broker, context, request, appends, response)
+        return _finish_slowly(services, context, request, appends, response)
+    return _finish(services, context, request, appends, response)
 
 
 async def _finish_slowly(
-    broker: Broker, context: RequestContext, request: ProduceRequest, appends: _Appends, response: ProduceResponse
+    services: Services, context: RequestContext, request: ProduceRequest, appends: _Appends, response: ProduceResponse
 ) -> Answer:
     verifications = await appends.verify() if request.transactional_id is not None else []
     try:
@@ -98,11 +98,11 @@ async def _finish_slowly(
     finally:
         for verification in verifications:
             verification.end()
-    return _finish(broker, context, request, appends, response)
+    return _finish(services, context, request, appends, response)
 
 
 def _finish(
-    broker: Broker, context: RequestContext, request: ProduceRequest, appends: _Appends, response: ProduceResponse
+    services: Services, context: RequestContext, request: ProduceRequest, appends: _Appends, response: ProduceResponse
 ) -> Answer:
     if request.acks == 0:
         if appends.has_failed:
@@ -111,7 +111,7 @@ def _finish(
     if appends.leaders:
         response.node_endpoints = [
             ProduceResponse.NodeEndpoint(node_id=node_id, host=host, port=port, rack=rack)
-            for node_id, host, port, rack in node_endpoints(broker, context.listener.name, appends.leaders)
+            for node_id, host, port, rack in node_endpoints(services, context.listener.name, appends.leaders)
         ]
     if not appends.waits:
         return response
@@ -134,8 +134,8 @@ class _SlowAppend(NamedTuple):
 class _Appends:
     """The appends of one request, one after the other, and what has to be waited for."""
 
-    def __init__(self, broker: Broker, context: RequestContext, request: ProduceRequest) -> None:
-        self._broker = broker
+    def __init__(self, services: Services, context: RequestContext, request: ProduceRequest) -> None:
+        self._services = services
         self._context = context
         self._request = request
         self._seen: set[tuple[str, int]] = set()
@@ -166,7 +166,7 @@ class _Appends:
         name = self._name(topic)
         records = data.records if isinstance(data.records, memoryview) else _EMPTY
         self._check(name, data.index, records)
-        partition = self._broker.replicas.find(name, data.index)
+        partition = self._services.replicas.find(name, data.index)
         producer = self._unverified_producer(partition, records)
         if producer is not None or partition.log.needs_slices(records):
             copied = memoryview(bytearray(records))
@@ -176,7 +176,7 @@ class _Appends:
 
     def _name(self, topic: TopicData) -> str:
         if self._context.api_version >= _FIRST_VERSION_WITH_TOPIC_IDS:
-            return self._broker.replicas.topic_name(topic.topic_id)
+            return self._services.replicas.topic_name(topic.topic_id)
         return topic.name
 
     def _unverified_producer(self, partition: Partition, records: memoryview) -> TransactionalProducer | None:
@@ -220,7 +220,7 @@ class _Appends:
         verifications: list[Verification] = []
         for producer, appends in by_producer.items():
             partitions = [append.partition for append in appends]
-            verification = await wait_verified(self._broker, producer, partitions, adds=self._adds)
+            verification = await wait_verified(self._services, producer, partitions, adds=self._adds)
             verifications.append(verification)
             for append in appends:
                 code = verification.errors.get(append.partition.topic_partition)
@@ -243,11 +243,11 @@ class _Appends:
 
     async def append_slowly(self, append: _SlowAppend) -> None:
         try:
-            partition = self._broker.replicas.find(self._name(append.topic), append.partition_index)
+            partition = self._services.replicas.find(self._name(append.topic), append.partition_index)
             if not partition.log.needs_slices(append.records):
                 self._write_slow(append, partition)
                 return
-            async with self._broker.slow_checks:
+            async with self._services.slow_checks:
                 partition, checked = await self._check_slowly(append)
                 self._write_slow(append, partition, checked)
         except KafkaError as error:
@@ -279,7 +279,7 @@ class _Appends:
         """The partition is looked up again after each check: it may be gone, or its settings may have changed."""
         checked: CheckedBatch | None = None
         while True:
-            partition = self._broker.replicas.find(self._name(append.topic), append.partition_index)
+            partition = self._services.replicas.find(self._name(append.topic), append.partition_index)
             if checked is not None and checked.config is partition.log.config:
                 return partition, checked
             append.answer.log_start_offset = partition.log.log_start_offset
@@ -293,7 +293,7 @@ class _Appends:
             work = next(steps)
             while True:
                 if work is not None:
-                    work = steps.send(await self._broker.ports.background.run(work))
+                    work = steps.send(await self._services.ports.background.run(work))
                 else:
                     await sleep(0)
                     partition.check_may_append(self._request.acks)  # If not, there is no use in reading on.
@@ -312,9 +312,9 @@ class _Appends:
     ) -> None:
         acks = self._request.acks
         answer.log_start_offset = partition.log.log_start_offset
-        if self._broker.refusals:
+        if self._services.refusals:
             known = partition.log.producers.states
-            self._broker.refusals.check_first(_place(topic, answer.index), records, known)
+            self._services.refusals.check_first(_place(topic, answer.index), records, known)
         result = partition.append(records, required_acks=acks, checked=checked)
         answer.base_offset = result.base_offset
         answer.log_append_time_ms = result.log_append_time_ms
@@ -350,10 +350,10 @@ class _Appends:
     def _fail(self, topic: TopicData, answer: PartitionAnswer, records: object, error: KafkaError) -> None:
         self.has_failed = True
         if isinstance(records, memoryview):
-            error = self._broker.refusals.judge(_place(topic, answer.index), records, error)
+            error = self._services.refusals.judge(_place(topic, answer.index), records, error)
         fill_error(answer, error)
         if self._context.api_version >= _FIRST_VERSION_WITH_HINTS:
-            leader = hint_leader(self._broker, error, topic.name, topic.topic_id, answer.index)
+            leader = hint_leader(self._services, error, topic.name, topic.topic_id, answer.index)
             if leader is not None:
                 answer.current_leader.leader_id, answer.current_leader.leader_epoch = leader
                 self.leaders.add(leader[0])

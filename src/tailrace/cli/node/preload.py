@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from importlib import import_module
 
-from tailrace.broker.handlers import CONTROLLER_HANDLERS, HANDLERS
+from tailrace.catalogue import CATALOGUE, load_handler
 from tailrace.wire.apis import request_type, response_type
+from tailrace.wire.apis.keys import ApiKey
 from tailrace.wire.compile import decoder, encoder
 
 _MODULES = (
@@ -21,16 +22,20 @@ _MODULES = (
     "tailrace.replica.following.fetchers",
     "tailrace.replica.alter_isr",
 )
-# What nodes say to each other in the first seconds of a cluster, by its newest version: Fetch, ApiVersions, Vote,
-# BeginQuorumEpoch, AlterPartition, Envelope, BrokerRegistration, BrokerHeartbeat, ControllerRegistration.
-_FIRST_WORDS = (1, 18, 52, 53, 56, 58, 62, 63, 70)
+# What nodes say to each other in the first seconds of a cluster, by its newest version.
+_FIRST_WORDS = (
+    *(ApiKey.FETCH, ApiKey.API_VERSIONS, ApiKey.VOTE, ApiKey.BEGIN_QUORUM_EPOCH, ApiKey.ALTER_PARTITION),
+    *(ApiKey.ENVELOPE, ApiKey.BROKER_REGISTRATION, ApiKey.BROKER_HEARTBEAT, ApiKey.CONTROLLER_REGISTRATION),
+)
 
 
 def preload() -> None:
     for module in _MODULES:
         import_module(module)
-    for served in (*HANDLERS.values(), *CONTROLLER_HANDLERS.values()):
-        import_module(f"tailrace.broker.handlers.{served.module}")
+    for api in CATALOGUE.values():
+        for served in (api.for_clients, api.for_controllers):
+            if served is not None:
+                load_handler(served)
     for api_key in _FIRST_WORDS:
         for message_type in (request_type(api_key), response_type(api_key)):
             version = message_type.versions.stop - 1

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from tailrace.catalogue import AnsweredBy, answered_by, load
 from tailrace.controller.image import MetadataImage
 from tailrace.coordinator.op import Call, Caller, Producer, Result, Steps
-from tailrace.coordinator.transactions import beginning, ending, listing, partitions, timers
+from tailrace.coordinator.transactions import ending, timers
 from tailrace.coordinator.transactions.state import TransactionsState
 from tailrace.coordinator.transactions.transaction import read_transaction
 from tailrace.coordinator.transactions.waiters import refuse
@@ -22,13 +23,8 @@ from tailrace.wire.apis.stored import TRANSACTION_RECORDS, TransactionLogKey, Tr
 from tailrace.wire.schema import Message
 from tailrace.wire.stored import decode_coordinator_record
 
-# By API key.
 _OPS: dict[int, Callable[[TransactionsState, Call, Caller, Any], Result]] = {
-    22: beginning.init_producer_id,
-    24: partitions.add_partitions,
-    25: partitions.add_offsets,
-    26: ending.end_transaction,
-    65: listing.describe_transaction,
+    api.key: load(f"tailrace.coordinator.{api.op}") for api in answered_by(AnsweredBy.TRANSACTIONS)
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tailrace.model.errors import ErrorCode
+from tailrace.wire.apis.keys import ApiKey
 from tailrace.wire.apis.transactions import (
     AddOffsetsToTxnRequest,
     AddOffsetsToTxnResponse,
@@ -14,8 +15,13 @@ from tailrace.wire.apis.transactions import (
 )
 from tailrace.wire.schema import Message
 
-# By API key, the first version with PRODUCER_FENCED, which is younger than these APIs (KIP-588).
-_FIRST_VERSIONS_WITH_FENCED = {22: 4, 24: 2, 25: 2, 26: 2}
+# The first version with PRODUCER_FENCED, which is younger than these APIs (KIP-588).
+_FIRST_VERSIONS_WITH_FENCED: dict[int, int] = {
+    ApiKey.INIT_PRODUCER_ID: 4,
+    ApiKey.ADD_PARTITIONS_TO_TXN: 2,
+    ApiKey.ADD_OFFSETS_TO_TXN: 2,
+    ApiKey.END_TXN: 2,
+}
 
 
 def refuse(request: Message, api_version: int, code: ErrorCode) -> Message:

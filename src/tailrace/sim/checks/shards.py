@@ -24,7 +24,7 @@ def led_shards(cluster: SimCluster, image: MetadataImage | None, topic_name: str
         if topic is None or node.broker is None or not node.is_ready:
             continue
         # Asking for them would make them.
-        coordination = node.broker.coordination
+        coordination = node.broker.services.coordination
         is_groups = topic_name == CONSUMER_OFFSETS_TOPIC
         running = coordination.running_groups if is_groups else coordination.running_transactions
         for index, shard in running.shards.items() if running is not None else ():

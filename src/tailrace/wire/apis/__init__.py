@@ -1,7 +1,6 @@
 """Every API that is declared, by key. Nothing is imported before it is asked for.
 
-Declared is not served: what a broker serves, and in which versions, stands in its table of handlers. Not declared
-are the keys 4-7, which Kafka removed, and delegation tokens, telemetry, share groups and streams groups.
+Declared is not served: what a node serves, in which versions and where, stands in `tailrace.catalogue`.
 """
 
 from __future__ import annotations
@@ -9,106 +8,113 @@ from __future__ import annotations
 from importlib import import_module
 from typing import cast
 
+from tailrace.wire.apis.keys import ApiKey
 from tailrace.wire.schema import Message
 
-# key: (name, module that declares <name>Request and <name>Response)
-_APIS = {
-    0: ("Produce", "data"),
-    1: ("Fetch", "data"),
-    2: ("ListOffsets", "data"),
-    3: ("Metadata", "data"),
-    8: ("OffsetCommit", "groups"),
-    9: ("OffsetFetch", "groups"),
-    10: ("FindCoordinator", "groups"),
-    11: ("JoinGroup", "groups"),
-    12: ("Heartbeat", "groups"),
-    13: ("LeaveGroup", "groups"),
-    14: ("SyncGroup", "groups"),
-    15: ("DescribeGroups", "groups"),
-    16: ("ListGroups", "groups"),
-    17: ("SaslHandshake", "security"),
-    18: ("ApiVersions", "data"),
-    19: ("CreateTopics", "admin"),
-    20: ("DeleteTopics", "admin"),
-    21: ("DeleteRecords", "data"),
-    22: ("InitProducerId", "transactions"),
-    23: ("OffsetForLeaderEpoch", "data"),
-    24: ("AddPartitionsToTxn", "transactions"),
-    25: ("AddOffsetsToTxn", "transactions"),
-    26: ("EndTxn", "transactions"),
-    27: ("WriteTxnMarkers", "transactions"),
-    28: ("TxnOffsetCommit", "transactions"),
-    29: ("DescribeAcls", "security"),
-    30: ("CreateAcls", "security"),
-    31: ("DeleteAcls", "security"),
-    32: ("DescribeConfigs", "admin"),
-    33: ("AlterConfigs", "admin"),
-    34: ("AlterReplicaLogDirs", "admin"),
-    35: ("DescribeLogDirs", "admin"),
-    36: ("SaslAuthenticate", "security"),
-    37: ("CreatePartitions", "admin"),
-    42: ("DeleteGroups", "groups"),
-    43: ("ElectLeaders", "admin"),
-    44: ("IncrementalAlterConfigs", "admin"),
-    45: ("AlterPartitionReassignments", "admin"),
-    46: ("ListPartitionReassignments", "admin"),
-    47: ("OffsetDelete", "groups"),
-    48: ("DescribeClientQuotas", "admin"),
-    49: ("AlterClientQuotas", "admin"),
-    50: ("DescribeUserScramCredentials", "security"),
-    51: ("AlterUserScramCredentials", "security"),
-    52: ("Vote", "quorum"),
-    53: ("BeginQuorumEpoch", "quorum"),
-    54: ("EndQuorumEpoch", "quorum"),
-    55: ("DescribeQuorum", "quorum"),
-    56: ("AlterPartition", "quorum"),
-    57: ("UpdateFeatures", "admin"),
-    58: ("Envelope", "quorum"),
-    59: ("FetchSnapshot", "quorum"),
-    60: ("DescribeCluster", "admin"),
-    61: ("DescribeProducers", "transactions"),
-    62: ("BrokerRegistration", "quorum"),
-    63: ("BrokerHeartbeat", "quorum"),
-    64: ("UnregisterBroker", "admin"),
-    65: ("DescribeTransactions", "transactions"),
-    66: ("ListTransactions", "transactions"),
-    67: ("AllocateProducerIds", "quorum"),
-    68: ("ConsumerGroupHeartbeat", "groups"),
-    69: ("ConsumerGroupDescribe", "groups"),
-    70: ("ControllerRegistration", "quorum"),
-    73: ("AssignReplicasToDirs", "quorum"),
-    74: ("ListConfigResources", "admin"),
-    75: ("DescribeTopicPartitions", "admin"),
-    80: ("AddRaftVoter", "quorum"),
-    81: ("RemoveRaftVoter", "quorum"),
-    82: ("UpdateRaftVoter", "quorum"),
+# Where <Name>Request and <Name>Response are declared.
+_MODULES: dict[str, tuple[ApiKey, ...]] = {
+    "data": (
+        ApiKey.PRODUCE,
+        ApiKey.FETCH,
+        ApiKey.LIST_OFFSETS,
+        ApiKey.METADATA,
+        ApiKey.API_VERSIONS,
+        ApiKey.DELETE_RECORDS,
+        ApiKey.OFFSET_FOR_LEADER_EPOCH,
+    ),
+    "groups": (
+        ApiKey.OFFSET_COMMIT,
+        ApiKey.OFFSET_FETCH,
+        ApiKey.FIND_COORDINATOR,
+        ApiKey.JOIN_GROUP,
+        ApiKey.HEARTBEAT,
+        ApiKey.LEAVE_GROUP,
+        ApiKey.SYNC_GROUP,
+        ApiKey.DESCRIBE_GROUPS,
+        ApiKey.LIST_GROUPS,
+        ApiKey.DELETE_GROUPS,
+        ApiKey.OFFSET_DELETE,
+        ApiKey.CONSUMER_GROUP_HEARTBEAT,
+        ApiKey.CONSUMER_GROUP_DESCRIBE,
+    ),
+    "security": (
+        ApiKey.SASL_HANDSHAKE,
+        ApiKey.DESCRIBE_ACLS,
+        ApiKey.CREATE_ACLS,
+        ApiKey.DELETE_ACLS,
+        ApiKey.SASL_AUTHENTICATE,
+        ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
+        ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
+    ),
+    "admin": (
+        ApiKey.CREATE_TOPICS,
+        ApiKey.DELETE_TOPICS,
+        ApiKey.DESCRIBE_CONFIGS,
+        ApiKey.ALTER_CONFIGS,
+        ApiKey.ALTER_REPLICA_LOG_DIRS,
+        ApiKey.DESCRIBE_LOG_DIRS,
+        ApiKey.CREATE_PARTITIONS,
+        ApiKey.ELECT_LEADERS,
+        ApiKey.INCREMENTAL_ALTER_CONFIGS,
+        ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+        ApiKey.LIST_PARTITION_REASSIGNMENTS,
+        ApiKey.DESCRIBE_CLIENT_QUOTAS,
+        ApiKey.ALTER_CLIENT_QUOTAS,
+        ApiKey.UPDATE_FEATURES,
+        ApiKey.DESCRIBE_CLUSTER,
+        ApiKey.UNREGISTER_BROKER,
+        ApiKey.LIST_CONFIG_RESOURCES,
+        ApiKey.DESCRIBE_TOPIC_PARTITIONS,
+    ),
+    "transactions": (
+        ApiKey.INIT_PRODUCER_ID,
+        ApiKey.ADD_PARTITIONS_TO_TXN,
+        ApiKey.ADD_OFFSETS_TO_TXN,
+        ApiKey.END_TXN,
+        ApiKey.WRITE_TXN_MARKERS,
+        ApiKey.TXN_OFFSET_COMMIT,
+        ApiKey.DESCRIBE_PRODUCERS,
+        ApiKey.DESCRIBE_TRANSACTIONS,
+        ApiKey.LIST_TRANSACTIONS,
+    ),
+    "quorum": (
+        ApiKey.VOTE,
+        ApiKey.BEGIN_QUORUM_EPOCH,
+        ApiKey.END_QUORUM_EPOCH,
+        ApiKey.DESCRIBE_QUORUM,
+        ApiKey.ALTER_PARTITION,
+        ApiKey.ENVELOPE,
+        ApiKey.FETCH_SNAPSHOT,
+        ApiKey.BROKER_REGISTRATION,
+        ApiKey.BROKER_HEARTBEAT,
+        ApiKey.ALLOCATE_PRODUCER_IDS,
+        ApiKey.CONTROLLER_REGISTRATION,
+        ApiKey.ASSIGN_REPLICAS_TO_DIRS,
+        ApiKey.ADD_RAFT_VOTER,
+        ApiKey.REMOVE_RAFT_VOTER,
+        ApiKey.UPDATE_RAFT_VOTER,
+    ),
+    "own": (
+        ApiKey.DESCRIBE_GROUP_HISTORY,
+        ApiKey.REPORT_REPLICAS,
+        ApiKey.ALLOW_TRUNCATION,
+        ApiKey.MOVE_LEADER,
+    ),
 }
-# Ours alone.
-_OWN_APIS = {
-    10_000: ("DescribeGroupHistory", "own"),
-    10_100: ("ReportReplicas", "own"),
-    10_101: ("AllowTruncation", "own"),
-    10_102: ("MoveLeader", "own"),
-}
-# Asked by our commands, advertised to nobody.
-UNADVERTISED_API_KEYS = range(10_000, 10_100)
-_KNOWN = _APIS | _OWN_APIS
+_module_of: dict[int, str] = {api_key: module for module, api_keys in _MODULES.items() for api_key in api_keys}
 _requests: dict[int, type[Message]] = {}
 _responses: dict[int, type[Message]] = {}
 
 
-def api_keys() -> list[int]:
-    """Kafka's."""
-    return list(_APIS)
-
-
 def is_declared(api_key: int) -> bool:
-    return api_key in _KNOWN
+    return api_key in _module_of
 
 
 def api_name(api_key: int) -> str:
     """Kafka's name, such as `Produce`; for log lines also of keys that are not declared."""
-    return _KNOWN[api_key][0] if api_key in _KNOWN else f"api{api_key}"
+    if not is_declared(api_key):
+        return f"api{api_key}"
+    return "".join(word.capitalize() for word in ApiKey(api_key).name.split("_"))
 
 
 def request_type(api_key: int) -> type[Message]:
@@ -128,5 +134,5 @@ def response_type(api_key: int) -> type[Message]:
 
 
 def _load(api_key: int, suffix: str) -> type[Message]:
-    name, module = _KNOWN[api_key]
-    return cast("type[Message]", getattr(import_module(f"{__name__}.{module}"), name + suffix))
+    module = import_module(f"{__name__}.{_module_of[api_key]}")
+    return cast("type[Message]", getattr(module, api_name(api_key) + suffix))

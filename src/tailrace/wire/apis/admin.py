@@ -6,6 +6,7 @@ changed in meaning; what it changed in form stands in the fields.
 
 from __future__ import annotations
 
+from tailrace.wire.apis.keys import ApiKey
 from tailrace.wire.schema import (
     Message,
     Struct,
@@ -22,7 +23,7 @@ from tailrace.wire.schema import (
 )
 
 
-class CreateTopicsRequest(Message, api_key=19, versions="2-7", flexible="5+"):
+class CreateTopicsRequest(Message, api_key=ApiKey.CREATE_TOPICS, versions="2-7", flexible="5+"):
     """v4 lets partitions and replication be -1, the broker's default (KIP-464)."""
 
     class CreatableReplicaAssignment(Struct):
@@ -45,7 +46,7 @@ class CreateTopicsRequest(Message, api_key=19, versions="2-7", flexible="5+"):
     validate_only: bool = boolean("1+")
 
 
-class CreateTopicsResponse(Message, api_key=19, versions="2-7", flexible="5+"):
+class CreateTopicsResponse(Message, api_key=ApiKey.CREATE_TOPICS, versions="2-7", flexible="5+"):
     """v5 describes the new topic (KIP-525); v7 its id."""
 
     class CreatableTopicConfigs(Struct):
@@ -71,7 +72,7 @@ class CreateTopicsResponse(Message, api_key=19, versions="2-7", flexible="5+"):
     topics: list[CreatableTopicResult] = array(CreatableTopicResult, "0+")
 
 
-class DeleteTopicsRequest(Message, api_key=20, versions="1-6", flexible="4+"):
+class DeleteTopicsRequest(Message, api_key=ApiKey.DELETE_TOPICS, versions="1-6", flexible="4+"):
     """v6 by name or by id, in one list (KIP-516)."""
 
     class DeleteTopicState(Struct):
@@ -83,7 +84,7 @@ class DeleteTopicsRequest(Message, api_key=20, versions="1-6", flexible="4+"):
     timeout_ms: int = int32("0+")
 
 
-class DeleteTopicsResponse(Message, api_key=20, versions="1-6", flexible="4+"):
+class DeleteTopicsResponse(Message, api_key=ApiKey.DELETE_TOPICS, versions="1-6", flexible="4+"):
     class DeletableTopicResult(Struct):
         name: str | None = string("0+", nullable="6+")
         topic_id: bytes = uuid("6+")
@@ -94,7 +95,7 @@ class DeleteTopicsResponse(Message, api_key=20, versions="1-6", flexible="4+"):
     responses: list[DeletableTopicResult] = array(DeletableTopicResult, "0+")
 
 
-class DescribeConfigsRequest(Message, api_key=32, versions="1-4", flexible="4+"):
+class DescribeConfigsRequest(Message, api_key=ApiKey.DESCRIBE_CONFIGS, versions="1-4", flexible="4+"):
     """Null configuration keys ask for all. v1 synonyms; v3 documentation (KIP-569)."""
 
     class DescribeConfigsResource(Struct):
@@ -107,7 +108,7 @@ class DescribeConfigsRequest(Message, api_key=32, versions="1-4", flexible="4+")
     include_documentation: bool = boolean("3+")
 
 
-class DescribeConfigsResponse(Message, api_key=32, versions="1-4", flexible="4+"):
+class DescribeConfigsResponse(Message, api_key=ApiKey.DESCRIBE_CONFIGS, versions="1-4", flexible="4+"):
     class DescribeConfigsSynonym(Struct):
         name: str = string("1+")
         value: str | None = string("1+", nullable="0+")
@@ -136,7 +137,7 @@ class DescribeConfigsResponse(Message, api_key=32, versions="1-4", flexible="4+"
     results: list[DescribeConfigsResult] = array(DescribeConfigsResult, "0+")
 
 
-class AlterConfigsRequest(Message, api_key=33, versions="0-2", flexible="2+"):
+class AlterConfigsRequest(Message, api_key=ApiKey.ALTER_CONFIGS, versions="0-2", flexible="2+"):
     """Replaces all settings of a resource; what is not named goes back to its default."""
 
     class AlterableConfig(Struct):
@@ -152,7 +153,7 @@ class AlterConfigsRequest(Message, api_key=33, versions="0-2", flexible="2+"):
     validate_only: bool = boolean("0+")
 
 
-class AlterConfigsResponse(Message, api_key=33, versions="0-2", flexible="2+"):
+class AlterConfigsResponse(Message, api_key=ApiKey.ALTER_CONFIGS, versions="0-2", flexible="2+"):
     class AlterConfigsResourceResponse(Struct):
         error_code: int = int16("0+")
         error_message: str | None = string("0+", nullable="0+")
@@ -163,7 +164,7 @@ class AlterConfigsResponse(Message, api_key=33, versions="0-2", flexible="2+"):
     responses: list[AlterConfigsResourceResponse] = array(AlterConfigsResourceResponse, "0+")
 
 
-class AlterReplicaLogDirsRequest(Message, api_key=34, versions="1-2", flexible="2+"):
+class AlterReplicaLogDirsRequest(Message, api_key=ApiKey.ALTER_REPLICA_LOG_DIRS, versions="1-2", flexible="2+"):
     """Moves replicas between the folders of one broker (KIP-113)."""
 
     class AlterReplicaLogDirTopic(Struct):
@@ -177,7 +178,7 @@ class AlterReplicaLogDirsRequest(Message, api_key=34, versions="1-2", flexible="
     dirs: list[AlterReplicaLogDir] = array(AlterReplicaLogDir, "0+")
 
 
-class AlterReplicaLogDirsResponse(Message, api_key=34, versions="1-2", flexible="2+"):
+class AlterReplicaLogDirsResponse(Message, api_key=ApiKey.ALTER_REPLICA_LOG_DIRS, versions="1-2", flexible="2+"):
     class AlterReplicaLogDirPartitionResult(Struct):
         partition_index: int = int32("0+")
         error_code: int = int16("0+")
@@ -192,7 +193,7 @@ class AlterReplicaLogDirsResponse(Message, api_key=34, versions="1-2", flexible=
     results: list[AlterReplicaLogDirTopicResult] = array(AlterReplicaLogDirTopicResult, "0+")
 
 
-class DescribeLogDirsRequest(Message, api_key=35, versions="1-5", flexible="2+"):
+class DescribeLogDirsRequest(Message, api_key=ApiKey.DESCRIBE_LOG_DIRS, versions="1-5", flexible="2+"):
     class DescribableLogDirTopic(Struct):
         topic: str = string("0+")
         partitions: list[int] = array(int32, "0+")
@@ -200,7 +201,7 @@ class DescribeLogDirsRequest(Message, api_key=35, versions="1-5", flexible="2+")
     topics: list[DescribableLogDirTopic] | None = array(DescribableLogDirTopic, "0+", nullable="0+")
 
 
-class DescribeLogDirsResponse(Message, api_key=35, versions="1-5", flexible="2+"):
+class DescribeLogDirsResponse(Message, api_key=ApiKey.DESCRIBE_LOG_DIRS, versions="1-5", flexible="2+"):
     """v4 the size of each folder's volume (KIP-827); v5 cordoned folders (KIP-1066)."""
 
     class DescribeLogDirsPartition(Struct):
@@ -226,7 +227,7 @@ class DescribeLogDirsResponse(Message, api_key=35, versions="1-5", flexible="2+"
     results: list[DescribeLogDirsResult] = array(DescribeLogDirsResult, "0+")
 
 
-class CreatePartitionsRequest(Message, api_key=37, versions="0-3", flexible="2+"):
+class CreatePartitionsRequest(Message, api_key=ApiKey.CREATE_PARTITIONS, versions="0-3", flexible="2+"):
     class CreatePartitionsAssignment(Struct):
         broker_ids: list[int] = array(int32, "0+")
 
@@ -242,7 +243,7 @@ class CreatePartitionsRequest(Message, api_key=37, versions="0-3", flexible="2+"
     validate_only: bool = boolean("0+")
 
 
-class CreatePartitionsResponse(Message, api_key=37, versions="0-3", flexible="2+"):
+class CreatePartitionsResponse(Message, api_key=ApiKey.CREATE_PARTITIONS, versions="0-3", flexible="2+"):
     class CreatePartitionsTopicResult(Struct):
         name: str = string("0+")
         error_code: int = int16("0+")
@@ -252,7 +253,7 @@ class CreatePartitionsResponse(Message, api_key=37, versions="0-3", flexible="2+
     results: list[CreatePartitionsTopicResult] = array(CreatePartitionsTopicResult, "0+")
 
 
-class ElectLeadersRequest(Message, api_key=43, versions="0-2", flexible="2+"):
+class ElectLeadersRequest(Message, api_key=ApiKey.ELECT_LEADERS, versions="0-2", flexible="2+"):
     """v1 may ask for an unclean election (KIP-460)."""
 
     class TopicPartitions(Struct):
@@ -264,7 +265,7 @@ class ElectLeadersRequest(Message, api_key=43, versions="0-2", flexible="2+"):
     timeout_ms: int = int32("0+", default=60000)
 
 
-class ElectLeadersResponse(Message, api_key=43, versions="0-2", flexible="2+"):
+class ElectLeadersResponse(Message, api_key=ApiKey.ELECT_LEADERS, versions="0-2", flexible="2+"):
     class PartitionResult(Struct):
         partition_id: int = int32("0+")
         error_code: int = int16("0+")
@@ -279,7 +280,7 @@ class ElectLeadersResponse(Message, api_key=43, versions="0-2", flexible="2+"):
     replica_election_results: list[ReplicaElectionResult] = array(ReplicaElectionResult, "0+")
 
 
-class IncrementalAlterConfigsRequest(Message, api_key=44, versions="0-1", flexible="1+"):
+class IncrementalAlterConfigsRequest(Message, api_key=ApiKey.INCREMENTAL_ALTER_CONFIGS, versions="0-1", flexible="1+"):
     """Operations (KIP-339): 0 set, 1 delete, 2 append to a list, 3 subtract from it."""
 
     class AlterableConfig(Struct):
@@ -296,7 +297,7 @@ class IncrementalAlterConfigsRequest(Message, api_key=44, versions="0-1", flexib
     validate_only: bool = boolean("0+")
 
 
-class IncrementalAlterConfigsResponse(Message, api_key=44, versions="0-1", flexible="1+"):
+class IncrementalAlterConfigsResponse(Message, api_key=ApiKey.INCREMENTAL_ALTER_CONFIGS, versions="0-1", flexible="1+"):
     class AlterConfigsResourceResponse(Struct):
         error_code: int = int16("0+")
         error_message: str | None = string("0+", nullable="0+")
@@ -307,7 +308,9 @@ class IncrementalAlterConfigsResponse(Message, api_key=44, versions="0-1", flexi
     responses: list[AlterConfigsResourceResponse] = array(AlterConfigsResourceResponse, "0+")
 
 
-class AlterPartitionReassignmentsRequest(Message, api_key=45, versions="0-1", flexible="0+"):
+class AlterPartitionReassignmentsRequest(
+    Message, api_key=ApiKey.ALTER_PARTITION_REASSIGNMENTS, versions="0-1", flexible="0+"
+):
     """Null replicas cancel a reassignment (KIP-455); v1 may forbid a change of the replication factor (KIP-860)."""
 
     class ReassignablePartition(Struct):
@@ -325,7 +328,9 @@ class AlterPartitionReassignmentsRequest(Message, api_key=45, versions="0-1", fl
     topics: list[ReassignableTopic] = array(ReassignableTopic, "0+")
 
 
-class AlterPartitionReassignmentsResponse(Message, api_key=45, versions="0-1", flexible="0+"):
+class AlterPartitionReassignmentsResponse(
+    Message, api_key=ApiKey.ALTER_PARTITION_REASSIGNMENTS, versions="0-1", flexible="0+"
+):
     class ReassignablePartitionResponse(Struct):
         partition_index: int = int32("0+")
         error_code: int = int16("0+")
@@ -344,7 +349,9 @@ class AlterPartitionReassignmentsResponse(Message, api_key=45, versions="0-1", f
     responses: list[ReassignableTopicResponse] = array(ReassignableTopicResponse, "0+")
 
 
-class ListPartitionReassignmentsRequest(Message, api_key=46, versions="0", flexible="0+"):
+class ListPartitionReassignmentsRequest(
+    Message, api_key=ApiKey.LIST_PARTITION_REASSIGNMENTS, versions="0", flexible="0+"
+):
     class ListPartitionReassignmentsTopics(Struct):
         name: str = string("0+")
         partition_indexes: list[int] = array(int32, "0+")
@@ -355,7 +362,9 @@ class ListPartitionReassignmentsRequest(Message, api_key=46, versions="0", flexi
     )
 
 
-class ListPartitionReassignmentsResponse(Message, api_key=46, versions="0", flexible="0+"):
+class ListPartitionReassignmentsResponse(
+    Message, api_key=ApiKey.LIST_PARTITION_REASSIGNMENTS, versions="0", flexible="0+"
+):
     class OngoingPartitionReassignment(Struct):
         partition_index: int = int32("0+")
         replicas: list[int] = array(int32, "0+")
@@ -374,7 +383,7 @@ class ListPartitionReassignmentsResponse(Message, api_key=46, versions="0", flex
     topics: list[OngoingTopicReassignment] = array(OngoingTopicReassignment, "0+")
 
 
-class DescribeClientQuotasRequest(Message, api_key=48, versions="0-1", flexible="1+"):
+class DescribeClientQuotasRequest(Message, api_key=ApiKey.DESCRIBE_CLIENT_QUOTAS, versions="0-1", flexible="1+"):
     """KIP-546."""
 
     class ComponentData(Struct):
@@ -386,7 +395,7 @@ class DescribeClientQuotasRequest(Message, api_key=48, versions="0-1", flexible=
     strict: bool = boolean("0+")
 
 
-class DescribeClientQuotasResponse(Message, api_key=48, versions="0-1", flexible="1+"):
+class DescribeClientQuotasResponse(Message, api_key=ApiKey.DESCRIBE_CLIENT_QUOTAS, versions="0-1", flexible="1+"):
     class EntityData(Struct):
         entity_type: str = string("0+")
         entity_name: str | None = string("0+", nullable="0+")
@@ -405,7 +414,7 @@ class DescribeClientQuotasResponse(Message, api_key=48, versions="0-1", flexible
     entries: list[EntryData] | None = array(EntryData, "0+", nullable="0+")
 
 
-class AlterClientQuotasRequest(Message, api_key=49, versions="0-1", flexible="1+"):
+class AlterClientQuotasRequest(Message, api_key=ApiKey.ALTER_CLIENT_QUOTAS, versions="0-1", flexible="1+"):
     """KIP-546."""
 
     class EntityData(Struct):
@@ -425,7 +434,7 @@ class AlterClientQuotasRequest(Message, api_key=49, versions="0-1", flexible="1+
     validate_only: bool = boolean("0+")
 
 
-class AlterClientQuotasResponse(Message, api_key=49, versions="0-1", flexible="1+"):
+class AlterClientQuotasResponse(Message, api_key=ApiKey.ALTER_CLIENT_QUOTAS, versions="0-1", flexible="1+"):
     class EntityData(Struct):
         entity_type: str = string("0+")
         entity_name: str | None = string("0+", nullable="0+")
@@ -439,7 +448,7 @@ class AlterClientQuotasResponse(Message, api_key=49, versions="0-1", flexible="1
     entries: list[EntryData] = array(EntryData, "0+")
 
 
-class UpdateFeaturesRequest(Message, api_key=57, versions="0-2", flexible="0+"):
+class UpdateFeaturesRequest(Message, api_key=ApiKey.UPDATE_FEATURES, versions="0-2", flexible="0+"):
     """KIP-584; v1 tells how a downgrade may lose data (KIP-778)."""
 
     class FeatureUpdateKey(Struct):
@@ -453,7 +462,7 @@ class UpdateFeaturesRequest(Message, api_key=57, versions="0-2", flexible="0+"):
     validate_only: bool = boolean("1+")
 
 
-class UpdateFeaturesResponse(Message, api_key=57, versions="0-2", flexible="0+"):
+class UpdateFeaturesResponse(Message, api_key=ApiKey.UPDATE_FEATURES, versions="0-2", flexible="0+"):
     class UpdatableFeatureResult(Struct):
         feature: str = string("0+")
         error_code: int = int16("0+")
@@ -465,7 +474,7 @@ class UpdateFeaturesResponse(Message, api_key=57, versions="0-2", flexible="0+")
     results: list[UpdatableFeatureResult] = array(UpdatableFeatureResult, "0-1")
 
 
-class DescribeClusterRequest(Message, api_key=60, versions="0-2", flexible="0+"):
+class DescribeClusterRequest(Message, api_key=ApiKey.DESCRIBE_CLUSTER, versions="0-2", flexible="0+"):
     """KIP-700; v1 brokers or controllers (KIP-919); v2 fenced brokers too (KIP-1073)."""
 
     include_cluster_authorized_operations: bool = boolean("0+")
@@ -473,7 +482,7 @@ class DescribeClusterRequest(Message, api_key=60, versions="0-2", flexible="0+")
     include_fenced_brokers: bool = boolean("2+")
 
 
-class DescribeClusterResponse(Message, api_key=60, versions="0-2", flexible="0+"):
+class DescribeClusterResponse(Message, api_key=ApiKey.DESCRIBE_CLUSTER, versions="0-2", flexible="0+"):
     class DescribeClusterBroker(Struct):
         broker_id: int = int32("0+")
         host: str = string("0+")
@@ -491,23 +500,23 @@ class DescribeClusterResponse(Message, api_key=60, versions="0-2", flexible="0+"
     cluster_authorized_operations: int = int32("0+", default=-0x80000000)
 
 
-class UnregisterBrokerRequest(Message, api_key=64, versions="0", flexible="0+"):
+class UnregisterBrokerRequest(Message, api_key=ApiKey.UNREGISTER_BROKER, versions="0", flexible="0+"):
     broker_id: int = int32("0+")
 
 
-class UnregisterBrokerResponse(Message, api_key=64, versions="0", flexible="0+"):
+class UnregisterBrokerResponse(Message, api_key=ApiKey.UNREGISTER_BROKER, versions="0", flexible="0+"):
     throttle_time_ms: int = int32("0+")
     error_code: int = int16("0+")
     error_message: str | None = string("0+", nullable="0+")
 
 
-class ListConfigResourcesRequest(Message, api_key=74, versions="0-1", flexible="0+"):
+class ListConfigResourcesRequest(Message, api_key=ApiKey.LIST_CONFIG_RESOURCES, versions="0-1", flexible="0+"):
     """v0 lists client metrics alone (KIP-714); v1 any type of resource that has settings (KIP-1142)."""
 
     resource_types: list[int] = array(int8, "1+")
 
 
-class ListConfigResourcesResponse(Message, api_key=74, versions="0-1", flexible="0+"):
+class ListConfigResourcesResponse(Message, api_key=ApiKey.LIST_CONFIG_RESOURCES, versions="0-1", flexible="0+"):
     class ConfigResource(Struct):
         resource_name: str = string("0+")
         resource_type: int = int8("1+", default=16)
@@ -517,7 +526,7 @@ class ListConfigResourcesResponse(Message, api_key=74, versions="0-1", flexible=
     config_resources: list[ConfigResource] = array(ConfigResource, "0+")
 
 
-class DescribeTopicPartitionsRequest(Message, api_key=75, versions="0", flexible="0+"):
+class DescribeTopicPartitionsRequest(Message, api_key=ApiKey.DESCRIBE_TOPIC_PARTITIONS, versions="0", flexible="0+"):
     """Metadata in pages, with eligible leader replicas (KIP-966)."""
 
     class TopicRequest(Struct):
@@ -532,7 +541,7 @@ class DescribeTopicPartitionsRequest(Message, api_key=75, versions="0", flexible
     cursor: Cursor | None = struct(Cursor, "0+", nullable="0+", default=None)
 
 
-class DescribeTopicPartitionsResponse(Message, api_key=75, versions="0", flexible="0+"):
+class DescribeTopicPartitionsResponse(Message, api_key=ApiKey.DESCRIBE_TOPIC_PARTITIONS, versions="0", flexible="0+"):
     """A cursor that is not null tells where the next page starts."""
 
     class DescribeTopicPartitionsResponsePartition(Struct):

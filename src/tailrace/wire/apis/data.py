@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tailrace.wire.apis.keys import ApiKey
 from tailrace.wire.schema import (
     Message,
     Struct,
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from tailrace.model.ports import Bytes, FileSlice
 
 
-class ProduceRequest(Message, api_key=0, versions="3-13", flexible="9+"):
+class ProduceRequest(Message, api_key=ApiKey.PRODUCE, versions="3-13", flexible="9+"):
     """v3 transactional id and batches of format v2; v7 zstd (KIP-110); v9 flexible; v11 the producer knows
     TRANSACTION_ABORTABLE (KIP-890); v12 partitions join the transaction on their own; v13 topic ids (KIP-516)."""
 
@@ -47,7 +48,7 @@ class ProduceRequest(Message, api_key=0, versions="3-13", flexible="9+"):
     topic_data: list[TopicProduceData] = array(TopicProduceData, "0+")
 
 
-class ProduceResponse(Message, api_key=0, versions="3-13", flexible="9+"):
+class ProduceResponse(Message, api_key=ApiKey.PRODUCE, versions="3-13", flexible="9+"):
     """v8 tells which records failed a batch (KIP-467); v10 names the leader and its address when the partition has
     moved (KIP-951)."""
 
@@ -85,7 +86,7 @@ class ProduceResponse(Message, api_key=0, versions="3-13", flexible="9+"):
     node_endpoints: list[NodeEndpoint] = array(NodeEndpoint, "10+", tag=0)
 
 
-class FetchRequest(Message, api_key=1, versions="4-18", flexible="12+"):
+class FetchRequest(Message, api_key=ApiKey.FETCH, versions="4-18", flexible="12+"):
     """Partitions are read in the order in which they are asked for. v7 incremental sessions (KIP-227); v9 fencing by
     leader epoch (KIP-320); v11 the reader's rack (KIP-392); v12 divergence by last fetched epoch (KIP-595); v13 topic
     ids (KIP-516); v15 the replica's epoch (KIP-903); v17 its directory (KIP-853); v18 the high watermark it knows
@@ -129,7 +130,7 @@ class FetchRequest(Message, api_key=1, versions="4-18", flexible="12+"):
     rack_id: str = string("11+")
 
 
-class FetchResponse(Message, api_key=1, versions="4-18", flexible="12+"):
+class FetchResponse(Message, api_key=ApiKey.FETCH, versions="4-18", flexible="12+"):
     """v4 aborted transactions; v11 a better replica to read from (KIP-392); v12 where to truncate (KIP-595); v13
     topic ids; v16 the new leader and its address when the partition has moved (KIP-951)."""
 
@@ -182,7 +183,7 @@ class FetchResponse(Message, api_key=1, versions="4-18", flexible="12+"):
     node_endpoints: list[NodeEndpoint] = array(NodeEndpoint, "16+", tag=0)
 
 
-class ListOffsetsRequest(Message, api_key=2, versions="1-11", flexible="6+"):
+class ListOffsetsRequest(Message, api_key=ApiKey.LIST_OFFSETS, versions="1-11", flexible="6+"):
     """Special timestamps: -1 latest, -2 earliest, from 7 on -3 the record with the greatest timestamp (KIP-734), from
     8 on -4 earliest local (KIP-405), from 9 on -5 latest tiered (KIP-1005), from 11 on -6 earliest pending upload
     (KIP-1023)."""
@@ -202,7 +203,7 @@ class ListOffsetsRequest(Message, api_key=2, versions="1-11", flexible="6+"):
     timeout_ms: int = int32("10+")
 
 
-class ListOffsetsResponse(Message, api_key=2, versions="1-11", flexible="6+"):
+class ListOffsetsResponse(Message, api_key=ApiKey.LIST_OFFSETS, versions="1-11", flexible="6+"):
     """v5 may say OFFSET_NOT_AVAILABLE, while a new leader does not know its high watermark yet."""
 
     class ListOffsetsPartitionResponse(Struct):
@@ -220,7 +221,7 @@ class ListOffsetsResponse(Message, api_key=2, versions="1-11", flexible="6+"):
     topics: list[ListOffsetsTopicResponse] = array(ListOffsetsTopicResponse, "0+")
 
 
-class MetadataRequest(Message, api_key=3, versions="0-13", flexible="9+"):
+class MetadataRequest(Message, api_key=ApiKey.METADATA, versions="0-13", flexible="9+"):
     """All topics: an empty array in version 0, null from 1 on. v4 may forbid the creation of missing topics; v12
     topics by id."""
 
@@ -234,7 +235,7 @@ class MetadataRequest(Message, api_key=3, versions="0-13", flexible="9+"):
     include_topic_authorized_operations: bool = boolean("8+")
 
 
-class MetadataResponse(Message, api_key=3, versions="0-13", flexible="9+"):
+class MetadataResponse(Message, api_key=ApiKey.METADATA, versions="0-13", flexible="9+"):
     """v5 offline replicas; v7 leader epochs; v10 topic ids; v11 leaves the cluster's operations to DescribeCluster
     (KIP-700); v13 an error for the whole, to send a client back to its bootstrap servers (KIP-1102)."""
 
@@ -270,14 +271,14 @@ class MetadataResponse(Message, api_key=3, versions="0-13", flexible="9+"):
     error_code: int = int16("13+")
 
 
-class ApiVersionsRequest(Message, api_key=18, versions="0-4", flexible="3+"):
+class ApiVersionsRequest(Message, api_key=ApiKey.API_VERSIONS, versions="0-4", flexible="3+"):
     """v3 names the client's software (KIP-511). A version that is not known is answered all the same."""
 
     client_software_name: str = string("3+")
     client_software_version: str = string("3+")
 
 
-class ApiVersionsResponse(Message, api_key=18, versions="0-4", flexible="3+"):
+class ApiVersionsResponse(Message, api_key=ApiKey.API_VERSIONS, versions="0-4", flexible="3+"):
     """Its header is always version 0. v3 adds features (KIP-584); v4 allows a feature to start at version 0, which
     older clients refuse."""
 
@@ -305,7 +306,7 @@ class ApiVersionsResponse(Message, api_key=18, versions="0-4", flexible="3+"):
     zk_migration_ready: bool = boolean("3+", tag=3)
 
 
-class DeleteRecordsRequest(Message, api_key=21, versions="0-2", flexible="2+"):
+class DeleteRecordsRequest(Message, api_key=ApiKey.DELETE_RECORDS, versions="0-2", flexible="2+"):
     """An offset of -1 stands for the high watermark (KIP-107)."""
 
     class DeleteRecordsPartition(Struct):
@@ -320,7 +321,7 @@ class DeleteRecordsRequest(Message, api_key=21, versions="0-2", flexible="2+"):
     timeout_ms: int = int32("0+")
 
 
-class DeleteRecordsResponse(Message, api_key=21, versions="0-2", flexible="2+"):
+class DeleteRecordsResponse(Message, api_key=ApiKey.DELETE_RECORDS, versions="0-2", flexible="2+"):
     class DeleteRecordsPartitionResult(Struct):
         partition_index: int = int32("0+")
         low_watermark: int = int64("0+")
@@ -336,7 +337,7 @@ class DeleteRecordsResponse(Message, api_key=21, versions="0-2", flexible="2+"):
     topics: list[DeleteRecordsTopicResult] = array(DeleteRecordsTopicResult, "0+")
 
 
-class OffsetForLeaderEpochRequest(Message, api_key=23, versions="2-4", flexible="4+"):
+class OffsetForLeaderEpochRequest(Message, api_key=ApiKey.OFFSET_FOR_LEADER_EPOCH, versions="2-4", flexible="4+"):
     """v3 the replica id: a follower, -1 a consumer, -2 one that may look beyond the high watermark."""
 
     class OffsetForLeaderPartition(Struct):
@@ -352,7 +353,7 @@ class OffsetForLeaderEpochRequest(Message, api_key=23, versions="2-4", flexible=
     topics: list[OffsetForLeaderTopic] = array(OffsetForLeaderTopic, "0+")
 
 
-class OffsetForLeaderEpochResponse(Message, api_key=23, versions="2-4", flexible="4+"):
+class OffsetForLeaderEpochResponse(Message, api_key=ApiKey.OFFSET_FOR_LEADER_EPOCH, versions="2-4", flexible="4+"):
     class EpochEndOffset(Struct):
         error_code: int = int16("0+")
         partition: int = int32("0+")

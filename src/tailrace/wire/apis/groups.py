@@ -6,6 +6,7 @@ changed in meaning; what it changed in form stands in the fields.
 
 from __future__ import annotations
 
+from tailrace.wire.apis.keys import ApiKey
 from tailrace.wire.schema import (
     Message,
     Struct,
@@ -22,7 +23,7 @@ from tailrace.wire.schema import (
 )
 
 
-class OffsetCommitRequest(Message, api_key=8, versions="2-10", flexible="8+"):
+class OffsetCommitRequest(Message, api_key=ApiKey.OFFSET_COMMIT, versions="2-10", flexible="8+"):
     """v5 drops the retention time; v6 leader epochs (KIP-320); v7 static members (KIP-345); v9 for members of KIP-848
     groups too; v10 topic ids."""
 
@@ -45,7 +46,7 @@ class OffsetCommitRequest(Message, api_key=8, versions="2-10", flexible="8+"):
     topics: list[OffsetCommitRequestTopic] = array(OffsetCommitRequestTopic, "0+")
 
 
-class OffsetCommitResponse(Message, api_key=8, versions="2-10", flexible="8+"):
+class OffsetCommitResponse(Message, api_key=ApiKey.OFFSET_COMMIT, versions="2-10", flexible="8+"):
     class OffsetCommitResponsePartition(Struct):
         partition_index: int = int32("0+")
         error_code: int = int16("0+")
@@ -61,7 +62,7 @@ class OffsetCommitResponse(Message, api_key=8, versions="2-10", flexible="8+"):
     topics: list[OffsetCommitResponseTopic] = array(OffsetCommitResponseTopic, "0+")
 
 
-class OffsetFetchRequest(Message, api_key=9, versions="1-10", flexible="6+"):
+class OffsetFetchRequest(Message, api_key=ApiKey.OFFSET_FETCH, versions="1-10", flexible="6+"):
     """Null topics ask for all. v7 may wait for open transactions (KIP-447); v8 several groups (KIP-709); v9 members
     of KIP-848 groups; v10 topic ids."""
 
@@ -88,7 +89,7 @@ class OffsetFetchRequest(Message, api_key=9, versions="1-10", flexible="6+"):
     require_stable: bool = boolean("7+")
 
 
-class OffsetFetchResponse(Message, api_key=9, versions="1-10", flexible="6+"):
+class OffsetFetchResponse(Message, api_key=ApiKey.OFFSET_FETCH, versions="1-10", flexible="6+"):
     class OffsetFetchResponsePartition(Struct):
         partition_index: int = int32("0-7")
         committed_offset: int = int64("0-7")
@@ -127,7 +128,7 @@ class OffsetFetchResponse(Message, api_key=9, versions="1-10", flexible="6+"):
     groups: list[OffsetFetchResponseGroup] = array(OffsetFetchResponseGroup, "8+")
 
 
-class FindCoordinatorRequest(Message, api_key=10, versions="0-6", flexible="3+"):
+class FindCoordinatorRequest(Message, api_key=ApiKey.FIND_COORDINATOR, versions="0-6", flexible="3+"):
     """Key types: 0 group, 1 transactional id, 2 share group. v4 several keys (KIP-699)."""
 
     key: str = string("0-3")
@@ -135,7 +136,7 @@ class FindCoordinatorRequest(Message, api_key=10, versions="0-6", flexible="3+")
     coordinator_keys: list[str] = array(string, "4+")
 
 
-class FindCoordinatorResponse(Message, api_key=10, versions="0-6", flexible="3+"):
+class FindCoordinatorResponse(Message, api_key=ApiKey.FIND_COORDINATOR, versions="0-6", flexible="3+"):
     class Coordinator(Struct):
         key: str = string("4+")
         node_id: int = int32("4+")
@@ -153,7 +154,7 @@ class FindCoordinatorResponse(Message, api_key=10, versions="0-6", flexible="3+"
     coordinators: list[Coordinator] = array(Coordinator, "4+")
 
 
-class JoinGroupRequest(Message, api_key=11, versions="0-9", flexible="6+"):
+class JoinGroupRequest(Message, api_key=ApiKey.JOIN_GROUP, versions="0-9", flexible="6+"):
     """v4 joins twice, the second time with the member id that the coordinator gave (KIP-394); v5 static members
     (KIP-345); v8 the reason (KIP-800)."""
 
@@ -171,7 +172,7 @@ class JoinGroupRequest(Message, api_key=11, versions="0-9", flexible="6+"):
     reason: str | None = string("8+", nullable="8+", default=None)
 
 
-class JoinGroupResponse(Message, api_key=11, versions="0-9", flexible="6+"):
+class JoinGroupResponse(Message, api_key=ApiKey.JOIN_GROUP, versions="0-9", flexible="6+"):
     """Members go to the leader alone, who assigns; v9 tells a returning static leader not to (KIP-814)."""
 
     class JoinGroupResponseMember(Struct):
@@ -190,19 +191,19 @@ class JoinGroupResponse(Message, api_key=11, versions="0-9", flexible="6+"):
     members: list[JoinGroupResponseMember] = array(JoinGroupResponseMember, "0+")
 
 
-class HeartbeatRequest(Message, api_key=12, versions="0-4", flexible="4+"):
+class HeartbeatRequest(Message, api_key=ApiKey.HEARTBEAT, versions="0-4", flexible="4+"):
     group_id: str = string("0+")
     generation_id: int = int32("0+")
     member_id: str = string("0+")
     group_instance_id: str | None = string("3+", nullable="3+", default=None)
 
 
-class HeartbeatResponse(Message, api_key=12, versions="0-4", flexible="4+"):
+class HeartbeatResponse(Message, api_key=ApiKey.HEARTBEAT, versions="0-4", flexible="4+"):
     throttle_time_ms: int = int32("1+")
     error_code: int = int16("0+")
 
 
-class LeaveGroupRequest(Message, api_key=13, versions="0-5", flexible="4+"):
+class LeaveGroupRequest(Message, api_key=ApiKey.LEAVE_GROUP, versions="0-5", flexible="4+"):
     """v3 several members, so that an admin can remove static ones (KIP-345); v5 the reason (KIP-800)."""
 
     class MemberIdentity(Struct):
@@ -215,7 +216,7 @@ class LeaveGroupRequest(Message, api_key=13, versions="0-5", flexible="4+"):
     members: list[MemberIdentity] = array(MemberIdentity, "3+")
 
 
-class LeaveGroupResponse(Message, api_key=13, versions="0-5", flexible="4+"):
+class LeaveGroupResponse(Message, api_key=ApiKey.LEAVE_GROUP, versions="0-5", flexible="4+"):
     class MemberResponse(Struct):
         member_id: str = string("3+")
         group_instance_id: str | None = string("3+", nullable="3+")
@@ -226,7 +227,7 @@ class LeaveGroupResponse(Message, api_key=13, versions="0-5", flexible="4+"):
     members: list[MemberResponse] = array(MemberResponse, "3+")
 
 
-class SyncGroupRequest(Message, api_key=14, versions="0-5", flexible="4+"):
+class SyncGroupRequest(Message, api_key=ApiKey.SYNC_GROUP, versions="0-5", flexible="4+"):
     """Assignments come from the leader alone. v3 static members; v5 repeats what was agreed, for the coordinator to
     check (KIP-559)."""
 
@@ -243,7 +244,7 @@ class SyncGroupRequest(Message, api_key=14, versions="0-5", flexible="4+"):
     assignments: list[SyncGroupRequestAssignment] = array(SyncGroupRequestAssignment, "0+")
 
 
-class SyncGroupResponse(Message, api_key=14, versions="0-5", flexible="4+"):
+class SyncGroupResponse(Message, api_key=ApiKey.SYNC_GROUP, versions="0-5", flexible="4+"):
     throttle_time_ms: int = int32("1+")
     error_code: int = int16("0+")
     protocol_type: str | None = string("5+", nullable="5+", default=None)
@@ -251,12 +252,12 @@ class SyncGroupResponse(Message, api_key=14, versions="0-5", flexible="4+"):
     assignment: bytes = bytes_("0+")
 
 
-class DescribeGroupsRequest(Message, api_key=15, versions="0-6", flexible="5+"):
+class DescribeGroupsRequest(Message, api_key=ApiKey.DESCRIBE_GROUPS, versions="0-6", flexible="5+"):
     groups: list[str] = array(string, "0+")
     include_authorized_operations: bool = boolean("3+")
 
 
-class DescribeGroupsResponse(Message, api_key=15, versions="0-6", flexible="5+"):
+class DescribeGroupsResponse(Message, api_key=ApiKey.DESCRIBE_GROUPS, versions="0-6", flexible="5+"):
     """v6 answers GROUP_ID_NOT_FOUND with a message, instead of a dead group (KIP-1043)."""
 
     class DescribedGroupMember(Struct):
@@ -281,14 +282,14 @@ class DescribeGroupsResponse(Message, api_key=15, versions="0-6", flexible="5+")
     groups: list[DescribedGroup] = array(DescribedGroup, "0+")
 
 
-class ListGroupsRequest(Message, api_key=16, versions="0-5", flexible="3+"):
+class ListGroupsRequest(Message, api_key=ApiKey.LIST_GROUPS, versions="0-5", flexible="3+"):
     """v4 filters by state (KIP-518); v5 by type (KIP-848)."""
 
     states_filter: list[str] = array(string, "4+")
     types_filter: list[str] = array(string, "5+")
 
 
-class ListGroupsResponse(Message, api_key=16, versions="0-5", flexible="3+"):
+class ListGroupsResponse(Message, api_key=ApiKey.LIST_GROUPS, versions="0-5", flexible="3+"):
     class ListedGroup(Struct):
         group_id: str = string("0+")
         protocol_type: str = string("0+")
@@ -300,11 +301,11 @@ class ListGroupsResponse(Message, api_key=16, versions="0-5", flexible="3+"):
     groups: list[ListedGroup] = array(ListedGroup, "0+")
 
 
-class DeleteGroupsRequest(Message, api_key=42, versions="0-2", flexible="2+"):
+class DeleteGroupsRequest(Message, api_key=ApiKey.DELETE_GROUPS, versions="0-2", flexible="2+"):
     groups_names: list[str] = array(string, "0+")
 
 
-class DeleteGroupsResponse(Message, api_key=42, versions="0-2", flexible="2+"):
+class DeleteGroupsResponse(Message, api_key=ApiKey.DELETE_GROUPS, versions="0-2", flexible="2+"):
     class DeletableGroupResult(Struct):
         group_id: str = string("0+")
         error_code: int = int16("0+")
@@ -313,7 +314,7 @@ class DeleteGroupsResponse(Message, api_key=42, versions="0-2", flexible="2+"):
     results: list[DeletableGroupResult] = array(DeletableGroupResult, "0+")
 
 
-class OffsetDeleteRequest(Message, api_key=47, versions="0"):
+class OffsetDeleteRequest(Message, api_key=ApiKey.OFFSET_DELETE, versions="0"):
     """KIP-496. Never became flexible."""
 
     class OffsetDeleteRequestPartition(Struct):
@@ -327,7 +328,7 @@ class OffsetDeleteRequest(Message, api_key=47, versions="0"):
     topics: list[OffsetDeleteRequestTopic] = array(OffsetDeleteRequestTopic, "0+")
 
 
-class OffsetDeleteResponse(Message, api_key=47, versions="0"):
+class OffsetDeleteResponse(Message, api_key=ApiKey.OFFSET_DELETE, versions="0"):
     class OffsetDeleteResponsePartition(Struct):
         partition_index: int = int32("0+")
         error_code: int = int16("0+")
@@ -343,7 +344,7 @@ class OffsetDeleteResponse(Message, api_key=47, versions="0"):
     topics: list[OffsetDeleteResponseTopic] = array(OffsetDeleteResponseTopic, "0+")
 
 
-class ConsumerGroupHeartbeatRequest(Message, api_key=68, versions="0-1", flexible="0+"):
+class ConsumerGroupHeartbeatRequest(Message, api_key=ApiKey.CONSUMER_GROUP_HEARTBEAT, versions="0-1", flexible="0+"):
     """KIP-848: one API to join, to stay, to acknowledge and to leave. Fields that did not change since the last one
     are null (or -1). v1 subscribes by regular expression and lets the client choose its member id (KIP-1082)."""
 
@@ -363,7 +364,7 @@ class ConsumerGroupHeartbeatRequest(Message, api_key=68, versions="0-1", flexibl
     topic_partitions: list[TopicPartitions] | None = array(TopicPartitions, "0+", nullable="0+", default=None)
 
 
-class ConsumerGroupHeartbeatResponse(Message, api_key=68, versions="0-1", flexible="0+"):
+class ConsumerGroupHeartbeatResponse(Message, api_key=ApiKey.CONSUMER_GROUP_HEARTBEAT, versions="0-1", flexible="0+"):
     """The assignment is null when it did not change."""
 
     class TopicPartitions(Struct):
@@ -382,12 +383,12 @@ class ConsumerGroupHeartbeatResponse(Message, api_key=68, versions="0-1", flexib
     assignment: Assignment | None = struct(Assignment, "0+", nullable="0+", default=None)
 
 
-class ConsumerGroupDescribeRequest(Message, api_key=69, versions="0-1", flexible="0+"):
+class ConsumerGroupDescribeRequest(Message, api_key=ApiKey.CONSUMER_GROUP_DESCRIBE, versions="0-1", flexible="0+"):
     group_ids: list[str] = array(string, "0+")
     include_authorized_operations: bool = boolean("0+")
 
 
-class ConsumerGroupDescribeResponse(Message, api_key=69, versions="0-1", flexible="0+"):
+class ConsumerGroupDescribeResponse(Message, api_key=ApiKey.CONSUMER_GROUP_DESCRIBE, versions="0-1", flexible="0+"):
     """v1 tells which members still speak the classic protocol (KIP-1099)."""
 
     class TopicPartitions(Struct):

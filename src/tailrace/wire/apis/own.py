@@ -10,16 +10,17 @@ Declarations only, in the language of `wire.schema`.
 
 from __future__ import annotations
 
+from tailrace.wire.apis.keys import ApiKey
 from tailrace.wire.schema import Message, Struct, array, boolean, int16, int32, int64, string, uuid
 
 
-class DescribeGroupHistoryRequest(Message, api_key=10_000, versions="0", flexible="0+"):
+class DescribeGroupHistoryRequest(Message, api_key=ApiKey.DESCRIBE_GROUP_HISTORY, versions="0", flexible="0+"):
     """Why did a group rebalance? Answered by its coordinator."""
 
     group_id: str = string("0+")
 
 
-class DescribeGroupHistoryResponse(Message, api_key=10_000, versions="0", flexible="0+"):
+class DescribeGroupHistoryResponse(Message, api_key=ApiKey.DESCRIBE_GROUP_HISTORY, versions="0", flexible="0+"):
     """Oldest first. The epoch is the group's, or the generation of a classic one, in which the rebalance began."""
 
     class Rebalance(Struct):
@@ -36,7 +37,7 @@ class DescribeGroupHistoryResponse(Message, api_key=10_000, versions="0", flexib
     rebalances: list[Rebalance] = array(Rebalance, "0+")
 
 
-class ReportReplicasRequest(Message, api_key=10_100, versions="0", flexible="0+"):
+class ReportReplicasRequest(Message, api_key=ApiKey.REPORT_REPLICAS, versions="0", flexible="0+"):
     """A broker tells how far its replicas reach: of partitions without a leader, and of those that it has found
     damaged. Before it is unfenced it has told all of the latter."""
 
@@ -58,7 +59,7 @@ class ReportReplicasRequest(Message, api_key=10_100, versions="0", flexible="0+"
     topics: list[Topic] = array(Topic, "0+")
 
 
-class ReportReplicasResponse(Message, api_key=10_100, versions="0", flexible="0+"):
+class ReportReplicasResponse(Message, api_key=ApiKey.REPORT_REPLICAS, versions="0", flexible="0+"):
     """Those of the damaged replicas that may lead all the same, because there is nobody else."""
 
     class Topic(Struct):
@@ -70,7 +71,7 @@ class ReportReplicasResponse(Message, api_key=10_100, versions="0", flexible="0+
     topics: list[Topic] = array(Topic, "0+")
 
 
-class AllowTruncationRequest(Message, api_key=10_101, versions="0", flexible="0+"):
+class AllowTruncationRequest(Message, api_key=ApiKey.ALLOW_TRUNCATION, versions="0", flexible="0+"):
     """A follower finds that its leader lacks records below the follower's own high watermark. May it cut them off?"""
 
     broker_id: int = int32("0+")
@@ -80,14 +81,14 @@ class AllowTruncationRequest(Message, api_key=10_101, versions="0", flexible="0+
     leader_epoch: int = int32("0+")
 
 
-class AllowTruncationResponse(Message, api_key=10_101, versions="0", flexible="0+"):
+class AllowTruncationResponse(Message, api_key=ApiKey.ALLOW_TRUNCATION, versions="0", flexible="0+"):
     """NONE if it may; NEW_LEADER_ELECTED if its records count, and the leader has to go."""
 
     throttle_time_ms: int = int32("0+")
     error_code: int = int16("0+")
 
 
-class MoveLeaderRequest(Message, api_key=10_102, versions="0", flexible="0+"):
+class MoveLeaderRequest(Message, api_key=ApiKey.MOVE_LEADER, versions="0", flexible="0+"):
     """The leader of a partition cannot read a part of its log, and names an in-sync replica that can: that one is to
     lead. Asked of the active controller."""
 
@@ -99,7 +100,7 @@ class MoveLeaderRequest(Message, api_key=10_102, versions="0", flexible="0+"):
     new_leader_id: int = int32("0+")
 
 
-class MoveLeaderResponse(Message, api_key=10_102, versions="0", flexible="0+"):
+class MoveLeaderResponse(Message, api_key=ApiKey.MOVE_LEADER, versions="0", flexible="0+"):
     throttle_time_ms: int = int32("0+")
     error_code: int = int16("0+")
     error_message: str | None = string("0+", nullable="0+", default=None)

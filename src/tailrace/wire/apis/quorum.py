@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tailrace.wire.apis.keys import ApiKey
 from tailrace.wire.schema import (
     Message,
     Struct,
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from tailrace.model.ports import Bytes, FileSlice
 
 
-class VoteRequest(Message, api_key=52, versions="0-2", flexible="0+"):
+class VoteRequest(Message, api_key=ApiKey.VOTE, versions="0-2", flexible="0+"):
     """KIP-595; v1 voters by directory id (KIP-853); v2 pre-vote (KIP-996)."""
 
     class PartitionData(Struct):
@@ -52,7 +53,7 @@ class VoteRequest(Message, api_key=52, versions="0-2", flexible="0+"):
     topics: list[TopicData] = array(TopicData, "0+")
 
 
-class VoteResponse(Message, api_key=52, versions="0-2", flexible="0+"):
+class VoteResponse(Message, api_key=ApiKey.VOTE, versions="0-2", flexible="0+"):
     class PartitionData(Struct):
         partition_index: int = int32("0+")
         error_code: int = int16("0+")
@@ -74,7 +75,7 @@ class VoteResponse(Message, api_key=52, versions="0-2", flexible="0+"):
     node_endpoints: list[NodeEndpoint] = array(NodeEndpoint, "1+", tag=0)
 
 
-class BeginQuorumEpochRequest(Message, api_key=53, versions="0-1", flexible="1+"):
+class BeginQuorumEpochRequest(Message, api_key=ApiKey.BEGIN_QUORUM_EPOCH, versions="0-1", flexible="1+"):
     """A new leader makes itself known (KIP-595); v1 voters by directory id and the leader's addresses (KIP-853)."""
 
     class PartitionData(Struct):
@@ -98,7 +99,7 @@ class BeginQuorumEpochRequest(Message, api_key=53, versions="0-1", flexible="1+"
     leader_endpoints: list[LeaderEndpoint] = array(LeaderEndpoint, "1+")
 
 
-class BeginQuorumEpochResponse(Message, api_key=53, versions="0-1", flexible="1+"):
+class BeginQuorumEpochResponse(Message, api_key=ApiKey.BEGIN_QUORUM_EPOCH, versions="0-1", flexible="1+"):
     class PartitionData(Struct):
         partition_index: int = int32("0+")
         error_code: int = int16("0+")
@@ -119,7 +120,7 @@ class BeginQuorumEpochResponse(Message, api_key=53, versions="0-1", flexible="1+
     node_endpoints: list[NodeEndpoint] = array(NodeEndpoint, "1+", tag=0)
 
 
-class EndQuorumEpochRequest(Message, api_key=54, versions="0-1", flexible="1+"):
+class EndQuorumEpochRequest(Message, api_key=ApiKey.END_QUORUM_EPOCH, versions="0-1", flexible="1+"):
     """A leader that resigns names its successors (KIP-595); v1 by directory id (KIP-853)."""
 
     class ReplicaInfo(Struct):
@@ -147,7 +148,7 @@ class EndQuorumEpochRequest(Message, api_key=54, versions="0-1", flexible="1+"):
     leader_endpoints: list[LeaderEndpoint] = array(LeaderEndpoint, "1+")
 
 
-class EndQuorumEpochResponse(Message, api_key=54, versions="0-1", flexible="1+"):
+class EndQuorumEpochResponse(Message, api_key=ApiKey.END_QUORUM_EPOCH, versions="0-1", flexible="1+"):
     class PartitionData(Struct):
         partition_index: int = int32("0+")
         error_code: int = int16("0+")
@@ -168,7 +169,7 @@ class EndQuorumEpochResponse(Message, api_key=54, versions="0-1", flexible="1+")
     node_endpoints: list[NodeEndpoint] = array(NodeEndpoint, "1+", tag=0)
 
 
-class DescribeQuorumRequest(Message, api_key=55, versions="0-2", flexible="0+"):
+class DescribeQuorumRequest(Message, api_key=ApiKey.DESCRIBE_QUORUM, versions="0-2", flexible="0+"):
     class PartitionData(Struct):
         partition_index: int = int32("0+")
 
@@ -179,7 +180,7 @@ class DescribeQuorumRequest(Message, api_key=55, versions="0-2", flexible="0+"):
     topics: list[TopicData] = array(TopicData, "0+")
 
 
-class DescribeQuorumResponse(Message, api_key=55, versions="0-2", flexible="0+"):
+class DescribeQuorumResponse(Message, api_key=ApiKey.DESCRIBE_QUORUM, versions="0-2", flexible="0+"):
     """v1 fetch times; v2 directory ids, error messages and the nodes' addresses (KIP-853)."""
 
     class ReplicaState(Struct):
@@ -218,7 +219,7 @@ class DescribeQuorumResponse(Message, api_key=55, versions="0-2", flexible="0+")
     nodes: list[Node] = array(Node, "2+")
 
 
-class AlterPartitionRequest(Message, api_key=56, versions="2-3", flexible="0+"):
+class AlterPartitionRequest(Message, api_key=ApiKey.ALTER_PARTITION, versions="2-3", flexible="0+"):
     """A leader proposes its in-sync replicas (KIP-497); v3 with their broker epochs (KIP-903)."""
 
     class BrokerState(Struct):
@@ -242,7 +243,7 @@ class AlterPartitionRequest(Message, api_key=56, versions="2-3", flexible="0+"):
     topics: list[TopicData] = array(TopicData, "0+")
 
 
-class AlterPartitionResponse(Message, api_key=56, versions="2-3", flexible="0+"):
+class AlterPartitionResponse(Message, api_key=ApiKey.ALTER_PARTITION, versions="2-3", flexible="0+"):
     class PartitionData(Struct):
         partition_index: int = int32("0+")
         error_code: int = int16("0+")
@@ -261,7 +262,7 @@ class AlterPartitionResponse(Message, api_key=56, versions="2-3", flexible="0+")
     topics: list[TopicData] = array(TopicData, "0+")
 
 
-class EnvelopeRequest(Message, api_key=58, versions="0", flexible="0+"):
+class EnvelopeRequest(Message, api_key=ApiKey.ENVELOPE, versions="0", flexible="0+"):
     """A client's request, forwarded to the controller with the principal who sent it (KIP-590)."""
 
     request_data: bytes = bytes_("0+")
@@ -269,12 +270,12 @@ class EnvelopeRequest(Message, api_key=58, versions="0", flexible="0+"):
     client_host_address: bytes = bytes_("0+")
 
 
-class EnvelopeResponse(Message, api_key=58, versions="0", flexible="0+"):
+class EnvelopeResponse(Message, api_key=ApiKey.ENVELOPE, versions="0", flexible="0+"):
     response_data: bytes | None = bytes_("0+", nullable="0+", default=None)
     error_code: int = int16("0+")
 
 
-class FetchSnapshotRequest(Message, api_key=59, versions="0-1", flexible="0+"):
+class FetchSnapshotRequest(Message, api_key=ApiKey.FETCH_SNAPSHOT, versions="0-1", flexible="0+"):
     """KIP-630; v1 the replica's directory (KIP-853)."""
 
     class SnapshotId(Struct):
@@ -298,7 +299,7 @@ class FetchSnapshotRequest(Message, api_key=59, versions="0-1", flexible="0+"):
     topics: list[TopicSnapshot] = array(TopicSnapshot, "0+")
 
 
-class FetchSnapshotResponse(Message, api_key=59, versions="0-1", flexible="0+"):
+class FetchSnapshotResponse(Message, api_key=ApiKey.FETCH_SNAPSHOT, versions="0-1", flexible="0+"):
     class SnapshotId(Struct):
         end_offset: int = int64("0+")
         epoch: int = int32("0+")
@@ -331,7 +332,7 @@ class FetchSnapshotResponse(Message, api_key=59, versions="0-1", flexible="0+"):
     node_endpoints: list[NodeEndpoint] = array(NodeEndpoint, "1+", tag=0)
 
 
-class BrokerRegistrationRequest(Message, api_key=62, versions="0-4", flexible="0+"):
+class BrokerRegistrationRequest(Message, api_key=ApiKey.BROKER_REGISTRATION, versions="0-4", flexible="0+"):
     """KIP-631; v2 folders (KIP-858); v3 the epoch of the last clean stop (KIP-966)."""
 
     class Listener(Struct):
@@ -356,13 +357,13 @@ class BrokerRegistrationRequest(Message, api_key=62, versions="0-4", flexible="0
     previous_broker_epoch: int = int64("3+", default=-1)
 
 
-class BrokerRegistrationResponse(Message, api_key=62, versions="0-4", flexible="0+"):
+class BrokerRegistrationResponse(Message, api_key=ApiKey.BROKER_REGISTRATION, versions="0-4", flexible="0+"):
     throttle_time_ms: int = int32("0+")
     error_code: int = int16("0+")
     broker_epoch: int = int64("0+", default=-1)
 
 
-class BrokerHeartbeatRequest(Message, api_key=63, versions="0-2", flexible="0+"):
+class BrokerHeartbeatRequest(Message, api_key=ApiKey.BROKER_HEARTBEAT, versions="0-2", flexible="0+"):
     """KIP-631; v1 offline folders (KIP-858); v2 cordoned ones (KIP-1066)."""
 
     broker_id: int = int32("0+")
@@ -374,7 +375,7 @@ class BrokerHeartbeatRequest(Message, api_key=63, versions="0-2", flexible="0+")
     cordoned_log_dirs: list[bytes] | None = array(uuid, "2+", nullable="2+", default=None, tag=1)
 
 
-class BrokerHeartbeatResponse(Message, api_key=63, versions="0-2", flexible="0+"):
+class BrokerHeartbeatResponse(Message, api_key=ApiKey.BROKER_HEARTBEAT, versions="0-2", flexible="0+"):
     throttle_time_ms: int = int32("0+")
     error_code: int = int16("0+")
     is_caught_up: bool = boolean("0+")
@@ -382,21 +383,21 @@ class BrokerHeartbeatResponse(Message, api_key=63, versions="0-2", flexible="0+"
     should_shut_down: bool = boolean("0+")
 
 
-class AllocateProducerIdsRequest(Message, api_key=67, versions="0", flexible="0+"):
+class AllocateProducerIdsRequest(Message, api_key=ApiKey.ALLOCATE_PRODUCER_IDS, versions="0", flexible="0+"):
     """A broker gets a block of producer ids (KIP-730)."""
 
     broker_id: int = int32("0+")
     broker_epoch: int = int64("0+", default=-1)
 
 
-class AllocateProducerIdsResponse(Message, api_key=67, versions="0", flexible="0+"):
+class AllocateProducerIdsResponse(Message, api_key=ApiKey.ALLOCATE_PRODUCER_IDS, versions="0", flexible="0+"):
     throttle_time_ms: int = int32("0+")
     error_code: int = int16("0+")
     producer_id_start: int = int64("0+")
     producer_id_len: int = int32("0+")
 
 
-class ControllerRegistrationRequest(Message, api_key=70, versions="0", flexible="0+"):
+class ControllerRegistrationRequest(Message, api_key=ApiKey.CONTROLLER_REGISTRATION, versions="0", flexible="0+"):
     """KIP-919."""
 
     class Listener(Struct):
@@ -417,13 +418,13 @@ class ControllerRegistrationRequest(Message, api_key=70, versions="0", flexible=
     features: list[Feature] = array(Feature, "0+")
 
 
-class ControllerRegistrationResponse(Message, api_key=70, versions="0", flexible="0+"):
+class ControllerRegistrationResponse(Message, api_key=ApiKey.CONTROLLER_REGISTRATION, versions="0", flexible="0+"):
     throttle_time_ms: int = int32("0+")
     error_code: int = int16("0+")
     error_message: str | None = string("0+", nullable="0+")
 
 
-class AssignReplicasToDirsRequest(Message, api_key=73, versions="0", flexible="0+"):
+class AssignReplicasToDirsRequest(Message, api_key=ApiKey.ASSIGN_REPLICAS_TO_DIRS, versions="0", flexible="0+"):
     """A broker tells in which folder a replica lies (KIP-858)."""
 
     class PartitionData(Struct):
@@ -442,7 +443,7 @@ class AssignReplicasToDirsRequest(Message, api_key=73, versions="0", flexible="0
     directories: list[DirectoryData] = array(DirectoryData, "0+")
 
 
-class AssignReplicasToDirsResponse(Message, api_key=73, versions="0", flexible="0+"):
+class AssignReplicasToDirsResponse(Message, api_key=ApiKey.ASSIGN_REPLICAS_TO_DIRS, versions="0", flexible="0+"):
     class PartitionData(Struct):
         partition_index: int = int32("0+")
         error_code: int = int16("0+")
@@ -460,7 +461,7 @@ class AssignReplicasToDirsResponse(Message, api_key=73, versions="0", flexible="
     directories: list[DirectoryData] = array(DirectoryData, "0+")
 
 
-class AddRaftVoterRequest(Message, api_key=80, versions="0-1", flexible="0+"):
+class AddRaftVoterRequest(Message, api_key=ApiKey.ADD_RAFT_VOTER, versions="0-1", flexible="0+"):
     """KIP-853; v1 may be answered before it is committed (KIP-1186)."""
 
     class Listener(Struct):
@@ -476,13 +477,13 @@ class AddRaftVoterRequest(Message, api_key=80, versions="0-1", flexible="0+"):
     ack_when_committed: bool = boolean("1+", default=True)
 
 
-class AddRaftVoterResponse(Message, api_key=80, versions="0-1", flexible="0+"):
+class AddRaftVoterResponse(Message, api_key=ApiKey.ADD_RAFT_VOTER, versions="0-1", flexible="0+"):
     throttle_time_ms: int = int32("0+")
     error_code: int = int16("0+")
     error_message: str | None = string("0+", nullable="0+")
 
 
-class RemoveRaftVoterRequest(Message, api_key=81, versions="0", flexible="0+"):
+class RemoveRaftVoterRequest(Message, api_key=ApiKey.REMOVE_RAFT_VOTER, versions="0", flexible="0+"):
     """KIP-853."""
 
     cluster_id: str | None = string("0+", nullable="0+")
@@ -490,13 +491,13 @@ class RemoveRaftVoterRequest(Message, api_key=81, versions="0", flexible="0+"):
     voter_directory_id: bytes = uuid("0+")
 
 
-class RemoveRaftVoterResponse(Message, api_key=81, versions="0", flexible="0+"):
+class RemoveRaftVoterResponse(Message, api_key=ApiKey.REMOVE_RAFT_VOTER, versions="0", flexible="0+"):
     throttle_time_ms: int = int32("0+")
     error_code: int = int16("0+")
     error_message: str | None = string("0+", nullable="0+")
 
 
-class UpdateRaftVoterRequest(Message, api_key=82, versions="0", flexible="0+"):
+class UpdateRaftVoterRequest(Message, api_key=ApiKey.UPDATE_RAFT_VOTER, versions="0", flexible="0+"):
     """A voter announces its versions and addresses (KIP-853)."""
 
     class Listener(Struct):
@@ -516,7 +517,7 @@ class UpdateRaftVoterRequest(Message, api_key=82, versions="0", flexible="0+"):
     kraft_version_feature: KRaftVersionFeature = struct(KRaftVersionFeature, "0+")
 
 
-class UpdateRaftVoterResponse(Message, api_key=82, versions="0", flexible="0+"):
+class UpdateRaftVoterResponse(Message, api_key=ApiKey.UPDATE_RAFT_VOTER, versions="0", flexible="0+"):
     class CurrentLeader(Struct):
         leader_id: int = int32("0+", default=-1)
         leader_epoch: int = int32("0+", default=-1)

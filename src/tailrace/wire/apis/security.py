@@ -6,21 +6,22 @@ changed in meaning; what it changed in form stands in the fields.
 
 from __future__ import annotations
 
+from tailrace.wire.apis.keys import ApiKey
 from tailrace.wire.schema import Message, Struct, array, bytes_, int8, int16, int32, int64, string
 
 
-class SaslHandshakeRequest(Message, api_key=17, versions="0-1"):
+class SaslHandshakeRequest(Message, api_key=ApiKey.SASL_HANDSHAKE, versions="0-1"):
     """After version 0 the SASL exchange is raw; after 1 it goes through SaslAuthenticate (KIP-152)."""
 
     mechanism: str = string("0+")
 
 
-class SaslHandshakeResponse(Message, api_key=17, versions="0-1"):
+class SaslHandshakeResponse(Message, api_key=ApiKey.SASL_HANDSHAKE, versions="0-1"):
     error_code: int = int16("0+")
     mechanisms: list[str] = array(string, "0+")
 
 
-class DescribeAclsRequest(Message, api_key=29, versions="1-3", flexible="2+"):
+class DescribeAclsRequest(Message, api_key=ApiKey.DESCRIBE_ACLS, versions="1-3", flexible="2+"):
     """Resource pattern types since 1 (KIP-290)."""
 
     resource_type_filter: int = int8("0+")
@@ -32,7 +33,7 @@ class DescribeAclsRequest(Message, api_key=29, versions="1-3", flexible="2+"):
     permission_type: int = int8("0+")
 
 
-class DescribeAclsResponse(Message, api_key=29, versions="1-3", flexible="2+"):
+class DescribeAclsResponse(Message, api_key=ApiKey.DESCRIBE_ACLS, versions="1-3", flexible="2+"):
     class AclDescription(Struct):
         principal: str = string("0+")
         host: str = string("0+")
@@ -51,7 +52,7 @@ class DescribeAclsResponse(Message, api_key=29, versions="1-3", flexible="2+"):
     resources: list[DescribeAclsResource] = array(DescribeAclsResource, "0+")
 
 
-class CreateAclsRequest(Message, api_key=30, versions="1-3", flexible="2+"):
+class CreateAclsRequest(Message, api_key=ApiKey.CREATE_ACLS, versions="1-3", flexible="2+"):
     """Resource pattern types since 1 (KIP-290)."""
 
     class AclCreation(Struct):
@@ -66,7 +67,7 @@ class CreateAclsRequest(Message, api_key=30, versions="1-3", flexible="2+"):
     creations: list[AclCreation] = array(AclCreation, "0+")
 
 
-class CreateAclsResponse(Message, api_key=30, versions="1-3", flexible="2+"):
+class CreateAclsResponse(Message, api_key=ApiKey.CREATE_ACLS, versions="1-3", flexible="2+"):
     class AclCreationResult(Struct):
         error_code: int = int16("0+")
         error_message: str | None = string("0+", nullable="0+")
@@ -75,7 +76,7 @@ class CreateAclsResponse(Message, api_key=30, versions="1-3", flexible="2+"):
     results: list[AclCreationResult] = array(AclCreationResult, "0+")
 
 
-class DeleteAclsRequest(Message, api_key=31, versions="1-3", flexible="2+"):
+class DeleteAclsRequest(Message, api_key=ApiKey.DELETE_ACLS, versions="1-3", flexible="2+"):
     """Resource pattern types since 1 (KIP-290)."""
 
     class DeleteAclsFilter(Struct):
@@ -90,7 +91,7 @@ class DeleteAclsRequest(Message, api_key=31, versions="1-3", flexible="2+"):
     filters: list[DeleteAclsFilter] = array(DeleteAclsFilter, "0+")
 
 
-class DeleteAclsResponse(Message, api_key=31, versions="1-3", flexible="2+"):
+class DeleteAclsResponse(Message, api_key=ApiKey.DELETE_ACLS, versions="1-3", flexible="2+"):
     class DeleteAclsMatchingAcl(Struct):
         error_code: int = int16("0+")
         error_message: str | None = string("0+", nullable="0+")
@@ -111,11 +112,11 @@ class DeleteAclsResponse(Message, api_key=31, versions="1-3", flexible="2+"):
     filter_results: list[DeleteAclsFilterResult] = array(DeleteAclsFilterResult, "0+")
 
 
-class SaslAuthenticateRequest(Message, api_key=36, versions="0-2", flexible="2+"):
+class SaslAuthenticateRequest(Message, api_key=ApiKey.SASL_AUTHENTICATE, versions="0-2", flexible="2+"):
     auth_bytes: bytes = bytes_("0+")
 
 
-class SaslAuthenticateResponse(Message, api_key=36, versions="0-2", flexible="2+"):
+class SaslAuthenticateResponse(Message, api_key=ApiKey.SASL_AUTHENTICATE, versions="0-2", flexible="2+"):
     """v1 tells when to authenticate again (KIP-368)."""
 
     error_code: int = int16("0+")
@@ -124,7 +125,9 @@ class SaslAuthenticateResponse(Message, api_key=36, versions="0-2", flexible="2+
     session_lifetime_ms: int = int64("1+")
 
 
-class DescribeUserScramCredentialsRequest(Message, api_key=50, versions="0", flexible="0+"):
+class DescribeUserScramCredentialsRequest(
+    Message, api_key=ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, versions="0", flexible="0+"
+):
     """KIP-554. Null users ask for all."""
 
     class UserName(Struct):
@@ -133,7 +136,9 @@ class DescribeUserScramCredentialsRequest(Message, api_key=50, versions="0", fle
     users: list[UserName] | None = array(UserName, "0+", nullable="0+")
 
 
-class DescribeUserScramCredentialsResponse(Message, api_key=50, versions="0", flexible="0+"):
+class DescribeUserScramCredentialsResponse(
+    Message, api_key=ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, versions="0", flexible="0+"
+):
     class CredentialInfo(Struct):
         mechanism: int = int8("0+")
         iterations: int = int32("0+")
@@ -150,7 +155,9 @@ class DescribeUserScramCredentialsResponse(Message, api_key=50, versions="0", fl
     results: list[DescribeUserScramCredentialsResult] = array(DescribeUserScramCredentialsResult, "0+")
 
 
-class AlterUserScramCredentialsRequest(Message, api_key=51, versions="0", flexible="0+"):
+class AlterUserScramCredentialsRequest(
+    Message, api_key=ApiKey.ALTER_USER_SCRAM_CREDENTIALS, versions="0", flexible="0+"
+):
     """KIP-554."""
 
     class ScramCredentialDeletion(Struct):
@@ -168,7 +175,9 @@ class AlterUserScramCredentialsRequest(Message, api_key=51, versions="0", flexib
     upsertions: list[ScramCredentialUpsertion] = array(ScramCredentialUpsertion, "0+")
 
 
-class AlterUserScramCredentialsResponse(Message, api_key=51, versions="0", flexible="0+"):
+class AlterUserScramCredentialsResponse(
+    Message, api_key=ApiKey.ALTER_USER_SCRAM_CREDENTIALS, versions="0", flexible="0+"
+):
     class AlterUserScramCredentialsResult(Struct):
         user: str = string("0+")
         error_code: int = int16("0+")

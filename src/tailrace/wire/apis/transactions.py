@@ -6,10 +6,11 @@ changed in meaning; what it changed in form stands in the fields.
 
 from __future__ import annotations
 
+from tailrace.wire.apis.keys import ApiKey
 from tailrace.wire.schema import Message, Struct, array, boolean, int8, int16, int32, int64, string
 
 
-class InitProducerIdRequest(Message, api_key=22, versions="0-6", flexible="2+"):
+class InitProducerIdRequest(Message, api_key=ApiKey.INIT_PRODUCER_ID, versions="0-6", flexible="2+"):
     """A null transactional id asks for an idempotent producer's id. v3 keeps the id and bumps its epoch (KIP-360); v4
     knows PRODUCER_FENCED (KIP-588); v6, not stable yet, leaves a prepared transaction open (KIP-939)."""
 
@@ -21,7 +22,7 @@ class InitProducerIdRequest(Message, api_key=22, versions="0-6", flexible="2+"):
     keep_prepared_txn: bool = boolean("6+")
 
 
-class InitProducerIdResponse(Message, api_key=22, versions="0-6", flexible="2+"):
+class InitProducerIdResponse(Message, api_key=ApiKey.INIT_PRODUCER_ID, versions="0-6", flexible="2+"):
     throttle_time_ms: int = int32("0+")
     error_code: int = int16("0+")
     producer_id: int = int64("0+", default=-1)
@@ -30,7 +31,7 @@ class InitProducerIdResponse(Message, api_key=22, versions="0-6", flexible="2+")
     ongoing_txn_producer_epoch: int = int16("6+", default=-1)
 
 
-class AddPartitionsToTxnRequest(Message, api_key=24, versions="0-5", flexible="3+"):
+class AddPartitionsToTxnRequest(Message, api_key=ApiKey.ADD_PARTITIONS_TO_TXN, versions="0-5", flexible="3+"):
     """Up to 3 for one producer; from 4 on for several, between brokers, to add or only to verify (KIP-890)."""
 
     class AddPartitionsToTxnTopic(Struct):
@@ -51,7 +52,7 @@ class AddPartitionsToTxnRequest(Message, api_key=24, versions="0-5", flexible="3
     v3_and_below_topics: list[AddPartitionsToTxnTopic] = array(AddPartitionsToTxnTopic, "0-3")
 
 
-class AddPartitionsToTxnResponse(Message, api_key=24, versions="0-5", flexible="3+"):
+class AddPartitionsToTxnResponse(Message, api_key=ApiKey.ADD_PARTITIONS_TO_TXN, versions="0-5", flexible="3+"):
     class AddPartitionsToTxnPartitionResult(Struct):
         partition_index: int = int32("0+")
         partition_error_code: int = int16("0+")
@@ -74,26 +75,26 @@ class AddPartitionsToTxnResponse(Message, api_key=24, versions="0-5", flexible="
     results_by_topic_v3_and_below: list[AddPartitionsToTxnTopicResult] = array(AddPartitionsToTxnTopicResult, "0-3")
 
 
-class AddOffsetsToTxnRequest(Message, api_key=25, versions="0-4", flexible="3+"):
+class AddOffsetsToTxnRequest(Message, api_key=ApiKey.ADD_OFFSETS_TO_TXN, versions="0-4", flexible="3+"):
     transactional_id: str = string("0+")
     producer_id: int = int64("0+")
     producer_epoch: int = int16("0+")
     group_id: str = string("0+")
 
 
-class AddOffsetsToTxnResponse(Message, api_key=25, versions="0-4", flexible="3+"):
+class AddOffsetsToTxnResponse(Message, api_key=ApiKey.ADD_OFFSETS_TO_TXN, versions="0-4", flexible="3+"):
     throttle_time_ms: int = int32("0+")
     error_code: int = int16("0+")
 
 
-class EndTxnRequest(Message, api_key=26, versions="0-5", flexible="3+"):
+class EndTxnRequest(Message, api_key=ApiKey.END_TXN, versions="0-5", flexible="3+"):
     transactional_id: str = string("0+")
     producer_id: int = int64("0+")
     producer_epoch: int = int16("0+")
     committed: bool = boolean("0+")
 
 
-class EndTxnResponse(Message, api_key=26, versions="0-5", flexible="3+"):
+class EndTxnResponse(Message, api_key=ApiKey.END_TXN, versions="0-5", flexible="3+"):
     """v5 hands out the epoch for the next transaction (KIP-890)."""
 
     throttle_time_ms: int = int32("0+")
@@ -102,7 +103,7 @@ class EndTxnResponse(Message, api_key=26, versions="0-5", flexible="3+"):
     producer_epoch: int = int16("5+", default=-1)
 
 
-class WriteTxnMarkersRequest(Message, api_key=27, versions="1-2", flexible="1+"):
+class WriteTxnMarkersRequest(Message, api_key=ApiKey.WRITE_TXN_MARKERS, versions="1-2", flexible="1+"):
     """From a transaction coordinator to the leaders of the partitions that a transaction wrote to. v2 adds the
     transaction version (KIP-1228)."""
 
@@ -121,7 +122,7 @@ class WriteTxnMarkersRequest(Message, api_key=27, versions="1-2", flexible="1+")
     markers: list[WritableTxnMarker] = array(WritableTxnMarker, "0+")
 
 
-class WriteTxnMarkersResponse(Message, api_key=27, versions="1-2", flexible="1+"):
+class WriteTxnMarkersResponse(Message, api_key=ApiKey.WRITE_TXN_MARKERS, versions="1-2", flexible="1+"):
     class WritableTxnMarkerPartitionResult(Struct):
         partition_index: int = int32("0+")
         error_code: int = int16("0+")
@@ -139,7 +140,7 @@ class WriteTxnMarkersResponse(Message, api_key=27, versions="1-2", flexible="1+"
     markers: list[WritableTxnMarkerResult] = array(WritableTxnMarkerResult, "0+")
 
 
-class TxnOffsetCommitRequest(Message, api_key=28, versions="0-5", flexible="3+"):
+class TxnOffsetCommitRequest(Message, api_key=ApiKey.TXN_OFFSET_COMMIT, versions="0-5", flexible="3+"):
     """v3 checks the member's generation (KIP-447); v5 adds the group to the transaction by itself (KIP-890)."""
 
     class TxnOffsetCommitRequestPartition(Struct):
@@ -164,7 +165,7 @@ class TxnOffsetCommitRequest(Message, api_key=28, versions="0-5", flexible="3+")
     topics: list[TxnOffsetCommitRequestTopic] = array(TxnOffsetCommitRequestTopic, "0+")
 
 
-class TxnOffsetCommitResponse(Message, api_key=28, versions="0-5", flexible="3+"):
+class TxnOffsetCommitResponse(Message, api_key=ApiKey.TXN_OFFSET_COMMIT, versions="0-5", flexible="3+"):
     class TxnOffsetCommitResponsePartition(Struct):
         partition_index: int = int32("0+")
         error_code: int = int16("0+")
@@ -179,7 +180,7 @@ class TxnOffsetCommitResponse(Message, api_key=28, versions="0-5", flexible="3+"
     topics: list[TxnOffsetCommitResponseTopic] = array(TxnOffsetCommitResponseTopic, "0+")
 
 
-class DescribeProducersRequest(Message, api_key=61, versions="0", flexible="0+"):
+class DescribeProducersRequest(Message, api_key=ApiKey.DESCRIBE_PRODUCERS, versions="0", flexible="0+"):
     """KIP-664."""
 
     class TopicRequest(Struct):
@@ -189,7 +190,7 @@ class DescribeProducersRequest(Message, api_key=61, versions="0", flexible="0+")
     topics: list[TopicRequest] = array(TopicRequest, "0+")
 
 
-class DescribeProducersResponse(Message, api_key=61, versions="0", flexible="0+"):
+class DescribeProducersResponse(Message, api_key=ApiKey.DESCRIBE_PRODUCERS, versions="0", flexible="0+"):
     class ProducerState(Struct):
         producer_id: int = int64("0+")
         producer_epoch: int = int32("0+")
@@ -212,13 +213,13 @@ class DescribeProducersResponse(Message, api_key=61, versions="0", flexible="0+"
     topics: list[TopicResponse] = array(TopicResponse, "0+")
 
 
-class DescribeTransactionsRequest(Message, api_key=65, versions="0", flexible="0+"):
+class DescribeTransactionsRequest(Message, api_key=ApiKey.DESCRIBE_TRANSACTIONS, versions="0", flexible="0+"):
     """KIP-664."""
 
     transactional_ids: list[str] = array(string, "0+")
 
 
-class DescribeTransactionsResponse(Message, api_key=65, versions="0", flexible="0+"):
+class DescribeTransactionsResponse(Message, api_key=ApiKey.DESCRIBE_TRANSACTIONS, versions="0", flexible="0+"):
     class TopicData(Struct):
         topic: str = string("0+")
         partitions: list[int] = array(int32, "0+")
@@ -237,7 +238,7 @@ class DescribeTransactionsResponse(Message, api_key=65, versions="0", flexible="
     transaction_states: list[TransactionState] = array(TransactionState, "0+")
 
 
-class ListTransactionsRequest(Message, api_key=66, versions="0-2", flexible="0+"):
+class ListTransactionsRequest(Message, api_key=ApiKey.LIST_TRANSACTIONS, versions="0-2", flexible="0+"):
     """v1 filters by duration (KIP-994); v2 by a pattern of ids (KIP-1152)."""
 
     state_filters: list[str] = array(string, "0+")
@@ -246,7 +247,7 @@ class ListTransactionsRequest(Message, api_key=66, versions="0-2", flexible="0+"
     transactional_id_pattern: str | None = string("2+", nullable="2+", default=None)
 
 
-class ListTransactionsResponse(Message, api_key=66, versions="0-2", flexible="0+"):
+class ListTransactionsResponse(Message, api_key=ApiKey.LIST_TRANSACTIONS, versions="0-2", flexible="0+"):
     class TransactionState(Struct):
         transactional_id: str = string("0+")
         producer_id: int = int64("0+")

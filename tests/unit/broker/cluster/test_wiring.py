@@ -179,7 +179,7 @@ async def test_replication_has_a_network_of_its_own():
         await wait_topic(world, "t")
         assert await send(world, "t", b"x") == 0
         for broker in world.running:
-            used = {connection.listener.name for connection in broker._servers[0].connections}
+            used = {connection.listener.name for connection in broker._acceptors[0].connections}
             assert "REPLICAS" in used
         answer = await (await world.connect(2)).request(MetadataRequest(topics=[]), 12)
         ports = [world.nodes[node_id].listener_ports["PLAINTEXT"] for node_id in world.nodes]

@@ -18,10 +18,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from tailrace.broker.broker import Broker
 from tailrace.broker.context import RequestContext
 from tailrace.broker.coordinators.calls import CoordinatorCall
 from tailrace.broker.coordinators.shard import Shard
+from tailrace.broker.node import Node
 from tailrace.controller.image import MetadataImage
 from tailrace.coordinator.op import Call, Caller, Producer, Result, Steps, StoredRecord
 from tailrace.model.errors import ErrorCode, KafkaError
@@ -165,11 +165,11 @@ def error_of(call: CoordinatorCall) -> ErrorCode | None:
 class Desk:
     """A shard with a ledger on a partition, and what is asked of it."""
 
-    def __init__(self, broker: Broker, partition: Partition) -> None:
+    def __init__(self, node: Node, partition: Partition) -> None:
         self.partition = partition
         self.to_load: list[Shard] = []
         self.shard = Shard(
-            broker, 0, leader_epoch=partition.leader_epoch, make_machine=Ledger, load_soon=self.to_load.append
+            node, 0, leader_epoch=partition.leader_epoch, make_machine=Ledger, load_soon=self.to_load.append
         )
 
     @property

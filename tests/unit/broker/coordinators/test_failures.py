@@ -4,13 +4,15 @@ from typing import Any
 
 import pytest
 
-from tailrace.broker.coordinators.failures import failure_response
-from tailrace.broker.handlers import HANDLERS
+from tailrace.broker.context import BoundListener, RequestContext
+from tailrace.broker.coordinators.calls import CoordinatorCall
+from tailrace.catalogue import Audience, served_to
 from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.wire import apis
 from tailrace.wire.apis import groups
 from tailrace.wire.compile import decode, encode
 
+SERVED = served_to(Audience.CLIENTS)
 COMMIT, FETCH, LEAVE = groups.OffsetCommitRequest, groups.OffsetFetchRequest, groups.LeaveGroupRequest
 REQUESTS: dict[int, Any] = {
     8: COMMIT(
@@ -37,6 +39,18 @@ REQUESTS: dict[int, Any] = {
 }
 
 
+def failure_response(request: Any, version: int, error: KafkaError) -> Any:
+    context = RequestContext(
+        api_key=request.api_key,
+        api_version=version,
+        correlation_id=1,
+        client_id="c",
+        peer="h:1",
+        listener=BoundListener("PLAINTEXT", "h", 1),
+    )
+    return CoordinatorCall(context, request).failure(error)
+
+
 def codes(message: Any) -> set[int]:
     """All error codes in it, but for the zero of the whole where its items have them."""
     items = [
@@ -52,7 +66,7 @@ def codes(message: Any) -> set[int]:
     [
         (api_key, version)
         for api_key in REQUESTS
-        for version in range(HANDLERS[api_key].version_min, HANDLERS[api_key].version_max + 1)
+        for version in range(SERVED[api_key].version_min, SERVED[api_key].version_max + 1)
     ],
 )
 def test_every_version_has_a_place_for_it(api_key: int, version: int) -> None:

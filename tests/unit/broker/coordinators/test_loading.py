@@ -51,8 +51,8 @@ async def test_the_last_record_of_each_name_counts() -> None:
         partition = await partition_of(world)
         append(partition, [record("a", 1), record("b", 1)])
         append(partition, [record("a", 2), record("c", 1), record("b", None)], compression=Compression.ZSTD)
-        desk = Desk(world.broker, partition)
-        await load(world.broker, desk.shard, partition)
+        desk = Desk(world.broker.node, partition)
+        await load(world.broker.node, desk.shard, partition)
         assert desk.ledger.values == {"a": 2, "c": 1}
         assert (desk.shard.state, desk.ledger.loaded_count) == (State.ACTIVE, 1)
 
@@ -65,8 +65,8 @@ async def test_a_transaction_counts_from_its_marker_on() -> None:
         append_marker(partition, 5, is_commit=True)
         append_marker(partition, 6, is_commit=False)
         append(partition, [record("open")], **transactional(7))
-        desk = Desk(world.broker, partition)
-        await load(world.broker, desk.shard, partition)
+        desk = Desk(world.broker.node, partition)
+        await load(world.broker.node, desk.shard, partition)
         assert desk.ledger.values == {"committed": 1}
         assert desk.ledger.pending == {7: {"open": 1}}
 
@@ -75,8 +75,8 @@ async def test_what_a_newer_version_wrote_is_passed_over(caplog) -> None:
     async with running() as world:
         partition = await partition_of(world)
         append(partition, [record("a"), (b"\x00\x63what", b""), record("b"), (b"\x00\x63ever", b"")])
-        desk = Desk(world.broker, partition)
-        await load(world.broker, desk.shard, partition)
+        desk = Desk(world.broker.node, partition)
+        await load(world.broker.node, desk.shard, partition)
         assert desk.ledger.values == {"a": 1, "b": 1}
         (told,) = [each.facts for each in caplog.records if each.getMessage() == "passed over records"]
         assert (told["cause"], told["count"]) == ("coordinator record type 99 is not known", 2)
@@ -88,8 +88,8 @@ async def test_reading_goes_in_slices_over_many_reads() -> None:
         for first in range(0, 12_000, 1000):
             append(partition, [record(f"{first + index}", metadata="x" * 150) for index in range(1000)])
         assert partition.log.size_bytes > 2 << 20, "more than one read"
-        desk = Desk(world.broker, partition)
-        loading = asyncio.ensure_future(load(world.broker, desk.shard, partition))
+        desk = Desk(world.broker.node, partition)
+        loading = asyncio.ensure_future(load(world.broker.node, desk.shard, partition))
         turns = 0
         while not loading.done():
             await asyncio.sleep(0)
@@ -103,8 +103,8 @@ async def test_a_shard_that_is_closed_meanwhile_stays_closed() -> None:
         partition = await partition_of(world)
         for first in range(0, 5000, 1000):
             append(partition, [record(f"{first + index}") for index in range(1000)])
-        desk = Desk(world.broker, partition)
-        loading = asyncio.ensure_future(load(world.broker, desk.shard, partition))
+        desk = Desk(world.broker.node, partition)
+        loading = asyncio.ensure_future(load(world.broker.node, desk.shard, partition))
         for _ in range(4):
             await asyncio.sleep(0)
         desk.shard.close()
@@ -118,8 +118,8 @@ async def test_records_before_the_log_start_are_gone() -> None:
         partition = await partition_of(world)
         append(partition, [record("a"), record("b"), record("c")])
         partition.log.advance_start(1)
-        desk = Desk(world.broker, partition)
-        await load(world.broker, desk.shard, partition)
+        desk = Desk(world.broker.node, partition)
+        await load(world.broker.node, desk.shard, partition)
         assert desk.ledger.values == {"b": 1, "c": 1}
 
 
@@ -129,9 +129,9 @@ async def test_what_the_disk_has_changed_is_not_loaded() -> None:
         append(partition, [record("a", 1)])
         append(partition, [record("a", 2)])
         partition.log.active.file._content.data[-3] ^= 1
-        desk = Desk(world.broker, partition)
+        desk = Desk(world.broker.node, partition)
         with pytest.raises(KafkaError) as refused:
-            await load(world.broker, desk.shard, partition)
+            await load(world.broker.node, desk.shard, partition)
         assert refused.value.code is ErrorCode.CORRUPT_MESSAGE
         assert desk.shard.state is State.LOADING
         assert world.broker.replicas.suspects == {partition.topic_partition: (1, False)}

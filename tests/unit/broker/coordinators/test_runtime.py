@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from tailrace.catalogue import Audience
 from tailrace.coordinator.placement import coordinator_partition
 from tailrace.model.errors import ErrorCode
 from tailrace.model.ids import CONSUMER_OFFSETS_TOPIC, NodeId
@@ -127,7 +128,7 @@ async def test_groups_keep_apart_and_survive_a_restart_and_a_kill() -> None:
     await again.close()
     await world.broker.stop()
     await peer.close()
-    await abandoned._close_servers(is_controller=False)
+    await abandoned._close(Audience.CLIENTS)
 
 
 async def loaded(peer: Peer, *group_ids: str) -> dict[str, int]:
@@ -185,7 +186,7 @@ async def test_a_new_leader_epoch_begins_with_what_is_in_the_log() -> None:
     async with running(SETTINGS) as world:
         peer = await prepared(world)
         assert committed(await peer.request(commit("g", 5), COMMIT_VERSION)) == 0
-        coordinators = world.broker.coordination.groups
+        coordinators = world.broker.services.coordination.groups
         shard = coordinators.find("g")
         elect(world, shard.index, leader=NodeId(1), epoch=1)
         assert not shard.is_active
@@ -205,7 +206,7 @@ def elect(world: World, index: int, *, leader: NodeId, epoch: int) -> None:
     new = type(old)(old.cluster_id, **parts)
     broker.replicas.find(topic.name, index).follow_image(state)
     broker.quorum.image = new
-    broker.coordination.follow_image(old, new)
+    broker.services.coordination.follow_image(old, new)
 
 
 async def test_a_member_that_waits_is_answered_when_the_broker_stops() -> None:
@@ -229,7 +230,7 @@ async def test_requests_behind_a_waiting_member_wait_too() -> None:
         peer.send(join("g", member_id=member_id), 9)
         peer.send(commit("other", 3), COMMIT_VERSION)
         await asyncio.sleep(0.05)
-        assert not world.broker.coordination.groups.find("other").machine.state.offsets.has_group("other")
+        assert not world.broker.services.coordination.groups.find("other").machine.state.offsets.has_group("other")
         assert (await peer.receive()).error_code == 0
         assert committed(await peer.receive()) == 0
 
@@ -239,7 +240,7 @@ async def test_the_topic_may_be_deleted() -> None:
         peer = await prepared(world)
         assert committed(await peer.request(commit("g", 5), COMMIT_VERSION)) == 0
         await delete_topic(peer, CONSUMER_OFFSETS_TOPIC)
-        assert world.broker.coordination.groups.shards == {}
+        assert world.broker.services.coordination.groups.shards == {}
         assert committed(await peer.request(commit("g", 5), COMMIT_VERSION)) == ErrorCode.NOT_COORDINATOR
         await found(peer, "g")
         assert await fetch_offsets(peer, "g") == {"g": -1}

@@ -32,7 +32,7 @@ async def opened(
         partition = world.broker.replicas.find("t", 0)
         if is_replicated:
             partition.follow_image(led_by(NodeId(1), epoch=1, replicas=BOTH, isr=BOTH))
-        desk = Desk(world.broker, partition)
+        desk = Desk(world.broker.node, partition)
         desk.open()
         yield world, desk
         desk.shard.close()
@@ -50,8 +50,8 @@ async def turn() -> None:
 
 async def stored(desk: Desk) -> dict[str, int]:
     """What a new leader would read."""
-    again = Desk(desk.shard._broker, desk.partition)
-    await load(desk.shard._broker, again.shard, desk.partition)
+    again = Desk(desk.shard._node, desk.partition)
+    await load(desk.shard._node, again.shard, desk.partition)
     values = dict(again.ledger.values)
     again.shard.close()
     return values
@@ -101,8 +101,8 @@ async def test_what_was_found_in_the_log_is_waited_for_too() -> None:
     async with opened(is_replicated=True) as (world, desk):
         desk.ask("a")
         await turn()
-        again = Desk(world.broker, desk.partition)
-        await load(world.broker, again.shard, desk.partition)
+        again = Desk(world.broker.node, desk.partition)
+        await load(world.broker.node, again.shard, desk.partition)
         read = again.ask("read")
         assert (again.ledger.values, error_of(read)) == ({"a": 1}, None)
         confirm(desk)
@@ -167,7 +167,7 @@ async def test_a_write_that_fails_takes_back_what_it_would_have_stored() -> None
         assert desk.to_load == [desk.shard]
         assert error_of(desk.ask("read")) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         world.disk.heal()
-        await load(world.broker, desk.shard, desk.partition)
+        await load(world.broker.node, desk.shard, desk.partition)
         assert desk.ledger.values == {"a": 1}
         desk.ask("c")
         await turn()
@@ -188,7 +188,7 @@ async def test_a_record_that_does_not_fit_its_form_is_refused_like_one_that_is_t
         parked = desk.ask("park")
         assert error_of(desk.ask("unstorable")) is ErrorCode.UNKNOWN_SERVER_ERROR
         assert error_of(parked) is ErrorCode.NOT_COORDINATOR
-        await load(world.broker, desk.shard, desk.partition)
+        await load(world.broker.node, desk.shard, desk.partition)
         before = desk.ask("a")
         desk.shard.decide(lambda _call: [Result([record("x" * 40_000)], on_refused=lambda _: Result([record("b")]))])
         await turn()
@@ -203,7 +203,7 @@ async def test_records_too_large_for_a_batch_are_refused_and_leave_nothing() -> 
         assert error_of(large) is ErrorCode.UNKNOWN_SERVER_ERROR
         assert error_of(before) is ErrorCode.NOT_COORDINATOR, "it was not written, and has to be asked for again"
         assert desk.to_load == [desk.shard]
-        await load(world.broker, desk.shard, desk.partition)
+        await load(world.broker.node, desk.shard, desk.partition)
         assert desk.ledger.values == {}
 
 
@@ -380,7 +380,7 @@ async def test_a_change_of_the_topics_is_told() -> None:
 @pytest.mark.parametrize("name", ["a", "read", "park"])
 async def test_a_shard_that_is_not_loaded_refuses(name: str) -> None:
     async with opened() as (world, desk):
-        other = Desk(world.broker, desk.partition)
+        other = Desk(world.broker.node, desk.partition)
         call = make_call(name)
         other.shard.submit(call)
         assert error_of(call) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS

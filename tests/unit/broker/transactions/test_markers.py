@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from tailrace.broker.coordinators import markers, transactions
-from tailrace.broker.coordinators.markers import MarkerWriter, write_markers
+from tailrace.broker.coordinators.markers import MarkerWriter
 from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.model.ids import NodeId
 from tailrace.wire.apis.transactions import WriteTxnMarkersRequest
@@ -73,7 +73,7 @@ async def test_what_is_not_wanted_any_more_is_not_sent_again():
         await producer.add("t")
         assert await producer.write("t", producer.records("t", b"a")) is ErrorCode.NONE
         give_away(world, "t", epoch=1)
-        writer = MarkerWriter(world.broker)
+        writer = MarkerWriter(world.broker.node, world.broker.services.coordination.write_markers)
         told: list[tuple[int, int]] = []
         wanted = [True]
         (marker,) = producer.marker("t").markers
@@ -97,7 +97,7 @@ async def test_a_decision_that_is_found_on_the_log_is_not_carried_out_twice(monk
         assert await producer.write("t", producer.records("t", b"a")) is ErrorCode.NONE
         give_away(world, "t", epoch=1)
         assert await producer.end(is_commit=True) is ErrorCode.NONE
-        coordinators = world.broker.coordination.transactions
+        coordinators = world.broker.services.coordination.transactions
         written: list[object] = []
         monkeypatch.setattr(coordinators.markers, "write", lambda marker, *_, **__: written.append(marker))
         coordinators._owe_markers("x").fail(KafkaError(ErrorCode.REQUEST_TIMED_OUT))
@@ -116,7 +116,7 @@ async def test_a_leader_tells_in_time_what_is_not_committed(monkeypatch: pytest.
         await producer.init()
         partition = world.broker.replicas.find("t", 0)
         partition.follow_image(led_by(ME, epoch=1, replicas=(ME, OTHER), isr=(ME, OTHER)))
-        answer = await write_markers(world.broker, producer.marker("t", "u"))
+        answer = await world.broker.services.coordination.write_markers(producer.marker("t", "u"))
         codes = {topic.name: topic.partitions[0].error_code for topic in answer.markers[0].topics}
         assert codes == {"t": ErrorCode.REQUEST_TIMED_OUT, "u": ErrorCode.NONE}
         await asyncio.sleep(0)
@@ -149,6 +149,8 @@ async def test_others_are_served_between_many_markers():
         producer = Producer(await prepare(world, "t"), OLD)
         await producer.init()
         (marker,) = producer.marker("t").markers
-        task = asyncio.ensure_future(write_markers(world.broker, WriteTxnMarkersRequest(markers=[marker] * 200)))
+        task = asyncio.ensure_future(
+            world.broker.services.coordination.write_markers(WriteTxnMarkersRequest(markers=[marker] * 200))
+        )
         assert await count_turns(task) >= 10
         assert len((await task).markers) == world.broker.replicas.find("t", 0).log.log_end_offset == 200

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from tailrace.broker.coordinators import verification
-from tailrace.broker.coordinators.markers import write_markers
 from tailrace.broker.coordinators.verification import TransactionalProducer, wait_verified
 from tailrace.log.validation import RECORDS_PER_STEP
 from tailrace.model.errors import ErrorCode
@@ -52,7 +51,7 @@ async def test_a_marker_between_the_answer_and_the_write_takes_the_yes_back():
         tasks: list[asyncio.Task[object]] = []
 
         def end_it() -> None:
-            tasks.append(asyncio.ensure_future(write_markers(world.broker, producer.marker("t"))))
+            tasks.append(asyncio.ensure_future(world.broker.services.coordination.write_markers(producer.marker("t"))))
 
         background.hook = end_it
         assert await producer.write("t", keyed_records(producer, LARGE)) is ErrorCode.NOT_ENOUGH_REPLICAS
@@ -115,7 +114,7 @@ async def test_offsets_are_not_committed_if_each_answer_is_overtaken_by_a_marker
 
         async def ask_and_end(*args: Any, **options: Any) -> Any:
             answer = await ask(*args, **options)
-            await write_markers(world.broker, producer.marker("__consumer_offsets"))
+            await world.broker.services.coordination.write_markers(producer.marker("__consumer_offsets"))
             return answer
 
         monkeypatch.setattr(verification, "_ask_coordinator", ask_and_end)
@@ -138,7 +137,7 @@ async def test_a_marker_during_the_question_has_it_asked_again():
         partition.follow_image(led_by(OTHER, epoch=1, replicas=(ME, OTHER), isr=(ME, OTHER)))
         assert await producer.end(is_commit=True) is ErrorCode.NONE
         asked = TransactionalProducer("x", producer.producer_id, producer.epoch)
-        task = asyncio.ensure_future(wait_verified(world.broker, asked, [partition], adds=True))
+        task = asyncio.ensure_future(wait_verified(world.broker.services, asked, [partition], adds=True))
         await asyncio.sleep(0)
         assert not task.done()
         partition.follow_image(led_by(ME, epoch=2, replicas=(ME, OTHER), isr=(ME,)))
@@ -146,7 +145,7 @@ async def test_a_marker_during_the_question_has_it_asked_again():
         assert partition.log.log_end_offset == 2, "a record and its marker"
         assert said.errors == {}
         assert said.holds(partition)
-        await write_markers(world.broker, producer.marker("t"))
+        await world.broker.services.coordination.write_markers(producer.marker("t"))
         assert not said.holds(partition)
         said.end()
 
@@ -156,7 +155,7 @@ async def test_a_topic_that_was_made_anew_is_another():
         producer = await begun(world)
         asked = TransactionalProducer("x", producer.producer_id, producer.epoch)
         old = world.broker.replicas.find("t", 0)
-        said = await wait_verified(world.broker, asked, [old], adds=False)
+        said = await wait_verified(world.broker.services, asked, [old], adds=False)
         await delete_topic(producer.peer, "t")
         await create_topic(producer.peer, "t")
         assert not said.holds(world.broker.replicas.find("t", 0))

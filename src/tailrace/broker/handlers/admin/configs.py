@@ -13,9 +13,8 @@ from __future__ import annotations
 
 from asyncio import sleep
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
-from tailrace.controller.configs import alter_response
 from tailrace.controller.effective import (
     Entry,
     Layers,
@@ -31,19 +30,15 @@ from tailrace.model.config import GROUP_SETTINGS, SETTINGS, TOPIC_SETTINGS
 from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.model.settings import Setting
 from tailrace.wire.apis.admin import (
-    AlterConfigsRequest,
-    AlterConfigsResponse,
     DescribeConfigsRequest,
     DescribeConfigsResponse,
-    IncrementalAlterConfigsRequest,
-    IncrementalAlterConfigsResponse,
     ListConfigResourcesRequest,
     ListConfigResourcesResponse,
 )
 
 if TYPE_CHECKING:
-    from tailrace.broker.broker import Broker
     from tailrace.broker.context import RequestContext
+    from tailrace.broker.services import Services
 
 _Result = DescribeConfigsResponse.DescribeConfigsResult
 _Described = DescribeConfigsResponse.DescribeConfigsResourceResult
@@ -56,21 +51,20 @@ _RESOURCES_PER_TURN = 8
 
 
 async def handle_describe_configs(
-    broker: Broker, _context: RequestContext, request: DescribeConfigsRequest
+    services: Services, _context: RequestContext, request: DescribeConfigsRequest
 ) -> DescribeConfigsResponse:
-    limit = broker.config.max_resources_per_describe
+    limit = services.config.max_resources_per_describe
     if len(request.resources) > limit:
-        # The response has no place for an error of the whole: the connection closes.
         reason = f"{len(request.resources)} resources in one request; max.resources.per.describe is {limit}"
         raise KafkaError(ErrorCode.INVALID_REQUEST, reason)
-    layers = broker_layers(broker.quorum.static_config, broker.image)
+    layers = broker_layers(services.quorum.static_config, services.image)
     results = []
     for number, resource in enumerate(request.resources):
         if number % _RESOURCES_PER_TURN == _RESOURCES_PER_TURN - 1:
             await sleep(0)
         result = _Result(resource_type=resource.resource_type, resource_name=resource.resource_name)
         try:
-            result.configs = _describe_resource(broker, resource, request, layers)
+            result.configs = _describe_resource(services, resource, request, layers)
         except KafkaError as error:
             result.error_code, result.error_message = error.code, error.message
         results.append(result)
@@ -78,7 +72,7 @@ async def handle_describe_configs(
 
 
 def _describe_resource(
-    broker: Broker,
+    services: Services,
     resource: DescribeConfigsRequest.DescribeConfigsResource,
     request: DescribeConfigsRequest,
     layers: Layers,
@@ -86,13 +80,13 @@ def _describe_resource(
     name, keys = resource.resource_name, frozenset(resource.configuration_keys or ())
     match resource.resource_type:
         case ResourceType.TOPIC:
-            described = _describe_topic(broker, name, keys, layers)
+            described = _describe_topic(services, name, keys, layers)
         case ResourceType.GROUP:
-            described = _describe_group(broker, name, keys, layers)
+            described = _describe_group(services, name, keys, layers)
         case ResourceType.BROKER if not name:
             described = _describe_all_brokers(keys, layers)
         case ResourceType.BROKER:
-            _check_broker_name(broker, name)
+            _check_broker_name(services, name)
             described = [
                 (setting, _effective(synonyms), synonyms)
                 for setting in _asked(SETTINGS.values(), keys)
@@ -106,13 +100,13 @@ def _describe_resource(
 
 
 def _describe_topic(
-    broker: Broker, name: str, keys: frozenset[str], layers: Layers
+    services: Services, name: str, keys: frozenset[str], layers: Layers
 ) -> list[tuple[Setting, Entry, list[Entry]]]:
     check_topic_name(name)
-    if name not in broker.image.topics:
+    if name not in services.image.topics:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
-    overrides = broker.image.config(ResourceType.TOPIC, name)
-    config = topic_config(broker.config, broker.image, name)
+    overrides = services.image.config(ResourceType.TOPIC, name)
+    config = topic_config(services.config, services.image, name)
     described = []
     for setting in _asked(TOPIC_SETTINGS.values(), keys):
         entry = topic_entry(setting, config, overrides, layers)
@@ -124,13 +118,13 @@ def _describe_topic(
 
 
 def _describe_group(
-    broker: Broker, name: str, keys: frozenset[str], layers: Layers
+    services: Services, name: str, keys: frozenset[str], layers: Layers
 ) -> list[tuple[Setting, Entry, list[Entry]]]:
     """Whether there is such a group or not. What is told is what was set: the coordinator keeps it within the brokers'
     bounds."""
     if not name:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
-    overrides = broker.image.config(ResourceType.GROUP, name)
+    overrides = services.image.config(ResourceType.GROUP, name)
     described = []
     for setting in _asked(GROUP_SETTINGS.values(), keys):
         synonyms = [entry for each in setting.broker_synonyms for entry in broker_synonyms(each.name, layers)]
@@ -156,11 +150,11 @@ def _asked(settings: Iterable[Setting], keys: frozenset[str]) -> list[Setting]:
     return [setting for setting in settings if not setting.internal and (not keys or setting.name in keys)]
 
 
-def _check_broker_name(broker: Broker, name: str) -> None:
+def _check_broker_name(services: Services, name: str) -> None:
     if not name.isdecimal():
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Broker id must be an integer, but it is: {name}")
-    if name != str(broker.node_id):
-        reason = f"Unexpected broker id, expected {broker.node_id} or empty string, but received {name}"
+    if name != str(services.node_id):
+        reason = f"Unexpected broker id, expected {services.node_id} or empty string, but received {name}"
         raise KafkaError(ErrorCode.INVALID_REQUEST, reason)
 
 
@@ -184,26 +178,8 @@ def _describe_entry(
     )
 
 
-async def handle_alter_configs(
-    broker: Broker, context: RequestContext, request: AlterConfigsRequest
-) -> AlterConfigsResponse:
-    try:
-        return cast("AlterConfigsResponse", await broker.submit(context, request))
-    except KafkaError as error:
-        return alter_response(AlterConfigsResponse, request.resources, [error] * len(request.resources))
-
-
-async def handle_incremental_alter_configs(
-    broker: Broker, context: RequestContext, request: IncrementalAlterConfigsRequest
-) -> IncrementalAlterConfigsResponse:
-    try:
-        return cast("IncrementalAlterConfigsResponse", await broker.submit(context, request))
-    except KafkaError as error:
-        return alter_response(IncrementalAlterConfigsResponse, request.resources, [error] * len(request.resources))
-
-
 def handle_list_config_resources(
-    broker: Broker, context: RequestContext, request: ListConfigResourcesRequest
+    services: Services, context: RequestContext, request: ListConfigResourcesRequest
 ) -> ListConfigResourcesResponse:
     asked = request.resource_types or list(_LISTED_TYPES)
     if context.api_version == 0:
@@ -214,16 +190,16 @@ def handle_list_config_resources(
     resource = ListConfigResourcesResponse.ConfigResource
     listed = []
     if ResourceType.TOPIC in asked:
-        listed += [resource(resource_name=name, resource_type=ResourceType.TOPIC) for name in broker.image.topics]
+        listed += [resource(resource_name=name, resource_type=ResourceType.TOPIC) for name in services.image.topics]
     if ResourceType.BROKER in asked:
         listed += [
             resource(resource_name=str(node_id), resource_type=ResourceType.BROKER)
-            for node_id in sorted(broker.image.brokers)
+            for node_id in sorted(services.image.brokers)
         ]
     if ResourceType.GROUP in asked:
         listed += [
             resource(resource_name=name, resource_type=ResourceType.GROUP)
-            for resource_type, name in sorted(broker.image.configs)
+            for resource_type, name in sorted(services.image.configs)
             if resource_type == ResourceType.GROUP
         ]
     return ListConfigResourcesResponse(config_resources=listed)

@@ -13,26 +13,31 @@ from __future__ import annotations
 from types import CoroutineType
 from typing import TYPE_CHECKING, NamedTuple
 
-from tailrace.broker.dispatch import Dispatcher
-from tailrace.broker.handlers import FORWARDABLE
-from tailrace.model.errors import ErrorCode, ProtocolError
+from tailrace.broker.serving.dispatch import Dispatcher
+from tailrace.catalogue import Audience
+from tailrace.model.errors import ErrorCode, KafkaError, ProtocolError
 from tailrace.wire.apis.quorum import EnvelopeRequest, EnvelopeResponse
 from tailrace.wire.schema import Message
 
 if TYPE_CHECKING:
-    from tailrace.broker.broker import Broker
-    from tailrace.broker.context import RequestContext
-    from tailrace.broker.server import BoundListener
+    from tailrace.broker.context import BoundListener, RequestContext
+    from tailrace.broker.services import Services
 
 _SIZE_BYTES = 4
 
 
-async def handle_by_controller(broker: Broker, context: RequestContext, request: Message) -> Message:
-    return await broker.submit(context, request)
+async def handle_by_controller(services: Services, context: RequestContext, request: Message) -> Message:
+    if not context.listener.is_controller:
+        return await services.forwarding.forward(context, request)
+    try:
+        return await services.quorum.submit_local(request)
+    except KafkaError as error:
+        context.is_misdirected = error.code is ErrorCode.NOT_CONTROLLER
+        raise
 
 
-async def handle_by_quorum(broker: Broker, context: RequestContext, request: Message) -> Message:
-    return await broker.forwarding.forward(context, request, here=broker.quorum.driver.handle)
+async def handle_by_quorum(services: Services, context: RequestContext, request: Message) -> Message:
+    return await services.forwarding.forward(context, request, here=services.quorum.driver.handle)
 
 
 class _Client(NamedTuple):
@@ -42,13 +47,13 @@ class _Client(NamedTuple):
     listener: BoundListener
 
 
-async def handle_envelope(broker: Broker, context: RequestContext, request: EnvelopeRequest) -> EnvelopeResponse:
-    if not broker.quorum.is_active:
+async def handle_envelope(services: Services, context: RequestContext, request: EnvelopeRequest) -> EnvelopeResponse:
+    if not services.quorum.is_active:
         return EnvelopeResponse(error_code=ErrorCode.NOT_CONTROLLER)
     host = _unpacked_host(request.client_host_address)
     if host is None:
         return EnvelopeResponse(error_code=ErrorCode.INVALID_REQUEST)
-    dispatcher = Dispatcher(broker, FORWARDABLE)
+    dispatcher = Dispatcher(services, Audience.FORWARDED)
     try:
         inner, answer = dispatcher.dispatch(memoryview(request.request_data), _Client(f"{host}:0", context.listener))
     except ProtocolError:

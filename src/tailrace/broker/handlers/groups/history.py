@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING
 from tailrace.wire.apis.own import DescribeGroupHistoryRequest, DescribeGroupHistoryResponse
 
 if TYPE_CHECKING:
-    from tailrace.broker.broker import Broker
     from tailrace.broker.context import RequestContext
+    from tailrace.broker.services import Services
 
 
 def handle_describe_group_history(
-    broker: Broker, _context: RequestContext, request: DescribeGroupHistoryRequest
+    services: Services, _context: RequestContext, request: DescribeGroupHistoryRequest
 ) -> DescribeGroupHistoryResponse:
     # Refused where it is not coordinated: there would be no history, or an old one.
-    broker.coordination.groups.find(request.group_id)
+    services.coordination.groups.find(request.group_id)
     return DescribeGroupHistoryResponse(
         rebalances=[
             DescribeGroupHistoryResponse.Rebalance(
@@ -30,6 +30,6 @@ def handle_describe_group_history(
                 member_id=each.member_id,
                 client_id=each.client_id,
             )
-            for each in broker.coordination.groups.history.of(request.group_id)
+            for each in services.coordination.groups.history.of(request.group_id)
         ]
     )

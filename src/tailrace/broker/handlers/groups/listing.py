@@ -26,8 +26,8 @@ from tailrace.wire.apis.groups import (
 )
 
 if TYPE_CHECKING:
-    from tailrace.broker.broker import Broker
     from tailrace.broker.context import Pending, RequestContext
+    from tailrace.broker.services import Services
     from tailrace.coordinator.machine import GroupMachine
     from tailrace.wire.schema import Message
 
@@ -35,9 +35,11 @@ if TYPE_CHECKING:
 _GROUPS_PER_TURN = 200
 
 
-async def handle_list_groups(broker: Broker, context: RequestContext, request: ListGroupsRequest) -> ListGroupsResponse:
+async def handle_list_groups(
+    services: Services, context: RequestContext, request: ListGroupsRequest
+) -> ListGroupsResponse:
     try:
-        shards = broker.coordination.groups.active_shards()
+        shards = services.coordination.groups.active_shards()
     except KafkaError as error:
         return ListGroupsResponse(error_code=error.code)
     states = {state.strip().lower() for state in request.states_filter}
@@ -66,14 +68,14 @@ async def handle_list_groups(broker: Broker, context: RequestContext, request: L
 
 
 def handle_describe_groups(
-    broker: Broker, context: RequestContext, request: DescribeGroupsRequest
+    services: Services, context: RequestContext, request: DescribeGroupsRequest
 ) -> Pending[Message] | Coroutine[None, None, Message]:
     with_operations = request.include_authorized_operations
     parts = [
         (group_id, DescribeGroupsRequest(groups=[group_id], include_authorized_operations=with_operations))
         for group_id in request.groups
     ]
-    return ask_each(broker, context, parts, _join_described)
+    return ask_each(services, context, parts, _join_described)
 
 
 def _join_described(answers: list[DescribeGroupsResponse]) -> DescribeGroupsResponse:
@@ -81,14 +83,14 @@ def _join_described(answers: list[DescribeGroupsResponse]) -> DescribeGroupsResp
 
 
 def handle_consumer_group_describe(
-    broker: Broker, context: RequestContext, request: ConsumerGroupDescribeRequest
+    services: Services, context: RequestContext, request: ConsumerGroupDescribeRequest
 ) -> Pending[Message] | Coroutine[None, None, Message]:
     with_operations = request.include_authorized_operations
     parts = [
         (group_id, ConsumerGroupDescribeRequest(group_ids=[group_id], include_authorized_operations=with_operations))
         for group_id in request.group_ids
     ]
-    return ask_each(broker, context, parts, _join_described_consumers)
+    return ask_each(services, context, parts, _join_described_consumers)
 
 
 def _join_described_consumers(answers: list[ConsumerGroupDescribeResponse]) -> ConsumerGroupDescribeResponse:
@@ -96,12 +98,12 @@ def _join_described_consumers(answers: list[ConsumerGroupDescribeResponse]) -> C
 
 
 def handle_delete_groups(
-    broker: Broker, context: RequestContext, request: DeleteGroupsRequest
+    services: Services, context: RequestContext, request: DeleteGroupsRequest
 ) -> Pending[Message] | Coroutine[None, None, Message]:
     # Each group once: the answer is a set in Kafka, and a second deletion would only find nothing.
     names = dict.fromkeys(request.groups_names)
     parts = [(group_id, DeleteGroupsRequest(groups_names=[group_id])) for group_id in names]
-    return ask_each(broker, context, parts, _join_deleted)
+    return ask_each(services, context, parts, _join_deleted)
 
 
 def _join_deleted(answers: list[DeleteGroupsResponse]) -> DeleteGroupsResponse:

@@ -13,8 +13,8 @@ from tailrace.broker.coordinators.calls import CoordinatorCall, HoldingCall
 from tailrace.model.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from tailrace.broker.broker import Broker
     from tailrace.broker.context import RequestContext
+    from tailrace.broker.services import Services
     from tailrace.wire.apis.groups import (
         ConsumerGroupHeartbeatRequest,
         HeartbeatRequest,
@@ -24,34 +24,34 @@ if TYPE_CHECKING:
     )
 
 
-def handle_of_named_group(
-    broker: Broker,
+def handle_heartbeat_or_leave(
+    services: Services,
     context: RequestContext,
     request: HeartbeatRequest | LeaveGroupRequest,
 ) -> CoordinatorCall:
     call = CoordinatorCall(context, request)
-    _submit_named(broker, request.group_id, call)
+    _submit_named(services, request.group_id, call)
     return call
 
 
-def handle_of_waiting_member(
-    broker: Broker, context: RequestContext, request: JoinGroupRequest | SyncGroupRequest
+def handle_join_or_sync(
+    services: Services, context: RequestContext, request: JoinGroupRequest | SyncGroupRequest
 ) -> HoldingCall:
     call = HoldingCall(context, request)
-    _submit_named(broker, request.group_id, call)
+    _submit_named(services, request.group_id, call)
     return call
 
 
-def _submit_named(broker: Broker, group_id: str, call: CoordinatorCall) -> None:
+def _submit_named(services: Services, group_id: str, call: CoordinatorCall) -> None:
     if group_id:
-        broker.coordination.groups.submit(group_id, call)
+        services.coordination.groups.submit(group_id, call)
     else:
         call.fail(KafkaError(ErrorCode.INVALID_GROUP_ID, "The group id is empty"))
 
 
 def handle_consumer_group_heartbeat(
-    broker: Broker, context: RequestContext, request: ConsumerGroupHeartbeatRequest
+    services: Services, context: RequestContext, request: ConsumerGroupHeartbeatRequest
 ) -> CoordinatorCall:
     call = CoordinatorCall(context, request)
-    broker.coordination.groups.submit(request.group_id, call)
+    services.coordination.groups.submit(request.group_id, call)
     return call

@@ -25,8 +25,8 @@ from tailrace.wire.apis.groups import (
 )
 
 if TYPE_CHECKING:
-    from tailrace.broker.broker import Broker
     from tailrace.broker.context import Pending, RequestContext
+    from tailrace.broker.services import Services
     from tailrace.wire.schema import Message
 
 # Committed in one turn of the loop; each takes about 14 microseconds.
@@ -37,11 +37,11 @@ T = TypeVar("T", bound=Any)
 
 
 def handle_offset_commit(
-    broker: Broker, context: RequestContext, request: OffsetCommitRequest
+    services: Services, context: RequestContext, request: OffsetCommitRequest
 ) -> Pending[Message] | Coroutine[None, None, Message]:
     if _fits(request.group_id, request.topics):
         call = CoordinatorCall(context, request)
-        broker.coordination.groups.submit(request.group_id, call)
+        services.coordination.groups.submit(request.group_id, call)
         return call
     requests = (
         (
@@ -57,7 +57,7 @@ def handle_offset_commit(
         )
         for part in _split(request.group_id, request.topics)
     )
-    return ask_in_turns(broker, context, requests, _join_committed, parts_per_turn=1)
+    return ask_in_turns(services, context, requests, _join_committed, parts_per_turn=1)
 
 
 def _fits(group_id: str, topics: Sequence[Any]) -> bool:
@@ -97,7 +97,7 @@ def _join_committed(answers: list[OffsetCommitResponse]) -> OffsetCommitResponse
 
 
 def handle_offset_delete(
-    broker: Broker, context: RequestContext, request: OffsetDeleteRequest
+    services: Services, context: RequestContext, request: OffsetDeleteRequest
 ) -> Pending[Message] | Coroutine[None, None, Message]:
     if not request.group_id:
         call = CoordinatorCall(context, request)
@@ -105,9 +105,9 @@ def handle_offset_delete(
         return call
     group_id, topics = request.group_id, request.topics
     if _fits(group_id, topics):
-        return ask_each(broker, context, [(group_id, request)], _join_deleted)
+        return ask_each(services, context, [(group_id, request)], _join_deleted)
     parts = ((group_id, OffsetDeleteRequest(group_id=group_id, topics=part)) for part in _split(group_id, topics))
-    return ask_in_turns(broker, context, parts, _join_deleted, parts_per_turn=1)
+    return ask_in_turns(services, context, parts, _join_deleted, parts_per_turn=1)
 
 
 def _join_deleted(answers: list[OffsetDeleteResponse]) -> OffsetDeleteResponse:
@@ -129,15 +129,15 @@ def _join_topics(topics: Sequence[T]) -> list[T]:
 
 
 def handle_offset_fetch(
-    broker: Broker, context: RequestContext, request: OffsetFetchRequest
+    services: Services, context: RequestContext, request: OffsetFetchRequest
 ) -> Pending[Message] | Coroutine[None, None, Message]:
     if context.api_version < FIRST_VERSION_WITH_GROUPS:
-        return ask_each(broker, context, [(request.group_id, request)], _join_fetched)
+        return ask_each(services, context, [(request.group_id, request)], _join_fetched)
     parts = [
         (group.group_id, OffsetFetchRequest(groups=[group], require_stable=request.require_stable))
         for group in request.groups
     ]
-    return ask_each(broker, context, parts, _join_fetched)
+    return ask_each(services, context, parts, _join_fetched)
 
 
 def _join_fetched(answers: list[OffsetFetchResponse]) -> OffsetFetchResponse:

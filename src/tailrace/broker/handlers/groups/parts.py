@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from tailrace.broker.coordinators.calls import CoordinatorCall, submit_parts
 
 if TYPE_CHECKING:
-    from tailrace.broker.broker import Broker
     from tailrace.broker.context import Pending, RequestContext
+    from tailrace.broker.services import Services
     from tailrace.wire.schema import Message
 
 # Asked in one turn of the loop; each takes about 10 microseconds.
@@ -20,21 +20,21 @@ Join = Callable[[list[Any]], "Message"]
 
 
 def ask_each(
-    broker: Broker, context: RequestContext, parts: Sequence[tuple[str, Message]], join: Join
+    services: Services, context: RequestContext, parts: Sequence[tuple[str, Message]], join: Join
 ) -> Pending[Message] | Coroutine[None, None, Message]:
     """Each part is (group id, a request about this group alone); `join` is given their answers in the same order."""
     if len(parts) == 1:
         group_id, request = parts[0]
         call = CoordinatorCall(context, request)
-        broker.coordination.groups.submit(group_id, call)
+        services.coordination.groups.submit(group_id, call)
         return call
     if len(parts) <= _GROUPS_PER_TURN:
-        return submit_parts(broker.coordination.groups, context, parts, join)
-    return ask_in_turns(broker, context, parts, join, parts_per_turn=_GROUPS_PER_TURN)
+        return submit_parts(services.coordination.groups, context, parts, join)
+    return ask_in_turns(services, context, parts, join, parts_per_turn=_GROUPS_PER_TURN)
 
 
 async def ask_in_turns(
-    broker: Broker,
+    services: Services,
     context: RequestContext,
     parts: Iterable[tuple[str, Message]],
     join: Join,
@@ -44,7 +44,7 @@ async def ask_in_turns(
     calls = []
     for number, (group_id, request) in enumerate(parts, 1):
         call = CoordinatorCall(context, request)
-        broker.coordination.groups.submit(group_id, call)
+        services.coordination.groups.submit(group_id, call)
         calls.append(call)
         if number % parts_per_turn == 0:
             await sleep(0)

@@ -33,8 +33,8 @@ from tailrace.wire.apis.transactions import (
 from tailrace.wire.schema import Message
 
 if TYPE_CHECKING:
-    from tailrace.broker.broker import Broker
     from tailrace.broker.context import Pending, RequestContext
+    from tailrace.broker.services import Services
 
 _FIRST_VERSION_OF_BROKERS = 4
 _FIRST_OFFSET_COMMIT_THAT_ADDS = 5
@@ -43,50 +43,50 @@ _TO_BE_TRIED_AGAIN = (ErrorCode.NETWORK_EXCEPTION, ErrorCode.NOT_COORDINATOR, Er
 
 
 def handle_init_producer_id(
-    broker: Broker, context: RequestContext, request: InitProducerIdRequest
+    services: Services, context: RequestContext, request: InitProducerIdRequest
 ) -> Message | Pending[Message] | Coroutine[Any, Any, Message | Pending[Message]]:
     if request.transactional_id is None:
-        return _init_idempotent(broker, request)
+        return _init_idempotent(services, request)
     if not request.transactional_id:
         return InitProducerIdResponse(error_code=ErrorCode.INVALID_REQUEST, producer_epoch=-1)
-    if broker.producer_ids.is_empty:
-        return _init_with_new_ids(broker, context, request)
-    return _submit(broker, context, request)
+    if services.node.producer_ids.is_empty:
+        return _init_with_new_ids(services, context, request)
+    return _submit(services, context, request)
 
 
-async def _init_idempotent(broker: Broker, request: InitProducerIdRequest) -> InitProducerIdResponse:
+async def _init_idempotent(services: Services, request: InitProducerIdRequest) -> InitProducerIdResponse:
     if (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_PRODUCER_EPOCH):
         # Either both are known from an earlier answer, or neither is.
         return InitProducerIdResponse(error_code=ErrorCode.INVALID_REQUEST, producer_epoch=-1)
-    return InitProducerIdResponse(producer_id=await broker.producer_ids.take(), producer_epoch=0)
+    return InitProducerIdResponse(producer_id=await services.node.producer_ids.take(), producer_epoch=0)
 
 
 async def _init_with_new_ids(
-    broker: Broker, context: RequestContext, request: InitProducerIdRequest
+    services: Services, context: RequestContext, request: InitProducerIdRequest
 ) -> Pending[Message]:
-    await broker.producer_ids.prepare()
-    return _submit(broker, context, request)
+    await services.node.producer_ids.prepare()
+    return _submit(services, context, request)
 
 
 def handle_of_transaction(
-    broker: Broker, context: RequestContext, request: AddOffsetsToTxnRequest | EndTxnRequest
+    services: Services, context: RequestContext, request: AddOffsetsToTxnRequest | EndTxnRequest
 ) -> Pending[Message]:
-    return _submit(broker, context, request)
+    return _submit(services, context, request)
 
 
 def _submit(
-    broker: Broker, context: RequestContext, request: InitProducerIdRequest | AddOffsetsToTxnRequest | EndTxnRequest
+    services: Services, context: RequestContext, request: InitProducerIdRequest | AddOffsetsToTxnRequest | EndTxnRequest
 ) -> Pending[Message]:
     call = CoordinatorCall(context, request)
     if request.transactional_id:
-        broker.coordination.transactions.submit(request.transactional_id, call)
+        services.coordination.transactions.submit(request.transactional_id, call)
     else:
         call.fail(KafkaError(ErrorCode.INVALID_REQUEST, "The transactional id is empty"))
     return call
 
 
 def handle_add_partitions_to_txn(
-    broker: Broker, context: RequestContext, request: AddPartitionsToTxnRequest
+    services: Services, context: RequestContext, request: AddPartitionsToTxnRequest
 ) -> Pending[Message]:
     is_old = context.api_version < _FIRST_VERSION_OF_BROKERS
     if is_old:
@@ -94,7 +94,7 @@ def handle_add_partitions_to_txn(
     answers: list[AddPartitionsToTxnResponse.AddPartitionsToTxnResult] = []
     parts: list[tuple[str, Message]] = []
     for transaction in request.transactions:
-        refused = _refuse_unknown(broker, transaction)
+        refused = _refuse_unknown(services, transaction)
         if refused is not None:
             answers.append(refused)
         else:
@@ -107,7 +107,7 @@ def handle_add_partitions_to_txn(
             return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=answers[0].topic_results)
         return AddPartitionsToTxnResponse(results_by_transaction=answers)
 
-    return submit_parts(broker.coordination.transactions, context, parts, join)
+    return submit_parts(services.coordination.transactions, context, parts, join)
 
 
 def _in_new_form(request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnRequest:
@@ -124,14 +124,14 @@ def _in_new_form(request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnReques
 
 
 def _refuse_unknown(
-    broker: Broker, transaction: AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction
+    services: Services, transaction: AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction
 ) -> AddPartitionsToTxnResponse.AddPartitionsToTxnResult | None:
     """If one of its partitions does not exist, none is added."""
     unknown = {
         (topic.name, index)
         for topic in transaction.topics
         for index in topic.partitions
-        if not broker.has_partition(topic.name, index)
+        if not _exists(services, topic.name, index)
     }
     if transaction.transactional_id and not unknown:
         return None
@@ -156,8 +156,13 @@ def _refuse_unknown(
     )
 
 
+def _exists(services: Services, topic: str, index: int) -> bool:
+    image = services.image.topics.get(topic)
+    return image is not None and index in image.partitions
+
+
 async def handle_txn_offset_commit(
-    broker: Broker, context: RequestContext, request: TxnOffsetCommitRequest
+    services: Services, context: RequestContext, request: TxnOffsetCommitRequest
 ) -> Pending[Message]:
     call = CoordinatorCall(context, request)
     try:
@@ -165,12 +170,12 @@ async def handle_txn_offset_commit(
             raise KafkaError(ErrorCode.INVALID_GROUP_ID, "The group id is empty")
         if not request.transactional_id:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "The transactional id is empty")
-        shard = broker.coordination.groups.find(request.group_id)
+        shard = services.coordination.groups.find(request.group_id)
         producer = TransactionalProducer(request.transactional_id, request.producer_id, request.producer_epoch)
         partition = shard.partition
         if not partition.log.producers.is_in_transaction(producer.producer_id, producer.producer_epoch):
             adds = context.api_version >= _FIRST_OFFSET_COMMIT_THAT_ADDS
-            verification = await wait_verified(broker, producer, [partition], adds=adds)
+            verification = await wait_verified(services, producer, [partition], adds=adds)
             code = verification.errors.get(partition.topic_partition)
             if code is None and not verification.holds(partition):
                 code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS  # Which clients of all ages try again.
@@ -180,7 +185,7 @@ async def handle_txn_offset_commit(
     except KafkaError as error:
         call.fail(error)
     else:
-        broker.coordination.groups.submit(request.group_id, call)
+        services.coordination.groups.submit(request.group_id, call)
     return call
 
 

@@ -1,10 +1,19 @@
-"""From a frame to a handler and from its answer to bytes: header, version check, decode, call, encode.
+"""The way of a request, told in one screen: `dispatch` and `encode`.
+
+    decode      header and request, by its API and version
+    authorise   \\  the steps `before` that its row of the catalogue names: each is given the request and gives it back,
+    admit       /  whole or without what is refused, and then leaves in the context what joins the answers; or raises
+    handle      the handler answers at once, parks the request (Pending), or goes on as a task
+    account     the steps `after`: each is given the answer and gives it back, with throttle_time_ms for one
+    encode      the answer to bytes, which the connection sends in its place
+
+Only a connection that may speak has a dispatcher: who it is was settled before. `express` is a short way past most of
+this for small produces, and says itself which steps it leaves out.
 
 What goes wrong, and what becomes of it
 - An API or a version that is not served, or bytes that do not decode: ProtocolError, the connection closes, as in
   Kafka. Only ApiVersions is answered in every version, since it is how a client finds out.
-- KafkaError from a handler: an answer with that code, where the response has a place for one at its top; else the
-  connection closes, and the log says why.
+- KafkaError from a step or a handler: an answer with that code, in the form that its API has for it (`failures`).
 - Any other exception is our bug: logged with its trace and answered with UNKNOWN_SERVER_ERROR, so that no client's
   bytes can stop broker after broker. An assertion that failed below the shell means that stored state cannot be
   trusted: it stops the broker.
@@ -12,18 +21,18 @@ What goes wrong, and what becomes of it
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping
-from importlib import import_module
+from collections.abc import Callable, Coroutine
 from struct import Struct
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from tailrace.broker.context import Pending, RequestContext, UnanswerableError
-from tailrace.broker.handlers import Served
+from tailrace.broker.context import BoundListener, Pending, RequestContext, UnanswerableError
+from tailrace.catalogue import CATALOGUE, Audience, load, load_handler
 from tailrace.model import events
 from tailrace.model.errors import ErrorCode, KafkaError, ProtocolError
 from tailrace.model.ports import Bytes, FileSlice
 from tailrace.wire import apis
+from tailrace.wire.apis.keys import ApiKey
 from tailrace.wire.compile import Decoder, decoder
 from tailrace.wire.frame import (
     HEADER_TAGS_MAX,
@@ -35,16 +44,16 @@ from tailrace.wire.frame import (
 from tailrace.wire.schema import Message
 
 if TYPE_CHECKING:
-    from tailrace.broker.broker import Broker
-    from tailrace.broker.server import BoundListener
+    from tailrace.broker.services import Services
 
 _log = events.logger("dispatch")
 
 Answer = Message | Pending[Any] | None
 Handler = Callable[..., Answer | Coroutine[Any, Any, Answer]]
+Before = Callable[["Services", RequestContext, Any], Message]
+After = Callable[["Services", RequestContext, Any], Message]
 
 _KEY_AND_VERSION = Struct(">hh")
-_API_VERSIONS = 18
 
 
 class Route(NamedTuple):
@@ -52,7 +61,9 @@ class Route(NamedTuple):
 
     decode_header: Decoder[RequestHeader]
     decode: Decoder[Message]
+    before: tuple[Before, ...]
     handle: Handler
+    after: tuple[After, ...]
 
 
 class Origin(Protocol):
@@ -66,11 +77,11 @@ class Origin(Protocol):
 
 
 class Dispatcher:
-    def __init__(self, broker: Broker, handlers: Mapping[int, Served]) -> None:
-        self._broker = broker
-        self._handlers = handlers
-        self._items_max = broker.config.max_request_items
-        # Bounded by the table of handlers: nothing is entered for what is not served.
+    def __init__(self, services: Services, audience: Audience) -> None:
+        self._services = services
+        self.audience = audience
+        self._items_max = services.config.max_request_items
+        # Bounded by the catalogue: nothing is entered for what is not served.
         self._routes: dict[tuple[int, int], Route] = {}
 
     def dispatch(
@@ -99,33 +110,45 @@ class Dispatcher:
             return self._answer_unknown_api_versions(context)
         request, _end = route.decode(frame, position, self._items_max)
         try:
-            answer = route.handle(self._broker, context, request)
+            if route.before:
+                for step in route.before:
+                    request = step(self._services, context, request)
+            answer = route.handle(self._services, context, request)
         except Exception as error:
-            return context, self._answer_failure(context, error)
+            return context, self._answer_failure(context, request, error)
         if isinstance(answer, CoroutineType):
-            return context, self._supervise(context, answer)
+            return context, self._supervise(context, request, answer)
         return context, answer
 
     def encode(self, context: RequestContext, answer: Message) -> list[Bytes | FileSlice]:
+        if context.joins:
+            for join in context.joins:
+                answer = join(answer)
+        route = self._routes.get((context.api_key, context.api_version))
+        if route is not None and route.after:
+            for step in route.after:
+                answer = step(self._services, context, answer)
         return encode_response(context.api_key, context.api_version, context.correlation_id, answer)
 
     def _find_route(self, api_key: int, version: int) -> Route | None:
         """None for ApiVersions in a version that we do not know."""
-        served = self._handlers.get(api_key)
-        if served is None:
+        api = CATALOGUE.get(api_key)
+        served = api.served_to(self.audience) if api is not None else None
+        if api is None or served is None:
             raise ProtocolError(f"a request for API key {api_key}, which is not served here")
         if not served.version_min <= version <= served.version_max:
-            if api_key == _API_VERSIONS:
+            if api_key == ApiKey.API_VERSIONS:
                 return None
             raise ProtocolError(
                 f"{apis.api_name(api_key)} in version {version}: "
                 f"versions {served.version_min} to {served.version_max} are served"
             )
-        module = import_module(f"tailrace.broker.handlers.{served.module}")
         route = Route(
             decoder(RequestHeader, request_header_version(api_key, version)),
             decoder(apis.request_type(api_key), version),
-            getattr(module, served.function),
+            tuple(map(load, api.before)),
+            load_handler(served),
+            tuple(map(load, api.after)),
         )
         self._routes[api_key, version] = route
         return route
@@ -137,27 +160,23 @@ class Dispatcher:
         context.api_version = 0
         return context, unsupported_version_response()
 
-    async def _supervise(self, context: RequestContext, handling: Coroutine[Any, Any, Answer]) -> Answer:
+    async def _supervise(
+        self, context: RequestContext, request: Message, handling: Coroutine[Any, Any, Answer]
+    ) -> Answer:
         try:
             return await handling
         except Exception as error:
-            return self._answer_failure(context, error)
+            return self._answer_failure(context, request, error)
 
-    def _answer_failure(self, context: RequestContext, error: Exception) -> Message:
+    def _answer_failure(self, context: RequestContext, request: Message, error: Exception) -> Message:
+        from tailrace.broker.failures import refuse
+
         if isinstance(error, UnanswerableError):
             raise error
-        if isinstance(error, KafkaError):
-            code, message = error.code, error.message
-        else:
-            code, message = ErrorCode.UNKNOWN_SERVER_ERROR, "The broker failed on this request; its log says why."
+        if not isinstance(error, KafkaError):
             self._report_bug(context, error)
-        response = apis.response_type(context.api_key)()
-        if not hasattr(response, "error_code"):
-            raise ProtocolError(f"{apis.api_name(context.api_key)}, refused as a whole: {message}")
-        response.error_code = int(code)
-        if hasattr(response, "error_message"):
-            response.error_message = message
-        return response
+            error = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "The broker failed on this request; its log says why.")
+        return refuse(request, context.api_version, error)
 
     def _report_bug(self, context: RequestContext, error: Exception) -> None:
         _log.error(
@@ -168,4 +187,4 @@ class Dispatcher:
             client=context.client_id,
             peer=context.peer,
         )
-        self._broker.judge_bug(error)
+        self._services.judge_bug(error)

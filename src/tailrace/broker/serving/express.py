@@ -7,9 +7,18 @@ found by those bytes, whose length a few fields tell, so that a producer may wri
 
     a request of one record costs 15 us the general way, and 2.6 us this way
 
+Of the steps of the pipeline (`dispatch`) it takes these:
+
+    decode      once for a lane, when it is learned: requests with the same bytes mean the same
+    authorise   none has such steps yet. Where the catalogue names some for Produce there are no lanes at all
+    handle      here, in the same `Partition` as the general path
+    encode      once for a lane: what differs between two answers is packed into the first one's bytes
+
+What a lane has learned holds until `services.lanes` is raised, by whoever changes what it relies on.
+
 Everything else takes the general path, which is always right: another API, several topics or partitions in a request,
 acks=0, a transaction, a batch that is not plain (see log.plain), a partition that is not led here or has too few
-replicas in sync. Both ways meet in `Partition`, and this one changes nothing in what a client sees.
+replicas in sync. This way changes nothing in what a client sees.
 
 Requests that arrived together are judged one by one, in order; the first that does not fit, or has other acks or
 another timeout, ends the run. What was judged is then written, one write a partition, and only after that are the
@@ -38,7 +47,8 @@ from typing import TYPE_CHECKING, Any
 
 from tailrace.broker.context import Pending
 from tailrace.broker.handlers.produce import fill_error, not_confirmed
-from tailrace.broker.outbox import Outbox
+from tailrace.broker.serving.outbox import Outbox
+from tailrace.catalogue import CATALOGUE
 from tailrace.log.log import AppendResult
 from tailrace.log.plain import PlainBatch, read_plain
 from tailrace.log.producers import follows
@@ -47,13 +57,14 @@ from tailrace.model.errors import KafkaError, ProtocolError
 from tailrace.model.ids import INTERNAL_TOPICS, Uuid
 from tailrace.model.ports import Bytes, FileSlice
 from tailrace.wire.apis.data import ProduceRequest, ProduceResponse
+from tailrace.wire.apis.keys import ApiKey
 from tailrace.wire.compile import decode_from
 from tailrace.wire.frame import decode_request_header, encode_response
 from tailrace.wire.records import BatchHeader
 
 if TYPE_CHECKING:
-    from tailrace.broker.broker import Broker
     from tailrace.broker.refusals import Place
+    from tailrace.broker.services import Services
     from tailrace.replica.partition import Partition
 
 PartitionAnswer = ProduceResponse.PartitionProduceResponse
@@ -61,7 +72,6 @@ PartitionAnswer = ProduceResponse.PartitionProduceResponse
 Taken = tuple[int, "Lane", int, "Partition", int]
 
 _CLIENT = Origin.CLIENT
-_PRODUCE = 0
 # Size, API key and version as one number, correlation id.
 _unpack_head = Struct(">iIi").unpack_from
 _HEAD_BYTES = 12
@@ -186,23 +196,30 @@ class PendingRun(Pending[Any]):
         self._unconfirmed.clear()
 
 
+def may_be_used() -> bool:
+    """Whether Produce has no step that this way would leave out."""
+    api = CATALOGUE[ApiKey.PRODUCE]
+    return not api.before and not api.after
+
+
 class Express:
     """The lanes of one connection."""
 
-    __slots__ = ("_broker", "_credit", "_keep", "_lane", "_lanes", "_outbox", "_slots")
+    __slots__ = ("_credit", "_keep", "_lane", "_lanes", "_number", "_outbox", "_services", "_slots")
 
     def __init__(
-        self, broker: Broker, outbox: Outbox, slots: Sized, keep: Callable[[list[Bytes], PendingRun | None], None]
+        self, services: Services, outbox: Outbox, slots: Sized, keep: Callable[[list[Bytes], PendingRun | None], None]
     ) -> None:
         """`slots` are the answers that go before; while there are some, or if the run has to wait, its own are given to
         `keep`."""
-        self._broker = broker
+        self._services = services
         self._outbox = outbox
         self._slots = slots
         self._keep = keep
         self._lane: Lane | None = None  # The one used last.
         # By version and prefix, in the order in which they were learned.
         self._lanes: dict[tuple[int, bytes], Lane] = {}
+        self._number = services.lanes.number  # With which they were learned.
         self._credit = _CREDIT_MAX
 
     def take(self, buffer: bytearray, view: memoryview, position: int, end: int) -> int:
@@ -210,7 +227,10 @@ class Express:
         turn_end = min(end, position + RUN_MAX_BYTES) - _HEAD_BYTES
         if position > turn_end or not _VERSION_MIN <= _unpack_head(buffer, position)[1] <= _VERSION_MAX:
             return position  # Most requests of followers and consumers.
-        replicas = self._broker.replicas
+        if self._number != self._services.lanes.number:
+            self._number, self._lane = self._services.lanes.number, None
+            self._lanes.clear()
+        replicas = self._services.replicas
         # A broker past its lease answers as a leader of nothing, the general way.
         if replicas.flusher.is_saturated or (replicas.lease_ends_ms != inf and replicas.is_past_lease):
             return position
@@ -248,7 +268,7 @@ class Express:
     def _run(self, lane: Lane, buffer: bytearray, view: memoryview, position: int, end: int) -> int:
         version, prefix, partitions = lane.version, lane.prefix, lane.partitions
         prefix_size, is_flexible = len(prefix), lane.is_flexible
-        now_ms = self._broker.ports.clock.wall_ms()
+        now_ms = self._services.ports.clock.wall_ms()
         groups: dict[Partition, list[PlainBatch]] = {}
         taken: list[Taken] = []
         group_bytes = 0
@@ -302,7 +322,7 @@ class Express:
 
     def _may_begin(self, lane: Lane, partition: Partition, header: BatchHeader, records: memoryview) -> bool:
         """Whether the log would take this batch from its producer now."""
-        refusals, producers = self._broker.refusals, partition.log.producers
+        refusals, producers = self._services.refusals, partition.log.producers
         try:
             if refusals:
                 refusals.check_first(lane.place(partition), records, producers.states)
@@ -330,7 +350,7 @@ class Express:
         for correlation_id, lane, index, partition, count in taken:
             if failures and partition in failures:
                 failure, left = failures[partition]
-                failure = self._broker.refusals.judge(lane.place(partition), next(left)[0], failure)
+                failure = self._services.refusals.judge(lane.place(partition), next(left)[0], failure)
                 answers.append(lane.encode_error(correlation_id, index, failure))
                 continue
             base_offset = offsets[partition]
@@ -347,7 +367,7 @@ class Express:
             self._outbox.put_all(answers)
 
     def _find_partition(self, lane: Lane, index: int) -> Partition | None:
-        partition = self._broker.replicas.partitions.get((lane.topic, index))
+        partition = self._services.replicas.partitions.get((lane.topic, index))
         if partition is None:
             return None
         if lane.version >= _FIRST_VERSION_WITH_TOPIC_IDS and partition.topic_id != lane.topic_data.topic_id:
@@ -373,7 +393,7 @@ class Express:
         records = topic.partition_data[0].records
         name = topic.name
         if version >= _FIRST_VERSION_WITH_TOPIC_IDS:
-            name = self._broker.image.topic_names.get(Uuid(topic.topic_id), "")
+            name = self._services.image.topic_names.get(Uuid(topic.topic_id), "")
         if not records or request.acks not in (1, -1) or name in INTERNAL_TOPICS or not name:
             return None
         start, end = _HEAD_BYTES - 4, _index_position(version, len(frame), len(records))
@@ -440,6 +460,6 @@ def _encode(
     answers = ProduceResponse.TopicProduceResponse(
         name=topic.name, topic_id=topic.topic_id, partition_responses=[answer]
     )
-    (encoded,) = encode_response(_PRODUCE, version, correlation_id, ProduceResponse(responses=[answers]))
+    (encoded,) = encode_response(ApiKey.PRODUCE, version, correlation_id, ProduceResponse(responses=[answers]))
     assert not isinstance(encoded, FileSlice), "an answer to Produce carries no records"
     return encoded

@@ -1,6 +1,4 @@
-"""DescribeTransactions, ListTransactions and DescribeProducers: who is in a transaction, since when, where (KIP-664).
-And WriteTxnMarkers, with which a coordinator, or somebody who has found a transaction hanging, ends one in a partition.
-"""
+"""DescribeTransactions, ListTransactions, DescribeProducers: who is in a transaction, since when, where (KIP-664)."""
 
 from __future__ import annotations
 
@@ -8,7 +6,6 @@ from asyncio import sleep
 from typing import TYPE_CHECKING, cast
 
 from tailrace.broker.coordinators.calls import submit_parts
-from tailrace.broker.coordinators.markers import write_markers
 from tailrace.coordinator.transactions.listing import list_transactions, unknown_states
 from tailrace.coordinator.transactions.machine import TransactionMachine
 from tailrace.model.errors import ErrorCode, KafkaError
@@ -19,14 +16,12 @@ from tailrace.wire.apis.transactions import (
     DescribeTransactionsResponse,
     ListTransactionsRequest,
     ListTransactionsResponse,
-    WriteTxnMarkersRequest,
-    WriteTxnMarkersResponse,
 )
 from tailrace.wire.schema import Message
 
 if TYPE_CHECKING:
-    from tailrace.broker.broker import Broker
     from tailrace.broker.context import Pending, RequestContext
+    from tailrace.broker.services import Services
     from tailrace.coordinator.transactions.transaction import Transaction
 
 # Looked at in one turn of the loop: less than a millisecond.
@@ -35,7 +30,7 @@ _PartitionAnswer = DescribeProducersResponse.PartitionResponse
 
 
 def handle_describe_transactions(
-    broker: Broker, context: RequestContext, request: DescribeTransactionsRequest
+    services: Services, context: RequestContext, request: DescribeTransactionsRequest
 ) -> Pending[Message]:
     parts: list[tuple[str, Message]] = [
         (transactional_id, DescribeTransactionsRequest(transactional_ids=[transactional_id]))
@@ -49,17 +44,17 @@ def handle_describe_transactions(
                 state.error_code = int(ErrorCode.INVALID_REQUEST)
         return DescribeTransactionsResponse(transaction_states=states)
 
-    return submit_parts(broker.coordination.transactions, context, parts, join)
+    return submit_parts(services.coordination.transactions, context, parts, join)
 
 
 async def handle_list_transactions(
-    broker: Broker, _context: RequestContext, request: ListTransactionsRequest
+    services: Services, _context: RequestContext, request: ListTransactionsRequest
 ) -> ListTransactionsResponse:
     """Of all partitions that this broker coordinates, as they are when it is asked."""
-    now_ms = broker.ports.clock.wall_ms()
+    now_ms = services.ports.clock.wall_ms()
     response = ListTransactionsResponse(unknown_state_filters=unknown_states(request))
     known: list[Transaction] = []
-    for shard in broker.coordination.transactions.active_shards():
+    for shard in services.coordination.transactions.active_shards():
         assert isinstance(shard.machine, TransactionMachine), "a shard of __transaction_state"
         known += shard.machine.state.transactions.values()
     for start in range(0, max(1, len(known)), _IDS_PER_TURN):  # Once at least: the pattern may be wrong.
@@ -69,22 +64,24 @@ async def handle_list_transactions(
 
 
 async def handle_describe_producers(
-    broker: Broker, _context: RequestContext, request: DescribeProducersRequest
+    services: Services, _context: RequestContext, request: DescribeProducersRequest
 ) -> DescribeProducersResponse:
     return DescribeProducersResponse(
         topics=[
             DescribeProducersResponse.TopicResponse(
                 name=topic.name,
-                partitions=[await _describe_partition(broker, topic.name, index) for index in topic.partition_indexes],
+                partitions=[
+                    await _describe_partition(services, topic.name, index) for index in topic.partition_indexes
+                ],
             )
             for topic in request.topics
         ]
     )
 
 
-async def _describe_partition(broker: Broker, topic: str, index: int) -> _PartitionAnswer:
+async def _describe_partition(services: Services, topic: str, index: int) -> _PartitionAnswer:
     try:
-        partition = broker.replicas.find(topic, index)
+        partition = services.replicas.find(topic, index)
         partition.check_leader()
     except KafkaError as error:
         return _PartitionAnswer(partition_index=index, error_code=int(error.code), error_message=error.message)
@@ -104,9 +101,3 @@ async def _describe_partition(broker: Broker, topic: str, index: int) -> _Partit
         ]
         await sleep(0)
     return answer
-
-
-async def handle_write_txn_markers(
-    broker: Broker, _context: RequestContext, request: WriteTxnMarkersRequest
-) -> WriteTxnMarkersResponse:
-    return await write_markers(broker, request)

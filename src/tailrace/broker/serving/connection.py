@@ -23,16 +23,17 @@ from collections import deque
 from struct import Struct
 from typing import TYPE_CHECKING, Any
 
-from tailrace.broker.buffers import START_BYTES
-from tailrace.broker.context import Pending, RequestContext, UnanswerableError
-from tailrace.broker.express import Express, PendingRun
-from tailrace.broker.outbox import Outbox
+from tailrace.broker.context import BoundListener, Pending, RequestContext, UnanswerableError
+from tailrace.broker.serving.buffers import START_BYTES
+from tailrace.broker.serving.express import Express, PendingRun
+from tailrace.broker.serving.outbox import Outbox
 from tailrace.model.errors import ProtocolError
 from tailrace.model.ports import Bytes, FileSlice, Stream
 from tailrace.wire.schema import Message
 
 if TYPE_CHECKING:
-    from tailrace.broker.server import BoundListener, Server
+    from tailrace.broker.serving.acceptor import Acceptor
+    from tailrace.broker.serving.kafka import KafkaProtocol
 
 _SIZE = Struct(">i")
 _unpack_size = _SIZE.unpack_from
@@ -60,6 +61,7 @@ class Slot:
 
 class Connection:
     __slots__ = (
+        "_acceptor",
         "_buffer",
         "_end",
         "_express",
@@ -69,10 +71,10 @@ class Connection:
         "_is_waiting",
         "_last_taken_bytes",
         "_outbox",
+        "_protocol",
         "_queued_bytes",
         "_resume_is_scheduled",
         "_seen_sent_bytes",
-        "_server",
         "_size_hint",
         "_slots",
         "_slots_count",
@@ -85,20 +87,20 @@ class Connection:
         "peer",
     )
 
-    def __init__(self, stream: Stream, listener: BoundListener, server: Server) -> None:
+    def __init__(self, stream: Stream, listener: BoundListener, protocol: KafkaProtocol, acceptor: Acceptor) -> None:
         self.peer = stream.peer
         self.listener = listener
-        self.last_active_ms = server.clock.monotonic_ms()
+        self.last_active_ms = protocol.clock.monotonic_ms()
         self.is_closed = False
         self._stream = stream
-        self._server = server
-        self._outbox = Outbox(stream, server.background, on_drained=self._on_drained, on_broken=self._on_broken)
-        # Nobody produces to the metadata quorum.
+        self._protocol = protocol
+        self._acceptor = acceptor
+        self._outbox = Outbox(stream, protocol.background, on_drained=self._on_drained, on_broken=self._on_broken)
         self._slots: deque[Slot] = deque()
         self._slots_count = 0  # Of the answers in them.
-        self._express = (
-            None if server.is_controller else Express(server.broker, self._outbox, self._slots, self._keep_run)
-        )
+        self._express = None
+        if protocol.has_express:
+            self._express = Express(protocol.services, self._outbox, self._slots, self._keep_run)
         self._buffer: bytearray | None = None
         self._view = memoryview(b"")
         # Unread bytes are _buffer[_start:_end].
@@ -160,7 +162,7 @@ class Connection:
             self.close()
             return
         self._end = end + received
-        self.last_active_ms = self._server.clock.monotonic_ms()
+        self.last_active_ms = self._protocol.clock.monotonic_ms()
         if self._may_take():
             self._serve()
 
@@ -171,7 +173,7 @@ class Connection:
         wanted = self._last_taken_bytes if unread == 0 else 0
         if unread >= 4 and self._buffer is not None:
             wanted = _unpack_size(self._buffer, self._start)[0] + 4 - unread
-        turn_max_bytes = self._server.turn_max_bytes
+        turn_max_bytes = self._protocol.turn_max_bytes
         return min(wanted, turn_max_bytes) if wanted > START_BYTES else turn_max_bytes
 
     def _may_take(self) -> bool:
@@ -180,8 +182,8 @@ class Connection:
             and self._outbox.is_empty
             and not self._is_closing
             and not self._is_waiting
-            and self._slots_count < self._server.slots_max
-            and self._queued_bytes < self._server.answers_max_bytes
+            and self._slots_count < self._protocol.slots_max
+            and self._queued_bytes < self._protocol.answers_max_bytes
         )
 
     def _serve(self) -> None:
@@ -191,7 +193,7 @@ class Connection:
             self._last_taken_bytes = self._start - start
         except Exception as error:
             # Dispatch answers what handlers raise; this is a bug around them, and must not leave the client waiting.
-            self._server.report_bug(self, error)
+            self._protocol.report_bug(self, error)
             self._is_closing = True
         if not self.is_closed:
             self._tidy()
@@ -203,24 +205,24 @@ class Connection:
         buffer, end = self._buffer, self._end
         if buffer is None:
             return
-        server = self._server
-        request_max_bytes, slots_max = server.request_max_bytes, server.slots_max
-        flusher, express = server.broker.replicas.flusher, self._express
-        turn_ends_ms = server.clock.monotonic_ms() + _TURN_MAX_MS
+        protocol = self._protocol
+        request_max_bytes, slots_max = protocol.request_max_bytes, protocol.slots_max
+        flusher, express = protocol.services.replicas.flusher, self._express
+        turn_ends_ms = protocol.clock.monotonic_ms() + _TURN_MAX_MS
         for _ in range(_REQUESTS_PER_TURN):
             position = self._start
             if express is not None:
                 self._start = express.take(buffer, self._view, position, end)
                 if self._start == end or self._slots_count >= slots_max:
                     break
-                if self._start > position and server.clock.monotonic_ms() < turn_ends_ms:
+                if self._start > position and protocol.clock.monotonic_ms() < turn_ends_ms:
                     continue
                 position = self._start
             if end - position < 4:
                 break
             (size,) = _unpack_size(buffer, position)
             if not REQUEST_MIN_BYTES <= size <= request_max_bytes:
-                self._refuse(server.describe_size(size, bytes(self._view[position : position + 16])))
+                self._refuse(protocol.describe_size(size, bytes(self._view[position : position + 16])))
                 break
             frame_end = position + 4 + size
             if frame_end > end:
@@ -232,21 +234,21 @@ class Connection:
             self._take(position + 4, frame_end)
             if frame_end == end or self._held_by is not None or self._is_closing or self._slots_count >= slots_max:
                 break
-            if self._queued_bytes >= server.answers_max_bytes or server.clock.monotonic_ms() > turn_ends_ms:
+            if self._queued_bytes >= protocol.answers_max_bytes or protocol.clock.monotonic_ms() > turn_ends_ms:
                 self._resume_soon()
                 break
         else:
             self._resume_soon()
 
     def _take(self, start: int, end: int) -> None:
-        dispatcher = self._server.dispatcher
+        dispatcher = self._protocol.dispatcher
         try:
             context, result = dispatcher.dispatch(self._view[start:end], self)
             if result is None or isinstance(result, Message | Pending):
                 self._take_result(context, result)
                 return
             size_bytes = end - start
-            self._server.buffers.hold(size_bytes)
+            self._protocol.buffers.hold(size_bytes)
             self._held_by = task = ensure_future(result)
             task.add_done_callback(lambda done: self._on_handler_done(context, done, size_bytes))
         except ProtocolError as error:
@@ -262,7 +264,7 @@ class Connection:
 
     def _on_handler_done(self, context: RequestContext, task: Future[Any], size_bytes: int) -> None:
         self._held_by = None
-        self._server.buffers.let_go(size_bytes)
+        self._protocol.buffers.let_go(size_bytes)
         if self.is_closed:
             if not task.cancelled() and task.exception() is None and isinstance(task.result(), Pending):
                 task.result().abandon()
@@ -283,11 +285,11 @@ class Connection:
         """None for an answer that does not fit its own declaration, which is a bug: nothing may follow it then, for its
         place stays empty."""
         try:
-            parts = self._server.dispatcher.encode(context, answer)
+            parts = self._protocol.dispatcher.encode(context, answer)
             self._queued_bytes += sum([len(part) for part in parts if not isinstance(part, FileSlice)])
             return parts
         except Exception as error:
-            self._server.report_bug(self, error)
+            self._protocol.report_bug(self, error)
             self._is_closing = True
             return None
 
@@ -364,7 +366,7 @@ class Connection:
         """Many answers may come in one turn: they are sent together, at its end."""
         if not self._resume_is_scheduled:
             self._resume_is_scheduled = True
-            self._server.call_soon(self._on_resume)
+            self._protocol.call_soon(self._on_resume)
 
     def _on_resume(self) -> None:
         self._resume_is_scheduled = False
@@ -391,7 +393,7 @@ class Connection:
     # ---- the buffer
 
     def _borrow(self) -> bool:
-        buffer = self._server.buffers.lend(self._size_hint)
+        buffer = self._protocol.buffers.lend(self._size_hint)
         if buffer is None:
             self._wait_for_memory(self._size_hint)
             return False
@@ -402,12 +404,12 @@ class Connection:
     def _wait_for_disk(self) -> None:
         self._is_waiting = True
         self._stop_reading()
-        self._server.broker.replicas.flusher.wait(self._on_waited)
+        self._protocol.services.replicas.flusher.wait(self._on_waited)
 
     def _wait_for_memory(self, size_bytes: int) -> None:
         self._is_waiting = True
         self._stop_reading()
-        self._server.buffers.wait(size_bytes, self._on_waited, in_place_of=len(self._view))
+        self._protocol.buffers.wait(size_bytes, self._on_waited, in_place_of=len(self._view))
 
     def _on_waited(self) -> None:
         self._is_waiting = False
@@ -430,7 +432,7 @@ class Connection:
         """Grows as the bytes of a large request arrive, never by what it claims: a claim costs nothing."""
         grown = None
         if self._start == 0 and self._end == len(buffer) and self._may_take():
-            grown = self._server.buffers.lend(len(buffer) * 2, in_place_of=len(buffer))
+            grown = self._protocol.buffers.lend(len(buffer) * 2, in_place_of=len(buffer))
             if grown is None:
                 self._wait_for_memory(len(buffer) * 2)
                 return
@@ -438,7 +440,7 @@ class Connection:
             memoryview(grown)[:unread] = self._view[self._start : self._end]
             self._give_back(buffer)
             self._buffer, self._view = grown, memoryview(grown)
-            self._size_hint = min(len(grown), self._server.size_hint_max_bytes)
+            self._size_hint = min(len(grown), self._protocol.size_hint_max_bytes)
         elif self._start:
             # A copy of the rest: a bytearray cannot move bytes within itself while views of it exist.
             self._view[:unread] = bytes(self._view[self._start : self._end])
@@ -448,7 +450,7 @@ class Connection:
         self._view = memoryview(b"")
         self._buffer = None
         self._start = self._end = 0
-        self._server.buffers.give_back(buffer)
+        self._protocol.buffers.give_back(buffer)
 
     # ---- the end
 
@@ -458,11 +460,11 @@ class Connection:
             self._stream.watch_reads(None)
 
     def _refuse(self, problem: str) -> None:
-        self._server.report_refused(self, problem)
+        self._acceptor.report("closing a connection that broke the protocol", peer=self.peer, received=problem)
         self._is_closing = True
 
     def _on_broken(self, error: OSError) -> None:
-        self._server.report_broken(self, error)
+        self._protocol.report_broken(self, error)
         self.close()
 
     def _close_if_finished(self) -> None:
@@ -482,9 +484,9 @@ class Connection:
         self.is_closed = True
         self._stream.close()
         self._outbox.close()
-        self._server.buffers.forget(self._on_waited)
-        self._server.broker.replicas.flusher.stop_waiting(self._on_waited)
+        self._protocol.buffers.forget(self._on_waited)
+        self._protocol.services.replicas.flusher.stop_waiting(self._on_waited)
         self._drop_slots()
         if self._buffer is not None:
             self._give_back(self._buffer)
-        self._server.forget(self)
+        self._acceptor.forget(self)

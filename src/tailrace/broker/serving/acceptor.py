@@ -1,0 +1,186 @@
+"""Listeners of a kind, and the connections on them: accepts, bounds, and ends those that are idle.
+
+What is spoken on a connection is the business of a `SpokenProtocol`, which is given each stream that was let in.
+Until there is one, whoever connects waits.
+
+Bounds, all of them settings: connections in all and per address, idle time. A peer that breaks its protocol is named in
+the log, at most once a second for all such peers, so that garbage cannot fill the disk either.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Collection
+from typing import Protocol
+
+from tailrace.broker.context import BoundListener
+from tailrace.model import events
+from tailrace.model.config import BrokerConfig, Endpoint
+from tailrace.model.ports import Listener, Ports, Stream
+
+_log = events.logger("connections")
+
+# How often idle connections are looked for; Kafka's own bound is as coarse.
+_REAP_INTERVAL_SECONDS = 1.0
+_REPORT_INTERVAL_MS = 1000
+
+
+class Speaker(Protocol):
+    """One connection, in whatever protocol it speaks. It tells `Acceptor.forget` when it is closed."""
+
+    last_active_ms: float
+
+    @property
+    def peer(self) -> str: ...
+
+    @property
+    def waits_for_client(self) -> bool:
+        """It is the client's turn: to read its answers or to send a request."""
+
+    def note_progress(self, now_ms: float) -> None:
+        """A client that reads is as active as one that sends."""
+
+    def finish(self) -> None:
+        """Takes no more requests; closes when the answers to earlier ones are sent."""
+
+    def close(self) -> None: ...
+
+
+class SpokenProtocol(Protocol):
+    def speak(self, stream: Stream, listener: BoundListener, acceptor: Acceptor) -> Speaker: ...
+
+    def tend(self, acceptor: Acceptor, now_ms: float) -> None:
+        """Called about once a second."""
+
+
+class Acceptor:
+    """Of the listeners of clients, or with `is_controller` of those of the metadata quorum."""
+
+    def __init__(self, config: Callable[[], BrokerConfig], ports: Ports, *, is_controller: bool = False) -> None:
+        self.is_controller = is_controller
+        self.connections: dict[Speaker, None] = {}  # In order of arrival. Bounded by max.connections.
+        self.refused_count = 0
+        self._config = config
+        self._ports = ports
+        self._protocol: SpokenProtocol | None = None
+        self._per_host: Counter[str] = Counter()
+        self._listeners: list[Listener] = []
+        self._held_back: list[tuple[Stream, BoundListener]] = []  # Accepted before there is a protocol.
+        self._reaper: asyncio.TimerHandle | None = None
+        self._all_gone: asyncio.Event | None = None  # While it closes.
+        self._last_report_ms = -float("inf")
+        self._unreported_count = 0
+
+    async def listen(self, endpoints: Collection[Endpoint]) -> tuple[BoundListener, ...]:
+        """Binds every endpoint, or none of them. Peers may connect; their requests wait for `open`."""
+        try:
+            bound = [await self._listen(endpoint) for endpoint in endpoints]
+        except OSError:
+            self._close_listeners()
+            raise
+        return tuple(bound)
+
+    async def _listen(self, endpoint: Endpoint) -> BoundListener:
+        config = self._config()
+        listener = await self._ports.network.listen(
+            endpoint.host,
+            endpoint.port,
+            lambda stream: self._accept(stream, bound),
+            backlog=config.socket_listen_backlog_size,
+            receive_buffer_bytes=config.socket_receive_buffer_bytes,
+            send_buffer_bytes=config.socket_send_buffer_bytes,
+        )
+        self._listeners.append(listener)
+        bound = BoundListener(endpoint.listener_name, endpoint.host, listener.port, self.is_controller)
+        return bound
+
+    def open(self, protocol: SpokenProtocol) -> None:
+        """Starts to serve."""
+        self._protocol = protocol
+        held_back, self._held_back = self._held_back, []
+        for stream, listener in held_back:
+            self._accept(stream, listener)
+        self._reap()
+
+    async def close(self, *, answers_timeout_ms: float) -> None:
+        """No new connections or requests; waits until the answers to earlier requests are sent, but not for ever."""
+        self._close_listeners()
+        if self._reaper is not None:
+            self._reaper.cancel()
+        for stream, _listener in self._held_back:
+            stream.close()
+        for connection in list(self.connections):
+            connection.finish()
+        if self.connections:
+            self._all_gone = asyncio.Event()
+            await asyncio.wait(
+                {waiting := asyncio.ensure_future(self._all_gone.wait())}, timeout=answers_timeout_ms / 1000
+            )
+            waiting.cancel()
+        for connection in list(self.connections):
+            connection.close()
+
+    def _close_listeners(self) -> None:
+        for listener in self._listeners:
+            listener.close()
+        self._listeners.clear()
+
+    def _accept(self, stream: Stream, listener: BoundListener) -> None:
+        if self._protocol is None:
+            self._held_back.append((stream, listener))
+            return
+        config = self._config()
+        host = _host(stream.peer)
+        if len(self.connections) >= config.max_connections:
+            self._turn_away(stream, f"max.connections={config.max_connections} is reached")
+        elif self._per_host[host] >= config.max_connections_per_ip:
+            self._turn_away(stream, f"max.connections.per.ip={config.max_connections_per_ip} is reached")
+        else:
+            self._per_host[host] += 1
+            self.connections[self._protocol.speak(stream, listener, self)] = None
+
+    def _turn_away(self, stream: Stream, reason: str) -> None:
+        self.report("turned a connection away", peer=stream.peer, reason=reason)
+        stream.close()
+
+    def forget(self, connection: Speaker) -> None:
+        if self.connections.pop(connection, self) is None:
+            host = _host(connection.peer)
+            self._per_host[host] -= 1
+            if not self._per_host[host]:
+                del self._per_host[host]
+            if self._all_gone is not None and not self.connections:
+                self._all_gone.set()
+
+    def _reap(self) -> None:
+        assert self._protocol is not None, "it is open"
+        now_ms = self._ports.clock.monotonic_ms()
+        idle_max_ms = self._config().connections_max_idle_ms
+        for connection in list(self.connections):
+            connection.note_progress(now_ms)
+            quiet_ms = now_ms - connection.last_active_ms
+            if 0 <= idle_max_ms < quiet_ms and connection.waits_for_client:
+                _log.debug("closed an idle connection", peer=connection.peer, quiet_ms=int(quiet_ms))
+                connection.close()
+        self._protocol.tend(self, now_ms)
+        interval_seconds = _REAP_INTERVAL_SECONDS
+        if 0 <= idle_max_ms < 2000:
+            interval_seconds = max(idle_max_ms, 20) / 2000
+        self._reaper = asyncio.get_running_loop().call_later(interval_seconds, self._reap)
+
+    def report(self, sentence: str, **facts: object) -> None:
+        """A peer that is refused, or breaks its protocol."""
+        self.refused_count += 1
+        now_ms = self._ports.clock.monotonic_ms()
+        if now_ms - self._last_report_ms < _REPORT_INTERVAL_MS:
+            self._unreported_count += 1
+            return
+        if self._unreported_count:
+            facts["unreported"] = self._unreported_count
+        self._last_report_ms, self._unreported_count = now_ms, 0
+        _log.warning(sentence, **facts)
+
+
+def _host(peer: str) -> str:
+    return peer.rpartition(":")[0]
