@@ -15,7 +15,6 @@ from collections.abc import Callable, Sequence
 
 from tailrace.model.config import Endpoint
 from tailrace.model.ids import Uuid
-from tailrace.raft.core import Identity, Timing
 from tailrace.raft.leader import Leader
 from tailrace.raft.messages import (
     AddVoter,
@@ -39,7 +38,8 @@ from tailrace.raft.messages import (
     Waited,
     Written,
 )
-from tailrace.raft.node import RaftNode
+from tailrace.raft.node import Identity, RaftNode, Timing
+from tailrace.raft.step import step
 from tailrace.raft.types import OffsetAndEpoch, ReplicaKey, Voter, VoterSet
 from tailrace.raft.voters import VoterHistory
 from tailrace.sim.random import SimRandom
@@ -151,7 +151,7 @@ class Host:
 
     def drain(self) -> None:
         while self.is_up and self.inputs and not self.is_busy:
-            ready = self.node.step(self.inputs.popleft(), self.quorum.now_ms)
+            ready = step(self.node, self.inputs.popleft(), self.quorum.now_ms)
             if ready.persist is None:
                 self.execute(ready)
                 continue
@@ -390,9 +390,9 @@ class Quorum:
 
     def check_vote(self, host: Host) -> None:
         node = host.node
-        if node.voted is not None:
-            first = self.votes.setdefault((host.key, node.epoch), node.voted)
-            assert first == node.voted, f"{host.key} voted twice in epoch {node.epoch}"
+        if node.standing.state.voted is not None:
+            first = self.votes.setdefault((host.key, node.epoch), node.standing.state.voted)
+            assert first == node.standing.state.voted, f"{host.key} voted twice in epoch {node.epoch}"
 
     # ---- what happens to it
 

@@ -5,6 +5,7 @@ from tailrace.raft.election import Tally, decide_vote
 from tailrace.raft.leader import Leader
 from tailrace.raft.messages import EndEpoch, Fetch, Received, Reply, Request, Resign, Vote
 from tailrace.raft.roles import Candidate, Follower, Prospective, Resigned, Unattached
+from tailrace.raft.step import step
 from tailrace.raft.types import OffsetAndEpoch, ReplicaKey
 from tests.unit.raft.quorum import TIMING, Host, Quorum
 
@@ -222,7 +223,7 @@ def test_a_tally() -> None:
 
 def test_a_request_is_answered_in_its_own_step() -> None:
     quorum, leader = settled()
-    ready = leader.node.step(Received(77, vote_of(leader, leader, epoch=0)), quorum.now_ms)
+    ready = step(leader.node, Received(77, vote_of(leader, leader, epoch=0)), quorum.now_ms)
     assert [answer.token for answer in ready.answers] == [77]
 
 

@@ -7,6 +7,7 @@ from tailrace.model.ids import Uuid
 from tailrace.raft.leader import Leader, decide_fetch
 from tailrace.raft.messages import Fetch, SnapshotFailed, Tick, Unwritable
 from tailrace.raft.roles import Follower
+from tailrace.raft.step import answer_fetch, step
 from tailrace.raft.types import OffsetAndEpoch, ReplicaKey, Voter, VoterSet
 from tests.unit.raft.model_log import ModelLog
 from tests.unit.raft.test_elections import ask, followers, settled
@@ -133,7 +134,7 @@ def test_a_new_leader_tells_no_high_watermark_before_it_has_committed_anything()
 
     def told() -> int:
         log = other.log
-        reply = new.node.answer_fetch(Fetch(new.node.epoch, other.key, log.end_offset, log.last_epoch, 0))
+        reply = answer_fetch(new.node, Fetch(new.node.epoch, other.key, log.end_offset, log.last_epoch, 0))
         assert reply.fetched is not None
         return reply.fetched.high_watermark
 
@@ -164,7 +165,7 @@ def test_what_could_not_be_written_is_asked_for_again_after_a_pause() -> None:
     node = followers(quorum)[0].node
     assert isinstance(node.role, Follower)
     quorum.run(70)
-    assert node.step(Unwritable(), quorum.now_ms).sends == []
+    assert step(node, Unwritable(), quorum.now_ms).sends == []
     assert node.outgoing.ready_ms(leader.id, Fetch) > quorum.now_ms
 
 
@@ -173,7 +174,7 @@ def test_a_snapshot_that_failed_is_asked_for_again() -> None:
     node = followers(quorum)[0].node
     assert isinstance(node.role, Follower)
     node.role.snapshot = OffsetAndEpoch(50, 1)
-    node.step(SnapshotFailed(OffsetAndEpoch(50, 1)), quorum.now_ms)
+    step(node, SnapshotFailed(OffsetAndEpoch(50, 1)), quorum.now_ms)
     assert node.snapshot_to_fetch is None
 
 
@@ -192,12 +193,12 @@ def test_a_node_that_reads_a_newer_epoch_in_its_log_has_not_voted_in_it() -> Non
     follower.state = follower.state._replace(epoch=0)
     follower.start()
     assert follower.node.epoch == leader.node.epoch
-    assert follower.node.voted is None
+    assert follower.node.standing.state.voted is None
 
 
 def test_a_tick_too_many_changes_nothing() -> None:
     quorum, leader = settled()
     quorum.run(70)
     role = leader.node.role
-    ready = leader.node.step(Tick(), quorum.now_ms)
+    ready = step(leader.node, Tick(), quorum.now_ms)
     assert (ready.persist, ready.answers, leader.node.role) == (None, [], role)
