@@ -12,6 +12,7 @@ from tailrace.raft import step as step_module
 from tailrace.raft.leader import Leader
 from tailrace.raft.messages import AddVoter, RemoveVoter, Resign
 from tailrace.raft.node import RaftNode
+from tailrace.raft.roles import Follower, Standing
 from tailrace.raft.types import OffsetAndEpoch, ReplicaKey, Voter, VoterSet
 from tests.unit.raft import quorum as quorum_module
 from tests.unit.raft.quorum import Host, Quorum, endpoint
@@ -314,7 +315,12 @@ def _run_all(seeds: range) -> None:
 
 
 def let_damaged_voters_vote(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(RaftNode, "must_catch_up", property(lambda _: False))
+    start = Standing.__init__
+
+    def start_with_a_voice(standing: Standing, key: ReplicaKey, stored: Any, **options: Any) -> None:
+        start(standing, key, stored._replace(must_catch_up=False), **options)
+
+    monkeypatch.setattr(Standing, "__init__", start_with_a_voice)
 
 
 def forget_the_damage(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -334,7 +340,7 @@ def vote_from_the_first_records_on(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def take_and_vote(node: RaftNode, node_id: int, request: Any, reply: Any, now_ms: float) -> None:
         take_fetched(node, node_id, request, reply, now_ms)
-        if reply.fetched is not None:
+        if reply.fetched is not None and isinstance(node.role, Follower):
             node.standing.catch_up()
 
     monkeypatch.setattr(step_module, "_take_fetched", take_and_vote)

@@ -129,7 +129,7 @@ def test_a_voter_that_forgets_its_vote(monkeypatch):
     def forget(node, request, now_ms):
         standing = node.standing
         if request.epoch == node.epoch and isinstance(node.role, Unattached):
-            standing.state = standing.state._replace(voted=None)
+            standing.state = standing._stored = standing.state._replace(voted=None)
         return original(node, request, now_ms)
 
     monkeypatch.setattr(raft_step, "_receive_vote", forget)

@@ -80,6 +80,15 @@ class RaftNode:
         # When a Tick is due, if nothing comes before; infinite if none is.
         self.next_deadline_ms = -inf
         self.ready = Ready()
+        self._check()
+
+    def _check(self) -> None:
+        """What replay, the driver and every decision may assume, after each step and from the start on."""
+        log, high_watermark = self.log, self.high_watermark
+        assert log.start_offset <= high_watermark <= log.end_offset, (
+            f"committed up to {high_watermark}, but the log has {log.start_offset} to {log.end_offset}"
+        )
+        assert log.last_epoch <= self.epoch, f"a record of epoch {log.last_epoch} in epoch {self.epoch}"
 
     # ---- what there is to know
 
@@ -151,8 +160,12 @@ class RaftNode:
         self.next_deadline_ms = inf
 
     def end_step(self) -> Ready:
-        self.ready.persist = self.standing.take_unstored()
-        return self.ready
+        ready = self.ready
+        writes = (ready.truncate_to is not None) + (ready.append_fetched is not None) + bool(ready.append_control)
+        assert writes <= 1, "one change of the log a step, so that each Written tells of one"
+        ready.persist = self.standing.take_unstored()
+        self._check()
+        return ready
 
     def answer(self, token: int, reply: Reply) -> None:
         self.ready.answers.append(Answer(token, reply))
@@ -179,12 +192,17 @@ class RaftNode:
             decided = role.decide_high_watermark(self.voters, self.key, self.log.synced_end_offset)
         elif isinstance(role, Follower):
             decided = min(role.leader_high_watermark, self.log.end_offset)
-        self.high_watermark = max(self.high_watermark, decided or 0)
+        self._raise_to(decided or 0)
 
     def take_snapshot(self, snapshot: OffsetAndEpoch, voters: VoterSet) -> None:
         """The log starts at its end, and all before that is committed."""
         self.history = VoterHistory(voters, snapshot.offset - 1)
-        self.high_watermark = max(self.high_watermark, snapshot.offset)
+        self._raise_to(snapshot.offset)
+
+    def _raise_to(self, offset: int) -> None:
+        """Never lower: who has heard of a commit may have acted on it."""
+        assert offset <= self.log.end_offset, f"{offset} cannot be committed, the log ends at {self.log.end_offset}"
+        self.high_watermark = max(self.high_watermark, offset)
 
     @property
     def last(self) -> OffsetAndEpoch:
@@ -270,7 +288,8 @@ class RaftNode:
         self.send(node_id, endpoint, self.own_fetch(), now_ms)
 
     def own_fetch(self) -> Fetch:
-        """Only to be sent when all of the log is synced."""
+        """A promise to have all below the offset on the device."""
+        assert self.log.synced_end_offset >= self.log.end_offset, "what is not synced is not promised"
         return Fetch(self.epoch, self.key, self.log.end_offset, self.log.last_epoch, self.high_watermark)
 
     def endpoint_of(self, leader_id: int, endpoints: tuple[Endpoint, ...]) -> Endpoint | None:

@@ -107,6 +107,7 @@ class Standing:
     # ---- the events of the table
 
     def stand(self, deadline_ms: float) -> None:
+        assert not self.state.must_catch_up, "who lost what it had synced could be elected without what was committed"
         self._change("stand", Prospective(deadline_ms, Tally({self._key.id: True})), self.state)
 
     def win_pre_vote(self, deadline_ms: float) -> None:
@@ -123,6 +124,7 @@ class Standing:
         self._change("lose", Unattached(election_deadline_ms), self.state)
 
     def grant(self, candidate: ReplicaKey, election_deadline_ms: float) -> None:
+        assert not self.state.must_catch_up, "who lost what it had synced cannot tell whether the candidate has it"
         self._change("grant", Unattached(election_deadline_ms), self.state._replace(voted=candidate))
 
     def follow(self, leader_id: int, endpoint: Endpoint, fetch_deadline_ms: float) -> None:
@@ -158,6 +160,7 @@ class Standing:
 
     def catch_up(self) -> None:
         """All that it was ever counted for is there again: it has a voice."""
+        assert isinstance(self.role, Follower), "only a leader's log shows that nothing is missing"
         self.state = self.state._replace(must_catch_up=False)
 
     def hear_leader(self) -> None:
@@ -173,7 +176,10 @@ class Standing:
 
     def take_unstored(self) -> QuorumState | None:
         """What the driver has to store before it tells anyone of this step."""
-        if not _changes(self._stored, self.state):
+        before, after = self._stored, self.state
+        assert after.epoch >= before.epoch, f"a node that stored {before} would promise itself to {after} again"
+        assert after.epoch > before.epoch or before.voted in (None, after.voted), f"a second vote: {before}, {after}"
+        if not _changes(before, after):
             return None
         self._stored = self.state
         return self.state

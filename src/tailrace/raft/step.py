@@ -114,6 +114,8 @@ def _receive_vote(node: RaftNode, request: Vote, now_ms: float) -> Reply:
     if is_granted and not request.is_pre_vote and node.standing.state.voted is None:
         # It gets the time to win.
         node.standing.grant(request.candidate, now_ms + node.election_timeout_ms())
+    is_kept = request.is_pre_vote or node.standing.state.voted == request.candidate
+    assert is_kept or not is_granted, "a vote is granted if it is stored with this step, or was before"
     return node.reply(is_granted=is_granted)
 
 
@@ -282,8 +284,13 @@ def _want_snapshot(node: RaftNode, role: Follower, snapshot: OffsetAndEpoch, now
 
 
 def _take_written(node: RaftNode, event: Written) -> None:
-    node.history.truncate(min(event.base_offset, node.log.end_offset))
+    base_offset, end_offset = event.base_offset, node.log.end_offset
+    assert node.high_watermark <= base_offset <= end_offset, (
+        f"written at {base_offset}: committed is {node.high_watermark}, the log ends at {end_offset}"
+    )
+    node.history.truncate(base_offset)
     for offset, voters in event.voters:
+        assert base_offset <= offset < end_offset, f"voters at {offset} are not in what was written"
         node.history.add(offset, voters)
     node.history.forget_before(node.log.start_offset)
     role = node.role

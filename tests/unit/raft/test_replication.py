@@ -181,7 +181,7 @@ def test_a_snapshot_that_failed_is_asked_for_again() -> None:
 def test_a_fetch_of_another_epoch_is_refused() -> None:
     quorum, leader = settled()
     follower = followers(quorum)[0]
-    asked = follower.node.own_fetch()
+    asked = Fetch(0, follower.key, 0, 0, 0)
     assert ask(leader, asked._replace(epoch=0)).error is ErrorCode.FENCED_LEADER_EPOCH
     assert ask(leader, asked._replace(epoch=99)).error is ErrorCode.UNKNOWN_LEADER_EPOCH
 

@@ -1,4 +1,5 @@
-"""The table of the roles: what it does not have is refused, and nobody changes the state of a node but its owner."""
+"""The table of the roles: what it does not have is refused, and nobody changes the state of a node but its owner. What
+must hold after every step is noticed when it does not."""
 
 import ast
 import re
@@ -9,9 +10,11 @@ import pytest
 from tailrace import raft
 from tailrace.model.config import Endpoint
 from tailrace.model.ids import Uuid
-from tailrace.raft.messages import QuorumState
+from tailrace.raft.messages import QuorumState, Tick, Written
 from tailrace.raft.roles import TRANSITIONS, Candidate, Resigned, Standing, Unattached
+from tailrace.raft.step import step
 from tailrace.raft.types import ReplicaKey
+from tests.unit.raft.test_elections import settled
 
 OWN, OTHER = (ReplicaKey(node_id, Uuid(bytes([node_id]) * 16)) for node_id in (1, 2))
 
@@ -61,6 +64,44 @@ def test_a_stored_state_is_given_out_once_and_a_forgotten_leader_not_at_all(stan
     assert standing.take_unstored() is None
     standing.grant(OTHER, 0)
     assert standing.take_unstored() == QuorumState(epoch=4, voted=OTHER)
+
+
+def test_a_second_vote_of_an_epoch_and_an_older_epoch_are_never_stored(standing: Standing) -> None:
+    standing.grant(OTHER, 0)
+    standing.take_unstored()
+    for wrong in (standing.state._replace(voted=OWN), standing.state._replace(voted=None), QuorumState(epoch=3)):
+        standing.state = wrong
+        with pytest.raises(AssertionError):
+            standing.take_unstored()
+
+
+def test_who_lost_what_it_had_synced_has_no_voice() -> None:
+    standing = Standing(OWN, QuorumState(epoch=4, must_catch_up=True), last_epoch=3, election_deadline_ms=0)
+    with pytest.raises(AssertionError, match="who lost what it had synced"):
+        standing.stand(0)
+    with pytest.raises(AssertionError, match="who lost what it had synced"):
+        standing.grant(OTHER, 0)
+    with pytest.raises(AssertionError, match="only a leader's log"):
+        standing.catch_up()
+
+
+def test_what_was_committed_is_neither_cut_nor_written_anew() -> None:
+    _, leader = settled()
+    node, log = leader.node, leader.log
+    end_offset = log.end_offset
+    assert node.high_watermark == end_offset
+    with pytest.raises(AssertionError, match="written at 0"):
+        step(node, Written(0), 0)
+    log.truncate(end_offset - 1)
+    with pytest.raises(AssertionError, match=f"committed up to {end_offset}"):
+        step(node, Tick(), leader.quorum.now_ms)
+
+
+def test_a_record_of_an_epoch_to_come_is_noticed() -> None:
+    quorum, leader = settled()
+    leader.log.entries.append((leader.node.epoch + 1, 0))
+    with pytest.raises(AssertionError, match="a record of epoch"):
+        step(leader.node, Tick(), quorum.now_ms)
 
 
 def test_every_event_of_the_table_is_a_method() -> None:
