@@ -115,8 +115,9 @@ def _update_own_endpoints(node: RaftNode, leader: Leader) -> None:
 
 
 def _write(node: RaftNode, leader: Leader, voters: VoterSet) -> None:
-    keys, new_keys = ({voter.key for voter in each} for each in (node.voters, voters))
-    assert len(keys ^ new_keys) <= 1, "sets that differ by one voter have no majorities apart"
+    assert len({voter.key for voter in node.voters} ^ {voter.key for voter in voters}) <= 1, (
+        "only sets that differ by one voter have no majorities apart"
+    )
     leader.is_writing_voters = True
     node.append_control(voters_records(voters, with_version=False))
 

@@ -84,9 +84,9 @@ class RaftNode:
 
     def _check(self) -> None:
         """What replay, the driver and every decision may assume, after each step and from the start on."""
-        log, high_watermark = self.log, self.high_watermark
-        assert log.start_offset <= high_watermark <= log.end_offset, (
-            f"committed up to {high_watermark}, but the log has {log.start_offset} to {log.end_offset}"
+        log = self.log
+        assert log.start_offset <= self.high_watermark <= log.end_offset, (
+            f"committed up to {self.high_watermark}, but the log has {log.start_offset} to {log.end_offset}"
         )
         assert log.last_epoch <= self.epoch, f"a record of epoch {log.last_epoch} in epoch {self.epoch}"
 
@@ -161,8 +161,9 @@ class RaftNode:
 
     def end_step(self) -> Ready:
         ready = self.ready
-        writes = (ready.truncate_to is not None) + (ready.append_fetched is not None) + bool(ready.append_control)
-        assert writes <= 1, "one change of the log a step, so that each Written tells of one"
+        assert (ready.truncate_to is not None) + (ready.append_fetched is not None) + bool(ready.append_control) <= 1, (
+            "one change of the log a step, so that each Written tells of one"
+        )
         ready.persist = self.standing.take_unstored()
         self._check()
         return ready
@@ -178,11 +179,11 @@ class RaftNode:
         assert not self.ready.append_control, "one control batch a step"
         self.ready.append_control.extend(records)
 
-    def answer_change(self, leader: Leader, reply: Reply) -> None:
+    def answer_change(self, role: Role, reply: Reply) -> None:
         """To the client that waits for a change of the voters, if one does."""
-        if leader.change is not None:
-            self.answer(leader.change.token, reply)
-            leader.change = None
+        if isinstance(role, Leader) and role.change is not None:
+            self.answer(role.change.token, reply)
+            role.change = None
 
     # ---- the high watermark and the voters
 
@@ -242,18 +243,14 @@ class RaftNode:
     def see_epoch(self, epoch: int, now_ms: float) -> None:
         role = self.role
         self.standing.see_epoch(epoch, now_ms + self.election_timeout_ms())
-        self._fail_change(role)
+        # If it led: nobody knows what will become of the change.
+        self.answer_change(role, self.reply(ErrorCode.NOT_LEADER_OR_FOLLOWER))
 
     def resign(self, now_ms: float) -> None:
         role = self.role
         assert isinstance(role, Leader), "only a leader resigns"
         self.standing.resign(now_ms + self.election_timeout_ms(), role.successors(self.voters, self.key))
-        self._fail_change(role)
-
-    def _fail_change(self, role: Role) -> None:
-        """The leader stops: nobody knows what will become of the change."""
-        if isinstance(role, Leader):
-            self.answer_change(role, self.reply(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+        self.answer_change(role, self.reply(ErrorCode.NOT_LEADER_OR_FOLLOWER))
 
     # ---- sending
 

@@ -114,8 +114,9 @@ def _receive_vote(node: RaftNode, request: Vote, now_ms: float) -> Reply:
     if is_granted and not request.is_pre_vote and node.standing.state.voted is None:
         # It gets the time to win.
         node.standing.grant(request.candidate, now_ms + node.election_timeout_ms())
-    is_kept = request.is_pre_vote or node.standing.state.voted == request.candidate
-    assert is_kept or not is_granted, "a vote is granted if it is stored with this step, or was before"
+    assert not is_granted or request.is_pre_vote or node.standing.state.voted == request.candidate, (
+        "a vote is granted if it is stored with this step, or was before"
+    )
     return node.reply(is_granted=is_granted)
 
 

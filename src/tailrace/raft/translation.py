@@ -6,8 +6,7 @@ another partition, has no translation: the driver refuses it as a whole.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 from tailrace.model.config import Endpoint
 from tailrace.model.errors import ErrorCode, ProtocolError
@@ -31,8 +30,6 @@ from tailrace.wire.apis import quorum as wire
 from tailrace.wire.apis import response_type
 from tailrace.wire.apis.data import FetchRequest, FetchResponse
 from tailrace.wire.schema import Message
-
-T = TypeVar("T")
 
 _PARTITION = 0
 # A piece of the log that a replica takes at once (Kafka's figure).
@@ -329,7 +326,7 @@ def _key(node_id: int, directory_id: bytes) -> ReplicaKey:
     return ReplicaKey(node_id, Uuid(bytes(directory_id)))
 
 
-def _to_wire_endpoints(kind: Callable[..., T], endpoints: tuple[Endpoint, ...]) -> list[T]:
+def _to_wire_endpoints(kind: Any, endpoints: tuple[Endpoint, ...]) -> list[Any]:
     return [kind(name=name, host=host, port=port) for name, host, port in endpoints]
 
 
