@@ -9,7 +9,7 @@ INSTALLED := $(VENV)/.installed
 PYTEST := $(BIN)/python -m pytest -q
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-long check format bench bench-kafka bench-alone sim swarm clean
+.PHONY: help setup tools demo test test-long check format bench bench-kafka bench-alone sim swarm clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -24,6 +24,9 @@ $(INSTALLED): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,spark]'
 	@touch $@
 
+tools: setup ## what the tests need beside Python packages: kcat, haproxy, a JDK, Maven, Node (Debian), npm packages, jars
+	@$(BIN)/python -m tests.parts bring
+
 demo: setup ## a broker, its clients, a cluster killed at work, a data pipeline on Spark, an audit: nothing is lost (2 minutes)
 	@$(BIN)/python docs/demo.py
 
@@ -36,7 +39,10 @@ check: setup ## format, lint, types, layering, tidiness (budget: 60 s)
 
 # Budgets in seconds on two cores: a stage that outgrows its own gives tests to `make test-long`.
 # Two processes where tests mostly wait; those of real processes are about time, and Spark fills both cores by itself.
+# Tests that a missing part has skipped are noted in this file, and told at the end.
+test: export TAILRACE_MISSING_PARTS := $(CURDIR)/.cache/missing-parts
 test: check ## check, then every test that is not marked `long` (15 minutes at most)
+	@rm -f $(TAILRACE_MISSING_PARTS)
 	@echo "== unit, golden, property: 190 s"
 	$(PYTEST) -n 2 tests/unit tests/golden tests/property
 	@echo "== simulated clusters: 90 s"
@@ -47,6 +53,7 @@ test: check ## check, then every test that is not marked `long` (15 minutes at m
 	$(PYTEST) -n 2 tests/compat
 	@echo "== Spark: 130 s"
 	$(PYTEST) tests/spark
+	@$(BIN)/python -m tests.parts report
 
 test-long: setup ## the tests marked `long`
 	$(PYTEST) -o faulthandler_timeout=600 -m long tests
