@@ -32,11 +32,11 @@ tools: setup ## what the tests need beside Python packages: kcat, haproxy, a JDK
 	@$(BIN)/python -m tests.parts bring
 
 demo: setup ## a broker, its clients, a cluster killed at work, a data pipeline on Spark, an audit: nothing is lost (2 minutes)
-	@$(BIN)/python docs/demo.py
+	@$(BIN)/python examples/demo.py
 
 check: setup ## format, lint, types, layering, tidiness (budget: 60 s)
-	$(BIN)/ruff format --check --quiet src tests bench docs
-	$(BIN)/ruff check --quiet src tests bench docs
+	$(BIN)/ruff format --check --quiet src tests bench docs examples
+	$(BIN)/ruff check --quiet src tests bench docs examples
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(PYTEST) tests/unit/test_tidy.py
@@ -63,8 +63,8 @@ test-long: setup ## the tests marked `long`
 	$(PYTEST) -o faulthandler_timeout=600 -m long tests
 
 format: setup ## let ruff format and mend what it can
-	$(BIN)/ruff format src tests bench docs
-	$(BIN)/ruff check --fix src tests bench docs
+	$(BIN)/ruff format src tests bench docs examples
+	$(BIN)/ruff check --fix src tests bench docs examples
 
 SEED ?= 1
 sim: setup ## one run of the simulated cluster under faults: make sim SEED=7
