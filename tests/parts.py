@@ -21,9 +21,9 @@ import pytest
 
 from bench.maven import JarsNotFoundError, bring_jars
 
-TESTS = Path(__file__).parent
-NODE_SCRIPTS = TESTS / "compat" / "node"
-NODE_INSTALLED = TESTS.parent / ".cache" / "compat-node"
+ROOT = Path(__file__).parents[1]
+NODE_SCRIPTS = ROOT / "tests" / "compat" / "node"
+NODE_INSTALLED = ROOT / ".cache" / "compat-node"
 NPM_DEADLINE_S = 120.0
 APT_DEADLINE_S = 900.0
 
@@ -43,9 +43,10 @@ DEBIAN_PACKAGES = {
 }
 # The jars of each pom, and their folder below .cache.
 POMS = {
-    "compat/java/pom.xml": "compat-java",
-    "compat/java/old/pom.xml": "compat-java-old",
-    "spark/java/pom.xml": "spark-java",
+    "examples/clients/java/pom.xml": "examples-java",
+    "tests/compat/java/pom.xml": "compat-java",
+    "tests/compat/java/old/pom.xml": "compat-java-old",
+    "tests/spark/java/pom.xml": "spark-java",
 }
 # Debian leaves these out of the PATH of people, and puts servers such as haproxy there.
 _SERVER_FOLDERS = os.pathsep.join(("/usr/local/sbin", "/usr/sbin"))
@@ -63,7 +64,7 @@ def need_program(name: str) -> str:
 def need_jars(pom: str) -> Path:
     """The folder with the jars of one of POMS."""
     try:
-        return bring_jars(TESTS / pom, POMS[pom])
+        return bring_jars(ROOT / pom, POMS[pom])
     except JarsNotFoundError as error:
         miss_part(str(error))
 
@@ -88,7 +89,7 @@ def need_java_for_spark() -> None:
 
 def miss_part(reason: str) -> NoReturn:
     if os.environ.get(MODE_VARIABLE) == "required":
-        pytest.fail(f"{MARK}{reason}; `make tools` brings it", pytrace=False)
+        pytest.fail(f"{MARK}{reason} (`make tools` brings what Debian, npm and Maven have)", pytrace=False)
     pytest.skip(f"{MARK}{reason}")
 
 
@@ -159,7 +160,7 @@ def bring() -> int:
         problems.append(str(error))
     for pom, folder in POMS.items():
         try:
-            bring_jars(TESTS / pom, folder)
+            bring_jars(ROOT / pom, folder)
         except JarsNotFoundError as error:
             problems.append(str(error))
     for problem in problems:

@@ -80,7 +80,7 @@ def client(request: pytest.FixtureRequest) -> Client:
 @pytest.fixture(scope="session")
 def kafka_class_path() -> str:
     """The jars of Apache Kafka's client and tools."""
-    return maven_jars("compat/java/pom.xml")
+    return maven_jars("tests/compat/java/pom.xml")
 
 
 def maven_jars(pom: str) -> str:

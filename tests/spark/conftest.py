@@ -14,9 +14,9 @@ from pyspark.sql import SparkSession
 from bench.maven import JarsNotFoundError, bring_jars
 from tailrace.spark import session
 from tailrace.testing import Broker
-from tests.parts import POMS, TESTS, need_jars, need_java_for_spark, need_program
+from tests.parts import POMS, ROOT, need_jars, need_java_for_spark, need_program
 
-OFFICIAL_POM = "spark/java/pom.xml"
+OFFICIAL_POM = "tests/spark/java/pom.xml"
 DEADLINE_S = 30.0
 
 # A stateful micro-batch of 0.35 s instead of 7: two cores, few rows.
@@ -58,7 +58,7 @@ def spark(
 
 def official_jars() -> str:
     """Of Spark's own Kafka connector, as spark.jars takes them."""
-    folder = bring_jars(TESTS / OFFICIAL_POM, POMS[OFFICIAL_POM])
+    folder = bring_jars(ROOT / OFFICIAL_POM, POMS[OFFICIAL_POM])
     return ",".join(map(str, sorted(folder.glob("*.jar"))))
 
 
@@ -73,7 +73,7 @@ def kafka_format(spark: SparkSession) -> str:
 def kafka_class_path() -> str:
     """The jars of Apache Kafka's server, which runs on the machine's own Java."""
     need_program("java")
-    return f"{need_jars('compat/java/pom.xml')}/*"
+    return f"{need_jars('tests/compat/java/pom.xml')}/*"
 
 
 @pytest.fixture(scope="session")
