@@ -22,7 +22,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 	@test -x $(BIN)/pip || $(PYTHON) -m venv --clear $(VENV) || { \
 	  echo "make: could not create $(VENV); on Debian and Ubuntu install python3-venv" >&2; exit 1; }
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,spark]'
-	@command -v java >/dev/null || test -x "$$JAVA_HOME/bin/java" || { \
+	@command -v java >/dev/null || test -x "$${JAVA_HOME:-/nowhere}/bin/java" || { \
 	  echo "There is no Java: pip brings one, for Spark"; \
 	  $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[java]' || \
 	  echo "make: pip has no Java for this system either; what needs Spark is left out" >&2; }

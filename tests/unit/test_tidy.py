@@ -121,6 +121,18 @@ def test_decisions_are_numbered_without_gaps():
     assert titles == [f"# {number:04d}" for number in range(1, len(titles) + 1)]
 
 
+def test_links_of_the_docs_lead_somewhere():
+    link = re.compile(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)")
+    broken = [
+        f"{_name(page)}: {target}"
+        for folder in (ROOT.glob("*.md"), (ROOT / "docs").rglob("*.md"), (ROOT / "examples").rglob("*.md"))
+        for page in folder
+        for target in link.findall(page.read_text())
+        if not (page.parent / target).exists()
+    ]
+    assert not broken, f"these links lead nowhere: {broken}"
+
+
 def _python_files(*folders: str) -> Iterator[Path]:
     for folder in folders:
         yield from sorted((ROOT / folder).rglob("*.py"))
