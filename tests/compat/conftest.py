@@ -3,7 +3,6 @@
 import itertools
 import json
 import os
-import shutil
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
@@ -12,7 +11,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from bench.maven import JarsNotFoundError, bring_jars
+from tests.parts import need_jars, need_program
 
 from .clients import DEADLINE_S, Client
 from .clients.aio import Aiokafka
@@ -81,18 +80,13 @@ def client(request: pytest.FixtureRequest) -> Client:
 @pytest.fixture(scope="session")
 def kafka_class_path() -> str:
     """The jars of Apache Kafka's client and tools."""
-    return maven_jars("pom.xml", "compat-java")
+    return maven_jars("tests/compat/java/pom.xml")
 
 
-def maven_jars(pom_name: str, folder_name: str) -> str:
-    """A class path of what a pom of the java folder names."""
-    if shutil.which("javac") is None:
-        pytest.skip("a JDK is not installed")
-    try:
-        jars = bring_jars(Path(__file__).parent / "java" / pom_name, folder_name)
-    except JarsNotFoundError as error:
-        pytest.skip(str(error))
-    return f"{jars}/*"
+def maven_jars(pom: str) -> str:
+    """A class path of what a pom names, for javac and java."""
+    need_program("javac")
+    return f"{need_jars(pom)}/*"
 
 
 @pytest.fixture(scope="session")

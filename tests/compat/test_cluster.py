@@ -1,6 +1,5 @@
 """Three brokers: whichever one a client starts from, it finds the leaders of all partitions."""
 
-import shutil
 import socket
 import subprocess
 from collections.abc import Callable, Iterator
@@ -11,6 +10,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tailrace.testing import Cluster
+from tests.parts import need_program
 
 from .clients import DEADLINE_S, Client
 from .clients.corpus import small
@@ -60,8 +60,7 @@ def test_all_partitions_are_reached_from_any_broker(
 @pytest.fixture(scope="module")
 def proxy(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """HAProxy in front of all brokers, as a load balancer is used: for the first connection only."""
-    if shutil.which("haproxy") is None:
-        pytest.skip("haproxy is not installed (Debian: apt install haproxy)")
+    program = need_program("haproxy")
     with socket.create_server(("127.0.0.1", 0)) as reserved:
         port = reserved.getsockname()[1]
     servers = [f"  server broker-{index} {address}" for index, address in enumerate(cluster.bootstrap.split(","))]
@@ -78,7 +77,7 @@ def proxy(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     ]
     settings: Path = tmp_path_factory.mktemp("haproxy") / "haproxy.cfg"
     settings.write_text("\n".join(lines) + "\n")
-    process = subprocess.Popen(["haproxy", "-db", "-f", str(settings)], stderr=subprocess.PIPE)
+    process = subprocess.Popen([program, "-db", "-f", str(settings)], stderr=subprocess.PIPE)
     try:
         _wait_connectable(port)
         yield f"127.0.0.1:{port}"

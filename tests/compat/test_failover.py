@@ -1,7 +1,6 @@
 """Every client goes on while the leader of its partition is stopped, and the next one killed: what an idempotent
 producer was told to write is read meanwhile and afterwards, once and in order."""
 
-import shutil
 import subprocess
 import threading
 import time
@@ -12,12 +11,12 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tailrace.testing import LOW_LATENCY, Cluster
+from tests.parts import need_node_clients, need_program
 
 from .clients import DEADLINE_S, Client, Sent
 from .clients.confluent import Confluent
 from .clients.corpus import small
 from .conftest import CLIENTS
-from .test_node import install_node_clients
 
 _PAUSE_S = 0.01
 # Some that take longer than the faults, so that they are read meanwhile too; and many times as many, to end at all.
@@ -117,10 +116,9 @@ def write_lines(request: pytest.FixtureRequest, cluster: Cluster, topic: str) ->
     if request.param == "java":
         return [*request.getfixturevalue("compile_java")("LinesWriter"), cluster.bootstrap, topic]
     if request.param != "kcat":
-        return ["node", str(install_node_clients() / f"{request.param}-lines.mjs"), cluster.bootstrap, topic]
-    if shutil.which("kcat") is None:
-        pytest.skip("kcat is not installed (Debian: apt install kcat)")
-    return ["kcat", "-P", "-b", cluster.bootstrap, "-t", topic, "-p", "0", "-u", "-X", "enable.idempotence=true"]
+        return ["node", str(need_node_clients() / f"{request.param}-lines.mjs"), cluster.bootstrap, topic]
+    kcat = [need_program("kcat"), "-P", "-u", "-X", "enable.idempotence=true"]
+    return [*kcat, "-b", cluster.bootstrap, "-t", topic, "-p", "0"]
 
 
 def test_nothing_is_lost_by_a_command(cluster: Cluster, topic: str, write_lines: list[str]):

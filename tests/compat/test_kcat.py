@@ -1,6 +1,5 @@
 """kcat, the command: an older librdkafka (Debian's), files and pipes."""
 
-import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +10,7 @@ from .clients import DEADLINE_S
 from .clients.confluent import Confluent
 from .clients.corpus import SIZES_BYTES, START_MS, STEP_MS, records, small
 
-pytestmark = pytest.mark.skipif(shutil.which("kcat") is None, reason="kcat is not installed (Debian: apt install kcat)")
+pytestmark = pytest.mark.needs("kcat")
 
 
 def _kcat(*arguments: str, given: bytes = b"") -> bytes:

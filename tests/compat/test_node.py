@@ -2,27 +2,23 @@
 
 import base64
 import json
-import shutil
 import subprocess
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.parts import need_node_clients
 
 from .clients import DEADLINE_S, Sent
 from .clients.confluent import Confluent
 from .clients.corpus import START_MS, records
 
-SCRIPTS = Path(__file__).parent / "node"
-INSTALLED = Path(__file__).parents[2] / ".cache" / "compat-node"
-INSTALL_DEADLINE_S = 120.0
-
 
 @pytest.fixture(scope="module")
 def run_script(tmp_path_factory: pytest.TempPathFactory, bootstrap: str) -> Callable[..., dict[str, Any]]:
     """Run one of the scripts against the broker with a plan of records; return what it printed."""
-    folder = install_node_clients()
+    folder = need_node_clients()
     plan = tmp_path_factory.mktemp("plan") / "records.json"
 
     def run(script: str, topic: str, sent: list[Sent]) -> dict[str, Any]:
@@ -38,31 +34,6 @@ def run_script(tmp_path_factory: pytest.TempPathFactory, bootstrap: str) -> Call
         return json.loads(done.stdout)
 
     return run
-
-
-def install_node_clients() -> Path:
-    """Skips the test where they cannot be had; the folder of the scripts and their packages."""
-    if shutil.which("node") is None or shutil.which("npm") is None:
-        pytest.skip("node and npm are not installed")
-    INSTALLED.mkdir(parents=True, exist_ok=True)
-    wanted = (SCRIPTS / "package.json").read_bytes()
-    installed = INSTALLED / "installed.json"
-    if not installed.exists() or installed.read_bytes() != wanted:
-        (INSTALLED / "package.json").write_bytes(wanted)
-        command = ["npm", "install", "--no-audit", "--no-fund", "--no-package-lock", "--loglevel=error"]
-        try:
-            done = subprocess.run(
-                command, cwd=INSTALLED, capture_output=True, text=True, timeout=INSTALL_DEADLINE_S, check=False
-            )
-        except subprocess.TimeoutExpired:
-            pytest.skip(f"npm install did not end within {INSTALL_DEADLINE_S:.0f} s")
-        if done.returncode != 0:
-            pytest.skip(f"npm install failed: {done.stderr.strip()[-200:]}")
-        installed.write_bytes(wanted)
-    # Node looks for packages beside the script, so the scripts go where the packages are.
-    for script in SCRIPTS.glob("*.mjs"):
-        shutil.copy(script, INSTALLED)
-    return INSTALLED
 
 
 def _as_json(record: Sent) -> dict[str, Any]:

@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 
 from tailrace.raft import advance as advance_module
-from tailrace.raft import node as node_module
-from tailrace.raft.core import Replica
+from tailrace.raft import step as step_module
 from tailrace.raft.leader import Leader
 from tailrace.raft.messages import AddVoter, RemoveVoter, Resign
 from tailrace.raft.node import RaftNode
+from tailrace.raft.roles import Follower, Standing
 from tailrace.raft.types import OffsetAndEpoch, ReplicaKey, Voter, VoterSet
+from tests.unit.raft import quorum as quorum_module
 from tests.unit.raft.quorum import Host, Quorum, endpoint
 
 STEPS = 60
@@ -223,21 +224,21 @@ def test_many_seeds_agree(seed: int) -> None:
 
 
 def forget_votes(monkeypatch: pytest.MonkeyPatch) -> None:
-    step = RaftNode.step
+    step = step_module.step
 
     def step_without_state(node: RaftNode, event: Any, now_ms: float) -> Any:
         ready = step(node, event, now_ms)
         ready.persist = None
         return ready
 
-    monkeypatch.setattr(RaftNode, "step", step_without_state)
+    monkeypatch.setattr(quorum_module, "step", step_without_state)
 
 
 def vote_for_short_logs(monkeypatch: pytest.MonkeyPatch) -> None:
-    decide_vote = node_module.decide_vote
+    decide_vote = step_module.decide_vote
     shortest = OffsetAndEpoch(0, 0)
     monkeypatch.setattr(
-        node_module, "decide_vote", lambda request, **facts: decide_vote(request, **{**facts, "last": shortest})
+        step_module, "decide_vote", lambda request, **facts: decide_vote(request, **{**facts, "last": shortest})
     )
 
 
@@ -251,14 +252,17 @@ def count_nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def count_what_is_not_synced(monkeypatch: pytest.MonkeyPatch) -> None:
-    decide = Leader.decide_high_watermark
+    raise_high_watermark = RaftNode.raise_high_watermark
 
-    def raise_high_watermark(replica: Replica) -> None:
-        if isinstance(replica.role, Leader):
-            decided = decide(replica.role, replica.voters, replica.key, replica.log.end_offset)
-            replica.high_watermark = max(replica.high_watermark, decided or 0)
+    def raise_at_once(node: RaftNode) -> None:
+        log: Any = node.log
+        synced = log.synced_end_offset
+        if isinstance(node.role, Leader):
+            log.synced_end_offset = log.end_offset
+        raise_high_watermark(node)
+        log.synced_end_offset = synced
 
-    monkeypatch.setattr(Replica, "raise_high_watermark", raise_high_watermark)
+    monkeypatch.setattr(RaftNode, "raise_high_watermark", raise_at_once)
 
 
 def promise_what_is_not_synced(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -273,14 +277,14 @@ def promise_what_is_not_synced(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def overlook_divergence(monkeypatch: pytest.MonkeyPatch) -> None:
-    decide_fetch = node_module.decide_fetch
+    decide_fetch = step_module.decide_fetch
 
     def decide_by_offset(log: Any, *, offset: int, last_epoch: int) -> Any:
         if log.start_offset <= offset <= log.end_offset:
             return None, None
         return decide_fetch(log, offset=offset, last_epoch=last_epoch)
 
-    monkeypatch.setattr(node_module, "decide_fetch", decide_by_offset)
+    monkeypatch.setattr(step_module, "decide_fetch", decide_by_offset)
 
 
 @pytest.mark.parametrize(
@@ -311,11 +315,16 @@ def _run_all(seeds: range) -> None:
 
 
 def let_damaged_voters_vote(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Replica, "must_catch_up", property(lambda _: False, lambda _, value: None), raising=False)
+    start = Standing.__init__
+
+    def start_with_a_voice(standing: Standing, key: ReplicaKey, stored: Any, **options: Any) -> None:
+        start(standing, key, stored._replace(must_catch_up=False), **options)
+
+    monkeypatch.setattr(Standing, "__init__", start_with_a_voice)
 
 
 def forget_the_damage(monkeypatch: pytest.MonkeyPatch) -> None:
-    step = RaftNode.step
+    step = step_module.step
 
     def step_and_forget(node: RaftNode, event: Any, now_ms: float) -> Any:
         ready = step(node, event, now_ms)
@@ -323,17 +332,18 @@ def forget_the_damage(monkeypatch: pytest.MonkeyPatch) -> None:
             ready.persist = ready.persist._replace(must_catch_up=False)
         return ready
 
-    monkeypatch.setattr(RaftNode, "step", step_and_forget)
+    monkeypatch.setattr(quorum_module, "step", step_and_forget)
 
 
 def vote_from_the_first_records_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    take_fetched = RaftNode._take_fetched
+    take_fetched = step_module._take_fetched
 
     def take_and_vote(node: RaftNode, node_id: int, request: Any, reply: Any, now_ms: float) -> None:
         take_fetched(node, node_id, request, reply, now_ms)
-        node.must_catch_up = node.must_catch_up and reply.fetched is None
+        if reply.fetched is not None and isinstance(node.role, Follower):
+            node.standing.catch_up()
 
-    monkeypatch.setattr(RaftNode, "_take_fetched", take_and_vote)
+    monkeypatch.setattr(step_module, "_take_fetched", take_and_vote)
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,9 @@ from tailrace.controller.machine import Controller
 from tailrace.log.log import Log
 from tailrace.log.producers import ProducerStates
 from tailrace.model.errors import ErrorCode, KafkaError
-from tailrace.raft import node as raft_node
+from tailrace.raft import step as raft_step
 from tailrace.raft.leader import Leader
-from tailrace.raft.node import RaftNode
+from tailrace.raft.roles import Unattached
 from tailrace.replica import partition
 from tailrace.replica.following import changes
 from tailrace.replica.partition import Partition
@@ -124,15 +124,18 @@ def test_in_sync_replicas_that_never_come_back(monkeypatch):
 
 
 def test_a_voter_that_forgets_its_vote(monkeypatch):
-    original = RaftNode._receive_vote
+    original = raft_step._receive_vote
 
-    def forget(self, request, now_ms):
-        if request.epoch == self.epoch:
-            self.voted = None
-        return original(self, request, now_ms)
+    def forget(node, request, now_ms):
+        standing = node.standing
+        if request.epoch == node.epoch and isinstance(node.role, Unattached):
+            standing.state = standing._stored = standing.state._replace(voted=None)
+        return original(node, request, now_ms)
 
-    monkeypatch.setattr(RaftNode, "_receive_vote", forget)
-    monkeypatch.setattr(raft_node, "decide_vote", lambda *_arguments, **_options: True)
+    monkeypatch.setattr(raft_step, "_receive_vote", forget)
+    monkeypatch.setattr(
+        raft_step, "decide_vote", lambda _request, *, voted, has_leader, **_: not voted and not has_leader
+    )
     found = broken_promise(range(1, 20), voters=5, faults=("isolate", "kill leader"))
     assert found.startswith("a vote is given once per epoch")
 
@@ -146,11 +149,10 @@ def test_a_quorum_that_commits_without_a_majority(monkeypatch):
 
 
 def test_a_vote_for_a_candidate_that_lacks_records(monkeypatch):
-    monkeypatch.setattr(
-        raft_node,
-        "decide_vote",
-        lambda request, *, voted, **_: request.is_pre_vote or voted in (None, request.candidate),
-    )
+    def decide_blindly(request, *, voted, has_leader, **_):
+        return request.is_pre_vote or (not has_leader and voted in (None, request.candidate))
+
+    monkeypatch.setattr(raft_step, "decide_vote", decide_blindly)
     found = broken_promise(range(9, 24), faults=("isolate",), has_operator=True, fault_seconds=10.0)
     assert found.startswith("a leader of the quorum has all that is committed")
 

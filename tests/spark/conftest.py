@@ -3,7 +3,6 @@
 import contextlib
 import itertools
 import os
-import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
@@ -15,7 +14,9 @@ from pyspark.sql import SparkSession
 from bench.maven import JarsNotFoundError, bring_jars
 from tailrace.spark import session
 from tailrace.testing import Broker
+from tests.parts import POMS, ROOT, need_jars, need_java_for_spark, need_program
 
+OFFICIAL_POM = "tests/spark/java/pom.xml"
 DEADLINE_S = 30.0
 
 # A stateful micro-batch of 0.35 s instead of 7: two cores, few rows.
@@ -34,9 +35,15 @@ _serial = itertools.count()
 
 
 @pytest.fixture(scope="session")
-def spark(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    if shutil.which("java") is None:
-        pytest.skip("Spark needs Java 17 or newer, and there is none on PATH")
+def java_for_spark() -> None:
+    """For this process and for those that it starts."""
+    need_java_for_spark()
+
+
+@pytest.fixture(scope="session")
+def spark(
+    request: pytest.FixtureRequest, java_for_spark: None, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[SparkSession]:
     warehouse = tmp_path_factory.mktemp("warehouse")
     settings = QUICK_SETTINGS | {"spark.sql.warehouse.dir": str(warehouse)}
     # A JVM takes jars when it starts, and there is one for all tests.
@@ -51,27 +58,22 @@ def spark(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 def official_jars() -> str:
     """Of Spark's own Kafka connector, as spark.jars takes them."""
-    folder = bring_jars(Path(__file__).parent / "java" / "pom.xml", "spark-java")
+    folder = bring_jars(ROOT / OFFICIAL_POM, POMS[OFFICIAL_POM])
     return ",".join(map(str, sorted(folder.glob("*.jar"))))
 
 
 @pytest.fixture(scope="session")
 def kafka_format(spark: SparkSession) -> str:
     """The format of Spark's own Kafka connector."""
-    try:
-        official_jars()
-    except JarsNotFoundError as error:
-        pytest.skip(str(error))
+    need_jars(OFFICIAL_POM)
     return "kafka"
 
 
 @pytest.fixture(scope="session")
 def kafka_class_path() -> str:
-    """The jars of Apache Kafka's server."""
-    try:
-        return f"{bring_jars(Path(__file__).parents[1] / 'compat' / 'java' / 'pom.xml', 'compat-java')}/*"
-    except JarsNotFoundError as error:
-        pytest.skip(str(error))
+    """The jars of Apache Kafka's server, which runs on the machine's own Java."""
+    need_program("java")
+    return f"{need_jars('tests/compat/java/pom.xml')}/*"
 
 
 @pytest.fixture(scope="session")

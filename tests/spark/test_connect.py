@@ -3,7 +3,6 @@
 import contextlib
 import json
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -18,10 +17,7 @@ import pytest
 from tailrace.testing import Broker
 from tests.nodes import free_ports
 
-pytestmark = [
-    pytest.mark.long,
-    pytest.mark.skipif(shutil.which("java") is None, reason="Spark needs Java 17 or newer"),
-]
+pytestmark = [pytest.mark.long, pytest.mark.usefixtures("java_for_spark")]
 
 ROOT = Path(__file__).parents[2]
 DEADLINE_S = 240.0

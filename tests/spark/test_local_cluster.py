@@ -15,7 +15,7 @@ from tests.spark.conftest import MASTER_VARIABLE
 from tests.spark.mortal import Copy
 from tests.spark.test_exactly_once import committed
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, pytest.mark.usefixtures("java_for_spark")]
 
 ROOT = Path(__file__).parents[2]
 MASTER = "local-cluster[2,1,1024]"
@@ -35,8 +35,6 @@ def test_the_same_tests_pass(tmp_path: Path):
         timeout=DEADLINE_S,
         check=False,
     )
-    if "Spark needs Java" in done.stdout:
-        pytest.skip("Spark needs Java 17 or newer, and there is none on PATH")
     assert done.returncode == 0, done.stdout[-3000:]
     assert int(re.search(r"(\d+) passed", done.stdout)[1]) > 20
 

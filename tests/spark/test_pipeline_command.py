@@ -21,10 +21,7 @@ QUICK = [
     "--conf=spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 ]
 
-pytestmark = [
-    pytest.mark.long,
-    pytest.mark.skipif(shutil.which("java") is None, reason="Spark needs Java 17 or newer"),
-]
+pytestmark = [pytest.mark.long, pytest.mark.usefixtures("java_for_spark")]
 
 
 def command(*words):

@@ -51,7 +51,7 @@ def test_every_exemption_is_needed():
 def test_no_function_is_too_long():
     long = {
         f"{_name(path)}:{node.lineno} {node.name}": _length(node)
-        for path in _python_files("src", "bench", "docs")
+        for path in _python_files("src", "bench", "docs", "examples")
         for node in ast.walk(_tree(path))
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and _length(node) > FUNCTION_LINES_MAX
     }
@@ -70,7 +70,7 @@ def test_no_folder_holds_too_many_files():
 def test_every_module_opens_with_its_contract():
     silent = [
         _name(path)
-        for path in _python_files("src", "tests", "bench", "docs")
+        for path in _python_files("src", "tests", "bench", "docs", "examples")
         if path.stat().st_size and not ast.get_docstring(_tree(path))
     ]
     assert not silent, f"say what these modules own and never do, in a docstring: {silent}"
@@ -100,7 +100,7 @@ def test_no_loose_ends():
     words = re.compile(r"\b(TO" + r"DO|FIX" + r"ME|XX" + r"X)\b")
     found = [
         f"{_name(path)}:{number}"
-        for path in _python_files("src", "tests", "bench", "docs")
+        for path in _python_files("src", "tests", "bench", "docs", "examples")
         for number, line in enumerate(path.read_text().splitlines(), 1)
         if words.search(line)
     ]
@@ -121,6 +121,18 @@ def test_decisions_are_numbered_without_gaps():
     assert titles == [f"# {number:04d}" for number in range(1, len(titles) + 1)]
 
 
+def test_links_of_the_docs_lead_somewhere():
+    link = re.compile(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)")
+    broken = [
+        f"{_name(page)}: {target}"
+        for folder in (ROOT.glob("*.md"), (ROOT / "docs").rglob("*.md"), (ROOT / "examples").rglob("*.md"))
+        for page in folder
+        for target in link.findall(page.read_text())
+        if not (page.parent / target).exists()
+    ]
+    assert not broken, f"these links lead nowhere: {broken}"
+
+
 def _python_files(*folders: str) -> Iterator[Path]:
     for folder in folders:
         yield from sorted((ROOT / folder).rglob("*.py"))
@@ -132,7 +144,8 @@ def _folders() -> list[Path]:
 
 def _line_counts() -> list[tuple[str, int]]:
     return [
-        (_name(path), len(path.read_text().splitlines())) for path in _python_files("src", "tests", "bench", "docs")
+        (_name(path), len(path.read_text().splitlines()))
+        for path in _python_files("src", "tests", "bench", "docs", "examples")
     ]
 
 

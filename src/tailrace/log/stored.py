@@ -19,7 +19,7 @@ from tailrace.log.files.damaged import DamagedError, DamagedRange, Suspect
 from tailrace.log.files.durability import Durability
 from tailrace.log.files.failures import disk_errors
 from tailrace.log.files.kept import CUT_SUFFIX, keep
-from tailrace.log.files.segment import Segment
+from tailrace.log.files.segment import LOG_SUFFIX, Segment
 from tailrace.log.files.segments import Found, RollPolicy, Segments
 from tailrace.log.recovery import LoadedLog, LogLoader
 from tailrace.log.scrub.rereads import Rereads
@@ -299,8 +299,15 @@ class StoredLog:
 
     def begin_sync(self) -> tuple[Callable[[], None], int]:
         """Work for Background (it raises OSError or StorageError) and the offset up to which all is durable once it is
-        done. Then `mark_synced`, or `mark_sync_failed`."""
-        return self._durability.begin(self._segments, self.log_end_offset), self.log_end_offset
+        done. Then `mark_synced`, or `mark_sync_failed`. Raises OSError; a closed segment whose file is gone is left out
+        once that is known (`damaged_ranges`)."""
+        try:
+            return self._durability.begin(self._segments, self.log_end_offset), self.log_end_offset
+        except FileNotFoundError as error:
+            lost = next((each for each in self.segments if each.path(LOG_SUFFIX) == error.filename), None)
+            if lost is not None:
+                self.suspect(lost.base_offset, is_whole_segment=True)
+            raise
 
     def mark_synced(self, end_offset: int) -> None:
         self._durability.end(end_offset)

@@ -4,14 +4,9 @@ its role makes. Asked again and again until it is so; `outgoing` keeps that from
 
 from __future__ import annotations
 
-from math import inf
-
 from tailrace.raft import membership
-from tailrace.raft.core import Replica
-from tailrace.raft.election import Tally
 from tailrace.raft.leader import Leader
 from tailrace.raft.messages import (
-    NO_LEADER,
     AddVoter,
     BeginEpoch,
     EndEpoch,
@@ -21,6 +16,7 @@ from tailrace.raft.messages import (
     UpdateVoter,
     Vote,
 )
+from tailrace.raft.node import RaftNode
 from tailrace.raft.roles import Candidate, Follower, Prospective, Resigned, Unattached
 from tailrace.raft.types import BOOTSTRAP_OFFSET, ReplicaKey, Voter
 from tailrace.wire.apis.stored import LeaderChangeMessage
@@ -33,13 +29,9 @@ _FETCH_FAILURES_MAX = 3
 _PAUSE_DOUBLINGS_MAX = 16
 
 
-def advance(node: Replica, now_ms: float) -> None:
+def advance(node: RaftNode, now_ms: float) -> None:
     """Runs at the end of every step: timeouts, then the requests that the role makes."""
-    node.deadline_ms = inf
-    if isinstance(node.role, Unattached):
-        _advance_unattached(node, node.role, now_ms)
-    if isinstance(node.role, Prospective | Candidate):
-        _advance_election(node, now_ms)
+    _advance_standing(node, now_ms)
     role = node.role
     if isinstance(role, Leader):
         _advance_leader(node, role, now_ms)
@@ -49,35 +41,41 @@ def advance(node: Replica, now_ms: float) -> None:
         _advance_resigned(node, node.role, now_ms)
 
 
-def _advance_unattached(node: Replica, role: Unattached, now_ms: float) -> None:
+def _advance_standing(node: RaftNode, now_ms: float) -> None:
+    """Without a leader: a node that stands may win in the same step."""
+    if isinstance(node.role, Unattached):
+        _advance_unattached(node, node.role, now_ms)
+    if isinstance(node.role, Prospective | Candidate):
+        _advance_election(node, now_ms)
+
+
+def _advance_unattached(node: RaftNode, role: Unattached, now_ms: float) -> None:
     is_alone = node.is_voter and len(node.voters) == 1
     if node.may_stand and (now_ms >= role.election_deadline_ms or is_alone):
-        node.role = Prospective(now_ms + node.election_timeout_ms(), Tally({node.key.id: True}))
+        node.standing.stand(now_ms + node.election_timeout_ms())
         return
     if node.may_stand:
         node.wake_at(role.election_deadline_ms)
-    if not node.may_stand or node.lost_elections:
+    if not node.may_stand or node.standing.lost_elections:
         # Voters that cannot win may have been left behind by changes of the voters: others know who leads.
-        _ask_around(node, now_ms)
+        node.ask_around(now_ms)
 
 
-def _advance_election(node: Replica, now_ms: float) -> None:
+def _advance_election(node: RaftNode, now_ms: float) -> None:
     role = node.role
     if isinstance(role, Prospective) and role.tally.is_won(node.voters):
-        node.epoch += 1
-        node.voted = node.key
-        node.suspect = NO_LEADER
-        node.role = role = Candidate(now_ms + node.election_timeout_ms(), Tally({node.key.id: True}))
+        node.standing.win_pre_vote(now_ms + node.election_timeout_ms())
+        role = node.role
     if isinstance(role, Candidate) and role.tally.is_won(node.voters):
         _lead(node, role, now_ms)
         return
     assert isinstance(role, Prospective | Candidate), "nothing else stands for election"
     if role.tally.is_lost(node.voters) or now_ms >= role.deadline_ms or not node.may_stand:
-        node.lost_elections += 1
-        doublings = min(node.lost_elections, _PAUSE_DOUBLINGS_MAX)
+        doublings = min(node.standing.lost_elections + 1, _PAUSE_DOUBLINGS_MAX)
         pause_ms = min(node.first_pause_ms() * 2**doublings, node.timing.election_backoff_max_ms)
-        node.role = Unattached(now_ms + pause_ms * node.random.random())
-        node.wake_at(node.role.election_deadline_ms)
+        deadline_ms = now_ms + pause_ms * node.random.random()
+        node.standing.lose(deadline_ms)
+        node.wake_at(deadline_ms)
         return
     node.wake_at(role.deadline_ms)
     is_pre_vote = isinstance(role, Prospective)
@@ -87,7 +85,7 @@ def _advance_election(node: Replica, now_ms: float) -> None:
             node.send(voter.key.id, voter.endpoint(node.identity.listener_name), request, now_ms)
 
 
-def _advance_leader(node: Replica, role: Leader, now_ms: float) -> None:
+def _advance_leader(node: RaftNode, role: Leader, now_ms: float) -> None:
     node.raise_high_watermark()
     if not node.is_voter and node.history.latest_offset < node.high_watermark:
         # It has removed itself, and that is committed.
@@ -117,24 +115,21 @@ def _advance_leader(node: Replica, role: Leader, now_ms: float) -> None:
             node.wake_at(begin_ms)
 
 
-def _advance_follower(node: Replica, role: Follower, now_ms: float) -> None:
+def _advance_follower(node: RaftNode, role: Follower, now_ms: float) -> None:
     failures = node.outgoing.failures(role.leader_id, Fetch)
     if now_ms >= role.fetch_deadline_ms or (node.may_stand and failures >= _FETCH_FAILURES_MAX):
-        node.mistrust(role.leader_id, now_ms)
-        node.role = Unattached(now_ms)
-        _advance_unattached(node, node.role, now_ms)
-        if isinstance(node.role, Prospective):
-            _advance_election(node, now_ms)
+        node.lose_leader(role.leader_id, now_ms)
+        _advance_standing(node, now_ms)
         return
     node.wake_at(role.fetch_deadline_ms)
     if failures and not node.may_stand:
-        _ask_around(node, now_ms)
+        node.ask_around(now_ms)
     if role.snapshot is None and node.log.synced_end_offset >= node.log.end_offset and not _is_writing(node):
         node.send(role.leader_id, role.endpoint, node.own_fetch(), now_ms)
     _advance_membership(node, role, now_ms)
 
 
-def _advance_membership(node: Replica, role: Follower, now_ms: float) -> None:
+def _advance_membership(node: RaftNode, role: Follower, now_ms: float) -> None:
     """Tells the leader new addresses of this voter, or that this node wants to be one."""
     own = Voter(node.key, node.identity.endpoints)
     known = node.voters.find(node.key.id)
@@ -155,9 +150,9 @@ def _advance_membership(node: Replica, role: Follower, now_ms: float) -> None:
     node.wake_at(role.next_membership_ms)
 
 
-def _advance_resigned(node: Replica, role: Resigned, now_ms: float) -> None:
+def _advance_resigned(node: RaftNode, role: Resigned, now_ms: float) -> None:
     if now_ms >= role.deadline_ms:
-        node.role = Unattached(now_ms)
+        node.standing.retire(now_ms)
         node.wake_at(now_ms)
         return
     node.wake_at(role.deadline_ms)
@@ -167,9 +162,8 @@ def _advance_resigned(node: Replica, role: Resigned, now_ms: float) -> None:
             node.send(voter.key.id, voter.endpoint(node.identity.listener_name), request, now_ms)
 
 
-def _lead(node: Replica, won: Candidate, now_ms: float) -> None:
-    node.role = Leader(now_ms)
-    node.lost_elections = 0
+def _lead(node: RaftNode, won: Candidate, now_ms: float) -> None:
+    node.standing.win(now_ms)
     change = LeaderChangeMessage(
         version=0,
         leader_id=node.key.id,
@@ -186,29 +180,7 @@ def _lead(node: Replica, won: Candidate, now_ms: float) -> None:
     node.wake_at(now_ms)
 
 
-def _ask_around(node: Replica, now_ms: float) -> None:
-    """One after the other: a fetch, though we follow nobody, is answered with who leads."""
-    places = [
-        *((-2 - index, endpoint) for index, endpoint in enumerate(node.identity.bootstrap)),
-        *((voter.key.id, voter.endpoint(node.identity.listener_name)) for voter in node.voters),
-    ]
-    others = [(node_id, endpoint) for node_id, endpoint in places if node_id not in (node.key.id, node.leader_id)]
-    if node.log.synced_end_offset < node.log.end_offset:
-        # A fetch is a promise, to whoever gets it.
-        return
-    if not others or any(node.outgoing.is_under_way(node_id, node.own_fetch()) for node_id, _ in others):
-        return
-    if now_ms < node.next_question_ms:
-        node.wake_at(node.next_question_ms)
-        return
-    node_id, endpoint = others[node.next_place % len(others)]
-    node.next_place += 1
-    node.next_question_ms = now_ms + node.timing.retry_backoff_ms
-    node.wake_at(node.next_question_ms)
-    node.send(node_id, endpoint, node.own_fetch(), now_ms)
-
-
-def _is_writing(node: Replica) -> bool:
+def _is_writing(node: RaftNode) -> bool:
     return node.ready.append_fetched is not None or node.ready.truncate_to is not None
 
 

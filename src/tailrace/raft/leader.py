@@ -65,6 +65,7 @@ class Leader:
         if key not in self.replicas and len(self.replicas) >= _REPLICAS_MAX:
             self._forget_idle(now_ms)
         progress = self.progress(key)
+        assert offset is None or offset <= leader_end_offset, "a log that is a prefix of ours is not longer"
         if offset is not None:
             if offset >= leader_end_offset:
                 progress.last_caught_up_ms = now_ms

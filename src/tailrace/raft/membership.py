@@ -2,32 +2,39 @@
 
 One change at a time: a change waits until the record of the last one is committed and until this epoch has committed
 something (else two leaders could each know a majority of their own). A voter is added once it has caught up, so that it
-does not hold the commits up. Part of `core.Replica`, whose state it uses; pure as that is.
+does not hold the commits up. Works on `node.RaftNode`; pure as that is.
 """
 
 from __future__ import annotations
-
-from typing import TYPE_CHECKING
 
 from tailrace.model.errors import ErrorCode
 from tailrace.model.ids import ZERO_UUID
 from tailrace.raft.leader import Leader, VoterChange
 from tailrace.raft.messages import AddVoter, RemoveVoter, Reply, UpdateVoter
+from tailrace.raft.node import RaftNode
 from tailrace.raft.types import KRAFT_VERSION, Voter, VoterSet
 from tailrace.wire.apis.stored import KRaftVersionRecord
 from tailrace.wire.schema import Message
-
-if TYPE_CHECKING:
-    from tailrace.raft.core import Replica
 
 # A removal has no timeout of its own on the wire; Kafka's clients wait so long by default.
 _REMOVAL_TIMEOUT_MS = 30_000
 
 
-def receive_add(node: Replica, token: int, request: AddVoter, now_ms: float) -> Reply | None:
-    refusal, leader = _check(node)
-    if refusal is not None or leader is None:
-        return refusal
+def receive(node: RaftNode, token: int, request: AddVoter | RemoveVoter | UpdateVoter, now_ms: float) -> Reply | None:
+    """None for a change that is answered once it is made."""
+    leader = node.role
+    if not isinstance(leader, Leader):
+        return node.reply(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    if not _is_settled(node, leader) or leader.change is not None:
+        return node.reply(ErrorCode.REQUEST_TIMED_OUT, "Another change of the voters is under way. Try again.")
+    if isinstance(request, AddVoter):
+        return _add(node, leader, token, request, now_ms)
+    if isinstance(request, RemoveVoter):
+        return _remove(node, leader, token, request, now_ms)
+    return _update(node, leader, request)
+
+
+def _add(node: RaftNode, leader: Leader, token: int, request: AddVoter, now_ms: float) -> Reply | None:
     if node.voters.find(request.voter.key.id) is not None:
         return node.reply(
             ErrorCode.DUPLICATE_VOTER,
@@ -37,19 +44,12 @@ def receive_add(node: Replica, token: int, request: AddVoter, now_ms: float) -> 
         return node.reply(ErrorCode.INVALID_REQUEST, "A voter needs the id of its directory: see meta.properties.")
     if not request.voter.endpoints:
         return node.reply(ErrorCode.INVALID_REQUEST, "A voter needs the address of its controller listener.")
-    leader.change = VoterChange(
-        token,
-        now_ms + request.timeout_ms,
-        added=request.voter,
-        ack_when_committed=request.ack_when_committed,
-    )
+    deadline_ms = now_ms + request.timeout_ms
+    leader.change = VoterChange(token, deadline_ms, request.voter, request.ack_when_committed)
     return None
 
 
-def receive_remove(node: Replica, token: int, request: RemoveVoter, now_ms: float) -> Reply | None:
-    refusal, leader = _check(node)
-    if refusal is not None or leader is None:
-        return refusal
+def _remove(node: RaftNode, leader: Leader, token: int, request: RemoveVoter, now_ms: float) -> Reply | None:
     if not node.voters.contains(request.key):
         return node.reply(ErrorCode.VOTER_NOT_FOUND, f"Node {request.key.id} with that directory is not a voter.")
     if len(node.voters) == 1:
@@ -59,13 +59,10 @@ def receive_remove(node: Replica, token: int, request: RemoveVoter, now_ms: floa
     return None
 
 
-def receive_update(node: Replica, request: UpdateVoter) -> Reply:
-    refusal, leader = _check(node)
-    if refusal is not None or leader is None:
-        return refusal or node.reply(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-    if request.epoch != node.epoch:
-        is_old = request.epoch < node.epoch
-        return node.reply(ErrorCode.FENCED_LEADER_EPOCH if is_old else ErrorCode.UNKNOWN_LEADER_EPOCH)
+def _update(node: RaftNode, leader: Leader, request: UpdateVoter) -> Reply:
+    error = node.check_leading(request.epoch)
+    if error is not ErrorCode.NONE:
+        return node.reply(error)
     if not node.voters.contains(request.voter.key):
         return node.reply(ErrorCode.VOTER_NOT_FOUND, f"Node {request.voter.key.id} is not a voter.")
     if not request.voter.endpoints:
@@ -75,7 +72,7 @@ def receive_update(node: Replica, request: UpdateVoter) -> Reply:
     return node.reply()
 
 
-def advance(node: Replica, leader: Leader, now_ms: float) -> None:
+def advance(node: RaftNode, leader: Leader, now_ms: float) -> None:
     """Takes the change a step further, if there is one and it can go on."""
     change = leader.change
     if change is None:
@@ -86,9 +83,9 @@ def advance(node: Replica, leader: Leader, now_ms: float) -> None:
         if progress is not None and progress.last_caught_up_ms > now_ms - node.timing.fetch_timeout_ms:
             _write(node, leader, node.voters.with_voter(change.added))
     if change.offset is not None and (not change.ack_when_committed or node.high_watermark > change.offset):
-        _finish(node, leader, node.reply())
+        node.answer_change(leader, node.reply())
     elif now_ms >= change.deadline_ms:
-        _finish(node, leader, node.reply(ErrorCode.REQUEST_TIMED_OUT, _describe_delay(change)))
+        node.answer_change(leader, node.reply(ErrorCode.REQUEST_TIMED_OUT, _describe_delay(change)))
 
 
 def note_written(leader: Leader, offset: int) -> None:
@@ -97,22 +94,7 @@ def note_written(leader: Leader, offset: int) -> None:
         leader.change.offset = offset
 
 
-def fail_change(node: Replica, leader: Leader) -> None:
-    """The leader stops: nobody knows what will become of the change."""
-    if leader.change is not None:
-        _finish(node, leader, node.reply(ErrorCode.NOT_LEADER_OR_FOLLOWER))
-
-
-def _check(node: Replica) -> tuple[Reply | None, Leader | None]:
-    leader = node.role
-    if not isinstance(leader, Leader):
-        return node.reply(ErrorCode.NOT_LEADER_OR_FOLLOWER), None
-    if not _is_settled(node, leader) or leader.change is not None:
-        return node.reply(ErrorCode.REQUEST_TIMED_OUT, "Another change of the voters is under way. Try again."), None
-    return None, leader
-
-
-def _is_settled(node: Replica, leader: Leader) -> bool:
+def _is_settled(node: RaftNode, leader: Leader) -> bool:
     """The last voters record is committed, and so is something of this epoch."""
     return (
         not leader.is_writing_voters
@@ -122,7 +104,7 @@ def _is_settled(node: Replica, leader: Leader) -> bool:
     )
 
 
-def _update_own_endpoints(node: Replica, leader: Leader) -> None:
+def _update_own_endpoints(node: RaftNode, leader: Leader) -> None:
     """Followers tell the leader when their addresses have changed; a leader sees to its own."""
     own = Voter(node.key, node.identity.endpoints)
     known = node.voters.find(node.key.id)
@@ -132,7 +114,10 @@ def _update_own_endpoints(node: Replica, leader: Leader) -> None:
         _write(node, leader, node.voters.with_voter(own))
 
 
-def _write(node: Replica, leader: Leader, voters: VoterSet) -> None:
+def _write(node: RaftNode, leader: Leader, voters: VoterSet) -> None:
+    assert len({voter.key for voter in node.voters} ^ {voter.key for voter in voters}) <= 1, (
+        "only sets that differ by one voter have no majorities apart"
+    )
     leader.is_writing_voters = True
     node.append_control(voters_records(voters, with_version=False))
 
@@ -142,12 +127,6 @@ def voters_records(voters: VoterSet, *, with_version: bool) -> list[Message]:
     if with_version:
         records.insert(0, KRaftVersionRecord(version=0, kraft_version=KRAFT_VERSION))
     return records
-
-
-def _finish(node: Replica, leader: Leader, reply: Reply) -> None:
-    assert leader.change is not None, "only a change that was asked for is answered"
-    node.answer(leader.change.token, reply)
-    leader.change = None
 
 
 def _describe_delay(change: VoterChange) -> str:

@@ -1,324 +1,306 @@
-"""The machine of one replica: `step(input, now_ms) -> Ready`. Pure: the same inputs give the same outputs.
+"""One replica: what it is made of, what there is to know of it, and what it does with what it is told.
 
-Owns: epoch, vote, role, voter history and high watermark of the node. Reads the log, never writes it: `Ready` says what
-to persist, write, send and answer, in which order, and the driver tells when that is done (`Written`, `Synced`).
-
-Rules, each of which the safety of the quorum hangs on:
-  - one vote an epoch: epoch and vote are persisted before anything that depends on them leaves the node;
-  - a follower fetches from the end of its log, and only when all of it is synced: a fetch is its promise to have it;
-  - the high watermark never falls, and nothing below it is ever truncated;
-  - a voters record counts from when it is written until it is truncated; the next one waits until it is committed;
-  - a leader never leads its epoch again once it has stopped;
-  - who lost what it had synced neither votes nor stands until it has fetched to the end of a leader's log. A record
-    that it was counted for may be missing on it, but is on another voter of every majority that it is not part of: each
-    leader elected without it has that record, and so has one that led before. Its fetches count: they tell what it has.
-Membership is in `membership`, the arithmetic in `leader` and `election`.
+Owns the high watermark, which voters are in force, and what this step gives out (`ready`); its parts own the rest:
+`roles.Standing` role, epoch and vote, `outgoing` the requests under way. `step` takes the inputs, `advance` sees what
+time and state demand, `membership` changes the voters; they all work on this, and assign none of its fields.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import inf
+
+from tailrace.model.config import Endpoint
 from tailrace.model.errors import ErrorCode
-from tailrace.raft import membership
-from tailrace.raft.advance import advance
-from tailrace.raft.core import Replica
-from tailrace.raft.election import decide_vote
-from tailrace.raft.leader import Leader, decide_fetch
-from tailrace.raft.messages import (
-    NO_LEADER,
-    AddVoter,
-    BeginEpoch,
-    EndEpoch,
-    Failed,
-    Fetch,
-    Fetched,
-    FetchPiece,
-    Input,
-    QuorumState,
-    Ready,
-    Received,
-    RemoveVoter,
-    Replied,
-    Reply,
-    Request,
-    Resign,
-    SnapshotFailed,
-    SnapshotInstalled,
-    SnapshotProgress,
-    Unwritable,
-    Vote,
-    Waited,
-    Written,
-)
-from tailrace.raft.roles import Candidate, Follower, Prospective, Resigned, Unattached
-from tailrace.raft.types import OffsetAndEpoch
+from tailrace.model.ids import ZERO_UUID
+from tailrace.model.ports import Random
+from tailrace.raft.leader import Leader
+from tailrace.raft.messages import NO_LEADER, Answer, Fetch, Leadership, QuorumState, Ready, Reply, Request
+from tailrace.raft.outgoing import Outgoing
+from tailrace.raft.roles import Follower, Resigned, Role, Standing
+from tailrace.raft.types import OffsetAndEpoch, RaftLog, ReplicaKey, Voter, VoterSet
 from tailrace.raft.voters import VoterHistory
+from tailrace.wire.schema import Message
 
-_UNKNOWN_OFFSET = -1
+# A share of the election timeout: the first election after a start, and the first pause after a lost one. On a
+# loopback two round trips and a sync take some milliseconds; 50 ms at the defaults make a tie unlikely.
+_FIRST_ELECTION_SHARE = 1 / 20
 
 
-class RaftNode(Replica):
-    # ---- the step
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """controller.quorum.*"""
 
-    def step(self, event: Input, now_ms: float) -> Ready:
+    election_timeout_ms: int
+    election_backoff_max_ms: int
+    fetch_timeout_ms: int
+    retry_backoff_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    key: ReplicaKey
+    # Where other nodes reach this one; none on a node that never votes.
+    endpoints: tuple[Endpoint, ...] = ()
+    # By which listener it reaches others.
+    listener_name: str = ""
+    # Whom to ask for the leader.
+    bootstrap: tuple[Endpoint, ...] = ()
+    # Whether it asks to become a voter (controller.quorum.auto.join.enable).
+    wants_to_vote: bool = False
+
+
+class RaftNode:
+    def __init__(
+        self,
+        identity: Identity,
+        timing: Timing,
+        log: RaftLog,
+        random: Random,
+        *,
+        voters: VoterHistory,
+        state: QuorumState,
+        now_ms: float,
+    ) -> None:
+        self.identity = identity
+        self.key = identity.key
+        self.timing = timing
+        self.log = log
+        self.history = voters
+        snapshot = log.latest_snapshot
+        self.high_watermark = 0 if snapshot is None else snapshot.offset
+        self.random = random
+        deadline_ms = now_ms + self.first_pause_ms() * random.random()
+        self.standing = Standing(self.key, state, last_epoch=log.last_epoch, election_deadline_ms=deadline_ms)
+        self.outgoing = Outgoing(timing.retry_backoff_ms)
+        # Whom to ask next who leads, and when.
+        self._next_place = random.randrange(len(identity.bootstrap)) if identity.bootstrap else 0
+        self._next_question_ms = -inf
+        # When a Tick is due, if nothing comes before; infinite if none is.
+        self.next_deadline_ms = -inf
         self.ready = Ready()
-        if isinstance(event, Received):
-            self._receive(event.token, event.request, now_ms)
-        elif isinstance(event, Waited):
-            self.answer(event.token, self.answer_fetch(event.request))
-        elif isinstance(event, Replied):
-            self._take_reply(event, now_ms)
-        elif isinstance(event, Failed):
-            self._take_failure(event, now_ms)
-        elif isinstance(event, Written):
-            self._take_written(event)
-        elif isinstance(event, Unwritable):
-            self._pause_fetching(now_ms)
-        elif isinstance(event, SnapshotProgress | SnapshotInstalled | SnapshotFailed):
-            self._take_snapshot(event, now_ms)
-        elif isinstance(event, Resign) and isinstance(self.role, Leader):
-            self.resign(now_ms)
-        advance(self, now_ms)
-        state = QuorumState(self.epoch, self.voted, self.leader_id, self.must_catch_up)
-        has_forgotten_leader = state == self.persisted._replace(leader_id=NO_LEADER)
-        if state != self.persisted and not has_forgotten_leader:
-            self.persisted = self.ready.persist = state
-        return self.ready
+        self._check()
 
-    def _receive(self, token: int, request: Request, now_ms: float) -> None:
-        reply: Reply | None
-        if isinstance(request, Vote):
-            reply = self._receive_vote(request, now_ms)
-        elif isinstance(request, BeginEpoch):
-            reply = self._receive_begin(request, now_ms)
-        elif isinstance(request, EndEpoch):
-            reply = self._receive_end(request, now_ms)
-        elif isinstance(request, Fetch):
-            reply = self._receive_fetch(request, now_ms)
-        elif isinstance(request, FetchPiece):
-            reply = self._receive_fetch_piece(request, now_ms)
-        elif isinstance(request, AddVoter):
-            reply = membership.receive_add(self, token, request, now_ms)
-        elif isinstance(request, RemoveVoter):
-            reply = membership.receive_remove(self, token, request, now_ms)
-        else:
-            reply = membership.receive_update(self, request)
-        if reply is not None:
-            self.answer(token, reply)
-
-    # ---- requests
-
-    def _receive_vote(self, request: Vote, now_ms: float) -> Reply:
-        if not request.voter.matches(self.key):
-            # Meant for the disk that this node had before.
-            return self.reply(ErrorCode.INVALID_VOTER_KEY)
-        if request.epoch < self.epoch:
-            return self.reply(ErrorCode.FENCED_LEADER_EPOCH)
-        if request.epoch > self.epoch:
-            self.become_unattached(request.epoch, now_ms)
-        role = self.role
-        is_granted = not self.must_catch_up and decide_vote(
-            request,
-            last=self.last,
-            voted=self.voted,
-            has_leader=self.leader_id != NO_LEADER,
-            heard_leader=isinstance(role, Leader) or (isinstance(role, Follower) and role.has_fetched),
+    def _check(self) -> None:
+        """What replay, the driver and every decision may assume, after each step and from the start on."""
+        log = self.log
+        assert log.start_offset <= self.high_watermark <= log.end_offset, (
+            f"committed up to {self.high_watermark}, but the log has {log.start_offset} to {log.end_offset}"
         )
-        if is_granted and not request.is_pre_vote and self.voted is None:
-            self.voted = request.candidate
-            # It gets the time to win.
-            self.role = Unattached(now_ms + self.election_timeout_ms())
-        return self.reply(is_granted=is_granted)
+        assert log.last_epoch <= self.epoch, f"a record of epoch {log.last_epoch} in epoch {self.epoch}"
 
-    def _receive_begin(self, request: BeginEpoch, now_ms: float) -> Reply:
-        if not request.voter.matches(self.key):
-            return self.reply(ErrorCode.INVALID_VOTER_KEY)
-        if request.epoch < self.epoch:
-            return self.reply(ErrorCode.FENCED_LEADER_EPOCH)
-        endpoint = self.endpoint_of(request.leader_id, request.endpoints)
-        self.learn(request.epoch, request.leader_id, endpoint, now_ms, told_by=request.leader_id)
-        return self.reply()
+    # ---- what there is to know
 
-    def _receive_end(self, request: EndEpoch, now_ms: float) -> Reply:
-        if request.epoch < self.epoch:
-            return self.reply(ErrorCode.FENCED_LEADER_EPOCH)
-        if request.epoch > self.epoch:
-            self.become_unattached(request.epoch, now_ms)
-        if isinstance(self.role, Follower | Unattached) and request.leader_id != self.key.id:
-            ids = [key.id for key in request.successors if key.id in self.voters.ids]
-            place = ids.index(self.key.id) if self.key.id in ids else len(ids)
-            self.mistrust(request.leader_id, now_ms)
-            # The first stands at once; the others give those before them the time to win.
-            pause_ms = 0.0 if place == 0 else self.first_pause_ms() * (2 * place + self.random.random())
-            self.role = Unattached(now_ms + pause_ms)
-        return self.reply()
+    @property
+    def role(self) -> Role:
+        return self.standing.role
 
-    def _receive_fetch(self, request: Fetch, now_ms: float) -> Reply:
-        reply = self.answer_fetch(request)
+    @property
+    def epoch(self) -> int:
+        return self.standing.state.epoch
+
+    @property
+    def must_catch_up(self) -> bool:
+        return self.standing.state.must_catch_up
+
+    @property
+    def leader_id(self) -> int:
+        return self.standing.state.leader_id
+
+    @property
+    def voters(self) -> VoterSet:
+        return self.history.latest
+
+    @property
+    def is_voter(self) -> bool:
+        return self.voters.contains(self.key)
+
+    @property
+    def may_stand(self) -> bool:
+        """A voter; or one that a record removes which may not be committed. It could be the only one that has that
+        record, and the others could not win without it (Ongaro's thesis, 4.2.2). Its own vote does not count then. One
+        that must catch up asks around for a leader instead, as observers do."""
+        if self.must_catch_up:
+            return False
+        latest_offset = self.history.latest_offset
+        return self.is_voter or (
+            latest_offset >= self.high_watermark and self.history.at(latest_offset).contains(self.key)
+        )
+
+    @property
+    def leadership(self) -> Leadership:
         role = self.role
-        if isinstance(role, Leader) and reply.fetched is not None and request.replica.id >= 0:
-            is_prefix = reply.fetched.diverging is None and reply.fetched.snapshot is None
-            offset = request.offset if is_prefix else None
-            role.note_fetch(request.replica, now_ms, offset=offset, leader_end_offset=self.log.end_offset)
-            self.raise_high_watermark()
-            # It may be this very fetch that has committed something.
-            reply = self.answer_fetch(request)
-        return reply
+        if isinstance(role, Leader):
+            return Leadership(self.epoch, self.key.id, self._own_endpoint(), role.active_from_offset)
+        if isinstance(role, Follower):
+            return Leadership(self.epoch, role.leader_id, role.endpoint)
+        return Leadership(self.epoch)
 
-    def _receive_fetch_piece(self, request: FetchPiece, now_ms: float) -> Reply:
-        error = self._check_leading(request.epoch)
-        if error is ErrorCode.NONE and isinstance(self.role, Leader):
-            self.role.note_fetch(request.replica, now_ms, offset=None, leader_end_offset=self.log.end_offset)
-        return self.reply(error)
+    @property
+    def snapshot_to_fetch(self) -> OffsetAndEpoch | None:
+        return self.role.snapshot if isinstance(self.role, Follower) else None
 
-    def _check_leading(self, epoch: int) -> ErrorCode:
+    @property
+    def is_told(self) -> bool:
+        """Whether all voters know of a resignation."""
+        return not (isinstance(self.role, Resigned) and self.role.unaware)
+
+    def check_leading(self, epoch: int) -> ErrorCode:
         if not isinstance(self.role, Leader):
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         if epoch == self.epoch:
             return ErrorCode.NONE
         return ErrorCode.FENCED_LEADER_EPOCH if epoch < self.epoch else ErrorCode.UNKNOWN_LEADER_EPOCH
 
-    def answer_fetch(self, request: Fetch) -> Reply:
-        """Looks only: a fetch that waits for records is answered so again when there are some. Whether there are any is
-        for the driver to see."""
-        error = self._check_leading(request.epoch)
-        if error is not ErrorCode.NONE:
-            return self.reply(error)
-        diverging, snapshot = decide_fetch(self.log, offset=request.offset, last_epoch=request.last_epoch)
-        return self.reply()._replace(fetched=Fetched(self._told_high_watermark(), diverging, snapshot))
+    # ---- what the driver is told
 
-    def _told_high_watermark(self) -> int:
-        """Of a new leader unknown until something of its epoch is committed: as a follower it may have heard of less
-        than others did, and they hold that it never falls."""
-        if isinstance(self.role, Leader) and self.role.epoch_start_offset is not None:
-            return self.high_watermark if self.high_watermark > self.role.epoch_start_offset else _UNKNOWN_OFFSET
-        return _UNKNOWN_OFFSET
+    def begin_step(self) -> None:
+        self.ready = Ready()
+        self.next_deadline_ms = inf
 
-    # ---- replies
-
-    def _take_reply(self, event: Replied, now_ms: float) -> None:
-        sent = self.outgoing.finish(event.send_id)
-        if sent is None:
-            return
-        node_id, request = sent
-        reply = event.reply
-        if reply.error in (ErrorCode.NONE, ErrorCode.FENCED_LEADER_EPOCH):
-            self.outgoing.succeed(node_id, type(request))
-        else:
-            self.outgoing.back_off(node_id, type(request), now_ms)
-        if self.learn(reply.epoch, reply.leader_id, reply.endpoint, now_ms, told_by=node_id):
-            return
-        if isinstance(request, Vote):
-            self._take_vote(request, reply, now_ms)
-        elif isinstance(request, Fetch):
-            self._take_fetched(node_id, request, reply, now_ms)
-        elif isinstance(request, BeginEpoch) and isinstance(self.role, Leader):
-            # Until it fetches it is told again, though not at once.
-            self.role.progress(request.voter).next_begin_ms = now_ms + self.timing.fetch_timeout_ms / 2
-        elif isinstance(request, EndEpoch) and isinstance(self.role, Resigned):
-            self.role.unaware.pop(node_id, None)
-
-    def _take_failure(self, event: Failed, now_ms: float) -> None:
-        sent = self.outgoing.finish(event.send_id)
-        if sent is None:
-            return
-        self.outgoing.back_off(sent.node_id, type(sent.request), now_ms)
-        if isinstance(sent.request, EndEpoch) and isinstance(self.role, Resigned):
-            # It will notice; a node that stops does not wait for one that is gone.
-            self.role.unaware.pop(sent.node_id, None)
-
-    def _take_vote(self, request: Vote, reply: Reply, now_ms: float) -> None:
-        role = self.role
-        wanted = Prospective if request.is_pre_vote else Candidate
-        if not isinstance(role, wanted) or request.epoch != self.epoch or reply.error is not ErrorCode.NONE:
-            return
-        role.tally.granted[request.voter.id] = reply.is_granted
-        if not reply.is_granted:
-            # The votes are split, or this one is not needed yet: a new round soon, not after the whole timeout, which
-            # is for voters that do not answer.
-            soon_ms = self.first_pause_ms() * (1 + self.random.random())
-            role.deadline_ms = min(role.deadline_ms, now_ms + soon_ms)
-
-    def _take_fetched(self, node_id: int, request: Fetch, reply: Reply, now_ms: float) -> None:
-        role = self.role
-        is_ours = isinstance(role, Follower) and role.leader_id == node_id and request.epoch == self.epoch
-        if not is_ours or not isinstance(role, Follower):
-            self.outgoing.back_off(node_id, Fetch, now_ms)
-            return
-        fetched = reply.fetched
-        if fetched is None:
-            self.outgoing.back_off(node_id, Fetch, now_ms)
-            if reply.epoch == self.epoch and reply.leader_id == NO_LEADER:
-                # It has resigned or was restarted, and never leads this epoch again: no need to wait for the timeout.
-                self.mistrust(node_id, now_ms)
-                self.role = Unattached(now_ms + self.first_pause_ms() * self.random.random())
-            return
-        role.has_fetched = True
-        role.fetch_deadline_ms = now_ms + self.timing.fetch_timeout_ms
-        self.lost_elections = 0
-        if request.offset != self.log.end_offset:
-            return  # The answer to a question of long ago: the log has moved on.
-        if fetched.diverging is not None:
-            self._truncate(fetched.diverging)
-        elif fetched.snapshot is not None:
-            self._want_snapshot(role, fetched.snapshot, now_ms)
-        else:
-            role.leader_high_watermark = fetched.high_watermark
-            if len(fetched.records):
-                self.ready.append_fetched = fetched.records
-            else:
-                # All that the leader had when it answered is here, and synced: else this fetch were not sent.
-                self.must_catch_up = False
-                self.follow_high_watermark()
-
-    def _truncate(self, diverging: OffsetAndEpoch) -> None:
-        """To where the leader's log and ours part for certain; the next fetch may find that it is further down."""
-        local = self.log.end_offset_for(diverging.epoch)
-        truncate_to = min(local.offset, diverging.offset)
-        assert truncate_to >= self.high_watermark, (
-            f"the leader of epoch {self.epoch} lacks what was committed: it ends at {diverging}, "
-            f"the high watermark is {self.high_watermark}"
+    def end_step(self) -> Ready:
+        ready = self.ready
+        assert (ready.truncate_to is not None) + (ready.append_fetched is not None) + bool(ready.append_control) <= 1, (
+            "one change of the log a step, so that each Written tells of one"
         )
-        self.ready.truncate_to = truncate_to
+        ready.persist = self.standing.take_unstored()
+        self._check()
+        return ready
 
-    def _want_snapshot(self, role: Follower, snapshot: OffsetAndEpoch, now_ms: float) -> None:
-        if snapshot.offset < self.high_watermark:
-            # It would take back what was committed: no leader asks for that. Ask again.
-            self.outgoing.back_off(role.leader_id, Fetch, now_ms)
-        else:
-            role.snapshot = snapshot
+    def answer(self, token: int, reply: Reply) -> None:
+        self.ready.answers.append(Answer(token, reply))
 
-    # ---- the log
+    def reply(self, error: ErrorCode = ErrorCode.NONE, message: str = "", *, is_granted: bool = False) -> Reply:
+        leadership = self.leadership
+        return Reply(leadership.epoch, leadership.leader_id, leadership.endpoint, error, message, is_granted)
 
-    def _take_written(self, event: Written) -> None:
-        self.history.truncate(min(event.base_offset, self.log.end_offset))
-        for offset, voters in event.voters:
-            self.history.add(offset, voters)
-        self.history.forget_before(self.log.start_offset)
-        role = self.role
+    def append_control(self, records: Sequence[Message]) -> None:
+        assert not self.ready.append_control, "one control batch a step"
+        self.ready.append_control.extend(records)
+
+    def answer_change(self, role: Role, reply: Reply) -> None:
+        """To the client that waits for a change of the voters, if one does."""
+        if isinstance(role, Leader) and role.change is not None:
+            self.answer(role.change.token, reply)
+            role.change = None
+
+    # ---- the high watermark and the voters
+
+    def raise_high_watermark(self) -> None:
+        role, decided = self.role, None
         if isinstance(role, Leader):
-            if role.epoch_start_offset is None:
-                role.epoch_start_offset = event.base_offset
-                role.active_from_offset = self.log.end_offset
-            for offset, _ in event.voters:
-                membership.note_written(role, offset)
-        else:
-            self.follow_high_watermark()
+            decided = role.decide_high_watermark(self.voters, self.key, self.log.synced_end_offset)
+        elif isinstance(role, Follower):
+            decided = min(role.leader_high_watermark, self.log.end_offset)
+        self._raise_to(decided or 0)
 
-    def _take_snapshot(self, event: SnapshotProgress | SnapshotInstalled | SnapshotFailed, now_ms: float) -> None:
-        if isinstance(event, SnapshotInstalled):
-            self.history = VoterHistory(event.voters, event.snapshot.offset - 1)
-            self.high_watermark = max(self.high_watermark, event.snapshot.offset)
+    def take_snapshot(self, snapshot: OffsetAndEpoch, voters: VoterSet) -> None:
+        """The log starts at its end, and all before that is committed."""
+        self.history = VoterHistory(voters, snapshot.offset - 1)
+        self._raise_to(snapshot.offset)
+
+    def _raise_to(self, offset: int) -> None:
+        """Never lower: who has heard of a commit may have acted on it."""
+        assert offset <= self.log.end_offset, f"{offset} cannot be committed, the log ends at {self.log.end_offset}"
+        self.high_watermark = max(self.high_watermark, offset)
+
+    @property
+    def last(self) -> OffsetAndEpoch:
+        return OffsetAndEpoch(self.log.end_offset, self.log.last_epoch)
+
+    # ---- changes of role
+
+    def learn(self, epoch: int, leader_id: int, endpoint: Endpoint | None, now_ms: float, *, told_by: int) -> bool:
+        """Of a newer epoch, or of the leader of ours. True if that has changed what we are."""
+        if epoch < self.epoch:
+            return False
+        is_known = leader_id not in (NO_LEADER, self.key.id)
+        endpoint = endpoint or self.endpoint_of(leader_id, ())
+        if epoch > self.epoch:
+            self.see_epoch(epoch, now_ms)
+            if is_known and endpoint is not None:
+                self._follow(leader_id, endpoint, now_ms)
+            return True
+        if not is_known or endpoint is None or isinstance(self.role, Leader | Resigned | Follower):
+            return False
+        if told_by != leader_id and not self.standing.trusts(leader_id, now_ms):
+            return False
+        self._follow(leader_id, endpoint, now_ms)
+        return True
+
+    def _follow(self, leader_id: int, endpoint: Endpoint, now_ms: float) -> None:
+        # Whatever failed before: it is counted anew from here.
+        self.outgoing.succeed(leader_id, Fetch)
+        self.standing.follow(leader_id, endpoint, now_ms + self.timing.fetch_timeout_ms)
+
+    def lose_leader(self, leader_id: int, now_ms: float, *, pause_ms: float = 0.0) -> None:
+        """Observers have nothing to decide: they may as well ask it again."""
+        if self.may_stand:
+            self.standing.mistrust(leader_id, now_ms + self.timing.fetch_timeout_ms)
+        self.standing.lose_leader(now_ms + pause_ms)
+
+    def see_epoch(self, epoch: int, now_ms: float) -> None:
         role = self.role
-        if not isinstance(role, Follower):
-            return
-        if isinstance(event, SnapshotProgress):
-            role.fetch_deadline_ms = now_ms + self.timing.fetch_timeout_ms
-        elif role.snapshot == event.snapshot:
-            role.snapshot = None
-            if isinstance(event, SnapshotFailed):
-                self._pause_fetching(now_ms)
+        self.standing.see_epoch(epoch, now_ms + self.election_timeout_ms())
+        # If it led: nobody knows what will become of the change.
+        self.answer_change(role, self.reply(ErrorCode.NOT_LEADER_OR_FOLLOWER))
 
-    def _pause_fetching(self, now_ms: float) -> None:
-        """The leader lives, and our disk may be full: soon enough not to lose it, seldom enough to do no harm."""
-        if isinstance(self.role, Follower):
-            self.outgoing.pause(self.role.leader_id, Fetch, now_ms + self.timing.fetch_timeout_ms / 4)
+    def resign(self, now_ms: float) -> None:
+        role = self.role
+        assert isinstance(role, Leader), "only a leader resigns"
+        self.standing.resign(now_ms + self.election_timeout_ms(), role.successors(self.voters, self.key))
+        self.answer_change(role, self.reply(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+
+    # ---- sending
+
+    def send(self, node_id: int, endpoint: Endpoint | None, request: Request, now_ms: float) -> None:
+        if endpoint is None:
+            return
+        send = self.outgoing.send(node_id, endpoint, request, now_ms)
+        if send is not None:
+            self.ready.sends.append(send)
+        elif not self.outgoing.is_under_way(node_id, request):
+            self.wake_at(self.outgoing.ready_ms(node_id, type(request)))
+
+    def ask_around(self, now_ms: float) -> None:
+        """One after the other: a fetch, though we follow nobody, is answered with who leads."""
+        places = [
+            *((-2 - index, endpoint) for index, endpoint in enumerate(self.identity.bootstrap)),
+            *((voter.key.id, voter.endpoint(self.identity.listener_name)) for voter in self.voters),
+        ]
+        others = [(node_id, endpoint) for node_id, endpoint in places if node_id not in (self.key.id, self.leader_id)]
+        if self.log.synced_end_offset < self.log.end_offset:
+            # A fetch is a promise, to whoever gets it.
+            return
+        if not others or any(self.outgoing.is_under_way(node_id, self.own_fetch()) for node_id, _ in others):
+            return
+        if now_ms < self._next_question_ms:
+            self.wake_at(self._next_question_ms)
+            return
+        node_id, endpoint = others[self._next_place % len(others)]
+        self._next_place += 1
+        self._next_question_ms = now_ms + self.timing.retry_backoff_ms
+        self.wake_at(self._next_question_ms)
+        self.send(node_id, endpoint, self.own_fetch(), now_ms)
+
+    def own_fetch(self) -> Fetch:
+        """A promise to have all below the offset on the device."""
+        assert self.log.synced_end_offset >= self.log.end_offset, "what is not synced is not promised"
+        return Fetch(self.epoch, self.key, self.log.end_offset, self.log.last_epoch, self.high_watermark)
+
+    def endpoint_of(self, leader_id: int, endpoints: tuple[Endpoint, ...]) -> Endpoint | None:
+        voter = Voter(ReplicaKey(leader_id, ZERO_UUID), endpoints) if endpoints else self.voters.find(leader_id)
+        return None if voter is None else voter.endpoint(self.identity.listener_name)
+
+    def _own_endpoint(self) -> Endpoint | None:
+        return Voter(self.key, self.identity.endpoints).endpoint(self.identity.listener_name)
+
+    def wake_at(self, deadline_ms: float) -> None:
+        self.next_deadline_ms = min(self.next_deadline_ms, deadline_ms)
+
+    def election_timeout_ms(self) -> float:
+        return self.timing.election_timeout_ms * (1 + self.random.random())
+
+    def first_pause_ms(self) -> float:
+        return self.timing.election_timeout_ms * _FIRST_ELECTION_SHARE

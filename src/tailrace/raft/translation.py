@@ -27,16 +27,13 @@ from tailrace.raft.messages import (
 )
 from tailrace.raft.types import KRAFT_VERSION, OffsetAndEpoch, ReplicaKey, Voter
 from tailrace.wire.apis import quorum as wire
+from tailrace.wire.apis import response_type
 from tailrace.wire.apis.data import FetchRequest, FetchResponse
 from tailrace.wire.schema import Message
 
 _PARTITION = 0
 # A piece of the log that a replica takes at once (Kafka's figure).
 _FETCH_MAX_BYTES = 8 << 20
-
-
-def response_type(request: Request) -> type[Message]:
-    return _RESPONSES[type(request)]
 
 
 # ---- requests, outwards
@@ -57,10 +54,7 @@ def to_wire_request(request: Request, *, cluster_id: str, max_wait_ms: int) -> M
             timeout_ms=request.timeout_ms,
             voter_id=request.voter.key.id,
             voter_directory_id=request.voter.key.directory_id,
-            listeners=[
-                wire.AddRaftVoterRequest.Listener(name=name, host=host, port=port)
-                for name, host, port in request.voter.endpoints
-            ],
+            listeners=_to_wire_endpoints(wire.AddRaftVoterRequest.Listener, request.voter.endpoints),
             ack_when_committed=request.ack_when_committed,
         )
     if isinstance(request, RemoveVoter):
@@ -73,10 +67,7 @@ def to_wire_request(request: Request, *, cluster_id: str, max_wait_ms: int) -> M
         current_leader_epoch=request.epoch,
         voter_id=request.voter.key.id,
         voter_directory_id=request.voter.key.directory_id,
-        listeners=[
-            wire.UpdateRaftVoterRequest.Listener(name=name, host=host, port=port)
-            for name, host, port in request.voter.endpoints
-        ],
+        listeners=_to_wire_endpoints(wire.UpdateRaftVoterRequest.Listener, request.voter.endpoints),
         kraft_version_feature=wire.UpdateRaftVoterRequest.KRaftVersionFeature(
             min_supported_version=0, max_supported_version=KRAFT_VERSION
         ),
@@ -110,10 +101,7 @@ def _begin_request(request: BeginEpoch, cluster_id: str) -> Message:
         cluster_id=cluster_id,
         voter_id=request.voter.id,
         topics=[topic],
-        leader_endpoints=[
-            wire.BeginQuorumEpochRequest.LeaderEndpoint(name=name, host=host, port=port)
-            for name, host, port in request.endpoints
-        ],
+        leader_endpoints=_to_wire_endpoints(wire.BeginQuorumEpochRequest.LeaderEndpoint, request.endpoints),
     )
 
 
@@ -131,10 +119,7 @@ def _end_request(request: EndEpoch, cluster_id: str) -> Message:
     return wire.EndQuorumEpochRequest(
         cluster_id=cluster_id,
         topics=[topic],
-        leader_endpoints=[
-            wire.EndQuorumEpochRequest.LeaderEndpoint(name=name, host=host, port=port)
-            for name, host, port in request.endpoints
-        ],
+        leader_endpoints=_to_wire_endpoints(wire.EndQuorumEpochRequest.LeaderEndpoint, request.endpoints),
     )
 
 
@@ -244,7 +229,7 @@ def to_wire_response(request: Message, reply: Reply) -> Message:
             port=reply.endpoint.port if reply.endpoint else 0,
         )
         return wire.UpdateRaftVoterResponse(error_code=reply.error, current_leader=leader)
-    response: Any = _ELECTION_RESPONSES[type(request)]
+    response: Any = response_type(request.api_key)
     partition = response.PartitionData(
         partition_index=_PARTITION, error_code=reply.error, leader_id=reply.leader_id, leader_epoch=reply.epoch
     )
@@ -257,9 +242,7 @@ def to_wire_response(request: Message, reply: Reply) -> Message:
 
 def refuse(request: Message, error: ErrorCode) -> Message:
     """Of the request as a whole."""
-    if isinstance(request, FetchRequest):
-        return FetchResponse(error_code=error)
-    response: Any = _REFUSALS[type(request)]
+    response: Any = response_type(request.api_key)
     refusal: Message = response(error_code=error)
     return refusal
 
@@ -343,28 +326,9 @@ def _key(node_id: int, directory_id: bytes) -> ReplicaKey:
     return ReplicaKey(node_id, Uuid(bytes(directory_id)))
 
 
+def _to_wire_endpoints(kind: Any, endpoints: tuple[Endpoint, ...]) -> list[Any]:
+    return [kind(name=name, host=host, port=port) for name, host, port in endpoints]
+
+
 def _endpoints(listeners: Any) -> tuple[Endpoint, ...]:
     return tuple(Endpoint(each.name, each.host, each.port) for each in listeners)
-
-
-_RESPONSES: dict[type[Any], type[Message]] = {
-    Vote: wire.VoteResponse,
-    BeginEpoch: wire.BeginQuorumEpochResponse,
-    EndEpoch: wire.EndQuorumEpochResponse,
-    Fetch: FetchResponse,
-    AddVoter: wire.AddRaftVoterResponse,
-    RemoveVoter: wire.RemoveRaftVoterResponse,
-    UpdateVoter: wire.UpdateRaftVoterResponse,
-}
-_ELECTION_RESPONSES: dict[type[Message], type[Message]] = {
-    wire.VoteRequest: wire.VoteResponse,
-    wire.BeginQuorumEpochRequest: wire.BeginQuorumEpochResponse,
-    wire.EndQuorumEpochRequest: wire.EndQuorumEpochResponse,
-}
-_REFUSALS: dict[type[Message], type[Message]] = {
-    **_ELECTION_RESPONSES,
-    wire.FetchSnapshotRequest: wire.FetchSnapshotResponse,
-    wire.AddRaftVoterRequest: wire.AddRaftVoterResponse,
-    wire.RemoveRaftVoterRequest: wire.RemoveRaftVoterResponse,
-    wire.UpdateRaftVoterRequest: wire.UpdateRaftVoterResponse,
-}

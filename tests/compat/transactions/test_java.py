@@ -29,7 +29,7 @@ TRANSACTIONS = "TransactionsCommand"
 def java(request: pytest.FixtureRequest, compile_java: Callable[..., list[str]]) -> list[str]:
     if request.param == "4.3":
         return compile_java("Transactions")
-    return compile_java("Transactions", maven_jars("old/pom.xml", "compat-java-old"))
+    return compile_java("Transactions", maven_jars("tests/compat/java/old/pom.xml"))
 
 
 def test_a_killed_producer_leaves_whole_transactions(bootstrap: str, create_topic: Callable[..., str], java: list[str]):

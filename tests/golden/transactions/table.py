@@ -320,8 +320,8 @@ async def _use_up(port: int, asking: Asking, names: list[str]) -> None:
 
 
 async def _record(folder: Path) -> None:
+    from bench.maven import bring_jars
     from tests.apache_kafka import ApacheKafka
-    from tests.compat.conftest import bring_jars
 
     class_path = f"{bring_jars(Path('tests/compat/java/pom.xml'), 'compat-java')}/*"
     (folder / "1").mkdir()

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 
 from tailrace.model.config import Endpoint
 from tailrace.model.ids import Uuid
-from tailrace.raft.core import Identity, Timing
+from tailrace.model.ports import Random
 from tailrace.raft.leader import Leader
 from tailrace.raft.messages import (
     AddVoter,
@@ -39,11 +39,13 @@ from tailrace.raft.messages import (
     Waited,
     Written,
 )
-from tailrace.raft.node import RaftNode
+from tailrace.raft.node import Identity, RaftNode, Timing
+from tailrace.raft.step import step
 from tailrace.raft.types import OffsetAndEpoch, ReplicaKey, Voter, VoterSet
 from tailrace.raft.voters import VoterHistory
 from tailrace.sim.random import SimRandom
 from tailrace.wire.apis.stored import VotersRecord
+from tailrace.wire.schema import Message
 from tests.unit.raft.model_log import Entry, ModelLog
 
 TIMING = Timing(election_timeout_ms=300, election_backoff_max_ms=300, fetch_timeout_ms=400, retry_backoff_ms=20)
@@ -57,6 +59,7 @@ class Host:
     def __init__(self, quorum: Quorum, node_id: int) -> None:
         self.quorum = quorum
         self.id = node_id
+        self.random: Random = quorum.random
         self.life = 0
         self.is_up = False
         self.log = ModelLog()
@@ -101,7 +104,7 @@ class Host:
             Identity(self.key, (endpoint(self.id),), "C", tuple(map(endpoint, sorted(quorum.hosts)))),
             TIMING,
             self.log,
-            quorum.random,
+            self.random,
             voters=history,
             state=self.state,
             now_ms=quorum.now_ms,
@@ -151,7 +154,7 @@ class Host:
 
     def drain(self) -> None:
         while self.is_up and self.inputs and not self.is_busy:
-            ready = self.node.step(self.inputs.popleft(), self.quorum.now_ms)
+            ready = step(self.node, self.inputs.popleft(), self.quorum.now_ms)
             if ready.persist is None:
                 self.execute(ready)
                 continue
@@ -181,7 +184,7 @@ class Host:
             self.write(ready.append_fetched)  # type: ignore[arg-type]
         if ready.append_control:
             contents = [
-                VoterSet.of_record(each) if isinstance(each, VotersRecord) else self.quorum.mark()
+                VoterSet.of_record(each) if isinstance(each, VotersRecord) else self.quorum.mark(each)
                 for each in ready.append_control
             ]
             self.write([(self.node.epoch, content) for content in contents])
@@ -278,8 +281,10 @@ class Host:
 
 
 class Quorum:
-    def __init__(self, seed: int, *, voters: int, observers: int = 0) -> None:
-        self.random = SimRandom(seed)
+    host_type: type[Host] = Host
+
+    def __init__(self, seed: int, *, voters: int, observers: int = 0, random: Random | None = None) -> None:
+        self.random = random or SimRandom(seed)
         self.now_ms = 0.0
         self.events: list[tuple[float, int, Callable[[], None]]] = []
         self.sequence = 0
@@ -296,7 +301,7 @@ class Quorum:
         self.hosts: dict[int, Host] = {}
         self.bootstrap_voters = VoterSet()
         for node_id in range(1, voters + observers + 1):
-            self.hosts[node_id] = Host(self, node_id)
+            self.hosts[node_id] = self.host_type(self, node_id)
         keys = [self.hosts[node_id].key for node_id in range(1, voters + 1)]
         self.bootstrap_voters = VoterSet(tuple(Voter(key, (endpoint(key.id),)) for key in keys))
 
@@ -318,7 +323,7 @@ class Quorum:
         self.now_ms = end_ms
         return until is None
 
-    def mark(self) -> int:
+    def mark(self, _record: Message | None = None) -> object:
         self.marks += 1
         return self.marks
 
@@ -390,9 +395,9 @@ class Quorum:
 
     def check_vote(self, host: Host) -> None:
         node = host.node
-        if node.voted is not None:
-            first = self.votes.setdefault((host.key, node.epoch), node.voted)
-            assert first == node.voted, f"{host.key} voted twice in epoch {node.epoch}"
+        if node.standing.state.voted is not None:
+            first = self.votes.setdefault((host.key, node.epoch), node.standing.state.voted)
+            assert first == node.standing.state.voted, f"{host.key} voted twice in epoch {node.epoch}"
 
     # ---- what happens to it
 

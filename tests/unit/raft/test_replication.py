@@ -2,14 +2,14 @@
 
 from math import inf
 
-from tailrace.model.errors import ErrorCode
 from tailrace.model.ids import Uuid
 from tailrace.raft.leader import Leader, decide_fetch
 from tailrace.raft.messages import Fetch, SnapshotFailed, Tick, Unwritable
 from tailrace.raft.roles import Follower
+from tailrace.raft.step import answer_fetch, step
 from tailrace.raft.types import OffsetAndEpoch, ReplicaKey, Voter, VoterSet
 from tests.unit.raft.model_log import ModelLog
-from tests.unit.raft.test_elections import ask, followers, settled
+from tests.unit.raft.test_elections import followers, settled
 
 KEYS = [ReplicaKey(node_id, Uuid(bytes([node_id]) * 16)) for node_id in range(1, 6)]
 THREE = VoterSet(tuple(Voter(key) for key in KEYS[:3]))
@@ -107,21 +107,6 @@ def test_what_a_snapshot_replaces() -> None:
     assert decide_fetch(log, offset=5, last_epoch=3) == (OffsetAndEpoch(3, 2), None)
 
 
-def test_a_follower_that_diverges_is_cut_and_gets_the_leader_s_records() -> None:
-    quorum, leader = settled()
-    follower = followers(quorum)[0]
-    quorum.cut |= {(a, b) for a in quorum.hosts for b in quorum.hosts if leader.id in (a, b)}
-    committed = len(quorum.committed)
-    for _ in range(3):
-        leader.append()
-    quorum.run(50)
-    assert leader.log.end_offset == committed + 3
-    assert quorum.run(3000, until=lambda: quorum.leader() not in (None, leader))
-    quorum.cut.clear()
-    assert quorum.run(3000, until=quorum.is_converged)
-    assert leader.log.entries == follower.log.entries
-
-
 def test_a_new_leader_tells_no_high_watermark_before_it_has_committed_anything() -> None:
     """It may know of a lower one than the follower, and Kafka's controllers die of one that falls."""
     quorum, leader = settled()
@@ -133,7 +118,7 @@ def test_a_new_leader_tells_no_high_watermark_before_it_has_committed_anything()
 
     def told() -> int:
         log = other.log
-        reply = new.node.answer_fetch(Fetch(new.node.epoch, other.key, log.end_offset, log.last_epoch, 0))
+        reply = answer_fetch(new.node, Fetch(new.node.epoch, other.key, log.end_offset, log.last_epoch, 0))
         assert reply.fetched is not None
         return reply.fetched.high_watermark
 
@@ -144,27 +129,12 @@ def test_a_new_leader_tells_no_high_watermark_before_it_has_committed_anything()
     assert told() == new.high_watermark
 
 
-def test_a_replica_that_lacks_what_the_leader_no_longer_has_takes_its_snapshot() -> None:
-    quorum, leader = settled()
-    behind = followers(quorum)[0]
-    behind.crash(power_loss=False)
-    for _ in range(5):
-        leader.append()
-    assert quorum.run(1000, until=lambda: leader.high_watermark == leader.log.end_offset)
-    quorum.snapshot(leader)
-    leader.append()
-    behind.start()
-    assert quorum.run(3000, until=quorum.is_converged)
-    assert behind.log.start_offset == leader.log.start_offset > 0
-    assert behind.node.voters == leader.node.voters
-
-
 def test_what_could_not_be_written_is_asked_for_again_after_a_pause() -> None:
     quorum, leader = settled()
     node = followers(quorum)[0].node
     assert isinstance(node.role, Follower)
     quorum.run(70)
-    assert node.step(Unwritable(), quorum.now_ms).sends == []
+    assert step(node, Unwritable(), quorum.now_ms).sends == []
     assert node.outgoing.ready_ms(leader.id, Fetch) > quorum.now_ms
 
 
@@ -173,16 +143,8 @@ def test_a_snapshot_that_failed_is_asked_for_again() -> None:
     node = followers(quorum)[0].node
     assert isinstance(node.role, Follower)
     node.role.snapshot = OffsetAndEpoch(50, 1)
-    node.step(SnapshotFailed(OffsetAndEpoch(50, 1)), quorum.now_ms)
+    step(node, SnapshotFailed(OffsetAndEpoch(50, 1)), quorum.now_ms)
     assert node.snapshot_to_fetch is None
-
-
-def test_a_fetch_of_another_epoch_is_refused() -> None:
-    quorum, leader = settled()
-    follower = followers(quorum)[0]
-    asked = follower.node.own_fetch()
-    assert ask(leader, asked._replace(epoch=0)).error is ErrorCode.FENCED_LEADER_EPOCH
-    assert ask(leader, asked._replace(epoch=99)).error is ErrorCode.UNKNOWN_LEADER_EPOCH
 
 
 def test_a_node_that_reads_a_newer_epoch_in_its_log_has_not_voted_in_it() -> None:
@@ -192,12 +154,12 @@ def test_a_node_that_reads_a_newer_epoch_in_its_log_has_not_voted_in_it() -> Non
     follower.state = follower.state._replace(epoch=0)
     follower.start()
     assert follower.node.epoch == leader.node.epoch
-    assert follower.node.voted is None
+    assert follower.node.standing.state.voted is None
 
 
 def test_a_tick_too_many_changes_nothing() -> None:
     quorum, leader = settled()
     quorum.run(70)
     role = leader.node.role
-    ready = leader.node.step(Tick(), quorum.now_ms)
+    ready = step(leader.node, Tick(), quorum.now_ms)
     assert (ready.persist, ready.answers, leader.node.role) == (None, [], role)

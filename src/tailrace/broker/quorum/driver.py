@@ -55,8 +55,10 @@ from tailrace.raft.messages import (
 )
 from tailrace.raft.node import RaftNode
 from tailrace.raft.roles import Resigned
-from tailrace.raft.translation import of_wire_response, response_type, to_wire_request
+from tailrace.raft.step import step
+from tailrace.raft.translation import of_wire_response, to_wire_request
 from tailrace.raft.types import OffsetAndEpoch, ReplicaKey, VoterSet
+from tailrace.wire.apis import response_type
 from tailrace.wire.apis.stored import KRaftVersionRecord, LeaderChangeMessage, VotersRecord
 from tailrace.wire.records import iterate_headers
 from tailrace.wire.schema import Message
@@ -257,7 +259,7 @@ class RaftDriver:
         self._is_busy = True
         try:
             while self._inputs and self.failure is None:
-                ready = self.node.step(self._inputs.popleft(), self._now_ms())
+                ready = step(self.node, self._inputs.popleft(), self._now_ms())
                 if ready.persist is not None:
                     self._spawn(self._persist(ready, ready.persist), "quorum state")
                     return
@@ -429,7 +431,9 @@ class RaftDriver:
             timeout_ms += request.timeout_ms
         # A fetch waits at the leader, and would hold up what comes after it on its connection.
         channel = "raft-fetch" if isinstance(request, Fetch) else "raft"
-        return await self.call_peer(endpoint, message, response_type(request), timeout_ms=timeout_ms, channel=channel)
+        return await self.call_peer(
+            endpoint, message, response_type(message.api_key), timeout_ms=timeout_ms, channel=channel
+        )
 
     async def call_peer(
         self, endpoint: Endpoint, request: Message, response: type[R], *, timeout_ms: int, channel: str

@@ -10,8 +10,8 @@ from tailrace.model import events
 from tailrace.model.config import BrokerConfig, Endpoint, parse_endpoint
 from tailrace.model.errors import StorageError
 from tailrace.model.ports import Disk
-from tailrace.raft.core import Identity, Timing
 from tailrace.raft.messages import QuorumState
+from tailrace.raft.node import Identity, Timing
 from tailrace.raft.types import BOOTSTRAP_OFFSET, ReplicaKey, Voter, VoterSet
 from tailrace.raft.voters import VoterHistory
 from tailrace.wire.apis.stored import VotersRecord

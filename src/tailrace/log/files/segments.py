@@ -201,7 +201,15 @@ class Segments:
         segments = self.all[max(0, self.floor(recovery_point - 1)) :]
         paths = [segment.path(kind) for segment in segments[:-1] for kind in _INDEX_SUFFIXES]
         paths += [segment.path(SNAPSHOT_SUFFIX) for segment in segments if segment.base_offset >= recovery_point]
-        return [segment.file for segment in segments], paths
+        files: list[File] = []
+        for segment in segments:
+            try:
+                files.append(segment.file)
+            except FileNotFoundError:
+                # Known to be lost: there is nothing to sync before it is repaired.
+                if not segment.damaged_ranges:
+                    raise
+        return files, paths
 
     def close_idle_handles(self) -> int:
         """Closes what was not used since the last call; returns how many handles are still open."""

@@ -144,8 +144,10 @@ class Scrubber:
             return None
         following = next((each for each in log.segments if each.base_offset > segment.base_offset), None)
         end_offset = log.log_end_offset if following is None else following.base_offset
-        if end_offset <= log.log_start_offset or (following is not None and end_offset > log.recovery_point):
-            return None  # It is about to be deleted; or not synced yet, and recovery would look at it.
+        if end_offset <= log.log_start_offset:
+            return None  # It is about to be deleted.
+        if following is not None and end_offset > log.recovery_point and self._has_file(segment):
+            return None  # It is not synced yet, and recovery would look at it. One that is lost will never be synced.
         is_compacted = "compact" in log.config.cleanup_policy
         is_lost = segment.size_bytes == 0 and bool(segment.damaged_ranges)  # As the start has found it.
         check = SegmentCheck(
@@ -172,6 +174,13 @@ class Scrubber:
             if isinstance(error, OSError) and log.on_disk_error is not None:
                 log.on_disk_error(error)
             return None
+
+    def _has_file(self, segment: Segment) -> bool:
+        try:
+            self._disk.size(segment.path(LOG_SUFFIX))
+        except FileNotFoundError:
+            return False
+        return True
 
     async def _settle(self, partition: Partition, segment: Segment, outcome: Outcome) -> None:
         log = partition.log

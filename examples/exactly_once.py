@@ -1,7 +1,7 @@
 """A consume-transform-produce loop with confluent-kafka: every payment becomes one receipt, however often this process
 dies and is started again.
 
-    python docs/exactly_once.py BOOTSTRAP PAYMENTS [PAUSE_AFTER]
+    python examples/exactly_once.py BOOTSTRAP PAYMENTS [PAUSE_AFTER]
 
 It ends once the receipts of so many payments are committed. With PAUSE_AFTER it stops in the middle of a transaction,
 after so many receipts, and says so: `make demo` kills it there.
