@@ -9,12 +9,15 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+from tailrace.catalogue import CATALOGUE
+
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src" / "tailrace"
 
 FILE_LINES_MAX = 500
 FUNCTION_LINES_MAX = 70
 FOLDER_FILES_MAX = 12
+RING_MODULES_MAX = 3
 DECISION_LINES_MAX = 60
 
 # Folders and files whose length is the length of a list, not of a thought.
@@ -79,7 +82,7 @@ def test_every_module_opens_with_its_contract():
 def test_every_module_is_reachable_from_an_entry_point():
     modules = {_module(path): path for path in _python_files("src") if PACKAGE in path.parents}
     reached: set[str] = set()
-    waiting = [*ENTRY_POINTS, *_simulator_modules_under_test(modules)]
+    waiting = [*ENTRY_POINTS, *_simulator_modules_under_test(modules), *_named_in_the_catalogue()]
     while waiting:
         module = waiting.pop()
         if module in reached or module not in modules:
@@ -88,6 +91,16 @@ def test_every_module_is_reachable_from_an_entry_point():
         waiting += [module.rpartition(".")[0], *_mentions(module, modules[module])]
     dead = sorted(set(modules) - reached)
     assert not dead, f"nothing leads to these modules: {dead}"
+
+
+def test_no_ring_of_modules_in_the_broker():
+    """Imports for types count too: who needs a ring of modules to understand one of them has to read them all."""
+    modules = {name: path for path in _python_files("src") if (name := _module(path)).startswith("tailrace.broker")}
+    imports = {name: {each for each in _imports(path) if each in modules} - {name} for name, path in modules.items()}
+    reach = {name: _reachable(name, imports) for name in modules}
+    rings = {frozenset(other for other in reach[name] if name in reach[other]) for name in modules}
+    large = [sorted(ring) for ring in rings if len(ring) > RING_MODULES_MAX]
+    assert not large, f"break these rings (over {RING_MODULES_MAX} modules): {large}"
 
 
 def test_the_map_names_every_folder():
@@ -181,8 +194,35 @@ def _mentions(module: str, path: Path) -> Iterator[str]:
             yield node.module
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            yield node.value
-            yield f"{package}.{node.value}"
+            for name in (node.value, node.value.rpartition(".")[0]):  # A module, or a function in one.
+                yield name
+                yield f"{package}.{name}"
+
+
+def _imports(path: Path) -> Iterator[str]:
+    for node in ast.walk(_tree(path)):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def _reachable(start: str, imports: dict[str, set[str]]) -> set[str]:
+    reached: set[str] = set()
+    waiting = [start]
+    while waiting:
+        for each in imports[waiting.pop()] - reached:
+            reached.add(each)
+            waiting.append(each)
+    return reached
+
+
+def _named_in_the_catalogue() -> Iterator[str]:
+    for api in CATALOGUE.values():
+        for served in (api.for_clients, api.for_controllers):
+            if served is not None:
+                yield f"tailrace.broker.handlers.{served.handler.rpartition('.')[0]}"
+        for layer in ("controller", "coordinator"):
+            yield f"tailrace.{layer}.{api.op.rpartition('.')[0]}"
 
 
 def _simulator_modules_under_test(modules: dict[str, Path]) -> set[str]:
