@@ -309,7 +309,7 @@ class Workload:
             return error.code, -1
 
     async def produce_express(self) -> None:
-        """The short way of plain batches, as `broker.express` goes it."""
+        """The short way of plain batches, as `broker.serving.express` goes it."""
         model = self._pick_partition()
         partition = model and self._find_express(model)
         if not model or not partition:
@@ -380,10 +380,10 @@ class Workload:
             await self._send_gap(partition, producer)
 
     async def _begin_producer(self, partition: PartitionModel) -> None:
-        try:
-            answer = await call(self.broker, InitProducerIdRequest(transactional_id=None, producer_id=-1), 3)
-        except KafkaError as error:
-            demand(error.code == _STORAGE_ERROR and self.is_faulty, "producer ids can be had", error=error)
+        answer = await call(self.broker, InitProducerIdRequest(transactional_id=None, producer_id=-1), 3)
+        if answer.error_code:
+            is_storage = answer.error_code == _STORAGE_ERROR
+            demand(is_storage and self.is_faulty, "producer ids can be had", error=answer.error_code)
             return
         first = self.random.choice([0, 0, _MAX_SEQUENCE - 2])
         partition.producers.append(ProducerModel(answer.producer_id, answer.producer_epoch, first))

@@ -10,7 +10,9 @@ from typing import Any
 
 from tailrace.broker.broker import Broker
 from tailrace.broker.context import Pending, RequestContext
+from tailrace.broker.failures import refuse
 from tailrace.catalogue import Audience, load_handler, served_to
+from tailrace.model.errors import KafkaError
 from tailrace.sim.cluster import CLIENT_PORT, Node, World
 from tailrace.sim.loop import SimLoop
 from tailrace.sim.network import SimNetwork
@@ -47,7 +49,7 @@ def make_node(world: World) -> Node:
 
 
 async def call(broker: Broker, request: Message, version: int) -> Any:
-    """As the dispatcher does it, without the bytes. KafkaError for a request that failed as a whole."""
+    """As the dispatcher does it, without the bytes."""
     served = served_to(Audience.CLIENTS)[request.api_key]
     assert served.version_min <= version <= served.version_max
     handle = load_handler(served)
@@ -59,9 +61,12 @@ async def call(broker: Broker, request: Message, version: int) -> Any:
         peer="127.0.0.1:1",
         listener=broker.listeners[0],
     )
-    answer = handle(broker.services, context, request)
-    if asyncio.iscoroutine(answer):
-        answer = await answer
+    try:
+        answer = handle(broker.services, context, request)
+        if asyncio.iscoroutine(answer):
+            answer = await answer
+    except KafkaError as error:
+        return refuse(request, version, error)
     if isinstance(answer, Pending):
         delivered: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         answer.deliver_to(lambda response: delivered.done() or delivered.set_result(response))
