@@ -109,14 +109,6 @@ class QuorumDescription(NamedTuple):
     addresses: dict[int, tuple[str, int]]  # of the voters, by node id
 
 
-class Reassignment(NamedTuple):
-    """A partition on its way to other replicas; `replicas` are all that it has meanwhile."""
-
-    replicas: tuple[int, ...]
-    adding: tuple[int, ...]
-    removing: tuple[int, ...]
-
-
 class Admin:
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
@@ -305,16 +297,14 @@ class Admin:
                 failure = f"{found.name}-{result.partition_index} is not moved"
                 _check(result.error_code, result.error_message, failure)
 
-    async def reassignments(self) -> dict[TopicPartition, Reassignment]:
-        """All that are under way."""
+    async def reassignments(self) -> set[TopicPartition]:
+        """The partitions on their way to other replicas."""
         connection = await self.cluster.any_connection()
         request = ListPartitionReassignmentsRequest(timeout_ms=self._timeout_ms, topics=None)
         answer = await connection.call(request, ListPartitionReassignmentsResponse)
         _check(answer.error_code, answer.error_message, "the moves of partitions are not listed")
         return {
-            TopicPartition(topic.name, PartitionIndex(found.partition_index)): Reassignment(
-                tuple(found.replicas), tuple(found.adding_replicas), tuple(found.removing_replicas)
-            )
+            TopicPartition(topic.name, PartitionIndex(found.partition_index))
             for topic in answer.topics
             for found in topic.partitions
         }

@@ -8,7 +8,6 @@ same partition. Records without a key stick to one partition until it has had a 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from tailrace.model.ports import Random
 
@@ -37,24 +36,20 @@ def partition_for_key(key: bytes, partition_count: int) -> int:
     return (murmur2(key) & 0x7FFFFFFF) % partition_count
 
 
-class _Stuck(NamedTuple):
-    partition: int
-    until_bytes: int
-
-
 class StickyChoice:
     """Where records without a key go now, for one topic."""
 
     def __init__(self, random: Random, batch_bytes: int) -> None:
         self._random = random
         self._batch_bytes = batch_bytes
-        self._stuck = _Stuck(-1, 0)
+        self._partition = -1
+        self._left_bytes = 0  # how much more goes there
 
     def choose(self, available: Sequence[int], size_bytes: int) -> int:
         """`available` are the partitions that have a leader, or all if none has."""
-        partition, left = self._stuck
-        if left <= 0 or partition not in available:
-            others = [index for index in available if index != partition] or list(available)
-            partition, left = others[self._random.randrange(len(others))], self._batch_bytes
-        self._stuck = _Stuck(partition, left - size_bytes)
-        return partition
+        if self._left_bytes <= 0 or self._partition not in available:
+            others = [index for index in available if index != self._partition] or list(available)
+            self._partition = others[self._random.randrange(len(others))]
+            self._left_bytes = self._batch_bytes
+        self._left_bytes -= size_bytes
+        return self._partition

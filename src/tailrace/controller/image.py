@@ -191,8 +191,5 @@ class MetadataImage:
             for index in sorted(indexes):
                 yield topic, index, topic.partitions[index]
 
-    def active_brokers(self) -> list[BrokerImage]:
-        return [broker for _, broker in sorted(self.brokers.items()) if broker.is_active]
-
 
 _NO_CONFIG: Mapping[str, str] = {}

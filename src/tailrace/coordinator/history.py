@@ -21,11 +21,9 @@ class Cause(StrEnum):
     MEMBER_LEFT = "member left"
     MEMBER_TIMED_OUT = "member timed out"
     MEMBER_REMOVED = "member removed"  # By an administrator.
-    MEMBER_FENCED = "member fenced"
     SUBSCRIPTION_CHANGED = "subscription changed"
     PARTITIONS_CHANGED = "partitions changed"
     PROTOCOL_CHANGED = "protocol changed"  # From classic to consumer, or back.
-    ASSIGNOR_CHANGED = "assignor changed"
     COORDINATOR_CHANGED = "coordinator changed"
     RECORD_TOO_LARGE = "record too large"  # What the members have to say to each other could not be stored.
 

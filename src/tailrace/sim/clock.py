@@ -22,10 +22,6 @@ class SimClock:
         self._monotonic_ms += duration_ms
         self._wall_ms += duration_ms
 
-    def set_wall_ms(self, wall_ms: int) -> None:
-        """The wall clock alone, as an administrator or NTP would move it; it may go back."""
-        self._wall_ms = float(wall_ms)
-
 
 class ProcessClock:
     """The clock of one process: as fast as the process is, and wrong by `wall_skew_ms`, which may change any time."""

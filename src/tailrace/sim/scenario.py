@@ -45,7 +45,6 @@ from tailrace.sim.transactions.transactions import OUTPUT, TRANSACTION_SETTINGS,
 from tailrace.sim.workload import Clients, Ledger, partitions_of
 
 _START_SECONDS_MAX = 30.0
-_CREATION_SECONDS_MAX = 30
 _FULL_CHECK_SECONDS = 2.0
 _TRANSACTIONS_SHARE = 0.3
 _TRANSACTIONS_SECONDS_MAX = 10.0

@@ -55,7 +55,6 @@ __all__ = [
     "iterate_unpacked",
     "read_header",
     "set_base_offset",
-    "set_leader_epoch",
     "set_log_append_time",
     "stamp_header",
     "unpack_records",
@@ -68,7 +67,6 @@ NO_TIMESTAMP = -1
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 _LOG_OVERHEAD = 12  # base offset and batch length, which the batch length does not count
 _BATCH_LENGTH_MIN = HEADER_SIZE - _LOG_OVERHEAD
-_LEADER_EPOCH_AT = 12
 _MAGIC_AT = 16
 _CRC_AT = 17
 _CRC_COVERS_FROM = 21
@@ -316,10 +314,6 @@ def stamp_header(batch: bytearray | memoryview, header: BatchHeader) -> None:
 
 def set_base_offset(buffer: bytearray | memoryview, position: int, offset: int) -> None:
     _INT64.pack_into(buffer, position, offset)
-
-
-def set_leader_epoch(buffer: bytearray | memoryview, position: int, leader_epoch: int) -> None:
-    _INT32.pack_into(buffer, position + _LEADER_EPOCH_AT, leader_epoch)
 
 
 def set_log_append_time(buffer: bytearray | memoryview, position: int, timestamp_ms: int) -> None:

@@ -188,10 +188,6 @@ class RaftDriver:
     def voters(self) -> VoterSet:
         return self.node.voters
 
-    def voters_at(self, offset: int) -> VoterSet:
-        """In force for a log, or a snapshot, that ends at `offset`."""
-        return self.node.history.at(offset)
-
     def append(self, records: Sequence[Message]) -> int:
         """Gives the end offset: the records are committed once the high watermark is there. If it raises, nothing was
         written: KafkaError NOT_CONTROLLER if this node does not lead; StorageError."""

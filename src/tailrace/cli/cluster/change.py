@@ -141,7 +141,7 @@ class Change:
                 under_way = await self._cluster.with_retries(
                     self._admin.reassignments, timeout_ms=self._cluster.limits.request_timeout_ms
                 )
-                moving &= under_way.keys()
+                moving &= under_way
                 bar.show(len(moves) - len(waiting) - len(moving))
                 if moving:
                     await self._pause(f"{count_text(len(waiting) + len(moving), 'partition')} still to move")

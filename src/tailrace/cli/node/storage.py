@@ -13,7 +13,7 @@ from tailrace.cli import CommandError
 from tailrace.log.checkpoints import read_meta_properties, write_meta_properties
 from tailrace.log.identity import find_data, nameless
 from tailrace.model.errors import StorageError
-from tailrace.model.ids import CLUSTER_METADATA_TOPIC, Uuid, parse_uuid, uuid_text
+from tailrace.model.ids import CLUSTER_METADATA_TOPIC, Uuid, uuid_text
 from tailrace.real.clock import RealClock
 from tailrace.real.disk import RealDisk
 from tailrace.real.random import RealRandom
@@ -78,12 +78,6 @@ def format_folder(folder: str, *, cluster_id: str, node_id: int, directory_id: s
         write_meta_properties(disk, folder, properties)
     except OSError as error:
         raise CommandError(f"cannot format {folder}: {error.strerror}") from None
-
-
-def directory_id_of(folder: str) -> Uuid:
-    properties = properties_of(folder)
-    assert properties is not None, "asked of formatted folders only"
-    return parse_uuid(properties["directory.id"])
 
 
 def store_voters(metadata_folder: str, voters: Sequence[Voter]) -> None:

@@ -89,8 +89,6 @@ class Limits(NamedTuple):
 
 class Outcome(NamedTuple):
     first_dirty_offset: int  # where the next run begins
-    bytes_read: int
-    bytes_written: int
     records_read: int
     records_kept: int
 
@@ -122,7 +120,7 @@ class Compaction:
         self._output_bytes = 0
         self._aborted: list[AbortedTransaction] = []  # Of the whole log, in the order of their markers.
         self._transactions = CleanedTransactions()
-        self._bytes_read = self._bytes_written = self._records_read = self._records_kept = 0
+        self._records_read = self._records_kept = 0
 
     def steps(self) -> Steps[Outcome]:
         yield from self._find_aborted()
@@ -134,9 +132,7 @@ class Compaction:
             self._group_end_offset = end_offset
             yield from self._clean_group(group)
         yield from self._keys.release()
-        return Outcome(
-            self._mapped_end_offset, self._bytes_read, self._bytes_written, self._records_read, self._records_kept
-        )
+        return Outcome(self._mapped_end_offset, self._records_read, self._records_kept)
 
     def _end_of(self, segments: list[Segment]) -> int:
         """The base offset of the segment that follows."""
@@ -245,7 +241,6 @@ class Compaction:
                     yield None
 
     def _clean_batch(self, header: BatchHeader, batch: memoryview) -> Steps[None]:
-        self._bytes_read += len(batch)
         self._records_read += header.record_count
         if header.base_offset >= self._mapped_end_offset:
             self._keep(batch, header)
@@ -302,7 +297,6 @@ class Compaction:
         for batch, header in self._output:
             new.note_batch(position, len(batch), header.last_offset, header.max_timestamp)
             position += len(batch)
-        self._bytes_written += self._output_bytes
         self._output.clear()
         self._output_bytes = 0
 

@@ -38,7 +38,6 @@ class Cuts:
     """`ask` reaches the controller; without it nobody has to be asked."""
 
     def __init__(self, broker: CuttingBroker, background: Background, ask: AskLeave | None) -> None:
-        self.cut_records_count = 0  # Confirmed ones, since the start.
         self._broker = broker
         self._background = background
         self._ask = ask
@@ -54,7 +53,6 @@ class Cuts:
         epoch, allowed_offset = self._allowed.get(partition, (-1, 0))
         if epoch == partition.leader_epoch and allowed_offset <= offset:
             del self._allowed[partition]
-            self.cut_records_count += partition.high_watermark - offset
             return
         if partition not in self._asking:
             task = asyncio.get_running_loop().create_task(self._prepare(partition, offset), name="cut")

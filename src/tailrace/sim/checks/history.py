@@ -12,8 +12,6 @@ from typing import NamedTuple
 
 from tailrace.wire.records import BatchHeader, crc_is_valid, iterate_headers
 
-_READ_BYTES = 1 << 20
-
 
 class ViolationError(AssertionError):
     """A promise was broken."""

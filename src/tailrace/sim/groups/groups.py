@@ -25,7 +25,6 @@ _PAUSE_SECONDS_MAX = 3.0
 _STALL_SECONDS_MAX = 6.0
 _MEMBERS_MAX = 4
 _OFFSETS_MS_MAX = 30_000
-_LOOK_SECONDS = 0.1
 
 # What makes groups as quick as the rest of a run.
 GROUP_SETTINGS = {

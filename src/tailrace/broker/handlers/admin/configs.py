@@ -48,7 +48,6 @@ if TYPE_CHECKING:
 _Result = DescribeConfigsResponse.DescribeConfigsResult
 _Described = DescribeConfigsResponse.DescribeConfigsResourceResult
 _Synonym = DescribeConfigsResponse.DescribeConfigsSynonym
-_Resource = DescribeConfigsRequest.DescribeConfigsResource
 
 _LISTED_TYPES = tuple(ResourceType)
 # Described before the loop turns; each takes about 0.2 ms.
