@@ -1,8 +1,9 @@
 """The `tailrace` command.
 
-Each command lives in a module of this folder with one function, `register(subparsers)`, which adds its parser and sets
-the default `run`, a function of the parsed arguments that returns the exit code. Only the module of the command that
-was asked for is imported, since the time from `tailrace up` to a ready broker is a feature.
+`COMMANDS` is the one list of commands. The module of a command has `DESCRIPTION`, `EXAMPLES` and `register(parser)`,
+which adds its options and sets the default `run`, a function of the parsed arguments that returns the exit code. Only
+the module of the command that was asked for is imported, since the time from `tailrace up` to a ready broker is a
+feature.
 
 Exit codes: 0 done, 1 it failed (the reason stands on stderr), 2 the command line is wrong, 130 interrupted.
 """
@@ -13,30 +14,37 @@ import argparse
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
 from tailrace import __version__
 
-if TYPE_CHECKING:
-    Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
+
+class Command(NamedTuple):
+    module: str
+    help_text: str
+
 
 # In the order in which `tailrace --help` lists them.
 COMMANDS = {
-    "up": "tailrace.cli.node.up",
-    "format": "tailrace.cli.node.format",
-    "broker": "tailrace.cli.node.broker",
-    "repair": "tailrace.cli.node.repair",
-    "cluster": "tailrace.cli.cluster",
-    "topic": "tailrace.cli.topic",
-    "produce": "tailrace.cli.produce",
-    "consume": "tailrace.cli.consume",
-    "group": "tailrace.cli.group",
-    "transaction": "tailrace.cli.transaction",
-    "pipeline": "tailrace.cli.pipeline",
-    "audit": "tailrace.cli.audit",
-    "verify": "tailrace.cli.verify",
-    "plan": "tailrace.cli.plan",
-    "sim": "tailrace.cli.sim",
+    "up": Command("tailrace.cli.node.up", "start a broker, or a cluster, in the foreground"),
+    "format": Command("tailrace.cli.node.format", "prepare the data folders of a node"),
+    "broker": Command("tailrace.cli.node.broker", "start one node from a settings file"),
+    "repair": Command("tailrace.cli.node.repair", "show and mend a damaged metadata log"),
+    "cluster": Command("tailrace.cli.cluster", "describe the cluster, add and decommission brokers"),
+    "topic": Command("tailrace.cli.topic", "create, list, describe, alter and delete topics"),
+    "produce": Command("tailrace.cli.produce", "write records to a topic"),
+    "consume": Command("tailrace.cli.consume", "print the records of a topic"),
+    "group": Command("tailrace.cli.group", "list, describe, reset and delete consumer groups; why they rebalanced"),
+    "transaction": Command(
+        "tailrace.cli.transaction", "list and describe transactions; find and abort those that hang"
+    ),
+    "pipeline": Command(
+        "tailrace.cli.pipeline", "run pipelines on Spark: topics to tables and topics, backfills, audits"
+    ),
+    "audit": Command("tailrace.cli.audit", "compare topics, tables and recorded histories, on Spark"),
+    "verify": Command("tailrace.cli.verify", "check a recorded history of clients"),
+    "plan": Command("tailrace.cli.plan", "say how large a cluster a workload needs"),
+    "sim": Command("tailrace.cli.sim", "run a simulated cluster under faults"),
 }
 
 
@@ -71,7 +79,47 @@ def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"tailrace {__version__}")
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    wanted = [COMMANDS[words[0]]] if words and words[0] in COMMANDS else COMMANDS.values()
-    for module in wanted:
-        import_module(module).register(subparsers)
+    wanted = next((word for word in words if not word.startswith("-")), None)
+    for name, command in COMMANDS.items():
+        if name == wanted:
+            module = import_module(command.module)
+            module.register(
+                _add_parser(subparsers, name, command.help_text, description=module.DESCRIPTION, epilog=module.EXAMPLES)
+            )
+        else:
+            subparsers.add_parser(name, help=command.help_text)
     return parser
+
+
+class Actions:
+    """The second word of a command, such as the `list` of `tailrace topic list`."""
+
+    def __init__(self, parser: argparse.ArgumentParser) -> None:
+        self._command = parser.prog
+        self._subparsers = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+
+    def add(self, name: str, help_text: str, example: str) -> argparse.ArgumentParser:
+        return _add_parser(
+            self._subparsers,
+            name,
+            help_text,
+            description=f"{help_text[0].upper()}{help_text[1:]}.",
+            epilog=f"example:\n  {self._command} {example}\n",
+        )
+
+
+def _add_parser(
+    subparsers: argparse._SubParsersAction[argparse.ArgumentParser],
+    name: str,
+    help_text: str,
+    *,
+    description: str,
+    epilog: str,
+) -> argparse.ArgumentParser:
+    return subparsers.add_parser(
+        name,
+        help=help_text,
+        description=description,
+        epilog=epilog,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )

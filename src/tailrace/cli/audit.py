@@ -13,9 +13,12 @@ from tailrace.cli.output import has_colours, is_terminal, note
 from tailrace.cli.session import DEFAULT_BOOTSTRAP, failure_text, key_and_value
 
 if TYPE_CHECKING:
-    from tailrace.cli import Subparsers
     from tailrace.spark.audit import Audit, HistorySide, Report, TableSide, TopicSide
 
+DESCRIPTION = (
+    "Compare what should be there with what is: two topics, a topic and a table, or a topic and a "
+    "recorded history. Finds what was lost, doubled, changed, reordered, or never sent."
+)
 EXAMPLES = """\
 examples:
   tailrace audit orders orders-copy
@@ -32,15 +35,7 @@ The exit code is 1 if there are differences. docs/spark/audit.md describes the c
 _TABLES = {"table": "parquet", "delta": "delta", "iceberg": "iceberg", "spark": "spark"}
 
 
-def register(subparsers: Subparsers) -> None:
-    parser = subparsers.add_parser(
-        "audit",
-        help="compare topics, tables and recorded histories, on Spark",
-        description="Compare what should be there with what is: two topics, a topic and a table, or a topic and a "
-        "recorded history. Finds what was lost, doubled, changed, reordered, or never sent.",
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def register(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("expected", metavar="EXPECTED", help="what should be there")
     parser.add_argument("actual", metavar="ACTUAL", help="what is there")
     for prefix, whose in (("", "EXPECTED"), ("actual-", "ACTUAL, if it differs")):

@@ -8,7 +8,6 @@ import argparse
 import re
 import sys
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
 
 from tailrace.cli import CommandError
 from tailrace.cli.output import CYAN, DIM, Progress, coloured, has_colours, is_terminal
@@ -20,9 +19,10 @@ from tailrace.client.metadata import Cluster
 from tailrace.model.ids import PartitionIndex, TopicPartition
 from tailrace.wire.records import Record
 
-if TYPE_CHECKING:
-    from tailrace.cli import Subparsers
-
+DESCRIPTION = (
+    "Print the records of a topic, from an offset or a time, to the end or as they come; "
+    "as a member of a group those that the group has not read yet, at least once."
+)
 EXAMPLES = """\
 examples:
   tailrace consume orders                                  everything, then what comes; Ctrl-C ends
@@ -45,15 +45,7 @@ _NEGATIVE_VALUE = re.compile(r"-\d+(ms|s|m|h|d)?$")
 Write = Callable[[str, int, Record], bytes]
 
 
-def register(subparsers: Subparsers) -> None:
-    parser = subparsers.add_parser(
-        "consume",
-        help="print the records of a topic",
-        description="Print the records of a topic, from an offset or a time, to the end or as they come; "
-        "as a member of a group those that the group has not read yet, at least once.",
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def register(parser: argparse.ArgumentParser) -> None:
     # Without this argparse takes the -5m of `--from-time -5m` for an option.
     parser._negative_number_matcher = _NEGATIVE_VALUE
     parser.add_argument("topic", metavar="TOPIC")

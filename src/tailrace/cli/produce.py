@@ -8,7 +8,6 @@ import os
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
 
 from tailrace.cli import CommandError
 from tailrace.cli.output import Progress, is_terminal, note, print_json
@@ -20,9 +19,7 @@ from tailrace.client.transactions.producer import TransactionalProducer, Transac
 from tailrace.model.errors import KafkaError
 from tailrace.wire.compression import Compression
 
-if TYPE_CHECKING:
-    from tailrace.cli import Subparsers
-
+DESCRIPTION = "Write the lines of stdin or a file as records of a topic."
 EXAMPLES = """\
 examples:
   echo 'hello' | tailrace produce orders
@@ -39,14 +36,7 @@ _LINE_BYTES_MAX = 64 * 1024 * 1024
 _ACKS = {"all": ACKS_ALL, "-1": ACKS_ALL, "1": 1, "0": 0}
 
 
-def register(subparsers: Subparsers) -> None:
-    parser = subparsers.add_parser(
-        "produce",
-        help="write records to a topic",
-        description="Write the lines of stdin or a file as records of a topic.",
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def register(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("topic", metavar="TOPIC")
     add_client_options(parser)
     parser.add_argument("--file", "-f", metavar="FILE", help="read from here (default: stdin)")

@@ -21,6 +21,8 @@ from tailrace.real.cluster import open_cluster
 
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 
+Work = Callable[[Cluster, argparse.Namespace], Awaitable[int]]
+
 
 def add_client_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
@@ -43,6 +45,14 @@ def add_client_options(parser: argparse.ArgumentParser) -> None:
         default=PLAINTEXT,
         metavar="FILE",
         help="security.protocol, sasl.* and ssl.* settings in a .properties file, as for Kafka's own tools",
+    )
+
+
+def add_client_work(parser: argparse.ArgumentParser, work: Work) -> None:
+    """`work` is what the command does."""
+    add_client_options(parser)
+    parser.set_defaults(
+        run=lambda options: run_client(options, lambda cluster: work(cluster, options)), refuse=parser.error
     )
 
 

@@ -7,9 +7,12 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tailrace.cli import Subparsers
     from tailrace.sim.scenario import Outcome
 
+DESCRIPTION = (
+    "Run a cluster in virtual time, on a simulated network and simulated disks, under faults that the "
+    "seed decides, and check what it promises after every step. The same seed gives the same run."
+)
 EXAMPLES = """\
 examples:
   tailrace sim 7
@@ -18,15 +21,7 @@ examples:
 """
 
 
-def register(subparsers: Subparsers) -> None:
-    parser = subparsers.add_parser(
-        "sim",
-        help="run a simulated cluster under faults",
-        description="Run a cluster in virtual time, on a simulated network and simulated disks, under faults that the "
-        "seed decides, and check what it promises after every step. The same seed gives the same run.",
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def register(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("seed", type=int, metavar="SEED", help="any number")
     parser.add_argument("--count", type=int, default=1, metavar="N", help="run N seeds, from SEED on, over all cores")
     parser.add_argument("--damage", action="store_true", help="disks lose what they had stored, one at a time")

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from tailrace.cli import Actions
 from tailrace.cli.output import count_text, note, print_json, print_rows
-from tailrace.cli.session import add_client_options, key_and_value, run_client
+from tailrace.cli.session import add_client_work, key_and_value
 from tailrace.client.admin import (
     BROKER_DEFAULT,
     CONFIG_SOURCES,
@@ -21,9 +22,7 @@ from tailrace.client.metadata import Cluster, TopicMetadata
 from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.model.ids import TopicPartition, Uuid, uuid_text
 
-if TYPE_CHECKING:
-    from tailrace.cli import Subparsers
-
+DESCRIPTION = "Create, list, describe, alter and delete topics."
 EXAMPLES = """\
 examples:
   tailrace topic create orders --partitions 6 --set retention.ms=86400000
@@ -33,18 +32,9 @@ examples:
   tailrace topic delete orders
 """
 
-Work = Callable[[Admin, argparse.Namespace], Awaitable[int]]
 
-
-def register(subparsers: Subparsers) -> None:
-    parser = subparsers.add_parser(
-        "topic",
-        help="create, list, describe, alter and delete topics",
-        description="Create, list, describe, alter and delete topics.",
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+def register(parser: argparse.ArgumentParser) -> None:
+    actions = Actions(parser)
     _register_create(actions)
     _register_list(actions)
     _register_describe(actions)
@@ -52,20 +42,15 @@ def register(subparsers: Subparsers) -> None:
     _register_delete(actions)
 
 
-def _add_action(actions: Subparsers, name: str, work: Work, help_text: str, example: str) -> argparse.ArgumentParser:
-    parser = actions.add_parser(
-        name,
-        help=help_text,
-        description=f"{help_text[0].upper()}{help_text[1:]}.",
-        epilog=f"example:\n  tailrace topic {example}\n",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    add_client_options(parser)
-
-    def run(options: argparse.Namespace) -> int:
-        return run_client(options, lambda cluster: work(Admin(cluster), options))
-
-    parser.set_defaults(run=run, refuse=parser.error)
+def _add_action(
+    actions: Actions,
+    name: str,
+    work: Callable[[Admin, argparse.Namespace], Awaitable[int]],
+    help_text: str,
+    example: str,
+) -> argparse.ArgumentParser:
+    parser = actions.add(name, help_text, example)
+    add_client_work(parser, lambda cluster, options: work(Admin(cluster), options))
     return parser
 
 
@@ -83,7 +68,7 @@ def _add_set_option(parser: argparse.ArgumentParser) -> None:
 # --- create
 
 
-def _register_create(actions: Subparsers) -> None:
+def _register_create(actions: Actions) -> None:
     parser = _add_action(actions, "create", _create, "create topics", "create orders payments --partitions 6")
     parser.add_argument("names", nargs="+", metavar="TOPIC")
     parser.add_argument("--partitions", type=int, default=BROKER_DEFAULT, metavar="N", help="default: the broker's")
@@ -130,7 +115,7 @@ async def _create(admin: Admin, options: argparse.Namespace) -> int:
 # --- list
 
 
-def _register_list(actions: Subparsers) -> None:
+def _register_list(actions: Actions) -> None:
     parser = _add_action(actions, "list", _list, "list topics", "list")
     parser.add_argument("--internal", action="store_true", help="also those that the cluster keeps for itself")
     parser.add_argument("--json", action="store_true", help="print JSON lines")
@@ -166,7 +151,7 @@ def _replication_factor(topic: TopicMetadata) -> int:
 # --- describe
 
 
-def _register_describe(actions: Subparsers) -> None:
+def _register_describe(actions: Actions) -> None:
     parser = _add_action(
         actions, "describe", _describe, "show partitions, offsets and settings of topics", "describe orders"
     )
@@ -242,7 +227,7 @@ def _print_description(topic: TopicMetadata, settings: list[ConfigEntry], offset
 # --- alter
 
 
-def _register_alter(actions: Subparsers) -> None:
+def _register_alter(actions: Actions) -> None:
     parser = _add_action(
         actions, "alter", _alter, "add partitions, change settings", "alter orders --set retention.ms=3600000"
     )
@@ -278,7 +263,7 @@ async def _alter(admin: Admin, options: argparse.Namespace) -> int:
 # --- delete
 
 
-def _register_delete(actions: Subparsers) -> None:
+def _register_delete(actions: Actions) -> None:
     parser = _add_action(actions, "delete", _delete, "delete topics with all their records", "delete orders")
     parser.add_argument("names", nargs="+", metavar="TOPIC")
     parser.add_argument("--if-exists", action="store_true", help="no failure if a topic is not there")

@@ -7,7 +7,7 @@ import gc
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, TextIO
+from typing import TextIO
 
 from tailrace.cli import CommandError
 from tailrace.cli.output import count_text, print_json
@@ -15,9 +15,10 @@ from tailrace.verify.events import HistoryError
 from tailrace.verify.findings import KINDS
 from tailrace.verify.report import Figures, Report, verify
 
-if TYPE_CHECKING:
-    from tailrace.cli import Subparsers
-
+DESCRIPTION = (
+    "Check what clients of any Kafka cluster recorded, as JSON lines, for records that were lost, "
+    "doubled, aborted and yet read, read out of order, and the like; and tell what Kafka's model allows."
+)
 EXAMPLES = """\
 examples:
   tailrace verify history.jsonl
@@ -28,15 +29,7 @@ The exit code is 1 if an anomaly was found. docs/verify.md describes the lines a
 """
 
 
-def register(subparsers: Subparsers) -> None:
-    parser = subparsers.add_parser(
-        "verify",
-        help="check a recorded history of clients",
-        description="Check what clients of any Kafka cluster recorded, as JSON lines, for records that were lost, "
-        "doubled, aborted and yet read, read out of order, and the like; and tell what Kafka's model allows.",
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def register(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", metavar="FILE", help="the history; - is stdin")
     parser.add_argument(
         "--allow", action="append", default=[], metavar="KIND", choices=list(KINDS), help="take this for no anomaly"

@@ -10,8 +10,8 @@ from tailrace.spark.audit import Audit, HistorySide, TableSide, TopicSide
 
 def declared(*words: str) -> Audit:
     parser = argparse.ArgumentParser()
-    audit.register(parser.add_subparsers())
-    return audit._declared(parser.parse_args(["audit", *words]))
+    audit.register(parser)
+    return audit._declared(parser.parse_args(words))
 
 
 def test_two_topics_share_what_is_said_once():

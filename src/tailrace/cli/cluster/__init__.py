@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
 
-from tailrace.cli.session import add_client_options, positive_seconds, run_client
+from tailrace.cli import Actions
+from tailrace.cli.cluster.change import Change
+from tailrace.cli.cluster.describe import describe
+from tailrace.cli.session import Work, add_client_work, positive_seconds
 
-if TYPE_CHECKING:
-    from tailrace.cli import Subparsers
-    from tailrace.client.metadata import Cluster
-
+DESCRIPTION = "Describe the cluster, add brokers and decommission them while it works."
 EXAMPLES = """\
 examples:
   tailrace cluster describe
@@ -22,39 +21,30 @@ examples:
 _AT_ONCE = 20
 
 
-def register(subparsers: Subparsers) -> None:
-    parser = subparsers.add_parser(
-        "cluster",
-        help="describe the cluster, add and decommission brokers",
-        description="Describe the cluster, add brokers and decommission them while it works.",
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+def register(parser: argparse.ArgumentParser) -> None:
+    actions = Actions(parser)
     _register_describe(actions)
     _register_add(actions)
     _register_decommission(actions)
 
 
-def _register_describe(actions: Subparsers) -> None:
-    parser = _add_action(
+def _register_describe(actions: Actions) -> None:
+    _add_action(
         actions,
         "describe",
+        lambda cluster, options: describe(cluster, as_json=options.json),
         "show brokers, the metadata quorum, leaders, and partitions that lack replicas or a leader",
         "describe --json",
     )
 
-    async def work(cluster: Cluster, options: argparse.Namespace) -> int:
-        from tailrace.cli.cluster.describe import describe
 
-        return await describe(cluster, as_json=options.json)
-
-    parser.set_defaults(run=lambda options: run_client(options, lambda cluster: work(cluster, options)))
-
-
-def _register_add(actions: Subparsers) -> None:
+def _register_add(actions: Actions) -> None:
     parser = _add_action(
-        actions, "add", "bring one more broker in and move its share of partitions to it", "add --at-once 5"
+        actions,
+        "add",
+        lambda cluster, options: Change(cluster, options).add(options.broker),
+        "bring one more broker in and move its share of partitions to it",
+        "add --at-once 5",
     )
     parser.add_argument(
         "--broker",
@@ -65,38 +55,22 @@ def _register_add(actions: Subparsers) -> None:
     )
     _add_move_options(parser)
 
-    async def work(cluster: Cluster, options: argparse.Namespace) -> int:
-        from tailrace.cli.cluster.change import Change
 
-        return await Change(cluster, options).add(options.broker)
-
-    parser.set_defaults(run=lambda options: run_client(options, lambda cluster: work(cluster, options)))
-
-
-def _register_decommission(actions: Subparsers) -> None:
+def _register_decommission(actions: Actions) -> None:
     parser = _add_action(
-        actions, "decommission", "move everything off a broker, stop it and forget it", "decommission 4"
+        actions,
+        "decommission",
+        lambda cluster, options: Change(cluster, options).decommission(options.broker),
+        "move everything off a broker, stop it and forget it",
+        "decommission 4",
     )
     parser.add_argument("broker", type=int, metavar="ID", help="the broker that is to go")
     _add_move_options(parser)
 
-    async def work(cluster: Cluster, options: argparse.Namespace) -> int:
-        from tailrace.cli.cluster.change import Change
 
-        return await Change(cluster, options).decommission(options.broker)
-
-    parser.set_defaults(run=lambda options: run_client(options, lambda cluster: work(cluster, options)))
-
-
-def _add_action(actions: Subparsers, name: str, help_text: str, example: str) -> argparse.ArgumentParser:
-    parser = actions.add_parser(
-        name,
-        help=help_text,
-        description=f"{help_text[0].upper()}{help_text[1:]}.",
-        epilog=f"example:\n  tailrace cluster {example}\n",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    add_client_options(parser)
+def _add_action(actions: Actions, name: str, work: Work, help_text: str, example: str) -> argparse.ArgumentParser:
+    parser = actions.add(name, help_text, example)
+    add_client_work(parser, work)
     parser.add_argument("--json", action="store_true", help="print JSON")
     return parser
 

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Awaitable, Callable
-from importlib import import_module
-from typing import TYPE_CHECKING
 
-from tailrace.cli.session import add_client_options, positive_seconds, run_client
+from tailrace.cli import Actions
+from tailrace.cli.group.describe import describe_groups
+from tailrace.cli.group.history import history_groups
+from tailrace.cli.group.listing import delete_groups, list_groups
+from tailrace.cli.group.reset import reset_groups
+from tailrace.cli.session import Work, add_client_work, positive_seconds
 from tailrace.cli.times import parse_time
 
-if TYPE_CHECKING:
-    from tailrace.cli import Subparsers
-    from tailrace.client.metadata import Cluster
-
+DESCRIPTION = "List, describe, reset and delete consumer groups, and see why they rebalanced."
 EXAMPLES = """\
 examples:
   tailrace group list
@@ -26,18 +25,9 @@ examples:
 
 _NEGATIVE_VALUE = re.compile(r"-\d+(ms|s|m|h|d)?$")
 
-Work = Callable[["Cluster", argparse.Namespace], Awaitable[int]]
 
-
-def register(subparsers: Subparsers) -> None:
-    parser = subparsers.add_parser(
-        "group",
-        help="list, describe, reset and delete consumer groups; why they rebalanced",
-        description="List, describe, reset and delete consumer groups, and see why they rebalanced.",
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+def register(parser: argparse.ArgumentParser) -> None:
+    actions = Actions(parser)
     _register_list(actions)
     _register_describe(actions)
     _register_reset(actions)
@@ -45,15 +35,19 @@ def register(subparsers: Subparsers) -> None:
     _register_history(actions)
 
 
-def _register_list(actions: Subparsers) -> None:
-    parser = _add_action(actions, "list", "listing", "list groups of all brokers", "list --state empty")
+def _register_list(actions: Actions) -> None:
+    parser = _add_action(actions, "list", list_groups, "list groups of all brokers", "list --state empty")
     parser.add_argument("--state", action="append", default=[], metavar="STATE", help="only these: stable, empty, ...")
     parser.add_argument("--type", action="append", default=[], choices=("classic", "consumer"), help="only these")
 
 
-def _register_describe(actions: Subparsers) -> None:
+def _register_describe(actions: Actions) -> None:
     parser = _add_action(
-        actions, "describe", "describe", "show members, their partitions, offsets and lag", "describe billing --watch"
+        actions,
+        "describe",
+        describe_groups,
+        "show members, their partitions, offsets and lag",
+        "describe billing --watch",
     )
     parser.add_argument("groups", nargs="*", metavar="GROUP", help="default: all")
     parser.add_argument(
@@ -66,11 +60,11 @@ def _register_describe(actions: Subparsers) -> None:
     )
 
 
-def _register_reset(actions: Subparsers) -> None:
+def _register_reset(actions: Actions) -> None:
     parser = _add_action(
         actions,
         "reset",
-        "reset",
+        reset_groups,
         "move the committed offsets of a group without members; shows what would change, unless --execute is given",
         "reset billing --topic orders:0,1 --shift-by -100 --execute",
     )
@@ -97,33 +91,23 @@ def _register_reset(actions: Subparsers) -> None:
     parser.add_argument("--execute", action="store_true", help="do it")
 
 
-def _register_delete(actions: Subparsers) -> None:
+def _register_delete(actions: Actions) -> None:
     parser = _add_action(
-        actions, "delete", "listing", "delete groups without members, with their offsets", "delete billing"
+        actions, "delete", delete_groups, "delete groups without members, with their offsets", "delete billing"
     )
     parser.add_argument("groups", nargs="+", metavar="GROUP")
     parser.add_argument("--if-exists", action="store_true", help="no failure if a group is not there")
 
 
-def _register_history(actions: Subparsers) -> None:
-    parser = _add_action(actions, "history", "history", "show the last rebalances and their causes", "history billing")
+def _register_history(actions: Actions) -> None:
+    parser = _add_action(
+        actions, "history", history_groups, "show the last rebalances and their causes", "history billing"
+    )
     parser.add_argument("groups", nargs="*", metavar="GROUP", help="default: all")
 
 
-def _add_action(actions: Subparsers, name: str, module: str, help_text: str, example: str) -> argparse.ArgumentParser:
-    parser = actions.add_parser(
-        name,
-        help=help_text,
-        description=f"{help_text[0].upper()}{help_text[1:]}.",
-        epilog=f"example:\n  tailrace group {example}\n",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    add_client_options(parser)
+def _add_action(actions: Actions, name: str, work: Work, help_text: str, example: str) -> argparse.ArgumentParser:
+    parser = actions.add(name, help_text, example)
+    add_client_work(parser, work)
     parser.add_argument("--json", action="store_true", help="print JSON lines")
-
-    def run(options: argparse.Namespace) -> int:
-        work: Work = getattr(import_module(f"tailrace.cli.group.{module}"), f"{name}_groups")
-        return run_client(options, lambda cluster: work(cluster, options))
-
-    parser.set_defaults(run=run)
     return parser

@@ -7,14 +7,11 @@ starts there would answer with no data at all. `tailrace format` is the explicit
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
 
 from tailrace.cli import CommandError
 from tailrace.cli.logs import add_log_options, start_logging
 
-if TYPE_CHECKING:
-    from tailrace.cli import Subparsers
-
+DESCRIPTION = "Start one node in the foreground, with the settings of a TOML file."
 EXAMPLES = """\
 example:
   tailrace format --config node.toml && tailrace broker --config node.toml
@@ -35,14 +32,7 @@ and for one broker of a cluster whose controllers have their own hosts:
 """
 
 
-def register(subparsers: Subparsers) -> None:
-    parser = subparsers.add_parser(
-        "broker",
-        help="start one node from a settings file",
-        description="Start one node in the foreground, with the settings of a TOML file.",
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def register(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--config", required=True, metavar="FILE", help="TOML; each key is one of Kafka's settings")
     add_log_options(parser)
     parser.set_defaults(run=run)

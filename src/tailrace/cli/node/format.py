@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 from tailrace.cli import CommandError
 
 if TYPE_CHECKING:
-    from tailrace.cli import Subparsers
     from tailrace.cli.node.storage import Voter
     from tailrace.model.config import BrokerConfig
 
+DESCRIPTION = "Prepare the data folders that a node's settings name. Data that is there is never touched."
 EXAMPLES = """\
 examples:
   tailrace format --config node.toml
@@ -33,14 +33,7 @@ _ID_PATTERN = "[A-Za-z0-9_-]{22}"
 _VOTER_PATTERN = re.compile(rf"(\d+)@(.+):(\d+):({_ID_PATTERN})")
 
 
-def register(subparsers: Subparsers) -> None:
-    parser = subparsers.add_parser(
-        "format",
-        help="prepare the data folders of a node",
-        description="Prepare the data folders that a node's settings name. Data that is there is never touched.",
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def register(parser: argparse.ArgumentParser) -> None:
     chosen = parser.add_mutually_exclusive_group(required=True)
     chosen.add_argument("--config", metavar="FILE", help="the node's settings, as for `tailrace broker`")
     chosen.add_argument("--new-id", action="store_true", help="print a new id, for a cluster or a folder; do no more")

@@ -14,9 +14,11 @@ from tailrace.cli import CommandError
 if TYPE_CHECKING:
     from tailrace.broker.quorum.damage.inspection import Inspection
     from tailrace.broker.quorum.damage.report import LostRecord
-    from tailrace.cli import Subparsers
     from tailrace.model.config import BrokerConfig
 
+DESCRIPTION = (
+    "Show what is damaged in the metadata log of a node that does not run, and what would be lost. Data is not touched."
+)
 EXAMPLES = """\
 examples:
   tailrace repair --data ./data               what is damaged, and what would be lost; changes nothing
@@ -31,15 +33,7 @@ mends itself so at a start; this command is for a node that is alone, or whose o
 _RECORDS_SHOWN_MAX = 40
 
 
-def register(subparsers: Subparsers) -> None:
-    parser = subparsers.add_parser(
-        "repair",
-        help="show and mend a damaged metadata log",
-        description="Show what is damaged in the metadata log of a node that does not run, and what would be lost. "
-        "Data is not touched.",
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def register(parser: argparse.ArgumentParser) -> None:
     chosen = parser.add_mutually_exclusive_group(required=True)
     chosen.add_argument("--config", metavar="FILE", help="the node's settings, as for `tailrace broker`")
     chosen.add_argument("--data", metavar="DIR", help="its data folder, as for `tailrace up`")

@@ -16,9 +16,12 @@ from tailrace.cli import CommandError
 from tailrace.cli.logs import add_log_options, start_logging
 
 if TYPE_CHECKING:
-    from tailrace.cli import Subparsers
     from tailrace.model.config import BrokerConfig
 
+DESCRIPTION = (
+    "Start a broker, or a cluster of several, in the foreground; prints `ready: <bootstrap servers>` "
+    "once clients can connect. A process of a cluster that dies is started again."
+)
 EXAMPLES = """\
 examples:
   tailrace up                                 on 127.0.0.1:9092, data in a temporary folder
@@ -31,15 +34,7 @@ examples:
 _ALL_ADDRESSES = ("", "0.0.0.0", "::")  # noqa: S104 (compared; the user asks for it)
 
 
-def register(subparsers: Subparsers) -> None:
-    parser = subparsers.add_parser(
-        "up",
-        help="start a broker, or a cluster, in the foreground",
-        description="Start a broker, or a cluster of several, in the foreground; prints `ready: <bootstrap servers>` "
-        "once clients can connect. A process of a cluster that dies is started again.",
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def register(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--brokers", type=int, metavar="N", help="how many brokers to start (default: 1)")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1)")
     parser.add_argument(

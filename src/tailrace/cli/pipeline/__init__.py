@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import argparse
 from importlib import import_module
-from typing import TYPE_CHECKING
 
+from tailrace.cli import Actions
 from tailrace.cli.session import key_and_value
 
-if TYPE_CHECKING:
-    from tailrace.cli import Subparsers
-
+DESCRIPTION = (
+    "Run pipelines on Spark that are declared in a TOML or YAML file: topics to tables and topics, "
+    "exactly once; backfills and audits."
+)
 EXAMPLES = """\
 examples:
   tailrace pipeline check orders.toml
@@ -22,16 +23,8 @@ docs/spark/pipelines.md describes the file.
 """
 
 
-def register(subparsers: Subparsers) -> None:
-    parser = subparsers.add_parser(
-        "pipeline",
-        help="run pipelines on Spark: topics to tables and topics, backfills, audits",
-        description="Run pipelines on Spark that are declared in a TOML or YAML file: topics to tables and topics, "
-        "exactly once; backfills and audits.",
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+def register(parser: argparse.ArgumentParser) -> None:
+    actions = Actions(parser)
     _register_run(actions)
     _add_action(actions, "check", "check what a file declares, without Spark and without a broker", "check orders.toml")
     compact = _add_action(
@@ -42,7 +35,7 @@ def register(subparsers: Subparsers) -> None:
     )
 
 
-def _register_run(actions: Subparsers) -> None:
+def _register_run(actions: Actions) -> None:
     parser = _add_action(
         actions, "run", "run what a file declares; Ctrl-C finishes the batch and stops", "run orders.toml --once"
     )
@@ -64,14 +57,8 @@ def _register_run(actions: Subparsers) -> None:
     )
 
 
-def _add_action(actions: Subparsers, name: str, help_text: str, example: str) -> argparse.ArgumentParser:
-    parser = actions.add_parser(
-        name,
-        help=help_text,
-        description=f"{help_text[0].upper()}{help_text[1:]}.",
-        epilog=f"example:\n  tailrace pipeline {example}\n",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def _add_action(actions: Actions, name: str, help_text: str, example: str) -> argparse.ArgumentParser:
+    parser = actions.add(name, help_text, example)
     parser.add_argument("file", metavar="FILE", help="ends in .toml, .yaml or .yml")
 
     def run(options: argparse.Namespace) -> int:

@@ -11,10 +11,13 @@ from tailrace.cli.output import note, print_rows
 from tailrace.cli.plan.units import parse_bandwidth, parse_duration, parse_rate, parse_size
 
 if TYPE_CHECKING:
-    from tailrace.cli import Subparsers
     from tailrace.cli.plan.figures import Figures
     from tailrace.cli.plan.sizing import Plan
 
+DESCRIPTION = (
+    "Say how many brokers, cores and partitions, how much memory, disk and network a workload needs, "
+    "and what was assumed."
+)
 EXAMPLES = """\
 examples:
   tailrace plan --rate 1M/s --size 1KB --retention 7d --replication 3 --fanout 3
@@ -27,15 +30,7 @@ minute; it should have nothing else to do meanwhile.
 """
 
 
-def register(subparsers: Subparsers) -> None:
-    parser = subparsers.add_parser(
-        "plan",
-        help="say how large a cluster a workload needs",
-        description="Say how many brokers, cores and partitions, how much memory, disk and network a workload needs, "
-        "and what was assumed.",
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def register(parser: argparse.ArgumentParser) -> None:
     work = parser.add_argument_group("the workload")
     work.add_argument("--rate", type=parse_rate, metavar="RATE", help="messages, such as 1M/s or 86.4B/day")
     work.add_argument("--size", type=parse_size, metavar="SIZE", help="of a message, such as 1KB or 1KiB")

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Awaitable, Callable
-from importlib import import_module
-from typing import TYPE_CHECKING
 
-from tailrace.cli.session import add_client_options, positive_seconds, run_client
+from tailrace.cli import Actions
+from tailrace.cli.session import Work, add_client_work, positive_seconds
+from tailrace.cli.transaction.hanging import abort_transactions, find_hanging_transactions
+from tailrace.cli.transaction.looking import describe_transactions, list_transactions
 
-if TYPE_CHECKING:
-    from tailrace.cli import Subparsers
-    from tailrace.client.metadata import Cluster
-
+DESCRIPTION = "List and describe transactions, and find and abort those that hang."
 EXAMPLES = """\
 examples:
   tailrace transaction list --state Ongoing
@@ -21,26 +18,19 @@ examples:
   tailrace transaction abort --topic orders --partition 0 --start-offset 42 --execute
 """
 
-Work = Callable[["Cluster", argparse.Namespace], Awaitable[int]]
 
-
-def register(subparsers: Subparsers) -> None:
-    parser = subparsers.add_parser(
-        "transaction",
-        help="list and describe transactions; find and abort those that hang",
-        description="List and describe transactions, and find and abort those that hang.",
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+def register(parser: argparse.ArgumentParser) -> None:
+    actions = Actions(parser)
     _register_list(actions)
     _register_describe(actions)
     _register_find_hanging(actions)
     _register_abort(actions)
 
 
-def _register_list(actions: Subparsers) -> None:
-    parser = _add_action(actions, "list", "looking", "list transactional ids of all brokers", "list --longer-than 60")
+def _register_list(actions: Actions) -> None:
+    parser = _add_action(
+        actions, "list", list_transactions, "list transactional ids of all brokers", "list --longer-than 60"
+    )
     parser.add_argument(
         "--state", action="append", default=[], metavar="STATE", help="only these: Ongoing, CompleteCommit, ..."
     )
@@ -51,18 +41,22 @@ def _register_list(actions: Subparsers) -> None:
     parser.add_argument("--pattern", metavar="REGEX", help="only ids that this expression of RE2 matches as a whole")
 
 
-def _register_describe(actions: Subparsers) -> None:
+def _register_describe(actions: Actions) -> None:
     parser = _add_action(
-        actions, "describe", "looking", "show the state, timeout and partitions of transactions", "describe loader"
+        actions,
+        "describe",
+        describe_transactions,
+        "show the state, timeout and partitions of transactions",
+        "describe loader",
     )
     parser.add_argument("transactional_ids", nargs="+", metavar="ID")
 
 
-def _register_find_hanging(actions: Subparsers) -> None:
+def _register_find_hanging(actions: Actions) -> None:
     parser = _add_action(
         actions,
         "find-hanging",
-        "hanging",
+        find_hanging_transactions,
         "find transactions that are open in a partition though no coordinator will end them, or for too long",
         "find-hanging --topic orders --max-age 900",
     )
@@ -76,11 +70,11 @@ def _register_find_hanging(actions: Subparsers) -> None:
     )
 
 
-def _register_abort(actions: Subparsers) -> None:
+def _register_abort(actions: Actions) -> None:
     parser = _add_action(
         actions,
         "abort",
-        "hanging",
+        abort_transactions,
         "end a hanging transaction in one partition; shows what would be done, unless --execute is given",
         "abort --topic orders --partition 0 --start-offset 42 --execute",
     )
@@ -93,21 +87,8 @@ def _register_abort(actions: Subparsers) -> None:
     )
 
 
-def _add_action(actions: Subparsers, name: str, module: str, help_text: str, example: str) -> argparse.ArgumentParser:
-    parser = actions.add_parser(
-        name,
-        help=help_text,
-        description=f"{help_text[0].upper()}{help_text[1:]}.",
-        epilog=f"example:\n  tailrace transaction {example}\n",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    add_client_options(parser)
+def _add_action(actions: Actions, name: str, work: Work, help_text: str, example: str) -> argparse.ArgumentParser:
+    parser = actions.add(name, help_text, example)
+    add_client_work(parser, work)
     parser.add_argument("--json", action="store_true", help="print JSON lines")
-
-    def run(options: argparse.Namespace) -> int:
-        found = import_module(f"tailrace.cli.transaction.{module}")
-        work: Work = getattr(found, f"{name.replace('-', '_')}_transactions")
-        return run_client(options, lambda cluster: work(cluster, options))
-
-    parser.set_defaults(run=run)
     return parser
