@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 from tailrace.log.compaction.cleaner import drive
 from tailrace.log.files.damaged import DamagedError, DamagedRange
 from tailrace.log.files.segment import LOG_SUFFIX, Segment
+from tailrace.log.log import Log
 from tailrace.log.scrub.check import Outcome, SegmentCheck
 from tailrace.model import events
 from tailrace.model.errors import StorageError
@@ -125,7 +126,7 @@ class Scrubber:
             again = await self._look_at(partition, segment, haste=_HASTE)
             is_same = again is not None and again.damage and again.damage[0].position == outcome.damage[0].position
             outcome = again if is_same else None
-        if outcome is not None and segment in partition.log.segments:
+        if outcome is not None and self._is_here(partition, partition.log, segment):
             await self._settle(partition, segment, outcome)
 
     async def _is_bad(self, partition: Partition, segment: Segment, offset: int) -> bool:
@@ -157,7 +158,7 @@ class Scrubber:
             is_closed=following is not None,
             is_gapless=is_lost or (not is_compacted and segment.base_offset >= log.gapless_from),
             leader_epoch_at=log.epochs.epoch_for,
-            is_present=lambda: segment in log.segments,
+            is_present=lambda: self._is_here(partition, log, segment),
             probed_offset=probed_offset,
         )
         pace = _Pace(self._replicas, check, haste)
@@ -166,9 +167,7 @@ class Scrubber:
         except DamagedError:
             raise
         except FileNotFoundError:
-            # Unless the log was deleted or moved meanwhile.
-            is_here = self._replicas.partitions.get(log.topic_partition) is partition and partition.log is log
-            return _lost(segment, end_offset) if is_here and segment in log.segments else None
+            return _lost(segment, end_offset) if self._is_here(partition, log, segment) else None
         except (OSError, StorageError) as error:
             _log.warning("a segment could not be checked", partition=log.topic_partition, cause=error)
             if isinstance(error, OSError) and log.on_disk_error is not None:
@@ -181,6 +180,11 @@ class Scrubber:
         except FileNotFoundError:
             return False
         return True
+
+    def _is_here(self, partition: Partition, log: Log, segment: Segment) -> bool:
+        """Whether its path is still its own. Once the log was deleted or moved, a new topic may have it."""
+        is_log = self._replicas.partitions.get(log.topic_partition) is partition and partition.log is log
+        return is_log and segment in log.segments
 
     async def _settle(self, partition: Partition, segment: Segment, outcome: Outcome) -> None:
         log = partition.log

@@ -313,14 +313,21 @@ def test_a_file_that_is_removed_while_the_broker_runs_is_made_again(is_held: boo
     simulate(test, **SOON)
 
 
-def test_a_log_that_was_deleted_is_not_lost():
+@pytest.mark.parametrize("has_successor", [False, True])
+def test_a_log_that_was_deleted_is_not_lost(has_successor: bool):
+    """Even if a new one, of a topic that has its name, has other files under its names."""
+
     async def test(cluster: Cluster) -> None:
         cluster.start()
         await fill(cluster)
         partition = cluster[2].partition()
         scrubs = Scrubs(cluster)
         cluster.set(replicas=(1, 3), isr=(1, 3))
+        if has_successor:
+            cluster[2].disk.make_folder("data/t-0")
         for segment in partition.log.segments:
+            if has_successor:
+                cluster[2].disk.open(segment.path(".log"), create=True)
             await scrubs.of[NodeId(2)].scrubber.check(partition, segment)
         assert scrubs.of[NodeId(2)].scrubber.found_count == 0
         await scrubs.stop()
