@@ -33,7 +33,7 @@ CLIENT_PORT = 9092
 CONTROLLER_PORT = 9093
 CONTROLLER_LISTENER = "CONTROLLER"
 _CLOCK_DRIFT_MAX = 0.01
-_WALL_SKEW_MS_MAX = 2000
+_WALL_SKEW_MS_MAX = 2000.0
 _STOP_SECONDS_MAX = 60.0
 _FORMATTED_MS = 1_767_225_600_000
 
@@ -63,6 +63,9 @@ class Node:
         self.is_sabotaged = False  # Its disk was made to fail in this life: it may complain.
         self.is_damaged = False  # Its disk has lost something that is not known to be there again: it may complain.
         self.refusal: Exception | None = None  # Why the last life ended before it was ready.
+        # How far its clocks may be wrong, in speed and by the wall; each life draws anew.
+        self.clock_drift_max = _CLOCK_DRIFT_MAX
+        self.wall_skew_ms_max = _WALL_SKEW_MS_MAX
         self._world = world
         self._random = world.random.fork()
         self.disk = SimDisk(SimClock())
@@ -96,9 +99,10 @@ class Node:
         self.refusal = None
         world.network.begin_host(self.name)
         self.disk.crash()
-        rate = 1 + random.between(-_CLOCK_DRIFT_MAX, _CLOCK_DRIFT_MAX)
+        rate = 1 + random.between(-self.clock_drift_max, self.clock_drift_max)
         self.process = world.loop.process(self.name, rate=rate)
-        clock = ProcessClock(self.process, wall_skew_ms=random.between(-_WALL_SKEW_MS_MAX, _WALL_SKEW_MS_MAX))
+        wall_skew_ms = random.between(-self.wall_skew_ms_max, self.wall_skew_ms_max)
+        clock = ProcessClock(self.process, wall_skew_ms=wall_skew_ms)
         self.disk.clock = clock
         ports = Ports(
             clock=clock,

@@ -163,6 +163,10 @@ class SimDisk:
         self._faults.append(fault)
         return fault
 
+    def fill(self, *, left_bytes: int) -> None:
+        """No more than so many bytes have room until `heal`."""
+        self.capacity_bytes = sum(len(content.data) for content in _contents(self._root)) + left_bytes
+
     def die_after(self, operations: int, *, torn_bytes: int, on_death: Callable[[], None]) -> None:
         """The process dies in the middle of an operation that changes something, after so many others."""
         self._operations_left, self.torn_bytes, self._on_death = operations, torn_bytes, on_death

@@ -242,10 +242,7 @@ class Faults:
         self._note(f"the disk of {node.name} is full")
         self._losers[node.name] = node
         node.is_sabotaged = True
-        disk = node.disk
-        disk.capacity_bytes = 1 << 40
-        used_bytes = disk.capacity_bytes - disk.free_bytes("/")
-        disk.capacity_bytes = used_bytes + self._random.randrange(3000)
+        node.disk.fill(left_bytes=self._random.randrange(3000))
         await self._mend(node)
 
     async def _fail_disk(self) -> None:

@@ -7,10 +7,11 @@ from tailrace.broker.broker import Broker
 from tailrace.log.log import Log
 from tailrace.log.producers import ProducerStates
 from tailrace.replica.partition import Partition
+from tailrace.sim.checks.history import demand
 from tailrace.sim.disk import SimDisk
 from tailrace.wire.apis.data import FetchRequest, ListOffsetsRequest
 from tailrace.wire.records import crc_is_valid, iterate_headers, iterate_records
-from tests.property.faults.model import PartitionModel, Row, demand
+from tests.property.faults.model import PartitionModel, Row
 from tests.property.faults.world import DATA, call_now
 
 BOMB = 1 << 20

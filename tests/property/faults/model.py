@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import NamedTuple
 
+from tailrace.sim.checks.history import demand
+
 UNKNOWN, ACKED, ABSENT = "unknown", "acked", "absent"
 
 
@@ -56,15 +58,6 @@ class ProducerModel:
     next_sequence: int
     batches: list[Batch] = field(default_factory=list)
     is_sure: bool = True  # the broker must know its last batch
-
-
-class Violation(AssertionError):
-    """The broker broke a promise."""
-
-
-def demand(is_kept: object, promise: str, **facts: object) -> None:
-    if not is_kept:
-        raise Violation(promise + "".join(f" {name}={fact}" for name, fact in facts.items()))
 
 
 class PartitionModel:

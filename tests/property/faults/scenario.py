@@ -1,13 +1,15 @@
-"""Life after life of one broker on one disk, all of it decided by a seed.
+"""Life after life of one broker on one simulated disk, all of it decided by a seed.
 
 A life is a start, a check of everything against the model, some work, and an end: a clean stop, the death of the
 process at a moment or in the middle of an operation of the disk, or a power loss. Between two lives files that can
-be rebuilt may be damaged.
+be rebuilt may be damaged. `tailrace.sim.scenario` does this to clusters, where one replica may have what another has
+lost; here a single disk has to keep all that was promised, with every kind of topic and setting.
 """
 
 import asyncio
 import errno
 import logging
+from collections.abc import Coroutine
 from itertools import count
 from random import Random
 from typing import Any
@@ -15,23 +17,29 @@ from typing import Any
 from tailrace.broker.broker import Broker
 from tailrace.controller.image import MetadataImage
 from tailrace.model.errors import KafkaError, StorageError
-from tailrace.sim.clock import SimClock
+from tailrace.sim.checks.history import ViolationError, demand
+from tailrace.sim.loop import DeadError
 from tests.property.faults.checks import check_files, check_partition
-from tests.property.faults.model import PartitionModel, TopicModel, TopicState, Violation, demand
+from tests.property.faults.model import PartitionModel, TopicModel, TopicState
 from tests.property.faults.workload import Workload
-from tests.property.faults.world import DATA, DeadError, FaultDisk, VirtualLoop, make_broker
+from tests.property.faults.world import DATA, make_node, make_world
 
 _TOPIC = 2
 _DAMAGED = (".index", ".timeindex", ".snapshot", "leader-epoch-checkpoint")
 _CHECKPOINTS = ("recovery-point-offset-checkpoint", "replication-offset-checkpoint", "cleaner-offset-checkpoint")
+_LOOK_SECONDS = 0.01
+_START_SECONDS_MAX = 300.0
+_DEATH_SECONDS_MAX = 1.0  # until a death is noticed
+_LIFE_SECONDS_MAX = 100_000.0
 
 
 class Scenario:
     def __init__(self, seed: int, *, lives: int = 6, steps: int = 60) -> None:
         self.seed = seed
         self.random = Random(seed)
-        self.clock = SimClock()
-        self.disk = FaultDisk(self.clock)
+        self.world = make_world(self.random)
+        self.node = make_node(self.world)
+        self.disk = self.node.disk
         self.topics: dict[str, TopicModel] = {}
         self.alternatives: dict[str, list[TopicState]] = {}
         self.lives = lives
@@ -39,94 +47,123 @@ class Scenario:
         self.life = 0
         self.power_failed = False  # since everything was last checked
         self.damaged: set[str] = set()  # since then: kinds of files
-        self.story: list[str] = []
         self._numbers = count(1)
         self._errors: list[str] = []
-        self._is_faulty = False
         self._had_bad_snapshots = False  # one that was not needed stays as it is
 
-    def run(self) -> None:
-        with _Listening(self._on_error):
-            while self.life < self.lives:
-                self._live(is_last=False)
-                self.life += 1
-            self._live(is_last=True)
+    @property
+    def story(self) -> list[str]:
+        return list(self.world.trace.lines)
 
-    def _live(self, *, is_last: bool) -> None:
+    def run(self) -> None:
+        loop, trace = self.world.loop, self.world.trace
+        loop.set_exception_handler(self._on_loop_error)
+        trace.on_error = self._on_error
+        with trace.listening():
+            try:
+                loop.run_until_complete(self._run())
+            finally:
+                loop.close()
+
+    async def _run(self) -> None:
+        while self.life < self.lives:
+            await self._live(is_last=False)
+            self.life += 1
+        await self._live(is_last=True)
+
+    async def _live(self, *, is_last: bool) -> None:
         end = "stop" if is_last else self.random.choice(["stop", "kill", "kill", "die", "die", "die at start"])
         power_fails = not is_last and self.random.random() < 0.4
-        self.story.append(f"{self.life}: {end}{' and power loss' if power_fails else ''}")
-        self._errors.clear()
-        self._is_faulty = False
-        if end == "die at start":
-            self.disk.operations_left = self.random.randrange(60)
-        stopped = False
-        try:
-            with asyncio.Runner(loop_factory=lambda: VirtualLoop(self.clock)) as runner:
-                runner.get_loop().set_exception_handler(self._on_loop_error)
-                stopped = runner.run(self._live_or_die(end))
-        except DeadError:
-            self.story.append(f"   died at {self.disk.last_operation}")
-        self.disk.is_dead = self.disk.is_dead or not stopped
+        self._note(f"{self.life}: {end}{' and power loss' if power_fails else ''}")
+        stopped = await self._spend_life(end)
+        was_faulty = self.node.is_sabotaged
+        demand(self.node.failure is None, "a broker finds its own state right", failure=self.node.failure)
         demand(not self._errors, "nothing fails that should not", errors=self._errors)
-        if stopped and not self._is_faulty:
+        self.node.kill()
+        if stopped and not was_faulty:
             check_files(self.disk, with_snapshots=not self._had_bad_snapshots)
             for partition in self._partitions():
                 partition.durable_end = max(partition.durable_end, partition.acked_end)
         self.power_failed |= power_fails
         self._had_bad_snapshots |= power_fails
-        self.disk.revive(self.random, power_fails=power_fails)
+        self.disk.crash()
+        self.disk.heal()
+        if power_fails:
+            self.node.lose_power()
         if self.random.random() < 0.3:
             self._damage()
 
-    async def _live_or_die(self, end: str) -> bool:
-        """Whoever waits for an answer when the process dies is not waited for."""
-        death = asyncio.Event()
-        self.disk.on_death = death.set
-        life = asyncio.create_task(self._spend_life(end))
-        dying = asyncio.create_task(death.wait())
-        await asyncio.wait({life, dying}, return_when=asyncio.FIRST_COMPLETED)
-        if self.disk.is_dead:
-            raise DeadError
-        dying.cancel()
-        return await life
-
     async def _spend_life(self, end: str) -> bool:
         """Whether it ended with a clean stop."""
-        broker = make_broker(self.disk, self.clock, self.random, {})
-        await broker.start()
-        self.disk.operations_left = -1
-        self._check_all(broker)
+        node = self.node
+        node.start()
+        node.background.extra_ms = self.random.choice([0, 0, 0, 5, 50, 400])
+        if end == "die at start":
+            self._die_after(self.random.randrange(60))
+        await self._wait_started()
+        if not node.is_up:
+            return False
+        self.disk.heal()
+        if not await self._wait_done(self._work(end)):
+            return False
+        self.disk.heal()
+        if end == "die" and self.random.random() < 0.5:
+            self._die_after(self.random.randrange(30))
+        if end not in ("stop", "die"):
+            return False
+        broker = node.broker
+        assert broker is not None
+        return await self._wait_done(broker.stop())
+
+    async def _work(self, end: str) -> None:
+        """In the process of the broker, and so gone with it."""
+        assert self.node.broker is not None
+        self._check_all(self.node.broker)
         workload = Workload(
-            broker,
-            self.clock,
-            self.random,
-            self.topics,
-            self.alternatives,
-            life=self.life,
-            numbers=self._numbers,
+            self.node, self.random, self.topics, self.alternatives, life=self.life, numbers=self._numbers
         )
         if end == "die":
-            self.disk.operations_left = self.random.randrange(300)
+            self._die_after(self.random.randrange(300))
         clients = self.random.choice([1, 1, 2, 4])
         work = [workload.run(self.steps // clients) for _ in range(clients)]
         if self.random.random() < 0.4:
-            work.append(self._sabotage(workload))
+            work.append(self._sabotage())
         await asyncio.gather(*work)
-        self.disk.heal()
-        if end == "die" and self.random.random() < 0.5:
-            self.disk.operations_left = self.random.randrange(30)
-        if end in ("stop", "die"):
-            await broker.stop()
-            return True
-        return False
+
+    async def _wait_started(self) -> None:
+        loop = self.world.loop
+        deadline = loop.now + _START_SECONDS_MAX
+        while self.node.is_up and not self.node.is_ready:
+            demand(loop.now < deadline, "a broker starts in time")
+            await asyncio.sleep(_LOOK_SECONDS)
+        demand(self.node.refusal is None, "a broker starts", refusal=self.node.refusal)
+
+    async def _wait_done(self, coroutine: Coroutine[Any, Any, None]) -> bool:
+        """Does it in the broker's process. Whether it was done: the process may die meanwhile."""
+        process, loop = self.node.process, self.world.loop
+        assert process is not None
+        doing = process.spawn(coroutine, name="life")
+        deadline = loop.now + _LIFE_SECONDS_MAX
+        while self.node.process is process and not doing.done():
+            demand(loop.now < deadline, "nobody waits for ever")
+            await asyncio.wait({doing}, timeout=_DEATH_SECONDS_MAX)
+        if self.node.process is not process:
+            return False
+        doing.result()
+        return True
 
     # Faults
 
-    async def _sabotage(self, workload: Workload) -> None:
+    def _note(self, text: str) -> None:
+        self.world.trace.note("world", text)
+
+    def _die_after(self, operations: int) -> None:
+        self.disk.die_after(operations, torn_bytes=self.random.randrange(200), on_death=self.node.kill)
+
+    async def _sabotage(self) -> None:
         for _ in range(self.random.randrange(1, 4)):
             await asyncio.sleep(self.random.random() * 4)
-            self._is_faulty = workload.is_faulty = True
+            self.node.is_sabotaged = True
             self._break_disk()
             await asyncio.sleep(self.random.random() * 3)
             self.disk.heal()
@@ -134,9 +171,7 @@ class Scenario:
     def _break_disk(self) -> None:
         kind = self.random.choice(["full", "full", "read-only", "EIO", "EIO", "EIO", "EIO"])
         if kind == "full":
-            self.disk.capacity_bytes = 1 << 40
-            used_bytes = (1 << 40) - self.disk.free_bytes(DATA)
-            self.disk.capacity_bytes = used_bytes + self.random.randrange(3000)
+            self.disk.fill(left_bytes=self.random.randrange(3000))
         elif kind == "read-only":
             self.disk.is_read_only = True
         else:
@@ -148,7 +183,7 @@ class Scenario:
             )
             self.disk.fail(operation, pattern, error=errno.EIO, count=self.random.choice([1, 2, 5, 1 << 30]))
             kind = f"EIO {operation} {pattern}"
-        self.story.append(f"   {kind} at {self.clock.monotonic_ms():.0f}")
+        self._note(f"the disk fails: {kind}")
 
     def _damage(self) -> None:
         if not self.disk.is_folder(DATA):
@@ -160,7 +195,7 @@ class Scenario:
                 paths += [f"{folder}/{each}" for each in self.disk.list(folder) if each.endswith(_DAMAGED)]
         for path in self.random.sample(paths, min(len(paths), self.random.randrange(1, 4))):
             kind = self.random.choice(["gone", "short", "zeros", "noise"])
-            self.story.append(f"   {path} is damaged: {kind}")
+            self._note(f"{path} is damaged: {kind}")
             self.damaged.add(path.rpartition(".")[2])
             self._had_bad_snapshots |= path.endswith(".snapshot")
             data = self.disk.read(path)
@@ -181,7 +216,7 @@ class Scenario:
             partition = broker.replicas.find(model.topic.name, model.index)
             log = partition.log
             model.settle_end(log.log_end_offset, power_failed=self.power_failed)
-            check_partition(broker, model, self.random, self.clock.wall_ms(), restarted=True)
+            check_partition(broker, model, self.random, broker.ports.clock.wall_ms(), restarted=True)
             model.settle_unknown()
             if self.power_failed or "snapshot" in self.damaged:
                 for producer in model.producers:
@@ -226,38 +261,19 @@ class Scenario:
                 state.topic.grow(state.count)
         self.alternatives.clear()
 
-    def _on_error(self, record: logging.LogRecord) -> None:
+    # What is heard of errors
+
+    def _on_error(self, _name: str, record: logging.LogRecord) -> None:
         error = record.exc_info[1] if record.exc_info else None
-        is_disk = isinstance(error, OSError | StorageError | KafkaError | DeadError | None)
-        if not (self._is_faulty or self.disk.is_dead) or not is_disk:
-            facts = getattr(record, "facts", {})
-            self._errors.append(f"{record.getMessage()} {facts} {error!r}")
+        is_disk = isinstance(error, OSError | StorageError | KafkaError | None)
+        # What was confirmed and not synced goes with the power; the broker says so.
+        is_power = self.power_failed and record.getMessage().startswith("records are lost")
+        if not is_power and not (self.node.is_sabotaged and is_disk):
+            self._errors.append(f"{record.getMessage()} {getattr(record, 'facts', {})} {error!r}")
 
     def _on_loop_error(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         error = context.get("exception")
-        if isinstance(error, DeadError) or self.disk.is_dead or isinstance(error, Violation):
+        if isinstance(error, DeadError | ViolationError):
             return
-        if not (self._is_faulty and isinstance(error, OSError)):
+        if not (self.node.is_sabotaged and isinstance(error, OSError)):
             self._errors.append(f"{context['message']} {error!r}")
-
-
-class _Listening(logging.Handler):
-    """Hears what the broker calls an error."""
-
-    def __init__(self, tell: Any) -> None:
-        super().__init__(logging.ERROR)
-        self._tell = tell
-        self._logger = logging.getLogger("tailrace")
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self._tell(record)
-
-    def __enter__(self) -> None:
-        self._before = self._logger.level, self._logger.propagate
-        self._logger.setLevel(logging.ERROR)
-        self._logger.propagate = False
-        self._logger.addHandler(self)
-
-    def __exit__(self, *_: object) -> None:
-        self._logger.removeHandler(self)
-        self._logger.level, self._logger.propagate = self._before

@@ -3,14 +3,16 @@
 import asyncio
 from collections.abc import Iterator
 from random import Random
+from typing import cast
 
-from tailrace.broker.broker import Broker
 from tailrace.broker.context import UnanswerableError
 from tailrace.log.plain import read_plain
 from tailrace.log.validation import Origin
 from tailrace.model.errors import KafkaError
 from tailrace.replica.partition import Partition
-from tailrace.sim.clock import SimClock
+from tailrace.sim.checks.history import demand
+from tailrace.sim.cluster import Node
+from tailrace.sim.loop import SimLoop
 from tailrace.wire.apis.admin import (
     CreatePartitionsRequest,
     CreateTopicsRequest,
@@ -31,7 +33,6 @@ from tests.property.faults.model import (
     SentRecord,
     TopicModel,
     TopicState,
-    demand,
 )
 from tests.property.faults.world import call
 
@@ -77,8 +78,7 @@ class Workload:
 
     def __init__(
         self,
-        broker: Broker,
-        clock: SimClock,
+        node: Node,
         random: Random,
         topics: dict[str, TopicModel],
         alternatives: dict[str, list[TopicState]],
@@ -86,14 +86,15 @@ class Workload:
         life: int,
         numbers: Iterator[int],
     ) -> None:
-        self.broker = broker
-        self.clock = clock
+        assert node.broker is not None
+        self.node = node
+        self.broker = node.broker
+        self.clock = node.broker.ports.clock
         self.random = random
         self.topics = topics
         self.alternatives = alternatives
         self.life = life
         self.numbers = numbers
-        self.is_faulty = False  # a fault was injected in this life, so that errors of the disk may be answered
         self._metadata = asyncio.Lock()
         self._changing: set[str] = set()
 
@@ -116,6 +117,11 @@ class Workload:
             await self.random.choices(kinds, weights)[0]()
             self.note_synced()
 
+    @property
+    def is_faulty(self) -> bool:
+        """A fault was injected in this life, so that errors of the disk may be answered."""
+        return self.node.is_sabotaged
+
     def note_synced(self) -> None:
         """What the broker claims to be on the device must survive a power loss."""
         for model in self._partitions():
@@ -136,7 +142,10 @@ class Workload:
         await asyncio.sleep(self.random.choice([0, 0.001, 0.05, 0.5, 2.5]))
 
     async def jump(self) -> None:
-        self.clock.advance_ms(self.random.choice([4000, 20_000, 600_000, 3_600_000]))
+        """The process, and these clients with it, are stopped for a while."""
+        loop = cast(SimLoop, asyncio.get_running_loop())
+        loop.at(loop.now + self.random.choice([4, 20, 600, 3600]), self.node.resume)
+        self.node.pause()
         await asyncio.sleep(0.01)
 
     # Metadata: one request at a time, so that at most one is uncertain for want of an answer
