@@ -51,7 +51,7 @@ class OurMachine:
         return self._topic_ids
 
     def records(self) -> list[tuple[Message, Message | None]]:
-        return [decode_coordinator_record(GROUP_RECORDS, key, value) for key, value in self._scene.log]
+        return [decode_coordinator_record(GROUP_RECORDS, key, value) for key, value, _ in self._scene.log]
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)

@@ -4,20 +4,12 @@ from tailrace.coordinator.classic.group import ClassicGroup
 from tailrace.model.errors import ErrorCode
 from tailrace.wire.apis.stored import GROUP_RECORDS, GroupMetadataKey, GroupMetadataValue
 from tailrace.wire.stored import decode_coordinator_record, encode_coordinator_value
-from tests.unit.coordinator.classic.scene import (
-    DELAY_MS,
-    GROUP,
-    RANGE,
-    REBALANCE_MS,
-    ROUNDROBIN,
-    SESSION_MS,
-    START_MS,
-    Scene,
-)
+from tests.unit.coordinator.classic.scene import DELAY_MS, GROUP, RANGE, REBALANCE_MS, ROUNDROBIN, SESSION_MS, Scene
+from tests.unit.coordinator.scene import START_MS
 
 
 def last_record(scene: Scene) -> GroupMetadataValue:
-    key, value = scene.log[-1]
+    key, value, _ = scene.log[-1]
     assert value is not None
     assert value[:2] == b"\x00\x03", "Kafka 4.3 writes version 3"
     _, decoded = decode_coordinator_record(GROUP_RECORDS, key, value)

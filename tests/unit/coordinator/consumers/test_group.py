@@ -18,7 +18,8 @@ from tailrace.wire.apis.stored import (
     GroupMetadataValue,
 )
 from tailrace.wire.stored import decode_coordinator_record
-from tests.unit.coordinator.consumers.scene import ASSIGNMENT_MS, GROUP, SESSION_MS, Asked, Scene, durable, topic_id
+from tests.unit.coordinator.consumers.scene import ASSIGNMENT_MS, GROUP, SESSION_MS, Scene, durable, topic_id
+from tests.unit.coordinator.scene import Asked
 
 EVERYTHING = {"t": {0, 1, 2, 3}}
 
@@ -150,9 +151,9 @@ def test_a_compacted_log_gives_the_same_groups():
     scene.beat("a", 2, kept)
     scene.beat("b", scene.group.members["b"].member_epoch, {})
     scene.beat("a", -1)
-    last = {key: offset for offset, (key, _) in enumerate(scene.log)}
+    last = {key: offset for offset, (key, *_) in enumerate(scene.log)}
     machine = Scene().machine
-    for offset, (key, value) in enumerate(scene.log):
+    for offset, (key, value, _) in enumerate(scene.log):
         if last[key] == offset:
             machine.replay(*decode_coordinator_record(GROUP_RECORDS, key, value))
     assert durable(machine) == durable(scene.machine)

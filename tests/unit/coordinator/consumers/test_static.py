@@ -4,6 +4,7 @@ import pytest
 
 from tailrace.model.errors import ErrorCode, KafkaError
 from tests.unit.coordinator.consumers.scene import ASSIGNMENT_MS, SESSION_MS, Scene, told
+from tests.unit.coordinator.scene import run
 
 EVERYTHING = {"t": {0, 1, 2, 3}}
 
@@ -104,7 +105,7 @@ def test_one_replaced_while_targets_are_computed_gets_what_was_meant_for_it():
     assert steps is not None
     next(steps)
     scene.join("c", instance_id="i")
-    scene.finish(steps)
+    scene.apply(run(steps))
     scene.work_is_held = False
     scene.work()
     scene.pass_ms(ASSIGNMENT_MS)

@@ -7,6 +7,7 @@ from tailrace.coordinator.history import Cause
 from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.wire.stored import encode_coordinator_key, encode_coordinator_value
 from tests.unit.coordinator.consumers.scene import ASSIGNMENT_MS, Scene, named, told
+from tests.unit.coordinator.scene import Written, run
 
 BATCH_MS = 1_000
 
@@ -176,7 +177,7 @@ def test_a_member_that_leaves_while_its_expression_is_resolved():
     steps = scene.machine.take_work(scene.call())
     assert steps is not None
     scene.beat("a", -1)
-    scene.finish(steps)
+    scene.apply(run(steps))
     assert scene.group.regexes == {}
     assert scene.group.topic_counts == {}
 
@@ -199,8 +200,8 @@ def refresh_batches(scene: Scene) -> list[int]:
     sizes = []
     while (steps := scene.machine.take_work(scene.call())) is not None:
         before = len(scene.log)
-        scene.finish(steps)
-        sizes.append(sum(len(key) + len(value or b"") for key, value in scene.log[before:]))
+        scene.apply(run(steps))
+        sizes.append(sum(len(key) + len(value or b"") for key, value, _ in scene.log[before:]))
     return sizes
 
 
@@ -235,9 +236,8 @@ def test_a_stored_expression_that_is_not_understood_matches_nothing():
     member = scene.group.members["a"]._replace(subscribed_topic_regex="t(?!never)")
     for key, value, _ in (member_record("g", member), regex_tombstone("g", "t.*")):
         scene.machine.replay(key, value)
-        scene.log.append(
-            (encode_coordinator_key(key), None if value is None else encode_coordinator_value(value, None))
-        )
+        encoded = None if value is None else encode_coordinator_value(value, None)
+        scene.log.append(Written(encode_coordinator_key(key), encoded, None))
     scene.fail_over()
     assert scene.group.regexes["t(?!never)"].topics == frozenset()
     assert not scene.group.is_resolving

@@ -2,6 +2,7 @@
 
 from tailrace.wire.apis.stored import ConsumerGroupTargetAssignmentMemberKey, ConsumerGroupTargetAssignmentMetadataKey
 from tests.unit.coordinator.consumers.scene import ASSIGNMENT_MS, GROUP, Scene, told
+from tests.unit.coordinator.scene import run
 
 
 def test_targets_that_fill_more_than_a_batch_are_stored_in_parts():
@@ -13,7 +14,7 @@ def test_targets_that_fill_more_than_a_batch_are_stored_in_parts():
     parts = []
     while (steps := scene.machine.take_work(scene.call())) is not None:
         before = len(scene.log)
-        scene.finish(steps)
+        scene.apply(run(steps))
         parts.append(len(scene.log) - before)
     assert len(parts) > 2
     assert scene.group.assignment_epoch == scene.group.epoch
@@ -33,7 +34,7 @@ def test_members_that_leave_while_targets_are_stored_get_none():
     scene.pass_ms(ASSIGNMENT_MS)
     steps = scene.machine.take_work(scene.call())
     assert steps is not None
-    scene.finish(steps)
+    scene.apply(run(steps))
     for number in range(20):
         scene.beat(f"m{number:02}", -1)
     scene.work_is_held = False
@@ -49,7 +50,7 @@ def test_only_what_changed_is_stored_and_the_epoch_last():
     scene.pass_ms(ASSIGNMENT_MS)
     before = len(scene.log)
     scene.set_topics({"t": 5})
-    keys = [key[:2] for key, _ in scene.log[before:]]
+    keys = [key[:2] for key, *_ in scene.log[before:]]
     types = [int.from_bytes(key) for key in keys]
     target, epoch = ConsumerGroupTargetAssignmentMemberKey.api_key, ConsumerGroupTargetAssignmentMetadataKey.api_key
     assert types == [3, target, epoch]
@@ -63,7 +64,7 @@ def test_a_member_that_joins_while_targets_are_computed_waits_for_the_next_ones(
     assert steps is not None
     next(steps)
     second = scene.join("b")
-    scene.finish(steps)
+    scene.apply(run(steps))
     scene.pass_ms(0)
     assert told(first) == {"t": {0, 1, 2, 3}}
     assert second.is_waiting
@@ -101,12 +102,12 @@ def test_a_plan_that_a_newer_one_has_overtaken_is_given_up():
     for _ in range(2):  # The metadata are compared, and the first of many parts is stored.
         steps = scene.machine.take_work(scene.call())
         assert steps is not None
-        scene.finish(steps)
+        scene.apply(run(steps))
     assert ("consumer.storing", GROUP) in scene.machine.state.work
     scene.set_topics({"t": 20})
     epochs = []
     while (steps := scene.machine.take_work(scene.call())) is not None:
-        scene.finish(steps)
+        scene.apply(run(steps))
         epochs.append(scene.group.assignment_epoch)
     assert epochs == sorted(epochs), "targets of an older epoch never follow those of a newer one"
     assert scene.group.targets == before

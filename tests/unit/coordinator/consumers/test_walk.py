@@ -8,7 +8,8 @@ from itertools import pairwise
 import pytest
 
 from tailrace.model.errors import ErrorCode, KafkaError
-from tests.unit.coordinator.consumers.scene import HEARTBEAT_MS, REBALANCE_MS, SESSION_MS, Asked, Scene, told
+from tests.unit.coordinator.consumers.scene import HEARTBEAT_MS, REBALANCE_MS, SESSION_MS, Scene, told
+from tests.unit.coordinator.scene import Asked
 
 REGEX = "[tu]"
 _EXPECTED = {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNRELEASED_INSTANCE_ID}

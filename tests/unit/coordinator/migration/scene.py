@@ -20,8 +20,10 @@ from tailrace.wire.apis.groups import (
 from tailrace.wire.apis.stored import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 from tailrace.wire.compile import decode, encode
 from tailrace.wire.schema import Message
+from tests.unit.coordinator.classic.scene import stored
 from tests.unit.coordinator.consumers import scene as consumers
-from tests.unit.coordinator.consumers.scene import GROUP, Asked, topic_id
+from tests.unit.coordinator.consumers.scene import GROUP, topic_id
+from tests.unit.coordinator.scene import Asked
 
 SESSION_MS = 10_000
 REBALANCE_MS = 60_000
@@ -44,22 +46,17 @@ class Scene(consumers.Scene):
         assert isinstance(group, ClassicGroup)
         return group
 
-    def send(self, request: Message, version: int | None = None) -> Asked:
-        """Without what follows from it, so that several requests can be under way at once."""
-        asked = Asked(request.versions[-1] if version is None else version)
+    def send(self, request: Message, version: int | None = None, client_id: str = "app") -> Asked:
+        """A refusal is an answer like any other."""
         try:
-            self._apply(self.machine.op(self.call(), asked, request))
+            return super().send(request, version, client_id)
         except KafkaError as fault:
+            asked = Asked(request.versions[-1] if version is None else version, client_id)
             asked.answers.append(fault)
-        return asked
+            return asked
 
-    def _apply(self, result: Any) -> None:
-        super()._apply(result)
-        assert _stored(self.replayed()) == _stored(self.machine)
-
-
-def _stored(machine: Any) -> dict[str, Any]:
-    return {name: group.stored for name, group in machine.state.groups.items() if isinstance(group, ClassicGroup)}
+    def durable(self, machine: Any) -> Any:
+        return super().durable(machine), stored(machine)
 
 
 class ClassicClient:

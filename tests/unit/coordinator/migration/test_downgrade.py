@@ -4,9 +4,8 @@ import pytest
 
 from tailrace.coordinator.history import Cause
 from tailrace.model.errors import ErrorCode
-from tailrace.wire.apis.stored import GroupMetadataKey, GroupMetadataValue
+from tailrace.wire.apis.stored import GROUP_RECORDS, GroupMetadataKey, GroupMetadataValue
 from tailrace.wire.stored import decode_coordinator_record
-from tests.unit.coordinator.consumers.scene import GROUP_RECORDS
 from tests.unit.coordinator.consumers.scene import SESSION_MS as CONSUMER_SESSION_MS
 from tests.unit.coordinator.migration.scene import (
     SESSION_MS,
@@ -38,7 +37,7 @@ def test_the_group_rebalances_from_the_targets_that_it_had() -> None:
     group = scene.classic
     assert (group.state, group.generation, group.protocol_name) == ("PreparingRebalance", epoch, "range")
     assert scene.history[-1].cause is Cause.PROTOCOL_CHANGED
-    written = [decode_coordinator_record(GROUP_RECORDS, key, value) for key, value in scene.log[start:]]
+    written = [decode_coordinator_record(GROUP_RECORDS, key, value) for key, value, _ in scene.log[start:]]
     key, stored = written.pop()
     assert isinstance(key, GroupMetadataKey)
     assert isinstance(stored, GroupMetadataValue)

@@ -7,10 +7,10 @@ import pytest
 from tailrace.coordinator.history import Cause
 from tailrace.model.errors import ErrorCode
 from tailrace.wire.apis.groups import ConsumerGroupHeartbeatRequest, JoinGroupRequest, SyncGroupRequest
-from tailrace.wire.apis.stored import ConsumerProtocolAssignment
+from tailrace.wire.apis.stored import GROUP_RECORDS, ConsumerProtocolAssignment
 from tailrace.wire.compile import encode
 from tailrace.wire.stored import decode_coordinator_record
-from tests.unit.coordinator.consumers.scene import GROUP, GROUP_RECORDS, topic_id
+from tests.unit.coordinator.consumers.scene import GROUP, topic_id
 from tests.unit.coordinator.migration.scene import (
     SESSION_MS,
     ClassicClient,
@@ -56,7 +56,7 @@ def test_the_records_are_kafkas_and_in_its_order() -> None:
     settle(scene, [ClassicClient(scene), ClassicClient(scene)])
     start = len(scene.log)
     ConsumerClient(scene, "c").step()
-    written = [decode_coordinator_record(GROUP_RECORDS, key, value) for key, value in scene.log[start:]]
+    written = [decode_coordinator_record(GROUP_RECORDS, key, value) for key, value, _ in scene.log[start:]]
     assert [(type(key).__name__.removesuffix("Key"), value is None) for key, value in written] == [
         ("GroupMetadata", True),
         ("ConsumerGroupMemberMetadata", False),

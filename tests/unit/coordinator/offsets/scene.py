@@ -1,75 +1,49 @@
-"""A machine, its log, the topics that exist and a clock that tests move.
-
-After every op the whole log is replayed by a second machine, which must hold the same offsets.
-"""
+"""Committed offsets: what clients ask of their coordinator, and the topics that there are."""
 
 from typing import Any
 
 from tailrace.controller.image import MetadataImage, PartitionImage, TopicImage
-from tailrace.coordinator.history import History
-from tailrace.coordinator.machine import GroupMachine
 from tailrace.coordinator.offsets.store import CommittedOffset, OffsetStore, read_offset
-from tailrace.coordinator.op import Call, Producer, Result, StoredRecord
-from tailrace.model.config import BrokerConfig
+from tailrace.coordinator.op import Result, StoredRecord
 from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.model.ids import NodeId, Offset, Uuid
-from tailrace.sim.random import SimRandom
 from tailrace.wire.apis.groups import OffsetCommitRequest, OffsetFetchRequest
 from tailrace.wire.apis.stored import ConsumerProtocolSubscription, GroupMetadataKey, GroupMetadataValue
 from tailrace.wire.compile import encode
 from tailrace.wire.schema import Message
-from tailrace.wire.stored import encode_coordinator_key, encode_coordinator_value
+from tests.unit.coordinator import scene
+from tests.unit.coordinator.scene import START_MS, Written
 
-START_MS = 1_000_000
 MINUTE_MS = 60_000
 RETENTION_MINUTES = 10
 
 _PARTITION = PartitionImage((NodeId(1),), (NodeId(1),), NodeId(1), 0, 0)
-_MARKER = object()
+_MARKER: Any = object()
 
 
 def topic_id(name: str, incarnation: int = 0) -> Uuid:
     return Uuid((name.encode() + b"." * 16)[:15] + bytes([incarnation]))
 
 
-class Asked:
-    """A Caller to the machine, and what came back."""
-
-    client_id = "c"
-    client_host = "/127.0.0.1"
-    is_over = False
-
+class Asked(scene.Asked):
     def __init__(self, api_version: int) -> None:
-        self.api_version = api_version
-        self.answer: Any = None
-        self.error: KafkaError | None = None
+        super().__init__(api_version, "c")
+        self.code = ErrorCode.NONE  # of a request that was refused as a whole
         self.records: tuple[StoredRecord, ...] = ()
 
-    @property
-    def code(self) -> ErrorCode:
-        return ErrorCode.NONE if self.error is None else self.error.code
 
-
-class Scene:
+class Scene(scene.Scene):
     def __init__(self, **settings: Any) -> None:
-        self.config = BrokerConfig(node_id=1, **{"offsets_retention_minutes": RETENTION_MINUTES, **settings})
-        self.elapsed_ms = 0
-        self.image = MetadataImage("cluster")
-        self.log: list[tuple[Any, Any, Producer | None]] = []
-        self.machine = _new_machine()
-        self._random = SimRandom(1)
+        super().__init__(**{"offsets_retention_minutes": RETENTION_MINUTES, **settings})
         self.create("t", 3)
 
     @property
     def offsets(self) -> OffsetStore:
-        return self.machine.state.offsets
+        return self.machine.state.offsets  # type: ignore[no-any-return]
 
     @property
     def now_ms(self) -> int:
-        return START_MS + self.elapsed_ms
-
-    def call(self) -> Call:
-        return Call(self.now_ms, float(self.elapsed_ms), self.image, self.config, self._random)
+        return self.clock.wall_ms()
 
     # ---- topics
 
@@ -81,11 +55,9 @@ class Scene:
         self._publish({each: topic for each, topic in self.image.topics.items() if each != name})
 
     def _publish(self, topics: dict[str, TopicImage]) -> None:
-        old = self.image
         names = {topic.id: name for name, topic in topics.items()}
-        self.image = MetadataImage("cluster", topics=topics, topic_names=names, next_offset=Offset(old.next_offset + 1))
-        for result in self.machine.on_image(self.call(), old):
-            self.apply(result)
+        next_offset = Offset(self.image.next_offset + 1)
+        self.publish(MetadataImage("cluster", topics=topics, topic_names=names, next_offset=next_offset))
 
     # ---- ops
 
@@ -94,50 +66,27 @@ class Scene:
         try:
             result = self.machine.op(self.call(), asked, request)
         except KafkaError as error:
-            asked.error = error
+            asked.code = error.code
             return asked
         asked.records = tuple(result.records)
         self.apply(result)
         return asked
 
-    def apply(self, result: Result) -> None:
-        for key, value, version in result.records:
-            stored = None if value is None else encode_coordinator_value(value, version)
-            self.log.append((encode_coordinator_key(key), stored, result.producer))
-            self.machine.replay(key, value, result.producer, (encode_coordinator_key(key), stored))
-        for caller, answer in result.answers:
-            caller.answer = answer  # type: ignore[attr-defined]
-        self._check_replay()
-
     def mark(self, producer_id: int, *, is_commit: bool) -> None:
-        self.log.append((_MARKER, (producer_id, is_commit), None))
+        self.log.append(Written(_MARKER, None, (producer_id, is_commit)))
         self.machine.replay_marker(producer_id, is_commit=is_commit)
-        self._check_replay()
+        self.check_replay()
+
+    def replay(self, machine: Any, written: Written) -> None:
+        if written.key is _MARKER:
+            producer_id, is_commit = written.producer
+            machine.replay_marker(producer_id, is_commit=is_commit)
+        else:
+            super().replay(machine, written)
 
     def store(self, *records: StoredRecord) -> None:
         """As if an earlier coordinator had written them."""
         self.apply(Result(records))
-
-    def work(self) -> int:
-        """All that is to be computed; gives the number of results with records."""
-        count = 0
-        while (steps := self.machine.take_work(self.call())) is not None:
-            result = run(steps)
-            count += bool(result.records)
-            self.apply(result)
-        return count
-
-    def wait(self, milliseconds: int) -> None:
-        """Until then, with all that falls due."""
-        self.elapsed_ms += milliseconds
-        while (result := self.machine.on_deadline(self.call())) is not None:
-            self.apply(result)
-        self.work()
-
-    def load(self) -> None:
-        for result in self.machine.on_loaded(self.call()):
-            self.apply(result)
-        self.work()
 
     # ---- offsets
 
@@ -186,28 +135,10 @@ class Scene:
             for each in answer.groups[0].topics[0].partitions
         }
 
-    def _check_replay(self) -> None:
-        replica = _new_machine()
-        for key, value, producer in self.log:
-            if key is _MARKER:
-                replica.replay_marker(value[0], is_commit=value[1])
-            else:
-                replica.replay_stored(key, value, producer)
-        assert contents(replica.state.offsets) == contents(self.offsets)
-        assert len(replica.state.offsets) == len(self.offsets) == len(contents(self.offsets))
-
-
-def _new_machine() -> GroupMachine:
-    return GroupMachine(History(groups_max=10, rebalances_max=10))
-
-
-def run(steps: Any) -> Result:
-    while True:
-        try:
-            next(steps)
-        except StopIteration as done:
-            result: Result = done.value
-            return result
+    def durable(self, machine: Any) -> Any:
+        offsets = machine.state.offsets
+        assert len(offsets) == len(contents(offsets))
+        return contents(offsets)
 
 
 def contents(offsets: OffsetStore) -> dict[tuple[str, str, int], CommittedOffset]:

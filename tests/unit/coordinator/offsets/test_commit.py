@@ -18,7 +18,8 @@ from tailrace.wire.apis.stored import (
     OffsetCommitValue,
 )
 from tailrace.wire.stored import UnknownRecordTypeError, encode_coordinator_key, encode_coordinator_value
-from tests.unit.coordinator.offsets.scene import START_MS, Asked, Scene, classic_group, contents, topic_id
+from tests.unit.coordinator.offsets.scene import Asked, Scene, classic_group, contents, topic_id
+from tests.unit.coordinator.scene import START_MS, Written
 
 Topic = OffsetCommitRequest.OffsetCommitRequestTopic
 Partition = OffsetCommitRequest.OffsetCommitRequestPartition
@@ -137,7 +138,7 @@ def test_only_the_members_of_a_group_commit_and_stay_alive_by_it() -> None:
     scene.load()
     (session,) = [due for due in scene.machine.state.deadlines._due if due[0] == "g"]
     before = scene.machine.state.deadlines.get(session)
-    scene.elapsed_ms = 4000
+    scene.clock.advance_ms(4000)
     assert scene.commit(1).code == ErrorCode.UNKNOWN_MEMBER_ID
     assert scene.commit(1, generation=2, member_id="m").code == ErrorCode.ILLEGAL_GENERATION
     assert scene.machine.state.deadlines.get(session) == before
@@ -198,10 +199,10 @@ def test_an_offset_that_cannot_be_read_is_told_as_none_and_kept() -> None:
     newer = b"\x00\x63" + bytes(20)
     for number, value in enumerate((newer, b"", b"\x00\x04")):
         key = encode_coordinator_key(OffsetCommitKey(group="g", topic="t", partition=number))
-        scene.log.append((key, value, None))
+        scene.log.append(Written(key, value, None))
         scene.machine.replay_stored(key, value)
     assert scene.fetch(0, 1, 2) == {0: -1, 1: -1, 2: -1}
-    scene.wait(1 << 40)
+    scene.sleep_ms(1 << 40)
     assert len(scene.offsets) == 3
 
 

@@ -8,7 +8,8 @@ from tailrace.coordinator.op import Producer, Result
 from tailrace.model.errors import ErrorCode
 from tailrace.wire.apis.groups import OffsetDeleteRequest
 from tailrace.wire.apis.stored import OffsetCommitValue
-from tests.unit.coordinator.offsets.scene import Asked, Scene, classic_group, contents, run, topic_id
+from tests.unit.coordinator.offsets.scene import Asked, Scene, classic_group, contents, topic_id
+from tests.unit.coordinator.scene import run
 
 
 def delete(scene: Scene, topic: str, *partitions: int) -> Asked:

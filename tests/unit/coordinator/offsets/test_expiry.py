@@ -12,14 +12,13 @@ from tailrace.wire.apis.transactions import TxnOffsetCommitRequest
 from tests.unit.coordinator.offsets.scene import (
     MINUTE_MS,
     RETENTION_MINUTES,
-    START_MS,
     Scene,
     classic_group,
     contents,
-    run,
     subscription,
     topic_id,
 )
+from tests.unit.coordinator.scene import START_MS, run
 
 RETENTION_MS = RETENTION_MINUTES * MINUTE_MS
 
@@ -37,23 +36,23 @@ def left(scene: Scene) -> set[tuple[str, int]]:
 
 def test_a_group_that_only_has_offsets_keeps_them_from_their_commit(scene: Scene) -> None:
     scene.commit(7)
-    scene.wait(MINUTE_MS)
+    scene.sleep_ms(MINUTE_MS)
     scene.commit(8, partition=1)
-    scene.wait(RETENTION_MS - MINUTE_MS - 1)
+    scene.sleep_ms(RETENTION_MS - MINUTE_MS - 1)
     assert left(scene) == {("t", 0), ("t", 1)}
-    scene.wait(MINUTE_MS)
+    scene.sleep_ms(MINUTE_MS)
     assert left(scene) == {("t", 1)}
-    scene.wait(MINUTE_MS)
+    scene.sleep_ms(MINUTE_MS)
     assert left(scene) == set()
 
 
 def test_an_empty_group_keeps_them_from_when_it_became_empty_and_goes_with_them(scene: Scene) -> None:
     scene.commit(7)
     scene.store(classic_group("g", since_ms=START_MS + 5 * MINUTE_MS))
-    scene.wait(RETENTION_MS + 4 * MINUTE_MS)
+    scene.sleep_ms(RETENTION_MS + 4 * MINUTE_MS)
     assert left(scene) == {("t", 0)}
     assert "g" in scene.machine.state.groups
-    scene.wait(MINUTE_MS)
+    scene.sleep_ms(MINUTE_MS)
     assert left(scene) == set()
     assert "g" not in scene.machine.state.groups
 
@@ -63,7 +62,7 @@ def test_a_group_that_works_keeps_what_it_reads(scene: Scene) -> None:
     scene.commit(7)
     scene.commit(8, topic="u")
     scene.store(classic_group("g", "t"))
-    scene.wait(RETENTION_MS + MINUTE_MS)
+    scene.sleep_ms(RETENTION_MS + MINUTE_MS)
     assert left(scene) == {("t", 0)}
     assert "g" in scene.machine.state.groups
 
@@ -86,38 +85,38 @@ def test_a_group_that_rebalances_keeps_everything(scene: Scene) -> None:
     scene.store(classic_group("g", "t"))
     scene.ask(request, 3)
     assert scene.machine.state.groups["g"].state_name == "PreparingRebalance"
-    scene.wait(2 * RETENTION_MS)
+    scene.sleep_ms(2 * RETENTION_MS)
     assert left(scene) == {("t", 0), ("u", 0)}
 
 
 def test_a_commit_may_ask_for_a_time_of_its_own(scene: Scene) -> None:
     scene.commit(7, version=2, retention_time_ms=2 * MINUTE_MS)
     scene.commit(8, version=2, partition=1, retention_time_ms=2 * RETENTION_MS)
-    scene.wait(MINUTE_MS)
+    scene.sleep_ms(MINUTE_MS)
     assert left(scene) == {("t", 0), ("t", 1)}
-    scene.wait(MINUTE_MS)
+    scene.sleep_ms(MINUTE_MS)
     assert left(scene) == {("t", 1)}
-    scene.wait(RETENTION_MS)
+    scene.sleep_ms(RETENTION_MS)
     assert left(scene) == {("t", 1)}
 
 
 def test_an_offset_that_an_open_transaction_commits_stays(scene: Scene) -> None:
     scene.commit(7)
     scene.ask(transactional_commit(), 5)
-    scene.wait(2 * RETENTION_MS)
+    scene.sleep_ms(2 * RETENTION_MS)
     assert left(scene) == {("t", 0)}
     scene.mark(5, is_commit=False)
-    scene.wait(MINUTE_MS)
+    scene.sleep_ms(MINUTE_MS)
     assert left(scene) == set()
 
 
 def test_an_empty_group_of_an_open_transaction_stays(scene: Scene) -> None:
     scene.store(classic_group("g"))
     scene.ask(transactional_commit(), 5)
-    scene.wait(2 * RETENTION_MS)
+    scene.sleep_ms(2 * RETENTION_MS)
     assert "g" in scene.machine.state.groups
     scene.mark(5, is_commit=False)
-    scene.wait(MINUTE_MS)
+    scene.sleep_ms(MINUTE_MS)
     assert "g" not in scene.machine.state.groups
 
 
@@ -133,7 +132,7 @@ def test_many_offsets_go_in_several_batches(scene: Scene) -> None:
     value = OffsetCommitValue(offset=1, commit_timestamp=START_MS, topic_id=topic_id("big"))
     scene.store(*(offset_record("g", "big", number, value) for number in range(count)), classic_group("g"))
     sizes = watch_batches(scene)
-    scene.wait(RETENTION_MS)
+    scene.sleep_ms(RETENTION_MS)
     # Each keeps a place for the group's own tombstone, which comes with the last one.
     assert sizes == [RECORDS_PER_BATCH - 1, RECORDS_PER_BATCH - 1, 4]
     assert len(scene.offsets) == 0
@@ -146,7 +145,7 @@ def test_batches_stay_small_however_long_names_are(scene: Scene) -> None:
     value = OffsetCommitValue(offset=1, commit_timestamp=START_MS, topic_id=topic_id("big"))
     scene.store(*(offset_record(group_id, "big", number, value) for number in range(20)))
     sizes = watch_batches(scene)
-    scene.wait(RETENTION_MS)
+    scene.sleep_ms(RETENTION_MS)
     assert len(scene.offsets) == 0
     assert max(sizes) * len(group_id) < 256 << 10
 
@@ -169,7 +168,7 @@ def test_what_is_committed_while_expiry_looks_stays(scene: Scene) -> None:
     value = OffsetCommitValue(offset=1, commit_timestamp=START_MS, topic_id=topic_id("big"))
     scene.store(*(offset_record("g", "big", number, value) for number in range(300)))
     scene.work()
-    scene.elapsed_ms += RETENTION_MS
+    scene.clock.advance_ms(RETENTION_MS)
     assert scene.machine.on_deadline(scene.call()) is not None
     steps = scene.machine.take_work(scene.call())
     assert steps is not None
@@ -182,5 +181,5 @@ def test_what_is_committed_while_expiry_looks_stays(scene: Scene) -> None:
 def test_it_goes_on_for_ever(scene: Scene) -> None:
     for _ in range(3):
         scene.commit(7)
-        scene.wait(RETENTION_MS)
+        scene.sleep_ms(RETENTION_MS)
         assert left(scene) == set()

@@ -6,6 +6,7 @@ from unittest.mock import patch
 
 import pytest
 
+from tailrace.coordinator.op import Result
 from tailrace.coordinator.transactions.transaction import LAST_EPOCH, TransactionState
 from tailrace.model.errors import ErrorCode
 
@@ -34,13 +35,13 @@ def test_each_init_gives_the_next_epoch_and_fences_the_one_before(scene: Scene) 
     first, second = scene.init(), scene.init()
     assert (first.producer_id, first.producer_epoch) == (5000, 0)
     assert (second.producer_id, second.producer_epoch) == (5000, 1)
-    assert scene.refusal(add_request((5000, 0), [P0]), 3) is ErrorCode.PRODUCER_FENCED
-    assert scene.refusal(end_request((5000, 0)), 5) is ErrorCode.PRODUCER_FENCED
+    assert scene.refusal_of(add_request((5000, 0), [P0]), 3) is ErrorCode.PRODUCER_FENCED
+    assert scene.refusal_of(end_request((5000, 0)), 5) is ErrorCode.PRODUCER_FENCED
 
 
 @pytest.mark.parametrize("timeout_ms", [0, -1, 900_001])
 def test_a_timeout_out_of_bounds_is_refused(scene: Scene, timeout_ms: int) -> None:
-    assert scene.refusal(init_request(timeout_ms=timeout_ms), 5) is ErrorCode.INVALID_TRANSACTION_TIMEOUT
+    assert scene.refusal_of(init_request(timeout_ms=timeout_ms), 5) is ErrorCode.INVALID_TRANSACTION_TIMEOUT
 
 
 def test_a_producer_that_names_its_epoch_gets_the_next_and_the_same_again(scene: Scene) -> None:
@@ -48,9 +49,9 @@ def test_a_producer_that_names_its_epoch_gets_the_next_and_the_same_again(scene:
     assert scene.init(expected=(5000, 0)).producer_epoch == 1
     assert scene.init(expected=(5000, 0)).producer_epoch == 1  # The answer was lost.
     assert scene.init(expected=(5000, 1)).producer_epoch == 2
-    assert scene.refusal(init_request(expected=(5000, 0)), 5) is ErrorCode.PRODUCER_FENCED
-    assert scene.refusal(init_request(expected=(4999, 2)), 5) is ErrorCode.PRODUCER_FENCED
-    assert scene.refusal(init_request(expected=(5000, -1)), 5) is ErrorCode.INVALID_REQUEST
+    assert scene.refusal_of(init_request(expected=(5000, 0)), 5) is ErrorCode.PRODUCER_FENCED
+    assert scene.refusal_of(init_request(expected=(4999, 2)), 5) is ErrorCode.PRODUCER_FENCED
+    assert scene.refusal_of(init_request(expected=(5000, -1)), 5) is ErrorCode.INVALID_REQUEST
 
 
 def test_an_init_amid_a_transaction_aborts_it_and_sends_the_client_away_once(scene: Scene) -> None:
@@ -68,7 +69,7 @@ def test_an_init_amid_a_transaction_aborts_it_and_sends_the_client_away_once(sce
 def test_a_zombie_does_not_abort_the_transaction_of_its_successor(scene: Scene) -> None:
     scene.init()
     begin(scene)
-    assert scene.refusal(init_request(expected=(5000, 0)), 5) is ErrorCode.PRODUCER_FENCED
+    assert scene.refusal_of(init_request(expected=(5000, 0)), 5) is ErrorCode.PRODUCER_FENCED
     assert scene.transaction().state is TransactionState.ONGOING
 
 
@@ -86,9 +87,9 @@ def test_who_has_waited_for_long_enough_is_sent_away(scene: Scene) -> None:
     scene.end(producer)
     scene.init()
     waiting = scene.last_asker
-    scene.wait(99)
+    scene.sleep_ms(99)
     assert waiting.answer is None
-    scene.wait(1)
+    scene.sleep_ms(1)
     assert waiting.answer.error_code == ErrorCode.CONCURRENT_TRANSACTIONS
     scene.write_markers()
     assert scene.transaction().state is TransactionState.COMPLETE_COMMIT
@@ -106,7 +107,7 @@ def test_a_producer_whose_epochs_are_used_up_gets_a_new_id(scene: Scene) -> None
 
 def test_without_a_producer_id_at_hand_the_client_comes_again(scene: Scene) -> None:
     scene.producer_ids.clear()
-    assert scene.refusal(init_request(), 5) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert scene.refusal_of(init_request(), 5) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     assert scene.log == []
 
 
@@ -136,11 +137,11 @@ def test_verifying_tells_which_partitions_are_missing_and_adds_none(scene: Scene
 
 
 def test_others_may_not_add(scene: Scene) -> None:
-    assert scene.refusal(add_request((5000, 0), [P0]), 3) is ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    assert scene.refusal_of(add_request((5000, 0), [P0]), 3) is ErrorCode.INVALID_PRODUCER_ID_MAPPING
     scene.init()
-    assert scene.refusal(add_request((4000, 0), [P0]), 3) is ErrorCode.INVALID_PRODUCER_ID_MAPPING
-    assert scene.refusal(add_request((5000, 1), [P0]), 3) is ErrorCode.PRODUCER_FENCED
-    assert scene.refusal(offsets_request((5000, 1)), 3) is ErrorCode.PRODUCER_FENCED
+    assert scene.refusal_of(add_request((4000, 0), [P0]), 3) is ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    assert scene.refusal_of(add_request((5000, 1), [P0]), 3) is ErrorCode.PRODUCER_FENCED
+    assert scene.refusal_of(offsets_request((5000, 1)), 3) is ErrorCode.PRODUCER_FENCED
 
 
 def test_the_next_transaction_waits_for_the_markers_of_the_last(scene: Scene) -> None:
@@ -203,7 +204,7 @@ def test_an_end_that_is_sent_again_is_answered_again(scene: Scene, version: int,
         scene.fail_over()
     again = scene.end(producer, version=version)
     assert (again.error_code, again.producer_epoch) == (0, scene.transaction().producer_epoch)
-    assert scene.refusal(end_request(producer, commit=False), version) is ErrorCode.INVALID_TXN_STATE
+    assert scene.refusal_of(end_request(producer, commit=False), version) is ErrorCode.INVALID_TXN_STATE
     assert not scene.owed, "nothing is written twice"
 
 
@@ -223,7 +224,7 @@ def test_the_epoch_just_handed_out_may_end_its_transaction_at_once(
     told = ended.producer_id, ended.producer_epoch
     assert scene.end(told, commit=False) is None
     impatient = scene.last_asker
-    scene.wait(100)
+    scene.sleep_ms(100)
     assert impatient.answer.error_code == ErrorCode.CONCURRENT_TRANSACTIONS
     assert scene.end(told, commit=False) is None
     patient = scene.last_asker
@@ -238,7 +239,7 @@ def test_a_delayed_end_does_not_end_a_later_transaction(scene: Scene) -> None:
     scene.end((producer_id, epoch))
     scene.write_markers()
     scene.add((producer_id, epoch + 1), [P1], version=5)
-    assert scene.refusal(end_request((producer_id, epoch), commit=False), 5) is ErrorCode.PRODUCER_FENCED
+    assert scene.refusal_of(end_request((producer_id, epoch), commit=False), 5) is ErrorCode.PRODUCER_FENCED
     assert scene.transaction().state is TransactionState.ONGOING
 
 
@@ -254,7 +255,7 @@ def test_a_zombie_is_not_taken_for_an_older_client_that_has_its_id_now(scene: Sc
     raised = producer_id, heir.producer_epoch - 1
     if is_complete:
         scene.write_markers()
-        assert scene.refusal(end_request(raised, commit=False), 5) is ErrorCode.PRODUCER_FENCED
+        assert scene.refusal_of(end_request(raised, commit=False), 5) is ErrorCode.PRODUCER_FENCED
     else:
         assert scene.end(raised, commit=False) is None
         zombies = scene.last_asker
@@ -265,8 +266,8 @@ def test_a_zombie_is_not_taken_for_an_older_client_that_has_its_id_now(scene: Sc
 def test_what_has_not_begun_may_be_aborted_by_version_2_alone(scene: Scene) -> None:
     answer = scene.init()
     producer_id, epoch = answer.producer_id, answer.producer_epoch
-    assert scene.refusal(end_request((producer_id, epoch)), 5) is ErrorCode.INVALID_TXN_STATE
-    assert scene.refusal(end_request((producer_id, epoch), commit=False), 4) is ErrorCode.INVALID_TXN_STATE
+    assert scene.refusal_of(end_request((producer_id, epoch)), 5) is ErrorCode.INVALID_TXN_STATE
+    assert scene.refusal_of(end_request((producer_id, epoch), commit=False), 4) is ErrorCode.INVALID_TXN_STATE
     ended = scene.end((producer_id, epoch), commit=False)
     assert ended.producer_epoch == epoch + 1
     assert scene.write_markers().topics == []
@@ -324,28 +325,28 @@ def test_a_transaction_that_takes_too_long_is_aborted_and_its_producer_fenced(
     scene: Scene, version: int, fails_over: bool
 ) -> None:
     producer_id, epoch = begin(scene, version=version)
-    scene.wait(59_000)
+    scene.sleep_ms(59_000)
     if fails_over:
         scene.fail_over()
-    scene.wait(999)
+    scene.sleep_ms(999)
     assert scene.transaction().state is TransactionState.ONGOING
-    scene.wait(1)
+    scene.sleep_ms(1)
     marker = scene.write_markers()
     assert (marker.producer_epoch, marker.transaction_result) == (epoch + 1, False)
-    assert scene.refusal(add_request((producer_id, epoch), [P0]), 3) is ErrorCode.PRODUCER_FENCED
-    assert scene.refusal(end_request((producer_id, epoch)), 4) is ErrorCode.PRODUCER_FENCED
+    assert scene.refusal_of(add_request((producer_id, epoch), [P0]), 3) is ErrorCode.PRODUCER_FENCED
+    assert scene.refusal_of(end_request((producer_id, epoch)), 4) is ErrorCode.PRODUCER_FENCED
 
 
 def test_the_time_of_a_transaction_counts_from_its_own_beginning(scene: Scene) -> None:
     producer_id, epoch = begin(scene)
-    scene.wait(50_000)
+    scene.sleep_ms(50_000)
     scene.end((producer_id, epoch))
     scene.write_markers()
-    scene.wait(20_000)
+    scene.sleep_ms(20_000)
     scene.add((producer_id, epoch + 1), [P0], version=5)
-    scene.wait(59_999)
+    scene.sleep_ms(59_999)
     assert scene.transaction().state is TransactionState.ONGOING
-    scene.wait(1)
+    scene.sleep_ms(1)
     assert scene.transaction().state is TransactionState.PREPARE_ABORT
 
 
@@ -353,10 +354,10 @@ def test_ids_that_nobody_uses_are_forgotten_but_not_amid_a_transaction(scene: Sc
     scene.init(timeout_ms=900_000)
     scene.fail_over()
     week_ms = 7 * 24 * 3_600_000
-    scene.wait(week_ms - 3_600_000)
-    scene.wait(1)
+    scene.sleep_ms(week_ms - 3_600_000)
+    scene.sleep_ms(1)
     assert ID in scene.machine.state.transactions
-    scene.wait(3_600_000)
+    scene.sleep_ms(3_600_000)
     assert ID not in scene.machine.state.transactions
     assert scene.log[-1][1] is None
     scene.fail_over()
@@ -367,9 +368,9 @@ def test_a_decision_whose_markers_were_not_begun_can_be_asked_for_again(scene: S
     producer = begin(scene)
     scene.end(producer)
     scene.owed.clear()
-    scene.take(scene.machine.owe_markers(ID))
+    scene.apply(scene.machine.owe_markers(ID))
     scene.write_markers()
-    scene.take(scene.machine.owe_markers(ID))
+    scene.apply(scene.machine.owe_markers(ID))
     assert not scene.owed
 
 
@@ -378,13 +379,13 @@ def test_idle_ids_go_in_batches_that_can_be_written(scene: Scene) -> None:
     scene.fail_over()
     known = scene.machine.state.transactions
     for number in range(50):
-        long_id = f"{number:030000d}"
-        known[long_id] = scene.transaction()._replace(transactional_id=long_id)
-    scene.now_ms += scene.config.transactional_id_expiration_ms
-    with patch.object(scene, "take", wraps=scene.take) as take:
-        scene.wait(scene.config.transaction_remove_expired_transaction_cleanup_interval_ms)
+        transaction = scene.transaction()._replace(transactional_id=f"{number:030000d}")
+        scene.apply(Result([transaction.record(transaction_version=2)]))
+    scene.clock.advance_ms(scene.config.transactional_id_expiration_ms)
+    with patch.object(scene, "apply", wraps=scene.apply) as apply:
+        scene.sleep_ms(scene.config.transaction_remove_expired_transaction_cleanup_interval_ms)
     assert not known
-    results = [each.args[0] for each in take.call_args_list]
+    results = [each.args[0] for each in apply.call_args_list]
     assert max(sum(len(key.transactional_id) for key, _, _ in result.records) for result in results) < 200_000
 
 
@@ -398,8 +399,8 @@ def test_those_who_wait_behind_another_end_go_on_waiting_and_cost_nothing(scene:
         adding.append(scene.last_asker)
     scene.write_markers()
     assert scene.transaction().state is TransactionState.PREPARE_ABORT
-    assert scene.machine.on_deadline(scene.call) is None, "nothing is due"
-    scene.wait(99)
+    assert scene.machine.on_deadline(scene.call()) is None, "nothing is due"
+    scene.sleep_ms(99)
     assert [each.answer for each in adding] == [None, None]
     scene.write_markers()
     assert [errors_of(each.answer) for each in adding] == [[ErrorCode.NONE], [ErrorCode.NONE]]
