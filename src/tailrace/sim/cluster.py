@@ -212,7 +212,7 @@ class SimCluster:
         # What a person does before a node that has refused to start is started again.
         self.attend: Callable[[Node], None] = lambda _node: None
         self.directory_ids: dict[tuple[str, str], str] = {}  # by node and folder, as they were formatted
-        self._cluster_id = uuid_text(Uuid(world.random.uuid()))
+        self.cluster_id = uuid_text(Uuid(world.random.uuid()))
 
     def format(self) -> None:
         voters = [
@@ -240,7 +240,7 @@ class SimCluster:
         for folder in node.config.log_dirs:
             node.disk.make_folder(folder)
             properties = {
-                "cluster.id": self._cluster_id,
+                "cluster.id": self.cluster_id,
                 "node.id": str(node.node_id),
                 "directory.id": uuid_text(Uuid(directory_id)),
             }

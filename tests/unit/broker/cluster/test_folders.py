@@ -4,7 +4,7 @@ import asyncio
 
 from tailrace.model.ids import PartitionIndex, TopicPartition
 from tests.unit.broker.cluster.test_wiring import create, leader_of, send, wait_topic
-from tests.unit.broker.cluster_world import ClusterWorld, running_cluster
+from tests.unit.broker.cluster_world import ClusterWorld, running_cluster, simulated
 
 TWO_FOLDERS = {"log.dirs": "data,more"}
 
@@ -31,6 +31,7 @@ async def wait_assigned(world: ClusterWorld, partitions: int = 1) -> None:
     await world.wait(is_known, "the controller knows all folders")
 
 
+@simulated
 async def test_a_failed_folder_of_a_leader_is_elected_around_and_the_others_of_its_broker_go_on():
     async with running_cluster(settings=TWO_FOLDERS) as world:
         await create(await world.connect(1), "t", partitions=6)
@@ -60,6 +61,7 @@ async def test_a_failed_folder_of_a_leader_is_elected_around_and_the_others_of_i
         )
 
 
+@simulated
 async def test_an_emptied_folder_is_refilled():
     async with running_cluster(settings=TWO_FOLDERS) as world:
         await create(await world.connect(1), "t", partitions=4)
@@ -76,6 +78,7 @@ async def test_an_emptied_folder_is_refilled():
         assert [broker.replicas.find("t", index).log.log_end_offset for index in range(4)] == [1, 1, 1, 1]
 
 
+@simulated
 async def test_after_a_kill_of_all_every_replica_is_proved_whole():
     async with running_cluster(settings=TWO_FOLDERS) as world:
         await create(await world.connect(1), "t", partitions=1)

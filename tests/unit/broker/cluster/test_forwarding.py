@@ -6,6 +6,7 @@ import pytest
 
 from tailrace.broker.cluster.forwarding import Forwarding
 from tailrace.model.errors import ErrorCode, KafkaError
+from tailrace.sim.cluster import CONTROLLER_PORT
 from tailrace.wire.apis.admin import (
     AlterPartitionReassignmentsRequest,
     CreateTopicsRequest,
@@ -26,17 +27,9 @@ from tailrace.wire.apis.quorum import (
 )
 from tailrace.wire.frame import decode_response, encode_request
 from tailrace.wire.schema import Message
-from tests.unit.broker.cluster_world import ClusterWorld, running_cluster
-from tests.unit.broker.world import Peer
+from tests.unit.broker.cluster_world import running_cluster, simulated
 
 LOCALHOST = bytes([127, 0, 0, 1])
-
-
-async def controller_peer(world: ClusterWorld, node_id: int) -> Peer:
-    port = world.nodes[node_id].listener_ports["CONTROLLER"]
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    world.peers.append(Peer(reader, writer))
-    return world.peers[-1]
 
 
 def envelope(request: Message, version: int, *, address: bytes = LOCALHOST) -> EnvelopeRequest:
@@ -49,9 +42,10 @@ def creation(name: str, factor: int = 1) -> CreateTopicsRequest:
     return CreateTopicsRequest(topics=[topic], timeout_ms=5000)
 
 
+@simulated
 async def test_what_is_inside_is_answered_in_its_own_version_and_number():
     async with running_cluster("broker,controller") as world:
-        peer = await controller_peer(world, 1)
+        peer = await world.connect(1, "CONTROLLER")
         for version in range(2, 8):
             answer = await peer.request(envelope(creation(f"t{version}"), version), 0)
             assert answer.error_code == 0
@@ -62,9 +56,10 @@ async def test_what_is_inside_is_answered_in_its_own_version_and_number():
         assert decode_response(19, 7, answer.response_data)[1].topics[0].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
+@simulated
 async def test_what_may_not_be_inside():
     async with running_cluster("broker,controller") as world:
-        peer = await controller_peer(world, 1)
+        peer = await world.connect(1, "CONTROLLER")
         for request, version in (
             (MetadataRequest(topics=[]), 12),
             (BrokerHeartbeatRequest(broker_id=1), 1),
@@ -79,10 +74,11 @@ async def test_what_may_not_be_inside():
         assert "t" not in world.running[0].image.topics
 
 
+@simulated
 async def test_a_controller_that_is_not_active_says_so():
     async with running_cluster() as world:
         other = next(broker.node_id for broker in world.running if not broker.quorum.is_active)
-        peer = await controller_peer(world, other)
+        peer = await world.connect(other, "CONTROLLER")
         assert (await peer.request(envelope(creation("t"), 7), 0)).error_code == ErrorCode.NOT_CONTROLLER
         direct = await peer.request(creation("t"), 7)
         assert direct.topics[0].error_code == ErrorCode.NOT_CONTROLLER
@@ -90,6 +86,7 @@ async def test_a_controller_that_is_not_active_says_so():
         assert heartbeat.error_code == ErrorCode.NOT_CONTROLLER
 
 
+@simulated
 async def test_clients_may_ask_any_broker_for_anything_that_the_controller_decides():
     async with running_cluster() as world:
         other = next(broker.node_id for broker in world.running if not broker.quorum.is_active)
@@ -110,14 +107,13 @@ async def test_clients_may_ask_any_broker_for_anything_that_the_controller_decid
         )
 
 
+@simulated
 async def test_a_controller_tells_of_controllers_and_a_broker_of_brokers():
     async with running_cluster("controller", "broker") as world:
         await world.wait(lambda: 1 in world.running[0].image.controllers, "the controller has registered")
-        peer = await controller_peer(world, 1)
+        peer = await world.connect(1, "CONTROLLER")
         described = await peer.request(DescribeClusterRequest(endpoint_type=2), 1)
-        assert [(each.broker_id, each.port) for each in described.brokers] == [
-            (1, world.nodes[1].listener_ports["CONTROLLER"])
-        ]
+        assert [(each.broker_id, each.port) for each in described.brokers] == [(1, CONTROLLER_PORT)]
         assert described.controller_id == 1
         assert (await peer.request(DescribeClusterRequest(endpoint_type=1), 1)).error_code == (
             ErrorCode.MISMATCHED_ENDPOINT_TYPE
@@ -130,6 +126,7 @@ async def test_a_controller_tells_of_controllers_and_a_broker_of_brokers():
         )
 
 
+@simulated
 async def test_a_request_waits_for_a_controller_but_not_for_ever():
     async with running_cluster("controller", "broker") as world:
         broker = world.nodes[2].broker
@@ -148,6 +145,7 @@ async def test_a_request_waits_for_a_controller_but_not_for_ever():
         assert (await waiting).error_code == 0
 
 
+@simulated
 async def test_what_is_urgent_finds_a_new_controller_before_the_metadata_tells_of_it():
     async with running_cluster("controller", "controller", "controller", "broker") as world:
         broker = world.nodes[4].broker

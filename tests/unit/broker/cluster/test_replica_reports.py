@@ -4,7 +4,7 @@ import asyncio
 
 from tailrace.log.marks import RUN_MARK
 from tests.unit.broker.cluster.test_wiring import create, send, wait_topic
-from tests.unit.broker.cluster_world import ClusterWorld, running_cluster
+from tests.unit.broker.cluster_world import ClusterWorld, running_cluster, simulated
 
 
 async def kill_all(world: ClusterWorld) -> None:
@@ -13,6 +13,7 @@ async def kill_all(world: ClusterWorld) -> None:
     await asyncio.sleep(0)
 
 
+@simulated
 async def test_a_log_that_is_gone_is_told_refilled_and_then_as_good_as_any():
     async with running_cluster() as world:
         await create(await world.connect(1), "t", partitions=1)
@@ -31,6 +32,7 @@ async def test_a_log_that_is_gone_is_told_refilled_and_then_as_good_as_any():
         assert await send(world, "t", b"3") == 3
 
 
+@simulated
 async def test_the_longest_log_leads_when_all_were_away():
     async with running_cluster() as world:
         await create(await world.connect(1), "t", partitions=1)

@@ -1,15 +1,16 @@
-"""Three nodes in one process, with real sockets between them: they elect, replicate, fail over and come back."""
+"""Three nodes of the simulator: they elect, replicate, fail over and come back."""
 
 import asyncio
 
 import pytest
 
 from tailrace.model.errors import ErrorCode, StorageError
+from tailrace.sim.cluster import CLIENT_PORT, CONTROLLER_LISTENER, CONTROLLER_PORT
 from tailrace.wire.apis.admin import CreateTopicsRequest
 from tailrace.wire.apis.data import ApiVersionsRequest, MetadataRequest
 from tailrace.wire.apis.quorum import AddRaftVoterRequest, DescribeQuorumRequest, RemoveRaftVoterRequest
 from tailrace.wire.apis.transactions import InitProducerIdRequest
-from tests.unit.broker.cluster_world import CLUSTER_ID, ClusterWorld, running_cluster
+from tests.unit.broker.cluster_world import ClusterWorld, running_cluster, simulated
 from tests.unit.broker.world import Peer, batch, fetch, fetched, produce, produced
 
 
@@ -52,13 +53,14 @@ async def send(world: ClusterWorld, name: str, value: bytes, partition: int = 0)
             await asyncio.sleep(0.02)
 
 
+@simulated
 async def test_three_nodes_become_one_cluster():
     async with running_cluster() as world:
         await world.wait(lambda: sum(broker.quorum.is_active for broker in world.running) == 1, "one is active")
         for node_id in world.nodes:
             peer = await world.connect(node_id)
             answer = await peer.request(MetadataRequest(topics=None), 12)
-            assert answer.cluster_id == CLUSTER_ID
+            assert answer.cluster_id == world.cluster_id
             assert sorted(broker.node_id for broker in answer.brokers) == [1, 2, 3]
             assert answer.controller_id == node_id
             quorum = await peer.request(DescribeQuorumRequest(topics=[_metadata_partition()]), 2)
@@ -73,6 +75,7 @@ def _metadata_partition() -> DescribeQuorumRequest.TopicData:
     )
 
 
+@simulated
 async def test_any_broker_takes_admin_requests_and_every_replica_gets_the_records():
     async with running_cluster() as world:
         for node_id in world.nodes:
@@ -86,6 +89,7 @@ async def test_any_broker_takes_admin_requests_and_every_replica_gets_the_record
         await world.wait(lambda: all(replica.high_watermark == 5 for replica in replicas), "all know what is committed")
 
 
+@simulated
 async def test_a_dead_leader_is_replaced_and_nothing_acknowledged_is_lost():
     async with running_cluster() as world:
         await create(await world.connect(1), "t", partitions=1)
@@ -120,6 +124,7 @@ async def _read(world: ClusterWorld, name: str) -> list[bytes]:
     ]
 
 
+@simulated
 async def test_the_death_of_the_active_controller_is_survived():
     async with running_cluster() as world:
         await create(await world.connect(1), "before", partitions=1)
@@ -132,6 +137,7 @@ async def test_the_death_of_the_active_controller_is_survived():
         assert await send(world, "before", b"x") == 0
 
 
+@simulated
 async def test_a_stopped_broker_hands_its_leaderships_over_first():
     async with running_cluster() as world:
         await create(await world.connect(1), "t", partitions=6)
@@ -143,6 +149,7 @@ async def test_a_stopped_broker_hands_its_leaderships_over_first():
         await wait_topic(world, "t")
 
 
+@simulated
 async def test_all_stop_and_all_come_back():
     async with running_cluster() as world:
         await create(await world.connect(1), "t", partitions=1)
@@ -156,6 +163,7 @@ async def test_all_stop_and_all_come_back():
         assert await send(world, "t", b"3") == 3
 
 
+@simulated
 async def test_dedicated_controllers_serve_the_quorum_and_nobody_else():
     async with running_cluster("controller", "controller", "controller", "broker", "broker") as world:
         peer = await world.connect(4)
@@ -164,15 +172,14 @@ async def test_dedicated_controllers_serve_the_quorum_and_nobody_else():
         await create(peer, "t", partitions=2, factor=2)
         await wait_topic(world, "t")
         assert await send(world, "t", b"x") == 0
-        reader, writer = await asyncio.open_connection("127.0.0.1", world.nodes[1].listener_ports["CONTROLLER"])
-        controller = Peer(reader, writer)
-        world.peers.append(controller)
+        controller = await world.connect(1, "CONTROLLER")
         request = ApiVersionsRequest(client_software_name="a", client_software_version="1")
         served = {each.api_key for each in (await controller.request(request, 4)).api_keys}
         assert {1, 52, 58, 62, 63} <= served
         assert served.isdisjoint({0, 2, 3})
 
 
+@simulated
 async def test_replication_has_a_network_of_its_own():
     async with running_cluster(settings={"inter.broker.listener.name": "REPLICAS"}) as world:
         await create(await world.connect(1), "t", partitions=3)
@@ -182,10 +189,10 @@ async def test_replication_has_a_network_of_its_own():
             used = {connection.listener.name for connection in broker._servers[0].connections}
             assert "REPLICAS" in used
         answer = await (await world.connect(2)).request(MetadataRequest(topics=[]), 12)
-        ports = [world.nodes[node_id].listener_ports["PLAINTEXT"] for node_id in world.nodes]
-        assert [broker.port for broker in sorted(answer.brokers, key=lambda each: each.node_id)] == ports
+        assert [broker.port for broker in answer.brokers] == [CLIENT_PORT] * 3
 
 
+@simulated
 async def test_a_broker_with_an_emptied_disk_is_filled_again():
     async with running_cluster("controller", "broker", "broker", "broker") as world:
         await create(await world.connect(2), "t", partitions=1)
@@ -201,27 +208,24 @@ async def test_a_broker_with_an_emptied_disk_is_filled_again():
         assert await _read(world, "t") == [b"0", b"1", b"2"]
 
 
+@simulated
 async def test_voters_are_added_and_removed_by_any_broker():
     async with running_cluster("broker,controller", "broker") as world:
         joining = world.add("controller")
         await world.start(joining.node_id)
         peer = await world.connect(2)
         addition = AddRaftVoterRequest(
-            cluster_id=CLUSTER_ID,
+            cluster_id=world.cluster_id,
             timeout_ms=5000,
             voter_id=joining.node_id,
-            voter_directory_id=joining.directory_id,
-            listeners=[
-                AddRaftVoterRequest.Listener(
-                    name="CONTROLLER", host="127.0.0.1", port=joining.listener_ports["CONTROLLER"]
-                )
-            ],
+            voter_directory_id=world.directory_id(joining),
+            listeners=[AddRaftVoterRequest.Listener(name=CONTROLLER_LISTENER, host=joining.name, port=CONTROLLER_PORT)],
         )
         answer = await peer.request(addition, 1)
         assert answer.error_code == 0, answer.error_message
         assert await _voters(peer) == [1, 3]
         removal = RemoveRaftVoterRequest(
-            cluster_id=CLUSTER_ID, voter_id=joining.node_id, voter_directory_id=joining.directory_id
+            cluster_id=world.cluster_id, voter_id=joining.node_id, voter_directory_id=world.directory_id(joining)
         )
         answer = await peer.request(removal, 0)
         assert answer.error_code == 0, answer.error_message
@@ -233,6 +237,7 @@ async def _voters(peer: Peer) -> list[int]:
     return sorted(voter.replica_id for voter in quorum.topics[0].partitions[0].current_voters)
 
 
+@simulated
 async def test_producer_ids_are_unique_in_the_cluster():
     async with running_cluster() as world:
         ids = []
@@ -245,6 +250,7 @@ async def test_producer_ids_are_unique_in_the_cluster():
         assert len(set(ids)) == len(ids)
 
 
+@simulated
 async def test_a_broker_that_can_no_longer_follow_the_metadata_ends():
     """It would keep its lease, and never hear who leads."""
     async with running_cluster("controller", "broker,controller", "broker,controller") as world:
