@@ -13,6 +13,7 @@ from tailrace.model.config import TopicConfig
 from tailrace.model.ids import PartitionIndex, TopicPartition
 from tailrace.sim.clock import SimClock
 from tailrace.sim.disk import SimDisk
+from tailrace.sim.loop import DeadError
 from tailrace.sim.random import SimRandom
 from tailrace.wire.records import Compression, build_batch, iterate_headers, iterate_records
 
@@ -28,25 +29,6 @@ class Row(NamedTuple):
     key: bytes
     value: bytes | None
     headers: tuple[tuple[str, bytes | None], ...]
-
-
-class DyingDisk(SimDisk):
-    """The process dies right before the n-th operation that changes something."""
-
-    changes_left = -1
-    changes = 0
-
-    def check(self, operation: str, path: str) -> None:
-        if operation not in ("read", "map", "list"):
-            self.changes += 1
-            if self.changes_left == 0:
-                raise DeadError
-            self.changes_left -= 1
-        super().check(operation, path)
-
-
-class DeadError(BaseException):
-    """No handler may catch it: a dead process handles nothing."""
 
 
 KEYS = st.sampled_from([b"a", b"b", b"c", b"", b"long" * 20, b"e"])
@@ -68,7 +50,7 @@ BATCHES = st.lists(
 class World:
     def __init__(self, map_bytes: int) -> None:
         self.clock = SimClock()
-        self.disk = DyingDisk(self.clock)
+        self.disk = SimDisk(self.clock)
         self.disk.make_folder("/data")
         self.limits = Limits(map_bytes=map_bytes, read_bytes=300, max_decompressed_bytes=1 << 20)
         self.rows: list[Row] = []
@@ -205,13 +187,12 @@ def die_and_recover(world: World, changes: int, *, power_fails: bool, seed: int)
     """Whether it died. Right after it the last values are there; a second run ends where the first would have."""
     end_offset, wanted = world.log.log_end_offset, world.expected()
     last = {row.key: row for row in world.rows}
-    world.disk.changes_left = changes
+    world.disk.die_after(changes, torn_bytes=0, on_death=lambda: None)
     died = False
     try:
         world.compact()
     except DeadError:
         died = True
-    world.disk.changes_left = -1
     if power_fails:
         world.disk.power_loss(SimRandom(seed))
     else:

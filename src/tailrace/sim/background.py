@@ -1,7 +1,8 @@
 """The simulated Background.
 
-`SimBackground` does the work at once, in the caller's turn, so that a test has one order of events. `SlowBackground` is
-a set of helper threads on the simulated loop: work is done some time later, and one piece overtakes another.
+`SimBackground` does the work at once, in the caller's turn, so that a test has one order of events. `HeldBackground`
+keeps it until the test lets it go. `SlowBackground` is a set of helper threads on the simulated loop: work is done some
+time later, and one piece overtakes another.
 """
 
 import asyncio
@@ -28,6 +29,33 @@ class SimBackground:
 
     def close(self) -> None:
         """Nothing is ever under way."""
+
+
+class HeldBackground(SimBackground):
+    """While it `is_holding`, work waits until it is released, so that a test can look at what happens meanwhile."""
+
+    def __init__(self, *, is_holding: bool = True) -> None:
+        self.is_holding = is_holding
+        self.held: list[tuple[Callable[[], Any], asyncio.Future[Any]]] = []
+        self.run_count = 0  # held or not
+
+    def run(self, work: Callable[[], T]) -> Awaitable[T]:
+        self.run_count += 1
+        if not self.is_holding:
+            return super().run(work)
+        done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self.held.append((work, done))
+        return done
+
+    def release(self) -> None:
+        """The oldest piece."""
+        _do(*self.held.pop(0))
+
+    def release_all(self) -> None:
+        """And what comes from now on is done at once."""
+        self.is_holding = False
+        while self.held:
+            self.release()
 
 
 class _Done(Generic[T]):

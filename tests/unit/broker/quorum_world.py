@@ -1,8 +1,7 @@
 """One node of a metadata quorum on simulated ports: its processes come and go, its disk stays."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
+from typing import Any
 
 from tailrace.broker.quorum.quorum import Quorum
 from tailrace.controller.features import KRAFT_VERSION, SUPPORTED_FEATURES
@@ -10,7 +9,7 @@ from tailrace.model.config import BrokerConfig, Endpoint
 from tailrace.model.errors import ErrorCode
 from tailrace.model.ids import Uuid
 from tailrace.model.ports import Ports
-from tailrace.sim.background import SimBackground
+from tailrace.sim.background import HeldBackground
 from tailrace.sim.clock import SimClock
 from tailrace.sim.disk import SimDisk
 from tailrace.sim.random import SimRandom
@@ -22,7 +21,6 @@ from tailrace.wire.apis.quorum import (
     BrokerRegistrationResponse,
 )
 
-T = TypeVar("T")
 CLUSTER_ID = "AAAAAAAAAAAAAAAAAAAAAA"
 DIRECTORY_ID = Uuid(b"directory-number")
 ENDPOINT = Endpoint("PLAINTEXT", "localhost", 9092)
@@ -32,28 +30,6 @@ FEATURES = {name: high for name, (_, high) in SUPPORTED_FEATURES.items() if name
 LOG_FILE = f"{FOLDER}/00000000000000000000.log"
 
 
-class HeldBackground(SimBackground):
-    """Work waits until it is let go, so that a test can look at what happens meanwhile."""
-
-    def __init__(self) -> None:
-        self.held: list[tuple[Callable[[], Any], asyncio.Future[Any]]] = []
-        self.is_holding = False
-
-    def run(self, work: Callable[[], T]) -> Awaitable[T]:
-        if not self.is_holding:
-            return super().run(work)
-        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self.held.append((work, future))
-        return future
-
-    def release(self) -> None:
-        work, future = self.held.pop(0)
-        try:
-            future.set_result(work())
-        except OSError as error:
-            future.set_exception(error)
-
-
 class World:
     """One node whose processes come and go; its disk stays."""
 
@@ -61,7 +37,7 @@ class World:
         self.clock = SimClock()
         self.disk = SimDisk(self.clock)
         self.disk.make_folder("/data")
-        self.background = HeldBackground()
+        self.background = HeldBackground(is_holding=False)
         self.random = SimRandom(1)
         # The quorum of one voter talks to nobody.
         self.ports = Ports(self.clock, self.random, self.disk, None, self.background)  # type: ignore[arg-type]

@@ -7,7 +7,7 @@ import pytest
 
 from tailrace.broker.handlers.fetch import FetchAttempt
 from tailrace.model.errors import ErrorCode
-from tailrace.real.background import RealBackground
+from tailrace.sim.background import HeldBackground
 from tailrace.wire.apis.admin import CreateTopicsRequest, DescribeConfigsRequest, IncrementalAlterConfigsRequest
 from tailrace.wire.apis.data import FetchRequest, ListOffsetsRequest, MetadataRequest
 from tests.unit.broker.world import (
@@ -23,22 +23,6 @@ from tests.unit.broker.world import (
 )
 
 LONG_NAME = "n" * 32767
-
-
-class HeldBackground(RealBackground):
-    """Work ends when the test lets it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.gate = asyncio.Event()
-        self.gate.set()
-
-    def run(self, work):
-        return self._wait(work)
-
-    async def _wait(self, work):
-        await self.gate.wait()
-        return work()
 
 
 async def served(peer: Peer) -> bool:
@@ -69,11 +53,11 @@ async def test_an_error_that_quotes_many_long_names_fits_into_its_answer(version
 @pytest.mark.parametrize("held", [False, True], ids=["of a handler", "of a pending answer"])
 async def test_an_answer_that_cannot_be_encoded_closes_its_connection(held, monkeypatch, caplog):
     """A bug of ours; but a client that is never answered, or is answered out of turn, is worse than one cut off."""
-    background = HeldBackground()
+    background = HeldBackground(is_holding=False)
     async with running(background=background) as world:
         peer, other = await world.connect(), await world.connect()
         await create_topic(other, "t", flush_messages="1")
-        background.gate.clear()
+        background.is_holding = True
         if held:
             peer.send(produce("t", batch(b"a"), acks=-1), 9)
         else:
@@ -82,7 +66,7 @@ async def test_an_answer_that_cannot_be_encoded_closes_its_connection(held, monk
         await asyncio.sleep(0.02)
         dispatcher = world.broker._servers[0].dispatcher
         monkeypatch.setattr(dispatcher, "encode", lambda *_: 1 / 0)
-        background.gate.set()
+        background.release_all()
         assert await peer.is_closed()
         monkeypatch.undo()
         assert await served(other)
@@ -90,17 +74,17 @@ async def test_an_answer_that_cannot_be_encoded_closes_its_connection(held, monk
 
 
 async def test_a_clean_stop_waits_for_a_handler_under_way():
-    background = HeldBackground()
+    background = HeldBackground(is_holding=False)
     async with running(background=background) as world:
         peer = await world.connect()
         assert await served(peer)
-        background.gate.clear()
+        background.is_holding = True
         topic = CreateTopicsRequest.CreatableTopic(name="t", num_partitions=1, replication_factor=1)
         peer.send(CreateTopicsRequest(topics=[topic], timeout_ms=1000), 7)
         await asyncio.sleep(0.02)
         stopping = asyncio.ensure_future(world.broker.stop())
         await asyncio.sleep(0.02)
-        background.gate.set()
+        background.release_all()
         assert (await peer.receive()).topics[0].error_code == 0
         await asyncio.wait_for(stopping, 5)
 
@@ -124,21 +108,21 @@ async def test_answers_of_one_turn_are_bounded_by_their_size():
 
 
 async def test_answers_behind_a_pending_one_are_bounded_by_their_size():
-    background = HeldBackground()
+    background = HeldBackground(is_holding=False)
     async with running(background=background) as world:
         peer, other = await world.connect(), await world.connect()
         await create_topic(other, "t", flush_messages="1")
         names = [f"topic-{number}-" + "x" * 200 for number in range(300)]
         topics = [CreateTopicsRequest.CreatableTopic(name=n, num_partitions=1, replication_factor=1) for n in names]
         await other.request(CreateTopicsRequest(topics=topics, timeout_ms=1000), 7)
-        background.gate.clear()
+        background.is_holding = True
         peer.send(produce("t", batch(b"a"), acks=-1), 9)
         for _ in range(200):
             peer.send(MetadataRequest(topics=None), 9)
         await asyncio.sleep(0.3)
         slow = next(iter(world.broker._servers[0].connections))
         assert sum(len(part) for slot in slow._slots for part in slot.parts or []) < 2 << 20
-        background.gate.set()
+        background.release_all()
         assert produced(await peer.receive()).base_offset == 0
         for _ in range(200):
             assert len((await peer.receive()).topics) == 301
@@ -299,12 +283,12 @@ async def test_fetch_sessions_are_bounded_by_what_they_remember():
 
 async def test_producers_go_on_after_the_disk_was_behind(monkeypatch):
     """What is written during a sync is synced after it, even if by then nothing more may be written."""
-    background = HeldBackground()
+    background = HeldBackground(is_holding=False)
     async with running({"log.unsynced.max.bytes": str(1 << 20)}, background=background) as world:
         peer = await world.connect()
         await create_topic(peer, "t")
         await peer.request(produce("t", batch(b"a")), 9)
-        background.gate.clear()
+        background.is_holding = True
         flusher = world.broker.replicas.flusher
         flusher.request(world.broker.replicas.find("t", 0))
         await asyncio.sleep(0.01)
@@ -312,7 +296,7 @@ async def test_producers_go_on_after_the_disk_was_behind(monkeypatch):
             peer.send(produce("t", batch(b"x" * 100_000)), 9)
         await asyncio.sleep(0.05)
         assert flusher.is_saturated
-        background.gate.set()
+        background.release_all()
         for number in range(40):
             assert produced(await peer.receive()).base_offset == number + 1
 

@@ -7,7 +7,7 @@ import pytest
 
 from tailrace.model.errors import ErrorCode
 from tailrace.model.ids import NodeId
-from tailrace.real.background import RealBackground
+from tailrace.sim.background import HeldBackground
 from tailrace.wire.apis.data import MetadataRequest, ProduceRequest
 from tailrace.wire.records import Compression
 from tests.unit.broker.world import (
@@ -224,31 +224,13 @@ async def test_a_full_disk_fails_one_partition_and_it_recovers():
         assert len(fetched(await peer.request(fetch("full", 0), 11)).records) == 2 * len(batch(b"a"))
 
 
-class SlowBackground(RealBackground):
-    """Syncs end when the test lets them."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.gate = asyncio.Event()
-        self.gate.set()
-        self.runs = 0
-
-    async def _wait(self, work):
-        self.runs += 1
-        await self.gate.wait()
-        return work()
-
-    def run(self, work):
-        return self._wait(work)
-
-
 async def test_flush_messages_1_acknowledges_after_the_sync_and_the_loop_goes_on():
-    background = SlowBackground()
+    background = HeldBackground(is_holding=False)
     async with running(background=background) as world:
         peer, other = await world.connect(), await world.connect()
         await create_topic(peer, "t", flush_messages="1")
-        background.gate.clear()
-        background.runs = 0
+        background.is_holding = True
+        background.run_count = 0
         for _ in range(10):
             peer.send(produce("t", batch(b"a")), 9)
         await asyncio.sleep(0.05)
@@ -257,22 +239,22 @@ async def test_flush_messages_1_acknowledges_after_the_sync_and_the_loop_goes_on
         assert (partition.log.log_end_offset, partition.high_watermark) == (10, 0)
         # Nobody sees what is not safe yet; others are served meanwhile.
         assert not fetched(await other.request(fetch("t", 0), 11)).records
-        background.gate.set()
+        background.release_all()
         assert [produced(await peer.receive()).base_offset for _ in range(10)] == list(range(10))
         assert partition.high_watermark == 10
-        assert background.runs <= 3  # One for the first, one for all that came meanwhile.
+        assert background.run_count <= 3  # One for the first, one for all that came meanwhile.
 
 
 async def test_acks_all_times_out_when_the_sync_does_not_end():
-    background = SlowBackground()
+    background = HeldBackground(is_holding=False)
     async with running(background=background) as world:
         peer = await world.connect()
         await create_topic(peer, "t", flush_messages="1")
-        background.gate.clear()
+        background.is_holding = True
         answer = produced(await peer.request(produce("t", batch(b"a"), acks=-1, timeout_ms=50), 9))
         assert answer.error_code == ErrorCode.REQUEST_TIMED_OUT
         assert not world.broker.replicas.find("t", 0).produces  # A disk that hangs must not gather them.
-        background.gate.set()
+        background.release_all()
 
 
 async def test_a_failed_sync_takes_the_log_offline():
@@ -289,47 +271,47 @@ async def test_a_failed_sync_takes_the_log_offline():
 
 
 async def test_a_deleted_topic_ends_the_wait_of_its_producers():
-    background = SlowBackground()
+    background = HeldBackground(is_holding=False)
     async with running(background=background) as world:
         peer, admin = await world.connect(), await world.connect()
         await create_topic(peer, "t", flush_messages="1")
         partition = world.broker.replicas.find("t", 0)
-        background.gate.clear()
+        background.is_holding = True
         peer.send(produce("t", batch(b"a")), 9)
         await asyncio.sleep(0.05)
         partition.close()
         assert produced(await peer.receive()).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
-        background.gate.set()
+        background.release_all()
         await delete_topic(admin, "t")
         answer = produced(await peer.request(produce("t", batch(b"a")), 9))
         assert answer.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 async def test_a_disconnect_does_not_undo_an_append():
-    background = SlowBackground()
+    background = HeldBackground(is_holding=False)
     async with running(background=background) as world:
         peer = await world.connect()
         await create_topic(peer, "t", flush_messages="1")
-        background.gate.clear()
+        background.is_holding = True
         peer.send(produce("t", batch(b"a")), 9)
         await asyncio.sleep(0.05)
         await peer.close()
-        background.gate.set()
+        background.release_all()
         await asyncio.sleep(0.05)
         assert world.broker.replicas.find("t", 0).high_watermark == 1
 
 
 async def test_answers_outstanding_are_bounded():
-    background = SlowBackground()
+    background = HeldBackground(is_holding=False)
     async with running({"max.pending.responses.per.connection": "3"}, background=background) as world:
         peer = await world.connect()
         await create_topic(peer, "t", flush_messages="1")
-        background.gate.clear()
+        background.is_holding = True
         for _ in range(10):
             peer.send(produce("t", batch(b"a")), 9)
         await asyncio.sleep(0.05)
         assert world.broker.replicas.find("t", 0).log.log_end_offset == 3
-        background.gate.set()
+        background.release_all()
         assert [produced(await peer.receive()).base_offset for _ in range(10)] == list(range(10))
 
 

@@ -1,37 +1,23 @@
 """The metadata log as Raft sees it: ends of epochs, what is synced, what a snapshot replaces, starts after kills."""
 
 import asyncio
-from typing import Any
 
 import pytest
 
 from tailrace.broker.quorum.control_records import KRAFT_VERSION, KRAFT_VOTERS, LEADER_CHANGE
 from tailrace.broker.quorum.metadata_log import MetadataLog
 from tailrace.broker.quorum.snapshots import SnapshotId, write_snapshot
-from tailrace.model.config import BrokerConfig
 from tailrace.model.errors import ErrorCode, KafkaError, StorageError
-from tailrace.model.ports import Ports
-from tailrace.sim.clock import SimClock
-from tailrace.sim.disk import SimDisk
 from tailrace.sim.random import SimRandom
 from tailrace.wire.apis.stored import KRaftVersionRecord, LeaderChangeMessage, NoOpRecord, TopicRecord, VotersRecord
 from tailrace.wire.records import build_batch
-from tests.unit.broker.quorum_world import HeldBackground, turns
+from tests.unit.broker import quorum_world
+from tests.unit.broker.quorum_world import FOLDER, turns
 
-FOLDER = "/data/__cluster_metadata-0"
 VERSION = KRaftVersionRecord(kraft_version=1)
 
 
-class World:
-    def __init__(self, **settings: Any) -> None:
-        self.clock = SimClock()
-        self.disk = SimDisk(self.clock)
-        self.disk.make_folder("/data")
-        self.background = HeldBackground()
-        # The log talks to nobody.
-        self.ports = Ports(self.clock, SimRandom(1), self.disk, None, self.background)  # type: ignore[arg-type]
-        self.config = BrokerConfig(node_id=1, log_dirs=("/data",), **settings)
-
+class World(quorum_world.World):
     def open(self) -> MetadataLog:
         return MetadataLog.open(self.config, self.ports, cluster_id="AAAAAAAAAAAAAAAAAAAAAA")
 

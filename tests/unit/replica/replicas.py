@@ -2,7 +2,6 @@
 
 import asyncio
 import itertools
-from collections.abc import Callable
 from typing import Any
 
 from tailrace.controller.image import MetadataImage, PartitionImage, TopicImage
@@ -13,7 +12,7 @@ from tailrace.model.ids import NodeId, PartitionIndex, TopicPartition, Uuid
 from tailrace.replica.flusher import Flusher
 from tailrace.replica.manager import ReplicaManager
 from tailrace.replica.partition import Partition
-from tailrace.sim.background import SimBackground
+from tailrace.sim.background import HeldBackground, SimBackground
 from tailrace.sim.clock import SimClock
 from tailrace.sim.disk import SimDisk
 from tailrace.sim.random import SimRandom
@@ -30,25 +29,11 @@ def batch(*values: bytes, **options: Any) -> memoryview:
     )
 
 
-class HeldBackground:
-    """Work waits until it is released, one piece at a time."""
-
-    def __init__(self) -> None:
-        self.held: list[tuple[Callable[[], Any], asyncio.Future[Any]]] = []
-
-    def run(self, work: Callable[[], Any]) -> asyncio.Future[Any]:
-        done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self.held.append((work, done))
-        return done
-
-    async def release(self) -> None:
-        work, done = self.held.pop(0)
-        try:
-            done.set_result(work())
-        except OSError as error:
-            done.set_exception(error)
-        for _ in range(5):
-            await asyncio.sleep(0)
+async def release(background: HeldBackground) -> None:
+    """The oldest piece, and all that follows from it."""
+    background.release()
+    for _ in range(5):
+        await asyncio.sleep(0)
 
 
 def make_partition(

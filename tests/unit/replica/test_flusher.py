@@ -4,9 +4,10 @@ import asyncio
 import errno
 
 from tailrace.model.errors import ErrorCode
+from tailrace.sim.background import HeldBackground
 from tailrace.sim.clock import SimClock
 from tailrace.sim.disk import SimDisk
-from tests.unit.replica.replicas import HeldBackground, batch, make_partition
+from tests.unit.replica.replicas import batch, make_partition, release
 
 SIZE = len(batch(b"x" * 100))
 
@@ -32,7 +33,7 @@ async def test_from_half_the_bound_on_logs_are_synced_and_above_it_producers_wai
     assert flusher.unsynced_bytes == 11 * SIZE
     assert flusher.is_saturated
     flusher.wait(lambda: resumed.append(1))
-    await background.release()
+    await release(background)
     assert not flusher.is_saturated
     assert resumed == [1]
     assert flusher.unsynced_bytes == 0
@@ -46,7 +47,7 @@ async def test_what_is_written_during_a_sync_is_not_counted_as_synced():
     flusher.request(partition)
     await _turn()
     partition.append(batch(b"x" * 100), required_acks=1)
-    await background.release()
+    await release(background)
     assert flusher.unsynced_bytes == SIZE
 
 
@@ -72,7 +73,7 @@ async def test_a_partition_that_closes_during_a_sync_is_not_synced_again():
     await _turn()
     flusher.request(partition)
     partition.close()
-    await background.release()
+    await release(background)
     assert background.held == []
     await flusher.wait_idle()
 
@@ -90,7 +91,7 @@ async def test_a_partition_that_closes_while_it_waits_for_its_turn_is_not_synced
     assert under_way < len(others)
     others[-1].close()
     while background.held:
-        await background.release()
+        await release(background)
     assert others[-1].log.recovery_point == 0
     assert all(partition.log.recovery_point == 1 for partition in others[:-1])
     await asyncio.wait_for(flusher.wait_idle(), 5)

@@ -12,11 +12,11 @@ from tailrace.model.ids import PartitionIndex, TopicPartition
 from tailrace.replica.directories import LogDirectories, find_log
 from tailrace.replica.future_logs import FutureLogs
 from tailrace.replica.manager import ReplicaManager
-from tailrace.sim.background import SimBackground
+from tailrace.sim.background import HeldBackground, SimBackground
 from tailrace.sim.clock import SimClock
 from tailrace.sim.disk import SimDisk
 from tailrace.sim.random import SimRandom
-from tests.unit.replica.replicas import ME, TOPIC_ID, HeldBackground, batch
+from tests.unit.replica.replicas import ME, TOPIC_ID, batch, release
 
 T0 = TopicPartition("t", PartitionIndex(0))
 PATIENCE_SECONDS = 5
@@ -127,7 +127,7 @@ async def test_what_is_written_during_the_copy_is_there():
                 if count < 12:
                     moving.append(b"b" * 100)
                     count += 1
-                await background.release()
+                await release(background)
     assert moving.partition.log.log_end_offset == count
     assert len(moving.where()) == 1
 
@@ -140,7 +140,7 @@ async def test_a_log_that_is_cut_during_the_copy_cuts_the_copy():
     target = target_of(moving)
     moving.moves.move(T0, target)
     await asyncio.sleep(0)
-    await background.release()  # All was read, and is in the copy.
+    await release(background)  # All was read, and is in the copy.
     assert next(each for each in moving.folders if each.path == target).futures[T0].log_end_offset == 10
     moving.partition.log.truncate(4)
     for number in range(6):
@@ -150,7 +150,7 @@ async def test_a_log_that_is_cut_during_the_copy_cuts_the_copy():
         while moving.moves.is_moving(T0):
             await asyncio.sleep(0)
             if background.held:
-                await background.release()
+                await release(background)
     assert moving.where() == [target]
     assert moving.content() == expected
 
@@ -173,7 +173,7 @@ async def test_what_was_read_before_a_cut_is_not_written_after_it():
         while moving.moves.is_moving(T0):
             await asyncio.sleep(0)
             if background.held:
-                await background.release()
+                await release(background)
     assert moving.content() == expected
 
 
@@ -222,7 +222,7 @@ async def test_a_power_loss_at_any_time_leaves_every_synced_record():
         for _ in range(random.randrange(12)):
             await asyncio.sleep(0)
             if background.held:
-                await background.release()
+                await release(background)
         await moving.moves.close()
         moving.disk.power_loss(random)
         directory_id = assigned[-1] if assigned else source.directory_id
@@ -239,7 +239,7 @@ async def test_a_restart_goes_on_with_a_copy_and_drops_what_is_of_no_use():
     target = target_of(moving)
     moving.moves.move(T0, target)
     await asyncio.sleep(0)
-    await background.release()
+    await release(background)
     await moving.moves.close()
     moving.disk.make_folder(f"{target}/gone-3.{'0' * 32}-future")
     moving.background = None

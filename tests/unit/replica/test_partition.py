@@ -5,9 +5,10 @@ import errno
 import pytest
 
 from tailrace.model.errors import ErrorCode, KafkaError
+from tailrace.sim.background import HeldBackground
 from tailrace.sim.clock import SimClock
 from tailrace.sim.disk import SimDisk
-from tests.unit.replica.replicas import ME, OTHER, HeldBackground, batch, lead, make_partition
+from tests.unit.replica.replicas import ME, OTHER, batch, lead, make_partition, release
 
 
 def code_of(raised) -> ErrorCode:
@@ -111,7 +112,7 @@ async def test_flush_messages_bounds_what_is_acknowledged_unsynced():
     told = []
     partition.wait_for_high_watermark(result.next_offset, told.append)
     await _turn()
-    await background.release()
+    await release(background)
     assert (partition.high_watermark, told) == (3, [None])
 
 
@@ -123,10 +124,10 @@ async def test_one_sync_covers_all_that_came_before_it():
     for _ in range(5):
         partition.append(batch(b"b"), required_acks=1)
     assert len(background.held) == 1
-    await background.release()
+    await release(background)
     assert partition.high_watermark == 1
     assert len(background.held) == 1
-    await background.release()
+    await release(background)
     assert partition.high_watermark == 6
     assert background.held == []
 
@@ -139,7 +140,7 @@ async def test_a_duplicate_is_confirmed_only_when_its_original_is():
     assert (again.duplicate, again.base_offset) == (True, first.base_offset)
     assert partition.must_wait(again, 1)
     await _turn()
-    await background.release()
+    await release(background)
     assert not partition.must_wait(again, 1)
 
 
@@ -152,7 +153,7 @@ async def test_a_failed_sync_is_told_to_all_who_wait():
     partition.wait_for_high_watermark(1, told.append)
     disk.fail("sync", error=errno.EIO)
     await _turn()
-    await background.release()
+    await release(background)
     assert [error.code for error in told] == [ErrorCode.KAFKA_STORAGE_ERROR]
     disk.heal()
     for attempt in (
@@ -180,12 +181,12 @@ async def test_a_reader_is_told_once_and_never_sees_above_the_high_watermark():
     assert reader.calls == 0
     assert partition.read(0, 1000, isolation_level=0, at_least_one_batch=True) is None
     await _turn()
-    await background.release()
+    await release(background)
     assert reader.calls == 1
     assert partition.read(0, 1000, isolation_level=0, at_least_one_batch=True) is not None
     partition.append(batch(b"b"), required_acks=1)
     await _turn()
-    await background.release()
+    await release(background)
     assert reader.calls == 1
 
 

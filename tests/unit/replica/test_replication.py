@@ -9,9 +9,10 @@ from tailrace.broker.handlers.offsets import handle_delete_records
 from tailrace.broker.handlers.produce import PartitionAnswer, PendingProduce, Wait
 from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.model.ids import NodeId, Uuid
+from tailrace.sim.background import HeldBackground
 from tailrace.wire.apis.data import DeleteRecordsRequest, ProduceResponse
 from tests.unit.replica.cluster import Cluster, simulate
-from tests.unit.replica.replicas import HeldBackground, batch
+from tests.unit.replica.replicas import batch, release
 
 
 def test_followers_copy_the_log_and_confirm_it():
@@ -159,7 +160,7 @@ def test_a_follower_that_must_sync_counts_only_for_what_it_has_synced():
         assert not waiting.done()
         assert cluster[1].partition().followers[2].log_end_offset == 0
         while held.held:
-            await held.release()
+            await release(held)
         await waiting
 
     simulate(run)
@@ -292,7 +293,7 @@ def test_what_a_restart_finds_unsynced_is_synced_before_it_counts():
         assert [node.partition().high_watermark for node in cluster.nodes.values()] == [0, 0, 0]
         for each in held.values():
             assert each.held
-            await each.release()
+            await release(each)
         await cluster.settle()
         assert cluster[1].partition().high_watermark == 1
 
