@@ -427,10 +427,15 @@ class LogDirectory:
         segments = [segment for each in self.logs.values() for segment in each.take_due_segments(now_ms)]
         if not due and not segments:
             return None
+        store_log_starts = self.begin_log_start_checkpoint() if segments else None
 
         def work() -> None:
             for segment in segments:
                 segment.remove()
+            if store_log_starts is not None:
+                # Before they were deleted the disk may have been full. Without the log start behind them the next start
+                # would take them for lost.
+                store_log_starts()
             for folder in due:
                 self._disk.remove_folder(folder)
 

@@ -154,6 +154,8 @@ class LogLoader:
         self.ledger.load()
         log_end_offset, synced_end = log_start_offset, recovery_point
         known_start = log_start_offset if is_start_proved else _NOWHERE
+        if segments and any(base_offset <= known_start for base_offset in self._deleted):
+            known_start = max(known_start, segments[0].base_offset)  # They have expired, and the stop came before that.
         if segments:
             if segments[0].base_offset > known_start:
                 self._note_damage(f"it starts at {known_start}, its first segment at {segments[0].base_offset}", 0)

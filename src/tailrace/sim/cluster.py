@@ -216,14 +216,7 @@ class SimCluster:
 
     def format(self) -> None:
         voters = [
-            VotersRecord.Voter(
-                voter_id=node.node_id,
-                voter_directory_id=self.world.random.uuid(),
-                endpoints=[VotersRecord.Endpoint(name=CONTROLLER_LISTENER, host=node.name, port=CONTROLLER_PORT)],
-                kraft_version_feature=VotersRecord.KRaftVersionFeature(
-                    min_supported_version=0, max_supported_version=1
-                ),
-            )
+            voter_of(node.node_id, self.world.random.uuid(), host=node.name, port=CONTROLLER_PORT)
             for node in self.controllers
         ]
         directories = {voter.voter_id: voter.voter_directory_id for voter in voters}
@@ -284,3 +277,13 @@ class SimCluster:
                 return False
             await asyncio.sleep(0.05)
         return True
+
+
+def voter_of(node_id: int, directory_id: bytes, *, host: str, port: int) -> VotersRecord.Voter:
+    """As `format` writes it down for the first start of a quorum."""
+    return VotersRecord.Voter(
+        voter_id=node_id,
+        voter_directory_id=directory_id,
+        endpoints=[VotersRecord.Endpoint(name=CONTROLLER_LISTENER, host=host, port=port)],
+        kraft_version_feature=VotersRecord.KRaftVersionFeature(min_supported_version=0, max_supported_version=1),
+    )

@@ -1,4 +1,9 @@
-"""Several nodes of a metadata quorum under virtual time: voters and observers that call each other without sockets."""
+"""Several nodes of a metadata quorum under virtual time: voters and observers that call each other without sockets.
+
+Loop, clocks, disks and helper threads are the simulator's. Its whole nodes (`cluster_world`) would not do: a process
+ends when its metadata log fails, where these tests look at what the quorum does then, and brokers that register and
+send heartbeats would write to the log beside the test.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +20,10 @@ from tailrace.model.ids import Uuid
 from tailrace.model.ports import Ports
 from tailrace.sim.background import SlowBackground
 from tailrace.sim.clock import ProcessClock
+from tailrace.sim.cluster import voter_of
 from tailrace.sim.disk import SimDisk
 from tailrace.sim.loop import Process, SimLoop
 from tailrace.sim.random import SimRandom
-from tailrace.wire.apis.stored import VotersRecord
 from tailrace.wire.compile import decode, encode
 from tailrace.wire.schema import Message
 
@@ -150,14 +155,7 @@ class Cluster:
 
     def format(self, node_id: int) -> None:
         voters = [
-            VotersRecord.Voter(
-                voter_id=each,
-                voter_directory_id=self.nodes[each].directory_id,
-                endpoints=[VotersRecord.Endpoint(name="CONTROLLER", host="node", port=each)],
-                kraft_version_feature=VotersRecord.KRaftVersionFeature(
-                    min_supported_version=0, max_supported_version=1
-                ),
-            )
+            voter_of(each, self.nodes[each].directory_id, host="node", port=each)
             for each in range(1, len(self.bootstrap) + 1)
         ]
         store_bootstrap_snapshot(self.nodes[node_id].disk, FOLDER, voters, timestamp_ms=1)

@@ -14,7 +14,8 @@ from tailrace.sim.disk import SimDisk
 
 
 class Socket:
-    """Takes as many bytes as it is told to, and says when there is room again."""
+    """Takes as many bytes as it is told to, and says when there is room again. It keeps how the parts of each call were
+    cut, which a simulated stream does not tell."""
 
     peer = "peer:1"
 

@@ -21,6 +21,7 @@ from tailrace.model.errors import StorageError
 from tailrace.model.ports import Ports
 from tailrace.sim.background import SimBackground
 from tailrace.sim.clock import SimClock
+from tailrace.sim.cluster import voter_of
 from tailrace.sim.disk import SimDisk
 from tailrace.sim.random import SimRandom
 from tailrace.wire.apis.stored import (
@@ -35,12 +36,7 @@ from tailrace.wire.records import iterate_headers
 FOLDER = "/data/__cluster_metadata-0"
 SNAPSHOT = SnapshotId(1234, 5)
 VERSION = KRaftVersionRecord(kraft_version=1)
-VOTER = VotersRecord.Voter(
-    voter_id=1,
-    voter_directory_id=b"directory-number",
-    endpoints=[VotersRecord.Endpoint(name="CONTROLLER", host="localhost", port=9093)],
-    kraft_version_feature=VotersRecord.KRaftVersionFeature(min_supported_version=0, max_supported_version=1),
-)
+VOTER = voter_of(1, b"directory-number", host="localhost", port=9093)
 VOTERS = VotersRecord(voters=[VOTER])
 
 

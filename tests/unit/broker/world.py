@@ -1,4 +1,8 @@
-"""A whole broker on a simulated disk, behind real sockets on loopback, and a peer that can say anything to it."""
+"""A whole broker on a simulated disk, behind real sockets on loopback, and a peer that can say anything to it.
+
+The sockets are real on purpose: these tests see what a client sees of frames, windows that fill and ends of streams
+through the kernel and `real.network`. Clusters, and whatever takes time, are in the simulator (`cluster_world`).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""A controller with registered brokers, driven as the quorum drives it: decide, then replay."""
+"""A controller with registered brokers, driven as the quorum drives it: decide, then replay.
+
+The controller is pure and asks the world for nothing, so there is nothing here that a simulator could give: brokers
+are the requests that they would send.
+"""
 
 from collections.abc import Sequence
 from itertools import count

@@ -2,6 +2,9 @@
 
 Requests and answers go through the codec, so that records are the bytes that a connection would have brought. A node
 crashes by losing all but its disk. Images reach every node at once, unless a test holds them back.
+
+Whole nodes of the simulator would not do: their controller decides by itself, where these tests need leaders, in-sync
+sets and images that come late exactly when they say so.
 """
 
 from __future__ import annotations

@@ -88,7 +88,8 @@ def lead(
 
 
 class Cluster:
-    """A manager over one or more folders, told of images as the quorum would."""
+    """A manager over one or more folders, told of images as the quorum would. It leads everything: nobody is asked,
+    so that no other node, nor a network, has to be simulated."""
 
     def __init__(self, disk: SimDisk | None = None, *, folders: int = 1, **config: Any) -> None:
         self.disk = disk or SimDisk(SimClock())
