@@ -17,7 +17,7 @@ from tailrace.client.lanes import Identity, ProducerOptions
 from tailrace.client.metadata import PartitionMetadata, TopicMetadata
 from tailrace.client.partitioner import partition_for_key
 from tailrace.model.errors import ErrorCode
-from tailrace.model.ids import LeaderEpoch, NodeId, PartitionIndex, Uuid
+from tailrace.model.ids import NodeId, PartitionIndex, Uuid
 from tailrace.real.random import RealRandom
 from tailrace.spark.arrow.encode import Records, encode
 from tailrace.spark.sink.partitioner import Partitioner
@@ -123,7 +123,7 @@ def _built_per_second(case: _Case, rows: _Rows, seconds: float) -> float:
 
 def _topic(partition_count: int) -> TopicMetadata:
     partitions = {
-        index: PartitionMetadata(PartitionIndex(index), NodeId(1), LeaderEpoch(0), (1,), (1,), (), ErrorCode.NONE)
+        index: PartitionMetadata(PartitionIndex(index), NodeId(1), 0, (1,), (1,), (), ErrorCode.NONE)
         for index in range(partition_count)
     }
     return TopicMetadata("orders", Uuid(bytes(16)), False, partitions)

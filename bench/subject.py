@@ -79,8 +79,9 @@ def _data_folder(process_id: int) -> str:
 
 
 @contextmanager
-def running(brokers: int = 1) -> Iterator[Subject]:
-    """Brokers with their data in a temporary folder, from the moment clients can connect until the end of the block."""
+def running(brokers: int = 1, *, source: Path | None = None) -> Iterator[Subject]:
+    """Brokers with their data in a temporary folder, from the moment clients can connect until the end of the block.
+    `source` is the folder that they import tailrace from, if not the one that is installed."""
     with tempfile.TemporaryDirectory(prefix="tailrace-bench-", ignore_cleanup_errors=True) as folder:
         command = [sys.executable, "-m", "tailrace", "up", "--brokers", str(brokers), "--port", "0"]
         command += ["--data", f"{folder}/data"]
@@ -88,7 +89,8 @@ def running(brokers: int = 1) -> Iterator[Subject]:
             command += ["--set", f"{name}={value}"]
         with open(f"{folder}/log", "w+") as log:
             start = time.perf_counter()
-            process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
+            environment = os.environ | ({"PYTHONPATH": str(source)} if source is not None else {})
+            process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, env=environment)
             try:
                 yield _when_ready(process, start, Path(log.name))
             finally:

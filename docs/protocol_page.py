@@ -4,8 +4,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
+from tailrace.catalogue import CATALOGUE
 from tailrace.wire import frame
-from tailrace.wire.apis import admin, data, groups, own, quorum, security, stored, transactions
+from tailrace.wire.apis import admin, data, groups, own, quorum, request_type, security, stored, transactions
 from tailrace.wire.schema import Field, Message, Struct
 
 PAGE = Path(__file__).with_name("protocol.md")
@@ -23,8 +24,9 @@ SECTIONS: dict[str, ModuleType] = {
 INTRODUCTION = """\
 # The wire protocol, as declared
 
-Generated from the classes in `src/tailrace/wire` by `docs/protocol_page.py`. Declared is not yet served: what a broker
-serves, and in which versions, it tells in its ApiVersions response.
+Generated from the classes in `src/tailrace/wire` and the catalogue of APIs (`src/tailrace/catalogue.py`) by
+`docs/protocol_page.py`. Declared is not yet served: below each request that is stands to whom it is served, in which
+versions, and who answers it.
 
 A line is a field: name, type, the versions that have it, then what is special about it. Fields of a struct are
 indented below it. In flexible versions lengths are compact and structs end with tagged fields (KIP-482). Without a
@@ -48,12 +50,23 @@ def message(cls: type[Message]) -> Iterator[str]:
     flexible = f", flexible from {cls.flexible.start}" if cls.flexible else ", never flexible"
     yield f"### {cls.__name__}\n"
     yield f"Versions {versions(cls.versions)}{flexible}{key}."
+    if (served := _served(cls)) and cls.__name__.endswith("Request"):
+        yield "\n" + served
     if cls.__doc__:
         yield "\n" + " ".join(cls.__doc__.split())
     lines = list(fields(cls, ""))
     if lines:
         yield "\n".join(["\n```", *lines, "```"])
     yield ""
+
+
+def _served(cls: type[Message]) -> str:
+    api = CATALOGUE.get(cls.api_key)
+    if api is None or cls is not request_type(cls.api_key):
+        return ""
+    audiences = (("clients", api.for_clients), ("controllers and brokers", api.for_controllers))
+    told = [f"to {who} in {each.version_min} to {each.version_max}" for who, each in audiences if each is not None]
+    return f"Served {' and '.join(told)}; answered by {api.answered_by.value}."
 
 
 def fields(cls: type[Struct], indent: str) -> Iterator[str]:

@@ -59,7 +59,7 @@ _FEATURES = tuple((name, low, high) for name, (low, high) in SUPPORTED_FEATURES.
 # How long a clean stop waits for answers that are under way.
 _ANSWERS_TIMEOUT_MS = 5000.0
 # Layers whose failed assertions stop the broker: a crash is safe, wrong data is not.
-_TRUSTED_LAYERS = ("tailrace.log.", "tailrace.raft.", "tailrace.controller.")
+_TRUSTED_LAYERS = tuple(f"tailrace.{layer}." for layer in ("log", "replica", "raft", "controller", "coordinator"))
 
 
 class Broker:

@@ -21,7 +21,7 @@ from tailrace.client.connection import (
     open_connection,
 )
 from tailrace.model.errors import ErrorCode, KafkaError
-from tailrace.model.ids import LeaderEpoch, NodeId, PartitionIndex, TopicPartition, Uuid
+from tailrace.model.ids import NodeId, PartitionIndex, TopicPartition, Uuid
 from tailrace.model.ports import Ports
 from tailrace.wire.apis.data import MetadataRequest, MetadataResponse
 
@@ -33,7 +33,7 @@ DEFAULT_PORT = 9092
 class PartitionMetadata(NamedTuple):
     partition: PartitionIndex
     leader_id: NodeId  # -1 while there is none
-    leader_epoch: LeaderEpoch
+    leader_epoch: int
     replicas: tuple[int, ...]
     isr: tuple[int, ...]
     offline_replicas: tuple[int, ...]
@@ -218,7 +218,7 @@ def _topic_metadata(name: str, topic: MetadataResponse.MetadataResponseTopic) ->
         PartitionMetadata(
             PartitionIndex(partition.partition_index),
             NodeId(partition.leader_id),
-            LeaderEpoch(partition.leader_epoch),
+            partition.leader_epoch,
             tuple(partition.replica_nodes),
             tuple(partition.isr_nodes),
             tuple(partition.offline_replicas),

@@ -11,7 +11,7 @@ from enum import IntEnum
 from typing import Any, NamedTuple
 
 from tailrace.model.config import Endpoint
-from tailrace.model.ids import ZERO_UUID, NodeId, Offset, Uuid
+from tailrace.model.ids import ZERO_UUID, NodeId, Uuid
 
 NO_LEADER = NodeId(-1)
 # The feature level of Kafka 4.3: it fixes the versions in which metadata records are written.
@@ -137,7 +137,7 @@ class MetadataImage:
 
     cluster_id: str
     # Everything before this offset of the metadata log is in the image, nothing after.
-    next_offset: Offset
+    next_offset: int
     topics: Mapping[str, TopicImage]
     topic_names: Mapping[Uuid, str]
     # Names that contain '.' or '_', by the name in which both are '_': such names must not differ in that alone.
@@ -153,7 +153,7 @@ class MetadataImage:
 
     def __init__(self, cluster_id: str, **parts: Any) -> None:
         self.cluster_id = cluster_id
-        self.next_offset = parts.get("next_offset", Offset(0))
+        self.next_offset = parts.get("next_offset", 0)
         self.topics = parts.get("topics", {})
         self.topic_names = parts.get("topic_names", {})
         self.collisions = parts.get("collisions", {})

@@ -18,7 +18,7 @@ from tailrace.controller.image import (
 )
 from tailrace.controller.names import collision_key
 from tailrace.model.config import Endpoint
-from tailrace.model.ids import NodeId, Offset, Uuid
+from tailrace.model.ids import NodeId, Uuid
 from tailrace.wire.apis import stored
 from tailrace.wire.schema import Message
 
@@ -82,7 +82,7 @@ class Replay:
 
     def replay_control(self, next_offset: int) -> None:
         """A control batch changes no metadata but takes offsets."""
-        self._parts["next_offset"] = Offset(next_offset)
+        self._parts["next_offset"] = next_offset
 
     def image(self) -> MetadataImage:
         """The image so far. Further records go on from it, on new copies."""

@@ -1,8 +1,8 @@
 """The coordinator of the groups of one partition of __consumer_offsets: a pure machine.
 
     op(request)        decides: records for the log, and answers that wait for them
-    replay(record)     the only way to change what is durable; called for each record once it is written, and for those
-                       of earlier leaders when this broker becomes the leader
+    replay(record)     the only way to change what is durable; called for each record of an op, and for those of earlier
+                       leaders when this broker becomes the leader
     on_loaded()        all of the log was replayed: members have a session time to be heard
     on_deadline()      decides by itself: sessions and rebalances that have run out of time, offsets that expire
     on_image()         topics were deleted or have grown
@@ -10,7 +10,9 @@
     forget()           the partition is lost
 
 An op takes a request about one group; who was asked about several splits the request. The runtime
-(broker.coordinators) appends the records before it replays them, and drops the machine when it loses the partition.
+(broker.coordinators) replays the records of an op at once, so that the next op builds on them, and writes those of one
+turn as one batch; answers wait until that is committed. If the write fails, or the partition is lost, it drops the
+machine: what it knows then is not in the log.
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ class Producer(NamedTuple):
 
 
 class Result(NamedTuple):
-    # One atomic batch, replayed as soon as it is written; may be empty.
+    # Replayed at once and written together, before the turn ends; may be empty.
     records: Sequence[StoredRecord] = ()
     # Given once everything written so far is committed, these records included.
     answers: Sequence[tuple[Caller, Message]] = ()

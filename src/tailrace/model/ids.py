@@ -1,7 +1,9 @@
-"""Ids, offsets and epochs: Kafka's nouns as types.
+"""Ids as types, and the values that stand for none.
 
-A NewType costs nothing at run time and keeps an offset from being passed as an epoch. Ranges are half-open
-(`start <= x < end`) everywhere; `last` is used only where the wire itself is inclusive.
+A NewType costs nothing at run time and keeps the id of a node from being passed as the index of a partition. Offsets,
+epochs and sequences are plain integers: they are computed with, and the sum of two is an integer again; what keeps them
+apart are names. Ranges are half-open (`start <= x < end`) everywhere; `last` is used only where the wire itself is
+inclusive.
 """
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
@@ -9,17 +11,13 @@ from typing import NamedTuple, NewType
 
 NodeId = NewType("NodeId", int)
 PartitionIndex = NewType("PartitionIndex", int)
-Offset = NewType("Offset", int)
-LeaderEpoch = NewType("LeaderEpoch", int)
-ProducerId = NewType("ProducerId", int)
-ProducerEpoch = NewType("ProducerEpoch", int)
 # 16 raw bytes, as on the wire; its text form is unpadded base64url, as in Kafka's tools and files.
 Uuid = NewType("Uuid", bytes)
 
-NO_OFFSET = Offset(-1)
-NO_EPOCH = LeaderEpoch(-1)
-NO_PRODUCER_ID = ProducerId(-1)
-NO_PRODUCER_EPOCH = ProducerEpoch(-1)
+NO_OFFSET = -1
+NO_EPOCH = -1
+NO_PRODUCER_ID = -1
+NO_PRODUCER_EPOCH = -1
 NO_SEQUENCE = -1
 ZERO_UUID = Uuid(bytes(16))
 

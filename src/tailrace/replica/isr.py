@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from tailrace.model.errors import ErrorCode
-from tailrace.model.ids import LeaderEpoch, NodeId, TopicPartition
+from tailrace.model.ids import NodeId, TopicPartition
 
 if TYPE_CHECKING:
     from tailrace.replica.partition import Partition
@@ -101,7 +101,7 @@ class Proposal(NamedTuple):
     # The incarnations that were caught up when it was made, one a member; -1 where a member has not fetched yet. A
     # later one may have come back without its records, and the controller refuses the set then (KIP-903).
     broker_epochs: tuple[int, ...]
-    leader_epoch: LeaderEpoch
+    leader_epoch: int
     partition_epoch: int  # What it is to follow upon: the controller refuses it if anything changed meanwhile.
 
 

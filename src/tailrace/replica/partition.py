@@ -27,7 +27,7 @@ from tailrace.log.plain import PlainBatch, PlainRules
 from tailrace.log.validation import CheckedBatch, Origin
 from tailrace.model import events
 from tailrace.model.errors import ErrorCode, KafkaError, StorageError
-from tailrace.model.ids import NO_EPOCH, LeaderEpoch, NodeId, Offset, TopicPartition, Uuid
+from tailrace.model.ids import NO_EPOCH, NodeId, TopicPartition, Uuid
 from tailrace.model.ports import FileSlice
 from tailrace.model.settings import LONG_MAX
 from tailrace.replica.flusher import Flusher
@@ -99,7 +99,7 @@ class Partition:
         self.leader_id = NodeId(-1)
         self.leader_epoch = NO_EPOCH
         self.partition_epoch = -1
-        self.leader_epoch_start_offset = Offset(0)
+        self.leader_epoch_start_offset = 0
         self.leader_recovery_state = 0
         self.replicas: tuple[NodeId, ...] = ()
         self.isr: tuple[NodeId, ...] = ()  # As committed.
@@ -128,7 +128,7 @@ class Partition:
         is_news = state.partition_epoch > self.partition_epoch
         if is_news:
             self.proposal = None
-        self.leader_id, self.leader_epoch = state.leader, LeaderEpoch(state.leader_epoch)
+        self.leader_id, self.leader_epoch = state.leader, state.leader_epoch
         self.partition_epoch = state.partition_epoch
         left = [node_id for node_id in self.isr if node_id not in state.isr]
         self.replicas, self.isr = state.replicas, state.isr
@@ -158,7 +158,7 @@ class Partition:
     def _take_lead(self, *, is_new_epoch: bool) -> None:
         log, now_ms = self.log, self._surroundings.monotonic_ms()
         if is_new_epoch:
-            self.leader_epoch_start_offset = Offset(log.log_end_offset)
+            self.leader_epoch_start_offset = log.log_end_offset
             log.epochs.assign(self.leader_epoch, log.log_end_offset)
         followers: dict[NodeId, Follower] = {}
         for node_id in (*self.replicas, *self.isr):

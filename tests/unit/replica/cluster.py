@@ -22,7 +22,7 @@ from tailrace.controller.image import BrokerImage, MetadataImage, PartitionImage
 from tailrace.log.directory import LogDirectory
 from tailrace.model.config import BrokerConfig
 from tailrace.model.errors import ErrorCode, KafkaError
-from tailrace.model.ids import NodeId, Offset, Uuid
+from tailrace.model.ids import NodeId, Uuid
 from tailrace.replica.manager import ReplicaManager
 from tailrace.replica.partition import Partition
 from tailrace.sim.background import SimBackground
@@ -257,7 +257,7 @@ class Cluster:
         topic = TopicImage(TOPIC, self.topic_id, dict(self.partitions))
         return MetadataImage(
             "c" * 22,
-            next_offset=Offset(self.offset),
+            next_offset=self.offset,
             topics={TOPIC: topic},
             topic_names={self.topic_id: TOPIC},
             brokers=dict(self.brokers),

@@ -7,7 +7,7 @@ from tailrace.controller.image import BrokerImage, MetadataImage, PartitionImage
 from tailrace.coordinator.consumers.group import ConsumerGroup
 from tailrace.coordinator.history import Rebalance
 from tailrace.model.errors import ErrorCode
-from tailrace.model.ids import NodeId, Offset, Uuid
+from tailrace.model.ids import NodeId, Uuid
 from tailrace.wire.apis.groups import ConsumerGroupHeartbeatRequest
 from tests.unit.coordinator import scene
 from tests.unit.coordinator.scene import Asked
@@ -45,7 +45,7 @@ def make_image(topics: Mapping[str, int], racks: Iterable[str | None] = (None,),
         topics=images,
         topic_names={image.id: name for name, image in images.items()},
         brokers=brokers,
-        next_offset=Offset(offset),
+        next_offset=offset,
     )
 
 

@@ -6,7 +6,7 @@ from tailrace.controller.image import MetadataImage, PartitionImage, TopicImage
 from tailrace.coordinator.offsets.store import CommittedOffset, OffsetStore, read_offset
 from tailrace.coordinator.op import Result, StoredRecord
 from tailrace.model.errors import ErrorCode, KafkaError
-from tailrace.model.ids import NodeId, Offset, Uuid
+from tailrace.model.ids import NodeId, Uuid
 from tailrace.wire.apis.groups import OffsetCommitRequest, OffsetFetchRequest
 from tailrace.wire.apis.stored import ConsumerProtocolSubscription, GroupMetadataKey, GroupMetadataValue
 from tailrace.wire.compile import encode
@@ -56,7 +56,7 @@ class Scene(scene.Scene):
 
     def _publish(self, topics: dict[str, TopicImage]) -> None:
         names = {topic.id: name for name, topic in topics.items()}
-        next_offset = Offset(self.image.next_offset + 1)
+        next_offset = self.image.next_offset + 1
         self.publish(MetadataImage("cluster", topics=topics, topic_names=names, next_offset=next_offset))
 
     # ---- ops

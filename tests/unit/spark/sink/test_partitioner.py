@@ -9,7 +9,7 @@ import pytest
 from tailrace.client.metadata import PartitionMetadata, TopicMetadata
 from tailrace.client.partitioner import partition_for_key
 from tailrace.model.errors import ErrorCode, KafkaError
-from tailrace.model.ids import LeaderEpoch, NodeId, PartitionIndex, Uuid
+from tailrace.model.ids import NodeId, PartitionIndex, Uuid
 from tailrace.sim.random import SimRandom
 from tailrace.spark.arrow.encode import Records
 from tailrace.spark.sink.partitioner import Partitioner
@@ -20,7 +20,7 @@ def topic(name: str, count: int, *, leaderless: frozenset[int] = frozenset()) ->
         index: PartitionMetadata(
             PartitionIndex(index),
             NodeId(-1 if index in leaderless else 1),
-            LeaderEpoch(0),
+            0,
             (1,),
             (1,),
             (),

@@ -1,0 +1,178 @@
+"""`python -m bench.pairs --before COMMIT [--pairs 15]`: is this tree slower than a commit before it?
+
+Two brokers run side by side, one of each source, with the same Python and the same client. They take turns: a pair is
+the same work on the one and then on the other, in an order that changes from pair to pair. What counts is the broker's
+own CPU for a piece of work, which survives a noisy machine better than any rate. Judged is the median of the ratios of
+the pairs (after / before), with an interval that holds it with 90 %, from the order of the ratios alone:
+
+    passed         the interval lies below the bound (1.02)
+    slower         it lies above
+    not decided    it does not lie on one side: more pairs, or a quieter machine
+"""
+
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from math import comb
+from pathlib import Path
+from typing import NamedTuple
+
+from bench.blaster import answered_in_turns_per_second, answered_per_second, fetched_bytes_per_second
+from bench.canned import produce_request, produce_response_bytes, records_in
+from bench.coordinator import Connection, commit_request
+from bench.subject import Subject, running
+from tailrace.wire.apis.data import MetadataRequest
+from tailrace.wire.frame import encode_request
+
+BOUND = 1.02
+CONFIDENCE = 0.9
+_ROOT = Path(__file__).parents[1]
+_TOPIC = "pairs"
+_CONNECTIONS = 10
+
+
+class Verdict(NamedTuple):
+    median: float
+    low: float
+    high: float
+
+    @property
+    def text(self) -> str:
+        if self.high < BOUND:
+            return "passed"
+        return "slower" if self.low > BOUND else "not decided"
+
+
+def judge(ratios: Sequence[float]) -> Verdict:
+    """The median of paired ratios, and the interval between two of them that holds it with the wanted confidence."""
+    ordered, count = sorted(ratios), len(ratios)
+    tail, rank = 0.0, 0
+    while rank < (count - 1) // 2:
+        tail += comb(count, rank) / 2**count
+        if 2 * tail > 1 - CONFIDENCE:
+            break
+        rank += 1
+    # Below `rank` lie too few to be on the wrong side by chance; with few pairs that is all of them.
+    outer = max(0, rank - 1)
+    return Verdict(statistics.median(ordered), ordered[outer], ordered[count - 1 - outer])
+
+
+# ---- the work: each gives how much of it was done
+
+
+def _small_produces(subject: Subject, seconds: float) -> float:
+    request = produce_request(_TOPIC, records=1, value_bytes=100)
+    return seconds * answered_per_second(subject.port, request, produce_response_bytes(_TOPIC), seconds)
+
+
+def _large_produces(subject: Subject, seconds: float) -> float:
+    request = produce_request(_TOPIC, records=records_in(64_000, 1_000), value_bytes=1_000)
+    return seconds * answered_per_second(subject.port, request, produce_response_bytes(_TOPIC), seconds)
+
+
+def _fetches(subject: Subject, seconds: float) -> float:
+    return seconds * fetched_bytes_per_second(subject.port, _TOPIC, 1 << 20, seconds)
+
+
+def _metadata(subject: Subject, seconds: float) -> float:
+    topic = MetadataRequest.MetadataRequestTopic(name=_TOPIC)
+    request = MetadataRequest(topics=[topic], allow_auto_topic_creation=False)
+    parts = encode_request(request.api_key, 9, 1, "bench", request)
+    return _in_turns(subject, b"".join(bytes(part) for part in parts), seconds)
+
+
+def _commits(subject: Subject, seconds: float) -> float:
+    return _in_turns(subject, commit_request("pairs", _TOPIC, 0, 1), seconds)
+
+
+def _in_turns(subject: Subject, request: bytes, seconds: float) -> float:
+    with Connection(subject.port) as connection:
+        response_bytes = connection.ask_raw(request)
+    rate = answered_in_turns_per_second(subject.port, request, response_bytes, seconds, connections=_CONNECTIONS)
+    return seconds * rate
+
+
+WORK: dict[str, Callable[[Subject, float], float]] = {
+    "produces of 100 B, pipelined": _small_produces,
+    "produces of 64 KB, pipelined": _large_produces,
+    "fetches of 1 MB": _fetches,
+    "metadata, 10 connections": _metadata,
+    "offset commits, 10 connections": _commits,
+}
+
+
+# ---- two sources
+
+
+@contextmanager
+def _source(commit: str) -> Iterator[Path]:
+    """The source of a commit in a folder of its own."""
+    with tempfile.TemporaryDirectory(prefix="tailrace-pairs-") as folder:
+        archive = subprocess.run(["git", "archive", commit, "src"], cwd=_ROOT, check=True, capture_output=True)
+        subprocess.run(["tar", "-x", "-C", folder], input=archive.stdout, check=True)
+        yield Path(folder) / "src"
+
+
+def _prepare(subject: Subject) -> None:
+    subject.create_topic(_TOPIC, warm=True)
+    with Connection(subject.port) as connection:
+        connection.find_coordinator("pairs")
+        connection.commit("pairs", _TOPIC, 1)
+
+
+def _cpu_s(subject: Subject) -> float:
+    """To the nanosecond, of all threads."""
+    tasks = Path(f"/proc/{subject.process_id}/task").iterdir()
+    return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9
+
+
+def _cost(work: Callable[[Subject, float], float], subject: Subject, seconds: float) -> float:
+    before = _cpu_s(subject)
+    done = work(subject, seconds)
+    return (_cpu_s(subject) - before) / done
+
+
+def compare(before: Subject, after: Subject, *, pairs: int, seconds: float, names: Sequence[str]) -> dict[str, Verdict]:
+    verdicts = {}
+    for name in names:
+        work = WORK[name]
+        for subject in (before, after):
+            work(subject, seconds)  # Warm: what it has to import and to compile does not count.
+        ratios = []
+        for number in range(pairs):
+            order = (before, after) if number % 2 == 0 else (after, before)
+            costs = {subject: _cost(work, subject, seconds) for subject in order}
+            ratios.append(costs[after] / costs[before])
+        verdict = verdicts[name] = judge(ratios)
+        told = f"{verdict.median:.3f} ({verdict.low:.3f} to {verdict.high:.3f})"
+        print(f"{name:<34} {told:<26} {verdict.text}", flush=True)
+    return verdicts
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench.pairs", description=__doc__.partition("\n")[0])
+    parser.add_argument("--before", required=True, metavar="COMMIT", help="what this tree is compared with")
+    parser.add_argument("--pairs", type=int, default=15)
+    parser.add_argument("--seconds", type=float, default=1.0, help="of one piece of work (1)")
+    parser.add_argument("--only", nargs="+", choices=WORK, default=list(WORK), metavar="NAME")
+    options = parser.parse_args()
+    load = os.getloadavg()[0]
+    if load > 0.5:
+        print(f"this machine is busy (load {load:.1f}): more will stay undecided", file=sys.stderr)
+    print(f"after / before, median of {options.pairs} pairs and its {CONFIDENCE:.0%} interval; passed below {BOUND}")
+    with ExitStack() as stack:
+        before = stack.enter_context(running(source=stack.enter_context(_source(options.before))))
+        after = stack.enter_context(running(source=_ROOT / "src"))
+        for subject in (before, after):
+            _prepare(subject)
+        verdicts = compare(before, after, pairs=options.pairs, seconds=options.seconds, names=options.only)
+    return int(any(verdict.text == "slower" for verdict in verdicts.values()))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
