@@ -12,12 +12,22 @@ from typing import NamedTuple, Protocol
 
 from tailrace.controller.image import MetadataImage
 from tailrace.model.config import BrokerConfig
+from tailrace.model.errors import KafkaError
 from tailrace.model.ports import Random
 from tailrace.wire.schema import Message
 
 
-class Caller(Protocol):
-    """Who waits for an answer. A machine may keep it and answer it in the result of a later op."""
+class Told(Protocol):
+    """Who is told once everything decided so far is committed, or that it was not: a client, or a part of the broker
+    that acts on a decision."""
+
+    def complete(self, answer: Message) -> None: ...
+
+    def fail(self, error: KafkaError) -> None: ...
+
+
+class Caller(Told, Protocol):
+    """A client that waits for an answer. A machine may keep it and answer it in the result of a later op."""
 
     @property
     def api_version(self) -> int: ...
@@ -63,7 +73,7 @@ class Result(NamedTuple):
     # Replayed at once and written together, before the turn ends; may be empty.
     records: Sequence[StoredRecord] = ()
     # Given once everything written so far is committed, these records included.
-    answers: Sequence[tuple[Caller, Message]] = ()
+    answers: Sequence[tuple[Told, Message]] = ()
     # If the records belong to a transaction: they count once its marker says so.
     producer: Producer | None = None
     # Called if the records are too large to be written. Without it the machine is loaded anew, all groups of its

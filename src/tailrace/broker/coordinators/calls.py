@@ -16,6 +16,7 @@ from tailrace.wire.schema import Message
 
 if TYPE_CHECKING:
     from tailrace.broker.context import RequestContext
+    from tailrace.coordinator.op import Told
 
 
 _TRANSLATIONS = {
@@ -41,7 +42,7 @@ class CoordinatorCall(Pending[Message]):
         self.client_id = context.client_id or ""
         self._peer = context.peer
         # Those of its shard, among which it stands until it is answered.
-        self.open_calls: dict[CoordinatorCall, None] | None = None
+        self.open_calls: dict[Told, None] | None = None
 
     @property
     def client_host(self) -> str:

@@ -18,10 +18,10 @@ from asyncio import Handle, TimerHandle, get_running_loop
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, Protocol
 
 from tailrace.broker.coordinators.batches import Batch, EncodedRecords
-from tailrace.coordinator.op import Call, Caller, Producer, Result, Steps
+from tailrace.coordinator.op import Call, Caller, Producer, Result, Steps, Told
 from tailrace.log.log import AppendResult
 from tailrace.log.validation import CheckedBatch, Origin
 from tailrace.model import events
@@ -48,7 +48,7 @@ _LEASE_RETRY_MS = 100.0
 _NEVER_MS = float("inf")
 _BUG = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "The coordinator failed on this request; the broker's log says why.")
 
-Answers = Sequence[tuple[Caller, Message]]
+Answers = Sequence[tuple[Told, Message]]
 
 
 class Machine(Protocol):
@@ -90,7 +90,7 @@ class _Unconfirmed:
 
     __slots__ = ("_shard", "answers", "due_ms", "end_offset")
 
-    def __init__(self, shard: Shard, answers: list[tuple[Caller, Message]], end_offset: int, due_ms: float) -> None:
+    def __init__(self, shard: Shard, answers: list[tuple[Told, Message]], end_offset: int, due_ms: float) -> None:
         self._shard = shard
         self.answers = answers
         self.end_offset = end_offset
@@ -121,9 +121,9 @@ class Shard:
         self._load_soon = load_soon
         self._loop = get_running_loop()
         # Who has no answer yet. Bounded by what connections may have in flight.
-        self._open: dict[CoordinatorCall, None] = {}
+        self._open: dict[Told, None] = {}
         self._batch = Batch()
-        self._batch_answers: list[tuple[Caller, Message]] = []  # Of this turn: they wait for the batch.
+        self._batch_answers: list[tuple[Told, Message]] = []  # Of this turn: they wait for the batch.
         self._end_offset = 0  # Of all that was written, or found when it was loaded.
         self._unconfirmed: deque[_Unconfirmed] = deque()
         self._turn: Handle | None = None
@@ -385,7 +385,7 @@ class Shard:
         else:
             self._wait(list(answers))
 
-    def _wait(self, answers: list[tuple[Caller, Message]]) -> None:
+    def _wait(self, answers: list[tuple[Told, Message]]) -> None:
         """Until everything that was written is committed."""
         if self.partition.high_watermark >= self._end_offset:
             self._give(answers)
@@ -423,18 +423,16 @@ class Shard:
     def _give(self, answers: Answers) -> None:
         """Many of them in several turns: each is encoded and sent at once where its connection waits for nothing else.
         If the shard is closed meanwhile, the others have been told that."""
-        for caller, response in answers[:_ANSWERS_PER_TURN]:
-            call = cast("CoordinatorCall", caller)
-            self._open.pop(call, None)
-            call.complete(response)
+        for told, response in answers[:_ANSWERS_PER_TURN]:
+            self._open.pop(told, None)
+            told.complete(response)
         if len(answers) > _ANSWERS_PER_TURN:
             self._loop.call_soon(self._give, answers[_ANSWERS_PER_TURN:])
 
     def _fail(self, answers: Answers, error: KafkaError) -> None:
-        for caller, _ in answers:
-            call = cast("CoordinatorCall", caller)
-            self._open.pop(call, None)
-            call.fail(error)
+        for told, _ in answers:
+            self._open.pop(told, None)
+            told.fail(error)
 
     # ---- what is due
 

@@ -21,7 +21,7 @@ from tailrace.wire.schema import Message
 if TYPE_CHECKING:
     from tailrace.broker.coordinators.shard import Machine, Shard
     from tailrace.broker.node import Node
-    from tailrace.coordinator.op import Caller
+    from tailrace.coordinator.op import Told
     from tailrace.coordinator.transactions.transaction import Transaction
 
 _log = events.logger("transactions")
@@ -54,7 +54,7 @@ class TransactionCoordinators(Coordinators):
         finally:
             self._fetching = None
 
-    def _owe_markers(self, transactional_id: str) -> Caller:
+    def _owe_markers(self, transactional_id: str) -> Told:
         return _Decision(self, transactional_id)
 
     def shard_with(self, transactional_id: str) -> Shard | None:
@@ -71,11 +71,7 @@ class TransactionCoordinators(Coordinators):
 
 
 class _Decision:
-    """Stands in line for the commit of a decision as a client does."""
-
-    api_version = 0
-    client_id = client_host = ""
-    is_over = False
+    """Told once a decision is committed, as the client is that asked for it."""
 
     def __init__(self, coordinators: TransactionCoordinators, transactional_id: str) -> None:
         self._coordinators = coordinators

@@ -11,7 +11,7 @@ from typing import Any
 
 from tailrace.catalogue import AnsweredBy, answered_by, load
 from tailrace.controller.image import MetadataImage
-from tailrace.coordinator.op import Call, Caller, Producer, Result, Steps
+from tailrace.coordinator.op import Call, Caller, Producer, Result, Steps, Told
 from tailrace.coordinator.transactions import ending, timers
 from tailrace.coordinator.transactions.state import TransactionsState
 from tailrace.coordinator.transactions.transaction import read_transaction
@@ -29,7 +29,7 @@ _OPS: dict[int, Callable[[TransactionsState, Call, Caller, Any], Result]] = {
 
 
 class TransactionMachine:
-    def __init__(self, take_producer_id: Callable[[], int | None], owe_markers: Callable[[str], Caller]) -> None:
+    def __init__(self, take_producer_id: Callable[[], int | None], owe_markers: Callable[[str], Told]) -> None:
         self.state = TransactionsState(take_producer_id, owe_markers)
 
     def op(self, call: Call, caller: Caller, request: Message) -> Result:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from tailrace.coordinator.deadlines import Deadlines
-from tailrace.coordinator.op import Call, Caller, Result, Steps, StoredRecord
+from tailrace.coordinator.op import Call, Caller, Result, Steps, StoredRecord, Told
 from tailrace.coordinator.transactions.transaction import Transaction
 from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.wire.schema import Message
@@ -32,7 +32,7 @@ class Waiter(NamedTuple):
 class TransactionsState:
     """`transactions` is changed by replay alone; the rest is soft and begins anew with each leadership."""
 
-    def __init__(self, take_producer_id: Callable[[], int | None], owe_markers: Callable[[str], Caller]) -> None:
+    def __init__(self, take_producer_id: Callable[[], int | None], owe_markers: Callable[[str], Told]) -> None:
         """`take_producer_id` gives None while there is none at hand. `owe_markers` gives, for a transactional id, the
         one who writes its markers once the decision is committed, and tells `ending.complete` then."""
         self.transactions: dict[str, Transaction] = {}

@@ -14,7 +14,7 @@ import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 
 from tailrace.broker.coordinators.shard import Shard
-from tailrace.coordinator.op import Caller
+from tailrace.coordinator.op import Told
 from tailrace.coordinator.placement import coordinator_partition
 from tailrace.coordinator.transactions.machine import TransactionMachine
 from tailrace.coordinator.transactions.transaction import VERSION_WITH_EPOCH_BUMP, Transaction, TransactionState
@@ -178,5 +178,5 @@ def _judge_complete(old: Transaction, new: Transaction, logs: Mapping[TopicParti
         )
 
 
-def _owe_nothing(_transactional_id: str) -> Caller:
+def _owe_nothing(_transactional_id: str) -> Told:
     raise AssertionError("a replay decides nothing")
