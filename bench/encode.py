@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from bench.decode import event_text
 from bench.measures import KILOBYTE, Figure, Plan
-from tailrace.client.lanes import Identity, ProducerOptions
+from tailrace.client.lanes import ProducerIdentity, ProducerOptions
 from tailrace.client.metadata import PartitionMetadata, TopicMetadata
 from tailrace.client.partitioner import partition_for_key
 from tailrace.model.errors import ErrorCode
@@ -25,7 +25,7 @@ from tailrace.wire.records import HEADER_SIZE, Compression, build_batch
 
 _GATHERED_BYTES = 8 * 1024 * KILOBYTE
 _NOW_MS = 1_700_000_000_000
-_IDENTITY = Identity(1, 0)
+_IDENTITY = ProducerIdentity(1, 0)
 _HEADERS_TYPE = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 _HEADERS = [("trace", b"0af7651916cd43dd"), ("source", b"web")]
 

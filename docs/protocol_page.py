@@ -47,6 +47,7 @@ def section(title: str, module: ModuleType) -> Iterator[str]:
 
 def message(cls: type[Message]) -> Iterator[str]:
     key = f", key {cls.api_key}" if cls.api_key >= 0 else ""
+    key += f", record type {cls.record_type}" if cls.record_type >= 0 else ""
     flexible = f", flexible from {cls.flexible.start}" if cls.flexible else ", never flexible"
     yield f"### {cls.__name__}\n"
     yield f"Versions {versions(cls.versions)}{flexible}{key}."

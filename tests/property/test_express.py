@@ -119,7 +119,7 @@ async def play(bursts: list[Burst]) -> tuple[list[tuple[int, int, int]], list[by
         for burst in bursts:
             answers += await send(world, peer, topic_ids, clients, burst)
         remembered: list[object] = [log.producers.snapshot() for log in logs]
-        remembered.append({key: list(each) for key, each in world.broker.services.refusals._refused.items()})
+        remembered.append({key: list(each) for key, each in world.broker.services.refused_batches._refused.items()})
         return answers, [log.active.file.read(0, log.size_bytes) for log in logs], remembered
 
 

@@ -3,7 +3,7 @@
 import dataclasses
 
 from tailrace.broker.cluster.lifecycle import Lifecycle
-from tailrace.broker.refusals import Refusals
+from tailrace.broker.refused_batches import RefusedBatches
 from tailrace.controller.machine import Controller
 from tailrace.log.log import Log
 from tailrace.log.producers import ProducerStates
@@ -100,7 +100,7 @@ def test_a_batch_that_is_taken_twice(monkeypatch):
 
 
 def test_a_batch_that_is_judged_without_the_refused_one_before_it(monkeypatch):
-    monkeypatch.setattr(Refusals, "judge", lambda _self, _place, _batch, error: error)
+    monkeypatch.setattr(RefusedBatches, "judge", lambda _self, _place, _batch, error: error)
     found = broken_promise(range(1, 4), faults=("full disk",), producers=0, pipelines=3, fault_seconds=10.0)
     assert found.startswith("a leader knows what its producers had acknowledged")
 

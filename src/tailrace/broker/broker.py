@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from tailrace.broker.cluster.forwarding import Forwarding
 from tailrace.broker.cluster.leads import scrub
-from tailrace.broker.cluster.lifecycle import Identity, Lifecycle
+from tailrace.broker.cluster.lifecycle import BrokerIdentity, Lifecycle
 from tailrace.broker.cluster.producer_ids import ProducerIds
 from tailrace.broker.cluster.proof import find_epoch
 from tailrace.broker.cluster.replica_reports import ReplicaReports
@@ -27,7 +27,7 @@ from tailrace.broker.coordinators.coordination import Coordination
 from tailrace.broker.loop_lag import LoopLag
 from tailrace.broker.node import Node
 from tailrace.broker.quorum.quorum import Quorum
-from tailrace.broker.refusals import Refusals
+from tailrace.broker.refused_batches import RefusedBatches
 from tailrace.broker.services import Services
 from tailrace.broker.serving.acceptor import Acceptor
 from tailrace.broker.serving.dispatch import Dispatcher
@@ -322,7 +322,7 @@ class Broker:
             node=node,
             coordination=Coordination(node),
             sessions=sessions,
-            refusals=Refusals(ports.clock),
+            refused_batches=RefusedBatches(ports.clock),
             directories=self.directories,
             future_logs=self.future_logs,
         )
@@ -360,7 +360,7 @@ class Broker:
         self.future_logs.resume()
 
     def _make_lifecycle(self) -> Lifecycle:
-        identity = Identity(
+        identity = BrokerIdentity(
             cluster_id=self._cluster_id,
             incarnation_id=Uuid(self.ports.random.uuid()),
             endpoints=[each for each in self.advertised if self.roles.serves_clients(each)],

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tailrace.broker.coordinators.coordination import Coordination
     from tailrace.broker.node import Node
     from tailrace.broker.quorum.quorum import Quorum
-    from tailrace.broker.refusals import Refusals
+    from tailrace.broker.refused_batches import RefusedBatches
     from tailrace.broker.sessions import FetchSessions
     from tailrace.controller.image import MetadataImage
     from tailrace.model.config import BrokerConfig
@@ -49,7 +49,7 @@ class Services:
     node: Node
     coordination: Coordination
     sessions: FetchSessions
-    refusals: Refusals
+    refused_batches: RefusedBatches
     directories: LogDirectories
     future_logs: FutureLogs
     slow_checks: Semaphore = field(default_factory=lambda: Semaphore(_SLOW_CHECKS_MAX))

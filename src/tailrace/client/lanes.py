@@ -60,12 +60,12 @@ class LaneRecord(NamedTuple):
     delivered: asyncio.Future[Delivered]
 
 
-class Identity(NamedTuple):
+class ProducerIdentity(NamedTuple):
     producer_id: int
     producer_epoch: int
 
 
-ANONYMOUS = Identity(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
+ANONYMOUS = ProducerIdentity(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
 
 
 class Author(Protocol):
@@ -80,7 +80,7 @@ class Author(Protocol):
     def check_may_send(self) -> None:
         """Raises KafkaError if a record that comes now must not be taken."""
 
-    async def identify(self, partition: TopicPartition, *, has_failed: bool) -> Identity:
+    async def identify(self, partition: TopicPartition, *, has_failed: bool) -> ProducerIdentity:
         """Before each batch is built; `has_failed` if the one before it was given up: whether the broker has it is not
         known. Raises KafkaError if nothing may be written to this partition."""
 

@@ -16,9 +16,9 @@ from tailrace.client.lanes import (
     Author,
     Delivered,
     Headers,
-    Identity,
     Lane,
     LaneRecord,
+    ProducerIdentity,
     ProducerOptions,
 )
 from tailrace.client.metadata import Cluster, TopicMetadata
@@ -175,14 +175,14 @@ class IdempotentAuthor:
     def __init__(self, cluster: Cluster, options: ProducerOptions) -> None:
         self._cluster = cluster
         self._is_anonymous = not options.idempotent or options.acks != ACKS_ALL
-        self._shared: Identity | None = None
-        self._own: dict[TopicPartition, Identity] = {}
+        self._shared: ProducerIdentity | None = None
+        self._own: dict[TopicPartition, ProducerIdentity] = {}
         self._identifying = asyncio.Lock()
 
     def check_may_send(self) -> None:
         pass
 
-    async def identify(self, partition: TopicPartition, *, has_failed: bool) -> Identity:
+    async def identify(self, partition: TopicPartition, *, has_failed: bool) -> ProducerIdentity:
         if self._is_anonymous:
             return ANONYMOUS
         if has_failed:
@@ -190,13 +190,13 @@ class IdempotentAuthor:
         own = self._own.get(partition)
         return own or self._shared or await self._share()
 
-    async def _share(self) -> Identity:
+    async def _share(self) -> ProducerIdentity:
         async with self._identifying:
             if self._shared is None:
                 self._shared = await self.new_identity()
             return self._shared
 
-    async def new_identity(self) -> Identity:
+    async def new_identity(self) -> ProducerIdentity:
         connection = await self._cluster.any_connection()
         answer = await connection.call(
             InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=2**31 - 1),
@@ -205,7 +205,7 @@ class IdempotentAuthor:
         )
         if answer.error_code:
             raise KafkaError(error_code(answer.error_code), "the broker gives no producer id")
-        return Identity(answer.producer_id, answer.producer_epoch)
+        return ProducerIdentity(answer.producer_id, answer.producer_epoch)
 
     def note_failure(self, error: KafkaError) -> None:
         pass

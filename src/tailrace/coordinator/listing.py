@@ -6,8 +6,8 @@ from collections.abc import Collection
 
 from tailrace.coordinator.classic.group import ClassicGroup, ClassicState
 from tailrace.coordinator.groups import Group, GroupState, GroupType, shown
+from tailrace.coordinator.offsets.batch_capacity import BatchCapacity
 from tailrace.coordinator.offsets.deletion import places_of
-from tailrace.coordinator.offsets.room import Room
 from tailrace.coordinator.offsets.simple import find_group
 from tailrace.coordinator.offsets.store import offset_record
 from tailrace.coordinator.op import Call, Caller, Result, Steps, StoredRecord, unchanged
@@ -104,7 +104,7 @@ def _find_deletable(state: GroupState, group_id: str) -> Group:
 
 def _delete_some(state: GroupState, group: Group, caller: Caller) -> Result:
     """As many offsets as one batch takes; if they are all, also the group."""
-    group_id, room = group.group_id, Room()
+    group_id, room = group.group_id, BatchCapacity()
     records: list[StoredRecord] = []
     for topic, partition in places_of(state, group_id):
         if not room.takes(group_id, topic):

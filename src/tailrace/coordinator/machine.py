@@ -83,7 +83,7 @@ class GroupMachine:
             producer_id = NO_PRODUCER if producer is None else producer.producer_id
             self.state.offsets.replay_value(key.group, key.topic, key.partition, stored[1], producer_id)
         else:
-            _find(_REPLAYS[key.api_key])(self.state, key, value, producer)
+            _find(_REPLAYS[key.record_type])(self.state, key, value, producer)
 
     def replay_stored(self, key: bytes, value: bytes | None, producer: Producer | None = None) -> None:
         """As `replay`, of a record as it lies in the log. Offsets are by far the most, and are not decoded. Raises

@@ -20,7 +20,7 @@ from typing import NamedTuple
 from tailrace.log.files.replay import load_producers, note_producer
 from tailrace.log.files.segment import MAX_RELATIVE_OFFSET, NO_TIMESTAMP, Segment
 from tailrace.log.files.segments import StuckSwapError
-from tailrace.log.plain import PlainBatch
+from tailrace.log.plain_batches import PlainBatch
 from tailrace.log.retention import decide_expired_segments
 from tailrace.log.stored import StoredLog
 from tailrace.log.validation import (

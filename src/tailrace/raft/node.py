@@ -39,7 +39,7 @@ class Timing:
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class RaftIdentity:
     key: ReplicaKey
     # Where other nodes reach this one; none on a node that never votes.
     endpoints: tuple[Endpoint, ...] = ()
@@ -54,7 +54,7 @@ class Identity:
 class RaftNode:
     def __init__(
         self,
-        identity: Identity,
+        identity: RaftIdentity,
         timing: Timing,
         log: RaftLog,
         random: Random,

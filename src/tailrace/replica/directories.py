@@ -16,7 +16,7 @@ from typing import overload
 
 from tailrace.controller.image import NO_DIRECTORY, UNASSIGNED_DIRECTORY, MetadataImage
 from tailrace.log.directory import LogDirectory
-from tailrace.log.marks import NO_BROKER_EPOCH
+from tailrace.log.run_marks import NO_BROKER_EPOCH
 from tailrace.model import events
 from tailrace.model.errors import StorageError
 from tailrace.model.ids import NodeId, TopicPartition, Uuid
@@ -187,7 +187,7 @@ class LogDirectories(Sequence[LogDirectory]):
 
 
 def previous_broker_epoch(directories: Sequence[LogDirectory]) -> int:
-    """The epoch that every folder proves, else -1 (`log.marks` has the rule of each)."""
+    """The epoch that every folder proves, else -1 (`log.run_marks` has the rule of each)."""
     epochs = {directory.previous_broker_epoch for directory in directories}
     return epochs.pop() if len(epochs) == 1 else NO_BROKER_EPOCH
 

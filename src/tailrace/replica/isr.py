@@ -41,7 +41,7 @@ NEVER_MS = float("-inf")
 GIVEN_TO_A_SUSPECT = 3
 
 
-class Follower:
+class FollowerState:
     """What a leader knows of one other replica. Made anew, or reset, with every leader epoch."""
 
     __slots__ = (
@@ -107,10 +107,10 @@ class Proposal(NamedTuple):
 
 def decide_high_watermark(
     own_end_offset: int,
-    followers: Iterable[Follower],
+    followers: Iterable[FollowerState],
     *,
     counted: Collection[NodeId],
-    may_join: Callable[[Follower], bool],
+    may_join: Callable[[FollowerState], bool],
 ) -> int:
     """`own_end_offset` is what the leader itself may count; `counted` the committed and the proposed in-sync set."""
     lowest = own_end_offset
@@ -122,7 +122,7 @@ def decide_high_watermark(
 
 def decide_isr_shrink(
     isr: tuple[NodeId, ...],
-    followers: Iterable[Follower],
+    followers: Iterable[FollowerState],
     *,
     leader_end_offset: int,
     now_ms: float,
@@ -135,7 +135,7 @@ def decide_isr_shrink(
 
 def decide_isr_expand(
     isr: tuple[NodeId, ...],
-    follower: Follower,
+    follower: FollowerState,
     *,
     replicas: tuple[NodeId, ...],
     high_watermark: int,

@@ -23,7 +23,7 @@ from collections.abc import Callable, Sequence
 from tailrace.controller.image import PartitionImage
 from tailrace.log.files.aborted import AbortedTransaction
 from tailrace.log.log import AppendResult, Log
-from tailrace.log.plain import PlainBatch, PlainRules
+from tailrace.log.plain_batches import PlainBatch, PlainRules
 from tailrace.log.validation import CheckedBatch, Origin
 from tailrace.model import events
 from tailrace.model.errors import ErrorCode, KafkaError, StorageError
@@ -36,7 +36,7 @@ from tailrace.replica.isr import (
     ISR_ERRORS_TO_WAIT_OUT,
     NEVER_MS,
     Alone,
-    Follower,
+    FollowerState,
     Proposal,
     Surroundings,
     decide_high_watermark,
@@ -104,7 +104,7 @@ class Partition:
         self.replicas: tuple[NodeId, ...] = ()
         self.isr: tuple[NodeId, ...] = ()  # As committed.
         self.proposal: Proposal | None = None
-        self.followers: dict[NodeId, Follower] = {}  # All other replicas while this one leads, else none.
+        self.followers: dict[NodeId, FollowerState] = {}  # All other replicas while this one leads, else none.
         known = log.log_end_offset if high_watermark is None else high_watermark
         self.high_watermark: int = max(log.log_start_offset, min(known, log.log_end_offset))
         self.flush_messages = log.config.flush_messages
@@ -160,11 +160,11 @@ class Partition:
         if is_new_epoch:
             self.leader_epoch_start_offset = log.log_end_offset
             log.epochs.assign(self.leader_epoch, log.log_end_offset)
-        followers: dict[NodeId, Follower] = {}
+        followers: dict[NodeId, FollowerState] = {}
         for node_id in (*self.replicas, *self.isr):
             if node_id == self.node_id or node_id in followers:
                 continue
-            follower = followers[node_id] = self.followers.get(node_id) or Follower(node_id)
+            follower = followers[node_id] = self.followers.get(node_id) or FollowerState(node_id)
             if is_new_epoch:
                 follower.reset(caught_up_ms=now_ms if node_id in self.isr else NEVER_MS)
         self.followers = followers
@@ -310,7 +310,7 @@ class Partition:
             if self.readers:
                 self.readers.tell()
 
-    def _may_join(self, follower: Follower) -> bool:
+    def _may_join(self, follower: FollowerState) -> bool:
         world, log_end_offset = self._surroundings, self.log.log_end_offset
         is_caught_up = follower.is_caught_up(log_end_offset, world.monotonic_ms(), world.lag_max_ms)
         return is_caught_up and world.may_be_in_sync(self.topic_partition, follower.node_id, follower.broker_epoch)
@@ -377,7 +377,7 @@ class Partition:
         if has_moved:
             self.raise_high_watermark()
 
-    def _expand_isr(self, follower: Follower) -> None:
+    def _expand_isr(self, follower: FollowerState) -> None:
         wanted = decide_isr_expand(
             self.isr,
             follower,

@@ -223,6 +223,7 @@ class StructType(type):
         namespace: dict[str, Any],
         *,
         api_key: int = -1,
+        record_type: int = -1,
         versions: str | None = None,
         flexible: str | None = None,
     ) -> StructType:
@@ -234,6 +235,7 @@ class StructType(type):
         if versions is not None:
             _resolve_names(namespace)
             namespace["api_key"] = api_key
+            namespace["record_type"] = record_type
             namespace["versions"] = parse_versions(versions)
             namespace["flexible"] = parse_versions(flexible)
         return super().__new__(mcs, name, bases, namespace)
@@ -286,8 +288,9 @@ class Message(Struct):
     """A request, a response, a header or a stored record, in all its versions."""
 
     __slots__ = ()
-    # The API of a request or response, or the type of a stored record; -1 for what has neither.
+    # The API of a request or response, and the type of a stored record within its topic; -1 for what has none.
     api_key: ClassVar[int]
+    record_type: ClassVar[int]
     versions: ClassVar[range]
     # The versions with compact lengths and tagged fields (KIP-482).
     flexible: ClassVar[range]

@@ -37,7 +37,7 @@ class UnknownRecordTypeError(ProtocolError):
 def encode_metadata_record(record: Message, version: int | None = None) -> bytes:
     """The value of a record on a metadata topic; without `version`, in the newest one."""
     version = record.versions[-1] if version is None else version
-    output = bytearray(varint(_FRAME_VERSION) + varint(record.api_key) + varint(version))
+    output = bytearray(varint(_FRAME_VERSION) + varint(record.record_type) + varint(version))
     encoder(type(record), version)(record, output, [])
     return bytes(output)
 
@@ -61,7 +61,7 @@ def decode_metadata_record(value: Bytes, types: Mapping[int, type[Message]] = ME
 
 
 def encode_coordinator_key(key: Message) -> bytes:
-    output = bytearray(_INT16.pack(key.api_key))
+    output = bytearray(_INT16.pack(key.record_type))
     encoder(type(key), _KEY_VERSION)(key, output, [])
     return bytes(output)
 

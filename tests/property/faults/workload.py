@@ -6,7 +6,7 @@ from random import Random
 from typing import cast
 
 from tailrace.broker.context import UnanswerableError
-from tailrace.log.plain import read_plain
+from tailrace.log.plain_batches import read_plain
 from tailrace.log.validation import Origin
 from tailrace.model.errors import KafkaError
 from tailrace.replica.partition import Partition

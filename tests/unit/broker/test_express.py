@@ -4,7 +4,7 @@ import errno
 
 import pytest
 
-from tailrace.broker.serving.express import Express, Lane, _prefix_end
+from tailrace.broker.serving.express import Express, ExpressLane, _prefix_end
 from tailrace.model.errors import ErrorCode
 from tailrace.replica.partition import Partition
 from tailrace.sim.clock import SimClock
@@ -220,7 +220,7 @@ def learned(monkeypatch) -> list[int]:
     return versions
 
 
-def lanes_of(world: World) -> dict[tuple[int, bytes], Lane]:
+def lanes_of(world: World) -> dict[tuple[int, bytes], ExpressLane]:
     express = next(iter(world.broker._acceptors[0].connections))._express
     return express._lanes
 

@@ -152,7 +152,7 @@ async def test_what_was_refused_elsewhere_keeps_nobody_off_the_lane(runs):
         await create_topic(peer, "t", partitions=2)
         world.disk.fail("append", "*t-0*", error=errno.ENOSPC)
         assert codes_and_offsets(await answers(peer, [sequenced(0)])) == [(STORAGE_ERROR, -1)]
-        assert world.broker.services.refusals
+        assert world.broker.services.refused_batches
         given = await answers(peer, [sequenced(0, partition=1), sequenced(1, partition=1)])
         assert codes_and_offsets(given) == [(0, 0), (0, 1)]
         assert runs == [1, 2]

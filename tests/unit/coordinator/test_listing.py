@@ -3,7 +3,7 @@
 import pytest
 
 from tailrace.coordinator.listing import ALL_GROUP_OPERATIONS, list_group
-from tailrace.coordinator.offsets.room import RECORDS_PER_BATCH
+from tailrace.coordinator.offsets.batch_capacity import RECORDS_PER_BATCH
 from tailrace.coordinator.offsets.simple import all_group_ids
 from tailrace.coordinator.offsets.store import offset_record
 from tailrace.coordinator.op import StoredRecord

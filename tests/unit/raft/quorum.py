@@ -39,7 +39,7 @@ from tailrace.raft.messages import (
     Waited,
     Written,
 )
-from tailrace.raft.node import Identity, RaftNode, Timing
+from tailrace.raft.node import RaftIdentity, RaftNode, Timing
 from tailrace.raft.step import step
 from tailrace.raft.types import OffsetAndEpoch, ReplicaKey, Voter, VoterSet
 from tailrace.raft.voters import VoterHistory
@@ -101,7 +101,7 @@ class Host:
             if isinstance(content, VoterSet) and offset > history.latest_offset:
                 history.add(offset, content)
         self.node = RaftNode(
-            Identity(self.key, (endpoint(self.id),), "C", tuple(map(endpoint, sorted(quorum.hosts)))),
+            RaftIdentity(self.key, (endpoint(self.id),), "C", tuple(map(endpoint, sorted(quorum.hosts)))),
             TIMING,
             self.log,
             self.random,

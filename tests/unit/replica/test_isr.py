@@ -3,14 +3,14 @@
 import pytest
 
 from tailrace.model.ids import NodeId
-from tailrace.replica.isr import Follower, decide_high_watermark, decide_isr_expand, decide_isr_shrink
+from tailrace.replica.isr import FollowerState, decide_high_watermark, decide_isr_expand, decide_isr_shrink
 from tailrace.replica.throttle import Throttle, is_throttled
 
 TWO, THREE = NodeId(2), NodeId(3)
 
 
-def follower(node_id: NodeId, offset: int, *, now_ms: float = 0, leader_end: int = 100) -> Follower:
-    each = Follower(node_id)
+def follower(node_id: NodeId, offset: int, *, now_ms: float = 0, leader_end: int = 100) -> FollowerState:
+    each = FollowerState(node_id)
     each.note_fetch(offset=offset, log_start_offset=0, broker_epoch=7, leader_end_offset=leader_end, now_ms=now_ms)
     return each
 

@@ -53,7 +53,7 @@ _FORGOTTEN = (ErrorCode.BROKER_ID_NOT_REGISTERED, ErrorCode.STALE_BROKER_EPOCH)
 _CHANNEL = "heartbeat"
 
 
-class Identity(NamedTuple):
+class BrokerIdentity(NamedTuple):
     """What a broker says of itself when it registers."""
 
     cluster_id: str
@@ -73,7 +73,7 @@ class Lifecycle:
         config: BrokerConfig,
         ports: Ports,
         forwarding: Forwarding,
-        identity: Identity,
+        identity: BrokerIdentity,
         directories: LogDirectories,
         *,
         metadata_offset: Callable[[], int],
@@ -171,7 +171,7 @@ class Lifecycle:
     # ---- registering
 
     async def _settle_proof(self) -> None:
-        """The last run may have been killed between its registration and the mark of its epoch (`log.marks`)."""
+        """The last run may have been killed between its registration and the mark of its epoch (`log.run_marks`)."""
         incarnation = self._directories.previous_incarnation
         found = await self._find_epoch(incarnation) if incarnation else None
         if found is not None:

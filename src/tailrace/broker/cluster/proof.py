@@ -1,6 +1,6 @@
 """Which epoch an earlier incarnation of this broker was registered with: the metadata tells, once all of it is here.
 
-Asked only after a run that was killed between its registration and the mark of its epoch (`log.marks`).
+Asked only after a run that was killed between its registration and the mark of its epoch (`log.run_marks`).
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from asyncio import TimerHandle, get_running_loop
 from typing import TYPE_CHECKING
 
 from tailrace.broker.context import Pending
-from tailrace.broker.handlers.hints import hint_leader, node_endpoints
+from tailrace.broker.handlers.leader_hints import hint_leader, node_endpoints
 from tailrace.broker.sessions import FetchKey, FetchPlan
 from tailrace.model import events
 from tailrace.model.config import RACK_AWARE_SELECTOR

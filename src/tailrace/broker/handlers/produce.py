@@ -26,7 +26,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tailrace.broker.context import Pending, UnanswerableError
-from tailrace.broker.handlers.hints import hint_leader, node_endpoints
+from tailrace.broker.handlers.leader_hints import hint_leader, node_endpoints
 from tailrace.log.validation import InvalidRecordsError
 from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.model.ids import INTERNAL_TOPICS
@@ -36,7 +36,7 @@ from tailrace.wire.records import read_header
 if TYPE_CHECKING:
     from tailrace.broker.context import RequestContext
     from tailrace.broker.coordinators.verification import TransactionalProducer, Verification
-    from tailrace.broker.refusals import Place
+    from tailrace.broker.refused_batches import Place
     from tailrace.broker.services import Services
     from tailrace.log.validation import CheckedBatch
     from tailrace.replica.partition import Partition
@@ -312,9 +312,9 @@ class _Appends:
     ) -> None:
         acks = self._request.acks
         answer.log_start_offset = partition.log.log_start_offset
-        if self._services.refusals:
+        if self._services.refused_batches:
             known = partition.log.producers.states
-            self._services.refusals.check_first(_place(topic, answer.index), records, known)
+            self._services.refused_batches.check_first(_place(topic, answer.index), records, known)
         result = partition.append(records, required_acks=acks, checked=checked)
         answer.base_offset = result.base_offset
         answer.log_append_time_ms = result.log_append_time_ms
@@ -350,7 +350,7 @@ class _Appends:
     def _fail(self, topic: TopicData, answer: PartitionAnswer, records: object, error: KafkaError) -> None:
         self.has_failed = True
         if isinstance(records, memoryview):
-            error = self._services.refusals.judge(_place(topic, answer.index), records, error)
+            error = self._services.refused_batches.judge(_place(topic, answer.index), records, error)
         fill_error(answer, error)
         if self._context.api_version >= _FIRST_VERSION_WITH_HINTS:
             leader = hint_leader(self._services, error, topic.name, topic.topic_id, answer.index)

@@ -11,7 +11,7 @@ from tailrace.model.config import BrokerConfig, Endpoint, parse_endpoint
 from tailrace.model.errors import StorageError
 from tailrace.model.ports import Disk
 from tailrace.raft.messages import QuorumState
-from tailrace.raft.node import Identity, Timing
+from tailrace.raft.node import RaftIdentity, Timing
 from tailrace.raft.types import BOOTSTRAP_OFFSET, ReplicaKey, Voter, VoterSet
 from tailrace.raft.voters import VoterHistory
 from tailrace.wire.apis.stored import VotersRecord
@@ -25,9 +25,9 @@ _CONTROLLER = "controller"
 _TIMEOUT_MIN_MS = 20
 
 
-def identity_of(config: BrokerConfig, key: ReplicaKey, endpoints: tuple[Endpoint, ...]) -> Identity:
+def identity_of(config: BrokerConfig, key: ReplicaKey, endpoints: tuple[Endpoint, ...]) -> RaftIdentity:
     is_controller = _CONTROLLER in config.process_roles
-    return Identity(
+    return RaftIdentity(
         key,
         endpoints if is_controller else (),
         config.controller_listener_names[0] if config.controller_listener_names else "",

@@ -59,7 +59,7 @@ class Slot:
         self.count = count  # Of answers: those of an express run come together.
 
 
-class Connection:
+class KafkaConnection:
     __slots__ = (
         "_acceptor",
         "_buffer",

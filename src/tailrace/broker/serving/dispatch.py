@@ -66,7 +66,7 @@ class Route(NamedTuple):
     after: tuple[After, ...]
 
 
-class Origin(Protocol):
+class RequestOrigin(Protocol):
     """Where a request came from: a connection, or an Envelope that tells of one."""
 
     @property
@@ -85,7 +85,7 @@ class Dispatcher:
         self._routes: dict[tuple[int, int], Route] = {}
 
     def dispatch(
-        self, frame: memoryview, origin: Origin
+        self, frame: memoryview, origin: RequestOrigin
     ) -> tuple[RequestContext, Answer | Coroutine[Any, Any, Answer]]:
         """Raises ProtocolError or UnanswerableError, nothing else."""
         if len(frame) < _KEY_AND_VERSION.size:  # As what an Envelope holds may be.

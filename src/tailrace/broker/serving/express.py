@@ -17,7 +17,7 @@ Of the steps of the pipeline (`dispatch`) it takes these:
 What a lane has learned holds until `services.lanes` is raised, by whoever changes what it relies on.
 
 Everything else takes the general path, which is always right: another API, several topics or partitions in a request,
-acks=0, a transaction, a batch that is not plain (see log.plain), a partition that is not led here or has too few
+acks=0, a transaction, a batch that is not plain (`log.plain_batches`), a partition that is not led here or has too few
 replicas in sync. This way changes nothing in what a client sees.
 
 Requests that arrived together are judged one by one, in order; the first that does not fit, or has other acks or
@@ -30,7 +30,7 @@ records, or the time is over.
 An idempotent producer's batch is judged by the log as on the general path, or, behind others of the run that are not
 written yet, by the last of them, which must be of the same producer: else the run ends, and the next one begins with
 what the log knows by then. So nothing has to be taken back if the write fails; that it did is told to
-`broker.refusals`, for the sake of those that follow.
+`broker.refused_batches`, for the sake of those that follow.
 
     such a request costs 24 us the general way, and 4.2 us this way
 """
@@ -50,7 +50,7 @@ from tailrace.broker.handlers.produce import fill_error, not_confirmed
 from tailrace.broker.serving.outbox import Outbox
 from tailrace.catalogue import CATALOGUE
 from tailrace.log.log import AppendResult
-from tailrace.log.plain import PlainBatch, read_plain
+from tailrace.log.plain_batches import PlainBatch, read_plain
 from tailrace.log.producers import follows
 from tailrace.log.validation import Origin
 from tailrace.model.errors import KafkaError, ProtocolError
@@ -63,13 +63,13 @@ from tailrace.wire.frame import decode_request_header, encode_response
 from tailrace.wire.records import BatchHeader
 
 if TYPE_CHECKING:
-    from tailrace.broker.refusals import Place
+    from tailrace.broker.refused_batches import Place
     from tailrace.broker.services import Services
     from tailrace.replica.partition import Partition
 
 PartitionAnswer = ProduceResponse.PartitionProduceResponse
 # Of one request of a run: correlation id, lane, partition index, partition, number of records.
-Taken = tuple[int, "Lane", int, "Partition", int]
+Taken = tuple[int, "ExpressLane", int, "Partition", int]
 
 _CLIENT = Origin.CLIENT
 # Size, API key and version as one number, correlation id.
@@ -105,7 +105,7 @@ _REST = 63
 _MARK = 0x0123456789ABCDEF
 
 
-class Lane:
+class ExpressLane:
     """What the repeated bytes of a producer's requests mean, and how its answers are built."""
 
     __slots__ = (
@@ -216,9 +216,9 @@ class Express:
         self._outbox = outbox
         self._slots = slots
         self._keep = keep
-        self._lane: Lane | None = None  # The one used last.
+        self._lane: ExpressLane | None = None  # The one used last.
         # By version and prefix, in the order in which they were learned.
-        self._lanes: dict[tuple[int, bytes], Lane] = {}
+        self._lanes: dict[tuple[int, bytes], ExpressLane] = {}
         self._number = services.lanes.number  # With which they were learned.
         self._credit = _CREDIT_MAX
 
@@ -253,19 +253,19 @@ class Express:
             position = reached
         return position
 
-    def _find_lane(self, buffer: bytearray, version: int, start: int) -> Lane | None:
+    def _find_lane(self, buffer: bytearray, version: int, start: int) -> ExpressLane | None:
         lane = self._lane
         if lane is not None and lane.version == version and buffer.startswith(lane.prefix, start):
             return lane
         return self._change_lane(buffer, version, start)
 
-    def _change_lane(self, buffer: bytearray, version: int, start: int) -> Lane | None:
+    def _change_lane(self, buffer: bytearray, version: int, start: int) -> ExpressLane | None:
         lane = self._lanes.get((version, bytes(buffer[start : _prefix_end(buffer, version, start)])))
         if lane is not None:
             self._lane = lane
         return lane
 
-    def _run(self, lane: Lane, buffer: bytearray, view: memoryview, position: int, end: int) -> int:
+    def _run(self, lane: ExpressLane, buffer: bytearray, view: memoryview, position: int, end: int) -> int:
         version, prefix, partitions = lane.version, lane.prefix, lane.partitions
         prefix_size, is_flexible = len(prefix), lane.is_flexible
         now_ms = self._services.ports.clock.wall_ms()
@@ -320,12 +320,12 @@ class Express:
             self._write(groups, taken, *lane.terms)
         return position
 
-    def _may_begin(self, lane: Lane, partition: Partition, header: BatchHeader, records: memoryview) -> bool:
+    def _may_begin(self, lane: ExpressLane, partition: Partition, header: BatchHeader, records: memoryview) -> bool:
         """Whether the log would take this batch from its producer now."""
-        refusals, producers = self._services.refusals, partition.log.producers
+        refused_batches, producers = self._services.refused_batches, partition.log.producers
         try:
-            if refusals:
-                refusals.check_first(lane.place(partition), records, producers.states)
+            if refused_batches:
+                refused_batches.check_first(lane.place(partition), records, producers.states)
             return producers.check(header, origin=_CLIENT) is None
         except KafkaError:
             return False
@@ -350,7 +350,7 @@ class Express:
         for correlation_id, lane, index, partition, count in taken:
             if failures and partition in failures:
                 failure, left = failures[partition]
-                failure = self._services.refusals.judge(lane.place(partition), next(left)[0], failure)
+                failure = self._services.refused_batches.judge(lane.place(partition), next(left)[0], failure)
                 answers.append(lane.encode_error(correlation_id, index, failure))
                 continue
             base_offset = offsets[partition]
@@ -366,7 +366,7 @@ class Express:
         else:
             self._outbox.put_all(answers)
 
-    def _find_partition(self, lane: Lane, index: int) -> Partition | None:
+    def _find_partition(self, lane: ExpressLane, index: int) -> Partition | None:
         partition = self._services.replicas.partitions.get((lane.topic, index))
         if partition is None:
             return None
@@ -375,7 +375,7 @@ class Express:
         lane.partitions[index] = partition
         return partition
 
-    def _learn(self, frame: memoryview, version: int) -> Lane | None:
+    def _learn(self, frame: memoryview, version: int) -> ExpressLane | None:
         """A lane for requests like this one, if it is of the kind that has one."""
         if self._credit <= 0:
             return None
@@ -400,7 +400,7 @@ class Express:
         if _prefix_end(frame, version, start) != end:
             return None
         template = _encode(version, 0, topic, PartitionAnswer(base_offset=_MARK, log_start_offset=0))
-        lane = Lane(version, bytes(frame[start:end]), name, request, bytes(template))
+        lane = ExpressLane(version, bytes(frame[start:end]), name, request, bytes(template))
         self._lane = self._lanes[version, lane.prefix] = lane
         if len(self._lanes) > _LANES_MAX:
             del self._lanes[next(iter(self._lanes))]

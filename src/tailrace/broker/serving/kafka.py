@@ -10,7 +10,7 @@ import asyncio
 from typing import TYPE_CHECKING, cast
 
 from tailrace.broker.serving.buffers import KEPT_MAX_BYTES, BufferPool
-from tailrace.broker.serving.connection import REQUEST_MIN_BYTES, Connection
+from tailrace.broker.serving.connection import REQUEST_MIN_BYTES, KafkaConnection
 from tailrace.broker.serving.dispatch import Dispatcher
 from tailrace.broker.serving.express import may_be_used
 from tailrace.catalogue import Audience
@@ -54,8 +54,8 @@ class KafkaProtocol:
         self.answers_max_bytes = config.max_pending_response_bytes_per_connection
         self.size_hint_max_bytes = min(KEPT_MAX_BYTES, config.socket_read_bytes_per_turn)
 
-    def speak(self, stream: Stream, listener: BoundListener, acceptor: Acceptor) -> Connection:
-        return Connection(stream, listener, self, acceptor)
+    def speak(self, stream: Stream, listener: BoundListener, acceptor: Acceptor) -> KafkaConnection:
+        return KafkaConnection(stream, listener, self, acceptor)
 
     def tend(self, acceptor: Acceptor, now_ms: float) -> None:
         """Some may wait for memory that clients hold who have stopped in the middle of a request or of an answer: those
@@ -63,7 +63,7 @@ class KafkaProtocol:
         if not self.buffers.is_short:
             return
         self.buffers.wake()
-        connections = cast("list[Connection]", list(acceptor.connections))
+        connections = cast("list[KafkaConnection]", list(acceptor.connections))
         quiet = [
             each for each in connections if each.holds_memory and now_ms - each.last_active_ms > _STUCK_CLIENT_MAX_MS
         ]
@@ -84,9 +84,9 @@ class KafkaProtocol:
             return f"a request of {size} bytes: a Kafka request has at least {REQUEST_MIN_BYTES}"
         return f"a request of {size} bytes, more than socket.request.max.bytes={self.request_max_bytes}"
 
-    def report_bug(self, connection: Connection, error: Exception) -> None:
+    def report_bug(self, connection: KafkaConnection, error: Exception) -> None:
         _log.error("closing a connection whose request failed", trace=True, peer=connection.peer)
         self.services.judge_bug(error)
 
-    def report_broken(self, connection: Connection, error: OSError) -> None:
+    def report_broken(self, connection: KafkaConnection, error: OSError) -> None:
         _log.debug("a connection broke", peer=connection.peer, cause=error.strerror or str(error))

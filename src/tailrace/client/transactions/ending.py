@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from tailrace.client.connection import error_code
 from tailrace.client.groups.coordinator import CoordinatorKind, find_coordinator
-from tailrace.client.lanes import Identity
+from tailrace.client.lanes import ProducerIdentity
 from tailrace.client.metadata import Cluster
 from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.model.ids import NodeId
@@ -30,7 +30,7 @@ SUPERSEDED = frozenset(
 
 
 async def end_transaction(
-    cluster: Cluster, transactional_id: str, identity: Identity, *, committed: bool, retry_timeout_ms: int
+    cluster: Cluster, transactional_id: str, identity: ProducerIdentity, *, committed: bool, retry_timeout_ms: int
 ) -> None:
     """Until the coordinator has it on its log; the markers follow. One that has ended the same way already is fine.
     Raises KafkaError, one of SUPERSEDED if this transaction cannot end this way any more."""

@@ -24,7 +24,7 @@ from enum import Enum, auto
 from typing import NamedTuple
 
 from tailrace.client.groups.offsets import GroupMetadata
-from tailrace.client.lanes import ACKS_ALL, Delivered, Headers, Identity, ProducerOptions
+from tailrace.client.lanes import ACKS_ALL, Delivered, Headers, ProducerIdentity, ProducerOptions
 from tailrace.client.metadata import Cluster
 from tailrace.client.producer import Producer
 from tailrace.client.transactions.errors import AbortableError, FencedError, OutcomeUnknownError, TransactionError
@@ -110,7 +110,7 @@ class TransactionalProducer:
         self.close()
 
     @property
-    def identity(self) -> Identity:
+    def identity(self) -> ProducerIdentity:
         """The producer id and epoch of the present transaction, or of the next."""
         return self._requests.identity
 
@@ -231,7 +231,7 @@ class TransactionalProducer:
     def check_may_send(self) -> None:
         self._check(_Phase.OPEN)
 
-    async def identify(self, partition: TopicPartition, *, has_failed: bool) -> Identity:  # noqa: ARG002 - after a failure the epoch is another
+    async def identify(self, partition: TopicPartition, *, has_failed: bool) -> ProducerIdentity:  # noqa: ARG002 - after a failure the epoch is another
         self._check(_Phase.OPEN)
         try:
             await self._requests.add_partition(partition)

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from tailrace.client.groups.coordinator import Coordinator, CoordinatorKind
 from tailrace.client.groups.offsets import GroupMetadata, by_topic
-from tailrace.client.lanes import ANONYMOUS, Identity
+from tailrace.client.lanes import ANONYMOUS, ProducerIdentity
 from tailrace.client.metadata import Cluster
 from tailrace.model.errors import ErrorCode
 from tailrace.model.ids import PartitionIndex, TopicPartition
@@ -151,7 +151,7 @@ class TransactionRequests:
             version_max=_INIT_PRODUCER_ID_MAX,
         )
         self._check(answer.error_code, "is not initialized")
-        self.identity = Identity(answer.producer_id, answer.producer_epoch)
+        self.identity = ProducerIdentity(answer.producer_id, answer.producer_epoch)
 
     async def _add_partitions(self, partitions: list[TopicPartition]) -> None:
         request = AddPartitionsToTxnRequest(
@@ -229,7 +229,7 @@ class TransactionRequests:
         answer = await self._coordinator.call(request, EndTxnResponse, version_max=version_max)
         self._check(answer.error_code, "is not committed" if committed else "is not aborted")
         if self._is_version_2:
-            self.identity = Identity(answer.producer_id, answer.producer_epoch)
+            self.identity = ProducerIdentity(answer.producer_id, answer.producer_epoch)
 
     # --- answers
 

@@ -5,6 +5,7 @@ The answer waits until the members are gathered (`rebalance`), unless there is n
 
 from __future__ import annotations
 
+from tailrace.coordinator.classic.change import ClassicGroupChange, Why, stored_new_group
 from tailrace.coordinator.classic.group import SESSION, ClassicGroup, ClassicState
 from tailrace.coordinator.classic.member import ClassicMember, Protocol
 from tailrace.coordinator.classic.rebalance import (
@@ -14,7 +15,6 @@ from tailrace.coordinator.classic.rebalance import (
     take_sync,
     write_members,
 )
-from tailrace.coordinator.classic.turn import Turn, Why, stored_new_group
 from tailrace.coordinator.groups import GroupState, GroupType
 from tailrace.coordinator.history import Cause
 from tailrace.coordinator.op import Call, Caller, Result
@@ -39,7 +39,7 @@ _NEW_MEMBER_TIMEOUT_MS = 300_000
 
 def join_group(state: GroupState, call: Call, caller: Caller, request: JoinGroupRequest) -> Result:
     group = state.groups.get(request.group_id)
-    turn = Turn(state, call)
+    change = ClassicGroupChange(state, call)
     try:
         _check_request(call, request)
         if group is not None and group.type is GroupType.CONSUMER and not group.is_empty:
@@ -47,18 +47,18 @@ def join_group(state: GroupState, call: Call, caller: Caller, request: JoinGroup
 
             return classic_members.join_group(state, call, caller, request)
         if isinstance(group, ClassicGroup):
-            _join(turn, group, caller, request)
+            _join(change, group, caller, request)
         elif request.member_id:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"There is no group {request.group_id!r}: join it anew.")
         else:
             if group is not None:
-                turn.records.extend(group.deletion_records())
-            _join_new_group(turn, caller, request)
+                change.records.extend(group.deletion_records())
+            _join_new_group(change, caller, request)
     except KafkaError as fault:
         # Who does not fit into the group is to forget the id that it was given.
         member_id = "" if fault.code is ErrorCode.GROUP_MAX_SIZE_REACHED else request.member_id
-        turn.refuse_join(caller, fault.code, member_id)
-    return turn.result()
+        change.refuse_join(caller, fault.code, member_id)
+    return change.result()
 
 
 def _check_request(call: Call, request: JoinGroupRequest) -> None:
@@ -75,20 +75,20 @@ def _check_request(call: Call, request: JoinGroupRequest) -> None:
         raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "A member needs a protocol type and a protocol.")
 
 
-def _join_new_group(turn: Turn, caller: Caller, request: JoinGroupRequest) -> None:
-    group = turn.state.groups[request.group_id] = ClassicGroup(request.group_id)
-    group.state_since_ms = turn.call.now_ms
-    turn.write(group, stored_new_group(group))
-    _join(turn, group, caller, request)
+def _join_new_group(change: ClassicGroupChange, caller: Caller, request: JoinGroupRequest) -> None:
+    group = change.state.groups[request.group_id] = ClassicGroup(request.group_id)
+    group.state_since_ms = change.call.now_ms
+    change.write(group, stored_new_group(group))
+    _join(change, group, caller, request)
 
 
-def _join(turn: Turn, group: ClassicGroup, caller: Caller, request: JoinGroupRequest) -> None:
+def _join(change: ClassicGroupChange, group: ClassicGroup, caller: Caller, request: JoinGroupRequest) -> None:
     member_id = request.member_id
-    if not _has_room(turn, group, member_id):
-        _turn_away(turn, group, member_id)
+    if not _has_room(change, group, member_id):
+        _turn_away(change, group, member_id)
         raise KafkaError(
             ErrorCode.GROUP_MAX_SIZE_REACHED,
-            f"Group {group.group_id!r} has {turn.call.config.group_max_size} members: group.max.size allows no more.",
+            f"Group {group.group_id!r} has {change.call.config.group_max_size} members: group.max.size allows no more.",
         )
     if not group.supports(request.protocol_type, [each.name for each in request.protocols]):
         raise KafkaError(
@@ -97,13 +97,13 @@ def _join(turn: Turn, group: ClassicGroup, caller: Caller, request: JoinGroupReq
             " common.",
         )
     if member_id:
-        _join_with_member_id(turn, group, caller, request)
+        _join_with_member_id(change, group, caller, request)
     else:
-        _join_without_member_id(turn, group, caller, request)
+        _join_without_member_id(change, group, caller, request)
 
 
-def _has_room(turn: Turn, group: ClassicGroup, member_id: str) -> bool:
-    size_max = turn.call.config.group_max_size
+def _has_room(change: ClassicGroupChange, group: ClassicGroup, member_id: str) -> bool:
+    size_max = change.call.config.group_max_size
     if group.is_empty:
         return True
     member = group.members.get(member_id)
@@ -113,52 +113,56 @@ def _has_room(turn: Turn, group: ClassicGroup, member_id: str) -> bool:
     return member is not None or len(group.members) < size_max
 
 
-def _turn_away(turn: Turn, group: ClassicGroup, member_id: str) -> None:
-    turn.state.deadlines.cancel((group.group_id, SESSION, member_id))
+def _turn_away(change: ClassicGroupChange, group: ClassicGroup, member_id: str) -> None:
+    change.state.deadlines.cancel((group.group_id, SESSION, member_id))
     group.remove_member(member_id)
-    complete_join_if_all_are_there(turn, group)
+    complete_join_if_all_are_there(change, group)
 
 
-def _join_without_member_id(turn: Turn, group: ClassicGroup, caller: Caller, request: JoinGroupRequest) -> None:
+def _join_without_member_id(
+    change: ClassicGroupChange, group: ClassicGroup, caller: Caller, request: JoinGroupRequest
+) -> None:
     instance_id = request.group_instance_id
     name = caller.client_id if instance_id is None else instance_id
-    member_id = f"{name[:_NAME_IN_ID_MAX]}-{dashed_uuid(turn.call.random.uuid())}"
+    member_id = f"{name[:_NAME_IN_ID_MAX]}-{dashed_uuid(change.call.random.uuid())}"
     if instance_id is not None and instance_id in group.static_member_ids:
-        _replace(turn, group, member_id, caller, request)
+        _replace(change, group, member_id, caller, request)
     elif instance_id is not None or caller.api_version < _MEMBER_ID_REQUIRED_VERSION:
-        _add(turn, group, member_id, caller, request)
+        _add(change, group, member_id, caller, request)
     else:
-        _give_away(turn, group, member_id, request.session_timeout_ms)
-        turn.refuse_join(caller, ErrorCode.MEMBER_ID_REQUIRED, member_id)
+        _give_away(change, group, member_id, request.session_timeout_ms)
+        change.refuse_join(caller, ErrorCode.MEMBER_ID_REQUIRED, member_id)
 
 
-def _give_away(turn: Turn, group: ClassicGroup, member_id: str, session_timeout_ms: int) -> None:
+def _give_away(change: ClassicGroupChange, group: ClassicGroup, member_id: str, session_timeout_ms: int) -> None:
     """An id that its client is to come back with. Clients that never do must not fill the memory."""
     if len(group.pending_joins) >= _PENDING_JOINS_MAX:
         oldest = next(iter(group.pending_joins))
         group.remove_member(oldest)
-        turn.state.deadlines.cancel((group.group_id, SESSION, oldest))
+        change.state.deadlines.cancel((group.group_id, SESSION, oldest))
     group.pending_joins[member_id] = None
-    turn.state.deadlines.set((group.group_id, SESSION, member_id), turn.call.monotonic_ms + session_timeout_ms)
+    change.state.deadlines.set((group.group_id, SESSION, member_id), change.call.monotonic_ms + session_timeout_ms)
 
 
-def _join_with_member_id(turn: Turn, group: ClassicGroup, caller: Caller, request: JoinGroupRequest) -> None:
+def _join_with_member_id(
+    change: ClassicGroupChange, group: ClassicGroup, caller: Caller, request: JoinGroupRequest
+) -> None:
     member_id = request.member_id
     if member_id in group.pending_joins and request.group_instance_id is None:
-        _add(turn, group, member_id, caller, request)
+        _add(change, group, member_id, caller, request)
         return
     group.check_member(member_id, request.group_instance_id)
     member = group.members[member_id]
     why = _why_rebalance(group, member, request)
     if why is None:
         # It lost the answer, and nothing has changed: it goes on in this generation.
-        turn.extend_session(group, member)
-        turn.answer(caller, joined(group, member))
+        change.extend_session(group, member)
+        change.answer(caller, joined(group, member))
         return
     _update(group, member, caller, request)
     # Whoever waited for this member so far is gone, or has the same member id by mistake.
-    turn.refuse_join(group.park_join(member, caller), ErrorCode.UNKNOWN_MEMBER_ID)
-    rebalance(turn, group, why)
+    change.refuse_join(group.park_join(member, caller), ErrorCode.UNKNOWN_MEMBER_ID)
+    rebalance(change, group, why)
 
 
 def _why_rebalance(group: ClassicGroup, member: ClassicMember, request: JoinGroupRequest) -> Why | None:
@@ -174,7 +178,9 @@ def _why_rebalance(group: ClassicGroup, member: ClassicMember, request: JoinGrou
     return Why(Cause.MEMBER_REJOINED, detail, member)
 
 
-def _add(turn: Turn, group: ClassicGroup, member_id: str, caller: Caller, request: JoinGroupRequest) -> None:
+def _add(
+    change: ClassicGroupChange, group: ClassicGroup, member_id: str, caller: Caller, request: JoinGroupRequest
+) -> None:
     member = ClassicMember(
         member_id,
         instance_id=request.group_instance_id,
@@ -189,31 +195,33 @@ def _add(turn: Turn, group: ClassicGroup, member_id: str, caller: Caller, reques
         group.has_grown = True
     group.add_member(member, request.protocol_type)
     group.park_join(member, caller)
-    due_ms = turn.call.monotonic_ms + _NEW_MEMBER_TIMEOUT_MS
-    turn.state.deadlines.set((group.group_id, SESSION, member_id), due_ms)
-    rebalance(turn, group, Why(Cause.MEMBER_JOINED, f"member {member_id} joined{_reason(request)}", member))
+    due_ms = change.call.monotonic_ms + _NEW_MEMBER_TIMEOUT_MS
+    change.state.deadlines.set((group.group_id, SESSION, member_id), due_ms)
+    rebalance(change, group, Why(Cause.MEMBER_JOINED, f"member {member_id} joined{_reason(request)}", member))
 
 
-def _replace(turn: Turn, group: ClassicGroup, new_member_id: str, caller: Caller, request: JoinGroupRequest) -> None:
+def _replace(
+    change: ClassicGroupChange, group: ClassicGroup, new_member_id: str, caller: Caller, request: JoinGroupRequest
+) -> None:
     """A static member has restarted: it takes its old place under a new member id, which fences the old client. A
     stable group goes on without a rebalance, and stores the new id."""
     assert request.group_instance_id is not None
     member = group.members[group.static_member_ids[request.group_instance_id]]
     old_leader_id = group.leader_id or ""
     fenced = ErrorCode.FENCED_INSTANCE_ID
-    turn.refuse_join(group.park_join(member, None), fenced, member.member_id)
-    turn.answer(take_sync(member), SyncGroupResponse(error_code=fenced))
-    turn.state.deadlines.cancel((group.group_id, SESSION, member.member_id))
+    change.refuse_join(group.park_join(member, None), fenced, member.member_id)
+    change.answer(take_sync(member), SyncGroupResponse(error_code=fenced))
+    change.state.deadlines.cancel((group.group_id, SESSION, member.member_id))
     group.replace_static_member(member, new_member_id)
     _update(group, member, caller, request)
-    turn.extend_session(group, member)
+    change.extend_session(group, member)
     if group.state is ClassicState.STABLE and group.select_protocol() == group.protocol_name:
-        write_members(turn, group)
-        turn.answer(caller, _kept_place(group, member, caller, old_leader_id))
+        write_members(change, group)
+        change.answer(caller, _kept_place(group, member, caller, old_leader_id))
         return
     group.park_join(member, caller)
     detail = f"instance {member.instance_id} came back as member {new_member_id}{_reason(request)}"
-    rebalance(turn, group, Why(Cause.MEMBER_REJOINED, detail, member))
+    rebalance(change, group, Why(Cause.MEMBER_REJOINED, detail, member))
 
 
 def _kept_place(group: ClassicGroup, member: ClassicMember, caller: Caller, old_leader_id: str) -> JoinGroupResponse:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from tailrace.coordinator.classic.change import ClassicGroupChange, Why
 from tailrace.coordinator.classic.group import SESSION, ClassicGroup
 from tailrace.coordinator.classic.member import ClassicMember
 from tailrace.coordinator.classic.rebalance import complete_join_if_all_are_there, drop_member, rebalance
-from tailrace.coordinator.classic.turn import Turn, Why
 from tailrace.coordinator.groups import GroupState
 from tailrace.coordinator.history import Cause
 from tailrace.coordinator.op import Call, Caller, Result
@@ -22,7 +22,7 @@ def leave_group(state: GroupState, call: Call, caller: Caller, request: LeaveGro
         from tailrace.coordinator.migration import classic_members
 
         return classic_members.leave_group(state, call, caller, request)
-    turn = Turn(state, call)
+    change = ClassicGroupChange(state, call)
     codes: list[ErrorCode] = []
     leaving = read_leaving(caller, request)
     why: Why | None = None
@@ -30,17 +30,17 @@ def leave_group(state: GroupState, call: Call, caller: Caller, request: LeaveGro
         try:
             if group is None:
                 raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"There is no group {request.group_id!r}.")
-            why = _remove(turn, group, each) or why
+            why = _remove(change, group, each) or why
             codes.append(ErrorCode.NONE)
         except KafkaError as fault:
             codes.append(fault.code)
     if group is not None and not group.is_empty:
         if why is not None:
-            rebalance(turn, group, why)
+            rebalance(change, group, why)
         elif ErrorCode.NONE in codes:
-            complete_join_if_all_are_there(turn, group)
-    turn.answer(caller, leave_response(caller, leaving, codes))
-    return turn.result()
+            complete_join_if_all_are_there(change, group)
+    change.answer(caller, leave_response(caller, leaving, codes))
+    return change.result()
 
 
 def read_leaving(caller: Caller, request: LeaveGroupRequest) -> list[LeaveGroupRequest.MemberIdentity]:
@@ -49,11 +49,11 @@ def read_leaving(caller: Caller, request: LeaveGroupRequest) -> list[LeaveGroupR
     return [LeaveGroupRequest.MemberIdentity(member_id=request.member_id)]
 
 
-def _remove(turn: Turn, group: ClassicGroup, leaving: LeaveGroupRequest.MemberIdentity) -> Why | None:
+def _remove(change: ClassicGroupChange, group: ClassicGroup, leaving: LeaveGroupRequest.MemberIdentity) -> Why | None:
     """Why the group has to rebalance now, if it has to. Raises KafkaError if there is no such member."""
     member_id, instance_id = leaving.member_id, leaving.group_instance_id
     if member_id in group.pending_joins:
-        turn.state.deadlines.cancel((group.group_id, SESSION, member_id))
+        change.state.deadlines.cancel((group.group_id, SESSION, member_id))
         group.remove_member(member_id)
         return None
     by_admin = not member_id
@@ -62,7 +62,7 @@ def _remove(turn: Turn, group: ClassicGroup, leaving: LeaveGroupRequest.MemberId
     group.check_member(member_id, instance_id)
     member = group.members[member_id]
     why = _why(member, leaving.reason, by_admin=by_admin)
-    drop_member(turn, group, member)
+    drop_member(change, group, member)
     return why
 
 

@@ -5,91 +5,91 @@
 
 from __future__ import annotations
 
+from tailrace.coordinator.classic.change import ClassicGroupChange, Why, stored_group
 from tailrace.coordinator.classic.group import JOIN, SESSION, SYNC, ClassicGroup, ClassicState
 from tailrace.coordinator.classic.member import ClassicMember
-from tailrace.coordinator.classic.turn import Turn, Why, stored_group
 from tailrace.coordinator.history import Cause
 from tailrace.coordinator.op import Call, Caller, Result
 from tailrace.model.errors import ErrorCode
 from tailrace.wire.apis.groups import JoinGroupResponse, SyncGroupResponse
 
 
-def rebalance(turn: Turn, group: ClassicGroup, why: Why) -> None:
+def rebalance(change: ClassicGroupChange, group: ClassicGroup, why: Why) -> None:
     """Begins a rebalance; if one is under way, it goes on as far as it can."""
     if group.state is ClassicState.PREPARING_REBALANCE:
-        complete_join_if_all_are_there(turn, group)
+        complete_join_if_all_are_there(change, group)
     else:
-        prepare(turn, group, why)
+        prepare(change, group, why)
 
 
-def prepare(turn: Turn, group: ClassicGroup, why: Why) -> None:
+def prepare(change: ClassicGroupChange, group: ClassicGroup, why: Why) -> None:
     """Members learn of it by their heartbeats, and have the rebalance timeout to join again."""
-    turn.note(group, why)
+    change.note(group, why)
     if group.state is ClassicState.COMPLETING_REBALANCE:
-        _cancel_syncs(turn, group)
+        _cancel_syncs(change, group)
     group.pending_syncs.clear()
-    turn.state.deadlines.cancel((group.group_id, SYNC, ""))
+    change.state.deadlines.cancel((group.group_id, SYNC, ""))
     was_empty = group.is_empty
-    group.change_state(ClassicState.PREPARING_REBALANCE, turn.call.now_ms)
+    group.change_state(ClassicState.PREPARING_REBALANCE, change.call.now_ms)
     if was_empty:
-        delay_ms = turn.call.config.group_initial_rebalance_delay_ms
+        delay_ms = change.call.config.group_initial_rebalance_delay_ms
         group.has_grown = False
-        _wait_for_more(turn, group, delay_ms, max(group.rebalance_timeout_ms - delay_ms, 0))
+        _wait_for_more(change, group, delay_ms, max(group.rebalance_timeout_ms - delay_ms, 0))
     elif group.has_all_joined:
-        complete_join(turn, group)
+        complete_join(change, group)
     else:
-        _set_join_deadline(turn, group, group.rebalance_timeout_ms)
+        _set_join_deadline(change, group, group.rebalance_timeout_ms)
 
 
-def on_join_deadline(turn: Turn, group: ClassicGroup) -> None:
+def on_join_deadline(change: ClassicGroupChange, group: ClassicGroup) -> None:
     if group.state is not ClassicState.PREPARING_REBALANCE:
         return
     if group.initial_delay is not None and group.has_grown and group.initial_delay[1]:
         # Members of a group that starts come one after the other: wait for a next one, up to the rebalance timeout.
         delay_ms, remaining_ms = group.initial_delay
         group.has_grown = False
-        next_delay_ms = min(turn.call.config.group_initial_rebalance_delay_ms, remaining_ms)
-        _wait_for_more(turn, group, next_delay_ms, max(remaining_ms - delay_ms, 0))
+        next_delay_ms = min(change.call.config.group_initial_rebalance_delay_ms, remaining_ms)
+        _wait_for_more(change, group, next_delay_ms, max(remaining_ms - delay_ms, 0))
     else:
-        complete_join(turn, group)
+        complete_join(change, group)
 
 
-def complete_join_if_all_are_there(turn: Turn, group: ClassicGroup) -> None:
+def complete_join_if_all_are_there(change: ClassicGroupChange, group: ClassicGroup) -> None:
     """The first rebalance of an empty group waits its delay out."""
     if group.state is ClassicState.PREPARING_REBALANCE and group.initial_delay is None and group.has_all_joined:
-        complete_join(turn, group)
+        complete_join(change, group)
 
 
-def complete_join(turn: Turn, group: ClassicGroup) -> None:
+def complete_join(change: ClassicGroupChange, group: ClassicGroup) -> None:
     """A new generation of those who have joined, and of the static members, who may be restarting."""
-    turn.state.deadlines.cancel((group.group_id, JOIN, ""))
+    change.state.deadlines.cancel((group.group_id, JOIN, ""))
     for member in [each for each in group.members.values() if each.join_caller is None and each.instance_id is None]:
-        drop_member(turn, group, member)
+        drop_member(change, group, member)
     if not group.elect_joined_leader() and group.members:
         # Only static members are left, and none has joined: their sessions will end, or they come.
         group.initial_delay = None
-        _set_join_deadline(turn, group, group.rebalance_timeout_ms)
+        _set_join_deadline(change, group, group.rebalance_timeout_ms)
         return
-    group.begin_generation(turn.call.now_ms)
+    group.begin_generation(change.call.now_ms)
     if group.is_empty:
-        turn.write(group, stored_group(group))
+        change.write(group, stored_group(group))
         return
     for member in group.members.values():
-        turn.answer(group.park_join(member, None), joined(group, member))
-        turn.extend_session(group, member)
+        change.answer(group.park_join(member, None), joined(group, member))
+        change.extend_session(group, member)
         member.is_new = False
     group.pending_syncs.update(group.members)
-    turn.state.deadlines.set((group.group_id, SYNC, ""), turn.call.monotonic_ms + group.rebalance_timeout_ms)
+    change.state.deadlines.set((group.group_id, SYNC, ""), change.call.monotonic_ms + group.rebalance_timeout_ms)
 
 
-def write_members(turn: Turn, group: ClassicGroup) -> None:
+def write_members(change: ClassicGroupChange, group: ClassicGroup) -> None:
     """Stores a generation that has its assignment. If that is too large to be stored, the members join again: those who
     waited for it are told by whoever refused it."""
     value = stored_group(group)
-    turn.write(group, value)
+    change.write(group, value)
 
     def repair(call: Call) -> Result:
-        again = Turn(turn.state, call)
+        again = ClassicGroupChange(change.state, call)
         group.unreplayed.remove(value)
         for member in group.members.values():
             member.assignment = b""
@@ -97,7 +97,7 @@ def write_members(turn: Turn, group: ClassicGroup) -> None:
         prepare(again, group, Why(Cause.RECORD_TOO_LARGE, detail))
         return again.result()
 
-    turn.on_refused = repair
+    change.on_refused = repair
 
 
 def joined(group: ClassicGroup, member: ClassicMember) -> JoinGroupResponse:
@@ -123,12 +123,12 @@ def _described_members(group: ClassicGroup) -> list[JoinGroupResponse.JoinGroupR
     ]
 
 
-def drop_member(turn: Turn, group: ClassicGroup, member: ClassicMember) -> None:
+def drop_member(change: ClassicGroupChange, group: ClassicGroup, member: ClassicMember) -> None:
     """Out of the group, without a rebalance yet. If its client still waits, it is to join anew."""
     unknown = ErrorCode.UNKNOWN_MEMBER_ID
-    turn.refuse_join(group.park_join(member, None), unknown)
-    turn.answer(take_sync(member), SyncGroupResponse(error_code=unknown))
-    turn.state.deadlines.cancel((group.group_id, SESSION, member.member_id))
+    change.refuse_join(group.park_join(member, None), unknown)
+    change.answer(take_sync(member), SyncGroupResponse(error_code=unknown))
+    change.state.deadlines.cancel((group.group_id, SESSION, member.member_id))
     group.remove_member(member.member_id)
 
 
@@ -137,19 +137,19 @@ def take_sync(member: ClassicMember) -> Caller | None:
     return caller
 
 
-def _cancel_syncs(turn: Turn, group: ClassicGroup) -> None:
+def _cancel_syncs(change: ClassicGroupChange, group: ClassicGroup) -> None:
     """Who waits for the assignment of a generation that never got one joins again."""
     for member in group.members.values():
         member.assignment = b""
         if member.sync_caller is not None:
-            turn.answer(take_sync(member), SyncGroupResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS))
-            turn.extend_session(group, member)
+            change.answer(take_sync(member), SyncGroupResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS))
+            change.extend_session(group, member)
 
 
-def _wait_for_more(turn: Turn, group: ClassicGroup, delay_ms: float, remaining_ms: float) -> None:
+def _wait_for_more(change: ClassicGroupChange, group: ClassicGroup, delay_ms: float, remaining_ms: float) -> None:
     group.initial_delay = delay_ms, remaining_ms
-    _set_join_deadline(turn, group, delay_ms)
+    _set_join_deadline(change, group, delay_ms)
 
 
-def _set_join_deadline(turn: Turn, group: ClassicGroup, delay_ms: float) -> None:
-    turn.state.deadlines.set((group.group_id, JOIN, ""), turn.call.monotonic_ms + delay_ms)
+def _set_join_deadline(change: ClassicGroupChange, group: ClassicGroup, delay_ms: float) -> None:
+    change.state.deadlines.set((group.group_id, JOIN, ""), change.call.monotonic_ms + delay_ms)

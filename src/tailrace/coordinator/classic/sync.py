@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from tailrace.coordinator.classic.change import ClassicGroupChange
 from tailrace.coordinator.classic.group import SYNC, ClassicGroup, ClassicState
 from tailrace.coordinator.classic.rebalance import take_sync, write_members
-from tailrace.coordinator.classic.turn import Turn
 from tailrace.coordinator.groups import GroupState
 from tailrace.coordinator.op import Call, Caller, Result
 from tailrace.model.errors import ErrorCode, KafkaError
@@ -30,20 +30,20 @@ def sync_group(state: GroupState, call: Call, caller: Caller, request: SyncGroup
         return _refuse(caller, fault.code)
     if group.state is ClassicState.PREPARING_REBALANCE:
         return _refuse(caller, ErrorCode.REBALANCE_IN_PROGRESS)
-    turn = Turn(state, call)
+    change = ClassicGroupChange(state, call)
     member = group.members[request.member_id]
     group.pending_syncs.discard(member.member_id)
     if not group.pending_syncs:
         state.deadlines.cancel((group.group_id, SYNC, ""))
     if group.state is ClassicState.STABLE:
-        turn.answer(caller, _assigned(group, member.assignment))
-        return turn.result()
+        change.answer(caller, _assigned(group, member.assignment))
+        return change.result()
     # A client that lost its connection asks again: who waited before is gone, and any answer ends its wait.
-    turn.answer(take_sync(member), SyncGroupResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS))
+    change.answer(take_sync(member), SyncGroupResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS))
     member.sync_caller = caller
     if group.leader_id == member.member_id:
-        _assign(turn, group, request)
-    return turn.result()
+        _assign(change, group, request)
+    return change.result()
 
 
 def _check(group: ClassicGroup, request: SyncGroupRequest) -> None:
@@ -59,18 +59,18 @@ def _check(group: ClassicGroup, request: SyncGroupRequest) -> None:
             )
 
 
-def _assign(turn: Turn, group: ClassicGroup, request: SyncGroupRequest) -> None:
+def _assign(change: ClassicGroupChange, group: ClassicGroup, request: SyncGroupRequest) -> None:
     """Whom the leader forgot gets an empty assignment."""
     assignments = {each.member_id: each.assignment for each in request.assignments}
     for member in group.members.values():
         member.assignment = assignments.get(member.member_id, b"")
     # Kafka stores when the group began to complete, for it stores before it calls the group stable.
-    write_members(turn, group)
-    group.change_state(ClassicState.STABLE, turn.call.now_ms)
+    write_members(change, group)
+    group.change_state(ClassicState.STABLE, change.call.now_ms)
     for member in group.members.values():
         if member.sync_caller is not None:
-            turn.answer(take_sync(member), _assigned(group, member.assignment))
-            turn.extend_session(group, member)
+            change.answer(take_sync(member), _assigned(group, member.assignment))
+            change.extend_session(group, member)
 
 
 def _assigned(group: ClassicGroup, assignment: bytes) -> SyncGroupResponse:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tailrace.coordinator.classic.change import ClassicGroupChange, Why
 from tailrace.coordinator.classic.group import JOIN, SESSION, SYNC, ClassicGroup, ClassicState
 from tailrace.coordinator.classic.rebalance import (
     complete_join_if_all_are_there,
@@ -10,7 +11,6 @@ from tailrace.coordinator.classic.rebalance import (
     prepare,
     rebalance,
 )
-from tailrace.coordinator.classic.turn import Turn, Why
 from tailrace.coordinator.groups import Due, GroupState
 from tailrace.coordinator.history import Cause
 from tailrace.coordinator.op import Call, Result, Steps
@@ -27,7 +27,7 @@ def on_loaded(state: GroupState, _call: Call) -> Result:
 
 def _begin_sessions(state: GroupState, call: Call) -> Steps:
     """Who was heard since is left alone, and so is a group that rebalances by now."""
-    turn = Turn(state, call)
+    change = ClassicGroupChange(state, call)
     done = 0
     for group in list(state.groups.values()):
         if not isinstance(group, ClassicGroup):
@@ -35,7 +35,7 @@ def _begin_sessions(state: GroupState, call: Call) -> Steps:
         for member in list(group.members.values()):
             session = group.group_id, SESSION, member.member_id
             if state.deadlines.get(session) is None and group.members.get(member.member_id) is member:
-                turn.extend_session(group, member)
+                change.extend_session(group, member)
             done += 1
             if done % _STEP_MEMBERS == 0:
                 yield
@@ -43,32 +43,32 @@ def _begin_sessions(state: GroupState, call: Call) -> Steps:
         if is_large and group.state is ClassicState.STABLE and state.groups.get(group.group_id) is group:
             # The limit was lowered. Whoever joins again too late will be refused.
             prepare(
-                turn,
+                change,
                 group,
                 Why(Cause.COORDINATOR_CHANGED, f"{len(group.members)} members are more than group.max.size allows"),
             )
-    return turn.result()
+    return change.result()
 
 
 def on_due(state: GroupState, call: Call, due: Due) -> Result:
     group_id, what, member_id = due
     group = state.groups.get(group_id)
-    turn = Turn(state, call)
+    change = ClassicGroupChange(state, call)
     # A group that was deleted, or speaks the other protocol by now, leaves its deadlines behind.
     if isinstance(group, ClassicGroup):
         if what == SESSION:
-            _on_session_end(turn, group, member_id)
+            _on_session_end(change, group, member_id)
         elif what == JOIN:
-            on_join_deadline(turn, group)
+            on_join_deadline(change, group)
         elif what == SYNC:
-            _on_sync_deadline(turn, group)
-    return turn.result()
+            _on_sync_deadline(change, group)
+    return change.result()
 
 
-def _on_session_end(turn: Turn, group: ClassicGroup, member_id: str) -> None:
+def _on_session_end(change: ClassicGroupChange, group: ClassicGroup, member_id: str) -> None:
     if member_id in group.pending_joins:
         group.remove_member(member_id)
-        complete_join_if_all_are_there(turn, group)
+        complete_join_if_all_are_there(change, group)
         return
     member = group.members.get(member_id)
     if member is None or member.is_excused_from_heartbeats:
@@ -77,16 +77,16 @@ def _on_session_end(turn: Turn, group: ClassicGroup, member_id: str) -> None:
         detail = f"member {member_id} waited too long for its first generation"
     else:
         detail = f"member {member_id} timed out after {member.session_timeout_ms / 1000:.1f} s without a heartbeat"
-    drop_member(turn, group, member)
-    rebalance(turn, group, Why(Cause.MEMBER_TIMED_OUT, detail, member))
+    drop_member(change, group, member)
+    rebalance(change, group, Why(Cause.MEMBER_TIMED_OUT, detail, member))
 
 
-def _on_sync_deadline(turn: Turn, group: ClassicGroup) -> None:
+def _on_sync_deadline(change: ClassicGroupChange, group: ClassicGroup) -> None:
     """Whoever joined and then never asked for its assignment would hold partitions that nobody reads."""
     if group.state not in (ClassicState.COMPLETING_REBALANCE, ClassicState.STABLE) or not group.pending_syncs:
         return
     silent = [member for member in group.members.values() if member.member_id in group.pending_syncs]
     for member in silent:
-        drop_member(turn, group, member)
+        drop_member(change, group, member)
     names = ", ".join(member.member_id for member in silent)
-    prepare(turn, group, Why(Cause.MEMBER_TIMED_OUT, f"no SyncGroup came in time from {names}"))
+    prepare(change, group, Why(Cause.MEMBER_TIMED_OUT, f"no SyncGroup came in time from {names}"))

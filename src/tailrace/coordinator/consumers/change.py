@@ -1,7 +1,7 @@
 """What one op does to one group: it collects the records, and sees to what follows from them.
 
-An op makes a GroupChange, calls what it needs in the order in which it happens, and ends with `finish`. The group stays
-as it is until the records are replayed; `epoch` is what its epoch will be then.
+An op makes a ConsumerGroupChange, calls what it needs in the order in which it happens, and ends with `finish`. The
+group stays as it is until the records are replayed; `epoch` is what its epoch will be then.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from tailrace.wire.apis.groups import ConsumerGroupHeartbeatResponse, JoinGroupR
 from tailrace.wire.schema import Message
 
 
-class GroupChange:
+class ConsumerGroupChange:
     def __init__(
         self, state: GroupState, call: Call, group: ConsumerGroup, records: Iterable[StoredRecord] = ()
     ) -> None:
@@ -221,7 +221,7 @@ def remove_members(
 ) -> Result:
     """They left, were not heard any more, or were too slow. If only members of the classic protocol are left, the group
     may become a classic one."""
-    change = GroupChange(state, call, group)
+    change = ConsumerGroupChange(state, call, group)
     if any(member.is_classic for member in group.members.values()):
         # Conversion knows both protocols, and this one only its own.
         from tailrace.coordinator.migration.downgrade import downgrade_group

@@ -16,7 +16,7 @@ from collections.abc import Iterable
 
 from tailrace.controller.effective import group_config
 from tailrace.coordinator.assignors.spec import Partitions
-from tailrace.coordinator.consumers.change import GroupChange, remove_members
+from tailrace.coordinator.consumers.change import ConsumerGroupChange, remove_members
 from tailrace.coordinator.consumers.group import ConsumerGroup, Waiting
 from tailrace.coordinator.consumers.member import (
     JOIN_EPOCH,
@@ -93,7 +93,7 @@ def answer_waiting(state: GroupState, call: Call, group: ConsumerGroup, member_i
 
         return answer_join(state, call, group, member_id)
     del group.waiting[member_id]
-    change = GroupChange(state, call, group)
+    change = ConsumerGroupChange(state, call, group)
     member = change.reconcile(group.member(member_id), waiting.owned)
     change.answers.append((waiting.caller, answer(call, group, member, is_full=True)))
     return change.finish()
@@ -154,28 +154,28 @@ def _size_bytes(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode())
 
 
-def _find_group(state: GroupState, call: Call, request: ConsumerGroupHeartbeatRequest) -> GroupChange:
+def _find_group(state: GroupState, call: Call, request: ConsumerGroupHeartbeatRequest) -> ConsumerGroupChange:
     """A joining member makes the group if need be, or converts it."""
     group = state.groups.get(request.group_id)
     if isinstance(group, ConsumerGroup):
-        return GroupChange(state, call, group)
+        return ConsumerGroupChange(state, call, group)
     if request.member_epoch != JOIN_EPOCH:
         raise _no_group(request.group_id)
     if group is None or group.is_empty:
         records = () if group is None else group.deletion_records()
-        return GroupChange(state, call, ConsumerGroup(request.group_id), records)
+        return ConsumerGroupChange(state, call, ConsumerGroup(request.group_id), records)
     # Conversion knows both protocols, and this one only its own.
     from tailrace.coordinator.classic.group import ClassicGroup
     from tailrace.coordinator.migration.upgrade import upgrade_group
 
     assert isinstance(group, ClassicGroup)
     records, converted, answers = upgrade_group(state, call, group)
-    change = GroupChange(state, call, converted, records)
+    change = ConsumerGroupChange(state, call, converted, records)
     change.answers += answers
     return change
 
 
-def _find_member(change: GroupChange, request: ConsumerGroupHeartbeatRequest, call: Call) -> Member:
+def _find_member(change: ConsumerGroupChange, request: ConsumerGroupHeartbeatRequest, call: Call) -> Member:
     """The member as it is known so far; one that joins may be new."""
     group, is_joining = change.group, request.member_epoch == JOIN_EPOCH
     member_id = request.member_id or uuid_text(Uuid(call.random.uuid()))
@@ -256,7 +256,7 @@ def _describe_cause(group: ConsumerGroup, old: Member, member: Member, *, is_new
     return Cause.MEMBER_JOINED, f"member {member.member_id} joined, {len(group.members) + 1} now"
 
 
-def may_wait(change: GroupChange) -> bool:
+def may_wait(change: ConsumerGroupChange) -> bool:
     group = change.group
     if change.epoch <= group.assignment_epoch and not group.is_resolving:
         return False
@@ -280,7 +280,7 @@ def _leave(state: GroupState, call: Call, caller: Caller, request: ConsumerGroup
         member = _check_static(group.static_member(request.instance_id), request)
     response = ConsumerGroupHeartbeatResponse(member_id=member.member_id, member_epoch=request.member_epoch)
     if request.member_epoch == LEAVE_STATIC_EPOCH:
-        change = GroupChange(state, call, group)
+        change = ConsumerGroupChange(state, call, group)
         change.leave_for_a_while(member)
         result = change.finish()
     else:

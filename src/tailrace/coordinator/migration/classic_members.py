@@ -17,10 +17,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from tailrace.coordinator.assignors.spec import Partitions
+from tailrace.coordinator.classic.change import ClassicGroupChange, Why
 from tailrace.coordinator.classic.leave import leave_response, read_leaving
 from tailrace.coordinator.classic.rebalance import prepare
-from tailrace.coordinator.classic.turn import Turn, Why
-from tailrace.coordinator.consumers.change import GroupChange, remove_members
+from tailrace.coordinator.consumers.change import ConsumerGroupChange, remove_members
 from tailrace.coordinator.consumers.group import ConsumerGroup, Waiting
 from tailrace.coordinator.consumers.heartbeat import interval_ms, may_wait
 from tailrace.coordinator.consumers.member import LEAVE_STATIC_EPOCH, Member, MemberState
@@ -73,7 +73,7 @@ def join_group(state: GroupState, call: Call, caller: Caller, request: JoinGroup
         response = JoinGroupResponse(error_code=ErrorCode.MEMBER_ID_REQUIRED, member_id=member_id)
         return Result(answers=((caller, response),))
     joining = _Joining(caller, request, subscription, by_topic_id(subscription.owned_partitions, call.image))
-    change = GroupChange(state, call, group)
+    change = ConsumerGroupChange(state, call, group)
     static = _find_static(group, request)
     if static is not None and not static.is_classic:
         member = _updated(static._replace(member_id=member_id), joining)
@@ -104,7 +104,7 @@ def sync_group(state: GroupState, call: Call, caller: Caller, request: SyncGroup
         _expect_join(state, call, group, member)
         raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS, f"Member {member.member_id} has to join again.")
     state.deadlines.cancel((group.group_id, "consumer.sync", member.member_id))
-    GroupChange(state, call, group).keep_session(member)
+    ConsumerGroupChange(state, call, group).keep_session(member)
     assigned = {topic_id: frozenset(partitions) for topic_id, partitions in member.assigned.items()}
     response = SyncGroupResponse(
         protocol_type=CONSUMER_PROTOCOL_TYPE,
@@ -118,7 +118,7 @@ def heartbeat(state: GroupState, call: Call, caller: Caller, request: HeartbeatR
     group = _group(state, request.group_id)
     member, _ = _find_member(group, request.member_id, request.group_instance_id)
     _check_generation(member, request.generation_id)
-    GroupChange(state, call, group).keep_session(member)
+    ConsumerGroupChange(state, call, group).keep_session(member)
     code = ErrorCode.NONE
     if _has_to_join(group, member):
         code = ErrorCode.REBALANCE_IN_PROGRESS
@@ -150,7 +150,7 @@ def leave_group(state: GroupState, call: Call, caller: Caller, request: LeaveGro
 def answer_join(state: GroupState, call: Call, group: ConsumerGroup, member_id: str) -> Result:
     """There are targets for a member whose JoinGroup waits, or it has waited for long enough."""
     waiting = group.waiting.pop(member_id)
-    change = GroupChange(state, call, group)
+    change = ConsumerGroupChange(state, call, group)
     member = change.reconcile(group.member(member_id), waiting.owned)
     # It could send no heartbeats meanwhile.
     change.keep_session(member)
@@ -256,7 +256,7 @@ def _updated(old: Member, joining: _Joining) -> Member:
     )
 
 
-def _join(change: GroupChange, old: Member, joining: _Joining) -> Result:
+def _join(change: ConsumerGroupChange, old: Member, joining: _Joining) -> Result:
     group = change.group
     is_new = old.member_id not in group.members
     if not is_new:
@@ -279,7 +279,7 @@ def _join(change: GroupChange, old: Member, joining: _Joining) -> Result:
     return change.finish()
 
 
-def _answer_join(change: GroupChange, member: Member, caller: Caller) -> None:
+def _answer_join(change: ConsumerGroupChange, member: Member, caller: Caller) -> None:
     due = change.group.group_id, "consumer.sync", member.member_id
     change.state.deadlines.set(due, change.call.monotonic_ms + member.rebalance_timeout_ms)
     change.answers.append((caller, _joined(member, member.member_epoch)))
@@ -296,25 +296,25 @@ def _joined(member: Member, generation: int) -> JoinGroupResponse:
     )
 
 
-def _downgrade(change: GroupChange, static: Member, member: Member, joining: _Joining) -> Result:
+def _downgrade(change: ConsumerGroupChange, static: Member, member: Member, joining: _Joining) -> Result:
     """The last member of the consumer protocol is back as one of the classic protocol, in its place."""
     group = change.group
     members = [member if each.member_id == static.member_id else each for each in group.members.values()]
     change.forget([static])
-    turn = Turn(change.state, change.call)
-    turn.answers += change.answers
+    classic_change = ClassicGroupChange(change.state, change.call)
+    classic_change.answers += change.answers
     has_changed = (static.subscribed_topic_names, static.subscribed_topic_regex) != (member.subscribed_topic_names, "")
     # Everybody goes on with what it has if that is its target. A member that is away is in no epoch.
     is_settled = all(_is_settled(group, each) for each in group.members.values())
     is_stale = has_changed or group.epoch > group.assignment_epoch or not is_settled or bool(group.waiting)
-    classic = replace_by_classic_group(turn, group, members, is_rebalancing=is_stale)
+    classic = replace_by_classic_group(classic_change, group, members, is_rebalancing=is_stale)
     if is_stale:
         classic.park_join(classic.members[member.member_id], joining.caller)
         detail = f"static member {static.instance_id}, the last one of the consumer protocol, is a classic one now"
-        prepare(turn, classic, Why(Cause.PROTOCOL_CHANGED, detail))
+        prepare(classic_change, classic, Why(Cause.PROTOCOL_CHANGED, detail))
     else:
-        turn.answer(joining.caller, _joined(member, classic.generation))
-    return turn.result()
+        classic_change.answer(joining.caller, _joined(member, classic.generation))
+    return classic_change.result()
 
 
 def _is_settled(group: ConsumerGroup, member: Member) -> bool:

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from tailrace.coordinator.classic.change import ClassicGroupChange, Why, stored_group
 from tailrace.coordinator.classic.group import JOIN, SYNC, ClassicGroup, ClassicState
 from tailrace.coordinator.classic.member import ClassicMember, Protocol
 from tailrace.coordinator.classic.rebalance import prepare
-from tailrace.coordinator.classic.turn import Turn, Why, stored_group
 from tailrace.coordinator.consumers.group import ConsumerGroup
 from tailrace.coordinator.consumers.member import Member
 from tailrace.coordinator.groups import GroupState
@@ -33,11 +33,11 @@ def downgrade_group(state: GroupState, call: Call, group: ConsumerGroup, leaving
     staying = [member for member in group.members.values() if member.member_id not in gone]
     if not is_downgrade(call, group, staying):
         return None
-    turn = Turn(state, call)
-    classic = replace_by_classic_group(turn, group, staying, is_rebalancing=True)
+    change = ClassicGroupChange(state, call)
+    classic = replace_by_classic_group(change, group, staying, is_rebalancing=True)
     who = ", ".join(sorted(gone))
-    prepare(turn, classic, Why(Cause.PROTOCOL_CHANGED, f"the last members of the consumer protocol have gone: {who}"))
-    return turn.result()
+    prepare(change, classic, Why(Cause.PROTOCOL_CHANGED, f"the last members of the consumer protocol have gone: {who}"))
+    return change.result()
 
 
 def is_downgrade(call: Call, group: ConsumerGroup, members: Collection[Member]) -> bool:
@@ -52,11 +52,11 @@ def is_downgrade(call: Call, group: ConsumerGroup, members: Collection[Member]) 
 
 
 def replace_by_classic_group(
-    turn: Turn, group: ConsumerGroup, members: Collection[Member], *, is_rebalancing: bool
+    change: ClassicGroupChange, group: ConsumerGroup, members: Collection[Member], *, is_rebalancing: bool
 ) -> ClassicGroup:
     """Puts a stable classic group of these members in its place, and stores it; if it is to rebalance, the caller sees
     to that. It has to, if a JoinGroup waits, or if a member has not reached its target."""
-    turn.records.extend(group.deletion_records())
+    change.records.extend(group.deletion_records())
     classic = ClassicGroup(group.group_id)
     for member in members:
         converted = _convert(member)
@@ -66,19 +66,19 @@ def replace_by_classic_group(
             classic.park_join(converted, waiting.caller)
     classic.generation = group.epoch
     classic.state = ClassicState.STABLE
-    classic.state_since_ms = turn.call.now_ms
+    classic.state_since_ms = change.call.now_ms
     classic.protocol_name = classic.select_protocol()
-    _drop_deadlines(turn.state, classic)
+    _drop_deadlines(change.state, classic)
     for member in members:
         converted = classic.members[member.member_id]
         assigned = {topic_id: frozenset(partitions) for topic_id, partitions in member.assigned.items()}
         metadata = converted.metadata(classic.protocol_name)
-        converted.assignment = write_assignment(assigned, turn.call.image, metadata)
-        turn.extend_session(classic, converted)
-    turn.state.groups[group.group_id] = classic
+        converted.assignment = write_assignment(assigned, change.call.image, metadata)
+        change.extend_session(classic, converted)
+    change.state.groups[group.group_id] = classic
     classic.stored = stored_group(classic)
     classic.stored.generation += is_rebalancing
-    turn.write(classic, classic.stored)
+    change.write(classic, classic.stored)
     return classic
 
 

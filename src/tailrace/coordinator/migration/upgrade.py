@@ -14,7 +14,7 @@ from tailrace.coordinator.assignors.spec import Partitions
 from tailrace.coordinator.classic.group import ClassicGroup
 from tailrace.coordinator.classic.member import ClassicMember
 from tailrace.coordinator.consumers import records
-from tailrace.coordinator.consumers.change import GroupChange
+from tailrace.coordinator.consumers.change import ConsumerGroupChange
 from tailrace.coordinator.consumers.group import ConsumerGroup
 from tailrace.coordinator.consumers.member import Member
 from tailrace.coordinator.consumers.replay import replay_into
@@ -70,7 +70,7 @@ def upgrade_group(
     upgraded = ConsumerGroup(group_id)
     for record in consumer_records:
         replay_into(upgraded, record.key, record.value)
-    change = GroupChange(state, call, upgraded)
+    change = ConsumerGroupChange(state, call, upgraded)
     for member in members:
         change.keep_session(member)
     return [*group.deletion_records(), *consumer_records], upgraded, _answers(group)

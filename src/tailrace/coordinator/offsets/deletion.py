@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from tailrace.controller.image import MetadataImage
 from tailrace.coordinator.groups import GroupState
-from tailrace.coordinator.offsets.room import Room
+from tailrace.coordinator.offsets.batch_capacity import BatchCapacity
 from tailrace.coordinator.offsets.simple import find_group
 from tailrace.coordinator.offsets.store import offset_record, read_offset
 from tailrace.coordinator.op import Call, Caller, Result, Steps, StoredRecord, unchanged
@@ -90,7 +90,7 @@ class _Deleted(NamedTuple):
 
 def _delete_topics(state: GroupState, call: Call, deleted: _Deleted, group_ids: deque[str]) -> Steps:
     """In the groups that are left to be looked at, until there is a batch of records; the rest follows as work anew."""
-    room = Room()
+    room = BatchCapacity()
     found: dict[tuple[str, str, int], None] = {}
     is_full = False
     looks = 0

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from tailrace.coordinator.groups import Due, Group, GroupState, GroupType
-from tailrace.coordinator.offsets.room import Room
+from tailrace.coordinator.offsets.batch_capacity import BatchCapacity
 from tailrace.coordinator.offsets.simple import all_group_ids, find_group
 from tailrace.coordinator.offsets.store import offset_record, read_offset
 from tailrace.coordinator.op import Call, Result, Steps, StoredRecord, unchanged
@@ -50,7 +50,7 @@ def _set_next(state: GroupState, call: Call) -> None:
 
 def _expire(state: GroupState, call: Call, group_ids: deque[str], done: set[str]) -> Steps:
     """The groups that are left to be looked at, until there is a batch of records; the rest follows as work anew."""
-    room = Room()
+    room = BatchCapacity()
     expired: list[_Place] = []
     seen: list[str] = []
     reads = 0

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from tailrace.client.lanes import Identity
+from tailrace.client.lanes import ProducerIdentity
 from tailrace.model.ids import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, PartitionIndex, TopicPartition
 from tailrace.sim.checks.history import demand
 from tailrace.sim.checks.replicas import ReplicaChecks
@@ -32,7 +32,7 @@ _ANOMALIES_TOLD = 3
 class Transaction:
     """As its producer sees it."""
 
-    def __init__(self, producer: str, number: int, identity: Identity) -> None:
+    def __init__(self, producer: str, number: int, identity: ProducerIdentity) -> None:
         self.producer = producer
         self.number = number
         self.identity = identity
@@ -98,9 +98,9 @@ class TransactionChecks:
         self.read_count = 0
         self._state = state
         self._transactions: dict[tuple[str, int], Transaction] = {}
-        self._by_identity: dict[Identity, Transaction] = {}
-        self._owners: dict[Identity, str] = {}
-        self._latest: dict[int, Identity] = {}  # by producer id: the last epoch that someone was given
+        self._by_identity: dict[ProducerIdentity, Transaction] = {}
+        self._owners: dict[ProducerIdentity, str] = {}
+        self._latest: dict[int, ProducerIdentity] = {}  # by producer id: the last epoch that someone was given
         self._stable: dict[tuple[str, TopicPartition], _Stable] = {}
         self._effects: dict[tuple[str, int], tuple[TopicPartition, int]] = {}
         replicas.on_committed = self._on_committed
@@ -125,7 +125,7 @@ class TransactionChecks:
     def _transaction_of(self, partition: TopicPartition, written: Written) -> Transaction | None:
         """Its values name it; offsets of groups do not, but with version 2 every transaction has its own epoch."""
         if partition.topic == CONSUMER_OFFSETS_TOPIC:
-            return self._by_identity.get(Identity(written.producer_id, written.producer_epoch))
+            return self._by_identity.get(ProducerIdentity(written.producer_id, written.producer_epoch))
         producer, _number, transaction, _rest = written.value.split(b":", 3)
         return self._transactions[producer.decode(), int(transaction)]
 
@@ -165,7 +165,7 @@ class TransactionChecks:
 
     # ---- what producers are told
 
-    def note_identity(self, producer: str, identity: Identity) -> None:
+    def note_identity(self, producer: str, identity: ProducerIdentity) -> None:
         """The producer was given this id and epoch."""
         owner = self._owners.setdefault(identity, producer)
         demand(owner == producer, "an epoch is given to one producer", identity=identity, producers=(owner, producer))
@@ -173,14 +173,14 @@ class TransactionChecks:
         if latest is None or identity.producer_epoch > latest.producer_epoch:
             self._latest[identity.producer_id] = identity
 
-    def begin(self, producer: str, number: int, identity: Identity, *, is_epoch_its_own: bool) -> Transaction:
+    def begin(self, producer: str, number: int, identity: ProducerIdentity, *, is_epoch_its_own: bool) -> Transaction:
         self.note_identity(producer, identity)
         transaction = self._transactions[producer, number] = Transaction(producer, number, identity)
         if is_epoch_its_own:
             self._by_identity[identity] = transaction
         return transaction
 
-    def is_fenced(self, identity: Identity) -> bool:
+    def is_fenced(self, identity: ProducerIdentity) -> bool:
         """Whether somebody else has a later epoch by now."""
         latest = self._latest[identity.producer_id]
         return latest.producer_epoch > identity.producer_epoch and self._owners[latest] != self._owners[identity]
@@ -196,7 +196,7 @@ class TransactionChecks:
             latest=self._latest[transaction.identity.producer_id],
         )
 
-    def is_superseded(self, transactional_id: str, identity: Identity) -> bool:
+    def is_superseded(self, transactional_id: str, identity: ProducerIdentity) -> bool:
         return self._state.is_superseded(transactional_id, *identity)
 
     # ---- what readers are given

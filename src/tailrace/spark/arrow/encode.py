@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from tailrace.client.lanes import ANONYMOUS, Identity, ProducerOptions
+from tailrace.client.lanes import ANONYMOUS, ProducerIdentity, ProducerOptions
 from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.model.ids import NO_EPOCH, NO_SEQUENCE, TopicPartition
 from tailrace.model.ports import Bytes
@@ -57,7 +57,7 @@ class EncodedBatch(NamedTuple):
     compression: Compression
     timestamp: int
 
-    def seal(self, identity: Identity, base_sequence: int, *, transactional: bool) -> Bytes:
+    def seal(self, identity: ProducerIdentity, base_sequence: int, *, transactional: bool) -> Bytes:
         """The whole batch with header and CRC, as it is sent, and sent again."""
         attributes = self.compression | (TRANSACTIONAL_BIT if transactional else 0)
         header = BatchHeader(

@@ -10,19 +10,19 @@ from __future__ import annotations
 
 import os
 
-from tailrace.client.lanes import Identity
+from tailrace.client.lanes import ProducerIdentity
 from tailrace.client.producer import IdempotentAuthor
 
 _EPOCH_MAX = 2**15 - 1
 
 # By process, since a fork must not go on with its parent's, and by cluster: a worker writes to few.
-_last_used: dict[tuple[int, str], Identity] = {}
+_last_used: dict[tuple[int, str], ProducerIdentity] = {}
 
 
 class WorkerAuthor(IdempotentAuthor):
     """For one task."""
 
-    async def new_identity(self) -> Identity:
+    async def new_identity(self) -> ProducerIdentity:
         cluster_id = self._cluster.cluster_id
         if cluster_id is None:  # Nothing tells whether this is where the last one was given.
             return await super().new_identity()
@@ -31,6 +31,6 @@ class WorkerAuthor(IdempotentAuthor):
         if last is None or last.producer_epoch == _EPOCH_MAX:
             identity = await super().new_identity()
         else:
-            identity = Identity(last.producer_id, last.producer_epoch + 1)
+            identity = ProducerIdentity(last.producer_id, last.producer_epoch + 1)
         _last_used[place] = identity
         return identity

@@ -23,8 +23,8 @@ from tailrace.client.lanes import (
     ANONYMOUS,
     SEQUENCE_MODULUS,
     Author,
-    Identity,
     ProduceResult,
+    ProducerIdentity,
     ProducerOptions,
     produce_batch,
 )
@@ -140,7 +140,7 @@ class Sender:
 class _Line:
     """How far a partition was written under one identity."""
 
-    identity: Identity
+    identity: ProducerIdentity
     next_sequence: int = 0
     is_known: bool = False  # whether the broker has acknowledged a batch of it
 

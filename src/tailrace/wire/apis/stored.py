@@ -1,7 +1,7 @@
 """Records that outlive a process: those of the metadata log, of the coordinators' topics and of tiered storage, control
 records, the vote file, producer snapshots, and the bytes that clients agree on among themselves in a group.
 
-Declarations only, in the language of `wire.schema`. `api_key` is the record type within its topic; the tables at the
+Declarations only, in the language of `wire.schema`. `record_type` is the type within its topic; the tables at the
 end tell which types a topic has, and `wire.stored` knows the envelopes around them.
 """
 
@@ -28,7 +28,7 @@ from tailrace.wire.schema import (
 )
 
 
-class RegisterBrokerRecord(Message, api_key=0, versions="0-4", flexible="0+"):
+class RegisterBrokerRecord(Message, record_type=0, versions="0-4", flexible="0+"):
     class BrokerEndpoint(Struct):
         name: str = string("0+")
         host: str = string("0+")
@@ -53,17 +53,17 @@ class RegisterBrokerRecord(Message, api_key=0, versions="0-4", flexible="0+"):
     cordoned_log_dirs: list[bytes] | None = array(uuid, "4+", nullable="4+", default=None, tag=1)
 
 
-class UnregisterBrokerRecord(Message, api_key=1, versions="0", flexible="0+"):
+class UnregisterBrokerRecord(Message, record_type=1, versions="0", flexible="0+"):
     broker_id: int = int32("0+")
     broker_epoch: int = int64("0+")
 
 
-class TopicRecord(Message, api_key=2, versions="0", flexible="0+"):
+class TopicRecord(Message, record_type=2, versions="0", flexible="0+"):
     name: str = string("0+")
     topic_id: bytes = uuid("0+")
 
 
-class PartitionRecord(Message, api_key=3, versions="0-2", flexible="0+"):
+class PartitionRecord(Message, record_type=3, versions="0-2", flexible="0+"):
     partition_id: int = int32("0+", default=-1)
     topic_id: bytes = uuid("0+")
     replicas: list[int] = array(int32, "0+")
@@ -79,14 +79,14 @@ class PartitionRecord(Message, api_key=3, versions="0-2", flexible="0+"):
     last_known_elr: list[int] | None = array(int32, "2+", nullable="2+", default=None, tag=2)
 
 
-class ConfigRecord(Message, api_key=4, versions="0", flexible="0+"):
+class ConfigRecord(Message, record_type=4, versions="0", flexible="0+"):
     resource_type: int = int8("0+")
     resource_name: str = string("0+")
     name: str = string("0+")
     value: str | None = string("0+", nullable="0+")
 
 
-class PartitionChangeRecord(Message, api_key=5, versions="0-2", flexible="0+"):
+class PartitionChangeRecord(Message, record_type=5, versions="0-2", flexible="0+"):
     """Null, -1 (recovery state) and -2 (leader) stand for no change."""
 
     partition_id: int = int32("0+", default=-1)
@@ -102,21 +102,21 @@ class PartitionChangeRecord(Message, api_key=5, versions="0-2", flexible="0+"):
     last_known_elr: list[int] | None = array(int32, "2+", nullable="2+", default=None, tag=7)
 
 
-class FenceBrokerRecord(Message, api_key=7, versions="0", flexible="0+"):
+class FenceBrokerRecord(Message, record_type=7, versions="0", flexible="0+"):
     id: int = int32("0+")
     epoch: int = int64("0+")
 
 
-class UnfenceBrokerRecord(Message, api_key=8, versions="0", flexible="0+"):
+class UnfenceBrokerRecord(Message, record_type=8, versions="0", flexible="0+"):
     id: int = int32("0+")
     epoch: int = int64("0+")
 
 
-class RemoveTopicRecord(Message, api_key=9, versions="0", flexible="0+"):
+class RemoveTopicRecord(Message, record_type=9, versions="0", flexible="0+"):
     topic_id: bytes = uuid("0+")
 
 
-class DelegationTokenRecord(Message, api_key=10, versions="0", flexible="0+"):
+class DelegationTokenRecord(Message, record_type=10, versions="0", flexible="0+"):
     owner: str = string("0+")
     requester: str = string("0+")
     renewers: list[str] = array(string, "0+")
@@ -126,7 +126,7 @@ class DelegationTokenRecord(Message, api_key=10, versions="0", flexible="0+"):
     token_id: str = string("0+")
 
 
-class UserScramCredentialRecord(Message, api_key=11, versions="0", flexible="0+"):
+class UserScramCredentialRecord(Message, record_type=11, versions="0", flexible="0+"):
     name: str = string("0+")
     mechanism: int = int8("0+")
     salt: bytes = bytes_("0+")
@@ -135,12 +135,12 @@ class UserScramCredentialRecord(Message, api_key=11, versions="0", flexible="0+"
     iterations: int = int32("0+")
 
 
-class FeatureLevelRecord(Message, api_key=12, versions="0", flexible="0+"):
+class FeatureLevelRecord(Message, record_type=12, versions="0", flexible="0+"):
     name: str = string("0+")
     feature_level: int = int16("0+")
 
 
-class ClientQuotaRecord(Message, api_key=14, versions="0", flexible="0+"):
+class ClientQuotaRecord(Message, record_type=14, versions="0", flexible="0+"):
     class EntityData(Struct):
         entity_type: str = string("0+")
         entity_name: str | None = string("0+", nullable="0+")
@@ -151,13 +151,13 @@ class ClientQuotaRecord(Message, api_key=14, versions="0", flexible="0+"):
     remove: bool = boolean("0+")
 
 
-class ProducerIdsRecord(Message, api_key=15, versions="0", flexible="0+"):
+class ProducerIdsRecord(Message, record_type=15, versions="0", flexible="0+"):
     broker_id: int = int32("0+")
     broker_epoch: int = int64("0+", default=-1)
     next_producer_id: int = int64("0+")
 
 
-class BrokerRegistrationChangeRecord(Message, api_key=17, versions="0-3", flexible="0+"):
+class BrokerRegistrationChangeRecord(Message, record_type=17, versions="0-3", flexible="0+"):
     """Fenced and controlled shutdown: 0 no change, 1 now so, -1 no longer."""
 
     broker_id: int = int32("0+")
@@ -168,7 +168,7 @@ class BrokerRegistrationChangeRecord(Message, api_key=17, versions="0-3", flexib
     cordoned_log_dirs: list[bytes] | None = array(uuid, "3+", nullable="3+", default=None, tag=3)
 
 
-class AccessControlEntryRecord(Message, api_key=18, versions="0", flexible="0+"):
+class AccessControlEntryRecord(Message, record_type=18, versions="0", flexible="0+"):
     id: bytes = uuid("0+")
     resource_type: int = int8("0+")
     resource_name: str = string("0+")
@@ -179,44 +179,44 @@ class AccessControlEntryRecord(Message, api_key=18, versions="0", flexible="0+")
     permission_type: int = int8("0+")
 
 
-class RemoveAccessControlEntryRecord(Message, api_key=19, versions="0", flexible="0+"):
+class RemoveAccessControlEntryRecord(Message, record_type=19, versions="0", flexible="0+"):
     id: bytes = uuid("0+")
 
 
-class NoOpRecord(Message, api_key=20, versions="0", flexible="0+"):
+class NoOpRecord(Message, record_type=20, versions="0", flexible="0+"):
     """Proves that the controller can still commit (KIP-835)."""
 
 
-class ZkMigrationStateRecord(Message, api_key=21, versions="0", flexible="0+"):
+class ZkMigrationStateRecord(Message, record_type=21, versions="0", flexible="0+"):
     zk_migration_state: int = int8("0+")
 
 
-class RemoveUserScramCredentialRecord(Message, api_key=22, versions="0", flexible="0+"):
+class RemoveUserScramCredentialRecord(Message, record_type=22, versions="0", flexible="0+"):
     name: str = string("0+")
     mechanism: int = int8("0+")
 
 
-class BeginTransactionRecord(Message, api_key=23, versions="0", flexible="0+"):
+class BeginTransactionRecord(Message, record_type=23, versions="0", flexible="0+"):
     """Opens a group of records that take effect together (KIP-868)."""
 
     name: str | None = string("0+", nullable="0+", default=None, tag=0)
 
 
-class EndTransactionRecord(Message, api_key=24, versions="0", flexible="0+"):
+class EndTransactionRecord(Message, record_type=24, versions="0", flexible="0+"):
     """Closes what BeginTransactionRecord opened: all records between take effect at once (KIP-868)."""
 
 
-class AbortTransactionRecord(Message, api_key=25, versions="0", flexible="0+"):
+class AbortTransactionRecord(Message, record_type=25, versions="0", flexible="0+"):
     """Drops the records since BeginTransactionRecord (KIP-868)."""
 
     reason: str | None = string("0+", nullable="0+", default=None, tag=0)
 
 
-class RemoveDelegationTokenRecord(Message, api_key=26, versions="0", flexible="0+"):
+class RemoveDelegationTokenRecord(Message, record_type=26, versions="0", flexible="0+"):
     token_id: str = string("0+")
 
 
-class RegisterControllerRecord(Message, api_key=27, versions="0", flexible="0+"):
+class RegisterControllerRecord(Message, record_type=27, versions="0", flexible="0+"):
     class ControllerEndpoint(Struct):
         name: str = string("0+")
         host: str = string("0+")
@@ -235,7 +235,7 @@ class RegisterControllerRecord(Message, api_key=27, versions="0", flexible="0+")
     features: list[ControllerFeature] = array(ControllerFeature, "0+")
 
 
-class ClearElrRecord(Message, api_key=28, versions="0", flexible="0+"):
+class ClearElrRecord(Message, record_type=28, versions="0", flexible="0+"):
     topic_name: str = string("0+")
 
 
@@ -271,7 +271,7 @@ class ProducerSnapshot(Message, versions="1"):
     producer_entries: list[ProducerEntry] = array(ProducerEntry, "1")
 
 
-class RemoteLogSegmentMetadataRecord(Message, api_key=0, versions="0", flexible="0+"):
+class RemoteLogSegmentMetadataRecord(Message, record_type=0, versions="0", flexible="0+"):
     class TopicIdPartitionEntry(Struct):
         name: str = string("0+")
         id: bytes = uuid("0+")
@@ -298,7 +298,7 @@ class RemoteLogSegmentMetadataRecord(Message, api_key=0, versions="0", flexible=
     txn_index_empty: bool = boolean("0+", tag=0)
 
 
-class RemoteLogSegmentMetadataUpdateRecord(Message, api_key=1, versions="0", flexible="0+"):
+class RemoteLogSegmentMetadataUpdateRecord(Message, record_type=1, versions="0", flexible="0+"):
     class TopicIdPartitionEntry(Struct):
         name: str = string("0+")
         id: bytes = uuid("0+")
@@ -317,7 +317,7 @@ class RemoteLogSegmentMetadataUpdateRecord(Message, api_key=1, versions="0", fle
     remote_log_segment_state: int = int8("0+")
 
 
-class RemotePartitionDeleteMetadataRecord(Message, api_key=2, versions="0", flexible="0+"):
+class RemotePartitionDeleteMetadataRecord(Message, record_type=2, versions="0", flexible="0+"):
     class TopicIdPartitionEntry(Struct):
         name: str = string("0+")
         id: bytes = uuid("0+")
@@ -329,7 +329,7 @@ class RemotePartitionDeleteMetadataRecord(Message, api_key=2, versions="0", flex
     remote_partition_delete_state: int = int8("0+")
 
 
-class RemoteLogSegmentMetadataSnapshotRecord(Message, api_key=3, versions="0", flexible="0+"):
+class RemoteLogSegmentMetadataSnapshotRecord(Message, record_type=3, versions="0", flexible="0+"):
     class SegmentLeaderEpochEntry(Struct):
         leader_epoch: int = int32("0+")
         offset: int = int64("0+")
@@ -347,7 +347,7 @@ class RemoteLogSegmentMetadataSnapshotRecord(Message, api_key=3, versions="0", f
     txn_index_empty: bool = boolean("0+", tag=0)
 
 
-class LegacyOffsetCommitKey(Message, api_key=0, versions="0"):
+class LegacyOffsetCommitKey(Message, record_type=0, versions="0"):
     """As OffsetCommitKey, written by very old brokers."""
 
     group: str = string("0")
@@ -355,7 +355,7 @@ class LegacyOffsetCommitKey(Message, api_key=0, versions="0"):
     partition: int = int32("0")
 
 
-class LegacyOffsetCommitValue(Message, api_key=0, versions="0"):
+class LegacyOffsetCommitValue(Message, record_type=0, versions="0"):
     """As OffsetCommitValue, written by very old brokers."""
 
     offset: int = int64("0")
@@ -363,13 +363,13 @@ class LegacyOffsetCommitValue(Message, api_key=0, versions="0"):
     commit_timestamp: int = int64("0")
 
 
-class OffsetCommitKey(Message, api_key=1, versions="0"):
+class OffsetCommitKey(Message, record_type=1, versions="0"):
     group: str = string("0")
     topic: str = string("0")
     partition: int = int32("0")
 
 
-class OffsetCommitValue(Message, api_key=1, versions="0-4", flexible="4+"):
+class OffsetCommitValue(Message, record_type=1, versions="0-4", flexible="4+"):
     """A committed offset. v4 the topic's id."""
 
     offset: int = int64("0+")
@@ -380,11 +380,11 @@ class OffsetCommitValue(Message, api_key=1, versions="0-4", flexible="4+"):
     topic_id: bytes = uuid("4+", tag=0)
 
 
-class GroupMetadataKey(Message, api_key=2, versions="0"):
+class GroupMetadataKey(Message, record_type=2, versions="0"):
     group: str = string("0")
 
 
-class GroupMetadataValue(Message, api_key=2, versions="0-4", flexible="4+"):
+class GroupMetadataValue(Message, record_type=2, versions="0-4", flexible="4+"):
     class MemberMetadata(Struct):
         member_id: str = string("0+")
         group_instance_id: str | None = string("3+", nullable="3+", default=None)
@@ -403,20 +403,20 @@ class GroupMetadataValue(Message, api_key=2, versions="0-4", flexible="4+"):
     members: list[MemberMetadata] = array(MemberMetadata, "0+")
 
 
-class ConsumerGroupMetadataKey(Message, api_key=3, versions="0"):
+class ConsumerGroupMetadataKey(Message, record_type=3, versions="0"):
     group_id: str = string("0")
 
 
-class ConsumerGroupMetadataValue(Message, api_key=3, versions="0", flexible="0+"):
+class ConsumerGroupMetadataValue(Message, record_type=3, versions="0", flexible="0+"):
     epoch: int = int32("0+")
     metadata_hash: int = int64("0+", tag=0)
 
 
-class ConsumerGroupPartitionMetadataKey(Message, api_key=4, versions="0"):
+class ConsumerGroupPartitionMetadataKey(Message, record_type=4, versions="0"):
     group_id: str = string("0")
 
 
-class ConsumerGroupPartitionMetadataValue(Message, api_key=4, versions="0", flexible="0+"):
+class ConsumerGroupPartitionMetadataValue(Message, record_type=4, versions="0", flexible="0+"):
     """No longer written, but there may be old ones."""
 
     class PartitionMetadata(Struct):
@@ -434,12 +434,12 @@ class ConsumerGroupPartitionMetadataValue(Message, api_key=4, versions="0", flex
     topics: list[TopicMetadata] = array(TopicMetadata, "0+")
 
 
-class ConsumerGroupMemberMetadataKey(Message, api_key=5, versions="0"):
+class ConsumerGroupMemberMetadataKey(Message, record_type=5, versions="0"):
     group_id: str = string("0")
     member_id: str = string("0")
 
 
-class ConsumerGroupMemberMetadataValue(Message, api_key=5, versions="0", flexible="0+"):
+class ConsumerGroupMemberMetadataValue(Message, record_type=5, versions="0", flexible="0+"):
     class ClassicProtocol(Struct):
         name: str = string("0+")
         metadata: bytes = bytes_("0+")
@@ -459,21 +459,21 @@ class ConsumerGroupMemberMetadataValue(Message, api_key=5, versions="0", flexibl
     classic_member_metadata: ClassicMemberMetadata | None = struct(ClassicMemberMetadata, "0+", nullable="0+", tag=0)
 
 
-class ConsumerGroupTargetAssignmentMetadataKey(Message, api_key=6, versions="0"):
+class ConsumerGroupTargetAssignmentMetadataKey(Message, record_type=6, versions="0"):
     group_id: str = string("0")
 
 
-class ConsumerGroupTargetAssignmentMetadataValue(Message, api_key=6, versions="0", flexible="0+"):
+class ConsumerGroupTargetAssignmentMetadataValue(Message, record_type=6, versions="0", flexible="0+"):
     assignment_epoch: int = int32("0+")
     assignment_timestamp: int = int64("0+", tag=0)
 
 
-class ConsumerGroupTargetAssignmentMemberKey(Message, api_key=7, versions="0"):
+class ConsumerGroupTargetAssignmentMemberKey(Message, record_type=7, versions="0"):
     group_id: str = string("0")
     member_id: str = string("0")
 
 
-class ConsumerGroupTargetAssignmentMemberValue(Message, api_key=7, versions="0", flexible="0+"):
+class ConsumerGroupTargetAssignmentMemberValue(Message, record_type=7, versions="0", flexible="0+"):
     class TopicPartition(Struct):
         topic_id: bytes = uuid("0+")
         partitions: list[int] = array(int32, "0+")
@@ -481,12 +481,12 @@ class ConsumerGroupTargetAssignmentMemberValue(Message, api_key=7, versions="0",
     topic_partitions: list[TopicPartition] = array(TopicPartition, "0+")
 
 
-class ConsumerGroupCurrentMemberAssignmentKey(Message, api_key=8, versions="0"):
+class ConsumerGroupCurrentMemberAssignmentKey(Message, record_type=8, versions="0"):
     group_id: str = string("0")
     member_id: str = string("0")
 
 
-class ConsumerGroupCurrentMemberAssignmentValue(Message, api_key=8, versions="0", flexible="0+"):
+class ConsumerGroupCurrentMemberAssignmentValue(Message, record_type=8, versions="0", flexible="0+"):
     class TopicPartitions(Struct):
         topic_id: bytes = uuid("0+")
         partitions: list[int] = array(int32, "0+")
@@ -499,22 +499,22 @@ class ConsumerGroupCurrentMemberAssignmentValue(Message, api_key=8, versions="0"
     partitions_pending_revocation: list[TopicPartitions] = array(TopicPartitions, "0+")
 
 
-class ConsumerGroupRegularExpressionKey(Message, api_key=16, versions="0"):
+class ConsumerGroupRegularExpressionKey(Message, record_type=16, versions="0"):
     group_id: str = string("0")
     regular_expression: str = string("0")
 
 
-class ConsumerGroupRegularExpressionValue(Message, api_key=16, versions="0", flexible="0+"):
+class ConsumerGroupRegularExpressionValue(Message, record_type=16, versions="0", flexible="0+"):
     topics: list[str] = array(string, "0+")
     version: int = int64("0+")
     timestamp: int = int64("0+")
 
 
-class TransactionLogKey(Message, api_key=0, versions="0"):
+class TransactionLogKey(Message, record_type=0, versions="0"):
     transactional_id: str = string("0")
 
 
-class TransactionLogValue(Message, api_key=0, versions="0-1", flexible="1+"):
+class TransactionLogValue(Message, record_type=0, versions="0-1", flexible="1+"):
     """v1 keeps what a transaction needs to end with a new epoch or id (KIP-890)."""
 
     class PartitionsSchema(Struct):
@@ -628,7 +628,7 @@ class VotersRecord(Message, versions="0", flexible="0+"):
 
 # Record types of __cluster_metadata.
 METADATA_RECORDS: Mapping[int, type[Message]] = {
-    record.api_key: record
+    record.record_type: record
     for record in (
         RegisterBrokerRecord,
         UnregisterBrokerRecord,
@@ -660,7 +660,7 @@ METADATA_RECORDS: Mapping[int, type[Message]] = {
 }
 # Record types of __remote_log_metadata.
 REMOTE_LOG_RECORDS: Mapping[int, type[Message]] = {
-    record.api_key: record
+    record.record_type: record
     for record in (
         RemoteLogSegmentMetadataRecord,
         RemoteLogSegmentMetadataUpdateRecord,
@@ -670,7 +670,7 @@ REMOTE_LOG_RECORDS: Mapping[int, type[Message]] = {
 }
 # Record types of __consumer_offsets, each with a key and a value.
 GROUP_RECORDS: Mapping[int, tuple[type[Message], type[Message]]] = {
-    key.api_key: (key, value)
+    key.record_type: (key, value)
     for key, value in (
         (LegacyOffsetCommitKey, LegacyOffsetCommitValue),
         (OffsetCommitKey, OffsetCommitValue),
@@ -686,5 +686,5 @@ GROUP_RECORDS: Mapping[int, tuple[type[Message], type[Message]]] = {
 }
 # Record types of __transaction_state.
 TRANSACTION_RECORDS: Mapping[int, tuple[type[Message], type[Message]]] = {
-    key.api_key: (key, value) for key, value in ((TransactionLogKey, TransactionLogValue),)
+    key.record_type: (key, value) for key, value in ((TransactionLogKey, TransactionLogValue),)
 }

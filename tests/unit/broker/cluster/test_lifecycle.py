@@ -8,11 +8,11 @@ from contextlib import asynccontextmanager
 import pytest
 
 from tailrace.broker.cluster.forwarding import Forwarding
-from tailrace.broker.cluster.lifecycle import Identity, Lifecycle
+from tailrace.broker.cluster.lifecycle import BrokerIdentity, Lifecycle
 from tailrace.broker.cluster.proof import find_epoch
 from tailrace.broker.quorum.quorum import Quorum
 from tailrace.controller.features import SUPPORTED_FEATURES
-from tailrace.log.marks import read_last_run
+from tailrace.log.run_marks import read_last_run
 from tailrace.model.config import Endpoint, parse_broker_config
 from tailrace.model.errors import ErrorCode, KafkaError, StorageError
 from tailrace.model.ids import TopicPartition, Uuid
@@ -65,7 +65,7 @@ class Member:
             self.config,
             ports,
             forwarding,
-            Identity(
+            BrokerIdentity(
                 cluster_id=cluster_id,
                 incarnation_id=Uuid(ports.random.uuid()),
                 endpoints=[Endpoint("PLAINTEXT", "127.0.0.1", 1)],

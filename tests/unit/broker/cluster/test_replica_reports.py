@@ -2,7 +2,7 @@
 
 import asyncio
 
-from tailrace.log.marks import RUN_MARK
+from tailrace.log.run_marks import RUN_MARK
 from tests.unit.broker.cluster.test_wiring import create, send, wait_topic
 from tests.unit.broker.cluster_world import ClusterWorld, running_cluster, simulated
 

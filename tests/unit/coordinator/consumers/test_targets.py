@@ -52,7 +52,10 @@ def test_only_what_changed_is_stored_and_the_epoch_last():
     scene.set_topics({"t": 5})
     keys = [key[:2] for key, *_ in scene.log[before:]]
     types = [int.from_bytes(key) for key in keys]
-    target, epoch = ConsumerGroupTargetAssignmentMemberKey.api_key, ConsumerGroupTargetAssignmentMetadataKey.api_key
+    target, epoch = (
+        ConsumerGroupTargetAssignmentMemberKey.record_type,
+        ConsumerGroupTargetAssignmentMetadataKey.record_type,
+    )
     assert types == [3, target, epoch]
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tailrace.coordinator.offsets.room import RECORDS_PER_BATCH
+from tailrace.coordinator.offsets.batch_capacity import RECORDS_PER_BATCH
 from tailrace.coordinator.offsets.store import offset_record
 from tailrace.coordinator.op import Producer, Result
 from tailrace.model.errors import ErrorCode

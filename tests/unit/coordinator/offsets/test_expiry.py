@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tailrace.coordinator.offsets.room import RECORDS_PER_BATCH
+from tailrace.coordinator.offsets.batch_capacity import RECORDS_PER_BATCH
 from tailrace.coordinator.offsets.store import offset_record
 from tailrace.wire.apis.groups import JoinGroupRequest
 from tailrace.wire.apis.stored import OffsetCommitValue

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 
-from tailrace.client.lanes import ANONYMOUS, Identity, ProducerOptions
+from tailrace.client.lanes import ANONYMOUS, ProducerIdentity, ProducerOptions
 from tailrace.client.partitioner import murmur2
 from tailrace.model.errors import KafkaError
 from tailrace.model.ids import NO_SEQUENCE, PartitionIndex, TopicPartition
@@ -54,7 +54,7 @@ def test_each_partition_reads_its_rows_in_order(written: list[Row], compression:
 
     read: dict[int, list[tuple[object, ...]]] = {}
     for batch in batches:
-        sealed = batch.seal(Identity(7, 3), 40, transactional=True)
+        sealed = batch.seal(ProducerIdentity(7, 3), 40, transactional=True)
         header = read_header(sealed)
         assert crc_is_valid(sealed, 0, header)
         assert (header.producer_id, header.producer_epoch, header.base_sequence) == (7, 3, 40)

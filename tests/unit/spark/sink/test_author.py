@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from tailrace.client.lanes import ACKS_NONE, ANONYMOUS, Identity, ProducerOptions
+from tailrace.client.lanes import ACKS_NONE, ANONYMOUS, ProducerIdentity, ProducerOptions
 from tailrace.client.metadata import Cluster
 from tailrace.model.ids import PartitionIndex, TopicPartition
 from tailrace.spark.sink import author
@@ -23,7 +23,7 @@ class IdGiver(Peer):
         return InitProducerIdResponse(producer_id=len(self.received(InitProducerIdRequest)), producer_epoch=0)
 
 
-async def identify(cluster: Cluster, **options: object) -> Identity:
+async def identify(cluster: Cluster, **options: object) -> ProducerIdentity:
     task = author.WorkerAuthor(cluster, ProducerOptions(**options))
     identity = await task.identify(PARTITION, has_failed=False)
     assert await task.identify(PARTITION, has_failed=False) == identity
@@ -37,7 +37,7 @@ async def test_each_task_has_the_next_epoch_until_there_is_none(monkeypatch: pyt
         cluster.cluster_id = "here"
         assert [await identify(cluster) for _ in range(3)] == [(1, 0), (1, 1), (1, 2)]
 
-        author._last_used[os.getpid(), "here"] = Identity(1, 2**15 - 1)
+        author._last_used[os.getpid(), "here"] = ProducerIdentity(1, 2**15 - 1)
         assert await identify(cluster) == (2, 0)
         assert await identify(cluster) == (2, 1)
 

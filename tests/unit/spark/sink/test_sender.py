@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from tailrace.client.lanes import ACKS_NONE, Identity, ProducerOptions
+from tailrace.client.lanes import ACKS_NONE, ProducerIdentity, ProducerOptions
 from tailrace.client.producer import IdempotentAuthor
 from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.model.ids import NO_SEQUENCE, PartitionIndex, TopicPartition
@@ -34,13 +34,13 @@ class StrictBroker(Peer):
         self.identify_faults: list[str] = []
         self.values: dict[int, list[bytes | None]] = {}
         self.batch_bytes_max = 1 << 20
-        self.identities: list[Identity] = []
-        self._sequences: dict[tuple[int, Identity], list[tuple[int, int]]] = {}
+        self.identities: list[ProducerIdentity] = []
+        self._sequences: dict[tuple[int, ProducerIdentity], list[tuple[int, int]]] = {}
 
     def _identify(self, _request: InitProducerIdRequest) -> InitProducerIdResponse | str:
         if self.identify_faults:
             return self.identify_faults.pop()
-        self.identities.append(Identity(7 + len(self.identities), 0))
+        self.identities.append(ProducerIdentity(7 + len(self.identities), 0))
         return InitProducerIdResponse(producer_id=self.identities[-1].producer_id, producer_epoch=0)
 
     def _produce(self, request: ProduceRequest) -> ProduceResponse | str:
@@ -61,7 +61,7 @@ class StrictBroker(Peer):
         if len(batch) > self.batch_bytes_max:
             return ErrorCode.MESSAGE_TOO_LARGE
         if header.base_sequence != NO_SEQUENCE:
-            identity = Identity(header.producer_id, header.producer_epoch)
+            identity = ProducerIdentity(header.producer_id, header.producer_epoch)
             known = self._sequences.setdefault((partition, identity), [])
             this = header.base_sequence, header.last_sequence
             if this in known[-REMEMBERED:]:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from tailrace.broker.coordinators.calls import CoordinatorCall
 from tailrace.broker.handlers.groups.parts import ask_each, ask_in_turns
+from tailrace.coordinator.offsets.batch_capacity import BatchCapacity
 from tailrace.coordinator.offsets.fetch import FIRST_VERSION_WITH_GROUPS
-from tailrace.coordinator.offsets.room import Room
 from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.wire.apis.groups import (
     OffsetCommitRequest,
@@ -64,7 +64,7 @@ def _fits(group_id: str, topics: Sequence[Any]) -> bool:
     """Into one op, as nearly everything does."""
     if len(topics) == 1 and len(topics[0].partitions) == 1:
         return True
-    room = Room(_PARTITIONS_PER_PART)
+    room = BatchCapacity(_PARTITIONS_PER_PART)
     return all(room.takes(*_texts(group_id, topic, each)) for topic in topics for each in topic.partitions)
 
 
@@ -75,14 +75,14 @@ def _texts(group_id: str, topic: Any, partition: Any) -> tuple[str, str, str]:
 def _split(group_id: str, topics: Sequence[T]) -> Iterator[list[T]]:
     """Topics with partitions, in parts that one op can store."""
     part: list[T] = []
-    room = Room(_PARTITIONS_PER_PART)
+    room = BatchCapacity(_PARTITIONS_PER_PART)
     for topic in topics:
         piece: T | None = None
         for partition in topic.partitions:
             texts = _texts(group_id, topic, partition)
             if not room.takes(*texts):
                 yield part
-                part, piece, room = [], None, Room(_PARTITIONS_PER_PART)
+                part, piece, room = [], None, BatchCapacity(_PARTITIONS_PER_PART)
                 room.takes(*texts)
             if piece is None:
                 piece = copy(topic)

@@ -19,7 +19,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from tailrace.client.lanes import ANONYMOUS, Identity
+from tailrace.client.lanes import ANONYMOUS, ProducerIdentity
 
 _FORMAT = 1
 
@@ -38,7 +38,7 @@ class Fingerprint(NamedTuple):
 @dataclass(frozen=True)
 class Part:
     index: int  # of the task
-    identity: Identity  # ANONYMOUS if there were no rows, and so no transaction
+    identity: ProducerIdentity  # ANONYMOUS if there were no rows, and so no transaction
     fingerprint: Fingerprint
 
     @property
@@ -94,7 +94,7 @@ class Decision(NamedTuple):
                     "made it, and has to go on with it"
                 )
             parts = tuple(
-                Part(index, Identity(producer_id, epoch), Fingerprint(rows, checksum))
+                Part(index, ProducerIdentity(producer_id, epoch), Fingerprint(rows, checksum))
                 for index, producer_id, epoch, rows, checksum in fields["parts"]
             )
             return cls(

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import TypeVar
 
 from tailrace.client.groups.admin import GroupAdmin
-from tailrace.client.lanes import Identity
+from tailrace.client.lanes import ProducerIdentity
 from tailrace.client.metadata import Cluster
 from tailrace.client.transactions.admin import DescribedTransaction, TransactionAdmin
 from tailrace.client.transactions.ending import SUPERSEDED, end_transaction
@@ -92,7 +92,7 @@ class Parts:
             index = self._names.part_index(listed.transactional_id)
             orphan = None if index is None else await self._find(listed.transactional_id)
             if index is not None and orphan is not None and orphan.state == _ONGOING:
-                identity = Identity(orphan.producer_id, orphan.producer_epoch)
+                identity = ProducerIdentity(orphan.producer_id, orphan.producer_epoch)
                 orphans.append(Part(index, identity, Fingerprint()))
         await self.abort(orphans)
 
@@ -164,6 +164,6 @@ class Parts:
         return [result for result in results if not isinstance(result, BaseException)]
 
 
-def _is_open(transaction: DescribedTransaction, identity: Identity) -> bool:
-    found = Identity(transaction.producer_id, transaction.producer_epoch)
+def _is_open(transaction: DescribedTransaction, identity: ProducerIdentity) -> bool:
+    found = ProducerIdentity(transaction.producer_id, transaction.producer_epoch)
     return transaction.state == _ONGOING and found == identity

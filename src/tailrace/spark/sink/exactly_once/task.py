@@ -14,7 +14,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Protocol
 
 from tailrace.client.groups.offsets import GroupMetadata
-from tailrace.client.lanes import ANONYMOUS, Author, Identity
+from tailrace.client.lanes import ANONYMOUS, Author, ProducerIdentity
 from tailrace.client.metadata import Cluster
 from tailrace.client.transactions.ending import SUPERSEDED
 from tailrace.client.transactions.producer import TransactionalProducer, TransactionOptions
@@ -89,7 +89,7 @@ class TaskTransaction:
             )
         return self._producer
 
-    async def seal(self) -> Identity:
+    async def seal(self) -> ProducerIdentity:
         """Once everything is acknowledged. The transaction stays open: from here on it is the driver's."""
         group = GroupMetadata(self._names.part(self._task.index))
         await self._producer.send_offsets({self._parts.evidence: self._task.batch + 1}, group)

@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pytest
 
-from tailrace.client.lanes import ANONYMOUS, Identity
+from tailrace.client.lanes import ANONYMOUS, ProducerIdentity
 from tailrace.spark.sink.exactly_once.decision import (
     Decision,
     Ending,
@@ -18,7 +18,7 @@ from tailrace.spark.sink.exactly_once.names import Names
 
 
 def part(index: int, epoch: int = 0, *, checksum: int = 7) -> Part:
-    return Part(index, Identity(100 + index, epoch), Fingerprint(1, checksum))
+    return Part(index, ProducerIdentity(100 + index, epoch), Fingerprint(1, checksum))
 
 
 def written(*parts: Part) -> list[Report]:

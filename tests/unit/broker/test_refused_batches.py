@@ -2,7 +2,7 @@
 
 import pytest
 
-from tailrace.broker.refusals import Refusals
+from tailrace.broker.refused_batches import RefusedBatches
 from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.model.ids import NodeId
 from tailrace.sim.clock import SimClock
@@ -86,45 +86,49 @@ def clock() -> SimClock:
 
 
 @pytest.fixture
-def refusals(clock: SimClock) -> Refusals:
-    return Refusals(clock)
+def refused_batches(clock: SimClock) -> RefusedBatches:
+    return RefusedBatches(clock)
 
 
-def judged(refusals: Refusals, records: memoryview, error: KafkaError = OUT_OF_ORDER, place=PLACE) -> ErrorCode:
-    return refusals.judge(place, records, error).code
+def judged(
+    refused_batches: RefusedBatches, records: memoryview, error: KafkaError = OUT_OF_ORDER, place=PLACE
+) -> ErrorCode:
+    return refused_batches.judge(place, records, error).code
 
 
-def test_only_what_follows_upon_a_refused_batch_is_excused(refusals: Refusals):
-    assert judged(refusals, sequenced(10)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-    judged(refusals, sequenced(10), NOT_LEADER)
+def test_only_what_follows_upon_a_refused_batch_is_excused(refused_batches: RefusedBatches):
+    assert judged(refused_batches, sequenced(10)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    judged(refused_batches, sequenced(10), NOT_LEADER)
     for other in (sequenced(11), sequenced(14), sequenced(12, epoch=1), sequenced(12, producer_id=6)):
-        assert judged(refusals, other) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-    assert judged(refusals, sequenced(12), place=("t", 1)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-    assert judged(refusals, sequenced(12)) is ErrorCode.NOT_LEADER_OR_FOLLOWER
-    assert judged(refusals, sequenced(14)) is ErrorCode.NOT_LEADER_OR_FOLLOWER, "it follows upon a refused one now"
+        assert judged(refused_batches, other) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert judged(refused_batches, sequenced(12), place=("t", 1)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert judged(refused_batches, sequenced(12)) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert judged(refused_batches, sequenced(14)) is ErrorCode.NOT_LEADER_OR_FOLLOWER, (
+        "it follows upon a refused one now"
+    )
 
 
-def test_sequences_begin_again_at_0(refusals: Refusals):
-    judged(refusals, sequenced(2**31 - 2), NOT_LEADER)
-    assert judged(refusals, sequenced(0)) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+def test_sequences_begin_again_at_0(refused_batches: RefusedBatches):
+    judged(refused_batches, sequenced(2**31 - 2), NOT_LEADER)
+    assert judged(refused_batches, sequenced(0)) is ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
-def test_what_does_not_pass_excuses_nobody(refusals: Refusals):
+def test_what_does_not_pass_excuses_nobody(refused_batches: RefusedBatches):
     too_large = KafkaError(ErrorCode.MESSAGE_TOO_LARGE, "")
-    assert judged(refusals, sequenced(0), too_large) is ErrorCode.MESSAGE_TOO_LARGE
-    assert judged(refusals, sequenced(2)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-    assert judged(refusals, memoryview(b"no batch"), NOT_LEADER) is ErrorCode.NOT_LEADER_OR_FOLLOWER
-    assert not refusals
+    assert judged(refused_batches, sequenced(0), too_large) is ErrorCode.MESSAGE_TOO_LARGE
+    assert judged(refused_batches, sequenced(2)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert judged(refused_batches, memoryview(b"no batch"), NOT_LEADER) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert not refused_batches
 
 
-def test_what_was_refused_long_ago_explains_nothing(refusals: Refusals, clock: SimClock):
-    judged(refusals, sequenced(0), NOT_LEADER)
+def test_what_was_refused_long_ago_explains_nothing(refused_batches: RefusedBatches, clock: SimClock):
+    judged(refused_batches, sequenced(0), NOT_LEADER)
     clock.advance_ms(30_001)
-    assert judged(refusals, sequenced(2)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert judged(refused_batches, sequenced(2)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
-def test_the_memory_is_bounded(refusals: Refusals):
+def test_the_memory_is_bounded(refused_batches: RefusedBatches):
     for producer_id in range(1001):
-        judged(refusals, sequenced(0, producer_id=producer_id), NOT_LEADER)
-    assert judged(refusals, sequenced(2, producer_id=0)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-    assert judged(refusals, sequenced(2, producer_id=1)) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+        judged(refused_batches, sequenced(0, producer_id=producer_id), NOT_LEADER)
+    assert judged(refused_batches, sequenced(2, producer_id=0)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert judged(refused_batches, sequenced(2, producer_id=1)) is ErrorCode.NOT_LEADER_OR_FOLLOWER

@@ -9,7 +9,7 @@ _RECORD_BYTES = 100
 _CHARACTER_BYTES = 4
 
 
-class Room:
+class BatchCapacity:
     __slots__ = ("_bytes", "_records", "_records_max")
 
     def __init__(self, records_max: int = RECORDS_PER_BATCH) -> None:

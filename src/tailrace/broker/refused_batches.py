@@ -44,7 +44,7 @@ class _Refusal(NamedTuple):
     refused_ms: float
 
 
-class Refusals:
+class RefusedBatches:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         # By place, producer id and epoch.

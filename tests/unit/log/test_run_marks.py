@@ -3,7 +3,7 @@
 import pytest
 
 from tailrace.log.directory import LogDirectory
-from tailrace.log.marks import CLEAN_MARK, RUN_MARK, LastRun, read_last_run, remove_mark, write_clean_mark
+from tailrace.log.run_marks import CLEAN_MARK, RUN_MARK, LastRun, read_last_run, remove_mark, write_clean_mark
 from tailrace.sim.clock import SimClock
 from tailrace.sim.disk import SimDisk
 from tailrace.sim.random import SimRandom

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tailrace.log.plain import PlainRules, read_plain
+from tailrace.log.plain_batches import PlainRules, read_plain
 from tailrace.log.validation import Origin, validate_batches
 from tailrace.model.config import TopicConfig
 from tailrace.wire.checksum import crc32c

@@ -20,7 +20,7 @@ _VERSION = 3
 _NO_PROTOCOL_VERSION = 7
 
 
-class Turn:
+class ClassicGroupChange:
     def __init__(self, state: GroupState, call: Call) -> None:
         self.state = state
         self.call = call
