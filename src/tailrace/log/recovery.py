@@ -12,7 +12,7 @@ What recovery finds, it does:
     an index missing or damaged                          rebuilt from the batches
     an index of aborted transactions not as it was       the same, by the producers at the beginning of its segment
     a producer snapshot missing or damaged               an older one, and the batches since
-    leader-epoch-checkpoint missing or damaged           rebuilt from the batches
+    leader-epoch-checkpoint missing, damaged or wrong    rebuilt from the batches
     .deleted .cleaned .tmp                               removed: work that was done or never finished
     .swap                                                finished: a cleaned segment replaces its originals
 
@@ -33,6 +33,7 @@ from typing import NamedTuple
 from tailrace.log.checkpoints import ProducerSnapshots, read_topic_id, write_topic_id
 from tailrace.log.compaction.swap import finish_swaps
 from tailrace.log.epochs import LeaderEpochs
+from tailrace.log.files import epoch_history
 from tailrace.log.files.ledger import AbortedLedger
 from tailrace.log.files.replay import load_producers, note_producer, rebuild_aborted, write_snapshot
 from tailrace.log.files.segment import (
@@ -422,18 +423,13 @@ class LogLoader:
         is_loaded = self.epochs.load()
         self.epochs.truncate_from_end(end_offset)
         # The history is cut when the log start moves. A start that was not stored may be back at an earlier offset.
-        is_needed = bool(segments) and self._log_start_offset < end_offset
-        if is_needed and not (is_loaded and self.epochs.epoch_for(self._log_start_offset) >= 0):
-            self._rebuild_epochs(segments)
-
-    def _rebuild_epochs(self, segments: list[Segment]) -> None:
-        self.epochs.clear()
-        for segment in segments:
-            if segment.size_bytes == 0:
-                continue  # Not even opened: of a thousand new logs most were never written to.
-            for _, header in segment.headers():
-                if header.leader_epoch > self.epochs.latest:
-                    self.epochs.assign(header.leader_epoch, header.base_offset)
+        if not segments or self._log_start_offset >= end_offset:
+            return
+        if not is_loaded or self.epochs.epoch_for(self._log_start_offset) < 0:
+            epoch_history.rebuild(self.epochs, segments)
+        elif problem := epoch_history.find_problem(self.epochs, segments, end_offset):
+            self._report("the history of leader epochs is rebuilt", cause=problem)
+            epoch_history.rebuild(self.epochs, segments)
 
     def _load_producers(self, segments: list[Segment], end_offset: int) -> None:
         load_producers(self.producers, self.snapshots, segments, end_offset=end_offset, now_ms=self.clock.wall_ms())
