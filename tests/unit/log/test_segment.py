@@ -106,6 +106,16 @@ def test_reading_damaged_bytes_is_an_error_and_no_endless_walk(disk):
         segment.position_of(150)
 
 
+@pytest.mark.parametrize("damaged", [0, 2])
+def test_a_batch_whose_offset_has_fallen_is_not_passed_over(damaged, disk):
+    """Offsets are not covered by the CRC. A reader would miss the records of the batch, and nobody would say so."""
+    segment = make_segment(disk)
+    positions = [write(segment, 100 + 3 * number, 3) for number in range(4)]
+    disk.flip(segment.path(".log"), positions[damaged] + 7, 6)  # 100 to 36, 106 to 42
+    with pytest.raises(StorageError, match=f"no batch begins at {positions[damaged]}"):
+        segment.position_of(100 + 3 * damaged)
+
+
 def test_the_next_offset_is_read_from_the_last_batches(disk):
     segment = make_segment(disk, index_interval_bytes=100)
     assert segment.read_next_offset() == 100

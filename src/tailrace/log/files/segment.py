@@ -37,12 +37,9 @@ SEGMENT_SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, ABORTED_SUFFIX)
 
 MAX_RELATIVE_OFFSET = 2**31 - 1
 NO_TIMESTAMP = -1
-# One read of a lookup: an index interval of the default 4 KB and the header behind it.
-LOOKUP_BYTES = 4096 + HEADER_SIZE
-# One read of a scan over many batches: large enough for the device, small beside a broker's memory.
-SCAN_BYTES = 1024 * 1024
-# Places that tailing readers come back to, one each.
-HINTS_MAX = 64
+LOOKUP_BYTES = 4096 + HEADER_SIZE  # one read of a lookup: an index interval of the default 4 KB, and a header
+SCAN_BYTES = 1024 * 1024  # one read of a scan: large enough for the device, small beside a broker's memory
+HINTS_MAX = 64  # places that tailing readers come back to, one each
 
 # Base offset, batch length and last offset delta: all that a walk needs.
 _WALK = Struct(">qi11xi")
@@ -265,11 +262,12 @@ class Segment:
             return position
         (indexed_offset, position), end = self._floor_entry(offset), self.size_bytes
         file, chunk, chunk_start = self.file, b"", position
+        next_offset = self.base_offset  # What the batch at `position` begins with, or something after it.
         while position + HEADER_SIZE <= end:
             if self.damaged_ranges and (damage := damage_at(self.damaged_ranges, position)) is not None:
                 if offset < damage.end_offset:
                     return damage.position
-                position, indexed_offset = damage.end_position, -1
+                position, indexed_offset, next_offset = damage.end_position, -1, damage.end_offset
                 continue
             at = position - chunk_start
             if at + _WALK.size > len(chunk):
@@ -283,10 +281,12 @@ class Segment:
                     self._mistrust_indexes(f"an entry names offset {indexed_offset} at {position}, not {last_offset}")
                     return self.position_of(offset)
                 indexed_offset = -1
+            # Offsets are not covered by the CRC: a batch that seems to be older must not be passed over.
+            if base_offset < next_offset or batch_length < _BATCH_LENGTH_MIN:
+                raise self._damaged(position)
             if last_offset >= offset:
                 return position
-            if batch_length < _BATCH_LENGTH_MIN:
-                raise self._damaged(position)
+            next_offset = last_offset + 1
             position += batch_length + _LOG_OVERHEAD
         if position != end:
             raise self._damaged(position)  # A length led past the end: what lies between must not be passed over.
