@@ -23,7 +23,7 @@ class GroupType(StrEnum):
     CONSUMER = "consumer"
 
 
-# Of (topic, its id, partition): raises KafkaError if the member may not commit there.
+# Called with (topic, its id, partition): raises KafkaError if the member may not commit there.
 PartitionCheck = Callable[[str, Uuid, int], None]
 
 

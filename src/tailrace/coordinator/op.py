@@ -58,7 +58,7 @@ class StoredRecord(NamedTuple):
 
     key: Message
     value: Message | None
-    # Of the value's form; None for the newest.
+    # The version of the value's form; None for the newest.
     version: int | None = None
 
 
@@ -82,7 +82,7 @@ class Result(NamedTuple):
 
 
 def unchanged(_call: Call) -> Result:
-    """Of an op that is as good as not called if its records are refused."""
+    """The `on_refused` of an op that is as good as not called if its records are refused."""
     return Result()
 
 

@@ -114,8 +114,8 @@ class LogDirectory:
 
     @staticmethod
     def stored_cluster_id(disk: Disk, path: str) -> str | None:
-        """Of a folder that was used before; None if it is new, or cannot be read: `open` will tell why. StorageError if
-        the file is damaged."""
+        """The cluster id of a folder that was used before; None if it is new, or cannot be read: `open` will tell why.
+        StorageError if the file is damaged."""
         try:
             properties = checkpoints.read_meta_properties(disk, path)
         except OSError:
@@ -166,7 +166,7 @@ class LogDirectory:
     # Logs
 
     def partitions_on_disk(self) -> list[TopicPartition]:
-        """Of which there is a folder, open or not."""
+        """The partitions that have a folder, open or not."""
         partitions = map(parse_folder_name, self._list())
         return [partition for partition in partitions if partition is not None]
 
@@ -271,7 +271,7 @@ class LogDirectory:
     # Copies of logs that move here from another folder
 
     def partitions_to_come(self) -> list[TopicPartition]:
-        """Of which a copy was begun here by an earlier run. OSError."""
+        """The partitions of which an earlier run began a copy here. OSError."""
         names = [name.rpartition(".")[0] for name in self._list() if name.endswith(FUTURE_SUFFIX)]
         return [partition for partition in map(parse_folder_name, names) if partition is not None]
 
@@ -396,8 +396,8 @@ class LogDirectory:
             self.begin_log_start_checkpoint()()
 
     def _lower_recovery_points(self) -> None:
-        """Of all logs, to where their last segments begin. When leaders change many logs are cut, most of them in the
-        last segment: they find this done, and need no write each. Recovery scans whole segments anyway."""
+        """Lowers those of all logs to where their last segments begin. When leaders change, many logs are cut, most of
+        them in the last segment: they find this done, and need no write each. Recovery scans whole segments anyway."""
         lowered = {
             partition: min(each.recovery_point, each.active.base_offset) for partition, each in self.logs.items()
         }

@@ -235,7 +235,7 @@ class ProducerStates:
 
     @property
     def first_open_offset(self) -> int | None:
-        """Of the transaction that has been open for longest."""
+        """The first offset of the transaction that has been open for longest; None if none is open."""
         return next(iter(self._open), None)
 
     @property

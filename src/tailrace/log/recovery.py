@@ -295,7 +295,7 @@ class LogLoader:
             self._note_damage(f"{lost.path(LOG_SUFFIX)} has lost its content", 0)
 
     def _check_aborted(self, segments: list[Segment]) -> None:
-        """Of segments that are not scanned. Without an index of what was aborted it would be read."""
+        """Checks segments that are not scanned. Without an index of what was aborted, aborted records would be read."""
         for number, segment in enumerate(segments):
             problem = self._aborted_problems.get(segment.base_offset) or self.ledger.find_problem(segment)
             if problem:

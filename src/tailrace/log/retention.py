@@ -23,7 +23,7 @@ class SegmentView(Protocol):
 
     @property
     def largest_timestamp(self) -> int:
-        """Of its records; the file's modification time where they have none."""
+        """The largest timestamp of its records; the file's modification time where they have none."""
 
 
 @dataclass(frozen=True, slots=True)

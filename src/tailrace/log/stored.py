@@ -166,7 +166,7 @@ class StoredLog:
             piece = self.read(
                 max(start_offset, segment.base_offset), room, end_offset=end_offset, at_least_one_batch=False
             )
-            # Of a segment without records from there on the next one is read, which then comes again.
+            # Where a segment has no records from there on, the next one is read, which then comes again.
             if piece is not None and piece.size and not (slices and slices[-1].file is piece.file):
                 slices.append(piece)
                 room -= piece.size

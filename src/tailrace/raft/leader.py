@@ -39,14 +39,14 @@ class VoterChange:
     # To be added once it has caught up; None for a removal.
     added: Voter | None = None
     ack_when_committed: bool = True
-    # Of the voters record, once it is written.
+    # The offset of the voters record, once it is written.
     offset: int | None = None
 
 
 @dataclass(slots=True)
 class Leader:
     since_ms: float
-    # Of the batch that opens the epoch, once it is written.
+    # The offset of the batch that opens the epoch, once it is written.
     epoch_start_offset: int | None = None
     active_from_offset: int | None = None
     replicas: dict[ReplicaKey, Progress] = field(default_factory=dict)

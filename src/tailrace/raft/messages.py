@@ -56,7 +56,7 @@ class Fetch(NamedTuple):
 
 
 class FetchPiece(NamedTuple):
-    """Of a snapshot. The driver reads it; the machine says whether it may, and takes it as a sign of life."""
+    """Asks for a piece of a snapshot. The driver reads it; the machine says whether it may, and takes it as a sign of life."""
 
     epoch: int
     replica: ReplicaKey
@@ -94,7 +94,7 @@ class Fetched(NamedTuple):
 class Reply(NamedTuple):
     epoch: int
     leader_id: int = NO_LEADER
-    # Of the leader, if the sender knows it.
+    # The leader's, if the sender knows it.
     endpoint: Endpoint | None = None
     error: ErrorCode = ErrorCode.NONE
     message: str = ""

@@ -212,7 +212,7 @@ class RaftNode:
     # ---- changes of role
 
     def learn(self, epoch: int, leader_id: int, endpoint: Endpoint | None, now_ms: float, *, told_by: int) -> bool:
-        """Of a newer epoch, or of the leader of ours. True if that has changed what we are."""
+        """Takes note of a newer epoch, or of the leader of ours. True if that has changed what we are."""
         if epoch < self.epoch:
             return False
         is_known = leader_id not in (NO_LEADER, self.key.id)

@@ -175,8 +175,8 @@ def answer_fetch(node: RaftNode, request: Fetch) -> Reply:
 
 
 def _told_high_watermark(node: RaftNode) -> int:
-    """Of a new leader unknown until something of its epoch is committed: as a follower it may have heard of less
-    than others did, and they hold that it never falls."""
+    """What replicas are told. A new leader's is unknown until something of its epoch is committed: as a follower it may
+    have heard of less than others did, and they hold that it never falls."""
     if isinstance(node.role, Leader) and node.role.epoch_start_offset is not None:
         return node.high_watermark if node.high_watermark > node.role.epoch_start_offset else _UNKNOWN_OFFSET
     return _UNKNOWN_OFFSET

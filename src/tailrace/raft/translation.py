@@ -241,7 +241,7 @@ def to_wire_response(request: Message, reply: Reply) -> Message:
 
 
 def refuse(request: Message, error: ErrorCode) -> Message:
-    """Of the request as a whole."""
+    """Refuses the request as a whole."""
     response: Any = response_type(request.api_key)
     refusal: Message = response(error_code=error)
     return refusal

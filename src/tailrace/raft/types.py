@@ -140,7 +140,7 @@ class RaftLog(Protocol):
 
     @property
     def last_epoch(self) -> int:
-        """Of the last record; `start_epoch` if the log is empty."""
+        """The epoch of the last record; `start_epoch` if the log is empty."""
 
     @property
     def synced_end_offset(self) -> int:

@@ -23,7 +23,7 @@ class VoterHistory:
 
     @property
     def latest_offset(self) -> int:
-        """Of the record; BOOTSTRAP_OFFSET if no record of the log holds the voters yet."""
+        """The offset of the record that holds them; BOOTSTRAP_OFFSET if no record of the log does yet."""
         return self._offsets[-1]
 
     def at(self, offset: int) -> VoterSet:

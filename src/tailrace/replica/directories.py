@@ -200,7 +200,7 @@ def find_log(directories: Sequence[LogDirectory], topic_partition: TopicPartitio
 def decide_assignments(
     image: MetadataImage, node_id: NodeId, directory: LogDirectory, topic_partitions: Sequence[TopicPartition]
 ) -> dict[Uuid, list[int]]:
-    """Of these logs in a folder, topic ids and partitions of those that the metadata thinks elsewhere (KIP-858)."""
+    """Which of these logs in a folder the metadata thinks elsewhere (KIP-858), as topic ids and partitions."""
     wrong: dict[Uuid, list[int]] = {}
     for topic_partition in topic_partitions:
         topic = image.topics.get(topic_partition.topic)

@@ -59,7 +59,7 @@ class FollowerState:
     def __init__(self, node_id: NodeId) -> None:
         self.node_id = node_id
         self._given_offset, self._given_count = UNKNOWN_OFFSET, 0  # What it was given last, how often in a row.
-        self.broker_epoch = NO_BROKER_EPOCH  # Of the incarnation that fetched last; never falls.
+        self.broker_epoch = NO_BROKER_EPOCH  # That of the incarnation that fetched last; never falls.
         self.reset(caught_up_ms=NEVER_MS)
 
     def reset(self, *, caught_up_ms: float) -> None:

@@ -77,7 +77,7 @@ class ReplicaManager:
         self.before_deletion: list[Callable[[TopicPartition], None]] = []
         # Monotonic. Until then no other broker can have been made a leader of what is led here.
         self.lease_ends_ms = math.inf
-        self.leader_throttle = Throttle()  # Of what followers fetch from here.
+        self.leader_throttle = Throttle()  # For what followers fetch from here.
         self._broker_epoch = NO_BROKER_EPOCH
         self._static = static
         self._background = background
@@ -94,7 +94,7 @@ class ReplicaManager:
         self._owed: list[tuple[str, int]] = []  # New partitions without a log yet. Bounded by what the image holds.
         # Logs that the last run left and that are not open yet, and where they lie.
         self._found: dict[TopicPartition, LogDirectory] = {}
-        # Of each folder, once asked for: the high watermarks that are stored there.
+        # The high watermarks that are stored in each folder, once they were asked for.
         self._stored_watermarks: dict[LogDirectory, dict[TopicPartition, int]] = {}
 
     # ---- finding a partition
@@ -285,7 +285,7 @@ class ReplicaManager:
         if directory is None:
             directory = self.directories.choose(state.directory(self.node_id))
             if not directory.may_hold(topic_partition, topic.id):
-                # Of a topic that was deleted, while the disk refused to rename its folder.
+                # What lies there is of a topic that was deleted while the disk refused to rename its folder.
                 directory.delete_log(topic_partition)
         config = self._topic_config(topic.name)
         log = directory.open_log(topic_partition, config, topic_id=topic.id, leader_epoch=state.leader_epoch)
@@ -348,7 +348,7 @@ class ReplicaManager:
                 if topic_partition.topic == CLUSTER_METADATA_TOPIC:
                     continue
                 topic = image.topics.get(topic_partition.topic)
-                # Of a replica that was moved elsewhere meanwhile too: `_follow_topics` deletes it.
+                # The log of a replica that was moved elsewhere meanwhile is taken too: `_follow_topics` deletes it.
                 if (
                     topic is not None
                     and topic_partition.partition in topic.partitions
@@ -367,7 +367,7 @@ class ReplicaManager:
 
     @property
     def broker_epoch(self) -> int:
-        """Of this incarnation; -1 until it is registered. Nothing is fetched from other brokers before."""
+        """The epoch of this incarnation; -1 until it is registered. Nothing is fetched from other brokers before."""
         return self._broker_epoch
 
     @broker_epoch.setter

@@ -112,7 +112,7 @@ class Partition:
         self.readers = ReadWaiters()  # Consumers, told when the high watermark rises.
         self.replica_readers = ReadWaiters()  # Followers, told of every append.
         self.flusher = flusher
-        self.wake_fetcher: Callable[[], None] | None = None  # Of whoever fetches for this replica.
+        self.wake_fetcher: Callable[[], None] | None = None  # Wakes whoever fetches for this replica.
         self._surroundings: Surroundings = surroundings or Alone()
         self._settle()
 

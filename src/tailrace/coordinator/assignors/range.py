@@ -32,7 +32,7 @@ def assign_ranges(members: Mapping[str, MemberSpec], topics: Mapping[Uuid, Topic
             count += 1
             if count % _STEP_RANGES == 0:
                 yield
-    # Of each topic, how many members have had their share.
+    # How many members have had their share of each topic.
     served = dict.fromkeys(subscribers, 0)
     targets: dict[str, Partitions] = {}
     for member_id in order:

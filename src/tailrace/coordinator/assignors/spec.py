@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from tailrace.model.ids import Uuid
 
-# Of one member: topic -> partitions. A topic without partitions is left out.
+# What one member has: topic -> partitions. A topic without partitions is left out.
 Partitions = Mapping[Uuid, frozenset[int]]
 
 
@@ -26,7 +26,7 @@ class MemberSpec(NamedTuple):
 
 class TopicSpec(NamedTuple):
     partition_count: int
-    # Of each partition: where its replicas are. Empty if no broker has a rack.
+    # For each partition, the racks of its replicas. Empty if no broker has a rack.
     racks: Sequence[frozenset[str]] = ()
 
 

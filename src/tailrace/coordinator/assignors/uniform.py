@@ -147,7 +147,7 @@ class _Pool:
         return self._kept_counts[member_id] - self._released[member_id] + self._new[member_id] > 0
 
     def _high_entry(self, member_id: str, loads: dict[str, int]) -> tuple[int, bool, str]:
-        # Of members with equally many, one that has something new gives first: nothing has to be moved for that.
+        # Among members with equally many, one that has something new gives first: nothing has to be moved for that.
         return -loads[member_id], self._new[member_id] == 0, member_id
 
     def _move(self, giver: str, receiver: str, loads: dict[str, int]) -> None:

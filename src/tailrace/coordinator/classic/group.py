@@ -63,7 +63,7 @@ class ClassicGroup:
         self.state = ClassicState.EMPTY
         self.state_since_ms: int | None = None  # By the wall clock.
         self.generation = 0
-        self.protocol_type = ""  # Of the members, also of the last ones of a group that is empty now.
+        self.protocol_type = ""  # That of the members, or of the last ones if the group is empty now.
         self.protocol_name: str | None = None  # Chosen for this generation.
         self.leader_id: str | None = None
         # In the order in which they came. Changed by the methods below alone, as are the three fields after it.
@@ -162,7 +162,7 @@ class ClassicGroup:
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """Of its slowest member (KIP-62)."""
+        """The timeout of its slowest member (KIP-62)."""
         return max((each.rebalance_timeout_ms for each in self.members.values()), default=0)
 
     def check_member(self, member_id: str, instance_id: str | None) -> None:

@@ -45,7 +45,7 @@ class ClassicMember:
         is_new: bool = False,
     ) -> None:
         self.member_id = member_id
-        # Of a static member (KIP-345): it keeps its place when it comes back under another member id.
+        # Set for a static member (KIP-345): it keeps its place when it comes back under another member id.
         self.instance_id = instance_id
         self.client_id = client_id
         self.client_host = client_host

@@ -15,7 +15,7 @@ def replay_group(
     del producer  # Groups belong to no transaction.
     group = state.groups.get(key.group)
     if value is None:
-        # Of a group that has changed to the other protocol, the tombstone says only that its classic form is gone.
+        # For a group that has changed to the other protocol, the tombstone says only that its classic form is gone.
         if isinstance(group, ClassicGroup):
             _remove(state, group)
     elif isinstance(group, ClassicGroup) and group.unreplayed and group.unreplayed[0] == value:

@@ -49,7 +49,7 @@ class Member(NamedTuple):
     subscribed_topic_regex: str = ""
     rebalance_timeout_ms: int = -1
     server_assignor: str | None = None
-    # Of a member that still speaks the classic protocol.
+    # Set for a member that still speaks the classic protocol.
     classic: ConsumerGroupMemberMetadataValue.ClassicMemberMetadata | None = None
     # LEAVE_STATIC_EPOCH while a static member is away.
     member_epoch: int = 0

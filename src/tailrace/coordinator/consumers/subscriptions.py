@@ -99,7 +99,7 @@ def _refresh(state: GroupState, call: Call, old: MetadataImage | None) -> Steps:
 
 
 class _Hashes:
-    """Of topics: those that were added in steps make the hash of a group a matter of microseconds."""
+    """The hashes of topics: those that were added in steps make the hash of a group a matter of microseconds."""
 
     def __init__(self, image: MetadataImage) -> None:
         self._image = image

@@ -15,7 +15,7 @@ from tailrace.coordinator.assignors.spec import TopicSpec
 
 
 def metadata_hash(topics: Iterable[str], image: MetadataImage) -> int:
-    """Of the topics that exist; 0 if none does."""
+    """The hash of the topics that exist; 0 if none does."""
     racks = rack_of(image)
     return combine(topic_hash(topic, racks) for name in topics if (topic := image.topics.get(name)) is not None)
 

@@ -83,7 +83,7 @@ def replace_by_classic_group(
 
 
 def _drop_deadlines(state: GroupState, group: ClassicGroup) -> None:
-    """Of the consumer group, and of the classic one that it once was."""
+    """Drops those of the consumer group, and of the classic one that it once was."""
     for what in (JOIN, SYNC):
         state.deadlines.cancel((group.group_id, what, ""))
     for member_id in group.members:

@@ -101,7 +101,7 @@ def _stored_bytes(group: ClassicGroup, member: ClassicMember) -> int:
 
 
 def _read_metadata(group: ClassicGroup, member: ClassicMember) -> ConsumerProtocolSubscription:
-    """Of the protocol that was chosen, if one was and the member still knows it."""
+    """That of the protocol that was chosen, if one was and the member still knows it; else of its preferred one."""
     return read_subscription(member.metadata(group.protocol_name) or member.protocols[0].metadata)
 
 

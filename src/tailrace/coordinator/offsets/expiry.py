@@ -86,7 +86,7 @@ def _expire(state: GroupState, call: Call, group_ids: deque[str], done: set[str]
 
 
 def _places(state: GroupState, group_id: str) -> Iterator[_Place]:
-    """Of all offsets of a group, as they were when a topic's turn came."""
+    """The places of all offsets of a group, as they were when a topic's turn came."""
     for topic, held in list(state.offsets.topics(group_id).items()):
         for partition, value in list(held.items()):
             yield _Place(group_id, topic, partition, value)
@@ -105,7 +105,7 @@ def _is_expired(call: Call, group: Group | None, place: _Place) -> bool:
 
 
 def _may_expire(group: Group) -> bool:
-    """Of a classic group that works we know what it reads only if it is stable and its members are consumers."""
+    """What a classic group with members reads is known only if it is stable and its members are consumers."""
     return (
         group.type is not GroupType.CLASSIC
         or group.is_empty
@@ -114,7 +114,7 @@ def _may_expire(group: Group) -> bool:
 
 
 def _decide_records(state: GroupState, call: Call, seen: list[str], expired: list[_Place]) -> list[StoredRecord]:
-    """Of what is as it was when it was looked at."""
+    """Tombstones for what is still as it was when it was looked at."""
     offsets = state.offsets
     records: list[StoredRecord] = []
     counts: Counter[str] = Counter()

@@ -64,6 +64,6 @@ def find_group(state: GroupState, group_id: str) -> Group | None:
 
 
 def all_group_ids(state: GroupState) -> Iterator[str]:
-    """Of all groups that there are now, whatever comes and goes meanwhile. Those with members and offsets come twice:
-    to leave that out for 100,000 groups takes too long for one turn."""
+    """The ids of all groups that there are now, whatever comes and goes meanwhile. Those with members and offsets come
+    twice: to leave that out for 100,000 groups takes too long for one turn."""
     return chain(list(state.groups), state.offsets.group_ids())

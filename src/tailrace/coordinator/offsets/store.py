@@ -107,7 +107,7 @@ class OffsetStore:
                     yield topic, partition
 
     def pending_values(self, group_id: str, topic: str, partition: int) -> list[bytes]:
-        """Of open transactions; without those that were overtaken."""
+        """The values of open transactions, without those that were overtaken."""
         found = (
             self._pending[producer_id][group_id].get(topic, {}).get(partition)
             for producer_id in self._open.get(group_id, ())
@@ -115,7 +115,7 @@ class OffsetStore:
         return [pending.value for pending in found if pending is not None and pending.value]
 
     def group_ids(self) -> list[str]:
-        """Of all groups with offsets, committed or pending."""
+        """The ids of all groups with offsets, committed or pending."""
         return [*self._committed, *(group_id for group_id in self._open if group_id not in self._committed)]
 
     # ---- replay

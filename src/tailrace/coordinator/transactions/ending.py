@@ -64,7 +64,7 @@ def decide_abort(state: TransactionsState, call: Call, transaction: Transaction)
 
 
 def owe_markers(state: TransactionsState, transactional_id: str) -> Result:
-    """Of a decision that was found on the log, or whose markers could not be begun when it was made."""
+    """The markers of a decision that was found on the log, or that could not be begun when it was made."""
     transaction = state.transactions.get(transactional_id)
     if transaction is None or not transaction.state.is_prepared:
         return Result()

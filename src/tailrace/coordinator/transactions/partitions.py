@@ -27,7 +27,7 @@ _PartitionResult = AddPartitionsToTxnResponse.AddPartitionsToTxnPartitionResult
 
 
 def add_partitions(state: TransactionsState, call: Call, caller: Caller, request: AddPartitionsToTxnRequest) -> Result:
-    """Of one transaction, in the form of version 4 whoever asks."""
+    """The partitions of one transaction, in the form of version 4 whoever asks."""
     (asked,) = request.transactions
     if state.is_ending(asked.transactional_id) and not asked.verify_only:
         return state.wait_for_end(call, caller, request, asked.transactional_id)

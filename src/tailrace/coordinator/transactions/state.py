@@ -38,7 +38,7 @@ class TransactionsState:
         self.transactions: dict[str, Transaction] = {}
         self.deadlines: Deadlines[Due] = Deadlines()
         self.waiters: dict[str, list[Waiter]] = {}
-        # Of transitions that are about to be replayed: the epoch is not on the log.
+        # The last producer epochs in transitions that are about to be replayed: the log does not hold them.
         self.last_epochs: dict[str, int] = {}
         self.work: OrderedDict[str, Callable[[Call], Steps]] = OrderedDict()
         self.owe_markers = owe_markers

@@ -17,7 +17,7 @@ _log = events.logger("transactions")
 
 # Looked at in a row: less than half a millisecond.
 _IDS_PER_STEP = 500
-# Of ids in one batch, which may have four bytes each: far below max.message.bytes.
+# The characters of all ids in one batch, which may have four bytes each: far below max.message.bytes.
 _TOMBSTONES_MAX_CHARACTERS = 150_000
 # A decision that could not be taken, since there was no producer id at hand.
 _RETRY_MS = 100.0

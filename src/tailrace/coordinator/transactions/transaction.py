@@ -71,7 +71,7 @@ class Transaction(NamedTuple):
     # What it had before the last change of the id, and what it gets when this transaction is complete.
     previous_producer_id: int = NO_PRODUCER_ID
     next_producer_id: int = NO_PRODUCER_ID
-    # Of the client that began or ended it.
+    # The transaction version of the client that began or ended it.
     client_version: int = 0
     # The epoch before the last InitProducerId, which may be sent again (KIP-360). Not stored.
     last_producer_epoch: int = NO_PRODUCER_EPOCH

@@ -24,7 +24,7 @@ class SegmentView(Protocol):
 
     @property
     def first_timestamp(self) -> int:
-        """Of its first batch; -1 where it has none."""
+        """The timestamp of its first batch; -1 where it has none."""
 
     @property
     def largest_timestamp(self) -> int: ...

@@ -98,7 +98,7 @@ class BatchFilter:
 
 
 def empty_header(header: BatchHeader) -> BatchHeader:
-    """Of a batch whose records are all gone: it still tells its offsets and its producer's sequences."""
+    """The header of a batch whose records are all gone: it still tells its offsets and its producer's sequences."""
     attributes = header.attributes & ~(_CODEC_MASK | _DELETE_HORIZON_BIT)
     return header._replace(attributes=attributes, base_timestamp=NO_TIMESTAMP, record_count=0)
 

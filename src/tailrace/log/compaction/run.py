@@ -118,7 +118,7 @@ class Compaction:
         self._spent = 0
         self._output: list[tuple[bytes | bytearray | memoryview, BatchHeader]] = []
         self._output_bytes = 0
-        self._aborted: list[AbortedTransaction] = []  # Of the whole log, in the order of their markers.
+        self._aborted: list[AbortedTransaction] = []  # Those of the whole log, in the order of their markers.
         self._transactions = CleanedTransactions()
         self._records_read = self._records_kept = 0
 
@@ -223,7 +223,7 @@ class Compaction:
         yield partial(_remove_all, group)
 
     def _keep_aborted(self, group: list[Segment], new: Segment) -> None:
-        """Of the transactions whose markers lie in the group, those that may have records left."""
+        """Carries over the transactions whose markers lie in the group and that may have records left."""
         for aborted in self._aborted:
             is_here = group[0].base_offset <= aborted.last_offset < self._group_end_offset
             if is_here and aborted.last_offset >= self._mapped_end_offset:
@@ -370,7 +370,7 @@ class Compaction:
 
 
 def _headers(chunk: memoryview) -> Iterator[tuple[int, BatchHeader]]:
-    """Of the whole batches; the last one may be cut."""
+    """The headers of the whole batches; the last batch may be cut."""
     try:
         yield from iterate_headers(chunk, allow_partial=True)
     except KafkaError as error:

@@ -33,8 +33,8 @@ def finish_swaps(disk: Disk, folder: str) -> None:
             disk.remove(f"{folder}/{name}")
     cleaned = [name for name in names if name.endswith(CLEANED_SUFFIX)]
     swaps = [name for name in names if name.endswith(SWAP_SUFFIX)]
-    # Of these not all files had been renamed. A `.cleaned` file of another segment says nothing: an earlier run that
-    # was stopped may have left it.
+    # A `.swap` file beside a `.cleaned` one of the same segment: not all files of that segment had been renamed. A
+    # `.cleaned` file of another segment says nothing: an earlier run that was stopped may have left it.
     undecided_offsets = {_offset_of(name) for name in cleaned}
     undecided = [name for name in swaps if _offset_of(name) in undecided_offsets]
     # The `.swap` files go first: a crash here must not leave them without the `.cleaned` ones that condemn them.

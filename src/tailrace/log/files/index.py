@@ -60,7 +60,7 @@ class SparseIndex:
         return self._entry.unpack_from(self._map(), number * size)
 
     def last(self) -> tuple[int, ...] | None:
-        """Of an index that was asked before, or has been added to, without touching the file."""
+        """The last entry. An index that was asked before, or has been added to, tells it without touching the file."""
         if self._last is None and (count := len(self)):
             self._last = self.entry(count - 1)
         return self._last

@@ -10,7 +10,7 @@ from tailrace.model.ports import Random
 DELETE_SUFFIX = "-delete"
 STRAY_SUFFIX = "-stray"
 FUTURE_SUFFIX = "-future"
-# Of a file name, on every file system that matters.
+# The longest file name that every file system that matters allows.
 _NAME_LENGTH_MAX = 255
 
 

@@ -159,7 +159,7 @@ class Segment:
 
     @property
     def first_timestamp(self) -> int:
-        """Of the first batch, from which the age of a segment counts; -1 if it is empty."""
+        """The timestamp of the first batch, from which the age of a segment counts; -1 if it is empty."""
         if self._first_timestamp is None:
             if self.size_bytes == 0:
                 return NO_TIMESTAMP

@@ -42,7 +42,7 @@ class Good(NamedTuple):
 
 
 def find_problem(header: BatchHeader, next_offset: int, bounds: Bounds) -> str:
-    """Of a header whose batch lies within the segment; nothing if it fits. The CRC is the caller's to check."""
+    """What is wrong with a header whose batch lies within the segment; empty if it fits. The caller checks the CRC."""
     if header.last_offset_delta < 0:
         return f"a batch with {header.last_offset_delta + 1} offsets"
     if header.base_offset < next_offset:

@@ -96,7 +96,7 @@ class Fetcher:
         self._throttle = throttle
         self._loop = asyncio.get_running_loop()
         self._followed: dict[tuple[bytes, int], _Followed] = {}
-        # Of the session: who is in it, who has to be told of anew, who is to leave it. The resting are in none of them.
+        # The session: who is in it, who has to be told of anew, who is to leave it. The resting are in none of them.
         self._fetched: dict[tuple[bytes, int], _Followed] = {}
         self._changed: dict[tuple[bytes, int], _Followed] = {}
         self._forgotten: dict[tuple[bytes, int], None] = {}

@@ -44,7 +44,7 @@ async def mend_log(partition: Partition, source: RangeSource | None, *, disk: Di
 
 
 class Mending:
-    """Of one closed segment."""
+    """The mending of one closed segment."""
 
     def __init__(self, partition: Partition, segment: Segment, *, disk: Disk, background: Background) -> None:
         self._partition = partition

@@ -189,7 +189,7 @@ class Repairs:
         return True
 
     async def renew_indexes(self, partition: Partition, base_offset: int, cause: str) -> None:
-        """Of the segment that begins there, which is copied with new ones."""
+        """Makes anew the indexes of the segment that begins there: it is copied with new ones."""
         log = partition.log
         segment = next((each for each in log.segments if each.base_offset == base_offset), None)
         if segment is None or log.is_mended or log.is_offline:
@@ -212,7 +212,7 @@ class _Try:
     """When a partition is tried again."""
 
     def __init__(self) -> None:
-        self.cause = ""  # Of the last failure, which is logged once.
+        self.cause = ""  # The cause of the last failure, which is logged once.
         self._pause_seconds = _PAUSE_SECONDS
         self._due = 0.0
         self._leader_epoch = -1

@@ -41,7 +41,7 @@ _LOOK_SECONDS = 1.0
 _HASTE = 10
 # The same partition is not suspected again for so long: what looks odd to readers may be their own.
 _SUSPECT_REST_MS = 30_000
-# Of one processor's time it takes one part in a hundred.
+# It takes one part in a hundred of one processor's time.
 _REST_PER_STEP = 99
 
 

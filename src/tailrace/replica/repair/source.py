@@ -27,7 +27,7 @@ from tailrace.wire.schema import Message
 
 R = TypeVar("R", bound=Message)
 
-# Of one fetch; a larger batch comes whole all the same.
+# The size of one fetch; a larger batch comes whole all the same.
 _FETCH_BYTES = 1024 * 1024
 _CHANNEL = "repair"
 READ_UNCOMMITTED = 0
