@@ -88,7 +88,7 @@ def _controller(key: ApiKey, versions: Versions, op: str, *, failure: Form = ())
 
 
 def _node_to_controller(key: ApiKey, versions: Versions, op: str) -> Api:
-    """Of other nodes alone."""
+    """Asked by other nodes alone."""
     served = Served(*versions, "admin.controller.by_controller")
     return Api(key, for_controllers=served, answered_by=AnsweredBy.CONTROLLER, op=op)
 
@@ -189,7 +189,7 @@ _ROWS = (
         op="offsets.transactional.commit_transactional_offsets",
         failure=_PARTITIONS,
     ),
-    # Of all groups of this broker, and of what its coordinators have seen.
+    # These tell of all groups of this broker, and of what its coordinators have seen.
     _this_node(ApiKey.LIST_GROUPS, (0, 5), "groups.listing.list_groups"),
     _this_node(ApiKey.DESCRIBE_GROUP_HISTORY, (0, 0), "groups.history.describe_group_history"),
     # ---- transactions

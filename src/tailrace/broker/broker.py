@@ -74,17 +74,17 @@ class Broker:
         self.directories: LogDirectories
         self.quorum: Quorum
         self.forwarding: Forwarding
-        self.lifecycle: Lifecycle | None = None  # Of a node with the broker role, once it registers.
+        self.lifecycle: Lifecycle | None = None  # Set on a node with the broker role, once it registers.
         self.replicas: ReplicaManager
         self.future_logs: FutureLogs
         self.scrubbing: Scrubbing | None = None  # What it has found so far; from half a minute after the start on.
         self.node: Node
         self.services: Services
         self._static_config = config
-        self._acceptors: list[Acceptor] = []  # Of clients first, then of the metadata quorum.
+        self._acceptors: list[Acceptor] = []  # That for clients first, then that for the metadata quorum.
         self._protocols: list[KafkaProtocol] = []  # One for each of them, once it is opened.
         self._peers: Peers | None = None
-        self._registration: ControllerRegistration | None = None  # Of a controller with peers.
+        self._registration: ControllerRegistration | None = None  # Set on a controller with peers.
         self._maintenance: Maintenance | None = None
         self._assignments: DirectoryAssignments | None = None
         self._reports: ReplicaReports | None = None
@@ -113,7 +113,7 @@ class Broker:
 
     @property
     def port(self) -> int:
-        """Of the first listener, as it was really bound."""
+        """The port of the first listener, as it was really bound."""
         return self.listeners[0].port
 
     @property

@@ -215,7 +215,7 @@ def of_transaction(request: Message, api_version: int, error: KafkaError) -> Mes
 
 
 def _of_old_add_partitions(request: transactions.AddPartitionsToTxnRequest, error: KafkaError) -> Message:
-    """Of clients, before the form that brokers use among themselves."""
+    """The form for clients, older than the one that brokers use among themselves."""
     response = transactions.AddPartitionsToTxnResponse
     partition = response.AddPartitionsToTxnPartitionResult
     return response(

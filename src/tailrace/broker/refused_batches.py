@@ -100,7 +100,7 @@ class RefusedBatches:
 
 
 def _read(batch: memoryview) -> BatchHeader | None:
-    """Of an idempotent producer's batch; None for anything else."""
+    """The header of an idempotent producer's batch; None for anything else."""
     try:
         header = read_header(batch)
     except KafkaError:

@@ -129,7 +129,7 @@ class FetchSession:
         self.epoch = _INITIAL_EPOCH + 1  # What the next request must say.
         self.uses_topic_ids = uses_topic_ids
         self.last_used_ms = now_ms
-        self.watch = watch  # Of a follower's.
+        self.watch = watch  # Set for a follower's session.
         # In the order in which they are read; see `FetchPlan.settle`.
         self.partitions: dict[FetchKey, SessionPartition] = {}
 
@@ -178,7 +178,7 @@ class FetchPlan:
         self._new_session = new_session
         session = incremental or new_session
         self.watch = session.watch if session is not None else None
-        self.count = len(partitions) if session is None else len(session.partitions)  # Of all that it is about.
+        self.count = len(partitions) if session is None else len(session.partitions)  # All that it is about.
         self._settled: list[FetchKey] = []  # Read, and not to be read again before there is news.
 
     def partitions(self) -> list[tuple[FetchKey, FetchPartition]]:
@@ -228,7 +228,7 @@ class FetchSessions:
         self._random = random
         self._slots_max = slots_max
         self._partitions_max = partitions_max
-        self._partition_count = 0  # Of all sessions.
+        self._partition_count = 0  # In all sessions.
         self._sessions: dict[int, FetchSession] = {}  # The least recently used first.
 
     def __len__(self) -> int:

@@ -102,7 +102,7 @@ class Controller:
         self._candidates.advance(monotonic_ms)
 
     def _balance(self, view: View, monotonic_ms: float) -> Decision | None:
-        """Of the next broker of the round; when it comes to an end the next one is due after the interval."""
+        """Takes the next broker of the round; when the round comes to an end the next is due after the interval."""
         balance = _import("partitions.balance")
         self._unbalanced = self._unbalanced or sorted(view.image.brokers, reverse=True)
         records: list[Message] = balance.decide_balance(view, self._unbalanced[-1]) if self._unbalanced else []

@@ -166,7 +166,7 @@ class Replay:
         self._index(record.topic_id, record.partition_id, old.replicas, new.replicas)
 
     def _replay_clear_elr(self, record: stored.ClearElrRecord) -> None:
-        """Of one topic, or without a name of all."""
+        """Clears those of one topic, or without a name those of all."""
         names = [record.topic_name] if record.topic_name else list(self._part("topics"))
         for name in names:
             topic: TopicImage = self._part("topics")[name]

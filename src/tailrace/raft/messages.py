@@ -56,7 +56,7 @@ class Fetch(NamedTuple):
 
 
 class FetchPiece(NamedTuple):
-    """Asks for a piece of a snapshot. The driver reads it; the machine says whether it may, and takes it as a sign of life."""
+    """A fetch of a snapshot's piece. The driver reads it; the machine says if it may, and takes this as a sign of life."""
 
     epoch: int
     replica: ReplicaKey

@@ -33,7 +33,7 @@ _SIZE_AND_CORRELATION_ID = Packing(">ii")
 _KEY_AND_VERSION = Packing(">hh")
 # Tagged fields of a request header. None exists yet; a header of fifty million of them would hold the loop for seconds.
 HEADER_TAGS_MAX = 1000
-# Of a response header, by its version: none.
+# The tagged fields of a response header, by its version: none.
 _RESPONSE_TAGS = (b"", b"\x00")
 # api key -> the first flexible version of its requests, out of reach if there is none; filled as APIs are met.
 _flexible_from: dict[int, int] = {}

@@ -12,7 +12,7 @@ _ONE_BYTE = tuple(bytes((n << 1,)) for n in range(64)) + tuple(bytes(((n << 1) ^
 
 
 def encode_varint(value: int) -> bytes:
-    """Of any size up to 64 bits: a varint and a varlong have the same bytes where both can hold the value."""
+    """Takes any size up to 64 bits: a varint and a varlong have the same bytes where both can hold the value."""
     if -64 <= value < 64:
         return _ONE_BYTE[value]
     rest = (value << 1) ^ (value >> 63)

@@ -14,7 +14,7 @@ _RECORD_OVERHEAD_BYTES = 32
 
 
 class Batch:
-    """Of records that were decided one after the other; as large as the topic allows."""
+    """A batch of records that were decided one after the other; as large as the topic allows."""
 
     __slots__ = ("_records", "size_bytes")
 

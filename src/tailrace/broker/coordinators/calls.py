@@ -68,7 +68,7 @@ class CoordinatorCall(Pending[Message]):
 
 
 class HoldingCall(CoordinatorCall):
-    """Of a member that joins or waits for its assignment: as in Kafka, what it sends after that waits too."""
+    """The call of a member that joins or waits for its assignment: as in Kafka, what it sends after that waits too."""
 
     __slots__ = ()
     holds_next = True

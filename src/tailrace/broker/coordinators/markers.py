@@ -66,7 +66,7 @@ class _Owed:
             for topic in marker.topics
             for index in topic.partition_indexes
         }
-        self.parts_count = 0  # Of those that are under way, one for each leader.
+        self.parts_count = 0  # Those that are under way, one for each leader.
         self.pause_seconds = _PAUSE_SECONDS
 
     @property

@@ -35,7 +35,7 @@ _RETRY_SECONDS = 1.0
 
 
 class Coordinators:
-    """Of one internal topic."""
+    """The coordinators of one internal topic."""
 
     def __init__(self, node: Node, topic_name: str, make_machine: Callable[[], Machine]) -> None:
         self.shards: dict[int, Shard] = {}  # By partition: those that this broker leads.

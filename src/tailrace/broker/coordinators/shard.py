@@ -123,8 +123,8 @@ class Shard:
         # Who has no answer yet. Bounded by what connections may have in flight.
         self._open: dict[Told, None] = {}
         self._batch = Batch()
-        self._batch_answers: list[tuple[Told, Message]] = []  # Of this turn: they wait for the batch.
-        self._end_offset = 0  # Of all that was written, or found when it was loaded.
+        self._batch_answers: list[tuple[Told, Message]] = []  # This turn's: they wait for the batch.
+        self._end_offset = 0  # Where all ends that was written, or found when it was loaded.
         self._unconfirmed: deque[_Unconfirmed] = deque()
         self._turn: Handle | None = None
         self._timer: TimerHandle | None = None
@@ -203,7 +203,7 @@ class Shard:
         self.machine = self._make_machine()
 
     def _forget(self, steps: Iterator[None]) -> None:
-        """Of a machine, one step a turn."""
+        """Forgets a machine, one step a turn."""
         for _ in steps:
             self._loop.call_soon(self._forget, steps)
             return

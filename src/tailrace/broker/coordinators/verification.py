@@ -138,7 +138,7 @@ async def _ask_here(
 
 
 class _InnerCall(CoordinatorCall):
-    """Of this broker itself."""
+    """A call of this broker itself."""
 
     __slots__ = ()
 

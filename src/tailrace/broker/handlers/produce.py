@@ -127,7 +127,7 @@ class _SlowAppend(NamedTuple):
     records: memoryview
     answer: PartitionAnswer
     partition: Partition  # As it was found; another one may be there when it is written.
-    producer: TransactionalProducer | None = None  # Of a batch that may be the first of its transaction.
+    producer: TransactionalProducer | None = None  # That of a batch that may be the first of its transaction.
     verification: Verification | None = None  # What the coordinator has said of it.
 
 

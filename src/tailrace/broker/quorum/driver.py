@@ -180,7 +180,7 @@ class RaftDriver:
 
     @property
     def is_leader(self) -> bool:
-        """Of the epoch in `leadership`; its first records need not be committed yet."""
+        """Whether it leads the epoch in `leadership`; its first records need not be committed yet."""
         leadership = self.leadership
         return self.failure is None and leadership.active_from_offset is not None and self.node.leadership == leadership
 

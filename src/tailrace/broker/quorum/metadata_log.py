@@ -124,7 +124,7 @@ class MetadataLog:
 
     @property
     def directory_id(self) -> Uuid | None:
-        """Of the folder it lies in, if that is its own and not one of the data folders."""
+        """The id of the folder it lies in, if that is its own and not one of the data folders."""
         return None if self._directory is None else self._directory.directory_id
 
     @property
@@ -141,13 +141,13 @@ class MetadataLog:
 
     @property
     def start_epoch(self) -> int:
-        """Of the last record before `start_offset`, as the snapshot that ends there tells; 0 if there is none."""
+        """The epoch of the last record before `start_offset`, as the snapshot that ends there tells; 0 if none does."""
         start_offset = self.start_offset
         return next((each.epoch for each in self.snapshots.ids if each.offset == start_offset), 0)
 
     @property
     def last_epoch(self) -> int:
-        """Of the last record; `start_epoch` of an empty log."""
+        """The epoch of the last record; `start_epoch` if the log is empty."""
         latest = self._log.epochs.latest
         return latest if latest >= 0 else self.start_epoch
 
@@ -172,7 +172,7 @@ class MetadataLog:
         return OffsetAndEpoch(end_offset, found)
 
     def epoch_at(self, offset: int) -> int:
-        """Of the last record before `offset`, which is committed: what a snapshot that ends there is named after."""
+        """That of the last record before `offset`, which is committed: a snapshot that ends there is named after it."""
         return self._log.epochs.epoch_for(offset - 1) if offset > self.start_offset else self.start_epoch
 
     def control_records(self) -> Sequence[tuple[int, Message]]:
@@ -355,7 +355,7 @@ class MetadataLog:
 
     @property
     def size_bytes(self) -> int:
-        """Of the log and all snapshots."""
+        """The size of the log and all snapshots."""
         return self._log.size_bytes + self.snapshots.size_bytes
 
     # ---- life
@@ -383,7 +383,7 @@ class MetadataLog:
         its end, or the start offset was moved and no file tells it."""
         latest, log = self.latest_snapshot, self._log
         if found.runs and log.log_end_offset > found.runs[0].end_offset:
-            # Of a batch that was not synced the offset is damaged, which other logs could not tell from a compaction.
+            # The offset of a batch that was not synced is damaged, which other logs could not tell from a compaction.
             log.truncate(found.runs[0].end_offset)
         if latest is not None and (latest.epoch > self.last_epoch or latest.offset > self.end_offset):
             self.install_snapshot(latest)

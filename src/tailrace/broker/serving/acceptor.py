@@ -55,7 +55,7 @@ class SpokenProtocol(Protocol):
 
 
 class Acceptor:
-    """Of the listeners of clients, or with `is_controller` of those of the metadata quorum."""
+    """Has the listeners of clients, or with `is_controller` those of the metadata quorum."""
 
     def __init__(self, config: Callable[[], BrokerConfig], ports: Ports, *, is_controller: bool = False) -> None:
         self.is_controller = is_controller

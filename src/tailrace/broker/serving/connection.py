@@ -56,7 +56,7 @@ class Slot:
     ) -> None:
         self.pending = pending
         self.parts = parts  # None until the answer is known.
-        self.count = count  # Of answers: those of an express run come together.
+        self.count = count  # How many answers: those of an express run come together.
 
 
 class KafkaConnection:
@@ -97,7 +97,7 @@ class KafkaConnection:
         self._acceptor = acceptor
         self._outbox = Outbox(stream, protocol.background, on_drained=self._on_drained, on_broken=self._on_broken)
         self._slots: deque[Slot] = deque()
-        self._slots_count = 0  # Of the answers in them.
+        self._slots_count = 0  # How many answers they stand for.
         self._express = None
         if protocol.has_express:
             self._express = Express(protocol.services, self._outbox, self._slots, self._keep_run)
@@ -108,7 +108,7 @@ class KafkaConnection:
         self._end = 0
         self._size_hint = START_BYTES  # What to borrow: grows with the requests of this client.
         self._last_taken_bytes = 0  # In the last turn: the next one is likely to bring as much.
-        self._queued_bytes = 0  # Of answers, since there was last none to send.
+        self._queued_bytes = 0  # Bytes of answers, since there was last none to send.
         self._seen_sent_bytes = 0
         # The parked Fetch or the waiting handler that holds later requests back.
         self._held_by: Pending[Any] | Future[Any] | None = None
@@ -306,7 +306,7 @@ class KafkaConnection:
         self._slots_count += slot.count
 
     def _keep_run(self, answers: list[Bytes], pending: PendingRun | None) -> None:
-        """Of the express lane: they are known, and wait for those before them or to be confirmed."""
+        """Keeps answers of the express lane: they are known, and wait for those before them or to be confirmed."""
         self._queued_bytes += sum(map(len, answers))
         slot = Slot(pending, [b"".join(answers)] if pending is None else None, count=len(answers))
         self._add_slot(slot)

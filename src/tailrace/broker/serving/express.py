@@ -68,7 +68,7 @@ if TYPE_CHECKING:
     from tailrace.replica.partition import Partition
 
 PartitionAnswer = ProduceResponse.PartitionProduceResponse
-# Of one request of a run: correlation id, lane, partition index, partition, number of records.
+# One request of a run: correlation id, lane, partition index, partition, number of records.
 Taken = tuple[int, "ExpressLane", int, "Partition", int]
 
 _CLIENT = Origin.CLIENT
@@ -96,7 +96,8 @@ _LANE_ITEMS_MAX = 2
 # Learning a lane costs as much as four requests: a client whose requests never repeat must not pay for it each time.
 # One that writes to a thousand topics in turn has learned them in its eighth round.
 _CREDIT_MAX = 128
-# Of small requests taken at once: about a millisecond, after which the connection looks whether its turn is over.
+# How much of small requests is taken at once: about a millisecond's worth, after which the connection looks whether its
+# turn is over.
 RUN_MAX_BYTES = 64 * 1024
 # After a request that fitted a lane but had to go the general way, this many follow it without being tried: those to a
 # compacted topic never are plain.

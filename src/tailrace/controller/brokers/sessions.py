@@ -26,7 +26,7 @@ class _Session:
 
     def __init__(self, heard_ms: float, fenced_offset: int = -1) -> None:
         self.heard_ms = heard_ms
-        # Of the change that fenced it last, or a later one.
+        # The offset of the change that fenced it last, or of a later one.
         self.fenced_offset = fenced_offset
         # How far the broker has replayed the metadata log.
         self.metadata_offset = -1
@@ -40,7 +40,7 @@ class Sessions:
         self._tick_ms = timeout_ms / _TICKS
         self._is_active = False
         self._now_ms = 0.0
-        # Of the last change before this controller's time.
+        # The offset of the last change before this controller's time.
         self._first_offset = -1
         # One for each registered broker that was ever heard; pruned when they are looked through.
         self._sessions: dict[int, _Session] = {}

@@ -17,7 +17,7 @@ from tailrace.model.ids import NodeId, Uuid
 
 # Topic id and partition.
 Key = tuple[Uuid, int]
-# Of one that has not told, below all that have.
+# The rank of a replica that has not told, below all that have.
 _UNKNOWN_RANK = (-2, 0, 0)
 
 

@@ -70,7 +70,7 @@ class ConsumerGroup:
         self.group_id = group_id
         # Kafka's groups begin with 1, and their first member makes it 2.
         self.epoch = 1
-        # A hash of the partitions and racks of the topics that it is subscribed to. It changes when a rebalance is needed.
+        # The hash of the partitions and racks of its subscribed topics. It changes when a rebalance is needed.
         self.metadata_hash = 0
         # assignment_epoch <= epoch
         self.assignment_epoch = 0

@@ -77,8 +77,8 @@ class ApiKey(IntEnum):
     ADD_RAFT_VOTER = 80
     REMOVE_RAFT_VOTER = 81
     UPDATE_RAFT_VOTER = 82
-    # Of our own, far above Kafka's. Up to 10,099 for our commands: advertised to nobody. From 10,100 on for our brokers
-    # and controllers, who advertise them to each other.
+    # Our own, far above Kafka's. Up to 10,099 they are for our commands, and advertised to nobody. From 10,100 on they
+    # are for our brokers and controllers, who advertise them to each other.
     DESCRIBE_GROUP_HISTORY = 10_000
     REPORT_REPLICAS = 10_100
     ALLOW_TRUNCATION = 10_101

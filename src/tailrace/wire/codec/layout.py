@@ -97,8 +97,8 @@ class Source:
         return self._packings[format_]
 
     def length_format(self, field: Field) -> str:
-        """Of the length or count in front of a field of variable size. A compact one is a varint: this is its first
-        byte, and for lengths below 127 all of it."""
+        """The format of the length or count in front of a field of variable size. A compact one is a varint: this is
+        its first byte, and for lengths below 127 all of it."""
         if self.is_compact(field):
             return "B"
         return "h" if field.kind == "string" else "i"

@@ -50,7 +50,7 @@ def handle_describe_transactions(
 async def handle_list_transactions(
     services: Services, _context: RequestContext, request: ListTransactionsRequest
 ) -> ListTransactionsResponse:
-    """Of all partitions that this broker coordinates, as they are when it is asked."""
+    """The transactions of all partitions that this broker coordinates, as they are when it is asked."""
     now_ms = services.ports.clock.wall_ms()
     response = ListTransactionsResponse(unknown_state_filters=unknown_states(request))
     known: list[Transaction] = []

@@ -97,7 +97,7 @@ class Inspection:
     damaged_snapshots: dict[SnapshotId, str] = field(default_factory=dict)
     runs: list[Run] = field(default_factory=list)
     flaws: list[Flaw] = field(default_factory=list)
-    # Of sound batches: Raft's own records with their offsets, and the size of those behind the latest sound snapshot.
+    # What sound batches hold: Raft's own records with their offsets, and the bytes behind the latest sound snapshot.
     control_records: list[tuple[int, Message]] = field(default_factory=list)
     unsnapshotted_bytes: int = 0
 

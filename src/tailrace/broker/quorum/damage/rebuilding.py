@@ -34,7 +34,7 @@ _COPY_BYTES = 1 << 20
 
 
 def read_damage(disk: Disk, metadata_folder: str, *, must_be_whole: bool = True) -> Inspection:
-    """Of the metadata log in a data folder, after a rebuilding that was interrupted is finished. Without
+    """Inspects the metadata log in a data folder, after a rebuilding that was interrupted is finished. Without
     `must_be_whole` nothing was promised. StorageError."""
     folder = f"{metadata_folder}/{PARTITION}"
     with disk_errors(f"{metadata_folder} cannot be read"):
