@@ -87,7 +87,8 @@ _FORGOTTEN_PER_STEP = 100
 
 
 class GroupState:
-    """Shared by the ops of one partition; changed by replay alone, but for deadlines, history and callers."""
+    """Shared by the ops of one partition; changed by replay alone, but for deadlines, history and callers, so that the
+    next leader loads the same from the log."""
 
     def __init__(self, offsets: OffsetStore, history: History) -> None:
         self.groups: dict[str, Group] = {}

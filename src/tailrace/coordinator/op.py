@@ -70,9 +70,10 @@ class Producer(NamedTuple):
 
 
 class Result(NamedTuple):
-    # Replayed at once and written together, before the turn ends; may be empty.
+    # Replayed at once, so that the next op builds on them, and written together before the turn ends; may be empty.
     records: Sequence[StoredRecord] = ()
-    # Given once everything written so far is committed, these records included.
+    # Given once everything written so far is committed, these records included: nobody is told of what another leader
+    # might not know.
     answers: Sequence[tuple[Told, Message]] = ()
     # If the records belong to a transaction: they count once its marker says so.
     producer: Producer | None = None

@@ -276,7 +276,7 @@ class LogDirectory:
         return [partition for partition in map(parse_folder_name, names) if partition is not None]
 
     def open_future(self, topic_partition: TopicPartition, config: TopicConfig, *, topic_id: Uuid) -> Log:
-        """The copy that was begun, or a new one. Nothing of it is taken for synced. Raises StorageError."""
+        """The copy that was begun, or a new one. No checkpoint tells of it: nothing counts as synced. StorageError."""
         if self.is_offline:
             raise StorageError(f"the data folder {self.path} is offline: {self.offline_reason}")
         self._was_used = True
@@ -386,7 +386,7 @@ class LogDirectory:
         self.begin_checkpoint()()
 
     def _before_cut(self, opened: Log, offset: int) -> None:
-        """No checkpoint may be ahead of a log, nor one that is on its way to the disk. OSError."""
+        """No checkpoint, stored or on its way, may be ahead of a log: a start would take it for damaged. OSError."""
         for tell in self.before_cuts:
             tell(opened, offset)
         self.lower_cleaned_offset(opened.topic_partition, offset)

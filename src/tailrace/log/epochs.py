@@ -102,7 +102,8 @@ class LeaderEpochs:
         return True
 
     def unsynced(self) -> list[EpochEntry] | None:
-        """What must be in the file, durably, before the recovery point may move; None if it is there."""
+        """What must be in the file, durably, before the recovery point may move, since recovery finds again only what
+        began above that; None if it is there."""
         return None if self._entries is self._synced else self._entries
 
     def store(self, entries: list[EpochEntry]) -> None:

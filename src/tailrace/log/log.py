@@ -345,7 +345,8 @@ class Log(StoredLog):
         return count
 
     def replace_segments(self, old: Sequence[Segment], new: Segment) -> None:
-        """Compaction: `new` (synced, still .cleaned) takes the place of `old`, or is removed. StorageError."""
+        """Compaction: `new` takes the place of `old`, or is removed. It is still .cleaned, and synced: recovery does
+        not look at what lies below the recovery point. StorageError."""
         try:
             with self._disk_errors(f"{self.folder} cannot take a cleaned segment"):
                 self._segments.replace(old, new)
@@ -366,7 +367,8 @@ class Log(StoredLog):
         return self._clock.wall_ms() + self.config.file_delete_delay_ms
 
     def _lower(self, offset: int) -> None:
-        """Takes back what is known of the log from `offset` on, before it is cut there."""
+        """Takes back what is known of the log from `offset` on, before it is cut there: a start that found a checkpoint
+        ahead of the log would take the log for damaged."""
         if offset < self.log_end_offset:
             # The segment that is cut has to be synced anew as a whole, or its old end could come back.
             number = self._segments.floor(offset)

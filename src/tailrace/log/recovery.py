@@ -203,7 +203,8 @@ class LogLoader:
         )
 
     def _note_damage(self, cause: str, lost_until: int) -> None:
-        """Before anything is cut because of it. The first cause is what the others follow from."""
+        """Called before anything is cut because of it: the next start would find no trace of the damage. The first
+        cause is what the others follow from."""
         if self.damage is None:
             self.damage = Damage(cause, lost_until)
             if self._before_damage_is_cut is not None:

@@ -53,7 +53,8 @@ class Proof:
     def begin_run(self) -> None:
         """From here on a kill is an unclean stop. OSError."""
         if not self.last_run.is_marked:
-            # What the clean stop proves holds as long as the machine runs, even if the broker dies unregistered.
+            # What the clean stop proves holds as long as the machine runs, even if the broker dies unregistered. This
+            # is written before the clean mark goes, or a kill between the two would lose the proof.
             write_run_mark(self._disk, self._folder, broker_epoch=self.last_run.broker_epoch)
         remove_mark(self._disk, self._folder, CLEAN_MARK)
 

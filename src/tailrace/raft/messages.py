@@ -56,7 +56,8 @@ class Fetch(NamedTuple):
 
 
 class FetchPiece(NamedTuple):
-    """A fetch of a snapshot's piece. The driver reads it; the machine says if it may, and takes this as a sign of life."""
+    """A fetch of a piece of a snapshot. The driver reads the piece; the machine says whether it may, and takes the
+    fetch as a sign of life."""
 
     epoch: int
     replica: ReplicaKey
@@ -212,13 +213,16 @@ class Answer(NamedTuple):
 
 @dataclass(slots=True)
 class Ready:
-    """What the driver has to do, in this order. If a step of it fails, none of the later ones may be done."""
+    """What the driver has to do, in this order. If a step of it fails, none of the later ones may be done: answers and
+    requests tell others of what was to be stored and written before them."""
 
-    # To be on the device before anything below.
+    # To be on the device before anything below: a vote that others know of must not be forgotten in a crash, or its
+    # epoch could get a second one.
     persist: QuorumState | None = None
     # Then tell `Written`.
     truncate_to: int | None = None
-    # Batches from the leader, or control records of our own in one batch; then tell `Written`. Never both.
+    # Batches from the leader, or control records of our own in one batch; then tell `Written`. Never both, nor beside a
+    # truncation, so that each `Written` tells of one change.
     append_fetched: Bytes | FileSlice | None = None
     append_control: list[Message] = field(default_factory=list)
     answers: list[Answer] = field(default_factory=list)

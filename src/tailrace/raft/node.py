@@ -190,6 +190,8 @@ class RaftNode:
     def raise_high_watermark(self) -> None:
         role, decided = self.role, None
         if isinstance(role, Leader):
+            # Its own log counts only as far as it is synced: else, if it lost power, fewer voters would have a record
+            # than were counted.
             decided = role.decide_high_watermark(self.voters, self.key, self.log.synced_end_offset)
         elif isinstance(role, Follower):
             decided = min(role.leader_high_watermark, self.log.end_offset)

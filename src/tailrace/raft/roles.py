@@ -92,6 +92,8 @@ class Standing:
     def __init__(self, key: ReplicaKey, stored: QuorumState, *, last_epoch: int, election_deadline_ms: float) -> None:
         self._key = key
         self.role: Role = Unattached(election_deadline_ms)
+        # No leader is taken from what was stored: nodes that start together elect one at once, and a node that joins a
+        # running quorum is told who leads by the first pre-vote that it asks for.
         self.state = stored._replace(leader_id=NO_LEADER)
         if stored.epoch < last_epoch:
             # A record of an epoch proves that the epoch was, even if the vote in it was another node's.
@@ -175,7 +177,8 @@ class Standing:
         return (self.state.epoch, leader_id) != self._suspect or now_ms >= self._suspect_until_ms
 
     def take_unstored(self) -> QuorumState | None:
-        """What the driver has to store before it tells anyone of this step."""
+        """What the driver has to store before it tells anyone of this step, so that after a restart the node neither
+        goes back to an earlier epoch nor votes in one a second time."""
         before, after = self._stored, self.state
         assert after.epoch >= before.epoch, f"a node that stored {before} would promise itself to {after} again"
         assert after.epoch > before.epoch or before.voted in (None, after.voted), f"a second vote: {before}, {after}"

@@ -6,8 +6,10 @@ to persist, write, send and answer, in which order, and the driver tells when th
 Rules, each of which the safety of the quorum hangs on:
   - one vote an epoch: epoch and vote are persisted before anything that depends on them leaves the node;
   - a follower fetches from the end of its log, and only when all of it is synced: a fetch is its promise to have it;
-  - the high watermark never falls, and nothing below it is ever truncated;
-  - a voters record counts from when it is written until it is truncated; the next one waits until it is committed;
+  - the high watermark never falls, and nothing below it is ever truncated: who has heard of a commit may have acted on
+    it;
+  - a voters record counts from when it is written until it is truncated; the next one waits until it is committed, else
+    two leaders could each know a majority of their own;
   - a leader never leads its epoch again once it has stopped;
   - who lost what it had synced neither votes nor stands until it has fetched to the end of a leader's log. A record
     that it was counted for may be missing on it, but is on another voter of every majority that it is not part of: each

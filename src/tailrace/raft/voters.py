@@ -13,7 +13,7 @@ from tailrace.raft.types import BOOTSTRAP_OFFSET, VoterSet
 
 class VoterHistory:
     def __init__(self, base: VoterSet, offset: int = BOOTSTRAP_OFFSET) -> None:
-        # Ascending. The first is of a snapshot or of the bootstrap, committed, and never goes.
+        # Ascending. The first is of a snapshot or of the bootstrap: it is committed, and so no truncation takes it.
         self._offsets = [offset]
         self._sets = [base]
 

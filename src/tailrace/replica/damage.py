@@ -28,8 +28,9 @@ class DamagedReplicas:
         self._is_start_over = False
 
     def miss_logs(self, image: MetadataImage, present: Collection[TopicPartition]) -> None:
-        """Before the logs that are not `present` are made anew. One that was never made before the last stop looks the
-        same: nobody has confirmed anything of it, and it is refilled like the others. OSError."""
+        """Before the logs that are not `present` are made anew, after which nothing shows that they were gone. One that
+        was never made before the last stop looks the same: nobody has confirmed anything of it, and it is refilled like
+        the others. OSError."""
         for topic, index, state in image.partitions_of(self._node_id):
             key = TopicPartition(topic.name, PartitionIndex(index))
             is_here = self._directories.would_hold(state.directory(self._node_id))

@@ -158,11 +158,13 @@ class LogDirectories(Sequence[LogDirectory]):
         return incarnations.pop() if len(incarnations) == 1 and not self.unusable else ""
 
     def note_registering(self, incarnation: str, broker_epoch: int) -> None:
-        """Before the registration, with the epoch that is proved. Blocks, as below."""
+        """Before the registration, with the epoch that is proved: if this run is killed before `note_running`, the
+        metadata can still tell which epoch its incarnation got. Blocks, as below."""
         self._mark(lambda directory: directory.proof.note_registering(incarnation, broker_epoch))
 
     def note_running(self, broker_epoch: int) -> None:
-        """After each registration. Blocks: Background only. What cannot be written costs only the proof."""
+        """After each registration, for only then the epoch is known. Blocks: Background only. What cannot be written
+        costs only the proof."""
         self._mark(lambda directory: directory.proof.note_running(broker_epoch))
 
     def report_recovery(self) -> None:

@@ -157,10 +157,12 @@ class FutureLogs:
         self._align(move, future)
         await self._catch_up(move, future)
         if self.assign is not None:
+            # Before the swap: a start that finds the log in both folders keeps the one that the metadata names.
             await self.assign(topic_partition, target)
             await self._catch_up(move, future)
         self._swap(move, future)
-        # The new name, and where the log starts, must be stored for good before the old files may go.
+        # The new name, and where the log starts, must be stored for good before the old files may go: else a power loss
+        # could leave the log under the name of a copy, and with no other one beside it.
         await self._sync(future)
         await self._background.run(target.begin_checkpoint())
         del self._moves[topic_partition]

@@ -42,7 +42,8 @@ GIVEN_TO_A_SUSPECT = 3
 
 
 class FollowerState:
-    """What a leader knows of one other replica. Made anew, or reset, with every leader epoch."""
+    """What a leader knows of one other replica. Made anew, or reset, with every leader epoch, even under the same
+    leader: it costs one fetch, and needs no argument."""
 
     __slots__ = (
         "_given_count",
@@ -59,7 +60,9 @@ class FollowerState:
     def __init__(self, node_id: NodeId) -> None:
         self.node_id = node_id
         self._given_offset, self._given_count = UNKNOWN_OFFSET, 0  # What it was given last, how often in a row.
-        self.broker_epoch = NO_BROKER_EPOCH  # That of the incarnation that fetched last; never falls.
+        # That of the incarnation that fetched last. It never falls: a late fetch of an earlier one does not count, for
+        # the broker may have come back without its records.
+        self.broker_epoch = NO_BROKER_EPOCH
         self.reset(caught_up_ms=NEVER_MS)
 
     def reset(self, *, caught_up_ms: float) -> None:

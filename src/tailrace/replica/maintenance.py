@@ -127,7 +127,8 @@ class Maintenance:
             partition.shrink_isr()
 
     async def apply_retention(self) -> None:
-        """The log starts are stored before segments go (`Log.expire_segments`)."""
+        """The log starts are stored before segments go: a start would take missing ones behind an earlier log start for
+        lost (`Log.expire_segments`)."""
         expired: list[Partition] = []
         async for partition in self._sweep():
             try:

@@ -367,7 +367,7 @@ class ReplicaManager:
 
     @property
     def broker_epoch(self) -> int:
-        """The epoch of this incarnation; -1 until it is registered. Nothing is fetched from other brokers before."""
+        """The epoch of this incarnation; -1 until it is registered. Fetches name it, so there are none before."""
         return self._broker_epoch
 
     @broker_epoch.setter

@@ -299,7 +299,7 @@ class Partition:
     def raise_high_watermark(self) -> None:
         """The one place, besides an undisturbed append, where a leader's moves. It never goes back."""
         if not self.is_leader or self.is_under_min_isr:
-            return
+            return  # Under the minimum: who left the in-sync set last may be elected, and must have all (KIP-966).
         new = self.durable_end
         if self.followers:
             counted = self.isr if self.proposal is None else (*self.isr, *self.proposal.isr)

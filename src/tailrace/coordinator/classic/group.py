@@ -239,7 +239,7 @@ class ClassicGroup:
         self.pending_joins.pop(member.member_id, None)
 
     def remove_member(self, member_id: str) -> None:
-        """Also an id that has not joined yet. Its waiting requests are to be answered before."""
+        """Also an id that has not joined yet. Its waiting requests are to be answered before: they go with it."""
         self.pending_joins.pop(member_id, None)
         self.pending_syncs.discard(member_id)
         member = self.members.pop(member_id, None)

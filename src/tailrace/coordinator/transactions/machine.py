@@ -91,8 +91,8 @@ class TransactionMachine:
         return ending.complete(self.state, call, transactional_id, producer_id=producer_id, epoch=epoch)
 
     def _resume(self, call: Call, transactional_id: str) -> Result:
-        """One request that has waited. Its records must be replayed before the next one is looked at; if it has ended
-        its transaction in turn, the others go on waiting."""
+        """One request that has waited. Its records must be replayed before the next one is looked at, for it may have
+        ended its transaction in turn: then the others go on waiting."""
         if self.state.is_ending(transactional_id):
             self.state.limit_wait(call, transactional_id)
             return Result()

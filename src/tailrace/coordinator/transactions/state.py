@@ -30,11 +30,13 @@ class Waiter(NamedTuple):
 
 
 class TransactionsState:
-    """`transactions` is changed by replay alone; the rest is soft and begins anew with each leadership."""
+    """`transactions` is changed by replay alone, so that the next leader loads the same from the log; the rest is soft
+    and begins anew with each leadership."""
 
     def __init__(self, take_producer_id: Callable[[], int | None], owe_markers: Callable[[str], Told]) -> None:
         """`take_producer_id` gives None while there is none at hand. `owe_markers` gives, for a transactional id, the
-        one who writes its markers once the decision is committed, and tells `ending.complete` then."""
+        one who writes its markers once the decision is committed, for before that a failover can undo it, and tells
+        `ending.complete` then."""
         self.transactions: dict[str, Transaction] = {}
         self.deadlines: Deadlines[Due] = Deadlines()
         self.waiters: dict[str, list[Waiter]] = {}

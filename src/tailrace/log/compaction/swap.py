@@ -41,7 +41,8 @@ def finish_swaps(disk: Disk, folder: str) -> None:
     for name in undecided + cleaned:
         log.info("an unfinished compaction is undone", file=f"{folder}/{name}")
         disk.remove(f"{folder}/{name}")
-    # Log files first: once one has its final name, its other files only follow.
+    # Log files first: with each go the files that it replaces, and an index that had its final name would go with them.
+    # Once a log file has its final name, its other files only follow.
     decided = sorted(set(swaps).difference(undecided), key=lambda name: (not name.endswith(_LOG_SWAP_SUFFIX), name))
     for name in decided:
         log.info("a compaction is completed", file=f"{folder}/{name}")

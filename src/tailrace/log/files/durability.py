@@ -2,6 +2,7 @@
 
 Rules:
   - The recovery point moves only when all below it is durable: leader epochs, data, indexes and their ledger, names.
+    Recovery takes what lies below it for synced.
   - A truncation takes back what a sync under way was to cover.
   - A disk without space costs time and no data: the sync is tried again. Any other failure is final for the log.
 """
@@ -92,6 +93,8 @@ class Durability:
         self._syncs.append(_Sync(log_end_offset, log_end_offset, self._names_version, epochs, ledger))
 
         def work() -> None:
+            # What needs a new file comes first: a full disk then ends the sync before anything is synced, and it may be
+            # tried again.
             if epochs is not None:
                 self._store("leader epochs", partial(self._epochs.store, epochs))
             if ledger is not None:
@@ -116,7 +119,7 @@ class Durability:
         except OSError as error:
             if error.errno not in (ENOSPC, EDQUOT):
                 raise
-            # It needs a new file. Nothing is synced yet, so it may be tried again when there is space.
+            # Nothing is synced yet, so it may be tried again when there is space.
             raise StorageError(f"the {what} of {self._folder} cannot be stored: {error}") from error
 
     def end(self, end_offset: int) -> None:

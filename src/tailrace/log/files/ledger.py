@@ -53,7 +53,8 @@ class AbortedLedger:
         return f"{segment.aborted.path} has {found[0]} entries (CRC {found[1]:08x}), not {stored[0]} ({stored[1]:08x})"
 
     def unsynced(self, segments: list[Segment]) -> Ledger | None:
-        """What must be in the file, durably, before the recovery point may move; None if it is there."""
+        """What must be in the file, durably, before the recovery point may move: below that nothing is scanned, and
+        only the ledger shows that an index was lost. None if it is there."""
         ledger: Ledger = {}
         for segment in segments:
             if len(segment.aborted):

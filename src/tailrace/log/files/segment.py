@@ -180,7 +180,7 @@ class Segment:
     def write_all(self, views: Sequence[memoryview | bytes], size_bytes: int) -> None:
         """One write for all batches in the views. If it fails nothing has changed, and StorageError tells why."""
         try:
-            # Before the write: nothing may fail between it and `note_batch`.
+            # Before the write: if this failed after it, the batch would be there and its writer told that it is not.
             if not self._is_loaded:
                 self.load()
             file = self._file or self.file

@@ -31,7 +31,7 @@ async def mend_log(partition: Partition, source: RangeSource | None, *, disk: Di
     anew. Raises KafkaError, StorageError, OSError."""
     log = partition.log
     if log.active.damaged_ranges:
-        log.roll()  # The active one is never rewritten.
+        log.roll()  # The active one is never rewritten: appends go on in it, and would spoil the copy.
     damaged = [segment for segment in log.segments[:-1] if segment.damaged_ranges]
     if source is not None and "compact" in log.config.cleanup_policy:
         if log.active.size_bytes:
