@@ -25,7 +25,7 @@ LOAD_MAX = 0.3
 class Measured(NamedTuple):
     """One figure of one row."""
 
-    name: str  # of the row
+    name: str  # the row's
     title: str
     section: str
     figure: str
