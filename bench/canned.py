@@ -9,7 +9,7 @@ import time
 
 from crc32c import crc32c
 
-# Of now: retention would take older records away in the middle of a measurement.
+# The present: retention would delete older records in the middle of a measurement.
 _TIMESTAMP_MS = int(time.time() * 1000)
 _CLIENT = b"\x00\x05bench"
 

@@ -11,7 +11,7 @@ from tailrace.model.ids import PartitionIndex, TopicPartition
 from tailrace.spark.arrow.decode import COLUMN_NAMES, Columns, Decoder
 from tailrace.wire.records import Compression, Record, build_batch, iterate_headers, iterate_records
 
-# Of 1 KB, in all columns.
+# Records of 1 KB, in all columns.
 _GOAL = 1_500_000
 _FETCH_BYTES = 4 * 1024 * 1024  # the default of the source
 _BATCH_BYTES = 16 * 1024  # Kafka's default batch.size

@@ -53,7 +53,7 @@ class Plan(NamedTuple):
         return statistics.median(measure() for _ in range(self.rounds))
 
     def median_warm(self, measure: Callable[[], float]) -> float:
-        """Of what fills gigabytes of page cache, and should not pay for the machine's memory being away."""
+        """For what fills gigabytes of page cache, and should not pay for memory that the machine has to find first."""
 
         def once() -> float:
             warm_memory()

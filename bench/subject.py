@@ -30,7 +30,7 @@ class Subject(NamedTuple):
 
     @property
     def port(self) -> int:
-        """Of the first broker."""
+        """The first broker's port."""
         return int(self.bootstrap.partition(",")[0].rpartition(":")[2])
 
     def create_topic(self, name: str, *, warm: bool, partitions: int = 1, replicas: int = 1) -> str:
@@ -54,7 +54,7 @@ class Subject(NamedTuple):
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def resident_bytes_of_nodes(self) -> dict[str, int]:
-        """Of each process of a cluster, by the name of its data folder: broker-1, controller-1 and so on."""
+        """The memory of each process of a cluster, by the name of its data folder: broker-1, controller-1 and so on."""
         children = Path(f"/proc/{self.process_id}/task/{self.process_id}/children").read_text().split()
         return {name: _resident_bytes(int(child)) for child in children if (name := _data_folder(int(child)))}
 

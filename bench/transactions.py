@@ -71,7 +71,7 @@ def _throughput(subject: Subject, plan: Plan) -> list[Figure]:
 
 
 def _latency(subject: Subject) -> list[Figure]:
-    """Of librdkafka's commit_transaction, once the records are acknowledged."""
+    """The latency of librdkafka's commit_transaction, once the records are acknowledged."""
     topic = subject.create_topic("commits", warm=True)
     producer = Producer({"bootstrap.servers": subject.bootstrap, "transactional.id": "commits", "log_level": 2})
     producer.init_transactions(_DEADLINE_S)

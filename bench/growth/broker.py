@@ -11,7 +11,7 @@ from tailrace.testing import Broker
 
 _DEADLINE_S = 120.0
 _SETTINGS = {"log.retention.check.interval.ms": 100, "log.initial.task.delay.ms": 0}
-# Of a whole topic: what is written next takes the memory of what was deleted.
+# What a whole topic keeps: what is written next takes the memory of what was deleted.
 _WARM_BYTES = 768 << 20
 
 

@@ -25,7 +25,7 @@ Points = Iterator[Point]
 _VALUE_BYTES = 1_000
 _BATCH_BYTES = 64 << 10
 _SETTLE_S = 0.5
-# Of a client whose acknowledgements are timed while something else grows.
+# The rate of a client whose acknowledgements are timed while something else grows.
 _STEADY_RATE = 2_000
 
 

@@ -17,7 +17,7 @@ _LENGTHS_MB = (16, 64, 256, 1_024, 4_096)
 _BATCH_BYTES = 256 << 10
 _READ_BYTES = 64 << 10
 _READS = 2_000
-# Of one step by which the log grows.
+# How long each step writes by which the log grows.
 _WRITTEN_S = 0.1
 _TOPIC = "grown"
 

@@ -13,7 +13,7 @@ _TOGETHER = 50
 
 class Answered(NamedTuple):
     per_second: float
-    cpu_us: float  # of the broker, for each
+    cpu_us: float  # the broker's, for each
 
 
 def answered_in_order(subject: Measured, requests: list[bytes], response_bytes: int, plan: Plan) -> Answered:

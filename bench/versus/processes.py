@@ -84,7 +84,7 @@ class Running:
         return int(self.addresses[node].rpartition(":")[2])
 
     def usage(self) -> Usage:
-        """Of all its processes together."""
+        """The usage of all its processes together."""
         processes = self.brokers.values()
         return Usage(sum(map(_cpu_s, processes)), sum(map(_resident_bytes, processes)))
 

@@ -12,9 +12,9 @@ OURS = "Tailrace"
 BASE = "Apache Kafka"
 # In the row's own unit and direction. Any other figure is a cost: its name says its unit, and lower is better.
 _MAIN = ("", "p50", "p99", "p99.9")
-# Of several main figures the one that a chart shows.
+# The one of several main figures that a chart shows.
 _HEADLINES = ("", "p99")
-# Of several the one that is compared when a row is taken again: tails differ from round to round.
+# The one of several that is compared when a row is taken again: tails differ from round to round.
 _COMPARED = ("", "p50")
 # A row is the same again if its ratios differ by no more: rounds of one row differ by a tenth where this was written.
 SAME = 1.2
@@ -25,7 +25,7 @@ LOAD_MAX = 0.3
 class Measured(NamedTuple):
     """One figure of one row."""
 
-    name: str  # of the row
+    name: str  # the row's
     title: str
     section: str
     figure: str

@@ -116,7 +116,7 @@ def test_the_metadata_log_is_read(data: Path, kafka_class_path: str):
 
 
 def test_a_rebuilt_metadata_log_is_read(data: Path, kafka_class_path: str, tmp_path: Path):
-    """Of one that is damaged in its second half: what was before is there, in Kafka's eyes too."""
+    """The log is damaged in its second half: what was before is still there, in Kafka's eyes too."""
     shutil.copytree(data, tmp_path / "data")
     (segment,) = (tmp_path / "data" / "__cluster_metadata-0").glob("*.log")
     content = bytearray(segment.read_bytes())

@@ -191,7 +191,7 @@ class LogMachine(RuleBasedStateMachine):
         self.start_broker()
         assert self.synced_end <= self.log.log_end_offset <= self.end
         assert self.log.log_start_offset == self.start
-        # Of batches that were deleted only a snapshot tells, which may not have been synced yet.
+        # Only a snapshot tells of batches that were deleted, and it may not have been synced yet.
         first_offset = self.log.segments[0].base_offset
         known = {producer_id: state.last_sequence + 1 for producer_id, state in self.log.producers.states.items()}
         self.batches = [

@@ -56,7 +56,7 @@ class Model:
         self._log = log
 
     def offset(self, place: Place) -> int | None:
-        """Of the last commit that counts; a tombstone takes all that were before it."""
+        """The offset of the last commit that counts; a tombstone takes all that were before it."""
         found = None
         for number in range(self._start(place), len(self._log)):
             record = self._log[number]

@@ -51,7 +51,7 @@ class Transactions(RuleBasedStateMachine):
         self.log: Log = self.world.open()
         self.batches: list[Written] = []
         self.sequences: dict[int, int] = {}
-        self.count = 0  # Of batches, for keys that differ.
+        self.count = 0  # How many batches there were, for keys that differ.
         self.stable_offset = 0  # What is compacted is committed, and is not cut.
 
     def batch(self, count: int, **options: Any) -> memoryview:

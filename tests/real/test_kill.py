@@ -15,7 +15,7 @@ from tailrace.testing import Broker
 
 from .load import DEADLINE_S, Load, Tail, read_numbers
 
-# Of each producer, between two kills.
+# What each producer writes between two kills.
 RECORDS_BETWEEN_KILLS = 1000
 
 

@@ -57,7 +57,7 @@ def spark(
 
 
 def official_jars() -> str:
-    """Of Spark's own Kafka connector, as spark.jars takes them."""
+    """The jars of Spark's own Kafka connector, as spark.jars takes them."""
     folder = bring_jars(ROOT / OFFICIAL_POM, POMS[OFFICIAL_POM])
     return ",".join(map(str, sorted(folder.glob("*.jar"))))
 

@@ -21,7 +21,7 @@ SCRAM_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
 
 @pytest.fixture(scope="module")
 def options(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    """Of a topic `t` with three partitions behind SASL_SSL."""
+    """Options to read a topic `t` with three partitions behind SASL_SSL."""
     folder = tmp_path_factory.mktemp("secured")
     authority = Authority(folder)
     settings = {

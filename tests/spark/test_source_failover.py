@@ -21,7 +21,7 @@ pytestmark = pytest.mark.long
 
 @pytest.fixture
 def options(fresh_tailrace_cluster: Cluster) -> dict[str, str]:
-    """Of a topic with RECORDS records of 1 KB, equally many in each partition."""
+    """Options to read a topic with RECORDS records of 1 KB, equally many in each partition."""
     settings = {"bootstrap.servers": fresh_tailrace_cluster.bootstrap}
     admin = AdminClient(settings)
     (created,) = admin.create_topics([NewTopic("t", PARTITIONS, 3)]).values()

@@ -20,7 +20,7 @@ GROUPS = 3
 # Memory that the page cache surely has room for, and a reading that takes some tenths of a second.
 HOT_BYTES = 300_000_000
 _serial = itertools.count()
-# Of the producer beside a reader that catches up: the machine's two cores have to do both.
+# The rate of the producer beside a reader that catches up: the machine's two cores have to do both.
 _BESIDE_MESSAGES_PER_SECOND = 20_000
 
 

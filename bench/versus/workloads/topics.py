@@ -61,7 +61,7 @@ def delete(client: AdminClient, names: list[str]) -> None:
 
 
 def leader_port(running: Running, name: str) -> int:
-    """Of the broker that leads partition 0."""
+    """The port of the broker that leads partition 0."""
     deadline = time.perf_counter() + DEADLINE_S
     client = admin(running)
     while time.perf_counter() < deadline:
@@ -74,7 +74,7 @@ def leader_port(running: Running, name: str) -> int:
 
 
 def end_offset(running: Running, name: str) -> int:
-    """Of partition 0: how many records have been written."""
+    """The end offset of partition 0: how many records have been written."""
     # A client that nobody holds takes its answers with it.
     client = admin(running)
     (found,) = client.list_offsets({TopicPartition(name, 0): OffsetSpec.latest()}).values()

@@ -124,7 +124,7 @@ def _side(options: argparse.Namespace, text: str, prefix: str) -> TopicSide | Ta
     from tailrace.spark.audit import HistorySide, TableSide, TopicSide
 
     def option(name: str) -> Any:
-        """Of this side; what only one side has is not taken over from the other."""
+        """An option of this side. If it is not given, a shared one is taken from the options without a prefix."""
         own = getattr(options, prefix + name)
         return own if own or name not in _SHARED else getattr(options, name)
 

@@ -106,7 +106,7 @@ class QuorumDescription(NamedTuple):
     high_watermark: int
     voters: tuple[QuorumReplica, ...]
     observers: tuple[QuorumReplica, ...]
-    addresses: dict[int, tuple[str, int]]  # of the voters, by node id
+    addresses: dict[int, tuple[str, int]]  # the voters' addresses, by node id
 
 
 class Admin:
@@ -122,8 +122,8 @@ class Admin:
         return [found[name] for name in names]
 
     async def eligible_leaders(self, names: Sequence[str]) -> dict[TopicPartition, tuple[int, ...]]:
-        """Of the partitions of these topics: the brokers outside of the in-sync set that have all that was confirmed
-        (KIP-966), or else the last one that led. Empty where brokers do not tell."""
+        """For each partition of these topics: the brokers outside of the in-sync set that have everything that was
+        confirmed (KIP-966), or else the last leader. Empty where brokers do not tell."""
         found: dict[TopicPartition, tuple[int, ...]] = {}
         topics = [DescribeTopicPartitionsRequest.TopicRequest(name=name) for name in names]
         cursor: DescribeTopicPartitionsRequest.Cursor | None = None

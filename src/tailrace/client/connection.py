@@ -35,7 +35,7 @@ _API_VERSIONS_KEY = 18
 _API_VERSIONS_VERSION = 3
 # Received in one turn of the loop, so that a fast broker does not hold up other connections.
 _RECEIVES_PER_TURN = 16
-# Of a session's life, after which the login is repeated, as Java's client does after 85 % to 95 %.
+# The share of a session's life after which the login is repeated. Java's client does so after 85 % to 95 %.
 _SESSION_SHARE = 0.85
 
 
@@ -359,7 +359,7 @@ class Connection:
         self._timer = self._loop.call_at(deadline, self._on_deadline) if self.is_open else None
 
     def _on_deadline(self) -> None:
-        """Of the request that had the earliest when this was set up, which may have been answered long ago."""
+        """The request that had the earliest deadline when the timer was set may have been answered long ago."""
         self._timer = None
         awaited = [each for each in self._pending if not each.answer.done()]
         if not awaited:

@@ -25,7 +25,7 @@ class FrameReader:
         # The large frame that is being received, and how much of it is there.
         self._large: memoryview | None = None
         self._large_filled = 0
-        self._kept = bytearray()  # Of the large frame before; perhaps still in use.
+        self._kept = bytearray()  # The buffer of the last large frame; perhaps still in use.
 
     def room(self) -> memoryview:
         """Where to receive next; never empty."""

@@ -26,8 +26,8 @@ _CONSUMER_REPLICA_ID = -1
 async def list_offsets(
     cluster: Cluster, timestamps: Mapping[TopicPartition, int], *, isolation: Isolation, timeout_ms: int
 ) -> dict[TopicPartition, int]:
-    """Of each partition the first offset at or after its time, or NO_SUCH_RECORD; LATEST and EARLIEST ask for the two
-    ends. Raises KafkaError, at the latest when the time is over."""
+    """For each partition, the first offset at or after its time, or NO_SUCH_RECORD; LATEST and EARLIEST ask for the
+    two ends. Raises KafkaError, at the latest when the time is over."""
 
     async def attempt() -> dict[TopicPartition, int]:
         try:

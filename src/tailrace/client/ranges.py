@@ -74,8 +74,8 @@ class RangeReader:
         self._end = end
         self._options = options
         self._ahead: asyncio.Task[FetchedBatches] | None = None
-        # Of the call of `next` that is under way: what its caller does between two calls may take long, and costs
-        # nothing of the time that a broker has.
+        # The deadline of the call of `next` that is under way. What the caller does between two calls may take long,
+        # and is not counted against the brokers.
         self._deadline_ms = 0.0
 
     async def next(self) -> FetchedBatches | None:

@@ -82,8 +82,8 @@ class RealFile:
     def read_once(self, position: int, size: int) -> bytes:
         if not _NO_WAIT:
             return self.read(position, size)  # Nobody tells what is resident, so nothing is thrown out.
-        # Of the whole handle, so use one of your own: what the kernel reads ahead, for the probe already, would look
-        # resident to the next call.
+        # This is set for the whole handle, so use one of your own. Without it the kernel reads ahead, for the probe
+        # already, and that would look resident to the next call.
         os.posix_fadvise(self._descriptor, 0, 0, os.POSIX_FADV_RANDOM)
         was_resident = self.is_resident(position, size)
         data = self.read(position, size)

@@ -25,7 +25,8 @@ _ACCEPTS_PER_TURN = 64
 # How long to leave the listener alone when the process has no file handle left for connections.
 _ACCEPT_PAUSE_SECONDS = 0.2
 _WARNING_INTERVAL_SECONDS = 1.0
-# Of all file handles that the process may have. The rest is for the logs: a crowd of clients must not fail their disk.
+# The share of the process's file handles for connections. The rest is for the logs: a crowd of clients must not fail
+# their disk.
 _CONNECTIONS_SHARE = 3 / 4
 # Smaller runs of parts are joined and sent as one: cheaper than a vector of many pieces.
 _JOIN_MAX_BYTES = 64 * 1024

@@ -146,7 +146,7 @@ class SimDisk:
         self.capacity_bytes = _UNLIMITED_BYTES
         self.is_read_only = False
         self.locked: set[str] = set()
-        self.torn_bytes = 0  # of the append in which the process dies
+        self.torn_bytes = 0  # how much is written of the append in which the process dies
         self._operations_left = -1  # before it dies; never, if negative
         self._on_death: Callable[[], None] = lambda: None
         self._is_dead = False

@@ -138,7 +138,7 @@ class Faults:
         await self._kill([self._random.choice(self._cluster.nodes)])
 
     async def _kill_leader(self) -> None:
-        """Of a partition, or of the quorum."""
+        """The leader of a partition, or of the quorum."""
         image = self._replicas.image
         leaders: list[int] = [
             state.leader

@@ -30,7 +30,7 @@ _LATENCY_MS = 0.2
 _JITTER_MS = 0.6
 # Moments are rounded to this: messages that arrive together are taken in one turn, as with a real loop.
 _TICK_SECONDS = 0.0001
-_SHORT_SHARE = 0.03  # of sends and receives that do less than they could
+_SHORT_SHARE = 0.03  # the share of sends and receives that do less than they could
 _CONNECT_RETRY_SECONDS = 1.0
 _CONNECT_RETRIES_MAX = 6
 _FIRST_FREE_PORT = 20_000

@@ -104,13 +104,13 @@ class Plan:
     is_reckless: bool = False  # whether another producer does not wait for replicas
     consumers: int = 0
     has_operator: bool = False
-    has_snapshots: bool = False  # of the metadata, all the time, with the log cut behind them
+    has_snapshots: bool = False  # snapshots of the metadata, all the time, with the log cut behind them
     joins: bool = False  # whether controllers with an empty disk become voters again by themselves
     groups: tuple[GroupPlan, ...] = ()
     transactions: TransactionPlan | None = None
     fault_seconds: float = 5.0
     faults: tuple[str, ...] = ALL_KINDS
-    has_damage: bool = False  # of what disks had synced
+    has_damage: bool = False  # disks lose what they had synced
 
     @classmethod
     def of(cls, random: SimRandom) -> Plan:

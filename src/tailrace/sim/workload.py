@@ -226,7 +226,7 @@ class Clients:
 
 
 class _Batch:
-    """Of an idempotent producer; sent again with the same sequence until it is acknowledged."""
+    """A batch of an idempotent producer; sent again with the same sequence until it is acknowledged."""
 
     __slots__ = ("answer", "data", "is_acked", "values")
 

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     )
     from pyspark.sql.types import StructType
 
-# Of a table in a catalog Spark 4.3 hands all its properties, such as its provider, to `schema` when it is made, and
-# not one of its options to `reader` when it is read.
+# When a table in a catalog is created, Spark 4.3 hands all its properties, such as its provider, to `schema`. When the
+# table is read, it hands none of its options to `reader`.
 _NO_CREATE_TABLE = (
     "CREATE TABLE ... USING tailrace cannot work: Spark loses the options of such a table if its source is written in "
     "Python; use CREATE TEMPORARY VIEW name USING tailrace OPTIONS (...) instead"

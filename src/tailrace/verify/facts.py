@@ -40,7 +40,7 @@ class Span:
         self.process = process
         self.is_committed = is_committed
         self.offsets = array("q", (offset,))
-        self.line = line  # Of the last poll.
+        self.line = line  # The line of the last poll.
 
 
 class Partition:
@@ -69,7 +69,7 @@ class Transaction:
     def __init__(self, process: str, line: int) -> None:
         self.process = process
         self.line = line
-        self.commit_line = 0  # Of the first request to commit that was not refused; 0: none.
+        self.commit_line = 0  # The line of the first request to commit that was not refused; 0: none.
         # OK: committed. FAIL: no request to commit can have had an effect. INFO: it may be either.
         self.outcome = Outcome.FAIL
         self.outcome_line = 0  # Where it was known to be committed.

@@ -43,7 +43,7 @@ KINDS = {**ANOMALIES, **ALLOWED}
 
 class Finding(NamedTuple):
     kind: str
-    line: int  # Of the history, where it came to light.
+    line: int  # The line of the history where it came to light.
     sentence: str
 
 

@@ -43,7 +43,7 @@ class Process:
         self._recorder = recorder
         self._name = name
         self._isolation = isolation
-        self._flags = flags  # Of its sends.
+        self._flags = flags  # Further fields of the `invoke` lines of its sends.
 
     def send(self, partition: str | None, value: Value) -> Send:
         """Several may be under way. `partition` is None if the client chooses it."""

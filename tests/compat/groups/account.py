@@ -108,7 +108,7 @@ def _stretches(member: str, journal: Sequence[Event], end_ns: int) -> list[Stret
 
 
 def _commits(journals: Mapping[str, Sequence[Event]]) -> dict[int, list[tuple[int, int]]]:
-    """Of each partition (time of the confirmation, offset)."""
+    """For each partition: (time of the confirmation, offset)."""
     found: dict[int, list[tuple[int, int]]] = defaultdict(list)
     for journal in journals.values():
         for event in journal:

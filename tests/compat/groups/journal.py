@@ -15,7 +15,7 @@ COMMIT_EVERY_S = 0.1
 class Journal:
     def __init__(self) -> None:
         self.closing = threading.Event()
-        self.positions: dict[int, int] = {}  # Of what was read and not yet confirmed as committed.
+        self.positions: dict[int, int] = {}  # How far each partition was read that is not yet confirmed.
         self._owned: set[int] = set()
         self._last_commit = time.monotonic()
         threading.Thread(target=self._watch, daemon=True).start()

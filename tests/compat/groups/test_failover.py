@@ -20,7 +20,7 @@ PARTITIONS = 24
 SHORT = ("librdkafka cooperative-sticky", "librdkafka consumer")
 # @platformatic/kafka ends its process when the broker that it needs is away.
 LONG = [kind for kind, (library, _) in KINDS.items() if library != "platformatic"]
-# Of Java 3.9 the older protocol alone: its early form of the newer one asks a coordinator that has died for ever.
+# Java 3.9 with the older protocol alone: its early form of the newer one asks a coordinator that has died for ever.
 JAVA = {
     "java 4.3": ("java", {}),
     "java 4.3 consumer": ("java", {"group.protocol": "consumer"}),

@@ -27,7 +27,7 @@ KINDS = {
 }
 
 
-# Of each library one kind of each protocol at least; the others in the long run.
+# These are left to the long run; the short one has at least one kind of each protocol of each library.
 LONG = ("librdkafka roundrobin", "librdkafka consumer range", "aiokafka sticky", "kafka-python range", "platformatic")
 
 

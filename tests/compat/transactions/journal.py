@@ -72,8 +72,8 @@ class Writer:
 
 
 def check_all_or_nothing(begun: Iterable[int], ended: Iterable[int], values: Sequence[bytes]) -> int:
-    """Of what a read_committed consumer has read. A transaction whose outcome nobody was told is there wholly, or not
-    at all. Gives the number of transactions that were read."""
+    """Checks what a read_committed consumer has read. A transaction whose outcome nobody was told is there wholly, or
+    not at all. Gives the number of transactions that were read."""
     doubled = [value for value, count in Counter(values).items() if count > 1]
     assert doubled == []
     read = set(values)

@@ -29,7 +29,7 @@ class Coordinator(Protocol):
     def pass_ms(self, duration_ms: int) -> None: ...
 
     def topic_ids(self) -> Mapping[bytes, str]:
-        """Of every topic that ever was."""
+        """The ids of all topics that ever were, with their names."""
 
     def records(self) -> list[tuple[Message, Message | None]]:
         """All that was ever stored of the group, in order."""

@@ -27,7 +27,7 @@ from tailrace.wire.schema import Message, Struct
 from tests.unit.broker.world import Peer, create_topic, delete_topic
 
 UNKNOWN_ID = b"u" * 16
-_NOT_READY = (14, 15, 16)  # Of a coordinator.
+_NOT_READY = (14, 15, 16)  # What a broker answers that does not coordinate the group, or not yet.
 _LONGEST_METADATA = "m" * 4096
 
 Place = tuple[str, int, int] | tuple[str, int, int, str]

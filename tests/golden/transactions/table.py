@@ -137,7 +137,7 @@ class Table:
         return f"{text}; {described.transaction_state} {described.producer_epoch}"
 
     async def describe(self, transactional_id: str, *, held: bool) -> Any:
-        """Of a transaction whose markers are not held back, once it is not in between any more."""
+        """Unless its markers are held back, a transaction is described once it has left the states in between."""
         request = DescribeTransactionsRequest(transactional_ids=[self.asking.name(transactional_id)])
         for _ in range(_TRIES):
             answer = await self.asking.peer.request(request, 0)
@@ -289,7 +289,7 @@ async def _ask_rotated(table: Table, name: str, before: Producer, after: Produce
         "the epoch of its markers": Producer(name, before.producer_id, before.epoch + 1),
         "newer": Producer(name, after.producer_id, after.epoch + 1),
     }
-    # Of the complete one, only what changes nothing.
+    # The complete one is only asked what changes nothing.
     requests = (
         REQUESTS if name == "held" else {each: REQUESTS[each] for each in ("commit v5", "commit v4", "verify v5")}
     )

@@ -72,7 +72,7 @@ class PartitionModel:
         self.durable_end = 0  # what a power loss must leave
         self.deleted_start = 0  # confirmed by DeleteRecords
         self.asked_start = 0  # the largest start that was ever asked for
-        self.tombstone_keys: set[bytes] = set()  # of batches that may never have been seen
+        self.tombstone_keys: set[bytes] = set()  # keys of batches that may never have been seen
 
     def __repr__(self) -> str:
         return f"{self.topic.name}-{self.index}"

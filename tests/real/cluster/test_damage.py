@@ -38,7 +38,7 @@ def flip_a_byte(folder: Path) -> None:
 
 
 def flip_a_length(folder: Path) -> None:
-    """Of the second batch: it seems to reach beyond the end of the file, as one that was torn does."""
+    """The second batch now seems to reach beyond the end of the file, as one that was torn does."""
     (segment,) = folder.glob("*.log")
     with segment.open("r+b") as file:
         file.seek(8)

@@ -76,7 +76,7 @@ class Traffic:
         self._last_ack = [time.monotonic()] * self.partitions
 
     def longest_gap_s(self) -> float:
-        """Of the partition that waited longest."""
+        """The gap of the partition that waited longest."""
         return max(self._gaps)
 
     def finish(self) -> None:

@@ -94,7 +94,7 @@ class Asker:
         return answer.groups[0].topics[0].partitions[0].committed_offset
 
     def heartbeat(self, group: str, member_id: str = "member", epoch: int = 0, version: int = 1, **fields: Any) -> Any:
-        """Of the newer protocol; it joins if the epoch is 0."""
+        """A heartbeat of the newer protocol; it joins if the epoch is 0."""
         if epoch == 0:
             fields = {
                 "rebalance_timeout_ms": 5000,

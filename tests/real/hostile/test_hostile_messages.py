@@ -20,7 +20,7 @@ pytestmark = pytest.mark.usefixtures("healthy")
 
 @pytest.fixture
 def topic_ids(broker: Broker) -> list[bytes]:
-    """Of topics that requests may name; some will delete them."""
+    """The ids of topics that requests may name; some requests will delete them."""
     with RawClient(broker.bootstrap) as client:
         for name in ("fuzz-0", "fuzz-1"):
             client.create_topic(name, partitions=3)

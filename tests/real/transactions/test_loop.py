@@ -26,7 +26,7 @@ def _loop(cluster: Cluster, name: str) -> Loop:
 
 
 def _coordinator(cluster: Cluster) -> int:
-    """Of the first worker's transactional id."""
+    """The coordinator of the first worker's transactional id."""
     return leader_of(cluster.bootstrap, "__transaction_state", coordinator_partition("worker-0", STATE_PARTITIONS))
 
 

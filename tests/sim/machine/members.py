@@ -162,7 +162,7 @@ class ModelMember:
 
 
 class ConsumerMember(ModelMember):
-    """Of the protocol in which the coordinator assigns."""
+    """A member of the protocol in which the coordinator assigns."""
 
     def __init__(self, *facts: object) -> None:
         super().__init__(*facts)  # type: ignore[arg-type]
@@ -244,7 +244,7 @@ class ConsumerMember(ModelMember):
 
 
 class ClassicMember(ModelMember):
-    """Of the protocol in which a member assigns: eagerly by ranges, or cooperatively."""
+    """A member of the protocol in which a member assigns: eagerly by ranges, or cooperatively."""
 
     def __init__(self, *facts: object, is_cooperative: bool = False) -> None:
         super().__init__(*facts)  # type: ignore[arg-type]

@@ -29,7 +29,7 @@ _numbers = itertools.count()
 
 @pytest.fixture
 def name(tailrace_broker: Broker) -> str:
-    """Of a topic with records 0 to 9 in partition 0 and 10 to 14 in partition 1, a second apart; and of a group."""
+    """A topic with records 0 to 9 in partition 0 and 10 to 14 in partition 1, a second apart; and a group."""
     name = f"cli-group-{next(_numbers)}"
 
     async def produce(cluster: Cluster) -> None:

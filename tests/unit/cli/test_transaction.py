@@ -22,7 +22,7 @@ _numbers = itertools.count()
 
 @pytest.fixture
 def name() -> str:
-    """Of a topic, and of a transactional id."""
+    """The name of a topic, and of a transactional id."""
     return f"cli-transaction-{next(_numbers)}"
 
 

@@ -61,7 +61,7 @@ def marker(offset: int, producer_id: int, *, is_commit: bool) -> tuple[int, int,
 
 
 class Transactions(Broker):
-    """Of producers 1 and 2, interleaved: 1 aborts [0, 2) and commits [7, 9), 2 commits [2, 4)."""
+    """The transactions of producers 1 and 2 interleave: 1 aborts [0, 2) and commits [7, 9), 2 commits [2, 4)."""
 
     def __init__(self) -> None:
         written = [

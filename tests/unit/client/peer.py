@@ -24,7 +24,7 @@ from tailrace.wire.schema import Message
 SILENCE = "silence"
 HANG_UP = "hang up"
 
-# Of topic t.
+# The id of topic t.
 TOPIC_ID = bytes(15) + b"t"
 
 Script = Callable[[Message], Message | bytes | str]

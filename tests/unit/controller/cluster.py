@@ -95,7 +95,7 @@ class Cluster:
         self.monotonic_ms = end_ms
 
     def registration(self, node_id: int, *, previous_broker_epoch: int = -1) -> BrokerRegistrationRequest:
-        """Of a new incarnation."""
+        """The request of a new incarnation."""
         return BrokerRegistrationRequest(
             broker_id=node_id,
             cluster_id=CLUSTER_ID,
@@ -124,7 +124,7 @@ class Cluster:
     def heartbeat(
         self, node_id: int, epoch: int | None = None, *, want_fence: bool = False, want_shut_down: bool = False
     ) -> BrokerHeartbeatResponse:
-        """Of a broker that has seen all metadata."""
+        """The heartbeat of a broker that has seen all metadata."""
         request = BrokerHeartbeatRequest(
             broker_id=node_id,
             broker_epoch=self.image.brokers[node_id].epoch if epoch is None else epoch,
@@ -157,7 +157,7 @@ class Cluster:
     def proposal(
         self, topic_name: str, isr: Sequence[int], *, index: int = 0, sender: int | None = None
     ) -> AlterPartitionRequest:
-        """Of the leader, as of now."""
+        """A proposal of the leader, with what it knows now."""
         partition, brokers = self.partition(topic_name, index), self.image.brokers
         leader = partition.leader if sender is None else sender
         state = AlterPartitionRequest.BrokerState

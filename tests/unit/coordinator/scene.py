@@ -39,7 +39,7 @@ class Asked:
 
     @property
     def answer(self) -> Any:
-        """Of the type that was asked for; None while it waits. A request is answered once."""
+        """The answer, whose type the request decides; None while it waits. A request is answered once."""
         assert len(self.answers) <= 1
         return self.answers[0] if self.answers else None
 

@@ -107,7 +107,7 @@ def sync(log: Log) -> None:
 
 
 def offsets_in(found: FileSlice | None) -> list[int]:
-    """Of every record of the whole batches in a slice."""
+    """The offsets of all records of the whole batches in a slice."""
     if found is None:
         return []
     data = found.read()

@@ -75,7 +75,7 @@ class Host:
         self.sync_ms = 15.0
         self.lost_until = 0
         self.answered: dict[int, Callable[[Reply], None]] = {}
-        # Of those whose requests are here: a process that dies resets its connections, a machine does not.
+        # Called for those whose requests are here: a process that dies resets its connections, a machine does not.
         self.resets: list[Callable[[], None]] = []
         self.next_token = 0
 
@@ -402,7 +402,7 @@ class Quorum:
     # ---- what happens to it
 
     def leader(self) -> Host | None:
-        """Of the newest epoch that has one."""
+        """The leader of the newest epoch that has one."""
         leading = [host for host in self.hosts.values() if host.is_up and isinstance(host.node.role, Leader)]
         return max(leading, key=lambda host: host.node.epoch, default=None)
 
@@ -417,7 +417,7 @@ class Quorum:
         assert known == voters, "two snapshots of one offset differ"
 
     def ask(self, request: Request) -> list[Reply]:
-        """Of the leader. The list gets the answer when it comes."""
+        """Asks the leader. The list gets the answer when it comes."""
         answers: list[Reply] = []
         leader = self.leader()
         if leader is not None:

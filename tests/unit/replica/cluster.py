@@ -106,7 +106,7 @@ class Node:
         return self.replicas.partitions[TOPIC, index]
 
     def values(self, index: int = 0) -> list[bytes]:
-        """Of all records in the log, in order."""
+        """The values of all records in the log, in order."""
         log = self.partition(index).log
         found: list[bytes] = []
         offset = log.log_start_offset
@@ -181,7 +181,7 @@ class Cluster:
         self.partitions: dict[int, PartitionImage] = {}
         self.configs: dict[str, str] = {}
         self.topic_id = Uuid(b"t" * 16)
-        self.offset = 0  # Of the metadata log.
+        self.offset = 0  # The end of the metadata log.
         self.cut: set[tuple[int, int]] = set()  # From, to.
         self.deaf: set[int] = set()  # Nodes that images do not reach for now.
         self.alter_requests: list[AlterPartitionRequest] = []

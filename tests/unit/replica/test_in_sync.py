@@ -276,7 +276,7 @@ def test_an_answer_that_nobody_understands_does_not_end_the_proposals(monkeypatc
     async def run(cluster: Cluster):
         cluster.start()
         decide = cluster._decide
-        newer = AlterPartitionResponse.PartitionData(partition_index=0, error_code=30_000)  # Of a later release.
+        newer = AlterPartitionResponse.PartitionData(partition_index=0, error_code=30_000)  # A later release's.
         monkeypatch.setattr(cluster, "_decide", lambda *_: newer)
         cluster.set(leader=1, isr=(1, 2))
         await cluster.settle()

@@ -212,7 +212,7 @@ class TestTrustNothing:
             (0, ""),
             (0, "0005"),
             (0, "0005 7fff 61"),  # a string of 32 KB
-            (0, "0005 8000"),  # of a negative length
+            (0, "0005 8000"),  # a negative length
             (0, "0005 0001 61 7fffffff 00000001"),  # two billion items
             (0, "0005 0001 61 ffffffff"),  # minus one
             (0, "0005 0001 61 00000003 00000001 00000002"),  # fewer than told

@@ -165,6 +165,6 @@ class Change:
 
 
 def _racks(brokers: list[BrokerEntry]) -> dict[int, str | None]:
-    """Of the live ones: nothing is moved to a broker that does not serve."""
+    """The racks of the live brokers: nothing is moved to a broker that does not serve."""
     racks: Racks = {broker.node_id: broker.rack for broker in brokers if not broker.is_fenced}
     return dict(racks)

@@ -67,7 +67,7 @@ async def _describe_quorum(admin: Admin) -> tuple[QuorumDescription | None, str 
 
 
 async def _find_awaited(admin: Admin, partitions: Sequence[_Partition]) -> dict[str, tuple[int, ...]]:
-    """Of each partition without a leader the brokers one of which has to come back: they have what was confirmed."""
+    """For each partition without a leader, the brokers that have what was confirmed: one of them has to come back."""
     topics = sorted({each.topic for each in partitions if each.is_offline})
     return {f"{topic}-{index}": nodes for (topic, index), nodes in (await admin.eligible_leaders(topics)).items()}
 

@@ -66,7 +66,7 @@ async def _progress(admin: GroupAdmin, group: DescribedGroup) -> list[Progress]:
 async def _ends(
     cluster: Cluster, committed: dict[TopicPartition, Committed], owners: dict[TopicPartition, GroupMember]
 ) -> dict[TopicPartition, int]:
-    """Of the partitions that exist still and have a leader."""
+    """The end offsets of the partitions that still exist and have a leader."""
     topics = await cluster.refresh(None)
     led = [
         partition

@@ -40,7 +40,7 @@ _SETTLE_S = 0.5
 
 
 class _Cost(NamedTuple):
-    """Of one request with so many bytes."""
+    """The cost of one request with so many bytes."""
 
     cpu_s: float
     size_bytes: float
@@ -66,7 +66,7 @@ def calibrate(note: Callable[[str], None]) -> dict[str, float]:
 
 
 async def _memory(broker: Broker) -> dict[str, float]:
-    """Of a broker that has done nothing yet: one that has keeps freed memory, which would be given out first."""
+    """The memory of a broker that has done no work yet: one that has worked keeps freed memory and uses that first."""
     processes = [broker.process_id]
     cluster = open_cluster(parse_bootstrap(broker.bootstrap))
     try:
@@ -162,7 +162,7 @@ async def _cost(
     clients: int,
     prepare: Callable[[Cluster, TopicPartition], Awaitable[Callable[[], Awaitable[int]]]],
 ) -> _Cost:
-    """Of one request of many, which clients repeat for some seconds."""
+    """The mean cost of a request that clients repeat for some seconds."""
     clusters = [open_cluster(parse_bootstrap(bootstrap)) for _ in range(clients)]
     try:
         requests = [
@@ -212,7 +212,7 @@ async def _connection_bytes(port: int, processes: Collection[int]) -> float:
 
 
 def _disk_bytes_per_s() -> float:
-    """Of the disk that holds temporary files, as brokers of this calibration do."""
+    """The write speed of the disk with the temporary files, where the brokers of this calibration keep their data."""
     chunk = os.urandom(_CHUNK_BYTES)
     with tempfile.TemporaryFile() as file:
         start = time.perf_counter()

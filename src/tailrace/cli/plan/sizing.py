@@ -64,7 +64,7 @@ class Plan(NamedTuple):
     needs: tuple[Need, ...]
     brokers: int
     partitions: int
-    memory_bytes: float  # of each broker, with what the page cache should hold
+    memory_bytes: float  # for each broker, with what the page cache should hold
     process_bytes: float  # the broker's own part of it
 
     @property
@@ -169,7 +169,7 @@ def decide_plan(workload: Workload, machine: Machine, figures: Figures) -> Plan:
 
 
 def _cpu_seconds_per_second(workload: Workload, figures: Figures) -> float:
-    """Of all brokers together: cores that would be busy all the time."""
+    """The processor time of all brokers together: cores that would be busy all the time."""
     gigabytes = workload.ingress / 1e9
     # A batch never holds less than one message, nor more than it is allowed to.
     requests = workload.ingress / max(workload.batch_bytes, workload.message_bytes / workload.compression)

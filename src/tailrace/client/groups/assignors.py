@@ -33,7 +33,7 @@ Assignor = Callable[[Mapping[str, Subscriber], Mapping[str, int]], dict[str, lis
 def assign_ranges(
     members: Mapping[str, Subscriber], partition_counts: Mapping[str, int]
 ) -> dict[str, list[TopicPartition]]:
-    """Of each topic neighbouring partitions to each member, in the members' order: equal topics are cut alike."""
+    """Each member gets neighbouring partitions of each topic, in the members' order: equal topics are cut alike."""
     assignment: dict[str, list[TopicPartition]] = {member_id: [] for member_id in members}
     for topic, count in sorted(partition_counts.items()):
         subscribers = [member_id for member_id in _in_order(members) if topic in members[member_id].topics]
@@ -70,7 +70,7 @@ def _in_order(members: Mapping[str, Subscriber]) -> list[str]:
 
 
 def _owners(members: Mapping[str, Subscriber]) -> dict[TopicPartition, str]:
-    """Of two who claim a partition the one with the later generation has it; of equal claims none is believed."""
+    """If two claim a partition, the one with the later generation has it; with equal ones neither is believed."""
     owners: dict[TopicPartition, str] = {}
     disputed: set[TopicPartition] = set()
     for member_id in sorted(members, key=lambda member_id: (-members[member_id].generation, member_id)):

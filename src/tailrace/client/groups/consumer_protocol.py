@@ -122,8 +122,8 @@ class ConsumerMembership(Membership):
         if not names.keys() >= self._assigned.keys():
             topics = await self._coordinator.cluster.refresh(None)
             names = {bytes(topic.id): name for name, topic in topics.items()}
-        # Of what is still owned the id counts under which it was given: a topic of the same name that has come since
-        # has to wait until that is given up.
+        # For a partition that is still owned, the topic id under which it was given counts: a newer topic of the same
+        # name has to wait until that partition is given up.
         held = {topic: self._topic_ids[topic] for topic, _ in self.owned}
         found = {
             topic_id: names[topic_id]

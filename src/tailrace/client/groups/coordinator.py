@@ -25,7 +25,7 @@ _MOVED = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILAB
 
 
 class CoordinatorKind(IntEnum):
-    """Of what; the type of a key in FindCoordinator."""
+    """What is coordinated; the type of a key in FindCoordinator."""
 
     GROUP = 0
     TRANSACTION = 1

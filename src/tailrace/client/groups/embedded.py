@@ -15,7 +15,7 @@ from tailrace.wire.apis.stored import ConsumerProtocolAssignment, ConsumerProtoc
 from tailrace.wire.compile import decode
 from tailrace.wire.stored import encode_coordinator_value
 
-# Of groups whose members are consumers; Connect and schema registries have types of their own.
+# The protocol type of groups whose members are consumers; Connect and schema registries have types of their own.
 PROTOCOL_TYPE = "consumer"
 
 

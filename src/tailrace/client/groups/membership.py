@@ -32,20 +32,20 @@ _LEAVE_TIMEOUT_MS = 3000
 
 class MemberOptions(NamedTuple):
     topics: tuple[str, ...] = ()
-    # Of KIP-848 groups: topics by an expression of RE2, which the broker resolves.
+    # In KIP-848 groups only: topics by an RE2 expression, which the broker resolves.
     topic_regex: str | None = None
     # A name of its own makes a member static: it may be away for a session time and keeps its partitions (KIP-345).
     instance_id: str | None = None
     rack_id: str | None = None
-    # Of classic groups; the broker decides those of KIP-848 groups.
+    # These two are for classic groups; in KIP-848 groups the broker decides them.
     session_timeout_ms: int = 45_000
     heartbeat_interval_ms: int = 3000
     # How long giving up partitions may take, and how long the caller may go without polling.
     rebalance_timeout_ms: int = 300_000
-    # Of classic groups: what this member can do, the best first. Partitions that stay are read on during a rebalance
-    # if it is `cooperative-sticky` alone.
+    # In classic groups only: the assignors that this member supports, the preferred one first. If it is
+    # `cooperative-sticky` alone, partitions that stay are read on during a rebalance.
     assignors: tuple[str, ...] = ("range", "cooperative-sticky")
-    # Of KIP-848 groups: the broker's default if None.
+    # In KIP-848 groups only; None is the broker's default.
     server_assignor: str | None = None
     # How often the leader of a classic group looks for new partitions.
     metadata_max_age_ms: int = 30_000

@@ -86,7 +86,7 @@ class GroupOffsets:
     async def fetch(
         self, partitions: Iterable[TopicPartition] | None = None, *, require_stable: bool = True
     ) -> dict[TopicPartition, Committed]:
-        """Of these partitions, or of all (None); those without a committed offset are left out. Waits for open
+        """The committed offsets of these partitions, or of all (None); those without one are left out. Waits for open
         transactions that would change one, unless what is committed now will do."""
         wanted = None if partitions is None else by_topic(partitions)
         return await self._coordinator.cluster.with_retries(

@@ -22,7 +22,8 @@ from tailrace.wire.apis.security import (
 )
 
 _HASHES = {Mechanism.SCRAM_SHA_256: "sha256", Mechanism.SCRAM_SHA_512: "sha512"}
-# Of a token's life: the rest is for clocks that differ, as Kafka's sasl.login.refresh.window.factor.
+# The share of a token's life in which it is used: the rest is for clocks that differ, as with Kafka's
+# sasl.login.refresh.window.factor.
 _TOKEN_LIFE_SHARE = 0.8
 _UNSECURED_LIFETIME_MS = 3_600_000
 

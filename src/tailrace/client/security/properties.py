@@ -14,7 +14,7 @@ _LINE = r"((?:[^\\=:\s]|\\.)*)\s*[=:]?\s*(.*)"
 
 
 def parse_properties(text: str) -> dict[str, str]:
-    """Of a name that comes twice the last value counts."""
+    """If a name comes twice, its last value counts."""
     values = {}
     for line in _logical_lines(text):
         found = re.fullmatch(_LINE, line, re.DOTALL)

@@ -142,7 +142,7 @@ class TransactionAdmin:
         return described
 
     async def open_transactions(self, partitions: Iterable[TopicPartition]) -> list[OpenTransaction]:
-        """Of these partitions, oldest first in each."""
+        """The open transactions of these partitions, the oldest first in each."""
         wanted = await self._undecided(sorted(partitions))
         by_leader: dict[NodeId, list[TopicPartition]] = {}
         for each in wanted:

@@ -63,7 +63,8 @@ class TransactionOptions(NamedTuple):
     timeout_ms: int = 60_000
     # How long requests to coordinators are repeated.
     retry_timeout_ms: int = 60_000
-    # Of transaction.version: below 2 the protocol of older clients is spoken whatever the cluster has finalized.
+    # The highest transaction.version to use: below 2 it speaks the protocol of older clients, whatever the cluster has
+    # finalized.
     version_max: int = 2
     # Always idempotent, with acks=-1.
     producing: ProducerOptions = ProducerOptions()
@@ -273,7 +274,7 @@ class TransactionalProducer:
         return OutcomeUnknownError(message, is_undecided=self._phase is _Phase.COMMITTING)
 
     def _fail(self, error: KafkaError) -> TransactionError:
-        """Of a request to a coordinator."""
+        """The error to raise after a request to a coordinator failed. It ends the producer or the transaction alone."""
         if error.code in _FENCED or error.code in _FATAL:
             return self._die(error)
         return self._fail_transaction(error)

@@ -63,7 +63,7 @@ class TransactionRequests:
         self._retry_timeout_ms = retry_timeout_ms
         self._version_max = version_max
         self._coordinator = Coordinator(cluster, transactional_id, CoordinatorKind.TRANSACTION)
-        self._group_coordinators: dict[str, Coordinator] = {}  # Of the groups that the caller names.
+        self._group_coordinators: dict[str, Coordinator] = {}  # By the groups that the caller names.
         self._is_version_2 = False
         # The coordinator may know of the transaction.
         self._has_begun = False

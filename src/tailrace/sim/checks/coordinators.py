@@ -113,7 +113,7 @@ def _durable_state(machine: GroupMachine) -> dict[str, Any]:
 
 
 def _classic_differences(live: ClassicGroup, replayed: ClassicGroup) -> list[str]:
-    """Of a group that does not rebalance: between two generations it is ahead of its record."""
+    """Only a group that does not rebalance is compared: between two generations it is ahead of its record."""
     if live.state not in (ClassicState.STABLE, ClassicState.EMPTY) or live.stored is None:
         return []
     ours, theirs = _classic_state(live), _classic_state(replayed)

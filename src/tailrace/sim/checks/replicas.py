@@ -123,7 +123,7 @@ class ReplicaChecks:
             self._check_members_of(key)
         if before is None or state.high_watermark != before.high_watermark:
             if node.is_damaged:
-                # Of an older batch that is bad somebody else may know how it was.
+                # An older batch may be bad here, and another node may still know its content.
                 seen.compared_to = max(seen.compared_to, self._history_of(key, partition).end_offset)
             self._compare(node, key, partition, seen)
 
@@ -185,7 +185,7 @@ class ReplicaChecks:
     # ---- the in-sync replicas
 
     def check_members(self) -> None:
-        """Of all partitions."""
+        """The check of all partitions."""
         if self.image is not None:
             for topic in self.image.topics.values():
                 for index in topic.partitions:

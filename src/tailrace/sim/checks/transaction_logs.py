@@ -27,7 +27,7 @@ class Written:
         self.producer_id = header.producer_id
         self.producer_epoch = header.producer_epoch
         self.first_offset = header.base_offset
-        self.value = value  # Of its first record: it names the transaction.
+        self.value = value  # The value of its first record: it names the transaction.
         self.is_commit = False
         self.marker_offset = -1  # -1: it is open.
 
@@ -53,7 +53,7 @@ class _Batch:
 
 
 class TransactionLog:
-    """Of one partition."""
+    """The transactions of one partition."""
 
     def __init__(self, partition: TopicPartition, on_ended: Callable[[TopicPartition, Written], None]) -> None:
         self.partition = partition

@@ -49,7 +49,7 @@ class TransactionStateChecks:
         self._replicas = replicas
         self.compared_count = 0
         self._next_decision: asyncio.Future[Sequence[int]] | None = None
-        self._committed = TransactionMachine(lambda: None, _owe_nothing)  # of all partitions
+        self._committed = TransactionMachine(lambda: None, _owe_nothing)  # what all partitions have committed
 
     def replay_all(self) -> None:
         for node, shard in self._shards():

@@ -27,7 +27,7 @@ from tailrace.sim.disk import SimDisk
 from tailrace.sim.random import SimRandom
 from tailrace.wire.records import BatchHeader, iterate_headers
 
-# Of a batch: base offset, length, leader epoch. The CRC covers none of them.
+# Where a batch has its length, leader epoch and magic, behind the base offset. The CRC covers none of these.
 _LENGTH_AT, _LEADER_EPOCH_AT, _MAGIC_AT = 8, 12, 16
 _NOWHERE = 1 << 62
 _BATCH_KINDS = ("rot", "rot", "rot", "rot", "rot", "header rot", "short", "short", "edge", "edge", "lost")
@@ -47,7 +47,7 @@ class _Segment(NamedTuple):
 
 
 class Wounds:
-    """Of the disk of one node. Nothing is picked where there is nothing to damage."""
+    """What can be damaged on the disk of one node. Nothing is picked where there is nothing to damage."""
 
     def __init__(self, disk: SimDisk, folders: Sequence[str], random: SimRandom) -> None:
         self._disk = disk

@@ -35,10 +35,10 @@ _RETRY_MS = 6000
 _RECORDS_MAX = 6
 _ABORT_SHARE = 0.25
 _OFFSETS_SHARE = 0.3
-# Of transactions that take longer than their timeout.
+# The share of transactions that take longer than their timeout.
 _SLOW_SHARE = 0.03
-# Of transactions that begin at once after the last; that are aborted at once; that nothing is sent in; whose end is
-# asked for once more, though it was answered; and after which the producer begins anew.
+# The shares of transactions that begin right after the last one; that are aborted at once; in which nothing is sent;
+# whose end is asked for once more, though it was answered; and after which the producer begins anew.
 _AT_ONCE_SHARE = 0.5
 _HASTY_SHARE = 0.25
 _EMPTY_SHARE = 0.05
@@ -60,8 +60,8 @@ class Surroundings(NamedTuple):
     checks: TransactionChecks
     ledger: Ledger
     now: Callable[[], float]  # by the time of the world
-    timeout_ms: int  # of transactions
-    version_max: int  # of the protocol that clients know
+    timeout_ms: int  # the transactions' timeout
+    version_max: int  # the latest transaction.version that clients know
 
 
 class Instance:

@@ -41,7 +41,7 @@ class TransactionPlan(NamedTuple):
     output_partitions: int = 2
     timeout_ms: int = 2500
     is_classic: bool = False  # the group of the loops
-    old_share: float = 0.0  # of clients that speak the protocol of version 1
+    old_share: float = 0.0  # the share of clients that speak the protocol of version 1
 
     @classmethod
     def of(cls, random: SimRandom) -> TransactionPlan:

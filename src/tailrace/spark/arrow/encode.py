@@ -98,7 +98,7 @@ class Records:
 
     key: pa.BinaryArray | None
     value: pa.BinaryArray
-    headers: pa.BinaryArray | None  # of each record, encoded; None: no record has one
+    headers: pa.BinaryArray | None  # each record's, encoded; None: no record has one
     key_lengths: _Numbers  # -1 of a null
     value_lengths: _Numbers
     # What the length of each record counts, but for the offset delta, which is not known before batches are cut.
@@ -276,7 +276,7 @@ def _as_binary(column: pa.Array) -> pa.BinaryArray:
 
 
 def _lengths(column: pa.BinaryArray) -> _Numbers:
-    """Of nulls it is -1, as in a record."""
+    """A null has length -1, as in a record."""
     lengths: _Numbers = pc.binary_length(column).fill_null(-1).to_numpy().astype(np.int64)
     return lengths
 

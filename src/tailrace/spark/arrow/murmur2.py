@@ -47,7 +47,7 @@ def _count_for_plain(descending: NDArray[np.int64]) -> int:
 
 
 def _words(keys: pa.BinaryArray, first: int, last: int) -> NDArray[np.uint32]:
-    """Of every position the four bytes from there on. The end is padded, for keys whose last word is not whole."""
+    """For every position, the four bytes from there on. The end is padded, for keys whose last word is not whole."""
     padded = np.zeros(last - first + 4, np.uint8)
     data = keys.buffers()[2]
     if data is not None:

@@ -95,8 +95,8 @@ def sends(events: DataFrame) -> DataFrame:
 
 
 def sent_rows(frame: DataFrame, topic: str, *, at_read_committed: bool) -> DataFrame:
-    """Of all `sends`, those to one topic, as rows for `compare.differences`. A send whose partition nobody was told
-    may have gone there. The order to be kept is that in which one idempotent producer sent what was acknowledged."""
+    """The `sends` to one topic, as rows for `compare.differences`. A send whose partition nobody was told may have gone
+    there. The order to be kept is that in which one idempotent producer sent what was acknowledged."""
     is_acknowledged = sf.col("send") == "ok"
     is_of_topic = sf.regexp_extract("partition", r"^(.*)-\d+$", 1) == topic
     return frame.where(is_of_topic | sf.col("partition").isNull()).select(

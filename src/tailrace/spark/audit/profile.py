@@ -20,7 +20,7 @@ _PARTITIONS_MAX = 100_000
 _PIECES = 16
 # Offsets that are looked at together for gaps: a gap is first found in a stretch, then in its records.
 _STRETCH_OFFSETS = 100_000
-# Of these the shortest with at most `points_max` points is taken for a chart.
+# A chart takes the shortest of these that needs at most `points_max` points.
 _STEPS_S = (
     1,
     2,

@@ -82,7 +82,7 @@ class SideFigures(NamedTuple):
     records: int
     partitions: tuple[PartitionFigures, ...]
     timeline: tuple[Point, ...]
-    # Of a history: how many sends were acknowledged, are unknown, were withdrawn.
+    # In a history only: how many sends were acknowledged, are unknown, were withdrawn.
     outcomes: dict[str, int]
 
 
@@ -90,9 +90,9 @@ class Report(NamedTuple):
     name: str
     expected: SideFigures
     actual: SideFigures
-    checks: tuple[Check, ...]  # Of every kind that was looked for, found or not.
+    checks: tuple[Check, ...]  # One for every kind that was looked for, found or not.
     unchecked: dict[str, str]  # Kinds that could not be looked for, and why.
-    step_s: int  # of the timelines
+    step_s: int  # the step of the timelines
     finished: float  # seconds since 1970
     duration_s: float
 

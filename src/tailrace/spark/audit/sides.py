@@ -30,7 +30,7 @@ class OpenSide(NamedTuple):
     has_positions: bool = True
     # Whether offsets without a record mean anything: not where a condition leaves records out.
     has_gaps: bool = False
-    # Of a topic: the offsets between which its records stand.
+    # For a topic only: the offsets between which its records stand.
     ranges: tuple[OffsetRange, ...] = ()
 
 

@@ -51,7 +51,7 @@ class Backfill:
     # `value`, or format = "json", which makes one of all its columns.
     sink: TopicSink
     name: str
-    bootstrap: str  # of the sink
+    bootstrap: str  # the sink's
     # Where a replay remembers how far it came. Needed for a range of a topic.
     checkpoint: str | None = None
     # How many records a second are written at most; they then go through one task, so that the limit holds.
@@ -61,7 +61,7 @@ class Backfill:
     keep_partitions: bool = False
     # Only what the target does not have, compared by key and value, as often as the source has it.
     only_missing: bool = False
-    kafka: Mapping[str, str] = field(default_factory=dict)  # of the sink
+    kafka: Mapping[str, str] = field(default_factory=dict)  # the sink's
     spark: Mapping[str, str] = field(default_factory=dict)  # settings of the session
 
     def __post_init__(self) -> None:

@@ -137,7 +137,7 @@ class Partition:
 
     @property
     def name(self) -> str:
-        """Of the column that readers of the table see."""
+        """The column's name as readers of the table see it."""
         return f"{self.column}_{self.unit}" if self.unit else self.column
 
 

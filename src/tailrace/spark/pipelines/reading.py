@@ -82,7 +82,7 @@ class TableScan:
     catalog: Mapping[str, str] = field(default_factory=dict)  # settings of pyiceberg's catalog
     options: Mapping[str, str] = field(
         default_factory=dict
-    )  # of Spark's reader; for delta storage options of deltalake
+    )  # options of Spark's reader; for delta, storage options of deltalake
 
     def __post_init__(self) -> None:
         if not self.table:
@@ -169,7 +169,7 @@ def _read_delta(spark: SparkSession, scan: TableScan) -> DataFrame:
 
 
 def _partition_values(spark: SparkSession, table: DeltaTable, name: str) -> DataFrame:
-    """Of each file, by its name: Delta's log is the only one to know them."""
+    """The partition values of each file, by its name: only Delta's log knows them."""
     import pyarrow as pa
 
     actions = pa.table(table.get_add_actions())

@@ -34,7 +34,7 @@ from tailrace.model.ids import NO_SEQUENCE, TopicPartition
 from tailrace.model.ports import Bytes
 from tailrace.spark.arrow.encode import EncodedBatch
 
-# Of one partition, under way. A broker finds duplicates among the last five batches of a producer.
+# Batches of one partition under way. A broker finds duplicates among the last five batches of a producer.
 _IN_FLIGHT_MAX = 5
 
 

@@ -78,7 +78,7 @@ async def _read_partitions(cluster: Cluster) -> list[Row]:
 
 
 async def read_high_watermarks(cluster: Cluster) -> dict[TopicPartition, int]:
-    """Of all partitions that have a leader."""
+    """The high watermarks of all partitions that have a leader."""
     led = led_partitions(await remember_topics(cluster))
     return await _ask_offsets(cluster, led, LATEST, Isolation.READ_UNCOMMITTED)
 

@@ -114,8 +114,8 @@ class AvroDecoder:
                     datum = self._read(value)
                 except EOFError:
                     bad[row] = "not of this Avro schema: it ends too early"
-                # Of what fastavro raises for wrong bytes: branches and symbols that are not there, times and numbers
-                # out of range, strings that are not UTF-8.
+                # fastavro raises these for wrong bytes: branches and symbols that do not exist, times and numbers out
+                # of range, strings that are not UTF-8.
                 except (LookupError, ArithmeticError, ValueError, TypeError) as error:
                     bad[row] = f"not of this Avro schema: {error}"
             data.append(datum)

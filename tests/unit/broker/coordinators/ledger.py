@@ -178,7 +178,7 @@ class Desk:
         return self.shard.machine
 
     def open(self) -> None:
-        """Of a partition without records."""
+        """Opens the shard of a partition without records."""
         self.shard.begin_loading()
         self.shard.activate(self.partition, self.partition.log.log_end_offset)
 

@@ -38,7 +38,7 @@ def committed(response: Any) -> int:
 
 
 async def fetch_offsets(peer: Peer, *group_ids: str) -> dict[str, int]:
-    """Of partition 0 of topic t; a negative error code where there is one."""
+    """Each group's offset of partition 0 of topic t; a negative error code where there is one."""
     topics = [OffsetFetchRequest.OffsetFetchRequestTopics(name="t", partition_indexes=[0])]
     groups = [OffsetFetchRequest.OffsetFetchRequestGroup(group_id=each, topics=topics) for each in group_ids]
     response = await peer.request(OffsetFetchRequest(groups=groups), FETCH_VERSION)

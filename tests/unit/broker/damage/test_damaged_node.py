@@ -162,7 +162,7 @@ async def test_a_power_loss_is_never_taken_for_damage(seed: int) -> None:
 
 
 async def test_without_the_mark_only_an_incomplete_end_is_a_torn_write() -> None:
-    """Of a folder that an earlier version has written, or Kafka."""
+    """The folder was written by an earlier version, or by Kafka."""
     world = World()
     await written(world)
     world.disk.remove(f"/data/{FILE_NAME}")

@@ -15,7 +15,7 @@ NAME = "00000000000000000000.log"
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    """Of a broker that was stopped, with topics."""
+    """The data folder of a broker that was stopped, with topics."""
     with Broker(data=tmp_path / "data") as broker:
         for name in ("orders", "payments"):
             assert main(["topic", "create", name, "--bootstrap", broker.bootstrap]) == 0

@@ -26,8 +26,8 @@ from tests.unit.client.peer import Peer, Script
 class GroupPeer(Peer):
     def __init__(self, scripts: dict[type[Message], Script], *, partitions: int = 3) -> None:
         super().__init__(partitions=partitions)
-        self.committed: dict[int, int] = {}  # Of topic t.
-        self.refused_batches: list[ErrorCode] = []  # Of the next commits.
+        self.committed: dict[int, int] = {}  # The offsets of topic t, by partition.
+        self.refused_batches: list[ErrorCode] = []  # The errors of the next commits.
         self.scripts |= {
             FindCoordinatorRequest: self._find_coordinator,
             FetchRequest: self._fetch,

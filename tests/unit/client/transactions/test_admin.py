@@ -108,8 +108,8 @@ def described(state: str, epoch: int, *, topic: str = "t") -> DescribeTransactio
     ("known", "hangs"),
     [
         (described("Ongoing", 3), False),
-        (described("PrepareCommit", 3), False),  # of version 1
-        (described("PrepareCommit", 4), False),  # of version 2: the decision has raised the epoch
+        (described("PrepareCommit", 3), False),  # version 1
+        (described("PrepareCommit", 4), False),  # version 2: the decision has raised the epoch
         (described("Ongoing", 4), True),  # a later transaction
         (described("CompleteCommit", 4), True),
         (described("Ongoing", 3, topic="other"), True),

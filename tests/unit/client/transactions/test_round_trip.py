@@ -24,7 +24,7 @@ PARTITIONS = [TopicPartition("t", index) for index in range(2)]
 
 @pytest.fixture(params=[1, 2])
 def options(request: pytest.FixtureRequest) -> TransactionOptions:
-    """Of a producer that knows no more than this version."""
+    """The options of a producer that knows no later version than this."""
     return TransactionOptions("id", version_max=request.param)
 
 

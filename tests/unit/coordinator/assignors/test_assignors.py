@@ -60,7 +60,7 @@ def test_uniform_evens_out_what_few_can_take() -> None:
 
 
 def test_uniform_moves_what_others_can_take_too() -> None:
-    """Of its three partitions `a` alone can take that of `u`, so it gives up one of `t`."""
+    """`a` has three partitions, and is the only one that can take that of `u`. So it gives up one of `t`."""
     members = {"a": member(T, U, has={T: frozenset({0, 1}), U: frozenset({0})}), "b": member(T)}
     targets, _ = assign("uniform", members, {T: TopicSpec(2), U: TopicSpec(1)})
     assert targets == {"a": {T: frozenset({0}), U: frozenset({0})}, "b": of(1)}

@@ -28,7 +28,7 @@ def topic_id(name: str, incarnation: int = 0) -> Uuid:
 class Asked(scene.Asked):
     def __init__(self, api_version: int) -> None:
         super().__init__(api_version, "c")
-        self.code = ErrorCode.NONE  # of a request that was refused as a whole
+        self.code = ErrorCode.NONE  # the error of a request that was refused as a whole
         self.records: tuple[StoredRecord, ...] = ()
 
 
@@ -155,7 +155,7 @@ def subscription(*topics: str) -> bytes:
 
 
 def classic_group(group_id: str, *topics: str, since_ms: int = START_MS) -> StoredRecord:
-    """Of consumers: stable, with one member `m` in generation 3 that reads `topics`; without topics it is empty."""
+    """A group of consumers: stable, with one member `m` in generation 3 that reads `topics`; without topics, empty."""
     member = GroupMetadataValue.MemberMetadata(
         member_id="m",
         client_id="c",

@@ -64,7 +64,7 @@ def test_offsets_of_a_topic_that_was_made_again_stay() -> None:
     scene.commit(7)
     scene.commit(8, group_id="h")
     scene.create("t", 1, incarnation=1)
-    scene.commit(1)  # Of the new topic, before the old one's offsets are looked for.
+    scene.commit(1)  # For the new topic, before the old one's offsets are looked for.
     assert scene.work() == 1
     assert {place: each.offset for place, each in contents(scene.offsets).items()} == {("g", "t", 0): 1}
 

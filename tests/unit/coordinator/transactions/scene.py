@@ -134,7 +134,7 @@ def end_request(producer: tuple[int, int], *, commit: bool = True) -> EndTxnRequ
 
 
 def errors_of(answer: Any) -> list[ErrorCode]:
-    """Of the partitions of an AddPartitionsToTxn."""
+    """The errors of the partitions in the answer to an AddPartitionsToTxn."""
     return [
         ErrorCode(result.partition_error_code)
         for topic in answer.results_by_transaction[0].topic_results

@@ -95,7 +95,7 @@ def test_what_is_no_good_batch_or_does_not_fit_is_refused():
         bytes(wrong),  # Its CRC.
         make_batch(2, base_offset=8, leader_epoch=1).tobytes(),  # Before what is there.
         make_batch(3, base_offset=10, leader_epoch=1).tobytes(),  # Beyond the range.
-        make_batch(2, base_offset=10, leader_epoch=9).tobytes(),  # Of another history.
+        make_batch(2, base_offset=10, leader_epoch=9).tobytes(),  # From another history.
         b"x" * 100,
     ):
         with pytest.raises(DamagedError):

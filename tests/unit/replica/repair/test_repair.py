@@ -372,7 +372,7 @@ def test_it_can_be_turned_off_and_keeps_to_its_rate():
 
 
 def compact(node: Node) -> None:
-    """Of the partition's log, all that can be."""
+    """Compacts all that can be of the partition's log."""
     cleaner = Cleaner(node.disk, "data", Limits(1 << 20, 1 << 16, 1 << 20))
     partition = node.partition()
     steps = cleaner.begin([(partition.log, partition.last_stable_offset)], node.clock.wall_ms())

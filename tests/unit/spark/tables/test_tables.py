@@ -33,7 +33,7 @@ async def read(table: SystemTable, scripts: dict[type[Message], Script]) -> list
 
 
 class TroubledCluster(GroupPeer):
-    """Of topic t, partition 1 has no leader. There is a share group, which Kafka's older requests do not know."""
+    """Partition 1 of topic t has no leader. There is a share group, which Kafka's older requests do not know."""
 
     def __init__(self, scripts: dict[type[Message], Script]) -> None:
         super().__init__(

@@ -24,7 +24,7 @@ def decode(schema: str, *values: bytes | None) -> tuple[list, dict[int, str]]:
 
 
 def decode_one(schema: str, text: str) -> object:
-    """Of a schema with one field: its value, or why it is bad."""
+    """The value of the only field of the schema, or why it is bad."""
     (row,), bad = decode(schema, text.encode())
     assert (row is None) == bool(bad)
     return bad.get(0) or next(iter(row.values()))

@@ -74,7 +74,7 @@ class FileWriter:
 
 
 def arrow_schema(rows: DataFrame) -> pa.Schema:
-    """Of a table for such rows. Everything may be null: what a query promises today, the next one need not."""
+    """The schema of a table for such rows. All columns are nullable: what a query promises today, the next need not."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
     return to_arrow_schema(rows.schema.toNullable(), timezone="UTC")
@@ -172,7 +172,7 @@ def _text(value: Any) -> str | None:
 
 
 def _statistics(metadata: pq.FileMetaData) -> str:
-    """Of the whole file, for columns at the top whose bounds are known in every row group."""
+    """The statistics of the whole file, for top-level columns whose bounds are known in every row group."""
     lowest: dict[str, Any] = {}
     highest: dict[str, Any] = {}
     nulls: dict[str, int] = {}

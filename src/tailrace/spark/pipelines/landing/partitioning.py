@@ -23,8 +23,8 @@ def partition_rows(rows: DataFrame, partitions: Sequence[Partition]) -> DataFram
 
 
 def part_of_time(rows: DataFrame, partition: Partition) -> Column:
-    """Of an instant, its part in UTC, as Iceberg has it, whatever the time zone of the session is. Months and hours are
-    texts that sort like the times they stand for."""
+    """The year, month, day or hour of an instant in UTC, as Iceberg has it, whatever the session's time zone. Months
+    and hours are texts that sort like the times they stand for."""
     from pyspark.sql import functions as sf
 
     column = sf.col(partition.column)

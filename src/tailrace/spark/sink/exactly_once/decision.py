@@ -29,7 +29,7 @@ class ExactlyOnceError(Exception):
 
 
 class Fingerprint(NamedTuple):
-    """Of the rows of a part, in whatever order they came: two runs that agree on it gave this task the same rows."""
+    """A digest of the rows of a part, in any order: if two runs agree on it, this task had the same rows in both."""
 
     rows: int = 0
     checksum: int = 0
@@ -37,7 +37,7 @@ class Fingerprint(NamedTuple):
 
 @dataclass(frozen=True)
 class Part:
-    index: int  # of the task
+    index: int  # the task's
     identity: ProducerIdentity  # ANONYMOUS if there were no rows, and so no transaction
     fingerprint: Fingerprint
 
@@ -55,7 +55,7 @@ class Report(NamedTuple):
 
 class Decision(NamedTuple):
     batch: int
-    run: str  # of the query: a restart has another
+    run: str  # a run of the query: a restart has another
     decided_ms: int
     parts: tuple[Part, ...]
     is_finished: bool = False

@@ -32,7 +32,7 @@ _POLL_MS = 200.0
 
 
 class DecisionLog:
-    """Of one scope."""
+    """The decisions of one scope."""
 
     def __init__(self, cluster: Cluster, settings: ExactlyOnceSettings, names: Names) -> None:
         self._cluster = cluster

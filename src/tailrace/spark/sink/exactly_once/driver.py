@@ -28,7 +28,7 @@ from tailrace.spark.sink.exactly_once.settings import ExactlyOnceSettings
 
 
 class Driver:
-    """Of one run of a scope."""
+    """The driver of one run of a scope."""
 
     def __init__(self, cluster: Cluster, settings: ExactlyOnceSettings, *, scope: str, run: str) -> None:
         self._cluster = cluster

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Names(NamedTuple):
-    """Of one scope. What a task writes has the same name whichever attempt it is, so that a new one fences the old."""
+    """The names of one scope. Every attempt of a task uses the same name, so that a new attempt fences the old one."""
 
     prefix: str
     scope: str  # the query, or the batch job

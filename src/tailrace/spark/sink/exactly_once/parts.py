@@ -51,7 +51,7 @@ class Parts:
         return [index for index in await self._each(decision.parts, settle) if index is not None]
 
     async def is_committed(self, part: Part, decision: Decision) -> bool:
-        """Of a part that was decided on, after committing it if it is still open. The answer stays true."""
+        """Whether a part that was decided on is committed; one that is still open is committed now. This is final."""
         try:
             await self._end(part, committed=True)
         except KafkaError as error:
@@ -150,7 +150,7 @@ class Parts:
         )
 
     async def _each(self, parts: Iterable[Part], action: Callable[[Part], Awaitable[T]]) -> list[T]:
-        """Of all that have a transaction; the first failure is raised when all have come to an end."""
+        """The results for all parts that have a transaction. The first failure is raised once all have ended."""
         room = asyncio.Semaphore(self._settings.parallelism)
 
         async def run(part: Part) -> T:

@@ -14,7 +14,7 @@ class ExactlyOnceSettings(NamedTuple):
     # a restart of the driver; readers of committed records wait as long for parts that nobody ends. The most that
     # brokers allow unless they are told otherwise (transaction.max.timeout.ms).
     timeout_ms: int = 900_000
-    # Of the driver's own transaction, which holds one record: other queries wait as long for a driver that died in it.
+    # The timeout of the driver's own one-record transaction: other queries wait as long for a driver that died in it.
     # Longer than brokers wait for one of them that died before they acknowledge without it (Kafka: some 10 seconds).
     decision_timeout_ms: int = 30_000
     # How long requests are repeated while brokers are away, and how long what is under way is waited for.

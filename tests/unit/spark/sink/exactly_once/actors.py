@@ -35,7 +35,7 @@ class DiedError(BaseException):
 
 
 class MortalNetwork:
-    """Of a process that dies when it sends its n-th request, before or just after the request has left."""
+    """The network of a process that dies when it sends its n-th request, before or just after the request has left."""
 
     def __init__(self, dies_at: int, *, is_sent: bool) -> None:
         self._network = real_ports().network
@@ -78,7 +78,7 @@ class _MortalStream:
 
 
 class SleepyNetwork:
-    """Of a process that is stopped when it sends its n-th request, and goes on with it once it is woken."""
+    """The network of a process that is stopped when it sends its n-th request, and goes on with it once it is woken."""
 
     def __init__(self, sleeps_at: int) -> None:
         self._network = real_ports().network

@@ -192,7 +192,7 @@ async def test_an_attempt_that_comes_late_makes_the_commit_fail_and_nothing_is_v
     with pytest.raises(ExactlyOnceError, match="not open any more"):
         await query.commit(cluster, 1, reports)
     await query.driver(cluster).abort(1, reports)
-    assert await open_transactions(cluster, query) == {1}  # of the attempt that nobody knows of
+    assert await open_transactions(cluster, query) == {1}  # that of the attempt that nobody knows of
     await again(query).run_batch(cluster, 1, rows_of(1))
     assert await read_committed(cluster, query.topic) == values_of(0, 1)
 
@@ -278,7 +278,7 @@ async def test_evidence_that_may_be_forgotten_is_no_proof(cluster: Cluster, quer
 
 
 async def open_transactions(cluster: Cluster, query: Query) -> set[int]:
-    """Of its parts."""
+    """The indexes of its parts that have an open transaction."""
     names = Names(query.settings.prefix, query.scope)
     found = await TransactionAdmin(cluster).transactions(states=["Ongoing"])
     return {names.part_index(each.transactional_id) for each in found} - {None}
