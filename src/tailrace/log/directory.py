@@ -26,7 +26,7 @@ from contextlib import suppress
 from functools import partial
 from typing import NamedTuple
 
-from tailrace.log import checkpoints, marks
+from tailrace.log import checkpoints, run_marks
 from tailrace.log.files.failures import disk_errors, is_device_error
 from tailrace.log.files.names import (
     DELETE_SUFFIX,
@@ -78,7 +78,7 @@ class LogDirectory:
         # Logs that are gone, while the files may still tell of them. Offsets of an old log must not be taken for those
         # of a new one with its name: its records could all lie below the log start offset, and be dropped.
         self._stale: set[TopicPartition] = set()
-        self.proof = marks.Proof(disk, path)
+        self.proof = run_marks.Proof(disk, path)
         self.was_clean = self.proof.last_run.was_clean
         self.previous_broker_epoch = self.proof.last_run.broker_epoch  # -1: nothing proves that all it had is here
         # What the last run left; an entry is replaced by that of the log once it is open.
@@ -450,7 +450,7 @@ class LogDirectory:
         self._is_closing = True
         return [partial(_store, each) for each in self.logs.values() if not each.is_stored]
 
-    def close(self, *, clean: bool = True, broker_epoch: int = marks.NO_BROKER_EPOCH) -> None:
+    def close(self, *, clean: bool = True, broker_epoch: int = run_marks.NO_BROKER_EPOCH) -> None:
         """With `clean`, stores and syncs every log, then says so in the mark, with the epoch of this run; of one that
         was never registered, with that of the run before. A log that fails costs the mark, and nothing else: its next
         start scans. Without `clean` only the handles and the lock are given back; of a start that was refused before it

@@ -4,7 +4,7 @@ A folder that is another's is refused, with the remedy: what would be written th
 that holds data and does not say whose: a new identity would make a stranger of the node, and strays of its logs.
 """
 
-from tailrace.log import checkpoints, marks
+from tailrace.log import checkpoints, run_marks
 from tailrace.log.files.failures import is_device_error
 from tailrace.log.files.names import DELETE_SUFFIX, FUTURE_SUFFIX, STRAY_SUFFIX, parse_folder_name
 from tailrace.model.errors import StorageError
@@ -16,7 +16,7 @@ LOCK_FILE = ".lock"
 # Whatever a node writes into its folder once it has said whose it is. The lock comes before.
 _LEFT_BY_A_NODE = frozenset(
     {
-        marks.CLEAN_MARK,
+        run_marks.CLEAN_MARK,
         checkpoints.RECOVERY_POINTS,
         checkpoints.LOG_START_OFFSETS,
         checkpoints.HIGH_WATERMARKS,

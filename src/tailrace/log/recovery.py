@@ -1,7 +1,8 @@
 """Opening a log: what the files of a folder amount to, after any kind of stop.
 
     stop        log end                             scanned
-    clean       the recovery point (= log end)      the end of the last segment (`scrub.ending`)
+    clean       the recovery point (= log end)      the end of the last segment (`scrub.ending`), and the ends of
+                                                    leader epochs if there are several (`scrub.epoch_history`)
     unclean     where the good batches end          from the segment that reaches up to the recovery point, or over it:
                                                     length, magic, CRC, order
 
@@ -33,7 +34,6 @@ from typing import NamedTuple
 from tailrace.log.checkpoints import ProducerSnapshots, read_topic_id, write_topic_id
 from tailrace.log.compaction.swap import finish_swaps
 from tailrace.log.epochs import LeaderEpochs
-from tailrace.log.files import epoch_history
 from tailrace.log.files.ledger import AbortedLedger
 from tailrace.log.files.replay import load_producers, note_producer, rebuild_aborted, write_snapshot
 from tailrace.log.files.segment import (
@@ -49,6 +49,7 @@ from tailrace.log.files.segment import (
 )
 from tailrace.log.files.tail import find_problem, has_batch_behind, walk_batches
 from tailrace.log.producers import ProducerStates
+from tailrace.log.scrub import epoch_history
 from tailrace.log.scrub.ending import find_lost, note_lost, read_end
 from tailrace.model import events
 from tailrace.model.config import TopicConfig

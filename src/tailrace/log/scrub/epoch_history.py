@@ -1,8 +1,8 @@
 """The leader-epoch history of a log against its batches, which know their epochs themselves.
 
 Kafka's checkpoint has no checksum, and a wrong history is dangerous: by it replicas find where their logs part. So a
-start looks at the batches around each place where an epoch begins, two for each entry, and a history that does not fit
-them is made anew from all of them.
+start looks at the first and the last batch of each epoch, and a history that does not fit them is made anew from all of
+them. Most logs have one epoch: there only the beginning of the last segment is looked at, which is one small read.
 """
 
 from tailrace.log.epochs import LeaderEpochs
@@ -16,7 +16,8 @@ def find_problem(epochs: LeaderEpochs, segments: list[Segment], end_offset: int)
     """How the history below `end_offset`, where the segments end, differs from the batches; nothing if it fits."""
     starts = [entry.start_offset for entry in epochs.entries[1:]]
     for (epoch, start_offset), next_start in zip(epochs.entries, (*starts, end_offset), strict=True):
-        for offset in (start_offset, next_start - 1):
+        offsets = (start_offset, next_start - 1) if starts else (segments[-1].base_offset,)
+        for offset in offsets:
             batch = _batch_at(segments, offset)
             # Compaction may have taken all batches of an epoch, or those at its ends.
             if batch is not None and batch.base_offset < next_start and batch.leader_epoch not in (epoch, -1):
