@@ -33,6 +33,8 @@ from tailrace.model.settings import INT_MAX
 
 events_log = events.logger("log")
 
+_NOWHERE = 1 << 62
+
 
 class StoredLog:
     """Opened by `open`."""
@@ -206,6 +208,7 @@ class StoredLog:
                     max_bytes,
                     end_offset=end_offset,
                     log_end_offset=self.log_end_offset,
+                    gapless_from=_NOWHERE if "compact" in self.config.cleanup_policy else self.gapless_from,
                     at_least_one_batch=at_least_one_batch,
                 )
         except DamagedError as error:

@@ -4,9 +4,10 @@ import pytest
 
 from tailrace.log.files.kept import CUT_SUFFIX
 from tailrace.model.config import TopicConfig
+from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.wire.records import iterate_headers
 
-from .storage import FOLDER, World, append, make_batch, read_all
+from .storage import FOLDER, World, append, make_batch, offsets_in, read_all, sync
 from .test_recovery import corrupt
 
 BATCHES = 40
@@ -188,3 +189,29 @@ def test_what_is_kept_is_bounded_and_the_oldest_goes_first(world):
     assert log.begin_keeping(0, 80, leader_epoch=4, max_bytes=0)() is None
     path = log.begin_keeping(0, 80, leader_epoch=5, max_bytes=size // 2)()
     assert 0 < world.disk.size(path) <= size // 2
+
+
+@pytest.mark.parametrize("policy", ["delete", "compact"])
+def test_a_closed_segment_that_ends_too_early_is_not_passed_over(policy: str) -> None:
+    """It was cut at the edge of a batch: every batch that is left is good. Of a compacted one nobody can say."""
+    world = World(TopicConfig(cleanup_policy=frozenset({policy}), message_timestamp_before_max_ms=1 << 60))
+    log = world.open()
+    for _ in range(3):
+        append(log)
+    log.roll()
+    append(log)
+    sync(log)
+    closed = log.segments[0].path(".log")
+    position = log.segments[0].position_of(2)
+    assert position is not None
+    log.close(clean=False)
+    world.disk.cut(closed, position)
+    reopened = world.open(recovery_point=4)
+    if policy == "compact":
+        assert offsets_in(reopened.read(2, 1 << 20, end_offset=4)) == [3]
+        return
+    with pytest.raises(KafkaError, match="ends before offset 3") as raised:
+        reopened.read(2, 1 << 20, end_offset=4)
+    assert raised.value.code is ErrorCode.CORRUPT_MESSAGE
+    assert reopened.suspects[reopened.topic_partition].is_whole_segment
+    assert offsets_in(reopened.read(3, 1 << 20, end_offset=4)) == [3]

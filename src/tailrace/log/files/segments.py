@@ -16,10 +16,12 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from tailrace.log.files.aborted import AbortedTransaction
+from tailrace.log.files.damaged import DamagedError
 from tailrace.log.files.segment import (
     ABORTED_SUFFIX,
     DELETED_SUFFIX,
     INDEX_SUFFIX,
+    LOG_SUFFIX,
     MAX_RELATIVE_OFFSET,
     SNAPSHOT_SUFFIX,
     SWAP_SUFFIX,
@@ -60,9 +62,17 @@ class Segments:
     # Reading
 
     def read(
-        self, offset: int, max_bytes: int, *, end_offset: int, log_end_offset: int, at_least_one_batch: bool
+        self,
+        offset: int,
+        max_bytes: int,
+        *,
+        end_offset: int,
+        log_end_offset: int,
+        gapless_from: int,
+        at_least_one_batch: bool,
     ) -> FileSlice | None:
-        """From the first batch that reaches to `offset`, within one segment, nothing at or above `end_offset`."""
+        """From the first batch that reaches to `offset`, within one segment, nothing at or above `end_offset`. From
+        `gapless_from` on each segment reaches to the next one: raises DamagedError where one does not."""
         number = len(self.all) - 1 if offset >= self.active.base_offset else max(0, self.floor(offset))
         for segment in self.all[number:]:
             if segment.base_offset >= end_offset:
@@ -81,6 +91,8 @@ class Segments:
                 if found is not None and segment is self.active and found.position + found.size == segment.size_bytes:
                     segment.hint(log_end_offset, segment.size_bytes)
                 return found
+            if segment.base_offset >= gapless_from and segment is not self.active:
+                raise DamagedError(segment.base_offset, f"{segment.path(LOG_SUFFIX)} ends before offset {segment_end}")
         return None
 
     def find_aborted(self, slice_: FileSlice, offset: int, *, end_offset: int) -> list[AbortedTransaction]:
