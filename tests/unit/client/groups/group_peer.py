@@ -27,7 +27,7 @@ class GroupPeer(Peer):
     def __init__(self, scripts: dict[type[Message], Script], *, partitions: int = 3) -> None:
         super().__init__(partitions=partitions)
         self.committed: dict[int, int] = {}  # The offsets of topic t, by partition.
-        self.refused_batches: list[ErrorCode] = []  # The errors of the next commits.
+        self.refusals: list[ErrorCode] = []  # The errors of the next commits.
         self.scripts |= {
             FindCoordinatorRequest: self._find_coordinator,
             FetchRequest: self._fetch,
@@ -72,7 +72,7 @@ class GroupPeer(Peer):
         )
 
     def _commit(self, request: OffsetCommitRequest) -> Message:
-        code = self.refused_batches.pop(0) if self.refused_batches else ErrorCode.NONE
+        code = self.refusals.pop(0) if self.refusals else ErrorCode.NONE
         topics = []
         for topic in request.topics:
             answer = OffsetCommitResponse.OffsetCommitResponseTopic(name=topic.name)
