@@ -7,6 +7,9 @@ import os
 
 _FLOAT_BITS = 53
 
+# As six bits of base64url.
+_HYPHEN = 62
+
 
 class RealRandom:
     def random(self) -> float:
@@ -19,8 +22,11 @@ class RealRandom:
         return int.from_bytes(os.urandom((stop.bit_length() + 7) // 8 + 16), "big") % stop
 
     def uuid(self) -> bytes:
-        """16 random bytes with the version and variant bits of a version 4 UUID."""
+        """16 random bytes with the version and variant bits of a version 4 UUID. As in Kafka, its text never begins with
+        a hyphen, which a command would take for an option."""
         raw = bytearray(os.urandom(16))
+        while raw[0] >> 2 == _HYPHEN:
+            raw[0] = os.urandom(1)[0]
         raw[6] = raw[6] & 0x0F | 0x40
         raw[8] = raw[8] & 0x3F | 0x80
         return bytes(raw)

@@ -4,6 +4,7 @@ import threading
 
 import pytest
 
+from tailrace.model.ids import Uuid, uuid_text
 from tailrace.real.background import RealBackground
 from tailrace.real.clock import RealClock
 from tailrace.real.random import RealRandom
@@ -32,6 +33,12 @@ def test_random_numbers_stay_in_range():
     assert all(0.0 <= random.random() < 1.0 for _ in range(100))
     with pytest.raises(ValueError, match="positive"):
         random.randrange(0)
+
+
+def test_the_text_of_a_uuid_is_no_option_of_a_command():
+    """One in 64 would begin with a hyphen."""
+    random = RealRandom()
+    assert not any(uuid_text(Uuid(random.uuid())).startswith("-") for _ in range(2000))
 
 
 def test_uuids_are_version_4_and_differ():
