@@ -6,9 +6,7 @@ The standard library's `random` is not used: its import alone costs several mill
 import os
 
 _FLOAT_BITS = 53
-
-# As six bits of base64url.
-_HYPHEN = 62
+_HYPHEN = 62  # the six bits that base64url writes as one
 
 
 class RealRandom:
@@ -22,8 +20,8 @@ class RealRandom:
         return int.from_bytes(os.urandom((stop.bit_length() + 7) // 8 + 16), "big") % stop
 
     def uuid(self) -> bytes:
-        """16 random bytes with the version and variant bits of a version 4 UUID. As in Kafka, its text never begins with
-        a hyphen, which a command would take for an option."""
+        """16 random bytes with the version and variant bits of a version 4 UUID. As in Kafka, its text never begins
+        with a hyphen, which a command would take for an option."""
         raw = bytearray(os.urandom(16))
         while raw[0] >> 2 == _HYPHEN:
             raw[0] = os.urandom(1)[0]
