@@ -117,9 +117,12 @@ def test_a_partition_whose_only_sound_replicas_are_away_waits_for_them(cluster: 
     produce(cluster.bootstrap, topic)
     leader = leader_of(cluster.bootstrap, topic)
     others = [node for node in cluster.broker_ids if node != leader]
-    for node in (*others, leader):
+    session_s = LOW_LATENCY["broker.session.timeout.ms"] / 1000
+    for node in others:
         cluster.kill(node)
-    time.sleep(3 * LOW_LATENCY["broker.session.timeout.ms"] / 1000)  # All are fenced, and all are eligible.
+    time.sleep(3 * session_s)  # Fenced before the leader: a leader that goes first is not counted on any more.
+    cluster.kill(leader)
+    time.sleep(3 * session_s)  # Now all are fenced, and all are eligible.
     shutil.rmtree(Path(cluster.data) / f"broker-{leader}" / f"{topic}-0")
     cluster.start(leader)
     time.sleep(ALONE_S)
