@@ -30,7 +30,6 @@ from tailrace.wire.schema import Message
 R = TypeVar("R", bound=Message)
 
 CLIENT_SOFTWARE = "tailrace"
-_API_VERSIONS_KEY = 18
 # The newest version that every broker since 2.4 answers; an older one answers with the list of what it has.
 _API_VERSIONS_VERSION = 3
 # Received in one turn of the loop, so that a fast broker does not hold up other connections.
@@ -341,7 +340,7 @@ class Connection:
         if not self._pending:
             raise ProtocolError("an answer that was not asked for")
         pending = self._pending.popleft()
-        self._has_answered |= pending.api_key != _API_VERSIONS_KEY
+        self._has_answered |= pending.api_key != ApiKey.API_VERSIONS
         if pending.answer.done():
             return  # Whoever asked was cancelled.
         try:
@@ -406,7 +405,7 @@ def _decode_answer(pending: _Pending, frame: memoryview) -> Message:
     correlation_id = int.from_bytes(frame[:4], "big")
     if correlation_id != pending.correlation_id:
         raise ProtocolError(f"the answer to request {correlation_id} where {pending.correlation_id} is due")
-    if pending.api_key == _API_VERSIONS_KEY and frame[4:6] == ErrorCode.UNSUPPORTED_VERSION.to_bytes(2, "big"):
+    if pending.api_key == ApiKey.API_VERSIONS and frame[4:6] == ErrorCode.UNSUPPORTED_VERSION.to_bytes(2, "big"):
         # Whatever version was asked for, this refusal has the form of version 0 (KIP-511). Its list is not needed.
         return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
     return decode_response(pending.api_key, pending.version, frame)[1]

@@ -20,13 +20,13 @@ from typing import TYPE_CHECKING
 
 from tailrace.model.errors import ProtocolError
 from tailrace.wire.apis import api_name, is_declared, request_type, response_type
+from tailrace.wire.apis.keys import ApiKey
 from tailrace.wire.compile import Detached, cut, decode_from, decoder, encoder
 from tailrace.wire.schema import Message, int16, int32, string
 
 if TYPE_CHECKING:
     from tailrace.model.ports import Bytes, FileSlice
 
-API_VERSIONS_KEY = 18
 
 _SIZE = Packing(">i")
 _SIZE_AND_CORRELATION_ID = Packing(">ii")
@@ -63,7 +63,7 @@ def request_header_version(api_key: int, version: int) -> int:
 
 def response_header_version(api_key: int, version: int) -> int:
     """Raises KeyError for an API that is not declared."""
-    return 0 if api_key == API_VERSIONS_KEY else request_header_version(api_key, version) - 1
+    return 0 if api_key == ApiKey.API_VERSIONS else request_header_version(api_key, version) - 1
 
 
 def decode_request_header(buffer: Bytes, position: int = 0) -> tuple[RequestHeader, int]:
