@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from bench.machine import busy_s, own_s, warm_memory
 from bench.versus.processes import Rival, Running
 from bench.versus.rows import Effort, Missing, Row, Taken
-from bench.versus.warmth import COST, Piece, Warmed, is_flat
+from bench.versus.warmth import COST, Piece, Warmed, fell, is_flat
 
 ALONE = "alone"
 AFTER_THE_OTHERS = "after the others"
@@ -70,27 +70,47 @@ def _take_row(row: Row, places: list["_Place"], effort: Effort, note: Note, when
     """A rival on which a round fails is left out of the rest of the row, and starts anew for the next."""
     begun = time.perf_counter()
     absent = [(rival.name, reason) for rival in row.rivals if (reason := rival.missing())]
-    found = Found(row, when, [], [Missing(row.name, name, why, is_failure=False) for name, why in absent], [], 0.0)
+    missing = [Missing(row.name, name, why, is_failure=False) for name, why in absent]
     fit = list(places)
-    # All are warm before the first round of any: in a round both have worked about as long ago.
-    for number in range(0 if not row.fresh else 1, min(effort.rounds, row.rounds_max) + 1):
-        for place in list(fit):
-            try:
-                if number:
-                    figures, load = place.measure(row, effort)
-                    found.taken.extend(
-                        Taken(row.name, name, place.rival.name, number, value, load) for name, value in figures.items()
-                    )
-                    note(f"{_called(row, when)}: {place.rival.name}, round {number}: {_told(figures, row, load)}")
-                else:
-                    found.warmed.append(place.warm_up(row, effort, note))
-            except Exception as error:
-                fit.remove(place)
-                reason = f"{type(error).__name__}: {error}"[:_REASON_CHARACTERS]
-                note(f"{_called(row, when)}: {place.rival.name}, round {number} failed: {reason}")
-                found.missing.append(Missing(row.name, place.rival.name, reason, is_failure=True))
-            time.sleep(effort.pause_s)
-    return found._replace(took_s=round(time.perf_counter() - begun, 1))
+    warmed: dict[str, Warmed] = {}
+    taken: list[Taken] = []
+
+    def do(place: _Place, number: int) -> None:
+        try:
+            if number:
+                figures, load = place.measure(row, effort)
+                taken.extend(
+                    Taken(row.name, name, place.rival.name, number, value, load) for name, value in figures.items()
+                )
+                note(f"{_called(row, when)}: {place.rival.name}, round {number}: {_told(figures, row, load)}")
+            else:
+                warmed[place.rival.name] = place.warm_up(row, effort, note, warmed.get(place.rival.name))
+        except Exception as error:
+            fit.remove(place)
+            reason = f"{type(error).__name__}: {error}"[:_REASON_CHARACTERS]
+            note(f"{_called(row, when)}: {place.rival.name}, round {number} failed: {reason}")
+            missing.append(Missing(row.name, place.rival.name, reason, is_failure=True))
+        time.sleep(effort.pause_s)
+
+    for attempts_left in reversed(range(1 if row.fresh else effort.warm_up.attempts)):
+        taken.clear()
+        # All are warm before the first round of any: in a round both have worked about as long ago.
+        for number in range(0 if not row.fresh else 1, min(effort.rounds, row.rounds_max) + 1):
+            for place in list(fit):
+                do(place, number)
+        fallen = [each for each in warmed.values() if fell(each.costs, _costs(each, taken), effort.warm_up.fall_max)]
+        if not fallen or not attempts_left:
+            break
+        for each in fallen:
+            note(f"{_called(row, when)}: {each.rival} got cheaper in its rounds: they join the warm-up, which goes on")
+            warmed[each.rival] = each.joined_by(_costs(each, taken), effort.seconds, effort.warm_up.tolerance)
+    took_s = round(time.perf_counter() - begun, 1)
+    return Found(row, when, taken, missing, list(warmed.values()), took_s)
+
+
+def _costs(warmed: Warmed, taken: Sequence[Taken]) -> list[float]:
+    """Of its rounds, what the warm-up watched."""
+    return [each.value for each in taken if each.rival == warmed.rival and each.figure == warmed.figure]
 
 
 def _called(row: Row, when: str) -> str:
@@ -132,20 +152,22 @@ class _Place:
     def __exit__(self, *_: object) -> None:
         self._stop()
 
-    def warm_up(self, row: Row, effort: Effort, note: Note) -> Warmed:
+    def warm_up(self, row: Row, effort: Effort, note: Note, so_far: Warmed | None) -> Warmed:
         """By the row's own work, until it costs the same each time, or for as long as the settings allow."""
         rule = effort.warm_up
         work = row if row.warm_with is None else row._replace(measure=row.warm_with)
-        pieces: list[Piece] = []
-        figure, is_warm = "", False
+        pieces = list(so_far.pieces) if so_far else []
+        figure = so_far.figure if so_far else ""
+        is_warm = bool(so_far and so_far.is_flat)
         self._start()
-        # Once: each piece takes the pages that the one before has just given back.
-        _prepare(row)
-        begun = time.perf_counter()
         while not is_warm and (not pieces or pieces[-1].ended_s < rule.limit_s(row.brokers)):
+            # As before a round: what memory costs is not what the brokers cost.
+            _prepare(row)
+            begun = time.perf_counter()
             figures, load = self._work(work, effort)
             figure = _cost_of(row, figures)
-            pieces.append(Piece(round(time.perf_counter() - begun, 2), float(f"{figures[figure]:.4g}"), load))
+            ended_s = (pieces[-1].ended_s if pieces else 0.0) + time.perf_counter() - begun
+            pieces.append(Piece(round(ended_s, 6), float(f"{figures[figure]:.4g}"), load))
             is_warm = is_flat([piece.cost for piece in pieces], rule.tolerance)
         first, last = pieces[0], pieces[-1]
         told = f"{first.cost:.4g} to {last.cost:.4g}" + ("" if is_warm else ", NOT FLAT")

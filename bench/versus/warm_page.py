@@ -8,7 +8,7 @@ from typing import Any
 
 from bench.charts import figure_text, growth_chart
 from bench.versus.results import BASE, OURS, SAME, compared_ratio, not_warm
-from bench.versus.warmth import Piece, windows
+from bench.versus.warmth import Piece, WarmUp, windows
 from tailrace.spark.charts import Series
 
 _PICTURES = "benchmarks"
@@ -21,9 +21,10 @@ twice: first with brokers that had done nothing else and again after all the oth
 Where the two ratios differ by more than {SAME - 1:.0%} the row is not valid."""
 _RULE = """\
 Before a row counts its own work is done, in pieces as long as a round, until it costs the brokers the same: the second
-half of the warm-up is cut into three windows, and each has to be within {tolerance:.0%} of their mean. Who is not there
-after {seconds_max:g} s ({seconds_max_of_cluster:g} s for three brokers), or is cheaper by more than {fall_max:.0%} when
-it counts, makes the row invalid. The rule is the same for all."""
+half of the warm-up is cut into three windows, and each has to be within {tolerance:.0%} of their mean. Rounds that are
+cheaper by more than {fall_max:.0%} join the warm-up, which goes on, and others are taken. Who is not there after
+{seconds_max:g} s of such work ({seconds_max_of_cluster:g} s for three brokers), or still gets cheaper when the row is
+taken for the {attempts}. time, makes the row invalid. The rule is the same for all."""
 _CURVE = """\
 Seconds of the warm-up, and the brokers' CPU for the same work: its first piece, and the three windows that ended it.
 The last column is all the time that the row took, on all rivals."""
@@ -70,7 +71,7 @@ def warm_up_section(rows: dict[str, Any]) -> tuple[str, dict[str, str]]:
     warmed = {name: row for name, row in rows.items() if row["warm_up"]}
     if not warmed:
         return "", {}
-    rule = next(iter(warmed.values()))["rule"]
+    rule = WarmUp()._asdict() | next(iter(warmed.values()))["rule"]
     lines = [f"## How warm they were\n\n{textwrap.fill(_RULE.format(**rule), _WIDTH)}\n"]
     curves = _curves(warmed)
     pictures = {}

@@ -27,6 +27,8 @@ class WarmUp(NamedTuple):
     seconds_max_of_cluster: float = 240.0
     # What counts may be cheaper than the windows were by so much: by more, and the brokers were not warm yet.
     fall_max: float = 0.1
+    # So often a row is taken: rounds that got cheaper join the warm-up, which goes on, and others are taken.
+    attempts: int = 3
 
     def limit_s(self, brokers: int) -> float:
         return self.seconds_max if brokers == 1 else self.seconds_max_of_cluster
@@ -35,7 +37,7 @@ class WarmUp(NamedTuple):
 class Piece(NamedTuple):
     """Some work of a row's own, as much as in a round, that does not count."""
 
-    ended_s: float  # since the first began
+    ended_s: float  # of work, since the first began
     cost: float
     load: float  # cores that others kept busy meanwhile
 
@@ -48,6 +50,17 @@ class Warmed(NamedTuple):
     figure: str  # the cost that was watched, with its unit
     pieces: tuple[Piece, ...]
     is_flat: bool
+
+    @property
+    def costs(self) -> list[float]:
+        return [piece.cost for piece in self.pieces]
+
+    def joined_by(self, rounds: Sequence[float], seconds: float, tolerance: float) -> "Warmed":
+        """With rounds that were to count and turned out to be warming too."""
+        ended_s = self.pieces[-1].ended_s
+        more = [Piece(round(ended_s + number * seconds, 2), cost, 0.0) for number, cost in enumerate(rounds, 1)]
+        pieces = (*self.pieces, *more)
+        return self._replace(pieces=pieces, is_flat=is_flat([piece.cost for piece in pieces], tolerance))
 
 
 def windows(costs: Sequence[float]) -> list[float]:

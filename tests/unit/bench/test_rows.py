@@ -2,12 +2,13 @@
 with it."""
 
 import itertools
+import time
 from pathlib import Path
 
 from bench.versus.processes import Rival, Running
 from bench.versus.rows import Effort, Missing, Row
 from bench.versus.taking import AFTER_THE_OTHERS, ALONE, Found, take, take_alone
-from bench.versus.warmth import WarmUp
+from bench.versus.warmth import WarmUp, fell
 from bench.versus.workloads import ROWS, SAMPLE
 
 EFFORT = Effort(seconds=0.0, rounds=2, pause_s=0.0)
@@ -59,11 +60,43 @@ def test_rivals_take_turns_after_a_warm_up_that_does_not_count():
 
 def test_a_warm_up_that_never_gets_flat_ends_all_the_same_and_says_so():
     falling = itertools.count(1)
-    row = Rivals().row("one", cost=lambda: 0.9 ** next(falling))
-    effort = EFFORT._replace(warm_up=WarmUp(seconds_max=0.05))
+
+    def cost() -> float:
+        time.sleep(0.001)
+        return 0.9 ** next(falling)
+
+    row = Rivals().row("one", cost=cost)
+    effort = EFFORT._replace(warm_up=WarmUp(seconds_max=0.05, attempts=1))
     (found,) = take([row], effort, lambda _text: None)
     assert [each.is_flat for each in found.warmed] == [False, False]
     assert found.warmed[0].pieces[-1].ended_s >= effort.warm_up.seconds_max
+    assert [each.round for each in found.taken if each.rival == "A" and not each.figure] == [1, 2]
+
+
+def test_rounds_that_get_cheaper_join_the_warm_up_and_others_are_taken():
+    costs = {"A": itertools.repeat(3.0), "B": itertools.chain([9.0] * PIECES, itertools.repeat(4.0))}
+    row = (
+        Rivals().row("one")._replace(measure=lambda running, _: {"": 7.0, "broker CPU us": next(costs[running.rival])})
+    )
+    (found,) = _take(row)
+    assert [each.value for each in found.taken if each.figure and each.rival == "B"] == [4.0, 4.0]
+    steady, fallen = found.warmed
+    assert len(steady.pieces) == PIECES
+    # Two rounds of 4.0 after six pieces of 9.0 are not flat: it takes as many again.
+    assert fallen.costs[: PIECES + EFFORT.rounds] == [9.0] * PIECES + [4.0] * EFFORT.rounds
+    assert fallen.is_flat
+    assert not fell(fallen.costs, [4.0, 4.0], EFFORT.warm_up.fall_max)
+
+
+def test_a_row_is_not_taken_for_ever():
+    falling = itertools.count(1)
+    # It is flat in each warm-up, and cheaper in each round: what no rule of windows sees.
+    costs = {"A": itertools.repeat(3.0), "B": (0.5 ** (next(falling) // PIECES) for _ in itertools.count())}
+    row = (
+        Rivals().row("one")._replace(measure=lambda running, _: {"": 7.0, "broker CPU us": next(costs[running.rival])})
+    )
+    effort = EFFORT._replace(warm_up=WarmUp(attempts=2, seconds_max=0.05))
+    (found,) = take([row], effort, lambda _text: None)
     assert [each.round for each in found.taken if each.rival == "A" and not each.figure] == [1, 2]
 
 
