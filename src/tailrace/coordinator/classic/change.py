@@ -91,6 +91,20 @@ def stored_group(group: ClassicGroup) -> GroupMetadataValue:
     )
 
 
+def stored_rebalancing_group(group: ClassicGroup) -> GroupMetadataValue:
+    """A group that was a consumer group until now, and begins as a classic one with a rebalance, which its next
+    coordinator is to go on with: it has no leader, for nobody has assigned yet. And no member is in the generation that
+    is stored, so that a coordinator that takes the group for a stable one, as Kafka's does, has them join again too."""
+    value = stored_group(group)
+    value.leader = None
+    value.generation += 1
+    return value
+
+
+def is_rebalancing(value: GroupMetadataValue) -> bool:
+    return bool(value.members) and value.leader is None
+
+
 def stored_new_group(group: ClassicGroup) -> GroupMetadataValue:
     """A group whose first members are only gathering: that it exists."""
     return GroupMetadataValue(protocol=None, leader=None, current_state_timestamp=_timestamp(group))

@@ -8,6 +8,7 @@
     PreparingRebalance    Empty                 the last member is gone: a new generation, stored
     CompletingRebalance   Stable                the leader has sent the assignment, stored
     (a record)            Stable, Empty         replayed by a new coordinator
+    (a record)            PreparingRebalance    the same, of a consumer group that has become a classic one
 
 A group that is deleted is dropped at once, so no object is ever in Kafka's state Dead.
 
@@ -217,7 +218,8 @@ class ClassicGroup:
 
     def begin_generation(self, now_ms: int) -> None:
         """Everybody who is to take part has joined."""
-        # A group that was a consumer group is stored with a generation that none of its members is in: see migration.
+        # A group that was a consumer group is stored with a generation that none of its members is in:
+        # `stored_rebalancing_group`.
         self.generation = max(self.generation, self.stored.generation if self.stored else 0) + 1
         self.initial_delay = None
         self.pending_syncs.clear()

@@ -41,6 +41,12 @@ def prepare(change: ClassicGroupChange, group: ClassicGroup, why: Why) -> None:
         _set_join_deadline(change, group, group.rebalance_timeout_ms)
 
 
+def resume(change: ClassicGroupChange, group: ClassicGroup, why: Why) -> None:
+    """A rebalance that another coordinator began: members have all of their time again."""
+    change.note(group, why)
+    _set_join_deadline(change, group, group.rebalance_timeout_ms)
+
+
 def on_join_deadline(change: ClassicGroupChange, group: ClassicGroup) -> None:
     if group.state is not ClassicState.PREPARING_REBALANCE:
         return

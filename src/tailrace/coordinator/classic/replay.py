@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tailrace.coordinator.classic.change import is_rebalancing
 from tailrace.coordinator.classic.group import JOIN, SESSION, SYNC, ClassicGroup, ClassicState
 from tailrace.coordinator.classic.member import ClassicMember, Protocol
 from tailrace.coordinator.groups import GroupState
@@ -33,8 +34,13 @@ def load_group(group_id: str, value: GroupMetadataValue) -> ClassicGroup:
     group.state_since_ms = None if value.current_state_timestamp < 0 else value.current_state_timestamp
     for stored in value.members:
         group.add_member(_load_member(stored, value.protocol or ""), value.protocol_type)
-    group.leader_id = value.leader
+    if value.leader is not None:
+        group.leader_id = value.leader
     group.state = ClassicState.STABLE if group.members else ClassicState.EMPTY
+    if is_rebalancing(value):
+        # As it was when this was stored: its members are told to join again, and may commit until they do.
+        group.generation -= 1
+        group.state = ClassicState.PREPARING_REBALANCE
     group.stored = value
     return group
 

@@ -10,6 +10,7 @@ from tailrace.coordinator.classic.rebalance import (
     on_join_deadline,
     prepare,
     rebalance,
+    resume,
 )
 from tailrace.coordinator.groups import Due, GroupState
 from tailrace.coordinator.history import Cause
@@ -39,8 +40,12 @@ def _begin_sessions(state: GroupState, call: Call) -> Steps:
             done += 1
             if done % _STEP_MEMBERS == 0:
                 yield
-        is_large = len(group.members) > call.config.group_max_size
-        if is_large and group.state is ClassicState.STABLE and state.groups.get(group.group_id) is group:
+        if state.groups.get(group.group_id) is not group:
+            continue
+        is_preparing = group.state is ClassicState.PREPARING_REBALANCE
+        if is_preparing and state.deadlines.get((group.group_id, JOIN, "")) is None:
+            resume(change, group, Why(Cause.COORDINATOR_CHANGED, "the last coordinator had begun a rebalance"))
+        elif group.state is ClassicState.STABLE and len(group.members) > call.config.group_max_size:
             # The limit was lowered. Whoever joins again too late will be refused.
             prepare(
                 change,

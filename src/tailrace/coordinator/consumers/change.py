@@ -88,7 +88,7 @@ class ConsumerGroupChange:
         self.state.history.note(self.group.group_id, self._rebalance(cause, detail, member))
 
     def reconcile(self, member: Member, owned: Partitions | None, *, drops_unsubscribed: bool = False) -> Member:
-        """Brings a member nearer to its target; may raise FENCED_MEMBER_EPOCH."""
+        """Brings a member nearer to its target."""
         group = self.group
         if not drops_unsubscribed and member.is_reconciled_to(group.assignment_epoch):
             return member
@@ -148,7 +148,9 @@ class ConsumerGroupChange:
         self.state.deadlines.set(due, self.call.monotonic_ms + timeout_ms)
 
     def finish(self) -> Result:
-        """To be called last, and once."""
+        """To be called last, for a group that is new must not be left behind by an op that is refused after all, and an
+        epoch that is bumped later would get no targets; and once, for what it gives is replayed and answered."""
+        # Before the records are replayed: that the classic form of the group is gone must not be taken for its end.
         self.state.groups[self.group.group_id] = self.group
         if self.epoch > self.group.assignment_epoch:
             want_targets(self.state, self.call, self.group)

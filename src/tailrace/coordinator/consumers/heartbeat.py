@@ -52,8 +52,8 @@ def heartbeat(state: GroupState, call: Call, caller: Caller, request: ConsumerGr
         )
     if request.subscribed_topic_regex and not group.regex_counts[request.subscribed_topic_regex]:
         compile_pattern(request.subscribed_topic_regex)
-    # From here on nothing is refused: what is not on the log changes at once.
     old = _find_member(change, request, call)
+    # From here on nothing is refused: what is not on the log changes at once.
     is_new = old.member_id not in group.members
     member = _updated(old, request, caller)
     cause, detail = _describe_cause(group, old, member, is_new=is_new)
@@ -176,7 +176,7 @@ def _find_group(state: GroupState, call: Call, request: ConsumerGroupHeartbeatRe
 
 
 def _find_member(change: ConsumerGroupChange, request: ConsumerGroupHeartbeatRequest, call: Call) -> Member:
-    """The member as it is known so far; one that joins may be new."""
+    """The member as it is known so far; one that joins may be new. Refuses before it changes anything."""
     group, is_joining = change.group, request.member_epoch == JOIN_EPOCH
     member_id = request.member_id or uuid_text(Uuid(call.random.uuid()))
     if request.instance_id is None:

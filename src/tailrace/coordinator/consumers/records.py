@@ -102,7 +102,8 @@ def regex_tombstone(group_id: str, regex: str) -> StoredRecord:
 
 
 def member_tombstones(group_id: str, member_id: str) -> list[StoredRecord]:
-    """All that is stored about a member, in the order in which it must go."""
+    """All that is stored about a member. The member itself goes last: Kafka cannot load a log in which a member goes
+    that still has an epoch or a target."""
     return [
         StoredRecord(ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member_id), None),
         StoredRecord(ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id), None),
@@ -111,6 +112,8 @@ def member_tombstones(group_id: str, member_id: str) -> list[StoredRecord]:
 
 
 def group_tombstones(group_id: str, member_ids: Iterable[str], regexes: Iterable[str]) -> list[StoredRecord]:
+    """All that is stored about a group. Kafka cannot load a log in which the epoch of the targets goes before a target,
+    or the group before its members or that epoch."""
     records = [record for member_id in member_ids for record in member_tombstones(group_id, member_id)]
     records += [regex_tombstone(group_id, regex) for regex in regexes]
     records.append(StoredRecord(ConsumerGroupTargetAssignmentMetadataKey(group_id=group_id), None))

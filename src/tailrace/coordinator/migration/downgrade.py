@@ -1,17 +1,22 @@
 """A consumer group becomes a classic group while its members go on: the last member of the new protocol has gone.
 
 The new group is stable in the generation that was the group's epoch, each member with what it has as assignment, and
-begins a rebalance at once: its members are told to join again, and one of them will assign. That it rebalances is not
-on the log. So the record has a generation that no member is in: another coordinator, which takes the group for a stable
-one, will tell its members to join again, and the partitions of those who have gone do not stay without an owner. (Kafka
-stores the group's epoch and the members' targets: partitions can stay without an owner then, or have two for a while.)
+begins a rebalance at once: its members are told to join again, and one of them will assign. The record tells that it
+rebalances (`stored_rebalancing_group`), so that another coordinator goes on with that, and the partitions of those who
+have gone do not stay without an owner. (Kafka stores the group's epoch and the members' targets, and takes the group
+for stable when it loads it: partitions can stay without an owner then, or have two for a while.)
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
 
-from tailrace.coordinator.classic.change import ClassicGroupChange, Why, stored_group
+from tailrace.coordinator.classic.change import (
+    ClassicGroupChange,
+    Why,
+    stored_group,
+    stored_rebalancing_group,
+)
 from tailrace.coordinator.classic.group import JOIN, SYNC, ClassicGroup, ClassicState
 from tailrace.coordinator.classic.member import ClassicMember, Protocol
 from tailrace.coordinator.classic.rebalance import prepare
@@ -76,8 +81,7 @@ def replace_by_classic_group(
         converted.assignment = write_assignment(assigned, change.call.image, metadata)
         change.extend_session(classic, converted)
     change.state.groups[group.group_id] = classic
-    classic.stored = stored_group(classic)
-    classic.stored.generation += is_rebalancing
+    classic.stored = stored_rebalancing_group(classic) if is_rebalancing else stored_group(classic)
     change.write(classic, classic.stored)
     return classic
 

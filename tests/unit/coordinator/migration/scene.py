@@ -84,7 +84,7 @@ class ClassicClient:
             if self._has_to_join:
                 self._join()
             else:
-                self._heartbeat()
+                self.heartbeat()
         if self._asked is not None and self._asked.answers:
             response, self._asked = self._asked.answers[0], None
             self._on_join_answer(response)
@@ -163,7 +163,7 @@ class ClassicClient:
         self.owned = assigned
         self._has_to_join = bool(revoked) and self.is_cooperative
 
-    def _heartbeat(self) -> None:
+    def heartbeat(self) -> None:
         request = HeartbeatRequest(
             group_id=GROUP,
             generation_id=self.generation,

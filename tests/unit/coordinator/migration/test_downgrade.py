@@ -8,6 +8,8 @@ from tailrace.wire.apis.stored import GROUP_RECORDS, GroupMetadataKey, GroupMeta
 from tailrace.wire.stored import decode_coordinator_record
 from tests.unit.coordinator.consumers.scene import SESSION_MS as CONSUMER_SESSION_MS
 from tests.unit.coordinator.migration.scene import (
+    BEAT_MS,
+    REBALANCE_MS,
     SESSION_MS,
     ClassicClient,
     ConsumerClient,
@@ -128,6 +130,55 @@ def test_another_coordinator_rebalances_even_if_it_does_not_know_why() -> None:
     consumer.leave()
     scene.fail_over()
     settle(scene, classic)
+
+
+def test_another_coordinator_goes_on_with_the_rebalance() -> None:
+    scene = Scene()
+    consumer = ConsumerClient(scene, "c")
+    classic = mixed_group(scene, consumer)
+    consumer.leave()
+    generation, leader_id = scene.classic.generation, scene.classic.leader_id
+    scene.fail_over()
+    group = scene.classic
+    assert (group.state, group.generation, group.leader_id) == ("PreparingRebalance", generation, leader_id)
+    assert scene.history[-1].cause is Cause.COORDINATOR_CHANGED
+    for client in classic:
+        client.step()
+    # They are members still, and so they may commit what they have done.
+    assert [client.errors[-1] for client in classic] == [ErrorCode.REBALANCE_IN_PROGRESS] * 2
+    settle(scene, classic)
+
+
+def test_another_coordinator_waits_for_a_member_that_does_not_join_as_long_as_for_any() -> None:
+    scene = Scene()
+    consumer = ConsumerClient(scene, "c")
+    silent, other = mixed_group(scene, consumer)
+    consumer.leave()
+    scene.fail_over()
+    other.step()
+    other.step()
+    for _ in range(REBALANCE_MS // BEAT_MS):
+        assert silent.member_id in scene.classic.members
+        silent.heartbeat()
+        scene.pass_ms(BEAT_MS)
+    assert silent.member_id not in scene.classic.members
+    settle(scene, [other])
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_static_members_come_back_to_another_coordinator_under_other_ids(count: int) -> None:
+    """In a stable group they would go on with what they had, and be told not to assign (KIP-814)."""
+    scene = Scene()
+    consumer = ConsumerClient(scene, "c")
+    settle(scene, [consumer])
+    instance_ids = [f"i{place}" for place in range(count)]
+    for instance_id in instance_ids:
+        ClassicClient(scene, instance_id=instance_id).ask_to_join()
+    consumer.leave()
+    assert scene.classic.static_member_ids.keys() == set(instance_ids)
+    # The answers are lost with the coordinator, and so the clients do not know their member ids.
+    scene.fail_over()
+    settle(scene, [ClassicClient(scene, instance_id=instance_id) for instance_id in instance_ids])
 
 
 def test_another_coordinator_gives_nobody_what_another_member_still_has() -> None:
