@@ -284,10 +284,6 @@ def answered_by(who: AnsweredBy) -> list[Api]:
     return [api for api in CATALOGUE.values() if api.answered_by is who]
 
 
-def served_to(audience: Audience) -> dict[ApiKey, Served]:
-    return {api.key: served for api in CATALOGUE.values() if (served := api.served_to(audience)) is not None}
-
-
 def load(place: str) -> Callable[..., Any]:
     """The function of this full name."""
     module, _, function = place.rpartition(".")
