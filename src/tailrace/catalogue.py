@@ -7,7 +7,8 @@
     op                    the pure function that decides, in controller/ or coordinator/, for whom others answer
     failure               how it is refused as a whole: where the error code stands in its answer; see broker/failures
     is_forwardable        whether a broker hands it on to the controller for a client, in an Envelope
-    before, after         steps of its own on the way of a request; see broker/serving/dispatch
+    before, after,        steps of its own on the way of a request; see broker/serving/dispatch
+    measures
 
 A new API that the controller answers is a row here, a handler where `handle_by_controller` does not do, and an op.
 Modules are named, not imported: they are loaded with their first request, so that a start does not pay for them.
@@ -63,9 +64,10 @@ class Api(NamedTuple):
     # The lowest version that is advertised, where it is not the lowest that is served.
     advertised_min: int | None = None
 
-    # Functions, by their full names: who may ask and who must wait; what an answer has cost.
+    # Functions, by their full names: who may ask and who must wait; what an answer has cost; what all of it has taken.
     before: tuple[str, ...] = ()
     after: tuple[str, ...] = ()
+    measures: tuple[str, ...] = ()
 
     def served_to(self, audience: Audience) -> Served | None:
         match audience:
@@ -280,10 +282,6 @@ CATALOGUE: dict[int, Api] = {api.key: api for api in sorted(_ROWS, key=lambda ap
 
 def answered_by(who: AnsweredBy) -> list[Api]:
     return [api for api in CATALOGUE.values() if api.answered_by is who]
-
-
-def served_to(audience: Audience) -> dict[ApiKey, Served]:
-    return {api.key: served for api in CATALOGUE.values() if (served := api.served_to(audience)) is not None}
 
 
 def load(place: str) -> Callable[..., Any]:

@@ -51,7 +51,6 @@ if TYPE_CHECKING:
     from tailrace.broker.cluster.assignments import DirectoryAssignments
     from tailrace.broker.cluster.peers import Peers
     from tailrace.broker.cluster.registration import ControllerRegistration
-    from tailrace.replica.repair.upkeep import Scrubbing
 
 _log = events.logger("broker")
 
@@ -77,7 +76,6 @@ class Broker:
         self.lifecycle: Lifecycle | None = None  # Set on a node with the broker role, once it registers.
         self.replicas: ReplicaManager
         self.future_logs: FutureLogs
-        self.scrubbing: Scrubbing | None = None  # What it has found so far; from half a minute after the start on.
         self.node: Node
         self.services: Services
         self._static_config = config
@@ -292,11 +290,8 @@ class Broker:
         self._open(Audience.CLIENTS)
         await lifecycle.unfence()
         self._maintenance.start()
-        self._maintenance.adopt(scrub(self.node, self._maintenance, self._note_scrubbing))
+        self._maintenance.adopt(scrub(self.node, self._maintenance))
         self.services.coordination.open()
-
-    def _note_scrubbing(self, scrubbing: Scrubbing) -> None:
-        self.scrubbing = scrubbing
 
     def _make_services(self) -> tuple[Node, Services]:
         config, ports = self._static_config, self.ports

@@ -14,9 +14,12 @@ It may also raise
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 from tailrace.wire.schema import Message
+
+if TYPE_CHECKING:
+    from tailrace.broker.serving.measuring import Measurement
 
 M = TypeVar("M", bound=Message)
 
@@ -38,7 +41,17 @@ class UnanswerableError(Exception):
 class RequestContext:
     """The facts of one request: its header, and where it came from."""
 
-    __slots__ = ("api_key", "api_version", "client_id", "correlation_id", "is_misdirected", "joins", "listener", "peer")
+    __slots__ = (
+        "api_key",
+        "api_version",
+        "client_id",
+        "correlation_id",
+        "is_misdirected",
+        "joins",
+        "listener",
+        "measurement",
+        "peer",
+    )
 
     def __init__(
         self,
@@ -58,6 +71,7 @@ class RequestContext:
         self.listener = listener  # The listener it came in by: clients are told the endpoints of that one.
         # What puts together the answer and what a step before the handler has refused; called with the answer.
         self.joins: tuple[Callable[[Message], Message], ...] = ()
+        self.measurement: Measurement | None = None  # Where its row names functions to measure it.
         self.is_misdirected = False  # It asked a node that is not the active controller, or ceased to be it meanwhile.
 
 

@@ -27,7 +27,6 @@ from tailrace.wire.apis.admin import (
 from tailrace.wire.apis.stored import ConfigRecord, RemoveTopicRecord, TopicRecord
 from tailrace.wire.schema import Message
 
-CreatableTopic = CreateTopicsRequest.CreatableTopic
 CreatableTopicResult = CreateTopicsResponse.CreatableTopicResult
 DeletableTopicResult = DeleteTopicsResponse.DeletableTopicResult
 _Describe: TypeAlias = Callable[[tuple[tuple[str, str], ...]], list[CreateTopicsResponse.CreatableTopicConfigs]]

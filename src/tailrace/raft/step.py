@@ -10,7 +10,9 @@ Rules, each of which the safety of the quorum hangs on:
     it;
   - a voters record counts from when it is written until it is truncated; the next one waits until it is committed, else
     two leaders could each know a majority of their own;
-  - a leader never leads its epoch again once it has stopped;
+  - a leader never leads its epoch again once it has stopped: a restart may have cost it records of that epoch which it
+    had not synced yet and a follower has. Others in their place would have the same offsets and the same epoch, and
+    logs are told apart by these alone;
   - who lost what it had synced neither votes nor stands until it has fetched to the end of a leader's log. A record
     that it was counted for may be missing on it, but is on another voter of every majority that it is not part of: each
     leader elected without it has that record, and so has one that led before. Its fetches count: they tell what it has.

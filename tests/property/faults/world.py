@@ -11,7 +11,7 @@ from typing import Any
 from tailrace.broker.broker import Broker
 from tailrace.broker.context import Pending, RequestContext
 from tailrace.broker.failures import refuse
-from tailrace.catalogue import Audience, load_handler, served_to
+from tailrace.catalogue import CATALOGUE, load_handler
 from tailrace.model.errors import KafkaError
 from tailrace.sim.cluster import CLIENT_PORT, Node, World
 from tailrace.sim.loop import SimLoop
@@ -50,7 +50,8 @@ def make_node(world: World) -> Node:
 
 async def call(broker: Broker, request: Message, version: int) -> Any:
     """As the dispatcher does it, without the bytes."""
-    served = served_to(Audience.CLIENTS)[request.api_key]
+    served = CATALOGUE[request.api_key].for_clients
+    assert served is not None
     assert served.version_min <= version <= served.version_max
     handle = load_handler(served)
     context = RequestContext(

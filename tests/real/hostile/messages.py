@@ -9,7 +9,7 @@ import struct
 import time
 from typing import Any
 
-from tailrace.catalogue import Audience, served_to
+from tailrace.catalogue import CATALOGUE
 from tailrace.wire.apis import request_type
 from tailrace.wire.codec.layout import layout
 from tailrace.wire.frame import encode_request
@@ -17,9 +17,10 @@ from tailrace.wire.schema import Field, Message, Struct
 from tests.real.raw import batch
 
 SERVED = [
-    (key, version)
-    for key, api in served_to(Audience.CLIENTS).items()
-    for version in range(api.version_min, api.version_max + 1)
+    (api.key, version)
+    for api in CATALOGUE.values()
+    if api.for_clients is not None
+    for version in range(api.for_clients.version_min, api.for_clients.version_max + 1)
 ]
 
 NAMES = [

@@ -4,7 +4,8 @@ import errno
 
 import pytest
 
-from tailrace.broker.serving.express import Express, ExpressLane, _prefix_end
+from tailrace.broker.serving.express import Express, ExpressLane
+from tailrace.broker.serving.produce_frames import prefix_end
 from tailrace.model.errors import ErrorCode
 from tailrace.replica.partition import Partition
 from tailrace.sim.clock import SimClock
@@ -318,8 +319,8 @@ async def test_prefixes_of_any_length_within_a_bound(client_id, is_learned, vers
 def test_a_prefix_that_is_cut_off_is_none(version):
     request = produce("t", batch(b"x"))
     frame = bytearray(b"".join(bytes(part) for part in encode_request(0, version, 1, "peer", request)))
-    end = _prefix_end(frame, version, 12)
+    end = prefix_end(frame, version, 12)
     assert end > 12
-    assert {_prefix_end(frame[:size], version, 12) for size in range(12, 30)} <= {12, end}
+    assert {prefix_end(frame[:size], version, 12) for size in range(12, 30)} <= {12, end}
     frame[12:14] = b"\x7f\xff"  # The client id is longer than the buffer.
-    assert _prefix_end(frame, version, 12) == 12
+    assert prefix_end(frame, version, 12) == 12

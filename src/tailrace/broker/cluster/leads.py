@@ -7,7 +7,6 @@ advertise them: UNSUPPORTED_VERSION.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -18,13 +17,12 @@ if TYPE_CHECKING:
     from tailrace.model.ids import NodeId
     from tailrace.replica.maintenance import Maintenance
     from tailrace.replica.partition import Partition
-    from tailrace.replica.repair.upkeep import Scrubbing
 
 # A controller that knows the request answers within milliseconds; after this it is taken for one that does not.
 _TIMEOUT_MS = 5000
 
 
-async def scrub(node: Node, maintenance: Maintenance, on_begun: Callable[[Scrubbing], None]) -> None:
+async def scrub(node: Node, maintenance: Maintenance) -> None:
     """Until it is cancelled; from half a minute after the start on, so that a broker is ready without what it needs."""
     await asyncio.sleep(node.config.log_initial_task_delay_ms / 1000)
     from tailrace.replica.repair.upkeep import Scrubbing
@@ -38,7 +36,6 @@ async def scrub(node: Node, maintenance: Maintenance, on_begun: Callable[[Scrubb
         call_damaged=None if is_alone else partial(call_damaged, node),
         is_compacting=maintenance.is_compacting,
     )
-    on_begun(scrubbing)
     await scrubbing.run()
 
 

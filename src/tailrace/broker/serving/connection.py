@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 from tailrace.broker.context import BoundListener, Pending, RequestContext, UnanswerableError
 from tailrace.broker.serving.buffers import START_BYTES
 from tailrace.broker.serving.express import Express, PendingRun
-from tailrace.broker.serving.outbox import Outbox
+from tailrace.broker.serving.outbox import Outbox, Slot
 from tailrace.model.errors import ProtocolError
 from tailrace.model.ports import Bytes, FileSlice, Stream
 from tailrace.wire.schema import Message
@@ -34,6 +34,7 @@ from tailrace.wire.schema import Message
 if TYPE_CHECKING:
     from tailrace.broker.serving.acceptor import Acceptor
     from tailrace.broker.serving.kafka import KafkaProtocol
+    from tailrace.broker.serving.measuring import Measurement
 
 _SIZE = Struct(">i")
 _unpack_size = _SIZE.unpack_from
@@ -44,19 +45,6 @@ REQUEST_MIN_BYTES = 8
 # begun: one that lists a thousand things takes longer than a thousand that ask for one.
 _REQUESTS_PER_TURN = 32
 _TURN_MAX_MS = 5
-
-
-class Slot:
-    """The place of an answer among the others of its connection."""
-
-    __slots__ = ("count", "parts", "pending")
-
-    def __init__(
-        self, pending: Pending[Any] | None, parts: list[Bytes | FileSlice] | None = None, *, count: int = 1
-    ) -> None:
-        self.pending = pending
-        self.parts = parts  # None until the answer is known.
-        self.count = count  # How many answers: those of an express run come together.
 
 
 class KafkaConnection:
@@ -258,9 +246,11 @@ class KafkaConnection:
 
     def _take_result(self, context: RequestContext, result: Message | Pending[Any] | None) -> None:
         if isinstance(result, Message):
-            self._answer(self._encode(context, result))
+            self._answer(context, result)
         elif result is not None:
             self._keep_place(context, result)
+        elif context.measurement is not None:
+            context.measurement.note_unanswered()
 
     def _on_handler_done(self, context: RequestContext, task: Future[Any], size_bytes: int) -> None:
         self._held_by = None
@@ -293,31 +283,35 @@ class KafkaConnection:
             self._is_closing = True
             return None
 
-    def _answer(self, parts: list[Bytes | FileSlice] | None) -> None:
+    def _answer(self, context: RequestContext, answer: Message) -> None:
+        parts = self._encode(context, answer)
         if parts is None:
             return
         if self._slots:
-            self._add_slot(Slot(None, parts))
+            self._add_slot(Slot(None, parts, measurement=context.measurement))
         else:
-            self._outbox.put(parts)
+            self._outbox.put(parts, context.measurement)
 
     def _add_slot(self, slot: Slot) -> None:
         self._slots.append(slot)
         self._slots_count += slot.count
 
-    def _keep_run(self, answers: list[Bytes], pending: PendingRun | None) -> None:
+    def _keep_run(
+        self, answers: list[Bytes], pending: PendingRun | None, measurement: Measurement | None = None
+    ) -> None:
         """Keeps answers of the express lane: they are known, and wait for those before them or to be confirmed."""
         self._queued_bytes += sum(map(len, answers))
-        slot = Slot(pending, [b"".join(answers)] if pending is None else None, count=len(answers))
+        parts: list[Bytes | FileSlice] | None = [b"".join(answers)] if pending is None else None
+        slot = Slot(pending, parts, count=len(answers), measurement=measurement)
         self._add_slot(slot)
         if pending is not None:
             pending.deliver_to(lambda given: self._settle_slot(slot, [b"".join(given)]))
 
     def _keep_place(self, context: RequestContext, pending: Pending[Any]) -> None:
         if pending.answer is not None:
-            self._answer(self._encode(context, pending.answer))
+            self._answer(context, pending.answer)
             return
-        slot = Slot(pending)
+        slot = Slot(pending, measurement=context.measurement)
         self._add_slot(slot)
         if pending.holds_next and not pending.is_over:
             self._held_by = pending
@@ -342,7 +336,7 @@ class KafkaConnection:
         while slots and slots[0].parts is not None:
             first = slots.popleft()
             self._slots_count -= first.count
-            self._outbox.put(first.parts or [])
+            self._outbox.put(first.parts or [], first.measurement)
         # The last answer that a client waits for goes out at once: no other can join it.
         if is_held or (not slots and self._buffer is None):
             self._resume()

@@ -5,7 +5,11 @@
     admit       /  whole or without what is refused, and then leaves in the context what joins the answers; or raises
     handle      the handler answers at once, parks the request (Pending), or goes on as a task
     account     the steps `after`: each is given the answer and gives it back, with throttle_time_ms for one
-    encode      the answer to bytes, which the connection sends in its place
+    encode      the answer to bytes
+    send        by the connection, in its place among the others
+    measure     the functions `measures` are told how long it was handled, parked and sent (`measuring`)
+
+A step that no row names costs the test of an empty tuple, or of a None.
 
 Only a connection that may speak has a dispatcher: who it is was settled before. `express` is a short way past most of
 this for small produces, and says itself which steps it leaves out.
@@ -27,6 +31,7 @@ from types import CoroutineType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from tailrace.broker.context import BoundListener, Pending, RequestContext, UnanswerableError
+from tailrace.broker.serving.measuring import Measure, Measurement, error_codes
 from tailrace.catalogue import CATALOGUE, Audience, load, load_handler
 from tailrace.model import events
 from tailrace.model.errors import ErrorCode, KafkaError, ProtocolError
@@ -64,6 +69,7 @@ class Route(NamedTuple):
     before: tuple[Before, ...]
     handle: Handler
     after: tuple[After, ...]
+    measures: tuple[Measure, ...]
 
 
 class RequestOrigin(Protocol):
@@ -108,6 +114,9 @@ class Dispatcher:
         )
         if route is None:
             return self._answer_unknown_api_versions(context)
+        if route.measures:
+            clock = self._services.ports.clock
+            context.measurement = Measurement(route.measures, clock, context.api_key, received_bytes=len(frame))
         request, _end = route.decode(frame, position, self._items_max)
         try:
             if route.before:
@@ -115,7 +124,9 @@ class Dispatcher:
                     request = step(self._services, context, request)
             answer = route.handle(self._services, context, request)
         except Exception as error:
-            return context, self._answer_failure(context, request, error)
+            answer = self._answer_failure(context, request, error)
+        if context.measurement is not None:
+            context.measurement.note_handled()
         if isinstance(answer, CoroutineType):
             return context, self._supervise(context, request, answer)
         return context, answer
@@ -128,7 +139,10 @@ class Dispatcher:
         if route is not None and route.after:
             for step in route.after:
                 answer = step(self._services, context, answer)
-        return encode_response(context.api_key, context.api_version, context.correlation_id, answer)
+        parts = encode_response(context.api_key, context.api_version, context.correlation_id, answer)
+        if context.measurement is not None:
+            context.measurement.note_answered(parts, error_codes(answer))
+        return parts
 
     def _find_route(self, api_key: int, version: int) -> Route | None:
         """None for ApiVersions in a version that we do not know."""
@@ -149,6 +163,8 @@ class Dispatcher:
             tuple(map(load, api.before)),
             load_handler(served),
             tuple(map(load, api.after)),
+            # What is in an Envelope is sent by that.
+            () if self.audience is Audience.FORWARDED else tuple(map(load, api.measures)),
         )
         self._routes[api_key, version] = route
         return route

@@ -3,18 +3,25 @@
 A producer repeats itself: the bytes of its requests from the client id to the number of partitions are the same
 again and again. A lane remembers those bytes and what they mean. While requests match it, what is left of each is
 a partition index, one batch and, in flexible versions, three empty tag sections; the answer is one `pack`. Lanes are
-found by those bytes, whose length a few fields tell, so that a producer may write to many topics in turn.
+found by those bytes, whose length a few fields tell (`produce_frames`), so that a producer may write to many topics in
+turn.
 
     a request of one record costs 15 us the general way, and 2.6 us this way
 
-Of the steps of the pipeline (`dispatch`) it takes these:
+The steps of the pipeline (`dispatch`), and what becomes of them here:
 
     decode      once for a lane, when it is learned: requests with the same bytes mean the same
-    authorise   none has such steps yet. Where the catalogue names some for Produce there are no lanes at all
+    authorise   \\
+    admit       |  left out, for Produce has no such steps. Where the catalogue names one there are no lanes at all
+    account     /  (`may_be_used`)
     handle      here, in the same `Partition` as the general path
     encode      once for a lane: what differs between two answers is packed into the first one's bytes
+    send        as all answers, in their places
+    measure     once for a run, with the number of its requests
 
-What a lane has learned holds until `services.lanes` is raised, by whoever changes what it relies on.
+What a lane has learned holds until `services.lanes` is raised, by whoever changes what it relies on: then all lanes of
+all connections are forgotten, and learned anew. What may change with each request is no part of a lane, and looked at
+each time: the lease, and whether the partition is led here and takes plain batches with the settings that it has now.
 
 Everything else takes the general path, which is always right: another API, several topics or partitions in a request,
 acks=0, a transaction, a batch that is not plain (`log.plain_batches`), a partition that is not led here or has too few
@@ -37,7 +44,6 @@ what the log knows by then. So nothing has to be taken back if the write fails; 
 
 from __future__ import annotations
 
-import struct
 from asyncio import TimerHandle, get_running_loop
 from collections.abc import Callable, Iterator, Sized
 from functools import lru_cache, partial
@@ -47,8 +53,16 @@ from typing import TYPE_CHECKING, Any
 
 from tailrace.broker.context import Pending
 from tailrace.broker.handlers.produce import fill_error, not_confirmed
+from tailrace.broker.serving.measuring import Measure, Measurement
 from tailrace.broker.serving.outbox import Outbox
-from tailrace.catalogue import CATALOGUE
+from tailrace.broker.serving.produce_frames import (
+    FIRST_FLEXIBLE_VERSION,
+    FIRST_VERSION_WITH_TOPIC_IDS,
+    index_position,
+    prefix_end,
+    records_start,
+)
+from tailrace.catalogue import CATALOGUE, load
 from tailrace.log.log import AppendResult
 from tailrace.log.plain_batches import PlainBatch, read_plain
 from tailrace.log.producers import follows
@@ -75,7 +89,6 @@ _CLIENT = Origin.CLIENT
 # Size, API key and version as one number, correlation id.
 _unpack_head = Struct(">iIi").unpack_from
 _HEAD_BYTES = 12
-_unpack_short = Struct(">h").unpack_from
 _unpack_int = Struct(">i").unpack_from
 _unpack_two_ints = Struct(">ii").unpack_from
 # A third of a lane's memory, were it not shared by those of topics with names of the same length.
@@ -83,14 +96,9 @@ _struct = lru_cache(maxsize=512)(Struct)
 # Produce has API key 0, so that key and version together are the version. Zstd is refused below version 7.
 _VERSION_MIN = 7
 _VERSION_MAX = 13
-_FIRST_FLEXIBLE_VERSION = 9
-_FIRST_VERSION_WITH_TOPIC_IDS = 13
-# The empty tag sections of the partition, the topic and the request.
-_NO_TAGS = bytes(3)
 # Lanes of one connection: the topics that a producer writes to in turn. Above it the one learned first is forgotten.
-# A lane takes 1 KB, and its prefix up to as much as is said below.
+# A lane takes 1 KB, and its prefix up to 512 bytes.
 _LANES_MAX = 1000
-_PREFIX_MAX_BYTES = 512
 # One topic with one partition; a request that lists more is not worth decoding here.
 _LANE_ITEMS_MAX = 2
 # Learning a lane costs as much as four requests: a client whose requests never repeat must not pay for it each time.
@@ -133,7 +141,7 @@ class ExpressLane:
         # As the client named it, for answers that are not packed.
         self.topic_data = ProduceRequest.TopicProduceData(name=named.name, topic_id=named.topic_id)
         self.rest = 0  # Requests to let pass because the last one did not fit.
-        self.is_flexible = version >= _FIRST_FLEXIBLE_VERSION
+        self.is_flexible = version >= FIRST_FLEXIBLE_VERSION
         self.partitions: dict[int, Partition] = {}  # Bounded by the partitions that exist.
         marked = template.rindex(_MARK.to_bytes(8, "big"))
         # Size and correlation id, what comes before the partition's own fields, those fields, and the rest.
@@ -153,13 +161,21 @@ class ExpressLane:
 class PendingRun(Pending[Any]):
     """The answers to a run whose records are written and not yet confirmed, in their order."""
 
-    __slots__ = ("_errors", "_taken", "_timer", "_unconfirmed", "answers")
+    __slots__ = ("_errors", "_measurement", "_taken", "_timer", "_unconfirmed", "answers")
 
-    def __init__(self, taken: list[Taken], answers: list[Bytes], waits: dict[Partition, int], timeout_ms: int) -> None:
+    def __init__(
+        self,
+        taken: list[Taken],
+        answers: list[Bytes],
+        waits: dict[Partition, int],
+        timeout_ms: int,
+        measurement: Measurement | None = None,
+    ) -> None:
         """`answers` are those that are given if all goes well, `waits` the end offsets to wait for."""
         super().__init__()
         self.answers = answers
         self._taken = taken
+        self._measurement = measurement
         self._errors: dict[Partition, KafkaError] = {}
         self._timer: TimerHandle = get_running_loop().call_later(max(0, timeout_ms) / 1000, self._on_timeout)
         self._unconfirmed = {partition: partial(self._on_confirmed, partition) for partition in waits}
@@ -184,6 +200,9 @@ class PendingRun(Pending[Any]):
             for number, (correlation_id, lane, index, partition, _count) in enumerate(self._taken):
                 if partition in self._errors:
                     self.answers[number] = lane.encode_error(correlation_id, index, self._errors[partition])
+        if self._measurement is not None:
+            codes = [int(self._errors[partition].code) for *_, partition, _ in self._taken if partition in self._errors]
+            self._measurement.note_answered(self.answers, codes)
         self.complete(self.answers)
 
     def abandon(self) -> None:
@@ -206,10 +225,14 @@ def may_be_used() -> bool:
 class Express:
     """The lanes of one connection."""
 
-    __slots__ = ("_credit", "_keep", "_lane", "_lanes", "_number", "_outbox", "_services", "_slots")
+    __slots__ = ("_credit", "_keep", "_lane", "_lanes", "_measures", "_number", "_outbox", "_services", "_slots")
 
     def __init__(
-        self, services: Services, outbox: Outbox, slots: Sized, keep: Callable[[list[Bytes], PendingRun | None], None]
+        self,
+        services: Services,
+        outbox: Outbox,
+        slots: Sized,
+        keep: Callable[[list[Bytes], PendingRun | None, Measurement | None], None],
     ) -> None:
         """`slots` are the answers that go before; while there are some, or if the run has to wait, its own are given to
         `keep`."""
@@ -222,6 +245,7 @@ class Express:
         self._lanes: dict[tuple[int, bytes], ExpressLane] = {}
         self._number = services.lanes.number  # With which they were learned.
         self._credit = _CREDIT_MAX
+        self._measures: tuple[Measure, ...] = tuple(map(load, CATALOGUE[ApiKey.PRODUCE].measures))
 
     def take(self, buffer: bytearray, view: memoryview, position: int, end: int) -> int:
         """Serves requests from `position` on, as long as they fit, up to a bound; gives the position behind them."""
@@ -261,7 +285,7 @@ class Express:
         return self._change_lane(buffer, version, start)
 
     def _change_lane(self, buffer: bytearray, version: int, start: int) -> ExpressLane | None:
-        lane = self._lanes.get((version, bytes(buffer[start : _prefix_end(buffer, version, start)])))
+        lane = self._lanes.get((version, bytes(buffer[start : prefix_end(buffer, version, start)])))
         if lane is not None:
             self._lane = lane
         return lane
@@ -269,7 +293,9 @@ class Express:
     def _run(self, lane: ExpressLane, buffer: bytearray, view: memoryview, position: int, end: int) -> int:
         version, prefix, partitions = lane.version, lane.prefix, lane.partitions
         prefix_size, is_flexible = len(prefix), lane.is_flexible
-        now_ms = self._services.ports.clock.wall_ms()
+        clock = self._services.ports.clock
+        now_ms = clock.wall_ms()
+        measurement = Measurement(self._measures, clock, ApiKey.PRODUCE) if self._measures else None
         groups: dict[Partition, list[PlainBatch]] = {}
         taken: list[Taken] = []
         group_bytes = 0
@@ -289,7 +315,7 @@ class Express:
                 break
             if is_flexible:
                 (index,) = _unpack_int(buffer, start)
-                start = _records_start(buffer, start + 4, frame_end)
+                start = records_start(buffer, start + 4, frame_end)
                 records = view[start : frame_end - 3]
             else:
                 index, records_size = _unpack_two_ints(buffer, start)
@@ -318,7 +344,9 @@ class Express:
             position = frame_end
         if taken:
             self._credit = min(_CREDIT_MAX, self._credit + len(taken))
-            self._write(groups, taken, *lane.terms)
+            if measurement is not None:
+                measurement.count, measurement.received_bytes = len(taken), group_bytes
+            self._write(groups, taken, measurement, *lane.terms)
         return position
 
     def _may_begin(self, lane: ExpressLane, partition: Partition, header: BatchHeader, records: memoryview) -> bool:
@@ -331,7 +359,14 @@ class Express:
         except KafkaError:
             return False
 
-    def _write(self, groups: dict[Partition, list[PlainBatch]], taken: list[Taken], acks: int, timeout_ms: int) -> None:
+    def _write(
+        self,
+        groups: dict[Partition, list[PlainBatch]],
+        taken: list[Taken],
+        measurement: Measurement | None,
+        acks: int,
+        timeout_ms: int,
+    ) -> None:
         offsets: dict[Partition, int] = {}
         failures: dict[Partition, tuple[KafkaError, Iterator[PlainBatch]]] = {}
         waits: dict[Partition, int] = {}
@@ -348,11 +383,13 @@ class Express:
             ):
                 waits[partition] = end_offset
         answers: list[Bytes] = []
+        errors: list[int] = []
         for correlation_id, lane, index, partition, count in taken:
             if failures and partition in failures:
                 failure, left = failures[partition]
                 failure = self._services.refused_batches.judge(lane.place(partition), next(left)[0], failure)
                 answers.append(lane.encode_error(correlation_id, index, failure))
+                errors.append(int(failure.code))
                 continue
             base_offset = offsets[partition]
             offsets[partition] = base_offset + count
@@ -360,18 +397,21 @@ class Express:
             answers.append(
                 lane.pack(lane.answer_size, correlation_id, lane.head, index, 0, base_offset, -1, start, lane.tail)
             )
+        if measurement is not None:
+            measurement.note_handled()
+            measurement.note_answered(answers, errors)  # Noted again by those that wait.
         if waits:
-            self._keep(answers, PendingRun(taken, answers, waits, timeout_ms))
+            self._keep(answers, PendingRun(taken, answers, waits, timeout_ms, measurement), measurement)
         elif self._slots:
-            self._keep(answers, None)
+            self._keep(answers, None, measurement)
         else:
-            self._outbox.put_all(answers)
+            self._outbox.put_all(answers, measurement)
 
     def _find_partition(self, lane: ExpressLane, index: int) -> Partition | None:
         partition = self._services.replicas.partitions.get((lane.topic, index))
         if partition is None:
             return None
-        if lane.version >= _FIRST_VERSION_WITH_TOPIC_IDS and partition.topic_id != lane.topic_data.topic_id:
+        if lane.version >= FIRST_VERSION_WITH_TOPIC_IDS and partition.topic_id != lane.topic_data.topic_id:
             return None  # Another topic has the name by now.
         lane.partitions[index] = partition
         return partition
@@ -393,12 +433,12 @@ class Express:
             return None
         records = topic.partition_data[0].records
         name = topic.name
-        if version >= _FIRST_VERSION_WITH_TOPIC_IDS:
+        if version >= FIRST_VERSION_WITH_TOPIC_IDS:
             name = self._services.image.topic_names.get(Uuid(topic.topic_id), "")
         if not records or request.acks not in (1, -1) or name in INTERNAL_TOPICS or not name:
             return None
-        start, end = _HEAD_BYTES - 4, _index_position(version, len(frame), len(records))
-        if _prefix_end(frame, version, start) != end:
+        start, end = _HEAD_BYTES - 4, index_position(version, len(frame), len(records))
+        if prefix_end(frame, version, start) != end:
             return None
         template = _encode(version, 0, topic, PartitionAnswer(base_offset=_MARK, log_start_offset=0))
         lane = ExpressLane(version, bytes(frame[start:end]), name, request, bytes(template))
@@ -406,53 +446,6 @@ class Express:
         if len(self._lanes) > _LANES_MAX:
             del self._lanes[next(iter(self._lanes))]
         return lane
-
-
-def _prefix_end(buffer: bytearray | memoryview, version: int, start: int) -> int:
-    """Where the prefix that begins with the client id ends: behind the number of partitions. `start` if it is too long
-    or cut off; anywhere if the request is of a kind that has no lane."""
-    try:
-        position = start + max(0, _unpack_short(buffer, start)[0])
-        if version < _FIRST_FLEXIBLE_VERSION:
-            # The length of the client id, no transactional id, acks, timeout, number of topics.
-            position += 14
-            # The length of the name, the name, number of partitions.
-            end = position + 6 + _unpack_short(buffer, position)[0]
-        else:
-            position += 11
-            if version >= _FIRST_VERSION_WITH_TOPIC_IDS:
-                end = position + 17
-            elif buffer[position] < 0x80:
-                end = position + 1 + buffer[position]
-            else:
-                end = position + 2 + (buffer[position] & 0x7F | buffer[position + 1] << 7)
-    except (struct.error, IndexError):
-        return start
-    return end if end - start <= _PREFIX_MAX_BYTES else start
-
-
-def _index_position(version: int, frame_size: int, records_size: int) -> int:
-    """Where the partition's index stands in a frame without its size, if its records are followed by no tags."""
-    if version < _FIRST_FLEXIBLE_VERSION:
-        return frame_size - records_size - 8
-    length_size = ((records_size + 1).bit_length() + 6) // 7
-    return frame_size - len(_NO_TAGS) - records_size - length_size - 4
-
-
-def _records_start(buffer: bytearray, position: int, frame_end: int) -> int:
-    """Behind the compact length at `position`, if it says that the records reach to the empty tag sections at the end
-    of the frame; else the end of the frame."""
-    length = shift = 0
-    start = position
-    while shift <= 21:
-        byte = buffer[start]
-        start += 1
-        length |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            break
-        shift += 7
-    tags = frame_end - len(_NO_TAGS)
-    return start if start + length - 1 == tags and buffer[tags:frame_end] == _NO_TAGS else frame_end
 
 
 def _encode(

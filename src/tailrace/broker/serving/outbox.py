@@ -1,4 +1,4 @@
-"""What a connection still has to send: bytes and file slices, in order.
+"""What a connection still has to send: bytes and file slices, in order, and the places of answers not known yet.
 
 Writes are joined: a turn of the loop puts many answers here and flushes once. File slices go out by `sendfile` and are
 not read into Python, but for small ones: a copy of those costs less than two more system calls and a second packet.
@@ -10,9 +10,12 @@ from __future__ import annotations
 
 import errno
 from asyncio import Future, ensure_future
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import islice
+from typing import Any
 
+from tailrace.broker.context import Pending
+from tailrace.broker.serving.measuring import Measurement
 from tailrace.model.ports import Background, Bytes, FileSlice, Stream
 
 # A slice is probed and sent in windows of this size: enough to keep a disk streaming, small enough to begin early.
@@ -22,6 +25,25 @@ WINDOW_BYTES = 1024 * 1024
 TURN_BYTES = 2 * WINDOW_BYTES
 # Slices of up to this size are read and joined with what is around them, as long as the joint piece is no larger.
 JOINED_BYTES = 32 * 1024
+
+
+class Slot:
+    """The place of an answer among the others of its connection."""
+
+    __slots__ = ("count", "measurement", "parts", "pending")
+
+    def __init__(
+        self,
+        pending: Pending[Any] | None,
+        parts: list[Bytes | FileSlice] | None = None,
+        *,
+        count: int = 1,
+        measurement: Measurement | None = None,
+    ) -> None:
+        self.pending = pending
+        self.parts = parts  # None until the answer is known.
+        self.count = count  # How many answers: those of an express run come together.
+        self.measurement = measurement
 
 
 class Outbox:
@@ -35,7 +57,9 @@ class Outbox:
         "_on_broken",
         "_on_drained",
         "_parts",
+        "_put_bytes",
         "_stream",
+        "_unmeasured",
         "_warming",
         "sent_bytes",
     )
@@ -56,6 +80,10 @@ class Outbox:
         self._has_slices = False
         self._is_waiting = False  # For room in the socket or for a cold window.
         self._is_closed = False
+        # Answers to be measured, each with what will be sent in all when its last byte is. Bounded by the answers that
+        # may be outstanding.
+        self._unmeasured: list[tuple[int, Measurement]] = []
+        self._put_bytes = 0  # In all; kept while there are such answers.
         self._warming: Future[None] | None = None  # Held, for the loop keeps only weak references to its tasks.
         self.sent_bytes = 0  # In all: a reader that has stopped reading shows by it.
 
@@ -68,14 +96,18 @@ class Outbox:
         """The socket takes no more for now, or a cold disk has to be waited for."""
         return self._is_waiting
 
-    def put(self, parts: list[Bytes | FileSlice]) -> None:
+    def put(self, parts: list[Bytes | FileSlice], measurement: Measurement | None = None) -> None:
         self._parts += parts
+        if measurement is not None or self._unmeasured:
+            self._note_put(parts, measurement)
         if len(parts) > 1 and not self._has_slices:
             self._has_slices = any(isinstance(part, FileSlice) for part in parts)
 
-    def put_all(self, answers: list[Bytes]) -> None:
+    def put_all(self, answers: list[Bytes], measurement: Measurement | None = None) -> None:
         """Without slices."""
         self._parts += answers
+        if measurement is not None or self._unmeasured:
+            self._note_put(answers, measurement)
 
     def flush(self) -> None:
         """Sends as much as the socket takes now; the rest follows by itself, then `on_drained` is called."""
@@ -89,6 +121,8 @@ class Outbox:
         except OSError as error:
             self._on_broken(error)
             return
+        if self._unmeasured:
+            self._note_sent()
         if self._parts and not self._is_waiting:
             self._is_waiting = True
             self._stream.watch_writes(self._on_room)
@@ -96,6 +130,19 @@ class Outbox:
     def close(self) -> None:
         self._is_closed = True
         self._parts.clear()
+        self._unmeasured.clear()
+
+    def _note_put(self, parts: Sequence[Bytes | FileSlice], measurement: Measurement | None) -> None:
+        if self._unmeasured:
+            self._put_bytes += sum(map(len, parts))
+        else:
+            self._put_bytes = self.sent_bytes + sum(map(len, self._parts))
+        if measurement is not None:
+            self._unmeasured.append((self._put_bytes, measurement))
+
+    def _note_sent(self) -> None:
+        while self._unmeasured and self._unmeasured[0][0] <= self.sent_bytes:
+            self._unmeasured.pop(0)[1].note_sent()
 
     def _on_room(self) -> None:
         self._is_waiting = False
@@ -201,6 +248,7 @@ class Outbox:
         except OSError as error:
             self._on_broken(error)
             return
+        self._note_sent()
         self._flush_again()
 
 

@@ -6,13 +6,13 @@ import pytest
 
 from tailrace.broker.context import BoundListener, RequestContext
 from tailrace.broker.coordinators.calls import CoordinatorCall
-from tailrace.catalogue import Audience, served_to
+from tailrace.catalogue import CATALOGUE
 from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.wire import apis
 from tailrace.wire.apis import groups
 from tailrace.wire.compile import decode, encode
 
-SERVED = served_to(Audience.CLIENTS)
+SERVED = {api.key: api.for_clients for api in CATALOGUE.values() if api.for_clients}
 COMMIT, FETCH, LEAVE = groups.OffsetCommitRequest, groups.OffsetFetchRequest, groups.LeaveGroupRequest
 REQUESTS: dict[int, Any] = {
     8: COMMIT(
