@@ -483,6 +483,14 @@ class BrokerConfig(Config, scope="broker"):
         "wire.",
     )
     request_timeout_ms: int = integer(default=30 * SECOND_MS, doc="How long a request to another node may take.")
+    request_controller_wait_ms: int = integer(
+        default=100,
+        minimum=0,
+        ours=True,
+        doc="How long a request that finds that it needs the controller (for a missing topic, or for a block of "
+        "producer ids) waits for it, and with it the later requests of its connection. Most creations are done by "
+        "then; what is not is answered with an error to try again, as Kafka does at once, and goes on.",
+    )
     loop_lag_warning_ms: int = integer(
         default=250,
         minimum=1,
@@ -492,6 +500,13 @@ class BrokerConfig(Config, scope="broker"):
     # ---- topics
     auto_create_topics_enable: bool = boolean(
         default=True, doc="Whether asking for the metadata of a missing topic creates it, if the client allows it."
+    )
+    auto_create_topics_max_pending: int = integer(
+        default=1000,
+        minimum=1,
+        ours=True,
+        doc="Missing topics that are being created at one time because someone asked for their metadata. Without a "
+        "controller they pile up; what is asked for beyond that is created when it is asked for again.",
     )
     num_partitions: int = integer(default=1, minimum=1, doc="Partitions of a topic created without a number.")
     default_replication_factor: int = integer(default=1, doc="Replicas of a topic created without a number.")

@@ -189,7 +189,7 @@ async def test_a_creation_that_fails_on_a_full_disk_is_tried_again() -> None:
         peer = await world.connect()
         world.disk.fail("append", "*__cluster_metadata*", error=errno.ENOSPC)
         response = await peer.request(named("orders"), 13)
-        assert response.topics[0].error_code == ErrorCode.LEADER_NOT_AVAILABLE
+        assert response.topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         world.disk.heal()
         response = await peer.request(named("orders"), 13)
         assert response.topics[0].error_code == ErrorCode.NONE

@@ -48,7 +48,9 @@ class World:
         self.peers: list[Peer] = []
 
     async def start(self, settings: dict[str, str] | None = None) -> Broker:
-        values = {"node.id": "1", "listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": "data", **(settings or {})}
+        values = {"node.id": "1", "listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": "data"}
+        # On a busy machine a creation takes longer than a moment, and these tests ask once.
+        values |= {"request.controller.wait.ms": "5000"} | (settings or {})
         self.broker = Broker(parse_broker_config(values), self.ports)
         await self.broker.start()
         return self.broker

@@ -5,8 +5,8 @@
               version in which the client sent it
 
 Both try again while the controller moves, until their time is over: an answer NOT_CONTROLLER, a lost connection and a
-change of leadership under way all mean "ask the next one". So a request may be done twice, as in Kafka; an admin
-request then answers that its topic exists already. Nothing else is tried again.
+change of leadership under way all mean "ask the next one". So a request may be done twice, as in Kafka; who forwards it
+is told that it was sent again, and what an answer means then is in handlers.admin.resends. Nothing else is tried again.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from functools import cache
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from tailrace.model.errors import ErrorCode, KafkaError, ProtocolError
 from tailrace.wire import apis
@@ -43,6 +43,11 @@ _SIZE_BYTES = 4
 _UNKNOWN_HOST = bytes(4)
 
 
+class Forwarded(NamedTuple):
+    answer: Message
+    was_resent: bool  # An earlier try may have been done.
+
+
 class Forwarding:
     """`peers` is None for a node that is a cluster by itself."""
 
@@ -60,6 +65,7 @@ class Forwarding:
         timeout_ms: float | None = None,
         channel: str = "controller",
         is_urgent: bool = False,
+        on_resend: Callable[[], None] | None = None,
     ) -> R:
         """Raises KafkaError: REQUEST_TIMED_OUT if no controller answered in time. What is urgent is asked of the other
         voters too if the controller that is known does not answer at once: a new one may be known to them first."""
@@ -83,6 +89,8 @@ class Forwarding:
                     raise
                 cause = error.message
             await self._pause(deadline_ms, request, cause)
+            if on_resend is not None:
+                on_resend()
 
     async def alter_partition(self, request: AlterPartitionRequest) -> AlterPartitionResponse:
         return await self.ask(request, AlterPartitionResponse, channel="alter partition")
@@ -96,22 +104,26 @@ class Forwarding:
         request: Message,
         *,
         here: Callable[[Message], Awaitable[Message]] | None = None,
-    ) -> Message:
+    ) -> Forwarded:
         """The controller's answer to a client's request; `here` serves it if this node is the controller. Raises
         KafkaError."""
+        resends: list[bool] = []
         if self._quorum.is_active or self._peers is None:
             try:
-                return await (here or self._quorum.submit_local)(request)
+                return Forwarded(await (here or self._quorum.submit_local)(request), was_resent=False)
             except KafkaError as error:
                 if error.code is not ErrorCode.NOT_CONTROLLER or self._peers is None:
                     raise
-        response = await self.ask(_wrap(context, request), EnvelopeResponse, channel="forward")
+                resends.append(True)
+        envelope = _wrap(context, request)
+        response = await self.ask(envelope, EnvelopeResponse, channel="forward", on_resend=lambda: resends.append(True))
         if response.error_code:
             raise KafkaError(ErrorCode(response.error_code), "The controller could not take the request")
         try:
-            return decode_response(context.api_key, context.api_version, response.response_data or b"")[1]
+            _, answer = decode_response(context.api_key, context.api_version, response.response_data or b"")
         except ProtocolError as error:
             raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"The controller's answer: {error}") from error
+        return Forwarded(answer, was_resent=bool(resends))
 
     async def _ask_here(self, request: Message, response_type: type[R]) -> R:
         answer = await self._quorum.submit_local(request)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from tailrace.broker.coordinators.topics import TopicCreations
 from tailrace.model.ids import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ class Coordination:
     def __init__(self, node: Node) -> None:
         self.running_groups: GroupCoordinators | None = None
         self.running_transactions: TransactionCoordinators | None = None
+        self.creations = TopicCreations(node)  # Of topics that somebody misses; the internal ones are among them.
         self._node = node
         self._is_open = False
 
@@ -72,3 +74,5 @@ class Coordination:
         for running in (self.running_groups, self.running_transactions):
             if running is not None:
                 await running.close()
+        await self.creations.close()
+        await self._node.producer_ids.close()

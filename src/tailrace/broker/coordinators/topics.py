@@ -1,20 +1,108 @@
-"""Topics that are created because someone asks for them; internal ones with settings of their own."""
+"""Topics that are created because someone asks for them; internal ones with settings of their own.
+
+A creation goes on by itself. Whoever asked for it waits for a moment (`request.controller.wait.ms`), since most are
+done by then, and no longer: later requests of its connection wait behind it, and without a controller it takes until
+there is one. Whoever asks for the same topic meanwhile shares what is left of that moment.
+"""
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from tailrace.model import events
 from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.model.ids import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
-from tailrace.wire.apis.admin import CreateTopicsRequest, CreateTopicsResponse
 
 if TYPE_CHECKING:
     from tailrace.broker.node import Node
     from tailrace.model.config import BrokerConfig
+    from tailrace.wire.apis.admin import CreateTopicsRequest
+
+_log = events.logger("topics")
+
+_DONE = (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS)
+
+
+class TopicCreations:
+    """At most auto.create.topics.max.pending; the others are created when they are asked for again."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._pending: dict[str, _Creation] = {}
+        self._is_closed = False
+
+    async def wait(self, names: Sequence[str]) -> dict[str, KafkaError]:
+        """Sees to it that they are created, and waits a moment for it. Gives what is known by then to have gone wrong;
+        what is in the image by then is there."""
+        fresh = [name for name in names if name not in self._pending and name not in self._node.image.topics]
+        room = self._node.config.auto_create_topics_max_pending - len(self._pending)
+        if fresh[:room] and not self._is_closed:
+            self._begin(fresh[:room])
+        wanted = list(dict.fromkeys(self._pending[name] for name in names if name in self._pending))
+        now_ms = self._node.ports.clock.monotonic_ms()
+        patience_ms = max((each.patience_ends_ms for each in wanted), default=now_ms) - now_ms
+        if patience_ms > 0:
+            await asyncio.wait([each.task for each in wanted], timeout=patience_ms / 1000)
+        done = [each.task.result() for each in wanted if each.task.done() and not each.task.cancelled()]
+        return {name: error for errors in done for name, error in errors.items()}
+
+    async def close(self) -> None:
+        self._is_closed = True
+        tasks = {each.task for each in self._pending.values()}
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+    def _begin(self, names: list[str]) -> None:
+        task = asyncio.get_running_loop().create_task(self._create(names), name="create topics")
+        patience_ms = self._node.config.request_controller_wait_ms
+        creation = _Creation(task, self._node.ports.clock.monotonic_ms() + patience_ms)
+        self._pending |= dict.fromkeys(names, creation)
+
+    async def _create(self, names: list[str]) -> dict[str, KafkaError]:
+        from tailrace.wire.apis.admin import CreateTopicsRequest, CreateTopicsResponse
+
+        try:
+            request = CreateTopicsRequest(topics=[creatable_topic(self._node.config, name) for name in names])
+            response = await self._node.forwarding.ask(request, CreateTopicsResponse)
+            errors = {
+                result.name: KafkaError(
+                    ErrorCode(result.error_code),
+                    f"{result.name} cannot be created: {result.error_message or ErrorCode(result.error_code).name}",
+                )
+                for result in response.topics
+                if result.error_code not in _DONE
+            }
+            await self._node.wait_topics([name for name in names if name not in errors])
+            return errors
+        except KafkaError as error:
+            return dict.fromkeys(names, error)
+        except Exception as error:
+            _log.error("a creation failed", trace=True, topics=",".join(names))
+            self._node.judge_bug(error)
+            return dict.fromkeys(names, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "The broker's log says why."))
+        finally:
+            for name in names:
+                del self._pending[name]
+
+
+class _Creation:
+    """Of the topics of one request."""
+
+    __slots__ = ("patience_ends_ms", "task")
+
+    def __init__(self, task: asyncio.Task[dict[str, KafkaError]], patience_ends_ms: float) -> None:
+        self.task = task
+        self.patience_ends_ms = patience_ends_ms
 
 
 def creatable_topic(config: BrokerConfig, name: str) -> CreateTopicsRequest.CreatableTopic:
     """As it is created when someone asks for it."""
+    from tailrace.wire.apis.admin import CreateTopicsRequest
+
     topic, settings = CreateTopicsRequest.CreatableTopic, {"cleanup.policy": "compact"}
     if name == CONSUMER_OFFSETS_TOPIC:
         count, replication_factor = config.offsets_topic_num_partitions, config.offsets_topic_replication_factor
@@ -37,19 +125,3 @@ def creatable_topic(config: BrokerConfig, name: str) -> CreateTopicsRequest.Crea
         replication_factor=replication_factor,
         configs=[setting(name=each, value=value) for each, value in settings.items()],
     )
-
-
-async def wait_internal_topic(node: Node, name: str) -> None:
-    """Until it exists and this broker knows of it. Raises KafkaError if it cannot be created now, as with fewer brokers
-    than it is to have replicas."""
-    if name in node.image.topics:
-        return
-    request = CreateTopicsRequest(topics=[creatable_topic(node.config, name)])
-    response = await node.forwarding.ask(request, CreateTopicsResponse)
-    result = response.topics[0]
-    if result.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
-        raise KafkaError(
-            ErrorCode.COORDINATOR_NOT_AVAILABLE,
-            f"{name} cannot be created: {result.error_message or ErrorCode(result.error_code).name}",
-        )
-    await node.wait_topics([name])

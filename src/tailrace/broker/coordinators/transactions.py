@@ -6,14 +6,13 @@ and tells the machine when the last one is.
 
 from __future__ import annotations
 
-from asyncio import Task, get_running_loop, wait
+from asyncio import get_running_loop
 from typing import TYPE_CHECKING
 
 from tailrace.broker.coordinators.markers import MarkerWriter, WriteMarkers
 from tailrace.broker.coordinators.runtime import Coordinators
 from tailrace.coordinator.placement import coordinator_partition
 from tailrace.coordinator.transactions.machine import TransactionMachine
-from tailrace.model import events
 from tailrace.model.errors import KafkaError
 from tailrace.model.ids import TRANSACTION_STATE_TOPIC
 from tailrace.wire.schema import Message
@@ -24,8 +23,6 @@ if TYPE_CHECKING:
     from tailrace.coordinator.op import Told
     from tailrace.coordinator.transactions.transaction import Transaction
 
-_log = events.logger("transactions")
-
 # After a decision that was written, but not committed in time.
 _RETRY_SECONDS = 0.1
 
@@ -33,26 +30,10 @@ _RETRY_SECONDS = 0.1
 class TransactionCoordinators(Coordinators):
     def __init__(self, node: Node, write_markers: WriteMarkers) -> None:
         self.markers = MarkerWriter(node, write_markers)
-        self._fetching: Task[None] | None = None
         super().__init__(node, TRANSACTION_STATE_TOPIC, self._make_machine)
 
     def _make_machine(self) -> TransactionMachine:
-        return TransactionMachine(self._take_producer_id, self._owe_markers)
-
-    def _take_producer_id(self) -> int | None:
-        producer_ids = self._node.producer_ids
-        producer_id = producer_ids.take_now()
-        if producer_id is None and self._fetching is None:
-            self._fetching = get_running_loop().create_task(self._fetch_producer_ids(), name="fetch producer ids")
-        return producer_id
-
-    async def _fetch_producer_ids(self) -> None:
-        try:
-            await self._node.producer_ids.prepare()
-        except KafkaError as error:
-            _log.warning("the controller gave no producer ids", cause=error)
-        finally:
-            self._fetching = None
+        return TransactionMachine(self._node.producer_ids.take_now, self._owe_markers)
 
     def _owe_markers(self, transactional_id: str) -> Told:
         return _Decision(self, transactional_id)
@@ -65,9 +46,6 @@ class TransactionCoordinators(Coordinators):
     async def close(self) -> None:
         await super().close()
         await self.markers.close()
-        if self._fetching is not None:
-            self._fetching.cancel()
-            await wait((self._fetching,))
 
 
 class _Decision:

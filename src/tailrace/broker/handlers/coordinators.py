@@ -1,7 +1,7 @@
 """FindCoordinator: which broker coordinates a group or a transactional id.
 
 It is the leader of the partition of an internal topic that the key hashes to. That topic is created when it is first
-asked for; the answer waits for that.
+asked for; the answer waits a moment for that, and else says to ask again.
 
 Version notes: 1 adds transactional ids and error messages; from 4 on a request asks for many keys at once (KIP-699).
 """
@@ -38,13 +38,9 @@ def handle_find_coordinator(
 async def _create_and_respond(
     services: Services, context: RequestContext, request: FindCoordinatorRequest
 ) -> FindCoordinatorResponse:
-    from tailrace.broker.coordinators.topics import wait_internal_topic
-
-    problem: KafkaError | None = None
-    try:
-        await wait_internal_topic(services.node, _TOPICS[request.key_type])
-    except KafkaError as error:
-        problem = KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, error.message)
+    topic = _TOPICS[request.key_type]
+    error = (await services.coordination.creations.wait([topic])).get(topic)
+    problem = None if error is None else KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, error.message)
     return _respond(services, context, request, problem)
 
 

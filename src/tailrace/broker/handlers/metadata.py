@@ -1,7 +1,8 @@
 """Metadata, DescribeCluster, DescribeTopicPartitions: who is there and who leads what, from the published image.
 
-A request for the metadata of a missing topic creates it if auto.create.topics.enable and the request allow it; the
-answer then has the topic in it, since it waits for the creation. Internal topics are created as their coordinators do.
+A request for the metadata of a missing topic creates it if auto.create.topics.enable and the request allow it. The
+answer waits a moment for the creation, and then mostly has the topic in it; else it says that there is none, as Kafka's
+always does, and the client asks again. Internal topics are created as their coordinators do.
 Without authentication everyone may do everything, and the fields of authorized operations say so.
 
 Version notes of Metadata: 0 asks for all topics by an empty list, later ones by null; 4 adds the permission to
@@ -84,28 +85,12 @@ def handle_metadata(
 async def _create_and_respond(
     services: Services, context: RequestContext, request: MetadataRequest, names: list[str], missing: list[str]
 ) -> MetadataResponse:
-    errors = await _create_topics(services, missing)
-    return _respond(services, context, request, _topics_by_name(services, context, names, errors))
-
-
-async def _create_topics(services: Services, names: list[str]) -> dict[str, ErrorCode]:
-    """Creates them with the broker's defaults, internal ones with theirs. Gives the error of each that could not be."""
-    from tailrace.broker.coordinators.topics import creatable_topic
-    from tailrace.wire.apis.admin import CreateTopicsRequest, CreateTopicsResponse
-
-    request = CreateTopicsRequest(topics=[creatable_topic(services.config, name) for name in names])
-    try:
-        response = await services.forwarding.ask(request, CreateTopicsResponse)
-        await services.node.wait_topics([result.name for result in response.topics if not result.error_code])
-    except KafkaError:
-        return dict.fromkeys(names, ErrorCode.LEADER_NOT_AVAILABLE)
-    return {
-        result.name: ErrorCode(result.error_code)
-        if result.error_code in _CREATION_ERRORS
-        else ErrorCode.LEADER_NOT_AVAILABLE
-        for result in response.topics
-        if result.error_code
+    errors = {
+        name: error.code
+        for name, error in (await services.coordination.creations.wait(missing)).items()
+        if error.code in _CREATION_ERRORS
     }
+    return _respond(services, context, request, _topics_by_name(services, context, names, errors))
 
 
 def _may_be_created(name: str) -> bool:

@@ -10,6 +10,7 @@ for the next one. On the listeners of clients they are handed on to the active c
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from types import CoroutineType
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -28,7 +29,7 @@ _SIZE_BYTES = 4
 
 async def handle_by_controller(services: Services, context: RequestContext, request: Message) -> Message:
     if not context.listener.is_controller:
-        return await services.forwarding.forward(context, request)
+        return await _forward(services, context, request)
     try:
         return await services.quorum.submit_local(request)
     except KafkaError as error:
@@ -37,7 +38,20 @@ async def handle_by_controller(services: Services, context: RequestContext, requ
 
 
 async def handle_by_quorum(services: Services, context: RequestContext, request: Message) -> Message:
-    return await services.forwarding.forward(context, request, here=services.quorum.driver.handle)
+    return await _forward(services, context, request, here=services.quorum.driver.handle)
+
+
+async def _forward(
+    services: Services,
+    context: RequestContext,
+    request: Message,
+    here: Callable[[Message], Awaitable[Message]] | None = None,
+) -> Message:
+    from tailrace.broker.handlers.admin.resends import Before, settle_resent
+
+    before = Before(services)
+    answer, was_resent = await services.forwarding.forward(context, request, here=here)
+    return await settle_resent(services, before, request, answer) if was_resent else answer
 
 
 class _Client(NamedTuple):

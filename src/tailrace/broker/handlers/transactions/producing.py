@@ -2,8 +2,8 @@
 
 InitProducerId without a transactional id gives an idempotent producer its id, unique in the cluster for ever: ids come
 from blocks of a thousand that the controller hands out through the metadata log, so that a request normally costs
-nothing. Everything else is answered by the coordinator of the transactional id, at once or later; a broker that is not
-the one says so.
+nothing. A request that finds none waits a moment for the next block. Everything else is answered by the coordinator of
+the transactional id, at once or later; a broker that is not the one says so.
 
 Offsets that are committed in a transaction belong to the coordinator of their group. It writes them once the
 coordinator of the transaction has confirmed that the group is part of it; from version 5 on it has it added (KIP-890).
@@ -50,7 +50,7 @@ def handle_init_producer_id(
     if not request.transactional_id:
         return InitProducerIdResponse(error_code=ErrorCode.INVALID_REQUEST, producer_epoch=-1)
     if services.node.producer_ids.is_empty:
-        return _init_with_new_ids(services, context, request)
+        return _submit_with_new_ids(services, context, request)
     return _submit(services, context, request)
 
 
@@ -58,13 +58,17 @@ async def _init_idempotent(services: Services, request: InitProducerIdRequest) -
     if (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_PRODUCER_EPOCH):
         # Either both are known from an earlier answer, or neither is.
         return InitProducerIdResponse(error_code=ErrorCode.INVALID_REQUEST, producer_epoch=-1)
-    return InitProducerIdResponse(producer_id=await services.node.producer_ids.take(), producer_epoch=0)
+    producer_id = await services.node.producer_ids.take(wait_ms=services.config.request_controller_wait_ms)
+    return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)
 
 
-async def _init_with_new_ids(
+async def _submit_with_new_ids(
     services: Services, context: RequestContext, request: InitProducerIdRequest
 ) -> Pending[Message]:
-    await services.node.producer_ids.prepare()
+    """Without an id at hand the machine has the client ask again, if it needs one."""
+    producer_ids = services.node.producer_ids
+    producer_ids.fetch_if_few()
+    await producer_ids.wait_fetched(wait_ms=services.config.request_controller_wait_ms)
     return _submit(services, context, request)
 
 

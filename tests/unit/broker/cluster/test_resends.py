@@ -1,0 +1,121 @@
+"""Changes that a broker hands on twice because the controller moves: the client hears that they were made."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from tailrace.controller.image import MetadataImage
+from tailrace.model.errors import ErrorCode
+from tailrace.wire.apis.admin import (
+    CreatePartitionsRequest,
+    CreateTopicsRequest,
+    DeleteTopicsRequest,
+    UnregisterBrokerRequest,
+)
+from tailrace.wire.schema import Message
+from tests.unit.broker.cluster_world import ClusterWorld, running_cluster, simulated
+from tests.unit.broker.world import Peer, create_topic
+
+ROLES = ("controller", "controller", "controller", "broker")
+BROKER = 4
+Topic = CreateTopicsRequest.CreatableTopic
+Setting = CreateTopicsRequest.CreatableTopicConfig
+
+
+def creation(*names: str, partitions: int = 2, **settings: str) -> CreateTopicsRequest:
+    configs = [Setting(name=name.replace("_", "."), value=value) for name, value in settings.items()]
+    return CreateTopicsRequest(
+        topics=[Topic(name=name, num_partitions=partitions, replication_factor=1, configs=configs) for name in names],
+        timeout_ms=5000,
+    )
+
+
+@asynccontextmanager
+async def running() -> AsyncIterator[tuple[ClusterWorld, Peer]]:
+    async with running_cluster(*ROLES, "broker") as world:
+        peer = await world.connect(BROKER)
+        await create_topic(peer, "old")
+        await world.wait(lambda: all("old" in each.image.topics for each in world.running), "all have heard of it")
+        yield world, peer
+
+
+async def answer_across_a_change(
+    world: ClusterWorld, peer: Peer, request: Message, version: int, is_done: Callable[[MetadataImage], bool]
+) -> Any:
+    """The controller makes the change and dies before its answer arrives; the broker asks the next one."""
+    active = world.active
+    world.network.cut(f"node-{active.node_id}", f"node-{BROKER}")
+    peer.send(request, version)
+    others = [each for each in world.running if each.node_id not in (active.node_id, BROKER, 5)]
+    await world.wait(lambda: all(is_done(each.image) for each in others), "the change is made")
+    await world.kill(active.node_id)
+    answer = await peer.receive()
+    world.network.heal()
+    await world.wait(lambda: any(each.quorum.is_active for each in world.running), "there is a controller")
+    return answer
+
+
+@simulated
+async def test_a_topic_that_the_first_try_has_created():
+    async with running() as (world, peer):
+        request = creation("new", "old", retention_ms="1000")
+        answer = await answer_across_a_change(world, peer, request, 7, lambda image: "new" in image.topics)
+        created, existing = answer.topics
+        assert (created.error_code, created.error_message) == (0, None)
+        topic = world.active.image.topics["new"]
+        assert (created.topic_id, created.num_partitions, created.replication_factor) == (topic.id, 2, 1)
+        assert {each.name: each.value for each in created.configs}["retention.ms"] == "1000"
+        assert existing.error_code == ErrorCode.TOPIC_ALREADY_EXISTS
+
+
+@simulated
+async def test_a_topic_that_another_has_created_otherwise():
+    """The controller that dies has never seen the request; another client was faster."""
+    async with running() as (world, peer):
+        active = world.active
+        world.network.cut(f"node-{BROKER}", f"node-{active.node_id}")
+        peer.send(creation("new"), 7)
+        await active.quorum.submit_local(creation("new", partitions=3))
+        await world.kill(active.node_id)
+        answer = await peer.receive()
+        world.network.heal()
+        assert answer.topics[0].error_code == ErrorCode.TOPIC_ALREADY_EXISTS
+
+
+@simulated
+async def test_a_topic_that_the_first_try_has_deleted():
+    async with running() as (world, peer):
+        topic_id = world.active.image.topics["old"].id
+        request = DeleteTopicsRequest(topic_names=["old", "none"], timeout_ms=5000)
+        answer = await answer_across_a_change(world, peer, request, 5, lambda image: "old" not in image.topics)
+        assert [(each.name, each.error_code) for each in answer.responses] == [
+            ("old", 0),
+            ("none", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        ]
+        by_id = DeleteTopicsRequest.DeleteTopicState(name=None, topic_id=topic_id)
+        answer = await peer.request(DeleteTopicsRequest(topics=[by_id], timeout_ms=5000), 6)
+        assert answer.responses[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID, "it was asked once, and is not there"
+
+
+@simulated
+async def test_partitions_that_the_first_try_has_added():
+    def has_three(image: MetadataImage) -> bool:
+        return "old" in image.topics and len(image.topics["old"].partitions) == 3
+
+    async with running() as (world, peer):
+        asked = CreatePartitionsRequest.CreatePartitionsTopic(name="old", count=3, assignments=None)
+        request = CreatePartitionsRequest(topics=[asked], timeout_ms=5000)
+        answer = await answer_across_a_change(world, peer, request, 3, has_three)
+        assert answer.results[0].error_code == 0
+        again = await peer.request(request, 3)
+        assert again.results[0].error_code == ErrorCode.INVALID_PARTITIONS
+
+
+@simulated
+async def test_a_broker_that_the_first_try_has_unregistered():
+    async with running() as (world, peer):
+        await world.stop(5)
+        request = UnregisterBrokerRequest(broker_id=5)
+        answer = await answer_across_a_change(world, peer, request, 0, lambda image: 5 not in image.brokers)
+        assert answer.error_code == 0
+        assert (await peer.request(request, 0)).error_code == ErrorCode.BROKER_ID_NOT_REGISTERED
