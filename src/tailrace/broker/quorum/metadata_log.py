@@ -36,10 +36,10 @@ from tailrace.model.errors import ErrorCode, KafkaError, StorageError
 from tailrace.model.ids import CLUSTER_METADATA_TOPIC_ID, Uuid
 from tailrace.model.ports import FileSlice, Ports
 from tailrace.raft.types import OffsetAndEpoch
-from tailrace.wire.apis.stored import KRaftVersionRecord, VotersRecord
+from tailrace.wire.apis.stored_records import KRaftVersionRecord, VotersRecord
+from tailrace.wire.record_envelopes import encode_metadata_record
 from tailrace.wire.records import BatchHeader, Record, build_batch, iterate_headers
 from tailrace.wire.schema import Message
-from tailrace.wire.stored import encode_metadata_record
 
 _log = events.logger("quorum")
 
