@@ -6,7 +6,7 @@ from types import ModuleType
 
 from tailrace.catalogue import CATALOGUE
 from tailrace.wire import frame
-from tailrace.wire.apis import admin, data, groups, own, quorum, request_type, security, stored, transactions
+from tailrace.wire.apis import admin, data, groups, own, quorum, request_type, security, stored_records, transactions
 from tailrace.wire.schema import Field, Message, Struct
 
 PAGE = Path(__file__).with_name("protocol.md")
@@ -18,7 +18,7 @@ SECTIONS: dict[str, ModuleType] = {
     "Transactions": transactions,
     "Security": security,
     "Quorum": quorum,
-    "Stored records": stored,
+    "Stored records": stored_records,
     "Ours alone": own,
 }
 INTRODUCTION = """\

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.wire.apis.stored import GROUP_RECORDS, GroupMetadataKey, GroupMetadataValue
+from tailrace.wire.apis.stored_records import GROUP_RECORDS, GroupMetadataKey, GroupMetadataValue
 from tailrace.wire.compile import decode, encode
+from tailrace.wire.record_envelopes import decode_coordinator_record
 from tailrace.wire.schema import Message
-from tailrace.wire.stored import decode_coordinator_record
 from tests.golden.groups.clients import Clients
 from tests.golden.groups.scenarios import DELAY_MS, SCENARIOS, SIZE_MAX, Scenario
 from tests.unit.coordinator.classic.scene import Scene

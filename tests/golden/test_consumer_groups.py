@@ -10,10 +10,10 @@ import pytest
 
 from tailrace.model.errors import KafkaError
 from tailrace.wire.apis.groups import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
-from tailrace.wire.apis.stored import GROUP_RECORDS
+from tailrace.wire.apis.stored_records import GROUP_RECORDS
 from tailrace.wire.compile import decode, encode
+from tailrace.wire.record_envelopes import decode_coordinator_record
 from tailrace.wire.schema import Message
-from tailrace.wire.stored import decode_coordinator_record
 from tests.golden.groups.consumers import HEARTBEAT_MS, SCENARIOS, SESSION_MS, SIZE_MAX, Members
 from tests.unit.coordinator.consumers.scene import GROUP, Scene
 

@@ -51,8 +51,8 @@ from tailrace.wire.apis.quorum import (
     BrokerRegistrationRequest,
     BrokerRegistrationResponse,
 )
-from tailrace.wire.apis.stored import PartitionChangeRecord
-from tailrace.wire.stored import decode_metadata_record, encode_metadata_record
+from tailrace.wire.apis.stored_records import PartitionChangeRecord
+from tailrace.wire.record_envelopes import decode_metadata_record, encode_metadata_record
 from tests.unit.controller.cluster import CLUSTER_ID, Cluster, alter_topic, assigned, directory_id
 
 NODES = (1, 2, 3, 4)

@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tailrace.coordinator.offsets.store import NO_PRODUCER, OffsetStore
-from tailrace.wire.apis.stored import OffsetCommitKey, OffsetCommitValue
-from tailrace.wire.stored import encode_coordinator_key, encode_coordinator_value
+from tailrace.wire.apis.stored_records import OffsetCommitKey, OffsetCommitValue
+from tailrace.wire.record_envelopes import encode_coordinator_key, encode_coordinator_value
 
 GROUPS, TOPICS, PARTITIONS, PRODUCERS = ("gruppe-ä",), ("t",), (0, 70_000), (7, 8)
 

@@ -164,7 +164,8 @@ def read_committed(log: Log, start: int, end_offset: int) -> list[int]:
         if slice_ is None:
             break  # Compaction has removed all that was left.
         aborted = sorted(
-            (each.first_offset, each.producer_id) for each in log.find_aborted(slice_, position, end_offset=end_offset)
+            (each.first_offset, each.producer_id)
+            for each in log.files.find_aborted(slice_, position, end_offset=end_offset)
         )
         data, passed_over = slice_.read(), set()
         for at, header in iterate_headers(data, allow_partial=True):

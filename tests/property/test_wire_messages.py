@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tailrace.wire.apis import own, request_type, response_type, stored
+from tailrace.wire.apis import own, request_type, response_type, stored_records
 from tailrace.wire.apis.keys import ApiKey
 from tailrace.wire.codec.layout import layout
 from tailrace.wire.compile import decode_from, encode
@@ -16,7 +16,11 @@ from tailrace.wire.schema import Field, Message, Struct
 
 MESSAGES = [
     *(find(key) for key in ApiKey if not key.is_own for find in (request_type, response_type)),
-    *(value for value in vars(stored).values() if isinstance(value, type) and value.__module__ == stored.__name__),
+    *(
+        value
+        for value in vars(stored_records).values()
+        if isinstance(value, type) and value.__module__ == stored_records.__name__
+    ),
     own.DescribeGroupHistoryRequest,
     own.DescribeGroupHistoryResponse,
     RequestHeader,

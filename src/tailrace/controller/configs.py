@@ -33,7 +33,7 @@ from tailrace.wire.apis.admin import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
-from tailrace.wire.apis.stored import ConfigRecord, PartitionChangeRecord
+from tailrace.wire.apis.stored_records import ConfigRecord, PartitionChangeRecord
 from tailrace.wire.schema import Message
 
 

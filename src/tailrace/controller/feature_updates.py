@@ -17,7 +17,7 @@ from tailrace.controller.image import METADATA_VERSION, MetadataImage, ResourceT
 from tailrace.controller.view import Result, View
 from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.wire.apis.admin import UpdateFeaturesRequest, UpdateFeaturesResponse
-from tailrace.wire.apis.stored import ConfigRecord, FeatureLevelRecord
+from tailrace.wire.apis.stored_records import ConfigRecord, FeatureLevelRecord
 from tailrace.wire.schema import Message
 
 _UPGRADE, _SAFE_DOWNGRADE, _UNSAFE_DOWNGRADE = 1, 2, 3

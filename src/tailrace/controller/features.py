@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from tailrace.controller.image import METADATA_VERSION, METADATA_VERSION_LEVEL, MetadataImage, ResourceType
 from tailrace.model.config import BrokerConfig
 from tailrace.model.errors import ErrorCode, KafkaError
-from tailrace.wire.apis.stored import ConfigRecord, FeatureLevelRecord
+from tailrace.wire.apis.stored_records import ConfigRecord, FeatureLevelRecord
 from tailrace.wire.schema import Message
 
 KRAFT_VERSION = "kraft.version"

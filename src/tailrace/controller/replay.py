@@ -19,14 +19,14 @@ from tailrace.controller.image import (
 from tailrace.controller.names import collision_key
 from tailrace.model.config import Endpoint
 from tailrace.model.ids import NodeId, Uuid
-from tailrace.wire.apis import stored
+from tailrace.wire.apis import stored_records
 from tailrace.wire.schema import Message
 
 _LEADER_UNCHANGED = -2
 _RECOVERY_STATE_UNCHANGED = -1
 
 
-def change_partition(old: PartitionImage, record: stored.PartitionChangeRecord) -> PartitionImage:
+def change_partition(old: PartitionImage, record: stored_records.PartitionChangeRecord) -> PartitionImage:
     """What a change makes of a partition. Setting the leader starts an epoch, even if it stays the same."""
     changes: dict[str, Any] = {"partition_epoch": old.partition_epoch + 1}
     if record.leader != _LEADER_UNCHANGED:
@@ -39,7 +39,7 @@ def change_partition(old: PartitionImage, record: stored.PartitionChangeRecord) 
     return old._replace(**changes)
 
 
-def controller_image(record: stored.RegisterControllerRecord) -> ControllerImage:
+def controller_image(record: stored_records.RegisterControllerRecord) -> ControllerImage:
     return ControllerImage(
         node_id=NodeId(record.controller_id),
         incarnation_id=Uuid(record.incarnation_id),
@@ -117,7 +117,7 @@ class Replay:
             topics[name] = topic._replace(partitions=partitions)
         return partitions
 
-    def _replay_topic(self, record: stored.TopicRecord) -> None:
+    def _replay_topic(self, record: stored_records.TopicRecord) -> None:
         topics = self._own("topics")
         assert record.name not in topics, f"topic {record.name} was created twice"
         partitions = self._own_partitions[record.name] = {}
@@ -127,7 +127,7 @@ class Replay:
         if key is not None:
             self._own("collisions")[key] = record.name
 
-    def _replay_remove_topic(self, record: stored.RemoveTopicRecord) -> None:
+    def _replay_remove_topic(self, record: stored_records.RemoveTopicRecord) -> None:
         name = self._own("topic_names").pop(record.topic_id)
         topic: TopicImage = self._own("topics").pop(name)
         self._own_partitions.pop(name, None)
@@ -139,7 +139,7 @@ class Replay:
             del self._own("configs")[ResourceType.TOPIC, name]
             self._own_configs.discard((ResourceType.TOPIC, name))
 
-    def _replay_partition(self, record: stored.PartitionRecord) -> None:
+    def _replay_partition(self, record: stored_records.PartitionRecord) -> None:
         partitions = self._own_topic(record.topic_id)
         old = partitions.get(record.partition_id)
         if old is None:
@@ -159,20 +159,20 @@ class Replay:
         )
         self._index(record.topic_id, record.partition_id, () if old is None else old.replicas, new.replicas)
 
-    def _replay_partition_change(self, record: stored.PartitionChangeRecord) -> None:
+    def _replay_partition_change(self, record: stored_records.PartitionChangeRecord) -> None:
         partitions = self._own_topic(record.topic_id)
         old = partitions[record.partition_id]
         new = partitions[record.partition_id] = change_partition(old, record)
         self._index(record.topic_id, record.partition_id, old.replicas, new.replicas)
 
-    def _replay_clear_elr(self, record: stored.ClearElrRecord) -> None:
+    def _replay_clear_elr(self, record: stored_records.ClearElrRecord) -> None:
         """Clears those of one topic, or without a name those of all."""
         names = [record.topic_name] if record.topic_name else list(self._part("topics"))
         for name in names:
             topic: TopicImage = self._part("topics")[name]
             for index, partition in list(topic.partitions.items()):
                 if partition.eligible_leader_replicas or partition.last_known_elr:
-                    change = stored.PartitionChangeRecord(eligible_leader_replicas=[], last_known_elr=[])
+                    change = stored_records.PartitionChangeRecord(eligible_leader_replicas=[], last_known_elr=[])
                     self._own_topic(topic.id)[index] = change_partition(partition, change)
 
     def _index(self, topic_id: bytes, partition: int, old: Sequence[NodeId], new: Sequence[NodeId]) -> None:
@@ -213,7 +213,7 @@ class Replay:
             del self._own("partitions_by_broker")[node]
             del self._own_brokers[node]
 
-    def _replay_config(self, record: stored.ConfigRecord) -> None:
+    def _replay_config(self, record: stored_records.ConfigRecord) -> None:
         resource = (record.resource_type, record.resource_name)
         configs = self._own("configs")
         if resource not in self._own_configs:
@@ -228,7 +228,7 @@ class Replay:
             del configs[resource]
             self._own_configs.discard(resource)
 
-    def _replay_register_broker(self, record: stored.RegisterBrokerRecord) -> None:
+    def _replay_register_broker(self, record: stored_records.RegisterBrokerRecord) -> None:
         self._own("brokers")[record.broker_id] = BrokerImage(
             node_id=NodeId(record.broker_id),
             epoch=record.broker_epoch,
@@ -241,7 +241,7 @@ class Replay:
             features={each.name: (each.min_supported_version, each.max_supported_version) for each in record.features},
         )
 
-    def _replay_broker_change(self, record: stored.BrokerRegistrationChangeRecord) -> None:
+    def _replay_broker_change(self, record: stored_records.BrokerRegistrationChangeRecord) -> None:
         old: BrokerImage = self._own("brokers")[record.broker_id]
         assert old.epoch == record.broker_epoch, "a change of another incarnation of the broker"
         # 1 sets, -1 clears, 0 leaves as it is (KIP-841).
@@ -252,36 +252,36 @@ class Replay:
             fenced=fenced, in_controlled_shutdown=stopping, log_dirs=log_dirs
         )
 
-    def _replay_unregister_broker(self, record: stored.UnregisterBrokerRecord) -> None:
+    def _replay_unregister_broker(self, record: stored_records.UnregisterBrokerRecord) -> None:
         del self._own("brokers")[record.broker_id]
 
-    def _replay_register_controller(self, record: stored.RegisterControllerRecord) -> None:
+    def _replay_register_controller(self, record: stored_records.RegisterControllerRecord) -> None:
         self._own("controllers")[record.controller_id] = controller_image(record)
 
-    def _replay_feature(self, record: stored.FeatureLevelRecord) -> None:
+    def _replay_feature(self, record: stored_records.FeatureLevelRecord) -> None:
         features = self._own("features")
         if record.feature_level == 0:
             features.pop(record.name, None)
         else:
             features[record.name] = record.feature_level
 
-    def _replay_producer_ids(self, record: stored.ProducerIdsRecord) -> None:
+    def _replay_producer_ids(self, record: stored_records.ProducerIdsRecord) -> None:
         assert record.next_producer_id > self._part("next_producer_id"), "producer ids were given out twice"
         self._parts["next_producer_id"] = record.next_producer_id
 
     _HANDLERS: ClassVar[dict[type[Message], Callable[[Any, Any], None]]] = {
-        stored.TopicRecord: _replay_topic,
-        stored.RemoveTopicRecord: _replay_remove_topic,
-        stored.PartitionRecord: _replay_partition,
-        stored.PartitionChangeRecord: _replay_partition_change,
-        stored.ConfigRecord: _replay_config,
-        stored.RegisterBrokerRecord: _replay_register_broker,
-        stored.BrokerRegistrationChangeRecord: _replay_broker_change,
-        stored.UnregisterBrokerRecord: _replay_unregister_broker,
-        stored.RegisterControllerRecord: _replay_register_controller,
-        stored.ClearElrRecord: _replay_clear_elr,
-        stored.FeatureLevelRecord: _replay_feature,
-        stored.ProducerIdsRecord: _replay_producer_ids,
+        stored_records.TopicRecord: _replay_topic,
+        stored_records.RemoveTopicRecord: _replay_remove_topic,
+        stored_records.PartitionRecord: _replay_partition,
+        stored_records.PartitionChangeRecord: _replay_partition_change,
+        stored_records.ConfigRecord: _replay_config,
+        stored_records.RegisterBrokerRecord: _replay_register_broker,
+        stored_records.BrokerRegistrationChangeRecord: _replay_broker_change,
+        stored_records.UnregisterBrokerRecord: _replay_unregister_broker,
+        stored_records.RegisterControllerRecord: _replay_register_controller,
+        stored_records.ClearElrRecord: _replay_clear_elr,
+        stored_records.FeatureLevelRecord: _replay_feature,
+        stored_records.ProducerIdsRecord: _replay_producer_ids,
     }
 
 

@@ -9,7 +9,7 @@ from itertools import islice
 
 from tailrace.controller.image import METADATA_VERSION, BrokerImage, ControllerImage, MetadataImage, PartitionImage
 from tailrace.model.ids import Uuid
-from tailrace.wire.apis import stored
+from tailrace.wire.apis import stored_records
 from tailrace.wire.schema import Message
 
 # About a millisecond's worth.
@@ -25,33 +25,33 @@ def records_of(image: MetadataImage) -> Iterator[Sequence[Message]]:
 def _records(image: MetadataImage) -> Iterator[Message]:
     # The version comes first: a reader has to know how to read what follows.
     for name in sorted(image.features, key=lambda name: (name != METADATA_VERSION, name)):
-        yield stored.FeatureLevelRecord(name=name, feature_level=image.features[name])
+        yield stored_records.FeatureLevelRecord(name=name, feature_level=image.features[name])
     for _, broker in sorted(image.brokers.items()):
         yield _broker_record(broker)
     for _, controller in sorted(image.controllers.items()):
         yield _controller_record(controller)
     for topic in image.topics.values():
-        yield stored.TopicRecord(name=topic.name, topic_id=topic.id)
+        yield stored_records.TopicRecord(name=topic.name, topic_id=topic.id)
         for index, partition in topic.partitions.items():
             yield _partition_record(topic.id, index, partition)
     for (resource_type, name), values in sorted(image.configs.items()):
         for key, value in sorted(values.items()):
-            yield stored.ConfigRecord(resource_type=resource_type, resource_name=name, name=key, value=value)
+            yield stored_records.ConfigRecord(resource_type=resource_type, resource_name=name, name=key, value=value)
     if image.next_producer_id:
-        yield stored.ProducerIdsRecord(broker_id=-1, next_producer_id=image.next_producer_id)
+        yield stored_records.ProducerIdsRecord(broker_id=-1, next_producer_id=image.next_producer_id)
 
 
 def _broker_record(broker: BrokerImage) -> Message:
-    return stored.RegisterBrokerRecord(
+    return stored_records.RegisterBrokerRecord(
         broker_id=broker.node_id,
         incarnation_id=broker.incarnation_id,
         broker_epoch=broker.epoch,
         end_points=[
-            stored.RegisterBrokerRecord.BrokerEndpoint(name=end.listener_name, host=end.host, port=end.port)
+            stored_records.RegisterBrokerRecord.BrokerEndpoint(name=end.listener_name, host=end.host, port=end.port)
             for end in broker.endpoints
         ],
         features=[
-            stored.RegisterBrokerRecord.BrokerFeature(
+            stored_records.RegisterBrokerRecord.BrokerFeature(
                 name=name, min_supported_version=lowest, max_supported_version=highest
             )
             for name, (lowest, highest) in broker.features.items()
@@ -64,15 +64,17 @@ def _broker_record(broker: BrokerImage) -> Message:
 
 
 def _controller_record(controller: ControllerImage) -> Message:
-    return stored.RegisterControllerRecord(
+    return stored_records.RegisterControllerRecord(
         controller_id=controller.node_id,
         incarnation_id=controller.incarnation_id,
         end_points=[
-            stored.RegisterControllerRecord.ControllerEndpoint(name=end.listener_name, host=end.host, port=end.port)
+            stored_records.RegisterControllerRecord.ControllerEndpoint(
+                name=end.listener_name, host=end.host, port=end.port
+            )
             for end in controller.endpoints
         ],
         features=[
-            stored.RegisterControllerRecord.ControllerFeature(
+            stored_records.RegisterControllerRecord.ControllerFeature(
                 name=name, min_supported_version=lowest, max_supported_version=highest
             )
             for name, (lowest, highest) in controller.features.items()
@@ -81,7 +83,7 @@ def _controller_record(controller: ControllerImage) -> Message:
 
 
 def _partition_record(topic_id: Uuid, index: int, partition: PartitionImage) -> Message:
-    return stored.PartitionRecord(
+    return stored_records.PartitionRecord(
         partition_id=index,
         topic_id=topic_id,
         replicas=list(partition.replicas),

@@ -24,7 +24,7 @@ from tailrace.wire.apis.admin import (
     DeleteTopicsRequest,
     DeleteTopicsResponse,
 )
-from tailrace.wire.apis.stored import ConfigRecord, RemoveTopicRecord, TopicRecord
+from tailrace.wire.apis.stored_records import ConfigRecord, RemoveTopicRecord, TopicRecord
 from tailrace.wire.schema import Message
 
 CreatableTopicResult = CreateTopicsResponse.CreatableTopicResult

@@ -28,9 +28,9 @@ from tailrace.coordinator.history import History
 from tailrace.coordinator.offsets.store import NO_PRODUCER, OffsetStore
 from tailrace.coordinator.op import Call, Caller, Producer, Result, Steps
 from tailrace.model.errors import ErrorCode, KafkaError
-from tailrace.wire.apis.stored import GROUP_RECORDS, OffsetCommitKey
+from tailrace.wire.apis.stored_records import GROUP_RECORDS, OffsetCommitKey
+from tailrace.wire.record_envelopes import decode_coordinator_record
 from tailrace.wire.schema import Message
-from tailrace.wire.stored import decode_coordinator_record
 
 # By API key. Modules are imported when the first group comes: a broker that starts needs none of them.
 _OPS: dict[int, str] = {api.key: api.op for api in answered_by(AnsweredBy.GROUPS)}

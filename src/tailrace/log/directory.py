@@ -134,7 +134,7 @@ class LogDirectory:
         self.offline_reason = reason
         log.error("a data folder went offline", folder=self.path, logs=len(self.logs), cause=reason)
         for each in (*self.logs.values(), *self.futures.values()):
-            each.take_offline(f"its data folder failed ({reason})")
+            each.files.take_offline(f"its data folder failed ({reason})")
         if self.on_offline is not None:
             self.on_offline()
 
@@ -232,8 +232,8 @@ class LogDirectory:
 
     def _adopt(self, opened: Log) -> None:
         opened.before_cut = partial(self._before_cut, opened)
-        opened.on_offline = self._on_log_offline
-        opened.on_disk_error = self.judge
+        opened.files.on_offline = self._on_log_offline
+        opened.files.on_disk_error = self.judge
         self.logs[opened.topic_partition] = opened
 
     def report_recovery(self) -> None:
@@ -293,8 +293,8 @@ class LogDirectory:
         except StorageError as error:
             self.judge(error)
             raise
-        opened.on_offline = self._on_log_offline
-        opened.on_disk_error = self.judge
+        opened.files.on_offline = self._on_log_offline
+        opened.files.on_disk_error = self.judge
         self.futures[topic_partition] = opened
         return opened
 
@@ -306,7 +306,7 @@ class LogDirectory:
                 self._drop_stale()
             self._log_start_offsets[topic_partition] = future.log_start_offset
             self.begin_log_start_checkpoint()()
-            future.move_to(f"{self.path}/{topic_partition}")
+            future.files.move_to(f"{self.path}/{topic_partition}")
         del self.futures[topic_partition]
         self._adopt(future)
         return future
@@ -424,7 +424,7 @@ class LogDirectory:
         (it raises OSError) is left for the next start."""
         due = [each.folder for each in self._removals if each.due_ms <= now_ms]
         self._removals = [each for each in self._removals if each.due_ms > now_ms]
-        segments = [segment for each in self.logs.values() for segment in each.take_due_segments(now_ms)]
+        segments = [segment for each in self.logs.values() for segment in each.files.segments.take_due(now_ms)]
         if not due and not segments:
             return None
         store_log_starts = self.begin_log_start_checkpoint() if segments else None
@@ -443,12 +443,12 @@ class LogDirectory:
 
     def close_idle_handles(self) -> int:
         """Closes the handles that nobody used since the last call; returns how many are open."""
-        return sum(each.close_idle_handles() for each in self.logs.values())
+        return sum(each.files.segments.close_idle_handles() for each in self.logs.values())
 
     def begin_storing(self) -> list[Callable[[], None]]:
         """Before a clean close: work for Background, one piece a log, several of which may run at the same time."""
         self._is_closing = True
-        return [partial(_store, each) for each in self.logs.values() if not each.is_stored]
+        return [partial(_store, each) for each in self.logs.values() if not each.files.is_stored]
 
     def close(self, *, clean: bool = True, broker_epoch: int = run_marks.NO_BROKER_EPOCH) -> None:
         """With `clean`, stores and syncs every log, then says so in the mark, with the epoch of this run; of one that

@@ -9,21 +9,26 @@ nothing. When it raises StorageError (a full disk, a broken one) nothing has cha
 what the failed one left behind, so the log is whole again as soon as the disk is. A failed sync is worse, because
 the kernel may have dropped what it could not write: the log then stays offline until it is recovered by a restart.
 
-Single-threaded. What blocks for long (`begin_sync`'s work) is handed out to be run in Background. Never knows of
-leaders, followers or high watermarks beyond what it is told.
+Owns the offsets, the configuration and what is known of producers; `log_files.LogFiles` owns the rest, and does what
+touches files. Single-threaded. What blocks for long (`begin_sync`'s work) is handed out to be run in Background.
+Never knows of leaders, followers or high watermarks beyond what it is told.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from struct import Struct
-from typing import NamedTuple
+from typing import NamedTuple, Unpack
 
-from tailrace.log.files.replay import load_producers, note_producer
-from tailrace.log.files.segment import MAX_RELATIVE_OFFSET, NO_TIMESTAMP, Segment
-from tailrace.log.files.segments import StuckSwapError
+from tailrace.log.files.damaged import DamagedRange
+from tailrace.log.files.failures import disk_errors
+from tailrace.log.files.replay import note_producer
+from tailrace.log.files.segment import NO_TIMESTAMP, Segment
+from tailrace.log.files.segments import Found
+from tailrace.log.log_files import LogFiles
 from tailrace.log.plain_batches import PlainBatch
+from tailrace.log.recovery import LastRun, LoadedLog, LogLoader
 from tailrace.log.retention import decide_expired_segments
-from tailrace.log.stored import StoredLog
 from tailrace.log.validation import (
+    DEFAULT_MAX_DECOMPRESSED_BYTES,
     CheckedBatch,
     Origin,
     Steps,
@@ -33,13 +38,18 @@ from tailrace.log.validation import (
     validate_batches,
 )
 from tailrace.model import events
+from tailrace.model.config import TopicConfig
 from tailrace.model.errors import ErrorCode, KafkaError, StorageError
+from tailrace.model.ids import TopicPartition
+from tailrace.model.ports import Clock, Disk, FileSlice
+from tailrace.model.settings import INT_MAX
 from tailrace.wire.records import BatchHeader
 
 # Base offset, batch length, leader epoch: what the leader stamps lies before the CRC's range.
 _STAMP = Struct(">qii").pack_into
 _LOG_OVERHEAD = 12
 _EMPTY = memoryview(b"")
+_NOWHERE = 1 << 62
 
 events_log = events.logger("log")
 
@@ -51,8 +61,87 @@ class AppendResult(NamedTuple):
     duplicate: bool = False  # nothing was written: offsets and time are those of the original
 
 
-class Log(StoredLog):
+class Log:
     """Opened by `Log.open`."""
+
+    def __init__(self, files: LogFiles, clock: Clock, config: TopicConfig, loaded: LoadedLog) -> None:
+        self.topic_partition = loaded.topic_partition
+        self.topic_id = loaded.topic_id
+        self.config = config
+        self.log_start_offset = loaded.log_start_offset
+        self.log_end_offset = loaded.log_end_offset
+        self.producers = loaded.producers
+        self.epochs = files.epochs
+        self.files = files
+        self.recovery = loaded.recovery  # what it took to open it; None after a clean stop, and of a new one
+        self.damage = loaded.damage  # what was found missing when it was opened
+        self.gapless_from = loaded.gapless_from  # before it Kafka's cleaner may have left gaps between segments
+        self.is_mended = False  # a segment is being rewritten: it is not compacted meanwhile
+        # What one batch may unpack to, where it must be unpacked.
+        self.max_decompressed_bytes = DEFAULT_MAX_DECOMPRESSED_BYTES
+        # Called before the log is cut at an offset, and after its recovery point and log start offset have fallen with
+        # it: no checkpoint may ever be ahead of the log.
+        self.before_cut: Callable[[int], None] | None = None
+        self._clock = clock
+        self.settle_damaged_ranges()
+        if self.damaged_ranges:
+            files.damage.suspect(self.damaged_ranges[0].start_offset, is_whole_segment=True)
+
+    @classmethod
+    def open(
+        cls,
+        disk: Disk,
+        clock: Clock,
+        folder: str,
+        config: TopicConfig,
+        *,
+        topic_partition: TopicPartition,
+        leader_epoch: int = INT_MAX,
+        before_damage_is_cut: Callable[[], None] | None = None,
+        **last_run: Unpack[LastRun],
+    ) -> "Log":
+        """Opens or creates. Raises StorageError where the disk fails or the folder is another topic's."""
+        loader = LogLoader(
+            disk,
+            clock,
+            folder,
+            config,
+            topic_partition=topic_partition,
+            leader_epoch=leader_epoch,
+            before_damage_is_cut=before_damage_is_cut,
+        )
+        with disk_errors(f"{folder} cannot be opened"):
+            loaded = loader.load(**last_run)
+        return cls(LogFiles(disk, clock, folder, config, loaded), clock, config, loaded)
+
+    @property
+    def folder(self) -> str:
+        return self.files.folder
+
+    @property
+    def segments(self) -> Sequence[Segment]:
+        return self.files.segments.all
+
+    @property
+    def active(self) -> Segment:
+        return self.files.segments.active
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(segment.size_bytes for segment in self.segments)
+
+    @property
+    def is_offline(self) -> bool:
+        return self.files.offline_reason is not None
+
+    def reconfigure(self, config: TopicConfig) -> None:
+        self.config = config
+        self.files.configure(config)
+
+    def adopt_producers(self, other: "Log") -> None:
+        """Takes over what another copy of this log knows of its producers: more than the batches that are left tell."""
+        self.producers = other.producers
+        self.files.is_stored = False
 
     # Appending
 
@@ -101,7 +190,8 @@ class Log(StoredLog):
             _STAMP(view, position, next_offset, header.batch_length, leader_epoch)
             position += header.batch_length + _LOG_OVERHEAD
             next_offset += header.last_offset_delta + 1
-        segment = self._write(view, next_offset - 1, validated.max_timestamp)
+        size_bytes, newest = len(view), validated.max_timestamp
+        segment = self.files.write((view,), size_bytes, base_offset, next_offset - 1, newest, producers=self.producers)
         position, offset = segment.size_bytes - position, base_offset
         for header in headers:
             last_offset = offset + header.last_offset_delta
@@ -115,7 +205,7 @@ class Log(StoredLog):
         if leader_epoch != self.epochs.latest:
             self.epochs.assign(leader_epoch, base_offset)
         self.log_end_offset = next_offset
-        self.producers.note_written(len(view), next_offset)
+        self.producers.note_written(size_bytes, next_offset)
         return AppendResult(base_offset, next_offset, validated.log_append_time_ms)
 
     def append_plain(self, batches: Sequence[PlainBatch], *, leader_epoch: int) -> int:
@@ -129,15 +219,9 @@ class Log(StoredLog):
             size_bytes += batch_size
             if max_timestamp > newest:  # noqa: PLR1730 - a call of max() for each batch costs more
                 newest = max_timestamp
-        segment = self._segment_for(size_bytes, offset - 1, newest)
-        position = segment.size_bytes
-        try:
-            segment.write_all([batch[0] for batch in batches], size_bytes)
-        except StorageError as error:
-            self._judge(error)
-            raise
-        self.is_stored = False
-        offset = first_offset
+        views = [batch[0] for batch in batches]
+        segment = self.files.write(views, size_bytes, first_offset, offset - 1, newest, producers=self.producers)
+        position, offset = segment.size_bytes - size_bytes, first_offset
         for _view, batch_size, last_offset_delta, max_timestamp, header in batches:
             segment.note_batch(position, batch_size, offset + last_offset_delta, max_timestamp)
             if header is not None:
@@ -186,7 +270,7 @@ class Log(StoredLog):
 
     def _write_numbered(self, view: memoryview, headers: list[BatchHeader]) -> None:
         """One write, unless a segment holds less. If a later one fails, what was written before it stays."""
-        segment_bytes = self._roll_policy.segment_bytes
+        segment_bytes = self.files.segment_bytes
         while len(view) > segment_bytes and len(headers) > 1:
             count, size_bytes = 1, headers[0].size_bytes
             while size_bytes + headers[count].size_bytes <= segment_bytes:
@@ -198,7 +282,15 @@ class Log(StoredLog):
 
     def _write_run(self, view: memoryview, headers: list[BatchHeader]) -> None:
         newest = max([header.max_timestamp for header in headers])
-        segment = self._write(view, headers[-1].last_offset, newest, is_numbered=True)
+        segment = self.files.write(
+            (view,),
+            len(view),
+            self.log_end_offset,
+            headers[-1].last_offset,
+            newest,
+            producers=self.producers,
+            is_numbered=True,
+        )
         start = position = segment.size_bytes - len(view)
         note_batch, epochs = segment.note_batch, self.epochs
         for header in headers:
@@ -212,57 +304,9 @@ class Log(StoredLog):
         self.log_end_offset = headers[-1].next_offset
         self.producers.note_written(len(view), self.log_end_offset)
 
-    def _write(self, view: memoryview, last_offset: int, max_timestamp: int, *, is_numbered: bool = False) -> Segment:
-        """One write at the end of the log."""
-        segment = self._segment_for(len(view), last_offset, max_timestamp, is_numbered=is_numbered)
-        try:
-            segment.write_all((view,), len(view))
-        except StorageError as error:
-            self._judge(error)
-            raise
-        self.is_stored = False
-        return segment
-
-    def _segment_for(
-        self, size_bytes: int, last_offset: int, max_timestamp: int, *, is_numbered: bool = False
-    ) -> Segment:
-        """The active segment, or a new one where the active one has had its time. What a leader has numbered was let in
-        there, and goes into a segment of its own if segment.bytes has become smaller since."""
-        if self.offline_reason is not None:
-            raise StorageError(f"the log of {self.topic_partition} is offline: {self.offline_reason}")
-        active, policy = self._segments.active, self._roll_policy
-        if (
-            active.size_bytes + size_bytes > policy.segment_bytes
-            or max_timestamp > policy.newest_timestamp
-            or last_offset - active.base_offset > MAX_RELATIVE_OFFSET
-            or active.is_index_full
-        ):
-            if not is_numbered:
-                policy.check_fits(size_bytes)
-            with self._disk_errors(f"{self.folder} cannot be read"):
-                is_due = policy.is_due(active, size_bytes, last_offset, max_timestamp)
-            if is_due:
-                return self.roll()
-        return active
-
     def roll(self) -> Segment:
         """Closes the active segment and begins a new one at the log end. An empty one is kept. StorageError."""
-        active = self._segments.active
-        if active.base_offset == self.log_end_offset:
-            return active
-        with self._disk_errors(f"{self.folder} cannot be given a new segment"):
-            active.seal()
-            self._snapshots.write(self.log_end_offset, self.producers.snapshot())
-            segment = self._create_segment(self.log_end_offset)
-        self._segments.add(segment)
-        self._durability.note_names_changed()
-        self._roll_policy.rearm()
-        self.is_stored = False
-        return segment
-
-    def _create_segment(self, base_offset: int) -> Segment:
-        now_ms = self._clock.wall_ms()
-        return Segment.create(self._disk, self.folder, base_offset, config=self.config, created_ms=now_ms)
+        return self.files.roll(self.log_end_offset, self.producers)
 
     # Cutting
 
@@ -273,30 +317,18 @@ class Log(StoredLog):
             # An epoch that this broker led without a record has an entry at the end, which the new leader may not know.
             self.epochs.truncate_from_end(self.log_end_offset)
             return
-        if offset < self._segments.all[0].base_offset:
+        if offset < self.segments[0].base_offset:
             self.truncate_fully_and_start_at(offset)
             return
         self._lower(offset)
-        segments = self._segments
-        with self._disk_errors(f"{self.folder} cannot be truncated"):
-            segments.delete([each for each in segments.all if each.base_offset > offset], due_ms=self._due_ms)
-            segments.active.truncate(offset)
-            offset = segments.active.read_next_offset()
-        self._cut_to(offset)
-        self.epochs.truncate_from_end(offset)
-        load_producers(self.producers, self._snapshots, segments.all, end_offset=offset, now_ms=self._clock.wall_ms())
+        self._cut_to(self.files.cut(offset, self.producers))
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
         """Nothing is left; the next record gets `offset`. StorageError."""
         self._lower(offset)
-        with self._disk_errors(f"{self.folder} cannot be truncated"):
-            self._segments.delete(self._segments.all, due_ms=self._due_ms)
-            self._segments.start_anew(self._create_segment(offset))
-            self._snapshots.clear()
+        self.files.start_anew(offset)
         self.log_start_offset = offset
-        self._durability.recovery_point = offset
         self._cut_to(offset)
-        self.epochs.clear()
         self.producers.clear()
 
     def advance_start(self, offset: int) -> None:
@@ -306,7 +338,7 @@ class Log(StoredLog):
         if offset > self.log_start_offset:
             self.log_start_offset = offset
             self.epochs.truncate_from_start(offset)
-            self.is_stored = False
+            self.files.is_stored = False
             if self.damaged_ranges:
                 self.settle_damaged_ranges()
 
@@ -314,9 +346,9 @@ class Log(StoredLog):
         """Retention: moves the log start behind segments that have had their time, and gives how many lie before it.
         They go by `delete_expired_segments`, once the log start is stored: a start that finds them missing, and an
         earlier log start, would take them for lost. StorageError."""
-        with self._disk_errors(f"{self.folder} cannot lose its expired segments"):
+        with self.files.disk_errors(f"{self.folder} cannot lose its expired segments"):
             expired = decide_expired_segments(
-                self._segments.all,
+                self.segments,
                 self.config,
                 now_ms=now_ms,
                 log_start_offset=self.log_start_offset,
@@ -325,67 +357,134 @@ class Log(StoredLog):
             )
             if expired.count == 0:
                 return 0
-            if expired.count == len(self._segments.all):
+            if expired.count == len(self.segments):
                 self.roll()
-            self.advance_start(self._segments.all[expired.count].base_offset)
+            self.advance_start(self.segments[expired.count].base_offset)
         events_log.info("segments expire", partition=self.topic_partition, segments=expired.count, cause=expired.reason)
         return expired.count
 
     def delete_expired_segments(self) -> int:
         """Those that lie before the log start; returns how many. StorageError."""
-        count = max(0, self._segments.floor(self.log_start_offset))
-        if count == 0:
-            return 0
-        with self._disk_errors(f"{self.folder} cannot lose its expired segments"):
-            self._segments.delete(self._segments.all[:count], due_ms=self._due_ms)
-            self._prune_snapshots()
-        self._durability.note_names_changed()
-        self.is_stored = False
-        events_log.info("deleted expired segments", partition=self.topic_partition, segments=count)
+        count = self.files.delete_before(self.log_start_offset, self.log_end_offset)
+        if count:
+            events_log.info("deleted expired segments", partition=self.topic_partition, segments=count)
         return count
 
     def replace_segments(self, old: Sequence[Segment], new: Segment) -> None:
         """Compaction: `new` takes the place of `old`, or is removed. It is still .cleaned, and synced: recovery does
         not look at what lies below the recovery point. StorageError."""
-        try:
-            with self._disk_errors(f"{self.folder} cannot take a cleaned segment"):
-                self._segments.replace(old, new)
-        except StorageError as error:
-            if isinstance(error.__cause__, StuckSwapError):
-                self._go_offline(f"a compaction was stopped halfway ({error}); restart once the disk is sound")
-            raise
-        self._durability.note_names_changed()
-        self.is_stored = False
+        self.files.replace(old, new)
         self.settle_damaged_ranges()
-
-    def take_due_segments(self, now_ms: int) -> list[Segment]:
-        """Deleted segments whose delay has passed: the caller removes their files."""
-        return self._segments.take_due(now_ms)
-
-    @property
-    def _due_ms(self) -> int:
-        return self._clock.wall_ms() + self.config.file_delete_delay_ms
 
     def _lower(self, offset: int) -> None:
         """Takes back what is known of the log from `offset` on, before it is cut there: a start that found a checkpoint
         ahead of the log would take the log for damaged."""
         if offset < self.log_end_offset:
             # The segment that is cut has to be synced anew as a whole, or its old end could come back.
-            number = self._segments.floor(offset)
-            self._durability.lower(self._segments.all[number].base_offset if number >= 0 else offset)
+            number = self.files.segments.floor(offset)
+            self.files.durability.lower(self.segments[number].base_offset if number >= 0 else offset)
             self.log_start_offset = min(self.log_start_offset, offset)
         if self.before_cut is not None:
-            with self._disk_errors(f"{self.folder} cannot be truncated"):
+            with self.files.disk_errors(f"{self.folder} cannot be truncated"):
                 self.before_cut(offset)
 
     def _cut_to(self, log_end_offset: int) -> None:
         self.log_end_offset = log_end_offset
         self.log_start_offset = min(self.log_start_offset, log_end_offset)  # It may have lain amid the batch that went.
-        self._durability.note_names_changed()
-        self._roll_policy.rearm()
-        self.is_stored = False
-        self._prune_snapshots()
         self.settle_damaged_ranges()
+
+    # Reading
+
+    def read(
+        self, offset: int, max_bytes: int, *, end_offset: int, at_least_one_batch: bool = True
+    ) -> FileSlice | None:
+        """From the batch that holds `offset` (or the next there is) to the end of its segment, `max_bytes` or
+        `end_offset`, whichever comes first. None if there is nothing to give."""
+        if not self.log_start_offset <= offset <= self.log_end_offset:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"Offset {offset} of {self.topic_partition} is not within [{self.log_start_offset}, "
+                f"{self.log_end_offset}].",
+            )
+        if offset >= end_offset:
+            if offset == self.log_end_offset:
+                self.active.hint(offset, self.active.size_bytes)
+            return None
+        return self.files.read(
+            offset,
+            max_bytes,
+            end_offset=end_offset,
+            log_end_offset=self.log_end_offset,
+            gapless_from=_NOWHERE if "compact" in self.config.cleanup_policy else self.gapless_from,
+            at_least_one_batch=at_least_one_batch,
+        )
+
+    def last_stable_offset(self, high_watermark: int) -> int:
+        """A transaction whose beginning was deleted holds back what is left of it."""
+        return max(self.producers.last_stable_offset(high_watermark), min(self.log_start_offset, high_watermark))
+
+    def offset_by_timestamp(self, timestamp: int, *, end_offset: int) -> Found | None:
+        """Timestamp, offset and leader epoch of the first record whose timestamp is >= `timestamp`."""
+        found = self.files.find_timestamp(timestamp, self.log_start_offset, self.max_decompressed_bytes)
+        return found if found is not None and found[1] < end_offset else None
+
+    def max_timestamp_offset(self, *, end_offset: int) -> Found | None:
+        """Timestamp, offset and leader epoch of the first record that has the largest timestamp."""
+        found = self.files.find_timestamp(None, self.log_start_offset, self.max_decompressed_bytes)
+        return found if found is not None and found[1] < end_offset else None
+
+    # Damage
+
+    @property
+    def damaged_ranges(self) -> tuple[DamagedRange, ...]:
+        return self.files.damage.ranges
+
+    def suspect(self, offset: int, *, is_whole_segment: bool = False) -> None:
+        self.files.damage.suspect(offset, is_whole_segment=is_whole_segment)
+
+    def note_damaged_ranges(self, segment: Segment, damage: tuple[DamagedRange, ...]) -> None:
+        """What a check of the segment has found; nothing, if it is sound."""
+        segment.damaged_ranges = damage
+        self.settle_damaged_ranges()
+
+    def settle_damaged_ranges(self) -> None:
+        self.files.damage.settle(self.segments, self.log_start_offset)
+
+    # Syncing and closing
+
+    @property
+    def recovery_point(self) -> int:
+        return self.files.durability.recovery_point
+
+    @property
+    def unflushed_messages(self) -> int:
+        return self.log_end_offset - self.files.durability.recovery_point
+
+    def begin_sync(self) -> tuple[Callable[[], None], int]:
+        """Work for Background (it raises OSError or StorageError) and the offset up to which all is durable once it is
+        done. Then `mark_synced`, or `mark_sync_failed`. Raises OSError; a closed segment whose file is gone is left out
+        once that is known (`damaged_ranges`)."""
+        return self.files.begin_sync(self.log_end_offset), self.log_end_offset
+
+    def mark_synced(self, end_offset: int) -> None:
+        self.files.mark_synced(end_offset)
+
+    def mark_sync_failed(self, end_offset: int, error: OSError | StorageError) -> None:
+        self.files.mark_sync_failed(end_offset, error)
+
+    def store(self) -> None:
+        """Puts everything into files and syncs what is not synced, so that the next start need not look. Blocks, but
+        touches this log alone: those of a broker that stops are stored side by side. StorageError, and then there is no
+        second try: it might find synced what the first has lost."""
+        self.files.store(self.log_end_offset, self.producers)
+
+    def close(self, clean: bool) -> None:
+        """With `clean`, stores everything first. StorageError."""
+        try:
+            if clean:
+                self.store()
+        finally:
+            self.files.close()
 
 
 def _parted(sent: str, here: str, log: Log) -> KafkaError:

@@ -39,7 +39,7 @@ from typing import NamedTuple
 from tailrace.log.validation import Origin
 from tailrace.model.errors import ErrorCode, KafkaError, ProtocolError, StorageError
 from tailrace.model.ids import NO_OFFSET, NO_PRODUCER_EPOCH, NO_SEQUENCE
-from tailrace.wire.apis.stored import ProducerSnapshot
+from tailrace.wire.apis.stored_records import ProducerSnapshot
 from tailrace.wire.checksum import crc32c
 from tailrace.wire.compile import decode, encode
 from tailrace.wire.markers import Marker

@@ -29,7 +29,7 @@ log that its cleaner has been over is not judged by gaps.
 from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypedDict
 
 from tailrace.log.checkpoints import ProducerSnapshots, read_topic_id, write_topic_id
 from tailrace.log.compaction.swap import finish_swaps
@@ -102,6 +102,18 @@ class LoadedLog:
     is_stored: bool  # as a clean close left it, or made just now: then a start that does not find it makes it again
 
 
+class LastRun(TypedDict, total=False):
+    """What the last run of a broker has left of a log outside of its folder; nothing, of a new one."""
+
+    topic_id: Uuid | None
+    recovery_point: int
+    log_start_offset: int
+    is_start_proved: bool
+    cleaned_offset: int
+    is_clean: bool
+    log_end_hint: int | None
+
+
 class LogLoader:
     """Opens one log. Every method raises OSError or StorageError."""
 
@@ -139,13 +151,13 @@ class LogLoader:
     def load(
         self,
         *,
-        topic_id: Uuid | None,
-        recovery_point: int,
-        log_start_offset: int,
-        is_start_proved: bool,
-        cleaned_offset: int,
-        is_clean: bool,
-        log_end_hint: int | None,
+        topic_id: Uuid | None = None,
+        recovery_point: int = 0,
+        log_start_offset: int = 0,
+        is_start_proved: bool = False,
+        cleaned_offset: int = 0,
+        is_clean: bool = False,
+        log_end_hint: int | None = None,
     ) -> LoadedLog:
         topic_id = self._settle_topic_id(topic_id)
         names = self._settle_files(self.disk.list(self.folder))

@@ -19,7 +19,7 @@ from tailrace.raft.messages import (
 from tailrace.raft.node import RaftNode
 from tailrace.raft.roles import Candidate, Follower, Prospective, Resigned, Unattached
 from tailrace.raft.types import BOOTSTRAP_OFFSET, ReplicaKey, Voter
-from tailrace.wire.apis.stored import LeaderChangeMessage
+from tailrace.wire.apis.stored_records import LeaderChangeMessage
 from tailrace.wire.schema import Message
 
 # A leader whose process has died refuses connections: after so many in a row a voter does not wait for the timeout.

@@ -13,7 +13,7 @@ from tailrace.raft.leader import Leader, VoterChange
 from tailrace.raft.messages import AddVoter, RemoveVoter, Reply, UpdateVoter
 from tailrace.raft.node import RaftNode
 from tailrace.raft.types import KRAFT_VERSION, Voter, VoterSet
-from tailrace.wire.apis.stored import KRaftVersionRecord
+from tailrace.wire.apis.stored_records import KRaftVersionRecord
 from tailrace.wire.schema import Message
 
 # A removal has no timeout of its own on the wire; Kafka's clients wait so long by default.

@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 
 from tailrace.model.config import Endpoint
 from tailrace.model.ids import ZERO_UUID, Uuid
-from tailrace.wire.apis.stored import VotersRecord
+from tailrace.wire.apis.stored_records import VotersRecord
 
 # Voters that are known without a record of the log: from `format`'s snapshot at offset 0, or a standalone node.
 BOOTSTRAP_OFFSET = -1

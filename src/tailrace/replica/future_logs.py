@@ -196,7 +196,7 @@ class FutureLogs:
         """Cuts the copy where the log was cut, at either end. False if what was read meanwhile is of no use."""
         log = move.partition.log
         if log.is_offline:
-            raise StorageError(f"the log of {log.topic_partition} is offline: {log.offline_reason}")
+            raise StorageError(f"the log of {log.topic_partition} is offline: {log.files.offline_reason}")
         cut_offset, move.cut_offset = move.cut_offset, None
         # After a restart nobody has told of cuts: the epochs do.
         epoch, end_offset = log.epochs.end_offset_for(future.epochs.latest, log.log_end_offset)

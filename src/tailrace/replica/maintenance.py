@@ -98,7 +98,7 @@ class Maintenance:
             interval_ms = min(interval_ms, max(_FLUSH_INTERVAL_MIN_MS, log.config.flush_ms / 2))
             if not log.unflushed_messages or log.is_offline:
                 continue
-            if now_ms - log.last_flush_ms >= log.config.flush_ms or log.has_unsynced_closed_segments:
+            if now_ms - log.files.last_flush_ms >= log.config.flush_ms or log.files.has_unsynced_closed_segments:
                 self._replicas.flusher.request(partition)
         self._flush_interval_ms = interval_ms
 

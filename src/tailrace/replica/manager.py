@@ -71,7 +71,7 @@ class ReplicaManager:
         self.damaged = DamagedReplicas(self.node_id, self.directories)
         self.partitions: dict[tuple[str, int], Partition] = {}
         self.flusher = Flusher(background, unsynced_max_bytes=static.log_unsynced_max_bytes)
-        # Where readers have met trouble (`Log.suspect`); a scrub takes them out.
+        # Where readers have met trouble (`log.files.damaged`); a scrub takes them out.
         self.suspects: dict[TopicPartition, Suspect] = {}
         # Told of a log that is about to be deleted: a compaction of it must end first.
         self.before_deletion: list[Callable[[TopicPartition], None]] = []
@@ -292,8 +292,8 @@ class ReplicaManager:
         # Not earlier: a log that cannot be opened now must not be made anew elsewhere at the next try.
         self._found.pop(topic_partition, None)
         # It is opened again when it is first used: a new log of ten thousand need not hold a handle.
-        log.close_idle_handles()
-        log.share_suspects(self.suspects)
+        log.files.segments.close_idle_handles()
+        log.files.damage.share_suspects(self.suspects)
         log.producers.expiration_ms = self.config.producer_id_expiration_ms
         log.producers.max_producers = self.config.max_producer_ids_per_partition
         log.max_decompressed_bytes = self.config.max_decompressed_bytes

@@ -454,7 +454,7 @@ class Partition:
     def find_aborted(self, slice_: FileSlice, offset: int) -> list[AbortedTransaction]:
         """What a reader at read_committed has to pass over in what it was given from `offset` on."""
         try:
-            return self.log.find_aborted(slice_, offset, end_offset=self.last_stable_offset)
+            return self.log.files.find_aborted(slice_, offset, end_offset=self.last_stable_offset)
         except StorageError as error:
             raise storage_failure(self.log, error) from error
 
@@ -494,5 +494,5 @@ class Partition:
 
 
 def storage_failure(log: Log, cause: StorageError | None = None) -> KafkaError:
-    reason = str(cause) if cause is not None else log.offline_reason
+    reason = str(cause) if cause is not None else log.files.offline_reason
     return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"The disk of {log.topic_partition} failed: {reason}")

@@ -25,7 +25,7 @@ from tailrace.sim.loop import Process, SimLoop
 from tailrace.sim.network import SimNetwork
 from tailrace.sim.random import SimRandom
 from tailrace.sim.trace import Trace
-from tailrace.wire.apis.stored import VotersRecord
+from tailrace.wire.apis.stored_records import VotersRecord
 
 # The metadata lie in the first.
 FOLDERS = ("/data", "/data-2")

@@ -12,7 +12,7 @@ from tailrace.wire.apis.groups import (
     SyncGroupRequest,
     SyncGroupResponse,
 )
-from tailrace.wire.apis.stored import GroupMetadataValue
+from tailrace.wire.apis.stored_records import GroupMetadataValue
 from tailrace.wire.schema import Message
 from tests.golden.groups.scenarios import RANGE, REBALANCE_MS, SESSION_MS, STEP_MS
 

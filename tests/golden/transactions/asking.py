@@ -7,7 +7,7 @@ from typing import Any
 from tailrace.model.errors import ErrorCode
 from tailrace.wire.apis.data import FetchRequest, ListOffsetsRequest, ProduceRequest
 from tailrace.wire.apis.groups import FindCoordinatorRequest, OffsetFetchRequest
-from tailrace.wire.apis.stored import TRANSACTION_RECORDS
+from tailrace.wire.apis.stored_records import TRANSACTION_RECORDS
 from tailrace.wire.apis.transactions import (
     AddOffsetsToTxnRequest,
     AddPartitionsToTxnRequest,
@@ -18,9 +18,9 @@ from tailrace.wire.apis.transactions import (
     TxnOffsetCommitRequest,
     WriteTxnMarkersRequest,
 )
+from tailrace.wire.record_envelopes import decode_coordinator_record
 from tailrace.wire.records import iterate_headers, iterate_records
 from tailrace.wire.schema import Message, Struct
-from tailrace.wire.stored import decode_coordinator_record
 from tests.unit.broker.world import Peer, batch, create_topic
 
 TIMEOUT_MS = 60_000

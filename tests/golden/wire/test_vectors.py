@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tailrace.wire.apis import request_type, response_type, stored
+from tailrace.wire.apis import request_type, response_type, stored_records
 from tailrace.wire.apis.keys import ApiKey
 from tailrace.wire.codec.layout import layout
 from tailrace.wire.compile import decode_from, encode
@@ -24,7 +24,11 @@ MESSAGES: dict[str, type[Message]] = {
     cls.__name__: cls
     for cls in (
         *(find(key) for key in ApiKey if not key.is_own for find in (request_type, response_type)),
-        *(value for value in vars(stored).values() if isinstance(value, type) and value.__module__ == stored.__name__),
+        *(
+            value
+            for value in vars(stored_records).values()
+            if isinstance(value, type) and value.__module__ == stored_records.__name__
+        ),
         RequestHeader,
         ResponseHeader,
     )

@@ -15,8 +15,8 @@ from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.model.ids import NodeId, Uuid
 from tailrace.sim.random import SimRandom
 from tailrace.wire.compile import decode, encode
+from tailrace.wire.record_envelopes import encode_coordinator_key, encode_coordinator_value
 from tailrace.wire.schema import Message
-from tailrace.wire.stored import encode_coordinator_key, encode_coordinator_value
 
 START_WALL_MS = 1_767_225_600_000
 STEPS_MAX = 100_000

@@ -29,7 +29,7 @@ from tailrace.wire.apis.groups import (
     SyncGroupRequest,
     SyncGroupResponse,
 )
-from tailrace.wire.apis.stored import ConsumerProtocolAssignment, ConsumerProtocolSubscription
+from tailrace.wire.apis.stored_records import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 from tailrace.wire.compile import decode, encode
 from tests.sim.machine.bench import Asked, GroupBench
 

@@ -15,7 +15,7 @@ from tailrace.raft.types import ReplicaKey, Voter, VoterSet
 from tailrace.sim.random import SimRandom
 from tailrace.wire.apis.admin import DeleteTopicsRequest
 from tailrace.wire.apis.quorum import AllocateProducerIdsRequest, AllocateProducerIdsResponse
-from tailrace.wire.apis.stored import (
+from tailrace.wire.apis.stored_records import (
     FeatureLevelRecord,
     KRaftVersionRecord,
     LeaderChangeMessage,
@@ -23,8 +23,8 @@ from tailrace.wire.apis.stored import (
     TopicRecord,
     VotersRecord,
 )
+from tailrace.wire.record_envelopes import decode_metadata_record
 from tailrace.wire.records import build_batch, iterate_headers, iterate_records
-from tailrace.wire.stored import decode_metadata_record
 from tests.unit.broker.quorum_world import (
     CLUSTER_ID,
     DIRECTORY_ID,

@@ -9,7 +9,13 @@ from tailrace.broker.quorum.metadata_log import MetadataLog
 from tailrace.broker.quorum.snapshots import SnapshotId, write_snapshot
 from tailrace.model.errors import ErrorCode, KafkaError, StorageError
 from tailrace.sim.random import SimRandom
-from tailrace.wire.apis.stored import KRaftVersionRecord, LeaderChangeMessage, NoOpRecord, TopicRecord, VotersRecord
+from tailrace.wire.apis.stored_records import (
+    KRaftVersionRecord,
+    LeaderChangeMessage,
+    NoOpRecord,
+    TopicRecord,
+    VotersRecord,
+)
 from tailrace.wire.records import build_batch
 from tests.unit.broker import quorum_world
 from tests.unit.broker.quorum_world import FOLDER, turns

@@ -24,7 +24,7 @@ from tailrace.sim.clock import SimClock
 from tailrace.sim.cluster import voter_of
 from tailrace.sim.disk import SimDisk
 from tailrace.sim.random import SimRandom
-from tailrace.wire.apis.stored import (
+from tailrace.wire.apis.stored_records import (
     KRaftVersionRecord,
     SnapshotFooterRecord,
     SnapshotHeaderRecord,

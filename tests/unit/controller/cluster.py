@@ -29,8 +29,8 @@ from tailrace.wire.apis.quorum import (
     BrokerRegistrationRequest,
     BrokerRegistrationResponse,
 )
+from tailrace.wire.record_envelopes import decode_metadata_record, encode_metadata_record
 from tailrace.wire.schema import Message
-from tailrace.wire.stored import decode_metadata_record, encode_metadata_record
 
 CLUSTER_ID = "AAAAAAAAAAAAAAAAAAAAAA"
 NOW_MS = 1_767_225_600_000

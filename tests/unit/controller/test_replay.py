@@ -14,7 +14,7 @@ from tailrace.wire.apis.admin import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
-from tailrace.wire.apis.stored import (
+from tailrace.wire.apis.stored_records import (
     ClearElrRecord,
     FeatureLevelRecord,
     NoOpRecord,

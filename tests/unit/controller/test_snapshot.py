@@ -4,7 +4,7 @@ from tailrace.controller.image import METADATA_VERSION, MetadataImage
 from tailrace.controller.replay import Replay
 from tailrace.controller.snapshot import GROUP_SIZE, records_of
 from tailrace.wire.apis.quorum import AllocateProducerIdsRequest, AllocateProducerIdsResponse
-from tailrace.wire.apis.stored import FeatureLevelRecord
+from tailrace.wire.apis.stored_records import FeatureLevelRecord
 from tests.unit.controller.cluster import CLUSTER_ID, Cluster, topic
 
 

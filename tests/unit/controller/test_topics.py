@@ -11,7 +11,7 @@ from tailrace.wire.apis.admin import (
     DeleteTopicsRequest,
     DeleteTopicsResponse,
 )
-from tailrace.wire.apis.stored import ConfigRecord, PartitionRecord, TopicRecord
+from tailrace.wire.apis.stored_records import ConfigRecord, PartitionRecord, TopicRecord
 from tests.unit.controller.cluster import Cluster, Topic, TopicConfigEntry, assigned, directory_id, topic
 
 

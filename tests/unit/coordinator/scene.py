@@ -16,8 +16,8 @@ from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.sim.clock import SimClock
 from tailrace.sim.random import SimRandom
 from tailrace.wire.compile import encode
+from tailrace.wire.record_envelopes import encode_coordinator_key, encode_coordinator_value
 from tailrace.wire.schema import Message
-from tailrace.wire.stored import encode_coordinator_key, encode_coordinator_value
 
 START_MS = 1_000_000
 

@@ -9,7 +9,7 @@ from tailrace.coordinator.offsets.store import offset_record
 from tailrace.coordinator.op import StoredRecord
 from tailrace.model.errors import ErrorCode
 from tailrace.wire.apis.groups import DeleteGroupsRequest, DescribeGroupsRequest
-from tailrace.wire.apis.stored import ConsumerGroupMetadataKey, ConsumerGroupMetadataValue, OffsetCommitValue
+from tailrace.wire.apis.stored_records import ConsumerGroupMetadataKey, ConsumerGroupMetadataValue, OffsetCommitValue
 from tests.unit.coordinator.offsets.scene import Asked, Scene, classic_group, contents
 
 

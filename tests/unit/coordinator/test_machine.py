@@ -6,7 +6,7 @@ import weakref
 from tailrace.coordinator.history import History
 from tailrace.coordinator.machine import GroupMachine
 from tailrace.coordinator.offsets.store import offset_record
-from tailrace.wire.apis.stored import OffsetCommitValue
+from tailrace.wire.apis.stored_records import OffsetCommitValue
 from tests.unit.coordinator.offsets.scene import Scene, classic_group
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tailrace.log.files.kept import CUT_SUFFIX
+from tailrace.log.files.kept import CUT_SUFFIX, begin_keeping
 from tailrace.model.config import TopicConfig
 from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.wire.records import iterate_headers
@@ -127,7 +127,7 @@ def test_a_first_segment_that_is_gone_is_damage_and_leaves_its_place(world):
     log = world.open(is_start_proved=True)
     assert log.damage is not None
     assert (log.log_start_offset, names(world)) == (0, every), "the scrub finds it empty, and fetches what it held"
-    assert 0 in {suspect.offset for suspect in log.suspects.values()}
+    assert 0 in {suspect.offset for suspect in log.files.damage.suspects.values()}
 
 
 def test_where_the_log_start_is_not_known_the_first_segment_is_the_start(world):
@@ -167,7 +167,7 @@ def kept(world):
 
 def test_what_is_kept_is_what_is_cut(world):
     log = fill(world)
-    work = log.begin_keeping(21, 71, leader_epoch=7, max_bytes=1 << 20)
+    work = begin_keeping(world.disk, log, 21, 71, leader_epoch=7, max_bytes=1 << 20)
     path = work()
     assert kept(world) == ["00000000000000000021.7.cut"]
     headers = [header for _, header in iterate_headers(world.disk.read(path))]
@@ -181,13 +181,13 @@ def test_what_is_kept_is_what_is_cut(world):
 
 def test_what_is_kept_is_bounded_and_the_oldest_goes_first(world):
     log = fill(world)
-    size = world.disk.size(log.begin_keeping(0, 80, leader_epoch=1, max_bytes=1 << 20)())
+    size = world.disk.size(begin_keeping(world.disk, log, 0, 80, leader_epoch=1, max_bytes=1 << 20)())
     for epoch in (2, 3):
         world.clock.advance_ms(1000)
-        log.begin_keeping(40, 80, leader_epoch=epoch, max_bytes=size)()
+        begin_keeping(world.disk, log, 40, 80, leader_epoch=epoch, max_bytes=size)()
     assert kept(world) == ["00000000000000000040.2.cut", "00000000000000000040.3.cut"]
-    assert log.begin_keeping(0, 80, leader_epoch=4, max_bytes=0)() is None
-    path = log.begin_keeping(0, 80, leader_epoch=5, max_bytes=size // 2)()
+    assert begin_keeping(world.disk, log, 0, 80, leader_epoch=4, max_bytes=0)() is None
+    path = begin_keeping(world.disk, log, 0, 80, leader_epoch=5, max_bytes=size // 2)()
     assert 0 < world.disk.size(path) <= size // 2
 
 
@@ -213,5 +213,5 @@ def test_a_closed_segment_that_ends_too_early_is_not_passed_over(policy: str) ->
     with pytest.raises(KafkaError, match="ends before offset 3") as raised:
         reopened.read(2, 1 << 20, end_offset=4)
     assert raised.value.code is ErrorCode.CORRUPT_MESSAGE
-    assert reopened.suspects[reopened.topic_partition].is_whole_segment
+    assert reopened.files.damage.suspects[reopened.topic_partition].is_whole_segment
     assert offsets_in(reopened.read(3, 1 << 20, end_offset=4)) == [3]

@@ -341,8 +341,8 @@ def test_expired_segments_go_in_two_steps(world):
     assert log.delete_expired_segments() == 2
     assert (log.log_start_offset, read_all(log)) == (2, [2])
     assert len(world.names(".deleted")) == 6
-    assert log.take_due_segments(10_499) == []
-    for segment in log.take_due_segments(10_500):
+    assert log.files.segments.take_due(10_499) == []
+    for segment in log.files.segments.take_due(10_500):
         segment.remove()
     assert world.names(".deleted") == []
 
@@ -394,8 +394,8 @@ def test_idle_handles_are_closed_and_opened_again(world):
     log.roll()
     append(log)
     read_all(log)
-    log.close_idle_handles()
-    assert log.close_idle_handles() == 0
+    log.files.segments.close_idle_handles()
+    assert log.files.segments.close_idle_handles() == 0
     append(log)
     assert read_all(log) == [0, 1, 2]
 

@@ -29,7 +29,7 @@ def test_aborted_transactions_of_a_segment_closed_after_the_last_sync_outlast_a_
     assert reopened.log_end_offset == 2
     found = reopened.read(0, 1000, end_offset=2)
     assert found is not None
-    assert [each[:3] for each in reopened.find_aborted(found, 0, end_offset=2)] == [(1, 0, 1)]
+    assert [each[:3] for each in reopened.files.find_aborted(found, 0, end_offset=2)] == [(1, 0, 1)]
 
 
 @pytest.mark.parametrize("how", ["roll", "stop", "cut"])
@@ -93,7 +93,7 @@ def test_an_index_of_aborted_transactions_that_is_not_as_it_was_stored_is_made_a
     assert reopened.log_end_offset == 4
     found = reopened.read(0, 1000, end_offset=4)
     assert found is not None
-    assert [each[:3] for each in reopened.find_aborted(found, 0, end_offset=4)] == [(1, 0, 2)]
+    assert [each[:3] for each in reopened.files.find_aborted(found, 0, end_offset=4)] == [(1, 0, 2)]
 
 
 def test_the_last_segment_s_index_is_missed_after_a_clean_stop_too():
@@ -106,7 +106,7 @@ def test_the_last_segment_s_index_is_missed_after_a_clean_stop_too():
     reopened = world.open(recovery_point=2, is_clean=True)
     found = reopened.read(0, 1000, end_offset=2)
     assert found is not None
-    assert [each[:3] for each in reopened.find_aborted(found, 0, end_offset=2)] == [(1, 0, 1)]
+    assert [each[:3] for each in reopened.files.find_aborted(found, 0, end_offset=2)] == [(1, 0, 1)]
 
 
 def test_an_index_that_was_cut_with_its_log_is_not_missed():
@@ -121,4 +121,4 @@ def test_an_index_that_was_cut_with_its_log_is_not_missed():
     log = world.reopen_after_clean_close(log)
     found = log.read(0, 1000, end_offset=2)
     assert found is not None
-    assert log.find_aborted(found, 0, end_offset=2) == []
+    assert log.files.find_aborted(found, 0, end_offset=2) == []

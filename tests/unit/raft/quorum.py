@@ -44,7 +44,7 @@ from tailrace.raft.step import step
 from tailrace.raft.types import OffsetAndEpoch, ReplicaKey, Voter, VoterSet
 from tailrace.raft.voters import VoterHistory
 from tailrace.sim.random import SimRandom
-from tailrace.wire.apis.stored import VotersRecord
+from tailrace.wire.apis.stored_records import VotersRecord
 from tailrace.wire.schema import Message
 from tests.unit.raft.model_log import Entry, ModelLog
 

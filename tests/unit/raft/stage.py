@@ -27,7 +27,7 @@ from tailrace.raft.messages import (
 )
 from tailrace.raft.roles import Candidate, Follower, Prospective, Role, Standing, Unattached
 from tailrace.raft.types import OffsetAndEpoch, ReplicaKey, Voter, VoterSet
-from tailrace.wire.apis.stored import KRaftVersionRecord, LeaderChangeMessage
+from tailrace.wire.apis.stored_records import KRaftVersionRecord, LeaderChangeMessage
 from tailrace.wire.schema import Message
 from tests.unit.raft.quorum import Host, Quorum, endpoint
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tailrace.wire.apis import admin, data, groups, quorum, security, stored, transactions
+from tailrace.wire.apis import admin, data, groups, quorum, security, stored_records, transactions
 from tailrace.wire.apis.data import FetchRequest, FetchResponse, MetadataRequest, ProduceRequest
 from tailrace.wire.schema import Message, Struct, array, int32, parse_versions, string, struct
 
@@ -92,7 +92,7 @@ def test_a_name_that_no_struct_has_is_found_at_once() -> None:
 
 
 @pytest.mark.parametrize(
-    "module", [data, admin, groups, transactions, security, quorum, stored], ids=lambda m: m.__name__
+    "module", [data, admin, groups, transactions, security, quorum, stored_records], ids=lambda m: m.__name__
 )
 def test_annotations_and_names_agree(module: ModuleType) -> None:
     """A type checker cannot compare a struct's name with the annotation beside it."""

@@ -204,7 +204,7 @@ def _wrap(context: RequestContext, request: Message) -> EnvelopeRequest:
 def _anonymous() -> bytes:
     """A client without authentication, as Kafka names it, behind the version of the form. A node that never forwards
     does not pay for it."""
-    from tailrace.wire.apis.stored import DefaultPrincipalData
+    from tailrace.wire.apis.stored_records import DefaultPrincipalData
     from tailrace.wire.compile import encode
 
     return b"\x00\x00" + bytes(encode(DefaultPrincipalData(type="User", name="ANONYMOUS"), 0))

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from tailrace.coordinator.op import Producer, StoredRecord
 from tailrace.wire.payload import RecordLike
+from tailrace.wire.record_envelopes import encode_coordinator_key, encode_coordinator_value
 from tailrace.wire.records import HEADER_SIZE, build_batch
-from tailrace.wire.stored import encode_coordinator_key, encode_coordinator_value
 
 # Length, attributes, deltas of time and offset, lengths of key and value, headers: at most so much beside them.
 _RECORD_OVERHEAD_BYTES = 32

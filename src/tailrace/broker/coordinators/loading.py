@@ -16,8 +16,8 @@ from tailrace.broker.coordinators.shard import State
 from tailrace.coordinator.op import Producer
 from tailrace.model import events
 from tailrace.model.errors import ErrorCode, KafkaError
+from tailrace.wire.record_envelopes import UnknownRecordTypeError
 from tailrace.wire.records import BatchHeader, crc_is_valid, iterate_headers, iterate_unpacked, unpack_records
-from tailrace.wire.stored import UnknownRecordTypeError
 
 if TYPE_CHECKING:
     from tailrace.broker.coordinators.shard import Shard

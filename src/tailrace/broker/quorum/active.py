@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from tailrace.controller.image import METADATA_VERSION, MetadataImage
 from tailrace.model import events
 from tailrace.model.errors import ErrorCode, KafkaError, StorageError
-from tailrace.wire.apis.stored import NoOpRecord
+from tailrace.wire.apis.stored_records import NoOpRecord
 
 if TYPE_CHECKING:
     from tailrace.broker.quorum.driver import RaftDriver

@@ -11,7 +11,7 @@ from struct import Struct, error
 
 from tailrace.model.errors import ProtocolError
 from tailrace.model.ports import Bytes
-from tailrace.wire.apis.stored import (
+from tailrace.wire.apis.stored_records import (
     KRaftVersionRecord,
     LeaderChangeMessage,
     SnapshotFooterRecord,

@@ -59,7 +59,7 @@ from tailrace.raft.step import step
 from tailrace.raft.translation import of_wire_response, to_wire_request
 from tailrace.raft.types import OffsetAndEpoch, ReplicaKey, VoterSet
 from tailrace.wire.apis import response_type
-from tailrace.wire.apis.stored import KRaftVersionRecord, LeaderChangeMessage, VotersRecord
+from tailrace.wire.apis.stored_records import KRaftVersionRecord, LeaderChangeMessage, VotersRecord
 from tailrace.wire.records import iterate_headers
 from tailrace.wire.schema import Message
 

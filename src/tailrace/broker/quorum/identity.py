@@ -14,7 +14,7 @@ from tailrace.raft.messages import QuorumState
 from tailrace.raft.node import RaftIdentity, Timing
 from tailrace.raft.types import BOOTSTRAP_OFFSET, ReplicaKey, Voter, VoterSet
 from tailrace.raft.voters import VoterHistory
-from tailrace.wire.apis.stored import VotersRecord
+from tailrace.wire.apis.stored_records import VotersRecord
 from tailrace.wire.schema import Message
 
 _log = events.logger("quorum")

@@ -36,10 +36,10 @@ from tailrace.model.errors import ErrorCode, KafkaError, StorageError
 from tailrace.model.ids import CLUSTER_METADATA_TOPIC_ID, Uuid
 from tailrace.model.ports import FileSlice, Ports
 from tailrace.raft.types import OffsetAndEpoch
-from tailrace.wire.apis.stored import KRaftVersionRecord, VotersRecord
+from tailrace.wire.apis.stored_records import KRaftVersionRecord, VotersRecord
+from tailrace.wire.record_envelopes import encode_metadata_record
 from tailrace.wire.records import BatchHeader, Record, build_batch, iterate_headers
 from tailrace.wire.schema import Message
-from tailrace.wire.stored import encode_metadata_record
 
 _log = events.logger("quorum")
 
@@ -158,7 +158,7 @@ class MetadataLog:
     @property
     def failure(self) -> str | None:
         """Why nothing can be written any more, until a restart."""
-        return self._failure or self._log.offline_reason
+        return self._failure or self._log.files.offline_reason
 
     def end_offset_for(self, epoch: int) -> OffsetAndEpoch:
         """The greatest epoch of the log that is not greater than `epoch`, and where it ends. An epoch before the first
@@ -335,7 +335,7 @@ class MetadataLog:
             self._log.advance_start(snapshot.offset)
             self._log.expire_segments(self._ports.clock.wall_ms(), snapshot.offset)
             self._log.delete_expired_segments()
-        segments = self._log.take_due_segments(self._ports.clock.wall_ms())
+        segments = self._log.files.segments.take_due(self._ports.clock.wall_ms())
 
         def work() -> None:
             removal()

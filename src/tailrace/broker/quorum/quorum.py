@@ -31,8 +31,8 @@ from tailrace.model import events
 from tailrace.model.errors import KafkaError, ProtocolError, StorageError
 from tailrace.raft.messages import Leadership
 from tailrace.raft.types import ReplicaKey
+from tailrace.wire.record_envelopes import decode_metadata_record
 from tailrace.wire.records import iterate_records
-from tailrace.wire.stored import decode_metadata_record
 
 if TYPE_CHECKING:
     from tailrace.broker.cluster.peers import Peers

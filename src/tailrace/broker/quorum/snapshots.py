@@ -30,12 +30,13 @@ from tailrace.log.files.failures import disk_errors
 from tailrace.model.errors import KafkaError, ProtocolError, StorageError
 from tailrace.model.ports import Bytes, Disk, File, FileSlice, Ports
 from tailrace.raft.types import OffsetAndEpoch
-from tailrace.wire.apis.stored import (
+from tailrace.wire.apis.stored_records import (
     KRaftVersionRecord,
     SnapshotFooterRecord,
     SnapshotHeaderRecord,
     VotersRecord,
 )
+from tailrace.wire.record_envelopes import decode_metadata_record, encode_metadata_record
 from tailrace.wire.records import (
     HEADER_SIZE,
     BatchHeader,
@@ -46,7 +47,6 @@ from tailrace.wire.records import (
     read_header,
 )
 from tailrace.wire.schema import Message
-from tailrace.wire.stored import decode_metadata_record, encode_metadata_record
 
 SUFFIX = ".checkpoint"
 _PART_SUFFIX = ".checkpoint.part"

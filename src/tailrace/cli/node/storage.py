@@ -83,7 +83,7 @@ def format_folder(folder: str, *, cluster_id: str, node_id: int, directory_id: s
 def store_voters(metadata_folder: str, voters: Sequence[Voter]) -> None:
     """The first voters of a quorum: the same list on each of them, before any of them starts."""
     from tailrace.broker.quorum.snapshots import store_bootstrap_snapshot
-    from tailrace.wire.apis.stored import VotersRecord
+    from tailrace.wire.apis.stored_records import VotersRecord
 
     records = [
         VotersRecord.Voter(

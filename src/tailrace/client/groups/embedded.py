@@ -11,9 +11,9 @@ from tailrace.client.groups.membership import NO_PARTITIONS, Partitions
 from tailrace.client.groups.offsets import by_topic
 from tailrace.model.ids import PartitionIndex, TopicPartition
 from tailrace.model.ports import Bytes
-from tailrace.wire.apis.stored import ConsumerProtocolAssignment, ConsumerProtocolSubscription
+from tailrace.wire.apis.stored_records import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 from tailrace.wire.compile import decode
-from tailrace.wire.stored import encode_coordinator_value
+from tailrace.wire.record_envelopes import encode_coordinator_value
 
 # The protocol type of groups whose members are consumers; Connect and schema registries have types of their own.
 PROTOCOL_TYPE = "consumer"

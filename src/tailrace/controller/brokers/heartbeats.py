@@ -18,7 +18,7 @@ from tailrace.controller.view import Result, View
 from tailrace.model.errors import ErrorCode
 from tailrace.model.ids import NodeId
 from tailrace.wire.apis.quorum import BrokerHeartbeatRequest, BrokerHeartbeatResponse
-from tailrace.wire.apis.stored import BrokerRegistrationChangeRecord
+from tailrace.wire.apis.stored_records import BrokerRegistrationChangeRecord
 from tailrace.wire.schema import Message
 
 _FENCE, _UNFENCE = 1, -1

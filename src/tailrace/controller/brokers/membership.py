@@ -7,7 +7,7 @@ from tailrace.controller.view import Result, View
 from tailrace.model.errors import ErrorCode
 from tailrace.wire.apis.admin import UnregisterBrokerRequest, UnregisterBrokerResponse
 from tailrace.wire.apis.quorum import ControllerRegistrationRequest, ControllerRegistrationResponse
-from tailrace.wire.apis.stored import RegisterControllerRecord, UnregisterBrokerRecord
+from tailrace.wire.apis.stored_records import RegisterControllerRecord, UnregisterBrokerRecord
 from tailrace.wire.schema import Message
 
 

@@ -20,7 +20,7 @@ from tailrace.wire.apis.quorum import (
     BrokerRegistrationRequest,
     BrokerRegistrationResponse,
 )
-from tailrace.wire.apis.stored import (
+from tailrace.wire.apis.stored_records import (
     PartitionChangeRecord,
     ProducerIdsRecord,
     RegisterBrokerRecord,

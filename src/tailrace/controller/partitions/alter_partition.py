@@ -13,7 +13,7 @@ from tailrace.controller.view import Result, View
 from tailrace.model.errors import ErrorCode
 from tailrace.model.ids import NodeId, Uuid
 from tailrace.wire.apis.quorum import AlterPartitionRequest, AlterPartitionResponse
-from tailrace.wire.apis.stored import PartitionChangeRecord
+from tailrace.wire.apis.stored_records import PartitionChangeRecord
 from tailrace.wire.schema import Message
 
 PartitionData = AlterPartitionRequest.PartitionData

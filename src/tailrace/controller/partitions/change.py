@@ -34,7 +34,7 @@ from tailrace.controller.image import (
 from tailrace.controller.partitions.candidates import Key
 from tailrace.controller.view import View
 from tailrace.model.ids import NodeId, Uuid
-from tailrace.wire.apis.stored import PartitionChangeRecord
+from tailrace.wire.apis.stored_records import PartitionChangeRecord
 
 RECOVERED, RECOVERING = 0, 1
 

@@ -9,7 +9,7 @@ from tailrace.controller.view import Result, View
 from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.model.ids import NodeId, Uuid
 from tailrace.wire.apis.admin import CreatePartitionsRequest, CreatePartitionsResponse
-from tailrace.wire.apis.stored import PartitionRecord
+from tailrace.wire.apis.stored_records import PartitionRecord
 from tailrace.wire.schema import Message
 
 CreatePartitionsTopicResult = CreatePartitionsResponse.CreatePartitionsTopicResult

@@ -11,7 +11,7 @@ from tailrace.controller.view import Result, View
 from tailrace.model.errors import ErrorCode
 from tailrace.model.ids import Uuid
 from tailrace.wire.apis.quorum import AssignReplicasToDirsRequest, AssignReplicasToDirsResponse
-from tailrace.wire.apis.stored import PartitionChangeRecord
+from tailrace.wire.apis.stored_records import PartitionChangeRecord
 from tailrace.wire.schema import Message
 
 DirectoryResult = AssignReplicasToDirsResponse.DirectoryData

@@ -12,7 +12,7 @@ from tailrace.controller.partitions.change import Election, PartitionChanges
 from tailrace.controller.view import Result, View
 from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.wire.apis.admin import ElectLeadersRequest, ElectLeadersResponse
-from tailrace.wire.apis.stored import PartitionChangeRecord
+from tailrace.wire.apis.stored_records import PartitionChangeRecord
 from tailrace.wire.schema import Message
 
 TopicResult = ElectLeadersResponse.ReplicaElectionResult

@@ -12,7 +12,7 @@ from tailrace.controller.view import Result, View
 from tailrace.model.errors import ErrorCode
 from tailrace.model.ids import NodeId, Uuid
 from tailrace.wire.apis.own import MoveLeaderRequest, MoveLeaderResponse
-from tailrace.wire.apis.stored import PartitionChangeRecord
+from tailrace.wire.apis.stored_records import PartitionChangeRecord
 
 
 def move_leader(view: View, request: MoveLeaderRequest) -> Result:

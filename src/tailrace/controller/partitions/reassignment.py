@@ -23,7 +23,7 @@ from tailrace.wire.apis.admin import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
 )
-from tailrace.wire.apis.stored import PartitionChangeRecord
+from tailrace.wire.apis.stored_records import PartitionChangeRecord
 from tailrace.wire.schema import Message
 
 TopicResult = AlterPartitionReassignmentsResponse.ReassignableTopicResponse

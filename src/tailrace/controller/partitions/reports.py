@@ -26,7 +26,7 @@ from tailrace.wire.apis.own import (
     ReportReplicasRequest,
     ReportReplicasResponse,
 )
-from tailrace.wire.apis.stored import PartitionChangeRecord
+from tailrace.wire.apis.stored_records import PartitionChangeRecord
 from tailrace.wire.schema import Message
 
 

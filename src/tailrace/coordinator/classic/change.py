@@ -11,7 +11,7 @@ from tailrace.coordinator.history import Cause, Rebalance
 from tailrace.coordinator.op import Call, Caller, Result, StoredRecord
 from tailrace.model.errors import ErrorCode
 from tailrace.wire.apis.groups import JoinGroupResponse
-from tailrace.wire.apis.stored import GroupMetadataKey, GroupMetadataValue
+from tailrace.wire.apis.stored_records import GroupMetadataKey, GroupMetadataValue
 from tailrace.wire.schema import Message
 
 # The one that Kafka 4.3 writes.

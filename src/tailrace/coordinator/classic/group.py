@@ -29,7 +29,7 @@ from tailrace.coordinator.classic.subscriptions import read_subscribed_topics
 from tailrace.coordinator.groups import GroupType
 from tailrace.coordinator.op import StoredRecord
 from tailrace.model.errors import ErrorCode, KafkaError
-from tailrace.wire.apis.stored import GroupMetadataKey, GroupMetadataValue
+from tailrace.wire.apis.stored_records import GroupMetadataKey, GroupMetadataValue
 
 if TYPE_CHECKING:
     from tailrace.coordinator.groups import GroupDeadlines

@@ -7,7 +7,7 @@ from tailrace.coordinator.classic.group import JOIN, SESSION, SYNC, ClassicGroup
 from tailrace.coordinator.classic.member import ClassicMember, Protocol
 from tailrace.coordinator.groups import GroupState
 from tailrace.coordinator.op import Producer
-from tailrace.wire.apis.stored import GroupMetadataKey, GroupMetadataValue
+from tailrace.wire.apis.stored_records import GroupMetadataKey, GroupMetadataValue
 
 
 def replay_group(

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tailrace.model.errors import ProtocolError
-from tailrace.wire.apis.stored import ConsumerProtocolSubscription
+from tailrace.wire.apis.stored_records import ConsumerProtocolSubscription
 from tailrace.wire.compile import decode
 
 # Every version begins with what version 0 has, behind an int16 that tells the version.

@@ -7,7 +7,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from tailrace.model.ids import Uuid
-from tailrace.wire.apis.stored import ConsumerGroupMemberMetadataValue
+from tailrace.wire.apis.stored_records import ConsumerGroupMemberMetadataValue
 
 # Topic -> partition -> the epoch in which the member got it. A topic without partitions is left out.
 Assigned = Mapping[Uuid, Mapping[int, int]]

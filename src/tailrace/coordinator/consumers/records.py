@@ -11,7 +11,7 @@ from tailrace.coordinator.assignors.spec import Partitions
 from tailrace.coordinator.consumers.member import Assigned, Member
 from tailrace.coordinator.op import StoredRecord
 from tailrace.model.ids import Uuid
-from tailrace.wire.apis.stored import (
+from tailrace.wire.apis.stored_records import (
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupCurrentMemberAssignmentValue,
     ConsumerGroupMemberMetadataKey,

@@ -13,7 +13,7 @@ from tailrace.coordinator.consumers.member import Member, MemberState
 from tailrace.coordinator.consumers.records import read_assigned, read_target
 from tailrace.coordinator.groups import GroupState
 from tailrace.coordinator.op import Producer
-from tailrace.wire.apis.stored import (
+from tailrace.wire.apis.stored_records import (
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupCurrentMemberAssignmentValue,
     ConsumerGroupMemberMetadataKey,

@@ -47,7 +47,7 @@ from tailrace.wire.apis.groups import (
     SyncGroupRequest,
     SyncGroupResponse,
 )
-from tailrace.wire.apis.stored import ConsumerGroupMemberMetadataValue, ConsumerProtocolSubscription
+from tailrace.wire.apis.stored_records import ConsumerGroupMemberMetadataValue, ConsumerProtocolSubscription
 
 # From here on a client joins twice, the second time with the member id that it was given (KIP-394).
 _MEMBER_ID_REQUIRED_VERSION = 4

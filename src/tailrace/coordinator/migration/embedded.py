@@ -12,7 +12,7 @@ from tailrace.controller.image import MetadataImage
 from tailrace.coordinator.assignors.spec import Partitions
 from tailrace.model.errors import ProtocolError
 from tailrace.model.ids import Uuid
-from tailrace.wire.apis.stored import ConsumerProtocolAssignment, ConsumerProtocolSubscription
+from tailrace.wire.apis.stored_records import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 from tailrace.wire.compile import decode, encode
 
 CONSUMER_PROTOCOL_TYPE = "consumer"

@@ -32,7 +32,7 @@ from tailrace.coordinator.op import Call, Caller, StoredRecord
 from tailrace.model.errors import ErrorCode, KafkaError, ProtocolError
 from tailrace.model.ids import Uuid
 from tailrace.wire.apis.groups import JoinGroupResponse, SyncGroupResponse
-from tailrace.wire.apis.stored import ConsumerGroupMemberMetadataValue, ConsumerProtocolSubscription
+from tailrace.wire.apis.stored_records import ConsumerGroupMemberMetadataValue, ConsumerProtocolSubscription
 from tailrace.wire.schema import Message
 
 _POLICIES = frozenset({"bidirectional", "upgrade"})

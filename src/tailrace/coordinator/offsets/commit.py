@@ -19,7 +19,7 @@ from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.model.ids import Uuid
 from tailrace.model.settings import LONG_MAX
 from tailrace.wire.apis.groups import OffsetCommitRequest, OffsetCommitResponse
-from tailrace.wire.apis.stored import OffsetCommitKey, OffsetCommitValue
+from tailrace.wire.apis.stored_records import OffsetCommitKey, OffsetCommitValue
 
 _Topic = OffsetCommitResponse.OffsetCommitResponseTopic
 _Partition = OffsetCommitResponse.OffsetCommitResponsePartition

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tailrace.coordinator.groups import GroupState
 from tailrace.coordinator.offsets.store import NO_PRODUCER
 from tailrace.coordinator.op import Producer
-from tailrace.wire.apis.stored import (
+from tailrace.wire.apis.stored_records import (
     LegacyOffsetCommitKey,
     LegacyOffsetCommitValue,
     OffsetCommitKey,

@@ -16,9 +16,9 @@ from tailrace.coordinator.op import StoredRecord
 from tailrace.model.errors import ProtocolError
 from tailrace.model.ids import ZERO_UUID, Uuid
 from tailrace.model.settings import LONG_MAX
-from tailrace.wire.apis.stored import OffsetCommitKey, OffsetCommitValue
+from tailrace.wire.apis.stored_records import OffsetCommitKey, OffsetCommitValue
 from tailrace.wire.compile import decode
-from tailrace.wire.stored import UnknownRecordTypeError, encode_coordinator_value
+from tailrace.wire.record_envelopes import UnknownRecordTypeError, encode_coordinator_value
 
 T = TypeVar("T")
 

@@ -8,7 +8,7 @@ from tailrace.coordinator.offsets.simple import SimpleGroup, find_group
 from tailrace.coordinator.offsets.store import offset_record
 from tailrace.coordinator.op import Call, Caller, Producer, Result, StoredRecord, unchanged
 from tailrace.model.errors import ErrorCode, KafkaError
-from tailrace.wire.apis.stored import OffsetCommitValue
+from tailrace.wire.apis.stored_records import OffsetCommitValue
 from tailrace.wire.apis.transactions import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 
 _Topic = TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic

@@ -19,9 +19,9 @@ from tailrace.coordinator.transactions.waiters import refuse
 from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.model.ids import NO_PRODUCER_EPOCH
 from tailrace.model.ports import Bytes
-from tailrace.wire.apis.stored import TRANSACTION_RECORDS, TransactionLogKey, TransactionLogValue
+from tailrace.wire.apis.stored_records import TRANSACTION_RECORDS, TransactionLogKey, TransactionLogValue
+from tailrace.wire.record_envelopes import decode_coordinator_record
 from tailrace.wire.schema import Message
-from tailrace.wire.stored import decode_coordinator_record
 
 _OPS: dict[int, Callable[[TransactionsState, Call, Caller, Any], Result]] = {
     api.key: load(f"tailrace.coordinator.{api.op}") for api in answered_by(AnsweredBy.TRANSACTIONS)

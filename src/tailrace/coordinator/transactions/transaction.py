@@ -23,7 +23,7 @@ from typing import NamedTuple, Self
 
 from tailrace.coordinator.op import StoredRecord
 from tailrace.model.ids import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, PartitionIndex, TopicPartition
-from tailrace.wire.apis.stored import TransactionLogKey, TransactionLogValue
+from tailrace.wire.apis.stored_records import TransactionLogKey, TransactionLogValue
 
 # The largest epoch that a producer is given; the one above it is left for fencing it.
 LAST_EPOCH = 32_766

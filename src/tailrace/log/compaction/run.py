@@ -67,9 +67,11 @@ class CompactionAborted(Exception):  # noqa: N818 - an outcome, not a fault
 class CompactableLog(Protocol):
     """What a run asks of a log."""
 
-    folder: str
     config: TopicConfig
     producers: ProducerStates
+
+    @property
+    def folder(self) -> str: ...
 
     @property
     def segments(self) -> Sequence[Segment]: ...

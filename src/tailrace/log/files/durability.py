@@ -73,6 +73,10 @@ class Durability:
             sync.covered_offset = min(sync.covered_offset, offset)
         self.recovery_point = min(self.recovery_point, offset)
 
+    def start_anew(self, offset: int) -> None:
+        """Nothing is left of the log, and so nothing is unsynced."""
+        self.recovery_point = offset
+
     def is_complete(self, segments: Segments, log_end_offset: int) -> bool:
         """Whether a sync would find nothing to do."""
         return (

@@ -27,8 +27,10 @@ log = events.logger("log.scrub")
 
 
 class RewritableLog(Protocol):
-    folder: str
     config: TopicConfig
+
+    @property
+    def folder(self) -> str: ...
 
     @property
     def segments(self) -> Sequence[Segment]: ...

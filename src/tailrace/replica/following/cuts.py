@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
 from tailrace.controller.partitions.change import RECOVERING
+from tailrace.log.files.kept import begin_keeping
 from tailrace.model import events
 from tailrace.model.config import BrokerConfig
 from tailrace.model.errors import ErrorCode, KafkaError, StorageError
@@ -87,7 +88,8 @@ class Cuts:
                     _log.warning("the leader lacks confirmed records: another one has to be elected", **facts)
                 return
             max_bytes = self._broker.config.replica_cut_retention_bytes
-            work = partition.log.begin_keeping(offset, high_watermark, leader_epoch=epoch, max_bytes=max_bytes)
+            log = partition.log
+            work = begin_keeping(log.files.disk, log, offset, high_watermark, leader_epoch=epoch, max_bytes=max_bytes)
             path = await self._background.run(work)
         except KafkaError as error:
             _log.warning("nothing is cut before a controller has given leave", cause=error.message, **facts)

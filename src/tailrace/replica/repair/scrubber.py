@@ -5,7 +5,7 @@
                start, so that a broker which is often restarted comes to all of them
     pace       log.scrub.max.bytes.per.second, and a hundredth of a processor: after each step a rest of 99 times what
                it has cost. The cost is counted, not measured: a busy broker is not taken for a slow one
-    suspects   what readers or the cleaner have met trouble with (`Log.suspect`) is looked at within a second, and not
+    suspects   what readers or the cleaner have met trouble with (`KnownDamage`) is looked at within a second, and not
                again for a while: a few megabytes first, if they know where, and the whole segment if those are bad
 
 Damage that two checks in a row have found is noted in the log (readers get CORRUPT_MESSAGE from then on), logged with
@@ -170,8 +170,8 @@ class Scrubber:
             return _lost(segment, end_offset) if self._is_here(partition, log, segment) else None
         except (OSError, StorageError) as error:
             _log.warning("a segment could not be checked", partition=log.topic_partition, cause=error)
-            if isinstance(error, OSError) and log.on_disk_error is not None:
-                log.on_disk_error(error)
+            if isinstance(error, OSError) and log.files.on_disk_error is not None:
+                log.files.on_disk_error(error)
             return None
 
     def _has_file(self, segment: Segment) -> bool:

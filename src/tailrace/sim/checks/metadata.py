@@ -23,8 +23,8 @@ from tailrace.sim.checks.history import History, demand
 from tailrace.sim.cluster import Node, SimCluster
 from tailrace.sim.random import SimRandom
 from tailrace.sim.trace import Trace
+from tailrace.wire.record_envelopes import decode_metadata_record
 from tailrace.wire.records import iterate_headers, iterate_records
-from tailrace.wire.stored import decode_metadata_record
 
 _READ_BYTES = 1 << 20
 _MAX_DECOMPRESSED_BYTES = 64 << 20

@@ -27,9 +27,9 @@ from tailrace.coordinator.op import Call, Caller, Producer, Result, Steps, Store
 from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.replica.partition import Partition
 from tailrace.wire.apis.groups import OffsetCommitRequest, OffsetCommitResponse
-from tailrace.wire.apis.stored import GROUP_RECORDS, OffsetCommitKey, OffsetCommitValue
+from tailrace.wire.apis.stored_records import GROUP_RECORDS, OffsetCommitKey, OffsetCommitValue
+from tailrace.wire.record_envelopes import decode_coordinator_record
 from tailrace.wire.schema import Message
-from tailrace.wire.stored import decode_coordinator_record
 
 PRODUCER = Producer(5, 0)
 _Topic = OffsetCommitRequest.OffsetCommitRequestTopic

@@ -12,8 +12,8 @@ from tailrace.coordinator.op import StoredRecord
 from tailrace.log.validation import Origin
 from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.replica.partition import Partition
+from tailrace.wire.record_envelopes import encode_coordinator_key, encode_coordinator_value
 from tailrace.wire.records import Compression, build_batch
-from tailrace.wire.stored import encode_coordinator_key, encode_coordinator_value
 from tests.unit.broker.coordinators.ledger import Desk, record
 from tests.unit.broker.world import World, create_topic, running
 

@@ -16,7 +16,7 @@ from tailrace.wire.apis.groups import (
     SyncGroupRequest,
     SyncGroupResponse,
 )
-from tailrace.wire.apis.stored import ConsumerProtocolSubscription
+from tailrace.wire.apis.stored_records import ConsumerProtocolSubscription
 from tailrace.wire.compile import encode
 from tailrace.wire.schema import Message
 from tests.unit.coordinator import scene

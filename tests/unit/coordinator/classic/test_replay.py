@@ -2,8 +2,8 @@
 
 from tailrace.coordinator.classic.group import ClassicGroup
 from tailrace.model.errors import ErrorCode
-from tailrace.wire.apis.stored import GROUP_RECORDS, GroupMetadataKey, GroupMetadataValue
-from tailrace.wire.stored import decode_coordinator_record, encode_coordinator_value
+from tailrace.wire.apis.stored_records import GROUP_RECORDS, GroupMetadataKey, GroupMetadataValue
+from tailrace.wire.record_envelopes import decode_coordinator_record, encode_coordinator_value
 from tests.unit.coordinator.classic.scene import DELAY_MS, GROUP, RANGE, REBALANCE_MS, ROUNDROBIN, SESSION_MS, Scene
 from tests.unit.coordinator.scene import START_MS
 

@@ -7,7 +7,7 @@ from tailrace.coordinator.consumers.member import Member, MemberState
 from tailrace.coordinator.consumers.records import epoch_record, member_record
 from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.wire.apis.groups import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
-from tailrace.wire.apis.stored import (
+from tailrace.wire.apis.stored_records import (
     GROUP_RECORDS,
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupCurrentMemberAssignmentValue,
@@ -17,7 +17,7 @@ from tailrace.wire.apis.stored import (
     GroupMetadataKey,
     GroupMetadataValue,
 )
-from tailrace.wire.stored import decode_coordinator_record
+from tailrace.wire.record_envelopes import decode_coordinator_record
 from tests.unit.coordinator.consumers.scene import ASSIGNMENT_MS, GROUP, SESSION_MS, Scene, durable, topic_id
 from tests.unit.coordinator.scene import Asked
 

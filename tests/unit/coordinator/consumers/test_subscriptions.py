@@ -5,7 +5,7 @@ import pytest
 from tailrace.coordinator.consumers.records import member_record, regex_tombstone
 from tailrace.coordinator.history import Cause
 from tailrace.model.errors import ErrorCode, KafkaError
-from tailrace.wire.stored import encode_coordinator_key, encode_coordinator_value
+from tailrace.wire.record_envelopes import encode_coordinator_key, encode_coordinator_value
 from tests.unit.coordinator.consumers.scene import ASSIGNMENT_MS, Scene, named, told
 from tests.unit.coordinator.scene import Written, run
 

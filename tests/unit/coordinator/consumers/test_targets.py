@@ -1,6 +1,9 @@
 """When targets are computed, and how they are stored."""
 
-from tailrace.wire.apis.stored import ConsumerGroupTargetAssignmentMemberKey, ConsumerGroupTargetAssignmentMetadataKey
+from tailrace.wire.apis.stored_records import (
+    ConsumerGroupTargetAssignmentMemberKey,
+    ConsumerGroupTargetAssignmentMetadataKey,
+)
 from tests.unit.coordinator.consumers.scene import ASSIGNMENT_MS, GROUP, Scene, told
 from tests.unit.coordinator.scene import run
 

@@ -17,7 +17,7 @@ from tailrace.wire.apis.groups import (
     LeaveGroupRequest,
     SyncGroupRequest,
 )
-from tailrace.wire.apis.stored import ConsumerProtocolAssignment, ConsumerProtocolSubscription
+from tailrace.wire.apis.stored_records import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 from tailrace.wire.compile import decode, encode
 from tailrace.wire.schema import Message
 from tests.unit.coordinator.classic.scene import stored

@@ -4,8 +4,8 @@ import pytest
 
 from tailrace.coordinator.history import Cause
 from tailrace.model.errors import ErrorCode
-from tailrace.wire.apis.stored import GROUP_RECORDS, GroupMetadataKey, GroupMetadataValue
-from tailrace.wire.stored import decode_coordinator_record
+from tailrace.wire.apis.stored_records import GROUP_RECORDS, GroupMetadataKey, GroupMetadataValue
+from tailrace.wire.record_envelopes import decode_coordinator_record
 from tests.unit.coordinator.consumers.scene import SESSION_MS as CONSUMER_SESSION_MS
 from tests.unit.coordinator.migration.scene import (
     BEAT_MS,

@@ -7,9 +7,9 @@ import pytest
 from tailrace.coordinator.history import Cause
 from tailrace.model.errors import ErrorCode
 from tailrace.wire.apis.groups import ConsumerGroupHeartbeatRequest, JoinGroupRequest, SyncGroupRequest
-from tailrace.wire.apis.stored import GROUP_RECORDS, ConsumerProtocolAssignment
+from tailrace.wire.apis.stored_records import GROUP_RECORDS, ConsumerProtocolAssignment
 from tailrace.wire.compile import encode
-from tailrace.wire.stored import decode_coordinator_record
+from tailrace.wire.record_envelopes import decode_coordinator_record
 from tests.unit.coordinator.consumers.scene import GROUP, topic_id
 from tests.unit.coordinator.migration.scene import (
     SESSION_MS,

@@ -8,7 +8,7 @@ from tailrace.coordinator.op import Result, StoredRecord
 from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.model.ids import NodeId, Uuid
 from tailrace.wire.apis.groups import OffsetCommitRequest, OffsetFetchRequest
-from tailrace.wire.apis.stored import ConsumerProtocolSubscription, GroupMetadataKey, GroupMetadataValue
+from tailrace.wire.apis.stored_records import ConsumerProtocolSubscription, GroupMetadataKey, GroupMetadataValue
 from tailrace.wire.compile import encode
 from tailrace.wire.schema import Message
 from tests.unit.coordinator import scene

@@ -7,7 +7,7 @@ from tailrace.coordinator.op import StoredRecord
 from tailrace.model.errors import ErrorCode
 from tailrace.model.ids import ZERO_UUID
 from tailrace.wire.apis.groups import OffsetCommitRequest, OffsetFetchRequest
-from tailrace.wire.apis.stored import (
+from tailrace.wire.apis.stored_records import (
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupCurrentMemberAssignmentValue,
     ConsumerGroupMemberMetadataKey,
@@ -17,7 +17,7 @@ from tailrace.wire.apis.stored import (
     OffsetCommitKey,
     OffsetCommitValue,
 )
-from tailrace.wire.stored import UnknownRecordTypeError, encode_coordinator_key, encode_coordinator_value
+from tailrace.wire.record_envelopes import UnknownRecordTypeError, encode_coordinator_key, encode_coordinator_value
 from tests.unit.coordinator.offsets.scene import Asked, Scene, classic_group, contents, topic_id
 from tests.unit.coordinator.scene import START_MS, Written
 

@@ -7,7 +7,7 @@ from tailrace.coordinator.offsets.store import offset_record
 from tailrace.coordinator.op import Producer, Result
 from tailrace.model.errors import ErrorCode
 from tailrace.wire.apis.groups import OffsetDeleteRequest
-from tailrace.wire.apis.stored import OffsetCommitValue
+from tailrace.wire.apis.stored_records import OffsetCommitValue
 from tests.unit.coordinator.offsets.scene import Asked, Scene, classic_group, contents, topic_id
 from tests.unit.coordinator.scene import run
 

@@ -7,7 +7,7 @@ import pytest
 from tailrace.coordinator.offsets.batch_capacity import RECORDS_PER_BATCH
 from tailrace.coordinator.offsets.store import offset_record
 from tailrace.wire.apis.groups import JoinGroupRequest
-from tailrace.wire.apis.stored import OffsetCommitValue
+from tailrace.wire.apis.stored_records import OffsetCommitValue
 from tailrace.wire.apis.transactions import TxnOffsetCommitRequest
 from tests.unit.coordinator.offsets.scene import (
     MINUTE_MS,

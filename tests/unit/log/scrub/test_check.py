@@ -55,7 +55,7 @@ def test_reads_go_around_what_is_known():
     with pytest.raises(KafkaError) as refused:
         log.read(header.base_offset + 2, 1 << 20, end_offset=log.log_end_offset)
     assert refused.value.code is ErrorCode.CORRUPT_MESSAGE
-    assert log.suspects == {log.topic_partition: (0, True)}  # Its segment.
+    assert log.files.damage.suspects == {log.topic_partition: (0, True)}  # Its segment.
     log.note_damaged_ranges(log.segments[0], check(world, log).damage)
     assert offsets_in(log.read(0, 1 << 20, end_offset=log.log_end_offset)) == list(range(header.base_offset))
     for offset in (header.base_offset, header.base_offset + 1):
@@ -137,7 +137,7 @@ def test_a_closed_segment_that_is_gone_or_empty_is_known_at_the_start(lost: str,
         world.disk.crash()
         again = world.open(is_clean=is_clean, recovery_point=27)
         assert [(each.start_offset, each.end_offset) for each in again.damaged_ranges] == [(base, end)]
-        assert again.suspects == {again.topic_partition: (base, True)}
+        assert again.files.damage.suspects == {again.topic_partition: (base, True)}
         assert (again.log_start_offset, again.log_end_offset) == (0, 27)
         with pytest.raises(KafkaError) as refused:
             again.read(base, 1 << 20, end_offset=27)
@@ -237,9 +237,9 @@ def test_offsets_of_old_segments_that_are_read_again_and_again_are_suspected():
     for _ in range(3):
         log.read(6, 100, end_offset=24)
         log.read(24, 100, end_offset=26)  # The active segment is read so all the time.
-    assert not log.suspects
+    assert not log.files.damage.suspects
     log.read(6, 100, end_offset=24)
-    assert log.suspects == {log.topic_partition: (6, False)}
+    assert log.files.damage.suspects == {log.topic_partition: (6, False)}
 
 
 def test_a_probe_looks_only_where_it_is_told_to(monkeypatch):

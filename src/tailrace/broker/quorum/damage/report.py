@@ -16,7 +16,7 @@ from tailrace.log.files.failures import disk_errors
 from tailrace.model.errors import KafkaError, ProtocolError, StorageError
 from tailrace.model.ids import Uuid, uuid_text
 from tailrace.model.ports import Bytes, Disk, File
-from tailrace.wire.apis.stored import (
+from tailrace.wire.apis.stored_records import (
     ConfigRecord,
     PartitionChangeRecord,
     PartitionRecord,
@@ -25,9 +25,9 @@ from tailrace.wire.apis.stored import (
     TopicRecord,
     VotersRecord,
 )
+from tailrace.wire.record_envelopes import decode_metadata_record
 from tailrace.wire.records import HEADER_SIZE, BatchHeader, iterate_records, read_header
 from tailrace.wire.schema import Message
-from tailrace.wire.stored import decode_metadata_record
 
 _MAX_DECOMPRESSED_BYTES = 64 << 20
 _TOPIC_RESOURCE, _BROKER_RESOURCE = 2, 4

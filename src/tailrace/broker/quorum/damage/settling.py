@@ -25,7 +25,7 @@ from tailrace.model.config import BrokerConfig, parse_endpoint
 from tailrace.model.errors import StorageError
 from tailrace.model.ports import Disk, Random
 from tailrace.raft.messages import NO_LEADER, QuorumState
-from tailrace.wire.apis.stored import LeaderChangeMessage, VotersRecord
+from tailrace.wire.apis.stored_records import LeaderChangeMessage, VotersRecord
 from tailrace.wire.schema import Message
 
 _log = events.logger("quorum")

@@ -5,7 +5,7 @@
     __consumer_offsets     key: int16 record type, body      value: int16 version, body; no value is a tombstone
     __transaction_state    the same, with record types of its own
 
-The declarations, and the record types of each topic, are in `apis.stored`.
+The declarations, and the record types of each topic, are in `apis.stored_records`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from struct import Struct as Packing
 from typing import TYPE_CHECKING
 
 from tailrace.model.errors import ProtocolError
-from tailrace.wire.apis.stored import METADATA_RECORDS
+from tailrace.wire.apis.stored_records import METADATA_RECORDS
 from tailrace.wire.codec.decoding import read_varint
 from tailrace.wire.codec.layout import varint
 from tailrace.wire.compile import decode, decode_from, encoder

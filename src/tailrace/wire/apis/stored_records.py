@@ -2,7 +2,7 @@
 records, the vote file, producer snapshots, and the bytes that clients agree on among themselves in a group.
 
 Declarations only, in the language of `wire.schema`. `record_type` is the type within its topic; the tables at the
-end tell which types a topic has, and `wire.stored` knows the envelopes around them.
+end tell which types a topic has, and `wire.record_envelopes` knows the envelopes around them.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 import pytest
 
 from tailrace.model.errors import ProtocolError
-from tailrace.wire.apis.stored import (
+from tailrace.wire.apis.stored_records import (
     GROUP_RECORDS,
     METADATA_RECORDS,
     REMOTE_LOG_RECORDS,
@@ -16,7 +16,7 @@ from tailrace.wire.apis.stored import (
     TransactionLogKey,
     TransactionLogValue,
 )
-from tailrace.wire.stored import (
+from tailrace.wire.record_envelopes import (
     UnknownRecordTypeError,
     decode_coordinator_record,
     decode_metadata_record,
