@@ -19,6 +19,8 @@ FUNCTION_LINES_MAX = 70
 FOLDER_FILES_MAX = 12
 RING_MODULES_MAX = 3
 DECISION_LINES_MAX = 60
+# From the socket to the acknowledgement of an acks=all Produce.
+WALK_FILES_MAX = 10
 
 # Folders and files whose length is the length of a list, not of a thought.
 LONG_FILES = {
@@ -107,6 +109,19 @@ def test_the_map_names_every_folder():
     text = (ROOT / "ARCHITECTURE.md").read_text()
     missing = [name for folder in _folders() if f"`{(name := _name(folder, PACKAGE))}/`" not in text and name != "."]
     assert not missing, f"give each a line in ARCHITECTURE.md: {missing}"
+
+
+def test_architecture_names_what_there_is():
+    """`package.module`, `package.module.name` and `Class.name`."""
+    text = (ROOT / "ARCHITECTURE.md").read_text()
+    wrong = [name for name in re.findall(r"`([A-Za-z_]\w*(?:\.\w+)+)`", text) if not _exists(name)]
+    assert not wrong, f"ARCHITECTURE.md names what is not there: {wrong}"
+
+
+def test_a_produce_is_told_in_few_files():
+    walk = (ROOT / "ARCHITECTURE.md").read_text().partition("## A Produce")[2].partition("\nAn answer")[0]
+    files = {file for name in re.findall(r"`([\w.]+)`", walk) if (file := _find_module(name)[0]) is not None}
+    assert 5 < len(files) <= WALK_FILES_MAX, f"the walk of a Produce goes through {len(files)} files: {files}"
 
 
 def test_no_loose_ends():
@@ -214,6 +229,37 @@ def _reachable(start: str, imports: dict[str, set[str]]) -> set[str]:
             reached.add(each)
             waiting.append(each)
     return reached
+
+
+def _find_module(name: str) -> tuple[Path | None, list[str]]:
+    """The file of the module that a name begins with, and the rest of the name."""
+    parts = name.split(".")
+    for count in range(len(parts), 0, -1):
+        place = PACKAGE.joinpath(*parts[:count])
+        for path in (place.with_suffix(".py"), place / "__init__.py"):
+            if path.is_file():
+                return path, parts[count:]
+    return None, parts
+
+
+def _exists(name: str) -> bool:
+    """Settings and files have names with dots, too: only what begins as one of ours does is judged."""
+    path, rest = _find_module(name)
+    if path is not None:
+        return not rest or _defines(path, rest)
+    if not name[0].isupper():
+        return True
+    return any(_defines(each, rest) for each in _python_files("src"))
+
+
+def _defines(path: Path, names: list[str]) -> bool:
+    scope: ast.AST = _tree(path)
+    for name in names:
+        found = next((node for node in ast.walk(scope) if getattr(node, "name", None) == name), None)
+        if found is None:
+            return False
+        scope = found
+    return True
 
 
 def _named_in_the_catalogue() -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""AlterPartition: what a leader may propose."""
+"""AlterPartition: what a leader may propose. What is refused is told in the stories of `tests/unit/replica`."""
 
 import pytest
 
@@ -53,55 +53,9 @@ def test_what_changes_nothing_writes_nothing(cluster: Cluster) -> None:
     assert cluster.image is before
 
 
-@pytest.mark.parametrize(
-    ("changes", "code"),
-    [
-        ({"leader_epoch": 1}, ErrorCode.NOT_CONTROLLER),
-        ({"partition_epoch": 9}, ErrorCode.NOT_CONTROLLER),
-        ({"leader_epoch": -1}, ErrorCode.FENCED_LEADER_EPOCH),
-        ({"partition_epoch": 0}, ErrorCode.INVALID_UPDATE_VERSION),
-        ({"partition_index": 5}, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
-        ({"new_isr_with_epochs": [State(broker_id=1), State(broker_id=1)]}, ErrorCode.INVALID_REQUEST),
-        ({"new_isr_with_epochs": [State(broker_id=1), State(broker_id=4)]}, ErrorCode.INVALID_REQUEST),
-        ({"new_isr_with_epochs": [State(broker_id=2), State(broker_id=3)]}, ErrorCode.INVALID_REQUEST),
-        ({"new_isr_with_epochs": [], "new_isr": []}, ErrorCode.INVALID_REQUEST),
-        (
-            {"new_isr_with_epochs": [State(broker_id=1), State(broker_id=3, broker_epoch=1)]},
-            ErrorCode.INELIGIBLE_REPLICA,
-        ),
-        ({"leader_recovery_state": RECOVERING}, ErrorCode.INVALID_REQUEST),
-        ({"leader_recovery_state": 7}, ErrorCode.INVALID_REQUEST),
-    ],
-)
-def test_what_is_refused(cluster: Cluster, changes: dict[str, object], code: ErrorCode) -> None:
-    before = cluster.image
-    assert propose(cluster, [1, 2, 3], **changes).error_code == code
-    assert cluster.image is before
-
-
-def test_only_the_leader_proposes(cluster: Cluster) -> None:
-    assert propose(cluster, [1, 2], sender=2).error_code == ErrorCode.INVALID_REQUEST
-
-
-def test_of_an_earlier_incarnation_nothing_is_taken(cluster: Cluster) -> None:
-    request = cluster.proposal("orders", [1])
-    request.broker_epoch -= 1
-    assert cluster.do(request, AlterPartitionResponse).error_code == ErrorCode.STALE_BROKER_EPOCH
-    request.broker_id = 9
-    assert cluster.do(request, AlterPartitionResponse).error_code == ErrorCode.BROKER_ID_NOT_REGISTERED
-
-
-def test_an_unknown_topic(cluster: Cluster) -> None:
-    request = cluster.proposal("orders", [1])
-    request.topics[0].topic_id = b"?" * 16
-    response = cluster.do(request, AlterPartitionResponse)
-    assert response.topics[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
-
-
-@pytest.mark.parametrize("state", ["fenced", "stopping"])
-def test_who_is_about_to_go_is_not_taken_in(cluster: Cluster, state: str) -> None:
-    cluster.create(assigned("other", [3, 1]))
-    cluster.heartbeat(3, want_fence=state == "fenced", want_shut_down=state == "stopping")
+def test_who_is_about_to_stop_is_not_taken_in(cluster: Cluster) -> None:
+    cluster.create(assigned("other", [3, 1]))  # Which it has to hand over first.
+    cluster.heartbeat(3, want_shut_down=True)
     assert not cluster.image.brokers[3].is_active
     assert propose(cluster, [1, 2, 3]).error_code == ErrorCode.INELIGIBLE_REPLICA
 

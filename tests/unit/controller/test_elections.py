@@ -1,10 +1,9 @@
-"""Who leads: when brokers die, come back, stop, and when an election is asked for."""
+"""Who leads: what the stories of `tests/unit/replica` do not tell."""
 
 import pytest
 
 from tailrace.controller.features import ELIGIBLE_LEADER_REPLICAS_VERSION
 from tailrace.controller.image import NO_LEADER
-from tailrace.controller.partitions.change import RECOVERED, RECOVERING
 from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.wire.apis.admin import (
     ElectLeadersRequest,
@@ -40,45 +39,6 @@ def elect(cluster: Cluster, *partitions: int, unclean: bool = False) -> list[tup
     return [(each.partition_id, each.error_code) for each in result.partition_result]
 
 
-def test_the_first_in_sync_replica_takes_over() -> None:
-    cluster = cluster_of(3)
-    fence(cluster, 1)
-    partition = cluster.partition("orders")
-    assert (partition.leader, partition.leader_epoch, partition.isr) == (2, 1, (2, 3))
-    assert partition.eligible_leader_replicas == ()
-    cluster.heartbeat(1)
-    assert cluster.partition("orders") == partition, "it has to catch up first"
-
-
-def test_a_follower_that_dies_starts_no_epoch() -> None:
-    cluster = cluster_of(3)
-    fence(cluster, 3)
-    partition = cluster.partition("orders")
-    assert (partition.leader, partition.leader_epoch, partition.partition_epoch) == (1, 0, 1)
-    assert partition.isr == (1, 2)
-
-
-def test_below_min_insync_replicas_those_that_leave_stay_eligible() -> None:
-    cluster = cluster_of(3, min_insync="2")
-    fence(cluster, 1)
-    assert cluster.partition("orders").eligible_leader_replicas == (), "two are left, and can commit without it"
-    fence(cluster, 2)
-    partition = cluster.partition("orders")
-    assert (partition.leader, partition.isr, partition.eligible_leader_replicas) == (3, (3,), (2,))
-    fence(cluster, 3)
-    partition = cluster.partition("orders")
-    assert (partition.leader, partition.isr, partition.eligible_leader_replicas) == (NO_LEADER, (), (2, 3))
-    assert partition.last_known_elr == (3,)
-    cluster.heartbeat(1)
-    assert cluster.partition("orders").leader == NO_LEADER, "it lacks what the others have committed"
-    cluster.heartbeat(2)
-    assert cluster.partition("orders").leader == NO_LEADER, "the other may have more"
-    cluster.live(WAIT_MS)
-    partition = cluster.partition("orders")
-    assert (partition.leader, partition.isr, partition.eligible_leader_replicas) == (2, (2,), (3,))
-    assert (partition.last_known_elr, partition.leader_recovery_state) == ((), RECOVERED)
-
-
 def test_an_elected_one_that_can_commit_alone_leaves_no_others_eligible() -> None:
     cluster = cluster_of(2)
     cluster.pass_time(10_000)
@@ -87,51 +47,6 @@ def test_an_elected_one_that_can_commit_alone_leaves_no_others_eligible() -> Non
     cluster.live(WAIT_MS)
     partition = cluster.partition("orders")
     assert (partition.leader, partition.isr, partition.eligible_leader_replicas) == (2, (2,), ())
-
-
-def test_who_may_have_lost_records_is_not_eligible() -> None:
-    cluster = cluster_of(2, min_insync="2")
-    fence(cluster, 1, 2)
-    assert set(cluster.partition("orders").eligible_leader_replicas) == {1, 2}
-    cluster.register(1)
-    assert cluster.partition("orders").leader == NO_LEADER
-    assert cluster.partition("orders").eligible_leader_replicas == (2,)
-    cluster.heartbeat(2)
-    assert cluster.partition("orders").leader == 2
-
-
-def test_who_proves_that_nothing_was_lost_stays_eligible() -> None:
-    cluster = cluster_of(2, min_insync="2")
-    fence(cluster, 1, 2)
-    cluster.register(1, previous_broker_epoch=cluster.image.brokers[1].epoch)
-    cluster.live(WAIT_MS)
-    assert cluster.partition("orders").leader == 1
-    assert cluster.partition("orders").leader_recovery_state == RECOVERED
-
-
-def test_the_last_known_leader_is_better_than_none() -> None:
-    cluster = cluster_of(2, min_insync="2")
-    fence(cluster, 1, 2)
-    cluster.register(1)
-    cluster.register(2)
-    partition = cluster.partition("orders")
-    assert (partition.leader, partition.isr) == (2, (2,)), "it led last"
-    assert partition.leader_recovery_state == RECOVERING
-
-
-def test_an_unclean_election_only_where_it_is_allowed() -> None:
-    cluster = cluster_of(2)
-    fence(cluster, 2, 1)
-    cluster.heartbeat(2)
-    assert cluster.partition("orders").leader == NO_LEADER
-    alter_topic(cluster, "orders", UNCLEAN, "true")
-    partition = cluster.partition("orders")
-    assert (partition.leader, partition.isr, partition.leader_recovery_state) == (2, (2,), RECOVERING)
-    fence(cluster, 2)
-    cluster.heartbeat(1)
-    assert cluster.partition("orders").leader == NO_LEADER, "a better one may be about to come"
-    cluster.live(WAIT_MS)
-    assert cluster.partition("orders").leader == 1, "the last resort"
 
 
 def test_without_the_feature_the_last_one_stays_in_sync() -> None:

@@ -1,97 +1,11 @@
-"""Who is in sync: how followers join and leave, what the controller is asked, and what is waited for meanwhile."""
+"""Who is in sync: what the stories of `scenarios/` do not tell."""
 
 import pytest
 
 from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.wire.apis.quorum import AlterPartitionResponse
 from tests.unit.replica.cluster import Cluster, simulate
-
-
-def test_one_that_lags_leaves_the_in_sync_set_and_comes_back():
-    async def run(cluster: Cluster):
-        cluster.start()
-        cluster.set(leader=1)
-        await cluster[1].append(b"a")
-        cluster.isolate(3)
-        waiting = cluster[1].append(b"b")
-        await cluster.settle(1.9)
-        cluster[1].partition().shrink_isr()
-        assert cluster[1].partition().proposal is None
-        await cluster.settle(0.5)
-        cluster[1].partition().shrink_isr()
-        await waiting
-        assert cluster.partitions[0].isr == (1, 2)
-        cluster.heal()
-        await cluster.settle()
-        assert cluster.partitions[0].isr == (1, 2, 3)
-        assert cluster[1].partition().isr == (1, 2, 3)
-        assert cluster[3].values() == [b"a", b"b"]
-
-    simulate(run)
-
-
-def test_one_that_lags_leaves_though_a_producer_sends_the_same_again_and_again():
-    async def run(cluster: Cluster):
-        cluster.start()
-        cluster.set(leader=1)
-        await cluster.settle()
-        cluster.isolate(3)
-        again = {"producer_id": 5, "producer_epoch": 0, "base_sequence": 0}
-        waiting = [cluster[1].append(b"a", **again)]
-        for _ in range(3):
-            await cluster.settle(1)
-            waiting.append(cluster[1].append(b"a", **again))
-        cluster[1].partition().shrink_isr()
-        for each in waiting:
-            await each
-        assert cluster.partitions[0].isr == (1, 2)
-        assert cluster[1].values() == [b"a"]
-
-    simulate(run)
-
-
-def test_one_that_is_proposed_counts_before_the_controller_has_answered():
-    async def run(cluster: Cluster):
-        cluster.start()
-        cluster.set(leader=1, isr=(1, 2))
-        cluster.alter_gate.clear()
-        await cluster[1].append(b"a")
-        await cluster.settle()
-        assert cluster[1].partition().proposal.isr == (1, 2, 3)
-        cluster.isolate(3)
-        # Longer than it would be waited for as one that may join.
-        waiting = cluster[1].append(b"b")
-        await cluster.settle(5)
-        cluster[1].append(b"c")
-        await cluster.settle()
-        assert not waiting.done()
-        cluster.alter_gate.set()
-        await cluster.settle()
-        assert cluster.partitions[0].isr == (1, 2, 3)
-        assert not waiting.done()
-        cluster.heal()
-        await waiting
-
-    simulate(run)
-
-
-def test_without_enough_in_sync_replicas_nothing_is_confirmed():
-    async def run(cluster: Cluster):
-        cluster.start(min_insync_replicas="2")
-        cluster.set(leader=1, isr=(1,))
-        cluster.isolate(2)
-        cluster.isolate(3)
-        with pytest.raises(KafkaError) as raised:
-            cluster[1].append(b"a")
-        assert raised.value.code == ErrorCode.NOT_ENOUGH_REPLICAS
-        waiting = cluster[1].append(b"a", acks=1)
-        await cluster.settle()
-        assert cluster[1].partition().high_watermark == 0
-        cluster.heal()
-        await waiting
-        assert cluster[1].partition().high_watermark == 1
-
-    simulate(run)
+from tests.unit.replica.replicas import ME, OTHER, lead, make_partition
 
 
 def test_only_the_newest_incarnation_counts():
@@ -131,100 +45,23 @@ def test_one_that_the_metadata_has_replaced_counts_for_nothing():
     simulate(run)
 
 
-def test_a_fenced_broker_does_not_join_the_in_sync_set():
-    async def run(cluster: Cluster):
-        cluster.start()
-        cluster.set(leader=1, isr=(1, 2))
-        cluster.fence(3)
-        await cluster[1].append(b"a")
-        await cluster.settle()
-        assert cluster[3].values() == [b"a"]
-        assert cluster.partitions[0].isr == (1, 2)
-        assert not cluster.alter_requests
-        cluster.fence(3, fenced=False)
-        await cluster.settle()
-        assert cluster.partitions[0].isr == (1, 2, 3)
-
-    simulate(run)
-
-
-def test_a_proposal_names_the_incarnation_that_had_caught_up():
-    """KIP-903: it comes back with an empty disk while the proposal is under way, and must not be taken for itself."""
-
-    async def run(cluster: Cluster):
-        cluster.start()
-        cluster.alter_gate.clear()
-        cluster.set(leader=1, isr=(1, 2))
-        await cluster[1].append(b"a")
-        await cluster.settle()
-        assert cluster[1].partition().proposal.isr == (1, 2, 3)
-        cluster[3].crash()
-        cluster[3].disk.remove_folder("data")
-        cluster[3].start()  # Registered, but no image has told the leader.
-        cluster.isolate(3)
-        cluster.alter_gate.set()
-        await cluster.settle()
-        assert cluster.partitions[0].isr == (1, 2)
-        assert cluster[1].partition().proposal is None
-        cluster.heal()
-        cluster.publish()
-        await cluster.settle()
-        assert cluster.partitions[0].isr == (1, 2, 3)
-
-    simulate(run)
-
-
-def test_a_proposal_that_was_accepted_counts_until_its_image_comes():
-    async def run(cluster: Cluster):
-        cluster.start()
-        cluster.set(leader=1, isr=(1, 2))
-        cluster.deaf.add(1)
-        await cluster.settle()
-        partition = cluster[1].partition()
-        assert cluster.partitions[0].isr == partition.proposal.isr == (1, 2, 3)
-        assert partition.isr == (1, 2)
-        cluster[1].follow(cluster[1].image)
-        assert partition.proposal.isr == (1, 2, 3)
-        cluster.isolate(3)
-        waiting = cluster[1].append(b"a")
-        await cluster.settle(1)
-        assert not waiting.done()
-
-    simulate(run)
-
-
-def test_an_image_ends_a_proposal_that_it_has_overtaken():
-    async def run(cluster: Cluster):
-        cluster.start()
-        cluster.set(leader=1, isr=(1, 2))
-        cluster.alter_gate.clear()
-        await cluster.settle()
-        partition = cluster[1].partition()
-        assert partition.proposal.isr == (1, 2, 3)
-        cluster.isolate(2)
-        cluster.isolate(3)
-        cluster.set(isr=(1,))
-        assert partition.proposal is None
-        cluster.alter_gate.set()
-        await cluster.settle()
-        assert partition.isr == cluster.partitions[0].isr == (1,)
-
-    simulate(run)
-
-
-def test_a_controller_that_cannot_be_reached_is_asked_again():
-    async def run(cluster: Cluster):
-        cluster.start()
-        cluster.cut = {(1, 0)}
-        cluster.set(leader=1, isr=(1, 2))
-        await cluster.settle()
-        assert cluster.partitions[0].isr == (1, 2)
-        assert len(cluster.alter_requests) > 1
-        cluster.heal()
-        await cluster.settle()
-        assert cluster.partitions[0].isr == (1, 2, 3)
-
-    simulate(run)
+@pytest.mark.parametrize(
+    ("codes", "is_asked_again", "stands"),
+    [
+        ("FENCED_LEADER_EPOCH INVALID_UPDATE_VERSION INVALID_REQUEST NEW_LEADER_ELECTED", False, True),
+        ("UNKNOWN_TOPIC_ID UNKNOWN_TOPIC_OR_PARTITION", False, True),
+        ("INELIGIBLE_REPLICA OPERATION_NOT_ATTEMPTED", False, False),
+        ("NOT_CONTROLLER STALE_BROKER_EPOCH REQUEST_TIMED_OUT UNKNOWN_SERVER_ERROR", True, True),
+    ],
+)
+async def test_what_becomes_of_a_proposal_with_each_answer(codes: str, is_asked_again: bool, stands: bool) -> None:
+    for code in codes.split():
+        partition = make_partition()
+        lead(partition, epoch=1, isr=(ME, OTHER), replicas=2)
+        partition._propose((ME,))
+        proposal = partition.proposal
+        assert partition.end_proposal(proposal, ErrorCode[code]) is not is_asked_again
+        assert partition.proposal is (proposal if stands else None)
 
 
 def test_many_proposals_go_in_one_request():
@@ -255,19 +92,6 @@ def test_one_that_was_about_to_join_is_not_waited_for_once_it_is_gone():
         assert not waiting.done()
         cluster.fence(3)
         await waiting
-
-    simulate(run)
-
-
-def test_one_that_had_everything_has_the_whole_lag_time_from_the_next_append_on():
-    async def run(cluster: Cluster):
-        cluster.start()
-        cluster.set(leader=1)
-        await cluster[1].append(b"a")
-        await cluster.settle(60)
-        cluster[1].append(b"b")
-        cluster[1].partition().shrink_isr()
-        assert cluster[1].partition().proposal is None
 
     simulate(run)
 

@@ -46,34 +46,6 @@ async def test_a_client_that_knows_another_epoch_is_refused(epoch, code):
         assert code_of(raised) == code
 
 
-async def test_with_two_replicas_the_high_watermark_waits_for_the_other():
-    partition = make_partition()
-    lead(partition, epoch=1, isr=(ME, OTHER), replicas=2)
-    result = partition.append(batch(b"a"), required_acks=-1)
-    assert (partition.log.log_end_offset, partition.high_watermark) == (1, 0)
-    assert partition.must_wait(result, -1)
-    assert not partition.must_wait(result, 1)
-    told = []
-    partition.wait_for_high_watermark(1, told.append)
-    # The other one leaves the in-sync set: what the leader has is then committed.
-    lead(partition, epoch=1, isr=(ME,), replicas=2)
-    assert (partition.high_watermark, told) == (1, [None])
-
-
-async def test_below_min_insync_replicas_the_high_watermark_stands_still():
-    """Whoever left the in-sync set last may be elected (KIP-966): it must have all that was confirmed."""
-    partition = make_partition(min_insync_replicas=2)
-    lead(partition, epoch=1, isr=(ME, OTHER), replicas=2)
-    partition.append(batch(b"a"), required_acks=-1)
-    lead(partition, epoch=1, isr=(ME,), replicas=2)
-    assert partition.high_watermark == 0
-    with pytest.raises(KafkaError) as raised:
-        partition.append(batch(b"b"), required_acks=-1)
-    assert code_of(raised) == ErrorCode.NOT_ENOUGH_REPLICAS
-    partition.append(batch(b"b"), required_acks=1)
-    assert partition.high_watermark == 0
-
-
 async def test_lost_leadership_ends_the_waits():
     partition = make_partition()
     lead(partition, epoch=1, isr=(ME, OTHER), replicas=2)

@@ -29,22 +29,6 @@ def test_followers_copy_the_log_and_confirm_it():
     simulate(run)
 
 
-def test_a_record_is_confirmed_only_once_every_in_sync_replica_has_it():
-    async def run(cluster: Cluster):
-        cluster.start()
-        cluster.set(leader=1)
-        await cluster[1].append(b"a")
-        cluster.isolate(3)
-        waiting = cluster[1].append(b"b")
-        await cluster.settle(1.0)
-        assert not waiting.done()
-        assert cluster[2].values() == [b"a", b"b"]
-        cluster.heal()
-        await waiting
-
-    simulate(run)
-
-
 def test_what_the_new_leader_does_not_have_is_cut_off():
     async def run(cluster: Cluster):
         cluster.start()
