@@ -39,6 +39,10 @@ class Caller(Told, Protocol):
     def client_host(self) -> str: ...
 
     @property
+    def peer(self) -> str:
+        """The client's end of the connection: another connection has another one."""
+
+    @property
     def is_over(self) -> bool:
         """The client is gone: an answer would reach nobody."""
 

@@ -28,8 +28,9 @@ class Asked:
     client_host = "/127.0.0.1"
     is_over = False
 
-    def __init__(self, api_version: int, client_id: str = "app") -> None:
+    def __init__(self, api_version: int, client_id: str = "app", peer: str = "127.0.0.1:50000") -> None:
         self.api_version = api_version
+        self.peer = peer
         self.client_id = client_id
         self.answers: list[Any] = []
 
@@ -70,6 +71,8 @@ class Scene:
         self.image = image or MetadataImage("cluster")
         self.log: list[Written] = []
         self.machine: Any = self.new_machine()
+        # The clients' end of the connection.
+        self.peer = "127.0.0.1:50000"
         # While it is set, computations are the test's to take.
         self.work_is_held = False
         self._random = SimRandom(1)
@@ -98,7 +101,7 @@ class Scene:
 
     def send(self, request: Message, version: int | None = None, client_id: str = "app") -> Asked:
         """Without what follows from it, so that several requests can be under way at once."""
-        asked = Asked(request.versions[-1] if version is None else version, client_id)
+        asked = Asked(request.versions[-1] if version is None else version, client_id, self.peer)
         self.apply(self.machine.op(self.call(), asked, request))
         return asked
 

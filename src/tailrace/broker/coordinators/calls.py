@@ -33,21 +33,21 @@ _TRANSLATIONS = {
 
 
 class CoordinatorCall(Pending[Message]):
-    __slots__ = ("_peer", "api_version", "client_id", "open_calls", "request")
+    __slots__ = ("api_version", "client_id", "open_calls", "peer", "request")
 
     def __init__(self, context: RequestContext, request: Message) -> None:
         super().__init__()
         self.request = request
         self.api_version = context.api_version
         self.client_id = context.client_id or ""
-        self._peer = context.peer
+        self.peer = context.peer
         # Those of its shard, among which it stands until it is answered.
         self.open_calls: dict[Told, None] | None = None
 
     @property
     def client_host(self) -> str:
         """As Kafka stores and shows it."""
-        return "/" + self._peer.rpartition(":")[0].strip("[]")
+        return "/" + self.peer.rpartition(":")[0].strip("[]")
 
     def failure(self, error: KafkaError) -> Message:
         """Errors of the log below are not the client's business: they become errors of the coordinator, as in Kafka."""

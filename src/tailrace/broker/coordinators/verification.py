@@ -146,7 +146,7 @@ class _InnerCall(CoordinatorCall):
         Pending.__init__(self)
         self.request = request
         self.api_version = _VERSION
-        self.client_id = self._peer = ""
+        self.client_id = self.peer = ""
         self.open_calls = None
 
 

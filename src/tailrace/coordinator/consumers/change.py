@@ -133,6 +133,7 @@ class ConsumerGroupChange:
         for member in members:
             for what in ("session", "rebalance", "answer", "join", "sync"):
                 self.state.deadlines.cancel((group_id, f"consumer.{what}", member.member_id))
+            self.group.unconfirmed.pop(member.member_id, None)
             self._dismiss(member.member_id)
 
     def _dismiss(self, member_id: str) -> None:

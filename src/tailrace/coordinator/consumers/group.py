@@ -13,7 +13,8 @@ and the state of the group follows from them:
     Reconciling   some member is not yet where its target is
     Stable        all are
 
-Only replay changes what is durable. What is soft: who waits for an answer, and what is being computed.
+Only replay changes what is durable. What is soft: who waits for an answer, what members may not have heard, and what is
+being computed.
 """
 
 from __future__ import annotations
@@ -89,6 +90,8 @@ class ConsumerGroup:
         # Who has a partition, assigned or not yet given up: never two.
         self.owners: dict[Uuid, dict[int, str]] = {}
         self.waiting: dict[str, Waiting] = {}
+        # Members that have yet to say that they have what they were told to have, and the peer that was told.
+        self.unconfirmed: dict[str, str] = {}
         # Its expressions are being resolved.
         self.is_resolving = False
         # Who made that necessary, if it was a member.

@@ -5,9 +5,16 @@
     -1                leaves
     -2                a static member leaves for a while: its partitions stay its own until its session is over
 
-A heartbeat that changes the group is answered once there are targets for it, if that takes no longer than the interval
-between two heartbeats: the member gets its partitions with that answer, and not with the next one. v1 has regular
-expressions, and member ids that clients make themselves (KIP-1082).
+A heartbeat that changes the group is answered once there are targets for it, if that takes no longer than half of the
+interval between two heartbeats: the member gets its partitions with that answer, and not with the next one. (librdkafka
+gives a heartbeat up, and its connection, after one interval.)
+
+An assignment is told when it changes, and to a member that tells all, as it should after any failure. librdkafka does
+not if it has given a heartbeat up. So who comes over another connection than the one by which it was told what it has,
+and has not said since that it has that, is told again. In Kafka it would keep what it is to give up until it is thrown
+out, or never learn of what it has got.
+
+v1 has regular expressions, and member ids that clients make themselves (KIP-1082).
 """
 
 from __future__ import annotations
@@ -70,10 +77,11 @@ def heartbeat(state: GroupState, call: Call, caller: Caller, request: ConsumerGr
     if (is_changed or request.member_epoch == JOIN_EPOCH) and may_wait(change):
         group.waiting[member.member_id] = Waiting(caller, change.epoch, owned)
         due = group.group_id, "consumer.answer", member.member_id
-        state.deadlines.set(due, call.monotonic_ms + interval_ms(call, group))
+        state.deadlines.set(due, call.monotonic_ms + wait_max_ms(call, group))
         return change.finish()
     updated = change.reconcile(member, owned, drops_unsubscribed=is_changed)
-    is_full = _is_full(request) or updated.assigned != old.assigned
+    is_wanted = _is_full(request) or updated.assigned != old.assigned
+    is_full = _is_to_be_told(group, updated, owned, caller, is_wanted=is_wanted)
     change.answers.append((caller, answer(call, group, updated, is_full=is_full)))
     return change.finish()
 
@@ -84,7 +92,7 @@ def answer_waiting(state: GroupState, call: Call, group: ConsumerGroup, member_i
     if group.assignment_epoch == 0:
         # No member is in epoch 0: it has to wait for the first targets.
         state.deadlines.set(
-            (group.group_id, "consumer.answer", member_id), call.monotonic_ms + interval_ms(call, group)
+            (group.group_id, "consumer.answer", member_id), call.monotonic_ms + wait_max_ms(call, group)
         )
         return Result()
     if waiting.is_join:
@@ -95,7 +103,8 @@ def answer_waiting(state: GroupState, call: Call, group: ConsumerGroup, member_i
     del group.waiting[member_id]
     change = ConsumerGroupChange(state, call, group)
     member = change.reconcile(group.member(member_id), waiting.owned)
-    change.answers.append((waiting.caller, answer(call, group, member, is_full=True)))
+    is_full = _is_to_be_told(group, member, waiting.owned, waiting.caller, is_wanted=True)
+    change.answers.append((waiting.caller, answer(call, group, member, is_full=is_full)))
     return change.finish()
 
 
@@ -260,7 +269,26 @@ def may_wait(change: ConsumerGroupChange) -> bool:
     group = change.group
     if change.epoch <= group.assignment_epoch and not group.is_resolving:
         return False
-    return targets_delay_ms(change.call, group) <= interval_ms(change.call, group)
+    return targets_delay_ms(change.call, group) <= wait_max_ms(change.call, group)
+
+
+def wait_max_ms(call: Call, group: ConsumerGroup) -> int:
+    """For how long an answer may wait for targets."""
+    return interval_ms(call, group) // 2
+
+
+def _is_to_be_told(
+    group: ConsumerGroup, member: Member, owned: Partitions | None, caller: Caller, *, is_wanted: bool
+) -> bool:
+    """Whether the answer to a member that says it has `owned` has its assignment: if that is wanted, or if the last
+    answer that had it may be lost."""
+    if owned is not None and _is_same(owned, member.assigned):
+        group.unconfirmed.pop(member.member_id, None)
+        return is_wanted
+    if is_wanted or group.unconfirmed.get(member.member_id, caller.peer) != caller.peer:
+        group.unconfirmed[member.member_id] = caller.peer
+        return True
+    return False
 
 
 def _is_full(request: ConsumerGroupHeartbeatRequest) -> bool:
@@ -304,6 +332,12 @@ def _is_part(owned: Partitions | None, assigned: Assigned) -> bool:
     return owned is not None and all(
         partitions <= assigned.get(topic_id, {}).keys() for topic_id, partitions in owned.items()
     )
+
+
+def _is_same(owned: Partitions, assigned: Assigned) -> bool:
+    return {topic_id: set(partitions) for topic_id, partitions in owned.items() if partitions} == {
+        topic_id: set(partitions) for topic_id, partitions in assigned.items()
+    }
 
 
 def interval_ms(call: Call, group: ConsumerGroup) -> int:

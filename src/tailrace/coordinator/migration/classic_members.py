@@ -22,7 +22,7 @@ from tailrace.coordinator.classic.leave import leave_response, read_leaving
 from tailrace.coordinator.classic.rebalance import prepare
 from tailrace.coordinator.consumers.change import ConsumerGroupChange, remove_members
 from tailrace.coordinator.consumers.group import ConsumerGroup, Waiting
-from tailrace.coordinator.consumers.heartbeat import interval_ms, may_wait
+from tailrace.coordinator.consumers.heartbeat import may_wait, wait_max_ms
 from tailrace.coordinator.consumers.member import LEAVE_STATIC_EPOCH, Member, MemberState
 from tailrace.coordinator.consumers.targets import records_max_bytes
 from tailrace.coordinator.groups import GroupState
@@ -272,7 +272,7 @@ def _join(change: ConsumerGroupChange, old: Member, joining: _Joining) -> Result
     if is_changed and may_wait(change):
         group.waiting[member.member_id] = Waiting(joining.caller, change.epoch, joining.owned, is_join=True)
         due = group.group_id, "consumer.answer", member.member_id
-        change.state.deadlines.set(due, change.call.monotonic_ms + interval_ms(change.call, group))
+        change.state.deadlines.set(due, change.call.monotonic_ms + wait_max_ms(change.call, group))
         return change.finish()
     member = change.reconcile(member, joining.owned, drops_unsubscribed=is_changed)
     _answer_join(change, member, joining.caller)

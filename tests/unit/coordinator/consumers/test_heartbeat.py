@@ -87,6 +87,19 @@ def test_an_interval_longer_than_a_heartbeats_is_not_waited_for():
     assert scene.beat("b", 2, {}).answer.member_epoch == 3
 
 
+def test_an_answer_waits_for_half_of_an_interval_at_most():
+    """librdkafka would not hear one that comes after a whole one."""
+    scene = Scene(group_consumer_assignment_interval_ms=HEARTBEAT_MS // 2)
+    scene.join("a")
+    scene.pass_ms(1)
+    scene.work_is_held = True
+    asked = scene.join("b")
+    scene.pass_ms(HEARTBEAT_MS // 2 - 1)
+    assert asked.is_waiting
+    scene.pass_ms(1)
+    assert (asked.answer.member_epoch, told(asked)) == (2, {})
+
+
 def test_a_member_that_asks_again_while_it_waits_is_answered_twice():
     scene = Scene()
     scene.join("a")
@@ -176,6 +189,52 @@ def test_a_member_whose_answer_was_lost_may_come_with_the_epoch_before():
     assert scene.refusal("a", 2, {"t": {0, 1, 2, 3}}) is ErrorCode.FENCED_MEMBER_EPOCH
     assert scene.refusal("a", 2) is ErrorCode.FENCED_MEMBER_EPOCH
     assert scene.refusal("a", 4) is ErrorCode.FENCED_MEMBER_EPOCH
+
+
+def test_a_member_that_missed_what_it_has_to_give_up_is_told_again_over_its_next_connection():
+    scene = Scene()
+    scene.join("a")
+    scene.beat("a", 2, {"t": {0, 1, 2, 3}})
+    scene.join("b")
+    scene.pass_ms(ASSIGNMENT_MS)
+    # The client waits no longer, and closes the connection: this answer it does not read.
+    kept = told(scene.beat("a", 2))
+    assert scene.beat("a", 2).answer.assignment is None, "as in Kafka, it is not repeated to who has heard it"
+    scene.peer = "127.0.0.1:50001"
+    assert told(scene.beat("a", 2)) == kept
+    assert scene.beat("a", 2).answer.assignment is None
+    assert scene.beat("a", 2, kept).answer.member_epoch == 3
+    scene.peer = "127.0.0.1:50002"
+    assert scene.beat("a", 3).answer.assignment is None, "it has said that it has it"
+
+
+def test_a_member_that_missed_what_it_has_got_is_told_again_over_its_next_connection():
+    scene = Scene()
+    scene.join("a")
+    scene.join("b")
+    scene.pass_ms(ASSIGNMENT_MS)
+    kept = told(scene.beat("a", 2, {"t": {0, 1, 2, 3}}))
+    scene.beat("a", 2, kept)
+    got = told(scene.beat("b", 3))
+    assert got == {"t": {0, 1, 2, 3} - kept["t"]}
+    scene.peer = "127.0.0.1:50001"
+    assert told(scene.beat("b", 3)) == got
+
+
+def test_who_says_what_it_has_over_another_connection_has_missed_nothing():
+    scene = Scene()
+    got = told(scene.join("a"))
+    scene.peer = "127.0.0.1:50001"
+    assert scene.beat("a", 2, got).answer.assignment is None
+    assert not scene.group.unconfirmed
+
+
+def test_nothing_is_kept_of_what_a_member_was_told_when_it_has_gone():
+    scene = Scene()
+    scene.join("a")
+    assert list(scene.group.unconfirmed) == ["a"]
+    scene.beat("a", -1)
+    assert not scene.group.unconfirmed
 
 
 def test_a_member_may_join_again_and_keeps_what_it_has():
