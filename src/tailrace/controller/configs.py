@@ -24,9 +24,10 @@ from tailrace.model.config import (
     format_value,
     parse_group_config,
     parse_topic_config,
+    unknown_broker_setting,
 )
 from tailrace.model.errors import ErrorCode, KafkaError
-from tailrace.model.settings import Kind, Setting, parse_value, unknown
+from tailrace.model.settings import Kind, Setting, parse_value
 from tailrace.wire.apis.admin import (
     AlterConfigsRequest,
     AlterConfigsResponse,
@@ -243,7 +244,7 @@ def _check_broker_settings(texts: Mapping[str, str]) -> None:
     for name, text in texts.items():
         setting = SETTINGS.get(name)
         if setting is None:
-            raise unknown(name, SETTINGS, what="broker")
+            raise unknown_broker_setting(name)
         if not setting.dynamic:
             reason = f"Cannot update these configs dynamically: [{name}]. Edit the broker's file and restart it."
             raise KafkaError(ErrorCode.INVALID_REQUEST, reason)
