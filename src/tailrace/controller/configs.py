@@ -219,6 +219,9 @@ def _decide_effects(
     if resource.resource_type == ResourceType.TOPIC:
         topics = [view.image.topics[name]]
     elif not name:
+        if changes.get(MIN_INSYNC_REPLICAS, "") is None and keeps_eligible_leader_replicas(view.image):
+            reason = "Cluster-level min.insync.replicas cannot be removed while eligible leader replicas are kept."
+            raise KafkaError(ErrorCode.INVALID_CONFIG, reason)
         # Those that have no value of their own.
         topics = [
             topic

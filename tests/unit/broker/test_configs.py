@@ -134,6 +134,7 @@ async def test_dynamic_settings_come_first() -> None:
         assert {name: config.value for name, config in everyone.items()} == {
             "max.connections": "60",
             "log.retention.ms": "7",
+            "min.insync.replicas": "1",
         }
         assert synonyms_of(everyone["max.connections"]) == [("max.connections", "60", DYNAMIC_DEFAULT)]
         await create_topic(peer, "orders")
