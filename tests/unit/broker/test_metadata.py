@@ -10,7 +10,7 @@ from tailrace.model.errors import ErrorCode
 from tailrace.model.ids import ZERO_UUID, NodeId
 from tailrace.wire.apis.admin import DescribeClusterRequest, DescribeTopicPartitionsRequest
 from tailrace.wire.apis.data import MetadataRequest, MetadataResponse
-from tailrace.wire.apis.quorum import BrokerHeartbeatRequest
+from tailrace.wire.apis.quorum import BrokerHeartbeatRequest, DescribeQuorumRequest
 from tests.unit.broker.world import Peer, World, batch, create_topic, produce, produced, running
 
 Asked = MetadataRequest.MetadataRequestTopic
@@ -202,6 +202,17 @@ async def test_two_clients_that_miss_the_same_topic() -> None:
             peer.send(named("orders"), 13)
         ids = {(await peer.receive()).topics[0].topic_id for peer in peers}
         assert ids == {world.broker.image.topics["orders"].id}
+
+
+async def test_a_quorum_of_one_is_where_its_clients_are() -> None:
+    """It has no listener for other voters; kafka-metadata-quorum shows an address of each voter all the same."""
+    async with running() as world:
+        peer = await world.connect()
+        partition = DescribeQuorumRequest.PartitionData(partition_index=0)
+        topic = DescribeQuorumRequest.TopicData(topic_name="__cluster_metadata", partitions=[partition])
+        (node,) = (await peer.request(DescribeQuorumRequest(topics=[topic]), 2)).nodes
+        listeners = [(each.name, each.host, each.port) for each in node.listeners]
+        assert (node.node_id, listeners) == (1, [("PLAINTEXT", "127.0.0.1", world.broker.port)])
 
 
 async def test_each_listener_tells_its_own_address() -> None:
