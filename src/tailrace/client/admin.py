@@ -274,8 +274,15 @@ class Admin:
         )
 
     async def reassign_partitions(self, targets: Mapping[TopicPartition, Sequence[int] | None]) -> None:
-        """Begins to move partitions to these replicas; None cancels a move. Raises the first refusal: the partitions
-        that were not refused are on their way."""
+        """As `begin_moves`, but raises the first refusal."""
+        for error in (await self.begin_moves(targets)).values():
+            raise error
+
+    async def begin_moves(
+        self, targets: Mapping[TopicPartition, Sequence[int] | None]
+    ) -> dict[TopicPartition, KafkaError]:
+        """Begins to move partitions to these replicas; None cancels a move. Gives those that were refused, and why: the
+        others are on their way."""
         topics: dict[str, list[AlterPartitionReassignmentsRequest.ReassignablePartition]] = {}
         for (topic, index), replicas in targets.items():
             partition = AlterPartitionReassignmentsRequest.ReassignablePartition(
@@ -292,10 +299,15 @@ class Admin:
         connection = await self.cluster.any_connection()
         answer = await connection.call(request, AlterPartitionReassignmentsResponse)
         _check(answer.error_code, answer.error_message, "no partition is moved")
-        for found in answer.responses:
-            for result in found.partitions:
-                failure = f"{found.name}-{result.partition_index} is not moved"
-                _check(result.error_code, result.error_message, failure)
+        return {
+            TopicPartition(found.name, PartitionIndex(result.partition_index)): KafkaError(
+                error_code(result.error_code),
+                f"{found.name}-{result.partition_index} is not moved: {result.error_message or ''}".removesuffix(": "),
+            )
+            for found in answer.responses
+            for result in found.partitions
+            if result.error_code
+        }
 
     async def reassignments(self) -> set[TopicPartition]:
         """The partitions on their way to other replicas."""

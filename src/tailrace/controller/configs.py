@@ -24,9 +24,10 @@ from tailrace.model.config import (
     format_value,
     parse_group_config,
     parse_topic_config,
+    unknown_broker_setting,
 )
 from tailrace.model.errors import ErrorCode, KafkaError
-from tailrace.model.settings import Kind, Setting, parse_value, unknown
+from tailrace.model.settings import Kind, Setting, parse_value
 from tailrace.wire.apis.admin import (
     AlterConfigsRequest,
     AlterConfigsResponse,
@@ -218,6 +219,9 @@ def _decide_effects(
     if resource.resource_type == ResourceType.TOPIC:
         topics = [view.image.topics[name]]
     elif not name:
+        if changes.get(MIN_INSYNC_REPLICAS, "") is None and keeps_eligible_leader_replicas(view.image):
+            reason = "Cluster-level min.insync.replicas cannot be removed while eligible leader replicas are kept."
+            raise KafkaError(ErrorCode.INVALID_CONFIG, reason)
         # Those that have no value of their own.
         topics = [
             topic
@@ -243,7 +247,7 @@ def _check_broker_settings(texts: Mapping[str, str]) -> None:
     for name, text in texts.items():
         setting = SETTINGS.get(name)
         if setting is None:
-            raise unknown(name, SETTINGS, what="broker")
+            raise unknown_broker_setting(name)
         if not setting.dynamic:
             reason = f"Cannot update these configs dynamically: [{name}]. Edit the broker's file and restart it."
             raise KafkaError(ErrorCode.INVALID_REQUEST, reason)

@@ -41,8 +41,6 @@ def bootstrap_records(config: BrokerConfig) -> list[Message]:
 def default_min_insync_replicas(config: BrokerConfig) -> list[Message]:
     """Which replicas are eligible depends on min.insync.replicas, so that controllers and leaders must agree on it:
     what the controller's file says is stored for all, as in Kafka, and IncrementalAlterConfigs changes it."""
-    if config.min_insync_replicas == 1:
-        return []
     value = str(config.min_insync_replicas)
     return [ConfigRecord(resource_type=ResourceType.BROKER, resource_name="", name=MIN_INSYNC_REPLICAS, value=value)]
 

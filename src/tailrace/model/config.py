@@ -54,6 +54,7 @@ __all__ = [
     "parse_endpoint",
     "parse_group_config",
     "parse_topic_config",
+    "unknown_broker_setting",
 ]
 
 SECOND_MS = 1000
@@ -73,8 +74,54 @@ RACK_AWARE_SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 # Settings that are checked and kept, and read by nothing, say so.
 _WITH_TIERS = "No effect yet: comes with remote storage."
 _GROWING = "No effect: segments grow as they are written."
+_ONE_THREAD = "No effect: a broker has one thread of logic, and helper threads as they are needed."
+_NO_JMX = "No effect: there is no JMX."
+_NOBODY_LOGS_IN = "No effect: listeners are PLAINTEXT, and nobody logs in."
+_NO_PURGATORY = "No effect: what is finished is dropped at once."
+_BOUNDED_OTHERWISE = "No effect."
+_NO_SHARE_GROUPS = "No effect: share groups are not served."
 
 _SECURED_LISTENERS = ("SSL", "SASL_PLAINTEXT", "SASL_SSL")
+
+# Settings of Kafka whose loss would change what is protected or promised, by the beginning or the end of their names.
+_REFUSED = (
+    (
+        (
+            "ssl.",
+            "sasl.",
+            "security.",
+            "listener.name.",
+            "connections.max.reauth.",
+            "connection.failed.authentication.",
+        ),
+        "listeners are PLAINTEXT, so that nobody logs in and nothing is encrypted",
+    ),
+    (("delegation.token.",), "there are no delegation tokens"),
+    (
+        ("authorizer.class.name", "super.users", "allow.everyone.if.no.acl.found", "principal.builder.class"),
+        "there are no ACLs, so that everyone may do everything",
+    ),
+    ((".policy.class.name",), "classes of Java cannot be loaded"),
+    (
+        ("quota.", "client.quota.", "controller.quota.", "max.connection.creation.rate"),
+        "there are no quotas of clients",
+    ),
+    (("max.connections.per.ip.overrides",), "all addresses have the same bound, max.connections.per.ip"),
+    (("remote.", "rsm.config.", "rlmm.config.", "follower.fetch.last.tiered."), "there is no remote storage"),
+    (("group.share.",), "there are no share groups"),
+    (("group.streams.",), "there are no streams groups"),
+    (
+        ("group.coordinator.rebalance.protocols",),
+        "groups of the classic and of the consumer protocol are always served",
+    ),
+    (("transaction.two.phase.commit.enable",), "there are no prepared transactions"),
+    (("config.providers",), "values are taken as they are written"),
+    (("zookeeper.",), "the metadata is kept by controllers; see `tailrace format --help`"),
+    (
+        ("controller.quorum.voters",),
+        "voters are records of the metadata log: see controller.quorum.bootstrap.servers, and `tailrace format --help`",
+    ),
+)
 
 
 class Endpoint(NamedTuple):
@@ -364,6 +411,7 @@ class BrokerConfig(Config, scope="broker"):
 
     # ---- identity and folders
     node_id: int = required_integer(minimum=0, doc="The number of this node, unique in its cluster.")
+    broker_id: int = integer(default=-1, doc="The older name of node.id. If both are given, they are the same.")
     process_roles: tuple[str, ...] = items(
         default=("broker", "controller"),
         choices=("broker", "controller"),
@@ -405,6 +453,19 @@ class BrokerConfig(Config, scope="broker"):
         convert=str.upper,
         ours=True,
         doc="Listeners of the metadata quorum. None are needed for a single combined node.",
+    )
+    listener_security_protocol_map: str = string(
+        default="SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",
+        ours=True,
+        doc="NAME:PROTOCOL of each listener. PLAINTEXT is the only protocol that is served. Kafka's default has no "
+        "other names; here a listener that is not in the default is PLAINTEXT.",
+    )
+    security_inter_broker_protocol: str = string(
+        default="PLAINTEXT",
+        choices=("PLAINTEXT",),
+        ours=True,
+        inert="No effect: it is the only one that is served.",
+        doc="How brokers talk to each other.",
     )
     inter_broker_listener_name: str | None = string(
         default=None,
@@ -980,6 +1041,199 @@ class BrokerConfig(Config, scope="broker"):
         minimum=1,
         doc="Segment size of __transaction_state: small, so that it loads quickly.",
     )
+    remote_log_storage_system_enable: bool = boolean(
+        default=False, doc="Whether there is remote storage. There is none: true is refused."
+    )
+    # ---- taken for files that were written for Kafka, and without effect here
+    background_threads: int = integer(
+        default=10, minimum=1, dynamic=True, inert=_ONE_THREAD, doc="Threads for background tasks."
+    )
+    num_io_threads: int = integer(
+        default=8, minimum=1, dynamic=True, inert=_ONE_THREAD, doc="Threads that serve requests."
+    )
+    num_network_threads: int = integer(
+        default=3, minimum=1, dynamic=True, inert=_ONE_THREAD, doc="Threads that serve connections."
+    )
+    num_recovery_threads_per_data_dir: int = integer(
+        default=2, minimum=1, dynamic=True, inert=_ONE_THREAD, doc="Threads that recover the logs of one data folder."
+    )
+    num_replica_alter_log_dirs_threads: int | None = integer(
+        default=None, inert=_ONE_THREAD, doc="Threads that move replicas between data folders."
+    )
+    num_replica_fetchers: int = integer(
+        default=1, minimum=1, dynamic=True, inert=_ONE_THREAD, doc="Threads that fetch from one other broker."
+    )
+    log_cleaner_threads: int = integer(
+        default=1, minimum=0, dynamic=True, inert=_ONE_THREAD, doc="Threads that compact."
+    )
+    group_coordinator_threads: int = integer(
+        default=4, minimum=1, inert=_ONE_THREAD, doc="Threads of the group coordinator."
+    )
+    group_coordinator_background_threads: int = integer(
+        default=2, minimum=1, inert=_ONE_THREAD, doc="Threads for the long tasks of the group coordinator."
+    )
+    metric_reporters: tuple[str, ...] = items(
+        default=("org.apache.kafka.common.metrics.JmxReporter",),
+        dynamic=True,
+        inert=_NO_JMX,
+        doc="Classes that metrics are given to.",
+    )
+    metrics_num_samples: int = integer(
+        default=2, minimum=1, inert=_NO_JMX, doc="Samples that a metric is computed from."
+    )
+    metrics_recording_level: str = string(default="INFO", inert=_NO_JMX, doc="How many metrics there are.")
+    metrics_sample_window_ms: int = long(default=30000, minimum=1, inert=_NO_JMX, doc="The time of one sample.")
+    kafka_metrics_reporters: tuple[str, ...] = items(
+        default=(), inert=_NO_JMX, doc="Classes that the older metrics are given to."
+    )
+    kafka_metrics_polling_interval_secs: int = integer(
+        default=10, minimum=1, inert=_NO_JMX, doc="How often those look."
+    )
+    sasl_kerberos_kinit_cmd: str = string(
+        default="/usr/bin/kinit", dynamic=True, inert=_NOBODY_LOGS_IN, doc="Where kinit is."
+    )
+    sasl_kerberos_min_time_before_relogin: int = long(
+        default=60000, dynamic=True, inert=_NOBODY_LOGS_IN, doc="Pause between two logins."
+    )
+    sasl_kerberos_principal_to_local_rules: tuple[str, ...] = items(
+        default=("DEFAULT",), dynamic=True, inert=_NOBODY_LOGS_IN, doc="How principals become short names."
+    )
+    sasl_kerberos_service_name: str | None = string(
+        default=None, dynamic=True, inert=_NOBODY_LOGS_IN, doc="The principal of the brokers."
+    )
+    sasl_kerberos_ticket_renew_jitter: float = double(
+        default=0.05, dynamic=True, inert=_NOBODY_LOGS_IN, doc="What is added at random to the time of renewal."
+    )
+    sasl_kerberos_ticket_renew_window_factor: float = double(
+        default=0.8, dynamic=True, inert=_NOBODY_LOGS_IN, doc="After which share of its time a ticket is renewed."
+    )
+    fetch_purgatory_purge_interval_requests: int = integer(
+        default=1000, inert=_NO_PURGATORY, doc="Finished fetches that are kept before they are dropped."
+    )
+    producer_purgatory_purge_interval_requests: int = integer(
+        default=1000, inert=_NO_PURGATORY, doc="Finished produces that are kept before they are dropped."
+    )
+    delete_records_purgatory_purge_interval_requests: int = integer(
+        default=1, inert=_NO_PURGATORY, doc="Finished deletions that are kept before they are dropped."
+    )
+    queued_max_requests: int = integer(
+        default=500,
+        minimum=1,
+        inert=_BOUNDED_OTHERWISE,
+        doc="Requests that wait; here queued.max.request.bytes bounds them.",
+    )
+    offsets_load_buffer_size: int = integer(
+        default=5242880,
+        minimum=1,
+        inert=_BOUNDED_OTHERWISE,
+        doc="What is read at once while offsets are loaded; here it is bounded by time.",
+    )
+    transaction_state_log_load_buffer_size: int = integer(
+        default=5242880,
+        minimum=1,
+        inert=_BOUNDED_OTHERWISE,
+        doc="What is read at once while transactions are loaded; here it is bounded by time.",
+    )
+    log_cleaner_io_buffer_load_factor: float = double(
+        default=0.9,
+        dynamic=True,
+        inert=_BOUNDED_OTHERWISE,
+        doc="How full the cleaner's map of keys may be; here it grows by itself.",
+    )
+    group_coordinator_append_linger_ms: int = integer(
+        default=-1,
+        minimum=-1,
+        inert=_BOUNDED_OTHERWISE,
+        doc="How long a write of the group coordinator waits for more; here it is one turn of the loop.",
+    )
+    group_coordinator_cached_buffer_max_bytes: int = integer(
+        default=1048588,
+        minimum=524288,
+        dynamic=True,
+        inert=_BOUNDED_OTHERWISE,
+        doc="The largest buffer that the group coordinator keeps.",
+    )
+    controller_quorum_append_linger_ms: int = integer(
+        default=25,
+        minimum=0,
+        inert=_BOUNDED_OTHERWISE,
+        doc="How long a write of the controller waits for more; here it is one sync of the device.",
+    )
+    controller_socket_timeout_ms: int = integer(
+        default=30000,
+        inert=_BOUNDED_OTHERWISE,
+        doc="How long the controller waits for a broker; here request.timeout.ms bounds all requests.",
+    )
+    replica_socket_receive_buffer_bytes: int = integer(
+        default=65536, inert=_BOUNDED_OTHERWISE, doc="The kernel's buffer for replication; here the kernel chooses."
+    )
+    transaction_abort_timed_out_transaction_cleanup_interval_ms: int = integer(
+        default=10000,
+        minimum=1,
+        inert=_BOUNDED_OTHERWISE,
+        doc="How often transactions that are too old are looked for; here each has its timer.",
+    )
+    add_partitions_to_txn_retry_backoff_ms: int = integer(
+        default=20,
+        minimum=1,
+        inert=_BOUNDED_OTHERWISE,
+        doc="Pause of a request that waits for the end of a transaction; here it is woken.",
+    )
+    replication_quota_window_num: int = integer(
+        default=11, minimum=1, inert=_BOUNDED_OTHERWISE, doc="Samples that throttles of replication are measured by."
+    )
+    replication_quota_window_size_seconds: int = integer(
+        default=1, minimum=1, inert=_BOUNDED_OTHERWISE, doc="The time of one such sample."
+    )
+    alter_log_dirs_replication_quota_window_num: int = integer(
+        default=11,
+        minimum=1,
+        inert=_BOUNDED_OTHERWISE,
+        doc="Samples that throttles of moves between folders are measured by.",
+    )
+    alter_log_dirs_replication_quota_window_size_seconds: int = integer(
+        default=1, minimum=1, inert=_BOUNDED_OTHERWISE, doc="The time of one such sample."
+    )
+    share_coordinator_append_linger_ms: int = integer(
+        default=-1, minimum=-1, inert=_NO_SHARE_GROUPS, doc="How long a write of the share coordinator waits for more."
+    )
+    share_coordinator_cached_buffer_max_bytes: int = integer(
+        default=1048588,
+        minimum=524288,
+        dynamic=True,
+        inert=_NO_SHARE_GROUPS,
+        doc="The largest buffer that the share coordinator keeps.",
+    )
+    share_coordinator_load_buffer_size: int = integer(
+        default=5242880, minimum=1, inert=_NO_SHARE_GROUPS, doc="What is read at once while their state is loaded."
+    )
+    share_coordinator_snapshot_update_records_per_snapshot: int = integer(
+        default=500, minimum=0, maximum=500, inert=_NO_SHARE_GROUPS, doc="Updates before a snapshot of their state."
+    )
+    share_coordinator_state_topic_compression_codec: int = integer(
+        default=0, inert=_NO_SHARE_GROUPS, doc="Compression of __share_group_state."
+    )
+    share_coordinator_state_topic_min_isr: int = short(
+        default=2, minimum=1, inert=_NO_SHARE_GROUPS, doc="min.insync.replicas of __share_group_state."
+    )
+    share_coordinator_state_topic_num_partitions: int = integer(
+        default=50, minimum=1, inert=_NO_SHARE_GROUPS, doc="Partitions of __share_group_state."
+    )
+    share_coordinator_state_topic_replication_factor: int = short(
+        default=3, minimum=1, inert=_NO_SHARE_GROUPS, doc="Replicas of __share_group_state."
+    )
+    share_coordinator_state_topic_segment_bytes: int = integer(
+        default=104857600, minimum=1, inert=_NO_SHARE_GROUPS, doc="Segments of __share_group_state."
+    )
+    share_coordinator_threads: int = integer(
+        default=1, minimum=1, inert=_NO_SHARE_GROUPS, doc="Threads of the share coordinator."
+    )
+    share_coordinator_write_timeout_ms: int = integer(
+        default=5000, minimum=1, inert=_NO_SHARE_GROUPS, doc="How long a write of the share coordinator may take."
+    )
+    share_fetch_purgatory_purge_interval_requests: int = integer(
+        default=1000, inert=_NO_SHARE_GROUPS, doc="Finished share fetches that are kept before they are dropped."
+    )
 
     @property
     def metadata_folder(self) -> str:
@@ -1020,6 +1274,10 @@ def parse_group_config(overrides: Mapping[str, str], broker: BrokerConfig) -> Gr
 def parse_broker_config(values: Mapping[str, str]) -> BrokerConfig:
     """Raises KafkaError INVALID_CONFIG as parse_topic_config does."""
     parsed = _parse_all(values, SETTINGS, what="broker")
+    if parsed.get("broker_id", -1) >= 0:
+        node_id = parsed.setdefault("node_id", parsed["broker_id"])
+        if node_id != parsed["broker_id"]:
+            raise invalid("broker.id", parsed["broker_id"], f"It is the older name of node.id, which is {node_id}.")
     if "node_id" not in parsed:
         raise KafkaError(
             ErrorCode.INVALID_CONFIG, 'Missing required configuration "node.id": give each node its number, such as 1.'
@@ -1079,10 +1337,20 @@ def _parse_all(texts: Mapping[str, str], settings: Mapping[str, Setting], *, wha
     for name, text in texts.items():
         setting = settings.get(name)
         if setting is None:
-            raise unknown(name, settings, what=what)
+            raise unknown_broker_setting(name) if settings is SETTINGS else unknown(name, settings, what=what)
         values[setting.attribute] = parse_value(setting, text)
     _prefer_internal(values)
     return values
+
+
+def unknown_broker_setting(name: str) -> KafkaError:
+    """Says why, if Kafka has such a setting and it must not be ignored."""
+    for parts, reason in _REFUSED:
+        if any(name.startswith(part) or name.endswith(part) for part in parts):
+            return KafkaError(
+                ErrorCode.INVALID_CONFIG, f"{name} is not served: {reason}. Remove the setting if that will do."
+            )
+    return unknown(name, SETTINGS, what="broker")
 
 
 def _parse_stored(texts: Mapping[str, str], settings: Mapping[str, Setting]) -> dict[str, Any]:
@@ -1193,11 +1461,30 @@ def _check_broker(config: BrokerConfig) -> None:
     if len(set(ports)) != len(ports) or len(set(names)) != len(names):
         text = ",".join(map(str, config.listeners))
         raise invalid("listeners", text, "Each listener must have a different name and port.")
+    _check_protocols(config, names)
     _check_advertised(config, names)
     _check_roles(config, names)
+    if config.remote_log_storage_system_enable:
+        raise invalid("remote.log.storage.system.enable", "true", "There is no remote storage: set it to false.")
     _check_group(GroupConfig(**_group_defaults(config)), config)
     if config.cluster_id is not None and not re.fullmatch(r"[A-Za-z0-9_-]{22}", config.cluster_id):
         raise invalid("cluster.id", config.cluster_id, "A cluster id is 22 base64url characters.")
+
+
+def _check_protocols(config: BrokerConfig, names: list[str]) -> None:
+    text = config.listener_security_protocol_map
+    pairs = [part.strip().upper().partition(":") for part in text.split(",") if part.strip()]
+    protocols = {name: protocol for name, _, protocol in pairs}
+    for name in dict.fromkeys((*names, *config.controller_listener_names)):
+        is_given = "listener_security_protocol_map" in config.given
+        protocol = protocols.get(name, "" if is_given else "PLAINTEXT")
+        if not protocol:
+            raise invalid(
+                "listener.security.protocol.map", text, f"It does not name listener {name}: add {name}:PLAINTEXT."
+            )
+        if protocol != "PLAINTEXT":
+            reason = f"Listener {name} cannot have {protocol}: PLAINTEXT is all that is served."
+            raise invalid("listener.security.protocol.map", text, reason)
 
 
 def _check_roles(config: BrokerConfig, names: list[str]) -> None:

@@ -213,6 +213,17 @@ class KafkaError(Exception):
         self.message = message
 
 
+def not_leader(partition: object, *, node_id: int, leader_id: int) -> KafkaError:
+    """Why a broker does not answer as the leader of a partition; `leader_id` as far as it knows, -1 for nobody."""
+    if leader_id == node_id:
+        cause = "it was elected, but cannot be sure any more that nobody else is; ask for the metadata again"
+    elif leader_id < 0:
+        cause = "no broker does at the moment, or it is being closed here; ask for the metadata again"
+    else:
+        cause = f"broker {leader_id} does"
+    return KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"Broker {node_id} does not lead {partition}: {cause}")
+
+
 class ProtocolError(Exception):
     """A peer sent bytes that the protocol does not allow; nothing more from it can be trusted."""
 

@@ -26,7 +26,7 @@ from tailrace.log.log import AppendResult, Log
 from tailrace.log.plain_batches import PlainBatch, PlainRules
 from tailrace.log.validation import CheckedBatch, Origin
 from tailrace.model import events
-from tailrace.model.errors import ErrorCode, KafkaError, StorageError
+from tailrace.model.errors import ErrorCode, KafkaError, StorageError, not_leader
 from tailrace.model.ids import NO_EPOCH, NodeId, TopicPartition, Uuid
 from tailrace.model.ports import FileSlice
 from tailrace.model.settings import LONG_MAX
@@ -205,10 +205,7 @@ class Partition:
             self.check_leader(current_leader_epoch)
 
     def not_leader(self) -> KafkaError:
-        return KafkaError(
-            ErrorCode.NOT_LEADER_OR_FOLLOWER,
-            f"Broker {self.node_id} does not lead {self.topic_partition}: broker {self.leader_id} does",
-        )
+        return not_leader(self.topic_partition, node_id=self.node_id, leader_id=self.leader_id)
 
     # ---- appending
 

@@ -107,6 +107,16 @@ async def test_describe_a_broker() -> None:
         assert (unset.value, unset.config_source, unset.synonyms) == (None, DEFAULT, [])
 
 
+async def test_what_has_no_effect_is_shown_as_it_was_given() -> None:
+    async with running({"num.io.threads": "5"}) as world:
+        peer = await world.connect()
+        configs, _ = await describe(peer, ResourceType.BROKER, "1", "num.io.threads", "log.cleaner.threads")
+        assert {name: (each.value, each.config_source) for name, each in configs.items()} == {
+            "num.io.threads": ("5", STATIC),
+            "log.cleaner.threads": ("1", DEFAULT),
+        }
+
+
 async def test_dynamic_settings_come_first() -> None:
     async with running({"max.connections": "50"}) as world:
         peer = await world.connect()
@@ -124,6 +134,7 @@ async def test_dynamic_settings_come_first() -> None:
         assert {name: config.value for name, config in everyone.items()} == {
             "max.connections": "60",
             "log.retention.ms": "7",
+            "min.insync.replicas": "1",
         }
         assert synonyms_of(everyone["max.connections"]) == [("max.connections", "60", DYNAMIC_DEFAULT)]
         await create_topic(peer, "orders")

@@ -10,8 +10,8 @@ from tailrace.model.errors import ErrorCode
 from tailrace.model.ids import ZERO_UUID, NodeId
 from tailrace.wire.apis.admin import DescribeClusterRequest, DescribeTopicPartitionsRequest
 from tailrace.wire.apis.data import MetadataRequest, MetadataResponse
-from tailrace.wire.apis.quorum import BrokerHeartbeatRequest
-from tests.unit.broker.world import Peer, World, batch, create_topic, produce, produced, running
+from tailrace.wire.apis.quorum import BrokerHeartbeatRequest, DescribeQuorumRequest
+from tests.unit.broker.world import Peer, World, batch, create_topic, delete_topic, produce, produced, running
 
 Asked = MetadataRequest.MetadataRequestTopic
 Cursor = DescribeTopicPartitionsRequest.Cursor
@@ -202,6 +202,31 @@ async def test_two_clients_that_miss_the_same_topic() -> None:
             peer.send(named("orders"), 13)
         ids = {(await peer.receive()).topics[0].topic_id for peer in peers}
         assert ids == {world.broker.image.topics["orders"].id}
+
+
+async def test_a_quorum_of_one_is_where_its_clients_are() -> None:
+    """It has no listener for other voters; kafka-metadata-quorum shows an address of each voter all the same."""
+    async with running() as world:
+        peer = await world.connect()
+        partition = DescribeQuorumRequest.PartitionData(partition_index=0)
+        topic = DescribeQuorumRequest.TopicData(topic_name="__cluster_metadata", partitions=[partition])
+        (node,) = (await peer.request(DescribeQuorumRequest(topics=[topic]), 2)).nodes
+        listeners = [(each.name, each.host, each.port) for each in node.listeners]
+        assert (node.node_id, listeners) == (1, [("PLAINTEXT", "127.0.0.1", world.broker.port)])
+
+
+async def test_a_deleted_topic_is_told_to_be_gone_before_it_is_created_again() -> None:
+    async with running() as world:
+        peer = await world.connect()
+        first_id = await create_topic(peer, "orders")
+        await delete_topic(peer, "orders")
+        topics = topics_of(await peer.request(named("orders", "another"), 13))
+        assert topics["orders"].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert topics["another"].error_code == ErrorCode.NONE
+        async with asyncio.timeout(5):
+            while (await peer.request(named("orders"), 13)).topics[0].error_code:
+                await asyncio.sleep(0.01)
+        assert world.broker.image.topics["orders"].id != first_id
 
 
 async def test_each_listener_tells_its_own_address() -> None:

@@ -16,6 +16,7 @@ from tailrace.sim.random import SimRandom
 from tailrace.wire.apis.admin import DeleteTopicsRequest
 from tailrace.wire.apis.quorum import AllocateProducerIdsRequest, AllocateProducerIdsResponse
 from tailrace.wire.apis.stored_records import (
+    ConfigRecord,
     FeatureLevelRecord,
     KRaftVersionRecord,
     LeaderChangeMessage,
@@ -71,11 +72,11 @@ async def test_what_the_first_start_writes(world: World) -> None:
         for record in iterate_records(batches[1][1], max_decompressed_bytes=1000)
     ]
     assert features[0] == FeatureLevelRecord(name=METADATA_VERSION, feature_level=30)
-    assert len(features) == len(FEATURES)
+    assert features[len(FEATURES) :] == [ConfigRecord(resource_type=4, name="min.insync.replicas", value="1")]
     (registration,) = iterate_records(batches[2][1], max_decompressed_bytes=1000)
     record = decode_metadata_record(registration.value or b"")
     assert isinstance(record, RegisterBrokerRecord)
-    assert record.broker_epoch == registration.offset == len(control) + len(FEATURES)
+    assert record.broker_epoch == registration.offset == len(control) + len(features)
     assert json.loads(world.disk.read(f"{FOLDER}/quorum-state")) == {
         "leaderId": 1,
         "leaderEpoch": 1,

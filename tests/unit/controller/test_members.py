@@ -7,6 +7,8 @@ from tailrace.controller.image import METADATA_VERSION, ResourceType
 from tailrace.model.config import Endpoint
 from tailrace.model.errors import ErrorCode
 from tailrace.wire.apis.admin import (
+    AlterConfigsRequest,
+    AlterConfigsResponse,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
     UnregisterBrokerRequest,
@@ -40,8 +42,28 @@ def test_a_new_cluster_has_all_features() -> None:
     assert cluster.image.brokers[1].features == SUPPORTED_FEATURES
 
 
-def test_what_commits_must_be_known_to_all() -> None:
+@pytest.mark.parametrize("number", [1, 2])
+def test_what_commits_must_be_known_to_all(number: int) -> None:
+    """As kafka-configs shows it for the defaults of all brokers, whatever the number is."""
+    cluster = Cluster(brokers=0, features=True, min_insync_replicas=number)
+    assert cluster.image.config(ResourceType.BROKER, "") == {"min.insync.replicas": str(number)}
+
+
+@pytest.mark.parametrize(
+    "request_type", [IncrementalAlterConfigsRequest, AlterConfigsRequest], ids=["incremental", "whole"]
+)
+def test_what_commits_stays_known_to_all(request_type: type) -> None:
     cluster = Cluster(brokers=0, features=True, min_insync_replicas=2)
+    configs = []
+    if request_type is IncrementalAlterConfigsRequest:
+        configs = [IncrementalAlterConfigsRequest.AlterableConfig(name="min.insync.replicas", config_operation=1)]
+    resource = request_type.AlterConfigsResource(resource_type=ResourceType.BROKER, resource_name="", configs=configs)
+    responses = {
+        IncrementalAlterConfigsRequest: IncrementalAlterConfigsResponse,
+        AlterConfigsRequest: AlterConfigsResponse,
+    }
+    (response,) = cluster.do(request_type(resources=[resource]), responses[request_type]).responses
+    assert response.error_code == ErrorCode.INVALID_CONFIG
     assert cluster.image.config(ResourceType.BROKER, "") == {"min.insync.replicas": "2"}
 
 

@@ -120,6 +120,61 @@ def test_a_setting_is_read_or_says_that_it_has_no_effect() -> None:
     assert wrong == {}
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "ssl.keystore.location",
+        "listener.name.internal.ssl.keystore.location",
+        "sasl.enabled.mechanisms",
+        "sasl.jaas.config",
+        "authorizer.class.name",
+        "super.users",
+        "principal.builder.class",
+        "create.topic.policy.class.name",
+        "alter.config.policy.class.name",
+        "client.quota.callback.class",
+        "quota.window.num",
+        "max.connection.creation.rate",
+        "remote.log.storage.manager.class.name",
+        "controller.quorum.voters",
+        "group.share.max.size",
+    ],
+)
+def test_what_changes_a_promise_is_not_ignored(name: str) -> None:
+    with pytest.raises(KafkaError, match=f"{name} is not served: ") as caught:
+        parse_broker_config({"node.id": "1", name: "x"})
+    assert caught.value.code is ErrorCode.INVALID_CONFIG
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"listener.security.protocol.map": "PLAINTEXT:SSL"}, "Listener PLAINTEXT cannot have SSL"),
+        ({"listener.security.protocol.map": "CONTROLLER:PLAINTEXT"}, "It does not name listener PLAINTEXT"),
+        ({"security.inter.broker.protocol": "SASL_SSL"}, "String must be one of: PLAINTEXT"),
+        ({"remote.log.storage.system.enable": "true"}, "There is no remote storage"),
+        ({"broker.id": "2"}, "It is the older name of node.id, which is 1"),
+    ],
+)
+def test_values_that_would_promise_what_is_not_served(settings: dict[str, str], told: str) -> None:
+    with pytest.raises(KafkaError, match=told):
+        parse_broker_config({"node.id": "1", **settings})
+
+
+def test_values_that_say_what_is_so() -> None:
+    config = parse_broker_config(
+        {
+            "broker.id": "3",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,SSL:SSL",
+            "security.inter.broker.protocol": "PLAINTEXT",
+            "remote.log.storage.system.enable": "false",
+            "num.io.threads": "16",
+            "sasl.kerberos.service.name": "kafka",
+        }
+    )
+    assert (config.node_id, config.num_io_threads, config.sasl_kerberos_service_name) == (3, 16, "kafka")
+
+
 @pytest.mark.parametrize("setting", ALL_SETTINGS, ids=lambda setting: f"{setting.scope}-{setting.name}")
 def test_a_default_parses_from_its_own_text(setting: Setting) -> None:
     text = format_value(setting, setting.default)

@@ -32,6 +32,17 @@ async def test_only_the_leader_appends():
 
 
 @pytest.mark.parametrize(
+    ("leader", "told"),
+    [(OTHER, f"broker {OTHER} does"), (-1, "no broker does"), (ME, "it was elected, but cannot be sure any more")],
+)
+async def test_who_leads_instead_is_told_as_far_as_it_is_known(leader, told):
+    """A leader that is past its lease must not name itself as the one to ask."""
+    partition = make_partition()
+    lead(partition, leader=leader, epoch=1, isr=(OTHER,), replicas=2)
+    assert f"Broker {ME} does not lead {partition.topic_partition}: {told}" in partition.not_leader().message
+
+
+@pytest.mark.parametrize(
     ("epoch", "code"),
     [(-1, None), (4, None), (3, ErrorCode.FENCED_LEADER_EPOCH), (5, ErrorCode.UNKNOWN_LEADER_EPOCH)],
 )

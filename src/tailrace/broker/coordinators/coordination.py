@@ -55,6 +55,7 @@ class Coordination:
         self.follow_image(self._node.image, self._node.image)
 
     def follow_image(self, old: MetadataImage, new: MetadataImage) -> None:
+        self.creations.follow_image(old, new)
         for topic, running in (
             (CONSUMER_OFFSETS_TOPIC, self.running_groups),
             (TRANSACTION_STATE_TOPIC, self.running_transactions),

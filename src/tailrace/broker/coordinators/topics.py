@@ -3,6 +3,9 @@
 A creation goes on by itself. Whoever asked for it waits for a moment (`request.controller.wait.ms`), since most are
 done by then, and no longer: later requests of its connection wait behind it, and without a controller it takes until
 there is one. Whoever asks for the same topic meanwhile shares what is left of that moment.
+
+A topic that was deleted is created again like any other, but who asks first is told that it is gone, as by Kafka: many
+delete a topic and then ask until it is.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from tailrace.model.ids import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 
 if TYPE_CHECKING:
     from tailrace.broker.node import Node
+    from tailrace.controller.image import MetadataImage
     from tailrace.model.config import BrokerConfig
     from tailrace.wire.apis.admin import CreateTopicsRequest
 
@@ -31,22 +35,37 @@ class TopicCreations:
     def __init__(self, node: Node) -> None:
         self._node = node
         self._pending: dict[str, _Creation] = {}
+        self._deleted: dict[
+            str, None
+        ] = {}  # Of which nobody has been told yet, oldest first; as many as may be pending.
         self._is_closed = False
 
+    def follow_image(self, old: MetadataImage, new: MetadataImage) -> None:
+        if old.topics is new.topics:
+            return
+        self._deleted |= dict.fromkeys(name for name in old.topics if name not in new.topics)
+        while len(self._deleted) > self._node.config.auto_create_topics_max_pending:
+            del self._deleted[next(iter(self._deleted))]
+
     async def wait(self, names: Sequence[str]) -> dict[str, KafkaError]:
-        """Sees to it that they are created, and waits a moment for it. Gives what is known by then to have gone wrong;
-        what is in the image by then is there."""
+        """Sees to it that they are created, and waits a moment for it. Gives what is known by then to have gone wrong,
+        and what is to be told as gone; of the others, what is in the image by then is there."""
+        gone = {name: _gone(name) for name in names if name in self._deleted}
+        for name in gone:
+            del self._deleted[name]
         fresh = [name for name in names if name not in self._pending and name not in self._node.image.topics]
         room = self._node.config.auto_create_topics_max_pending - len(self._pending)
         if fresh[:room] and not self._is_closed:
             self._begin(fresh[:room])
-        wanted = list(dict.fromkeys(self._pending[name] for name in names if name in self._pending))
+        wanted = list(
+            dict.fromkeys(self._pending[name] for name in names if name in self._pending and name not in gone)
+        )
         now_ms = self._node.ports.clock.monotonic_ms()
         patience_ms = max((each.patience_ends_ms for each in wanted), default=now_ms) - now_ms
         if patience_ms > 0:
             await asyncio.wait([each.task for each in wanted], timeout=patience_ms / 1000)
         done = [each.task.result() for each in wanted if each.task.done() and not each.task.cancelled()]
-        return {name: error for errors in done for name, error in errors.items()}
+        return gone | {name: error for errors in done for name, error in errors.items() if name in names}
 
     async def close(self) -> None:
         self._is_closed = True
@@ -97,6 +116,10 @@ class _Creation:
     def __init__(self, task: asyncio.Task[dict[str, KafkaError]], patience_ends_ms: float) -> None:
         self.task = task
         self.patience_ends_ms = patience_ends_ms
+
+
+def _gone(name: str) -> KafkaError:
+    return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{name} was deleted; it is being created again")
 
 
 def creatable_topic(config: BrokerConfig, name: str) -> CreateTopicsRequest.CreatableTopic:

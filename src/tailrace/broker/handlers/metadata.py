@@ -43,8 +43,9 @@ ALL_CLUSTER_OPERATIONS = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11
 _BROKERS_ENDPOINT = 1
 _CONTROLLERS_ENDPOINT = 2
 _NO_NODE = -1
-# What an automatic creation may tell a client; for the rest it asks again.
-_CREATION_ERRORS = (
+# What an automatic creation may tell a client, even if the topic is there by then; for the rest it asks again.
+_TOLD_ERRORS = (
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ErrorCode.INVALID_TOPIC_EXCEPTION,
     ErrorCode.INVALID_REPLICATION_FACTOR,
     ErrorCode.POLICY_VIOLATION,
@@ -88,7 +89,7 @@ async def _create_and_respond(
     errors = {
         name: error.code
         for name, error in (await services.coordination.creations.wait(missing)).items()
-        if error.code in _CREATION_ERRORS
+        if error.code in _TOLD_ERRORS
     }
     return _respond(services, context, request, _topics_by_name(services, context, names, errors))
 
@@ -115,7 +116,7 @@ def _topics_by_name(
     cluster = _Cluster(services, context)
     for name in names:
         topic = cluster.image.topics.get(name)
-        if topic is not None:
+        if topic is not None and name not in errors:
             yield cluster.topic(topic)
         else:
             error = errors.get(name) or _missing_error(name)

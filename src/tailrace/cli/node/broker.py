@@ -11,7 +11,7 @@ import argparse
 from tailrace.cli import CommandError
 from tailrace.cli.logs import add_log_options, start_logging
 
-DESCRIPTION = "Start one node in the foreground, with the settings of a TOML file."
+DESCRIPTION = "Start one node in the foreground, with the settings of a file."
 EXAMPLES = """\
 example:
   tailrace format --config node.toml && tailrace broker --config node.toml
@@ -33,7 +33,13 @@ and for one broker of a cluster whose controllers have their own hosts:
 
 
 def register(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--config", required=True, metavar="FILE", help="TOML; each key is one of Kafka's settings")
+    parser.add_argument(
+        "-c",
+        "--config",
+        required=True,
+        metavar="FILE",
+        help="TOML whose keys are Kafka's settings, or a .properties file of Kafka",
+    )
     add_log_options(parser)
     parser.set_defaults(run=run)
 

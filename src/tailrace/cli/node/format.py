@@ -1,7 +1,8 @@
 """`tailrace format`: makes a node's data folders its own, by writing whose they are into meta.properties.
 
 A controller of a new quorum is told its voters here, once (`--standalone`, `--initial-controllers`); from then on they
-are records of the metadata log, and change online. A node with both roles that names no quorum is one by itself.
+are records of the metadata log, and change online. A node with both roles that names no quorum, or none but itself, is
+one by itself. The short options are those of Kafka's kafka-storage.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ DESCRIPTION = "Prepare the data folders that a node's settings name. Data that i
 EXAMPLES = """\
 examples:
   tailrace format --config node.toml
+  tailrace format -c server.properties
   tailrace format --config controller-1.toml --cluster-id pmUXq7nqTtK6M3yHDKm5HA --initial-controllers \\
     1001@one:9093:hjKUl1-jR0m0yStPSxGmGQ,1002@two:9093:WtdF3-4GSd21rKRN5psMrQ,1003@three:9093:1MXV3nVaRRWvcKcGCMhvXA
   tailrace format --config broker-1.toml --cluster-id pmUXq7nqTtK6M3yHDKm5HA
@@ -35,14 +37,18 @@ _VOTER_PATTERN = re.compile(rf"(\d+)@(.+):(\d+):({_ID_PATTERN})")
 
 def register(parser: argparse.ArgumentParser) -> None:
     chosen = parser.add_mutually_exclusive_group(required=True)
-    chosen.add_argument("--config", metavar="FILE", help="the node's settings, as for `tailrace broker`")
+    chosen.add_argument("-c", "--config", metavar="FILE", help="the node's settings, as for `tailrace broker`")
     chosen.add_argument("--new-id", action="store_true", help="print a new id, for a cluster or a folder; do no more")
-    parser.add_argument("--cluster-id", metavar="ID", help="its cluster (default: cluster.id, or a new one)")
+    parser.add_argument("-t", "--cluster-id", metavar="ID", help="its cluster (default: cluster.id, or a new one)")
     voters = parser.add_mutually_exclusive_group()
-    voters.add_argument("--standalone", action="store_true", help="this controller is the only voter of a new quorum")
-    voters.add_argument("--initial-controllers", metavar="LIST", help="the voters of a new quorum, this one among them")
     voters.add_argument(
-        "--no-initial-controllers", action="store_true", help="this controller joins a quorum that is there"
+        "-s", "--standalone", action="store_true", help="this controller is the only voter of a new quorum"
+    )
+    voters.add_argument(
+        "-I", "--initial-controllers", metavar="LIST", help="the voters of a new quorum, this one among them"
+    )
+    voters.add_argument(
+        "-N", "--no-initial-controllers", action="store_true", help="this controller joins a quorum that is there"
     )
     parser.add_argument(
         "--directory-id",
@@ -51,7 +57,7 @@ def register(parser: argparse.ArgumentParser) -> None:
         "(needs --cluster-id)",
     )
     parser.add_argument(
-        "--ignore-formatted", action="store_true", help="leave folders that are formatted already as they are"
+        "-g", "--ignore-formatted", action="store_true", help="leave folders that are formatted already as they are"
     )
     parser.set_defaults(run=run)
 
@@ -131,7 +137,7 @@ def _decide_cluster_id(options: argparse.Namespace, config: BrokerConfig, stored
     cluster_id = next(iter(known.values()), None)
     if cluster_id is not None and not re.fullmatch(_ID_PATTERN, cluster_id):
         raise CommandError(f"--cluster-id {cluster_id}: a cluster id is 22 base64url characters")
-    if cluster_id is None and config.controller_quorum_bootstrap_servers:
+    if cluster_id is None and config.controller_quorum_bootstrap_servers and not _names_only_itself(config):
         raise CommandError(
             "a node of a cluster needs the cluster's id: pass --cluster-id, the same for all nodes "
             "(`tailrace format --new-id` prints a new one)"
@@ -147,7 +153,7 @@ def _decide_voters(options: argparse.Namespace, config: BrokerConfig, own_id: st
         return []
     if options.initial_controllers:
         return _parse_voters(options.initial_controllers, config)
-    if options.standalone:
+    if options.standalone or (_names_only_itself(config) and not options.no_initial_controllers):
         return [_own_voter(config, own_id)]
     if config.controller_quorum_bootstrap_servers and not options.no_initial_controllers:
         raise CommandError(
@@ -155,6 +161,19 @@ def _decide_voters(options: argparse.Namespace, config: BrokerConfig, own_id: st
             "new quorum of this one) or --no-initial-controllers (it joins a quorum that is there)"
         )
     return []
+
+
+def _names_only_itself(config: BrokerConfig) -> bool:
+    """A combined node whose controller.quorum.bootstrap.servers are its own listener, as in the file that Kafka comes
+    with: nobody else could be meant."""
+    names, servers = config.controller_listener_names, config.controller_quorum_bootstrap_servers
+    own = {
+        f"{endpoint.host or host}:{endpoint.port}"
+        for endpoint in (*config.advertised_listeners, *config.listeners)
+        for host in ("localhost", "127.0.0.1")
+        if endpoint.listener_name in names
+    }
+    return {"broker", "controller"} <= set(config.process_roles) and bool(servers) and set(map(str, servers)) <= own
 
 
 def _parse_voters(text: str, config: BrokerConfig) -> list[Voter]:

@@ -17,9 +17,12 @@ from collections.abc import Callable
 
 from tailrace.broker.broker import Broker
 from tailrace.cli import CommandError
-from tailrace.model.config import BrokerConfig
+from tailrace.model import events
+from tailrace.model.config import SETTINGS, BrokerConfig
 from tailrace.model.errors import KafkaError, StorageError
 from tailrace.real.ports import real_ports
+
+_log = events.logger("settings")
 
 # A partition holds several files open, a client one socket. The hard limit may be "unlimited", which setrlimit refuses.
 OPEN_FILES_MAX = 1 << 20
@@ -42,6 +45,7 @@ def run_broker(
     """Returns the exit code once the broker was told to stop and has stopped. `supervisor` is a pipe that ends with the
     supervisor."""
     _raise_open_files_limit()
+    _warn_of_ignored(config)
     try:
         asyncio.run(_serve(config, on_ready, stop_signals, supervisor))
     except (KafkaError, StorageError) as error:
@@ -108,6 +112,13 @@ def _explain(error: OSError, config: BrokerConfig) -> str:
         return f"cannot listen on {where}: {error.strerror}. Choose an address and port of this machine"
     about = f"{error.filename}: " if error.filename else ""
     return f"cannot start: {about}{error.strerror or error}. Check the data folder ({', '.join(config.log_dirs)})"
+
+
+def _warn_of_ignored(config: BrokerConfig) -> None:
+    """Files that were written for Kafka may be used as they are, but nobody is to believe that all of it counts."""
+    ignored = sorted(row.name for row in SETTINGS.values() if row.inert and row.attribute in config.given)
+    if ignored:
+        _log.warning("settings that have no effect here are ignored", names=",".join(ignored))
 
 
 def _raise_open_files_limit() -> None:

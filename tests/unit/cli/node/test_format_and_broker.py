@@ -11,6 +11,7 @@ from tailrace.broker.quorum.snapshots import SnapshotFiles
 from tailrace.cli import main
 from tailrace.model.ids import Uuid, uuid_text
 from tailrace.real.disk import RealDisk
+from tests.nodes import free_ports
 
 WAIT_S = 20
 
@@ -81,6 +82,7 @@ def test_broker_does_not_take_an_unformatted_folder(config: Path, capsys: pytest
     [
         ("node.id = ", "is not TOML"),
         ("node.id = 1\nno.such.setting = 2", "no.such.setting"),
+        ("node.id = 1\nssl.keystore.location = 'x'", "ssl.keystore.location is not served: listeners are PLAINTEXT"),
         ("num.partitions = 2", "node.id"),
         ('node.id = "one"', "node.id"),
     ],
@@ -97,6 +99,75 @@ def test_file_that_does_not_parse(tmp_path: Path, text: str, told: str, capsys: 
 def test_file_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     assert main(["broker", "--config", str(tmp_path / "missing.toml")]) == 1
     assert "No such file" in capsys.readouterr().err
+
+
+# --- a file that was written for Kafka
+
+# What the server.properties of Kafka 4.3 sets, with ports and a folder of its own.
+STOCK = """\
+# The roles of this server.
+process.roles=broker,controller
+node.id=1
+controller.quorum.bootstrap.servers=localhost:{controller}
+listeners=PLAINTEXT://:{port},CONTROLLER://:{controller}
+inter.broker.listener.name=PLAINTEXT
+advertised.listeners=PLAINTEXT://localhost:{port},CONTROLLER://localhost:{controller}
+controller.listener.names=CONTROLLER
+listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL
+num.network.threads=3
+num.io.threads=8
+socket.send.buffer.bytes=102400
+socket.receive.buffer.bytes=102400
+socket.request.max.bytes=104857600
+log.dirs={folder}
+num.partitions=1
+num.recovery.threads.per.data.dir=1
+offsets.topic.replication.factor=1
+share.coordinator.state.topic.replication.factor=1
+share.coordinator.state.topic.min.isr=1
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+#log.flush.interval.messages=10000
+log.retention.hours=168
+log.segment.bytes=1073741824
+log.retention.check.interval.ms=300000
+"""
+
+
+@pytest.fixture
+def stock(tmp_path: Path) -> Path:
+    port, controller = free_ports(2)
+    file = tmp_path / "server.properties"
+    file.write_text(STOCK.format(port=port, controller=controller, folder=tmp_path / "data"))
+    return file
+
+
+@pytest.mark.parametrize("options", [[], ["--standalone", "-t", "pmUXq7nqTtK6M3yHDKm5HA"]])
+def test_the_file_that_kafka_comes_with_works(stock: Path, options: list[str]):
+    assert main(["format", "-c", str(stock), *options]) == 0
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tailrace", "broker", "-c", str(stock)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout.readline().startswith("ready: localhost:")
+        process.send_signal(signal.SIGTERM)
+        _, log = process.communicate(timeout=WAIT_S)
+        assert process.returncode == 0, log
+        (warning,) = [line for line in log.splitlines() if "have no effect" in line]
+        assert "num.io.threads,num.network.threads,num.recovery.threads.per.data.dir" in warning
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_a_quorum_of_others_is_never_guessed(stock: Path, capsys: pytest.CaptureFixture[str]):
+    text = stock.read_text().replace("bootstrap.servers=localhost", "bootstrap.servers=other:9093,localhost")
+    stock.write_text(text)
+    assert main(["format", "-c", str(stock)]) == 1
+    assert "--cluster-id" in capsys.readouterr().err
 
 
 # --- the first voters of a quorum

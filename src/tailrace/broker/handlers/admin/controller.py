@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from tailrace.broker.serving.dispatch import Dispatcher
 from tailrace.catalogue import Audience
 from tailrace.model.errors import ErrorCode, KafkaError, ProtocolError
-from tailrace.wire.apis.quorum import EnvelopeRequest, EnvelopeResponse
+from tailrace.wire.apis.quorum import DescribeQuorumResponse, EnvelopeRequest, EnvelopeResponse
 from tailrace.wire.schema import Message
 
 if TYPE_CHECKING:
@@ -38,7 +38,21 @@ async def handle_by_controller(services: Services, context: RequestContext, requ
 
 
 async def handle_by_quorum(services: Services, context: RequestContext, request: Message) -> Message:
-    return await _forward(services, context, request, here=services.quorum.driver.handle)
+    answer = await _forward(services, context, request, here=services.quorum.driver.handle)
+    if services.node.peers is None and isinstance(answer, DescribeQuorumResponse):
+        _tell_endpoints(services, answer)
+    return answer
+
+
+def _tell_endpoints(services: Services, answer: DescribeQuorumResponse) -> None:
+    """A node that is a quorum by itself has no listener for one: who looks for it finds it where clients do."""
+    for node in answer.nodes:
+        broker = services.image.brokers.get(node.node_id)
+        if not node.listeners and broker is not None:
+            node.listeners = [
+                DescribeQuorumResponse.Listener(name=name, host=host, port=port)
+                for name, host, port in broker.endpoints
+            ]
 
 
 async def _forward(
