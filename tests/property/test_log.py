@@ -11,6 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from tailrace.log.directory import LogDirectory
 from tailrace.log.log import Log
+from tailrace.log.retention import expire_segments
 from tailrace.model.config import TopicConfig
 from tailrace.model.errors import StorageError
 from tailrace.model.ids import PartitionIndex, TopicPartition
@@ -164,12 +165,12 @@ class LogMachine(RuleBasedStateMachine):
         self.log.advance_start(start)
         self.directory.begin_log_start_checkpoint()()
         self.start = start
-        self.log.expire_segments(self.clock.wall_ms(), self.end)
+        expire_segments(self.log, now_ms=self.clock.wall_ms(), high_watermark=self.end)
         self.log.delete_expired_segments()
 
     @rule()
     def close_handles(self) -> None:
-        self.log.close_idle_handles()
+        self.log.files.segments.close_idle_handles()
 
     @rule()
     def restart(self) -> None:

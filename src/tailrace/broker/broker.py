@@ -5,8 +5,9 @@
     stop    lets the controller move leaderships away, takes no new requests, sends the answers, ends the waits, leaves
             the quorum, closes the logs and marks them as clean
 
-Everything runs on the loop that `start` was called on. A failed assertion in the layers that keep data ends the broker
-through `wait_failed`: a crash is safe, wrong data is not.
+Everything runs on the loop that `start` was called on. A failed assertion about one partition takes that partition
+offline on this broker (`log.log_files`), one about the metadata log this node's part in the quorum; any other one in
+the layers that keep data ends the broker through `wait_failed`: a crash is safe, wrong data is not.
 """
 
 from __future__ import annotations
@@ -51,13 +52,14 @@ if TYPE_CHECKING:
     from tailrace.broker.cluster.assignments import DirectoryAssignments
     from tailrace.broker.cluster.peers import Peers
     from tailrace.broker.cluster.registration import ControllerRegistration
+    from tailrace.replica.partition import Partition
 
 _log = events.logger("broker")
 
 _FEATURES = tuple((name, low, high) for name, (low, high) in SUPPORTED_FEATURES.items())
 # How long a clean stop waits for answers that are under way.
 _ANSWERS_TIMEOUT_MS = 5000.0
-# Layers whose failed assertions stop the broker: a crash is safe, wrong data is not.
+# Layers whose failed assertions are not passed over.
 _TRUSTED_LAYERS = tuple(f"tailrace.{layer}." for layer in ("log", "replica", "raft", "controller", "coordinator"))
 
 
@@ -206,6 +208,7 @@ class Broker:
             alter_partition=None if self.roles.is_alone else lambda each: self.forwarding.alter_partition(each),  # noqa: PLW0108 - made later
             ask_leave=None if self.roles.is_alone else lambda each: self.forwarding.allow_truncation(each),  # noqa: PLW0108 - made later
         )
+        self.replicas.on_bug = self.judge_bug
         undo.callback(self.replicas.close)
         if not self.roles.is_alone:
             # Until the controller has let it in it leads and follows nothing, whatever an old image says.
@@ -447,11 +450,16 @@ class Broker:
 
     # ---- failures
 
-    def judge_bug(self, error: BaseException) -> None:
-        """A request met a bug of ours, which has been logged. An assertion that failed below the shell means that the
-        data cannot be trusted any more: whoever runs the broker must end the process."""
-        if isinstance(error, AssertionError) and _raised_in(error).startswith(_TRUSTED_LAYERS):
+    def judge_bug(self, error: BaseException, partition: Partition | None = None) -> None:
+        """A bug of ours was met, and logged. An assertion that failed below the shell means that data cannot be trusted
+        any more: those of `partition`, which goes offline here; if nobody can tell, all: whoever runs the broker must
+        end the process."""
+        if not isinstance(error, AssertionError) or not _raised_in(error).startswith(_TRUSTED_LAYERS):
+            return
+        if partition is None:
             self._fail(error)
+        else:
+            partition.log.give_up(error)
 
     def _fail(self, error: BaseException) -> None:
         if self._failure is not None and not self._failure.done():

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.wire.schema import Message
@@ -22,11 +22,16 @@ if TYPE_CHECKING:
     from tailrace.model.config import BrokerConfig
     from tailrace.model.ports import Ports
     from tailrace.replica.manager import ReplicaManager
+    from tailrace.replica.partition import Partition
 
 R = TypeVar("R", bound=Message)
 
 _TOPIC_WAIT_SECONDS = 0.01
 _TOPIC_WAIT_TRIES = 100
+
+
+class JudgeBug(Protocol):
+    def __call__(self, error: BaseException, partition: Partition | None = None) -> None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,9 +44,9 @@ class Node:
     producer_ids: ProducerIds
     peers: Peers | None  # None of a node that is a cluster by itself.
     broker_epoch: Callable[[], int]  # -1 until the controller has let it in.
-    # Told of an exception that is our bug, after it was logged. One that means that stored data cannot be trusted ends
-    # the broker.
-    judge_bug: Callable[[BaseException], None]
+    # Told of an exception that is our bug, after it was logged. One that means that stored data cannot be trusted takes
+    # the partition offline that it is about, or ends the broker.
+    judge_bug: JudgeBug
 
     @property
     def image(self) -> MetadataImage:

@@ -12,11 +12,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from tailrace.broker.cluster.forwarding import Forwarding
     from tailrace.broker.coordinators.coordination import Coordination
-    from tailrace.broker.node import Node
+    from tailrace.broker.node import JudgeBug, Node
     from tailrace.broker.quorum.quorum import Quorum
     from tailrace.broker.refused_batches import RefusedBatches
     from tailrace.broker.sessions import FetchSessions
@@ -86,5 +84,5 @@ class Services:
         return self.node.forwarding
 
     @property
-    def judge_bug(self) -> Callable[[BaseException], None]:
+    def judge_bug(self) -> JudgeBug:
         return self.node.judge_bug

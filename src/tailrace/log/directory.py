@@ -68,6 +68,7 @@ class LogDirectory:
         self.offline_reason: str | None = None  # of the whole folder; its logs are offline with it
         self.fails_as_whole = False
         self.on_offline: Callable[[], None] | None = None  # on the loop, once
+        self.on_log_broken: Callable[[TopicPartition], None] = lambda _: None  # on the loop, once for each log
         self._disk = disk
         self._clock = clock
         self._random = random
@@ -148,6 +149,15 @@ class LogDirectory:
             self.fail(reason)
         else:
             self.proof.withdraw()
+
+    def _on_log_broken(self, topic_partition: TopicPartition) -> None:
+        """An invariant of this log does not hold. The others go on; the folder proves nothing before the controller
+        knows of it (`proof.resume`), for this process may be killed before that."""
+        try:
+            self.proof.suspend()
+        except OSError:
+            self.proof.withdraw()
+        self.on_log_broken(topic_partition)
 
     def _take_stock(self, names: list[str]) -> None:
         present = {partition for name in names if (partition := parse_folder_name(name)) is not None}
@@ -232,6 +242,7 @@ class LogDirectory:
 
     def _adopt(self, opened: Log) -> None:
         opened.before_cut = partial(self._before_cut, opened)
+        opened.files.on_broken = self._on_log_broken
         opened.files.on_offline = self._on_log_offline
         opened.files.on_disk_error = self.judge
         self.logs[opened.topic_partition] = opened
@@ -351,7 +362,7 @@ class LogDirectory:
 
     def _drop_stale(self) -> None:
         """Durably, on the loop: a log is seldom made right after one of its name was deleted. OSError."""
-        self._checkpoint_now()
+        self.begin_checkpoint()()
         cleaned = checkpoints.read_offsets(self._disk, self.path, checkpoints.CLEANER_OFFSETS)
         if not self._stale.isdisjoint(cleaned):
             left = {partition: offset for partition, offset in cleaned.items() if partition not in self._stale}
@@ -381,9 +392,6 @@ class LogDirectory:
         self._log_start_offsets.update({partition: each.log_start_offset for partition, each in self.logs.items()})
         moved = {partition: offset for partition, offset in self._log_start_offsets.items() if offset > 0}
         return self._log_start_file.begin_write(moved)
-
-    def _checkpoint_now(self) -> None:
-        self.begin_checkpoint()()
 
     def _before_cut(self, opened: Log, offset: int) -> None:
         """No checkpoint, stored or on its way, may be ahead of a log: a start would take it for damaged. OSError."""

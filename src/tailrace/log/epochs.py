@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from tailrace.log.checkpoints import format_entries, parse_entries
-from tailrace.model.errors import StorageError
+from tailrace.model.errors import ErrorCode, KafkaError, StorageError
 from tailrace.model.ids import NO_EPOCH, NO_OFFSET
 from tailrace.model.ports import Disk
 
@@ -56,6 +56,14 @@ class LeaderEpochs:
             # Older than all that is known: as in Kafka, the answer is the question's epoch and the first start.
             return epoch, next_start_offset
         return self._entries[number - 1].epoch, next_start_offset
+
+    def find_divergence(self, epoch: int, offset: int, log_end_offset: int) -> tuple[int, int] | None:
+        """For a reader whose last record before `offset` is of `epoch`: (epoch, end offset) of the largest epoch that
+        it has in common with the log, if it has gone past it: it followed a history that was cut off (KIP-595)."""
+        known_epoch, end_offset = self.end_offset_for(epoch, log_end_offset)
+        if end_offset < 0:
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"Nothing is known of leader epoch {epoch}")
+        return (known_epoch, end_offset) if known_epoch < epoch or end_offset < offset else None
 
     def epoch_for(self, offset: int) -> int:
         """The epoch that the record at `offset` was written in; -1 if it is older than the history."""

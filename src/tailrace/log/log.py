@@ -1,6 +1,6 @@
 """The log of one partition: segments in order, appended at the end, read from any offset, cut at either end.
 
-    log_start_offset <= high_watermark (the replica's) <= log_end_offset
+    log_start_offset <= last_stable_offset <= high_watermark (the replica's) <= log_end_offset
     recovery_point   <= log_end_offset; all below it is on the device
     segments         never empty; the last is the active one, the only one that is written
 
@@ -19,14 +19,13 @@ from struct import Struct
 from typing import NamedTuple, Unpack
 
 from tailrace.log.files.damaged import DamagedRange
-from tailrace.log.files.failures import disk_errors
+from tailrace.log.files.failures import disk_errors, trusted
 from tailrace.log.files.replay import note_producer
 from tailrace.log.files.segment import NO_TIMESTAMP, Segment
 from tailrace.log.files.segments import Found
 from tailrace.log.log_files import LogFiles
 from tailrace.log.plain_batches import PlainBatch
-from tailrace.log.recovery import LastRun, LoadedLog, LogLoader
-from tailrace.log.retention import decide_expired_segments
+from tailrace.log.recovery import KnownOfLog, LoadedLog, LogLoader
 from tailrace.log.validation import (
     DEFAULT_MAX_DECOMPRESSED_BYTES,
     CheckedBatch,
@@ -40,9 +39,7 @@ from tailrace.log.validation import (
 from tailrace.model import events
 from tailrace.model.config import TopicConfig
 from tailrace.model.errors import ErrorCode, KafkaError, StorageError
-from tailrace.model.ids import TopicPartition
 from tailrace.model.ports import Clock, Disk, FileSlice
-from tailrace.model.settings import INT_MAX
 from tailrace.wire.records import BatchHeader
 
 # Base offset, batch length, leader epoch: what the leader stamps lies before the CRC's range.
@@ -83,36 +80,21 @@ class Log:
         # it: no checkpoint may ever be ahead of the log.
         self.before_cut: Callable[[int], None] | None = None
         self._clock = clock
+        self._check()
         self.settle_damaged_ranges()
         if self.damaged_ranges:
             files.damage.suspect(self.damaged_ranges[0].start_offset, is_whole_segment=True)
 
     @classmethod
-    def open(
-        cls,
-        disk: Disk,
-        clock: Clock,
-        folder: str,
-        config: TopicConfig,
-        *,
-        topic_partition: TopicPartition,
-        leader_epoch: int = INT_MAX,
-        before_damage_is_cut: Callable[[], None] | None = None,
-        **last_run: Unpack[LastRun],
-    ) -> "Log":
+    def open(cls, disk: Disk, clock: Clock, folder: str, config: TopicConfig, **known: Unpack[KnownOfLog]) -> "Log":
         """Opens or creates. Raises StorageError where the disk fails or the folder is another topic's."""
-        loader = LogLoader(
-            disk,
-            clock,
-            folder,
-            config,
-            topic_partition=topic_partition,
-            leader_epoch=leader_epoch,
-            before_damage_is_cut=before_damage_is_cut,
-        )
-        with disk_errors(f"{folder} cannot be opened"):
-            loaded = loader.load(**last_run)
-        return cls(LogFiles(disk, clock, folder, config, loaded), clock, config, loaded)
+        try:
+            with disk_errors(f"{folder} cannot be opened"):
+                loaded = LogLoader(disk, clock, folder, config, known).load()
+            return cls(LogFiles(disk, clock, folder, config, loaded), clock, config, loaded)
+        except AssertionError as error:
+            events_log.error("what must hold of a log does not", trace=True, folder=folder, invariant=error)
+            raise StorageError(f"{folder} cannot be opened: an invariant of it is broken ({error})") from error
 
     @property
     def folder(self) -> str:
@@ -129,6 +111,18 @@ class Log:
     @property
     def size_bytes(self) -> int:
         return sum(segment.size_bytes for segment in self.segments)
+
+    def give_up(self, error: AssertionError) -> StorageError:
+        return self.files.give_up(error)
+
+    def __repr__(self) -> str:
+        offsets = f"[{self.log_start_offset}, {self.log_end_offset}) recovery_point={self.recovery_point}"
+        return f"<Log {self.topic_partition} {offsets} epoch={self.epochs.latest} first={self.segments[0].base_offset}>"
+
+    def _check(self) -> None:
+        """After every change but an append, which checks what it adds."""
+        assert self.segments[0].base_offset <= self.log_start_offset <= self.log_end_offset, f"{self}"
+        assert max(self.active.base_offset, self.recovery_point) <= self.log_end_offset, f"{self}"
 
     @property
     def is_offline(self) -> bool:
@@ -180,6 +174,7 @@ class Log:
             if header.producer_id >= 0:
                 duplicate = self.producers.check(header, origin=origin)
                 if duplicate is not None:
+                    self.files.check_online()  # What a log that is offline remembers is no answer.
                     return AppendResult(duplicate.base_offset, duplicate.last_offset + 1, duplicate.timestamp, True)
         view = validated.view
         if view.readonly:
@@ -191,6 +186,10 @@ class Log:
             position += header.batch_length + _LOG_OVERHEAD
             next_offset += header.last_offset_delta + 1
         size_bytes, newest = len(view), validated.max_timestamp
+        # Before it is written: nothing lies between the batches or behind them, offsets grow, and no epoch comes back.
+        assert position == size_bytes, f"{position} of {size_bytes} bytes are batches: {self}"
+        assert next_offset > base_offset, f"offsets end at {next_offset}: {self}"
+        assert leader_epoch >= self.epochs.latest, f"a leader of epoch {leader_epoch}: {self}"
         segment = self.files.write((view,), size_bytes, base_offset, next_offset - 1, newest, producers=self.producers)
         position, offset = segment.size_bytes - position, base_offset
         for header in headers:
@@ -220,6 +219,9 @@ class Log:
             if max_timestamp > newest:  # noqa: PLR1730 - a call of max() for each batch costs more
                 newest = max_timestamp
         views = [batch[0] for batch in batches]
+        assert sum(map(len, views)) == size_bytes, f"{size_bytes} bytes are batches: {self}"
+        assert offset > first_offset, f"offsets end at {offset}: {self}"
+        assert leader_epoch >= self.epochs.latest, f"a leader of epoch {leader_epoch}: {self}"
         segment = self.files.write(views, size_bytes, first_offset, offset - 1, newest, producers=self.producers)
         position, offset = segment.size_bytes - size_bytes, first_offset
         for _view, batch_size, last_offset_delta, max_timestamp, header in batches:
@@ -234,6 +236,7 @@ class Log:
         self.producers.note_written(size_bytes, offset)
         return first_offset
 
+    @trusted
     def append_as_follower(self, batches: memoryview, *, leader_epoch: int | None = None) -> AppendResult:
         """Writes what a leader has numbered, as it is. Left out are a batch cut short at the end, and batches of a
         later epoch than `leader_epoch`, in which they were fetched: the logs may have parted since. Raises KafkaError
@@ -281,6 +284,10 @@ class Log:
         self._write_run(view, headers)
 
     def _write_run(self, view: memoryview, headers: list[BatchHeader]) -> None:
+        batches_bytes = sum([header.batch_length for header in headers]) + len(headers) * _LOG_OVERHEAD
+        assert batches_bytes == len(view), f"{batches_bytes} of {len(view)} bytes are batches: {self}"
+        next_offset = headers[-1].next_offset
+        assert next_offset > self.log_end_offset, f"offsets end at {next_offset}: {self}"
         newest = max([header.max_timestamp for header in headers])
         segment = self.files.write(
             (view,),
@@ -301,15 +308,17 @@ class Log:
             if header.producer_id >= 0:
                 note_producer(self.producers, segment, header, view[position - start :])
             position += size_bytes
-        self.log_end_offset = headers[-1].next_offset
+        self.log_end_offset = next_offset
         self.producers.note_written(len(view), self.log_end_offset)
 
+    @trusted
     def roll(self) -> Segment:
         """Closes the active segment and begins a new one at the log end. An empty one is kept. StorageError."""
         return self.files.roll(self.log_end_offset, self.producers)
 
     # Cutting
 
+    @trusted
     def truncate(self, offset: int) -> None:
         """The log ends at `offset` at the latest: a batch that reaches to it goes as a whole, and what is left ends
         where its last batch does, so that segments follow on each other without a gap. StorageError."""
@@ -323,6 +332,7 @@ class Log:
         self._lower(offset)
         self._cut_to(self.files.cut(offset, self.producers))
 
+    @trusted
     def truncate_fully_and_start_at(self, offset: int) -> None:
         """Nothing is left; the next record gets `offset`. StorageError."""
         self._lower(offset)
@@ -331,6 +341,7 @@ class Log:
         self._cut_to(offset)
         self.producers.clear()
 
+    @trusted
     def advance_start(self, offset: int) -> None:
         """DeleteRecords: what lies before `offset` is not read any more. Its segments go with the next retention."""
         if not offset <= self.log_end_offset:
@@ -342,38 +353,21 @@ class Log:
             if self.damaged_ranges:
                 self.settle_damaged_ranges()
 
-    def expire_segments(self, now_ms: int, high_watermark: int) -> int:
-        """Retention: moves the log start behind segments that have had their time, and gives how many lie before it.
-        They go by `delete_expired_segments`, once the log start is stored: a start that finds them missing, and an
-        earlier log start, would take them for lost. StorageError."""
-        with self.files.disk_errors(f"{self.folder} cannot lose its expired segments"):
-            expired = decide_expired_segments(
-                self.segments,
-                self.config,
-                now_ms=now_ms,
-                log_start_offset=self.log_start_offset,
-                log_end_offset=self.log_end_offset,
-                high_watermark=high_watermark,
-            )
-            if expired.count == 0:
-                return 0
-            if expired.count == len(self.segments):
-                self.roll()
-            self.advance_start(self.segments[expired.count].base_offset)
-        events_log.info("segments expire", partition=self.topic_partition, segments=expired.count, cause=expired.reason)
-        return expired.count
-
+    @trusted
     def delete_expired_segments(self) -> int:
         """Those that lie before the log start; returns how many. StorageError."""
         count = self.files.delete_before(self.log_start_offset, self.log_end_offset)
         if count:
+            self._check()
             events_log.info("deleted expired segments", partition=self.topic_partition, segments=count)
         return count
 
+    @trusted
     def replace_segments(self, old: Sequence[Segment], new: Segment) -> None:
         """Compaction: `new` takes the place of `old`, or is removed. It is still .cleaned, and synced: recovery does
         not look at what lies below the recovery point. StorageError."""
         self.files.replace(old, new)
+        self._check()
         self.settle_damaged_ranges()
 
     def _lower(self, offset: int) -> None:
@@ -391,6 +385,7 @@ class Log:
     def _cut_to(self, log_end_offset: int) -> None:
         self.log_end_offset = log_end_offset
         self.log_start_offset = min(self.log_start_offset, log_end_offset)  # It may have lain amid the batch that went.
+        self._check()
         self.settle_damaged_ranges()
 
     # Reading
@@ -421,7 +416,9 @@ class Log:
 
     def last_stable_offset(self, high_watermark: int) -> int:
         """A transaction whose beginning was deleted holds back what is left of it."""
-        return max(self.producers.last_stable_offset(high_watermark), min(self.log_start_offset, high_watermark))
+        stable = max(self.producers.last_stable_offset(high_watermark), min(self.log_start_offset, high_watermark))
+        assert stable <= high_watermark, f"stable up to {stable}, above the high watermark {high_watermark}: {self}"
+        return stable
 
     def offset_by_timestamp(self, timestamp: int, *, end_offset: int) -> Found | None:
         """Timestamp, offset and leader epoch of the first record whose timestamp is >= `timestamp`."""
@@ -460,18 +457,22 @@ class Log:
     def unflushed_messages(self) -> int:
         return self.log_end_offset - self.files.durability.recovery_point
 
+    @trusted
     def begin_sync(self) -> tuple[Callable[[], None], int]:
         """Work for Background (it raises OSError or StorageError) and the offset up to which all is durable once it is
         done. Then `mark_synced`, or `mark_sync_failed`. Raises OSError; a closed segment whose file is gone is left out
         once that is known (`damaged_ranges`)."""
         return self.files.begin_sync(self.log_end_offset), self.log_end_offset
 
+    @trusted
     def mark_synced(self, end_offset: int) -> None:
         self.files.mark_synced(end_offset)
+        self._check()
 
-    def mark_sync_failed(self, end_offset: int, error: OSError | StorageError) -> None:
+    def mark_sync_failed(self, end_offset: int, error: Exception) -> None:
         self.files.mark_sync_failed(end_offset, error)
 
+    @trusted
     def store(self) -> None:
         """Puts everything into files and syncs what is not synced, so that the next start need not look. Blocks, but
         touches this log alone: those of a broker that stops are stored side by side. StorageError, and then there is no

@@ -7,6 +7,8 @@ Rules:
   - A failed sync takes the log offline until a restart recovers it: the kernel may have dropped what it could not
     write, so a second sync that succeeds would prove nothing.
   - Whatever the disk refuses is told to `on_disk_error` first: a device that has failed is more than this log's matter.
+  - A broken invariant takes the log offline as well (`give_up`): what is in memory may be wrong while the files are
+    right, so nothing of it may get into them, and no reader may see it.
   - Where damage is known a read ends before it, and one that begins in it gets CORRUPT_MESSAGE (`files.damaged`).
 """
 
@@ -24,6 +26,7 @@ from tailrace.log.recovery import LoadedLog
 from tailrace.model import events
 from tailrace.model.config import TopicConfig
 from tailrace.model.errors import StorageError
+from tailrace.model.ids import TopicPartition
 from tailrace.model.ports import Clock, Disk, FileSlice
 
 events_log = events.logger("log")
@@ -43,6 +46,7 @@ class LogFiles:
         self.offline_reason: str | None = None
         self.on_offline: Callable[[str], None] | None = None  # with the reason; once
         self.on_disk_error: Callable[[OSError], None] | None = None
+        self.on_broken: Callable[[TopicPartition], None] | None = None  # after an invariant was found broken; once
         self._topic_partition = loaded.topic_partition
         self._clock = clock
         self._config = config
@@ -80,7 +84,7 @@ class LogFiles:
         leader has numbered was let in there, and goes into a segment of its own if segment.bytes has become smaller
         since. If it raises StorageError nothing has changed."""
         if self.offline_reason is not None:
-            raise StorageError(f"the log of {self._topic_partition} is offline: {self.offline_reason}")
+            self.check_online()
         active, policy = self.segments.active, self._roll_policy
         if (
             active.size_bytes + size_bytes > policy.segment_bytes
@@ -102,6 +106,10 @@ class LogFiles:
             raise
         self.is_stored = False
         return active
+
+    def check_online(self) -> None:
+        if self.offline_reason is not None:
+            raise StorageError(f"the log of {self._topic_partition} is offline: {self.offline_reason}")
 
     @property
     def segment_bytes(self) -> int:
@@ -257,11 +265,13 @@ class LogFiles:
         self.durability.end(end_offset)
         self.last_flush_ms = self._clock.wall_ms()
 
-    def mark_sync_failed(self, end_offset: int, error: OSError | StorageError) -> None:
+    def mark_sync_failed(self, end_offset: int, error: Exception) -> None:
         """An OSError takes the log offline: the kernel may have dropped what it could not write, so a second sync that
         succeeds would prove nothing."""
         self.durability.fail(end_offset)
-        if isinstance(error, OSError) and not self._is_closed:
+        if isinstance(error, AssertionError):
+            self.give_up(error)
+        elif isinstance(error, OSError) and not self._is_closed:
             self._go_offline(f"a sync failed ({error}); restart the broker once the disk is sound")
 
     def take_offline(self, reason: str) -> None:
@@ -275,6 +285,24 @@ class LogFiles:
             events_log.error("a log went offline", partition=self._topic_partition, cause=reason)
             if self.on_offline is not None:
                 self.on_offline(reason)
+
+    def give_up(self, error: AssertionError) -> StorageError:
+        """What must always hold of this log does not: a bug of ours, or memory that fails. Nothing is read, written or
+        stored any more until a restart has checked the files. Gives what the caller may raise."""
+        if self.offline_reason is None:
+            self.offline_reason = f"an invariant of it is broken ({error}); restart the broker, which checks the log"
+            events_log.error(
+                "a partition went offline on this broker: what must hold of its log does not. Restart the broker: it "
+                "checks the files then. If it happens again, remove the folder of this partition while the broker is "
+                "stopped, and it is filled again from the other replicas",
+                trace=error,
+                partition=self._topic_partition,
+                invariant=error,
+                folder=self.folder,
+            )
+            if self.on_broken is not None:
+                self.on_broken(self._topic_partition)
+        return StorageError(f"the log of {self._topic_partition} is offline: {self.offline_reason}")
 
     def disk_errors(self, problem: str) -> disk_errors:
         return disk_errors(problem, self.on_disk_error)

@@ -212,6 +212,8 @@ class ProducerStates:
             # Past the NamedTuple's own constructor, which takes three times as long.
             state.batches.append(tuple.__new__(RememberedBatch, fields))
             if header.attributes & _TRANSACTIONAL_BIT and state.current_txn_first_offset < 0:
+                # The one that has been open for longest is the first: the last stable offset is found by that.
+                assert first_offset > next(reversed(self._open), NO_OFFSET), f"{first_offset} after {[*self._open]}"
                 state.current_txn_first_offset = first_offset
                 self._open[first_offset] = producer_id
         if len(self._states) > self.max_producers:

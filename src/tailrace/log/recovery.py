@@ -29,7 +29,7 @@ log that its cleaner has been over is not judged by gaps.
 from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple, TypedDict
+from typing import NamedTuple, Required, TypedDict
 
 from tailrace.log.checkpoints import ProducerSnapshots, read_topic_id, write_topic_id
 from tailrace.log.compaction.swap import finish_swaps
@@ -102,38 +102,30 @@ class LoadedLog:
     is_stored: bool  # as a clean close left it, or made just now: then a start that does not find it makes it again
 
 
-class LastRun(TypedDict, total=False):
-    """What the last run of a broker has left of a log outside of its folder; nothing, of a new one."""
+class KnownOfLog(TypedDict, total=False):
+    """Which log it is, and what is known of it outside of its folder: by the metadata, and by the last run."""
 
+    topic_partition: Required[TopicPartition]
     topic_id: Uuid | None
+    leader_epoch: int  # that of the partition now: nobody can have written in a later one
     recovery_point: int
     log_start_offset: int
     is_start_proved: bool
     cleaned_offset: int
     is_clean: bool
     log_end_hint: int | None
+    before_damage_is_cut: Callable[[], None] | None
 
 
 class LogLoader:
     """Opens one log. Every method raises OSError or StorageError."""
 
-    def __init__(
-        self,
-        disk: Disk,
-        clock: Clock,
-        folder: str,
-        config: TopicConfig,
-        *,
-        topic_partition: TopicPartition,
-        leader_epoch: int = INT_MAX,
-        before_damage_is_cut: Callable[[], None] | None = None,
-    ) -> None:
-        """`leader_epoch` is that of the partition now: nobody can have written in a later one."""
+    def __init__(self, disk: Disk, clock: Clock, folder: str, config: TopicConfig, known: KnownOfLog) -> None:
         self.disk = disk
         self.clock = clock
         self.folder = folder
         self.config = config
-        self.topic_partition = topic_partition
+        self.topic_partition = known["topic_partition"]
         self.epochs = LeaderEpochs(disk, folder)
         self.producers = ProducerStates()
         self.snapshots = ProducerSnapshots(disk, folder)
@@ -145,21 +137,14 @@ class LogLoader:
         self.scanned_bytes = 0
         self.cut_bytes = 0
         self.damage: Damage | None = None
-        self._leader_epoch = leader_epoch
-        self._before_damage_is_cut = before_damage_is_cut
+        self._known = known
+        self._leader_epoch = known.get("leader_epoch", INT_MAX)
 
-    def load(
-        self,
-        *,
-        topic_id: Uuid | None = None,
-        recovery_point: int = 0,
-        log_start_offset: int = 0,
-        is_start_proved: bool = False,
-        cleaned_offset: int = 0,
-        is_clean: bool = False,
-        log_end_hint: int | None = None,
-    ) -> LoadedLog:
-        topic_id = self._settle_topic_id(topic_id)
+    def load(self) -> LoadedLog:
+        known = self._known
+        recovery_point, log_start_offset = known.get("recovery_point", 0), known.get("log_start_offset", 0)
+        is_clean, cleaned_offset = known.get("is_clean", False), known.get("cleaned_offset", 0)
+        topic_id = self._settle_topic_id(known.get("topic_id"))
         names = self._settle_files(self.disk.list(self.folder))
         segments = self._find_segments(names)
         is_new = not segments
@@ -167,7 +152,7 @@ class LogLoader:
         self.snapshots.offsets = [_number(name) for name in names if name.endswith(SNAPSHOT_SUFFIX)]
         self.ledger.load()
         log_end_offset, synced_end = log_start_offset, recovery_point
-        known_start = log_start_offset if is_start_proved else _NOWHERE
+        known_start = log_start_offset if known.get("is_start_proved", False) else _NOWHERE
         if segments and any(base_offset <= known_start for base_offset in self._deleted):
             known_start = max(known_start, segments[0].base_offset)  # They have expired, and the stop came before that.
         if segments:
@@ -175,7 +160,7 @@ class LogLoader:
                 self._note_damage(f"it starts at {known_start}, its first segment at {segments[0].base_offset}", 0)
             self._log_start_offset = log_start_offset = max(log_start_offset, segments[0].base_offset)
             if is_clean:
-                log_end_offset, is_clean = self._trust(segments, log_end_hint)
+                log_end_offset, is_clean = self._trust(segments, known.get("log_end_hint"))
             if not is_clean:
                 log_end_offset = self._verify(segments, recovery_point, max(recovery_point, cleaned_offset))
             self._restore_lost(segments, log_start_offset)
@@ -220,8 +205,9 @@ class LogLoader:
         cause is what the others follow from."""
         if self.damage is None:
             self.damage = Damage(cause, lost_until)
-            if self._before_damage_is_cut is not None:
-                self._before_damage_is_cut()
+            tell = self._known.get("before_damage_is_cut")
+            if tell is not None:
+                tell()
         elif lost_until > self.damage.lost_until:
             self.damage = self.damage._replace(lost_until=lost_until)
 

@@ -28,8 +28,8 @@ class EventLogger:
     def warning(self, sentence: str, **facts: Any) -> None:
         self._logger.warning(sentence, extra={"facts": facts})
 
-    def error(self, sentence: str, *, trace: bool = False, **facts: Any) -> None:
-        """With `trace`, the traceback of the exception being handled follows."""
+    def error(self, sentence: str, *, trace: bool | BaseException = False, **facts: Any) -> None:
+        """With `trace`, the traceback of the exception being handled follows, or of the one that is given."""
         self._logger.error(sentence, extra={"facts": facts}, exc_info=trace)
 
 

@@ -1,8 +1,7 @@
 """Proposals of in-sync sets to the controller: many partitions in one AlterPartition, one request at a time.
 
 What is proposed while a request is under way goes with the next one. A request that fails is tried again, for as long
-as its proposals stand: the metadata may overtake them, and then they are dropped here. Each partition judges its own
-answer (`Partition.end_proposal`).
+as its proposals stand: the metadata may overtake them, and then they are dropped here.
 """
 
 from __future__ import annotations
@@ -13,8 +12,8 @@ from collections.abc import Awaitable, Callable
 from tailrace.model import events
 from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.model.ids import NodeId
-from tailrace.replica.isr import Proposal
-from tailrace.replica.partition import Partition
+from tailrace.replica.isr import ISR_ERRORS_TO_DROP, ISR_ERRORS_TO_WAIT_OUT, Proposal
+from tailrace.replica.partition import OnBug, Partition
 from tailrace.wire.apis.quorum import AlterPartitionRequest, AlterPartitionResponse
 
 AlterPartition = Callable[[AlterPartitionRequest], Awaitable[AlterPartitionResponse]]
@@ -31,8 +30,11 @@ _Batch = list[tuple[Partition, Proposal]]
 class IsrProposals:
     """`own_epoch` gives the broker epoch of this incarnation at the time of sending."""
 
-    def __init__(self, alter_partition: AlterPartition, *, node_id: NodeId, own_epoch: Callable[[], int]) -> None:
+    def __init__(
+        self, alter_partition: AlterPartition, *, node_id: NodeId, own_epoch: Callable[[], int], on_bug: OnBug
+    ) -> None:
         self._alter_partition = alter_partition
+        self._on_bug = on_bug
         self._node_id = node_id
         self._own_epoch = own_epoch
         self._waiting: dict[Partition, Proposal] = {}  # At most one a partition.
@@ -54,9 +56,10 @@ class IsrProposals:
             while batch := self._take_standing():
                 try:
                     is_over = await self._send(batch)
-                except Exception:
+                except Exception as error:
                     # A bug of ours must not end the proposals of all other partitions.
                     _log.error("a proposal of in-sync replicas failed", trace=True)
+                    self._on_bug(error, None)
                     is_over = False
                     self._waiting = {**dict(batch), **self._waiting}
                 pause_seconds = 0.0 if is_over else min(_PAUSE_MAX_SECONDS, max(_PAUSE_SECONDS, 2 * pause_seconds))
@@ -117,6 +120,17 @@ class IsrProposals:
 
 
 def _settle(partition: Partition, proposal: Proposal, answer: AlterPartitionResponse.PartitionData | None) -> bool:
+    """The controller's answer; False if it is to be asked again. An answer to a proposal that the metadata has
+    overtaken says nothing any more. One that was accepted stands until the image comes that has it: with the new
+    in-sync set comes the min.insync.replicas by which its members were judged."""
+    if partition.proposal is not proposal:
+        return True
     if answer is None:
-        return partition.proposal is not proposal
-    return partition.end_proposal(proposal, ErrorCode(answer.error_code), partition_epoch=answer.partition_epoch)
+        return False
+    error = ErrorCode(answer.error_code)
+    # Accepted, and there was nothing to change: no image will tell of it.
+    is_as_before = error == ErrorCode.NONE and answer.partition_epoch == partition.partition_epoch
+    if is_as_before or error in ISR_ERRORS_TO_DROP:
+        partition.drop_proposal()
+        return True
+    return error == ErrorCode.NONE or error in ISR_ERRORS_TO_WAIT_OUT

@@ -34,8 +34,10 @@ class LogDirectories(Sequence[LogDirectory]):
         self.unusable = unusable or {}  # folders that could not be opened, and why
         # Told on the loop when a folder fails; whether one is left is for `are_all_offline` to say.
         self.on_offline: list[Callable[[LogDirectory], None]] = []
+        self.on_log_broken: list[Callable[[TopicPartition], None]] = []  # Told on the loop of a log that has given up.
         for directory in self._opened:
             directory.on_offline = lambda each=directory: self._tell(each)
+            directory.on_log_broken = self._tell_broken
         if len(self._opened) + len(self.unusable) > 1:
             self.fail_as_whole()
 
@@ -186,6 +188,39 @@ class LogDirectories(Sequence[LogDirectory]):
     def _tell(self, directory: LogDirectory) -> None:
         for tell in self.on_offline:
             tell(directory)
+
+    def _tell_broken(self, topic_partition: TopicPartition) -> None:
+        for tell in self.on_log_broken:
+            tell(topic_partition)
+
+
+class StoredHighWatermarks:
+    """Those of each folder, read when they are first asked for."""
+
+    def __init__(self, directories: Sequence[LogDirectory]) -> None:
+        self._directories = directories
+        self._offsets: dict[LogDirectory, dict[TopicPartition, int]] = {}
+
+    def begin_storing(self, directory: LogDirectory, offsets: dict[TopicPartition, int]) -> Callable[[], None]:
+        """Work for Background; it raises OSError."""
+        if directory in self._offsets:
+            self._offsets[directory] = offsets
+        return lambda: directory.checkpoint_high_watermarks(offsets)
+
+    def find(self, topic_partition: TopicPartition, *, is_new: bool) -> int:
+        """0 if nothing is known: the next leader epoch finds out. A new log must not inherit that of an earlier topic
+        with its name, not even if this process dies before the next checkpoint."""
+        directory = next(each for each in self._directories if topic_partition in each.logs)
+        stored = self._offsets.get(directory)
+        if stored is None:
+            stored = self._offsets[directory] = directory.read_high_watermarks()
+        if is_new and topic_partition in stored:
+            del stored[topic_partition]
+            try:
+                directory.checkpoint_high_watermarks(stored)
+            except OSError as error:
+                raise StorageError(f"the high watermarks in {directory.path} cannot be stored: {error}") from error
+        return stored.get(topic_partition, 0)
 
 
 def previous_broker_epoch(directories: Sequence[LogDirectory]) -> int:

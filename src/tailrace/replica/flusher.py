@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Protocol
 
 from tailrace.log.log import Log
@@ -135,7 +136,7 @@ class Flusher:
             return True
         try:
             work, end_offset = log.begin_sync()
-        except OSError as error:  # A closed segment could not be opened again.
+        except (OSError, StorageError) as error:  # A closed segment could not be opened again, or the log gave up.
             self._put_off(partition, covered_bytes, error)
             return False
         try:
@@ -144,10 +145,11 @@ class Flusher:
             log.mark_sync_failed(end_offset, error)
             self._put_off(partition, covered_bytes, error)
             return False
-        except OSError as error:
+        except (OSError, AssertionError) as error:
             log.mark_sync_failed(end_offset, error)
         else:
-            log.mark_synced(end_offset)
+            with suppress(StorageError):  # It gave up.
+                log.mark_synced(end_offset)
         self._lower(covered_bytes)
         return True
 

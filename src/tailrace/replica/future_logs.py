@@ -144,8 +144,9 @@ class FutureLogs:
             _log.error("a log cannot be moved", partition=topic_partition, folder=move.target.path, cause=error)
             if self._moves.get(topic_partition) is move:
                 _delete_future(move.target, topic_partition)
-        except Exception:
+        except Exception as error:
             _log.error("a log cannot be moved", trace=True, partition=topic_partition, folder=move.target.path)
+            self._replicas.on_bug(error, move.partition)
         finally:
             if self._moves.get(topic_partition) is move:
                 del self._moves[topic_partition]

@@ -22,12 +22,13 @@ from tailrace.log.compaction.cleaner import Cleaner, drive
 from tailrace.log.compaction.run import CompactionAborted, Limits
 from tailrace.log.directory import LogDirectory
 from tailrace.log.log import Log
+from tailrace.log.retention import expire_segments
 from tailrace.model import events
 from tailrace.model.errors import StorageError
 from tailrace.model.ids import TopicPartition
 from tailrace.model.ports import Ports
 from tailrace.replica.manager import ReplicaManager
-from tailrace.replica.partition import Partition
+from tailrace.replica.partition import OnBug, Partition
 
 _log = events.logger("maintenance")
 
@@ -88,7 +89,8 @@ class Maintenance:
     def _every(
         self, interval_ms: Callable[[], float], work: Callable[[], Awaitable[None]], *, first_ms: float | None = None
     ) -> None:
-        self._tasks.append(asyncio.create_task(_repeat(interval_ms, work, first_ms), name=work.__name__))
+        repeated = _repeat(interval_ms, work, first_ms, self._replicas.on_bug)
+        self._tasks.append(asyncio.create_task(repeated, name=work.__name__))
 
     async def flush_due(self) -> None:
         now_ms = self._clock.wall_ms()
@@ -128,12 +130,12 @@ class Maintenance:
 
     async def apply_retention(self) -> None:
         """The log starts are stored before segments go: a start would take missing ones behind an earlier log start for
-        lost (`Log.expire_segments`)."""
+        lost (`log.retention`)."""
         expired: list[Partition] = []
         async for partition in self._sweep():
             try:
-                now_ms = self._clock.wall_ms()
-                if not partition.log.is_offline and partition.log.expire_segments(now_ms, partition.high_watermark):
+                log, now_ms = partition.log, self._clock.wall_ms()
+                if not log.is_offline and expire_segments(log, now_ms=now_ms, high_watermark=partition.high_watermark):
                     expired.append(partition)
             except StorageError as error:
                 _log.error("retention failed", partition=partition.topic_partition, cause=error)
@@ -226,13 +228,14 @@ class _Pace:
 
 
 async def _repeat(
-    interval_ms: Callable[[], float], work: Callable[[], Awaitable[None]], first_ms: float | None
+    interval_ms: Callable[[], float], work: Callable[[], Awaitable[None]], first_ms: float | None, on_bug: OnBug
 ) -> None:
     pause_ms = interval_ms() if first_ms is None else first_ms
     while True:
         await asyncio.sleep(max(pause_ms, _INTERVAL_MIN_MS) / 1000)
         try:
             await work()
-        except Exception:
+        except Exception as error:
             _log.error("a round of maintenance failed", trace=True, work=work.__name__)
+            on_bug(error, None)
         pause_ms = interval_ms()

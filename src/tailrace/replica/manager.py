@@ -30,10 +30,10 @@ from tailrace.model.errors import ErrorCode, KafkaError, StorageError
 from tailrace.model.ids import CLUSTER_METADATA_TOPIC, NodeId, PartitionIndex, TopicPartition, Uuid
 from tailrace.model.ports import Background, Clock
 from tailrace.replica.damage import DamagedReplicas
-from tailrace.replica.directories import LogDirectories
+from tailrace.replica.directories import LogDirectories, StoredHighWatermarks
 from tailrace.replica.flusher import Flusher
 from tailrace.replica.isr import NO_BROKER_EPOCH
-from tailrace.replica.partition import Partition
+from tailrace.replica.partition import OnBug, Partition
 from tailrace.replica.throttle import Throttle
 
 if TYPE_CHECKING:
@@ -68,6 +68,10 @@ class ReplicaManager:
         self.config = static  # With the dynamic settings of the image applied.
         self.directories = LogDirectories.of(directories)
         self.directories.on_offline.append(self._on_directory_offline)
+        self.directories.on_log_broken.append(self._on_log_broken)
+        # Replicas that have given up since the start, until the controller knows of it (`LogFiles.give_up`).
+        self.broken: dict[TopicPartition, None] = {}
+        self.on_bug: OnBug = lambda _error, _partition: None
         self.damaged = DamagedReplicas(self.node_id, self.directories)
         self.partitions: dict[tuple[str, int], Partition] = {}
         self.flusher = Flusher(background, unsynced_max_bytes=static.log_unsynced_max_bytes)
@@ -94,8 +98,7 @@ class ReplicaManager:
         self._owed: list[tuple[str, int]] = []  # New partitions without a log yet. Bounded by what the image holds.
         # Logs that the last run left and that are not open yet, and where they lie.
         self._found: dict[TopicPartition, LogDirectory] = {}
-        # The high watermarks that are stored in each folder, once they were asked for.
-        self._stored_watermarks: dict[LogDirectory, dict[TopicPartition, int]] = {}
+        self._high_watermarks = StoredHighWatermarks(self.directories)
 
     # ---- finding a partition
 
@@ -248,7 +251,10 @@ class ReplicaManager:
                 return
             self._missing.pop((topic.name, index), None)
             self.partitions[topic.name, index] = partition
-        partition.follow_image(state)
+        try:
+            partition.follow_image(state)
+        except AssertionError as error:
+            partition.log.give_up(error)  # The others have to follow the image all the same.
         if self._leaders is not None:
             self._settle_fetcher(partition, self._leaders)
 
@@ -268,7 +274,7 @@ class ReplicaManager:
         log = self._open_log(topic, topic_partition, state)
         high_watermark: int | None = None
         if len(state.replicas) > 1:
-            high_watermark = self._stored_watermark(topic_partition, is_new=is_new)
+            high_watermark = self._high_watermarks.find(topic_partition, is_new=is_new)
         self.damaged.judge(log, high_watermark)
         return Partition(
             log,
@@ -328,6 +334,7 @@ class ReplicaManager:
     def _remove(self, topic_partition: TopicPartition) -> None:
         partition = self.partitions.pop(topic_partition, None)
         self._missing.pop(topic_partition, None)
+        self.broken.pop(topic_partition, None)
         if partition is not None:
             if self._fetchers is not None:
                 self._fetchers.drop(partition)
@@ -409,44 +416,38 @@ class ReplicaManager:
             from tailrace.replica.alter_isr import IsrProposals
 
             self._proposals = IsrProposals(
-                self._alter_partition, node_id=self.node_id, own_epoch=lambda: self._broker_epoch
+                self._alter_partition,
+                node_id=self.node_id,
+                own_epoch=lambda: self._broker_epoch,
+                on_bug=self.on_bug,
             )
         self._proposals.submit(partition)
 
-    # ---- high watermarks
+    # ---- what lies on the disk
 
     def begin_high_watermark_checkpoint(self, directory: LogDirectory) -> Callable[[], None]:
         """Work for Background that stores them as they are now; it raises OSError."""
         partitions = self.partitions
         offsets = {key: partitions[key].high_watermark for key in directory.logs if key in partitions}
-        if directory in self._stored_watermarks:
-            self._stored_watermarks[directory] = offsets
-        return lambda: directory.checkpoint_high_watermarks(offsets)
-
-    def _stored_watermark(self, topic_partition: TopicPartition, *, is_new: bool) -> int:
-        """0 if nothing is known: the next leader epoch finds out. A new log must not inherit that of an earlier topic
-        with its name, not even if this process dies before the next checkpoint."""
-        directory = next(each for each in self.directories if topic_partition in each.logs)
-        stored = self._stored_watermarks.get(directory)
-        if stored is None:
-            stored = self._stored_watermarks[directory] = directory.read_high_watermarks()
-        if is_new and topic_partition in stored:
-            del stored[topic_partition]
-            try:
-                directory.checkpoint_high_watermarks(stored)
-            except OSError as error:
-                raise StorageError(f"the high watermarks in {directory.path} cannot be stored: {error}") from error
-        return stored.get(topic_partition, 0)
+        return self._high_watermarks.begin_storing(directory, offsets)
 
     def _on_directory_offline(self, directory: LogDirectory) -> None:
         """Whoever waits for one of its logs is told; other brokers take over once the controller knows. A fetch would
         tell a leader that the replica is still here, and bring it back into the in-sync set."""
         for topic_partition in directory.logs:
-            partition = self.partitions.get(topic_partition)
-            if partition is not None:
-                partition.on_synced()
-                if self._fetchers is not None:
-                    self._fetchers.drop(partition)
+            self._end_service(topic_partition)
+
+    def _on_log_broken(self, topic_partition: TopicPartition) -> None:
+        self.broken[topic_partition] = None
+        self._end_service(topic_partition)
+
+    def _end_service(self, topic_partition: TopicPartition) -> None:
+        partition = self.partitions.get(topic_partition)
+        if partition is not None:
+            partition.on_synced()
+            partition.readers.tell()
+            if self._fetchers is not None:
+                self._fetchers.drop(partition)
 
     # ---- the whole
 

@@ -32,8 +32,6 @@ from tailrace.model.ports import FileSlice
 from tailrace.model.settings import LONG_MAX
 from tailrace.replica.flusher import Flusher
 from tailrace.replica.isr import (
-    ISR_ERRORS_TO_DROP,
-    ISR_ERRORS_TO_WAIT_OUT,
     NEVER_MS,
     Alone,
     FollowerState,
@@ -47,6 +45,9 @@ from tailrace.replica.waiters import OffsetWaiters, ReadWaiters
 
 ACKS_ALL = -1
 READ_COMMITTED = 1
+
+# Told of an exception that is our bug, after it was logged, and of the partition that it is about, if any.
+OnBug = Callable[[BaseException, "Partition | None"], None]
 
 _log = events.logger("partition")
 
@@ -123,6 +124,8 @@ class Partition:
 
     def follow_image(self, state: PartitionImage) -> None:
         """What the committed metadata says of this partition."""
+        assert state.leader_epoch >= self.leader_epoch, f"leader epoch {state.leader_epoch} after {self!r}"
+        assert state.partition_epoch >= self.partition_epoch, f"{state.partition_epoch} after {self.partition_epoch}"
         was_leader = self.is_leader
         is_new_epoch = state.leader_epoch != self.leader_epoch
         is_news = state.partition_epoch > self.partition_epoch
@@ -198,6 +201,8 @@ class Partition:
             )
         if self.leader_id != self.node_id:
             raise self.not_leader()
+        if self.log.is_offline:
+            raise storage_failure(self.log)  # Its offsets are not to be told either.
 
     def check_readable(self, current_leader_epoch: int = NO_EPOCH, *, must_lead: bool) -> None:
         """As `check_leader`; unless it must lead, a replica that follows a leader will do (KIP-392)."""
@@ -233,10 +238,11 @@ class Partition:
         log = self.log
         try:
             result = log.append_as_leader(batches, leader_epoch=self.leader_epoch, origin=origin, checked=checked)
-        except StorageError as error:
+            if result.duplicate:
+                return result  # A follower that is stuck there must not count as caught up because it came again.
+            assert log.log_start_offset <= self.high_watermark <= result.base_offset, self._offsets()
+        except (StorageError, AssertionError) as error:
             raise storage_failure(log, error) from error
-        if result.duplicate:
-            return result  # A follower that is stuck there must not count as caught up because it came again.
         self.flusher.note_written(self, len(batches))
         if log.unflushed_messages >= self.flush_messages:
             self.flusher.request(self)
@@ -267,7 +273,8 @@ class Partition:
         log = self.log
         try:
             first_offset = log.append_plain(batches, leader_epoch=self.leader_epoch)
-        except StorageError as error:
+            assert log.log_start_offset <= self.high_watermark <= first_offset, self._offsets()
+        except (StorageError, AssertionError) as error:
             raise storage_failure(log, error) from error
         self.flusher.note_written(self, sum([batch[1] for batch in batches]))
         self._note_appended(first_offset)
@@ -295,13 +302,17 @@ class Partition:
 
     def raise_high_watermark(self) -> None:
         """The one place, besides an undisturbed append, where a leader's moves. It never goes back."""
-        if not self.is_leader or self.is_under_min_isr:
+        if not self.is_leader or self.is_under_min_isr or self.log.is_offline:
             return  # Under the minimum: who left the in-sync set last may be elected, and must have all (KIP-966).
         new = self.durable_end
         if self.followers:
             counted = self.isr if self.proposal is None else (*self.isr, *self.proposal.isr)
             new = decide_high_watermark(new, self.followers.values(), counted=counted, may_join=self._may_join)
         if new > self.high_watermark:
+            if new > self.log.log_end_offset:
+                # Not raised: some of those who call have nobody above them who would take it for this partition's.
+                self.log.give_up(AssertionError(f"the high watermark would rise to {new}: {self._offsets()}"))
+                return
             self.high_watermark = new
             self.produces.release(new)
             if self.readers:
@@ -340,6 +351,13 @@ class Partition:
         self.produces.fail(self.not_leader())
         self.readers.tell()
         self.replica_readers.tell()
+
+    def check_offsets(self) -> None:
+        """After a change that is not an append of the leader."""
+        assert self.log.log_start_offset <= self.high_watermark <= self.log.log_end_offset, self._offsets()
+
+    def _offsets(self) -> str:
+        return f"{self!r} has its high watermark at {self.high_watermark}: {self.log}"
 
     # ---- the followers of this leader
 
@@ -389,7 +407,8 @@ class Partition:
     def shrink_isr(self) -> None:
         """Followers that have lagged for too long are to leave the in-sync set; those outside are not waited for."""
         self.raise_high_watermark()
-        if not self.is_leader or self.proposal is not None or len(self.isr) == 1:
+        # A leader that cannot be read would find all others lagging, and be left as the only one in sync.
+        if not self.is_leader or self.proposal is not None or len(self.isr) == 1 or self.log.is_offline:
             return
         wanted = decide_isr_shrink(
             self.isr,
@@ -402,27 +421,18 @@ class Partition:
             self._propose(wanted)
 
     def _propose(self, isr: tuple[NodeId, ...]) -> None:
+        if self.node_id not in isr:
+            self.log.give_up(AssertionError(f"a leader proposes {isr}, without itself: {self._offsets()}"))
+            return
         world, followers = self._surroundings, self.followers
         epochs = [world.own_epoch if each == self.node_id else followers[each].broker_epoch for each in isr]
         self.proposal = Proposal(isr, tuple(epochs), self.leader_epoch, self.partition_epoch)
         self._surroundings.propose_isr(self)
 
-    def end_proposal(self, proposal: Proposal, error: ErrorCode, *, partition_epoch: int = -1) -> bool:
-        """The controller's answer; False if it is to be asked again. An answer to a proposal that the metadata has
-        overtaken says nothing any more. One that was accepted stands until the image comes that has it: with the new
-        in-sync set comes the min.insync.replicas by which its members were judged."""
-        if self.proposal is not proposal:
-            return True
-        if error in ISR_ERRORS_TO_DROP:
-            self.proposal = None
-            self.raise_high_watermark()
-            return True
-        if error != ErrorCode.NONE:
-            return error in ISR_ERRORS_TO_WAIT_OUT
-        if partition_epoch == self.partition_epoch:  # There was nothing to change, and no image will tell of it.
-            self.proposal = None
-            self.raise_high_watermark()
-        return True
+    def drop_proposal(self) -> None:
+        """Nothing will come of it."""
+        self.proposal = None
+        self.raise_high_watermark()
 
     # ---- reading
 
@@ -455,19 +465,6 @@ class Partition:
         except StorageError as error:
             raise storage_failure(self.log, error) from error
 
-    def find_divergence(self, last_fetched_epoch: int, fetch_offset: int) -> tuple[int, int] | None:
-        """(epoch, end offset) of the largest epoch that reader and log have in common, if the reader has gone past it:
-        it followed a history that was cut off (KIP-595)."""
-        epoch, end_offset = self.log.epochs.end_offset_for(last_fetched_epoch, self.log.log_end_offset)
-        if end_offset < 0:
-            raise KafkaError(
-                ErrorCode.OFFSET_OUT_OF_RANGE,
-                f"{self.topic_partition} knows nothing of leader epoch {last_fetched_epoch}: its log starts later",
-            )
-        if epoch < last_fetched_epoch or end_offset < fetch_offset:
-            return epoch, end_offset
-        return None
-
     def delete_records(self, offset: int) -> int:
         """Moves the log start; -1 means the high watermark. Returns the new low watermark."""
         self.check_leader()
@@ -490,6 +487,9 @@ class Partition:
         return self.log.log_start_offset
 
 
-def storage_failure(log: Log, cause: StorageError | None = None) -> KafkaError:
+def storage_failure(log: Log, cause: StorageError | AssertionError | None = None) -> KafkaError:
+    """What clients are told. A failed assertion has left the log in doubt: it goes offline first."""
+    if isinstance(cause, AssertionError):
+        cause = log.give_up(cause)
     reason = str(cause) if cause is not None else log.files.offline_reason
-    return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"The disk of {log.topic_partition} failed: {reason}")
+    return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"The log of {log.topic_partition} cannot be used: {reason}")

@@ -15,7 +15,7 @@ from tailrace.wire.apis.data import ApiVersionsRequest, ApiVersionsResponse, Met
 from tailrace.wire.apis.groups import FindCoordinatorRequest
 from tailrace.wire.apis.transactions import InitProducerIdRequest
 from tailrace.wire.compile import decode
-from tests.unit.broker.world import batch, create_topic, produce, running
+from tests.unit.broker.world import batch, create_topic, fetch, fetched, produce, produced, running
 
 
 @pytest.mark.parametrize("version", range(5))
@@ -108,14 +108,33 @@ async def test_a_failure_is_told_for_each_item_or_closes_the_connection_of_who_a
 
 
 @pytest.mark.parametrize(("version", "method"), [(3, "append_as_leader"), (9, "append_plain")])
-async def test_a_broken_promise_below_the_shell_stops_the_broker(version, method, monkeypatch):
+async def test_a_broken_promise_below_the_shell_takes_its_partition_offline(version, method, monkeypatch):
     """An assertion of the layers that keep data is not answered away, neither in the general nor in the express way."""
     async with running() as world:
         peer = await world.connect()
-        await create_topic(peer, "t")
+        await create_topic(peer, "t", partitions=2)
         log = world.broker.replicas.find("t", 0).log
-        monkeypatch.setattr(log, method, lambda *_arguments, **_named: log.replace_segments([log.active], log.active))
-        peer.send(produce("t", batch(b"a")), version)
+        segments = log.files.segments
+        monkeypatch.setattr(log, method, lambda *_arguments, **_named: segments.replace([log.active], log.active))
+        for _ in range(2):
+            answer = produced(await peer.request(produce("t", batch(b"a")), version))
+            assert answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        monkeypatch.undo()
+        answer = produced(await peer.request(produce("t", batch(b"a")), version))
+        assert answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR, "until a restart"
+        assert fetched(await peer.request(fetch("t", 0), 11)).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert produced(await peer.request(produce("t", batch(b"a"), partition=1), version)).error_code == 0
+
+
+async def test_a_broken_promise_that_is_no_partitions_own_stops_the_broker(monkeypatch):
+    async with running() as world:
+        peer = await world.connect()
+        await create_topic(peer, "t")
+        segments = world.broker.replicas.find("t", 0).log.files.segments
+        monkeypatch.setattr(
+            world.broker.replicas, "find", lambda *_arguments: segments.replace([segments.active], None)
+        )
+        peer.send(produce("t", batch(b"a")), 3)
         with pytest.raises(AssertionError):
             await asyncio.wait_for(world.broker.wait_failed(), 5)
 

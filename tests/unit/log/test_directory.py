@@ -6,6 +6,7 @@ import logging
 import pytest
 
 from tailrace.log.directory import LogDirectory
+from tailrace.log.retention import expire_segments
 from tailrace.model.config import TopicConfig
 from tailrace.model.errors import StorageError
 from tailrace.model.ids import PartitionIndex, TopicPartition, Uuid
@@ -414,7 +415,7 @@ def test_expired_segments_are_removed_with_the_deleted_logs(machine):
     log = directory.open_log(ORDERS, TopicConfig(retention_ms=1, message_timestamp_before_max_ms=1 << 60))
     append(log)
     log.roll()
-    assert log.expire_segments(machine.clock.wall_ms(), log.log_end_offset) == 1
+    assert expire_segments(log, now_ms=machine.clock.wall_ms(), high_watermark=log.log_end_offset) == 1
     assert log.delete_expired_segments() == 1
     assert directory.begin_removal(machine.clock.wall_ms()) is None
     machine.clock.advance_ms(log.config.file_delete_delay_ms)

@@ -4,6 +4,7 @@ import errno
 
 import pytest
 
+from tailrace.log.retention import expire_segments
 from tailrace.log.validation import Origin
 from tailrace.model.config import TopicConfig
 from tailrace.model.errors import ErrorCode, KafkaError, StorageError
@@ -336,7 +337,7 @@ def test_expired_segments_go_in_two_steps(world):
     for timestamp in (9_000, 9_500, 10_000):
         append(log, timestamp=timestamp)
         log.roll()
-    assert log.expire_segments(10_501, log.log_end_offset) == 2
+    assert expire_segments(log, now_ms=10_501, high_watermark=log.log_end_offset) == 2
     assert world.names(".deleted") == [], "not before the log start is stored"
     assert log.delete_expired_segments() == 2
     assert (log.log_start_offset, read_all(log)) == (2, [2])
@@ -351,7 +352,7 @@ def test_when_all_is_expired_the_log_goes_on_at_its_end(world):
     world.config = TopicConfig(retention_ms=1000)
     log = world.open()
     append(log, 5, timestamp=5_000)
-    assert log.expire_segments(20_000, 5) == 1
+    assert expire_segments(log, now_ms=20_000, high_watermark=5) == 1
     assert log.delete_expired_segments() == 1
     assert (log.log_start_offset, log.log_end_offset, log.size_bytes) == (5, 5, 0)
     assert append(log) == 5
@@ -361,7 +362,7 @@ def test_nothing_above_the_high_watermark_expires(world):
     world.config = TopicConfig(retention_ms=1000)
     log = world.open()
     append(log, 5, timestamp=5_000)
-    assert log.expire_segments(20_000, 4) == 0
+    assert expire_segments(log, now_ms=20_000, high_watermark=4) == 0
     assert log.delete_expired_segments() == 0
 
 

@@ -143,6 +143,7 @@ async def test_a_log_that_is_cut_during_the_copy_cuts_the_copy():
     await release(background)  # All was read, and is in the copy.
     assert next(each for each in moving.folders if each.path == target).futures[T0].log_end_offset == 10
     moving.partition.log.truncate(4)
+    moving.partition.high_watermark = 4
     for number in range(6):
         moving.append(b"new %d" % number)
     expected = moving.content()
@@ -165,6 +166,7 @@ async def test_what_was_read_before_a_cut_is_not_written_after_it():
     work, done = background.held.pop()
     data = work()
     moving.partition.log.truncate(0)
+    moving.partition.high_watermark = 0
     for number in range(10):
         moving.append(b"new %d" % number)
     done.set_result(data)

@@ -2,11 +2,13 @@
 
     at the start     before the broker is unfenced: which replicas were found damaged (`replica.damage`), so that none
                      of them is elected while somebody else has what it lost
+    since then       which replicas have given up because an invariant is broken (`LogFiles.give_up`), so that another
+                     one leads
     without leader   how far the replicas of partitions without a leader reach, so that the longest log is elected. Told
                      when the metadata shows such a partition, and again to each new controller
 
 A controller of Kafka's knows nothing of this. It elects the first that comes, so a folder with a damaged replica is
-reported to it as failed, and only that.
+reported to it as failed, and only that. So is one with a replica that has given up.
 """
 
 from __future__ import annotations
@@ -67,6 +69,9 @@ class ReplicaReports:
         self._untold: dict[TopicPartition, None] = {}
         self._told: _Listener | None = None
         self._wake = asyncio.Event()
+        if replicas.broken:
+            self._wake.set()
+        replicas.directories.on_log_broken.append(lambda _topic_partition: self._wake.set())
         self._task: asyncio.Task[None] | None = None
 
     async def tell_start(self) -> None:
@@ -88,8 +93,13 @@ class ReplicaReports:
         for topic_partition, damage in damaged.items():
             self._log_damage(topic_partition, damage, is_irreplaceable=topic_partition in irreplaceable)
         damaged.clear()  # What is filled again, and told of later, is as good as any other.
-        self._replicas.directories.resume_proofs()
-        await self._background.run(lambda: self._replicas.directories.note_running(self._broker_epoch()))
+        await self._resume_proofs()
+
+    async def _resume_proofs(self) -> None:
+        """The controller knows all that the folders could not prove."""
+        if not self._replicas.broken:
+            self._replicas.directories.resume_proofs()
+            await self._background.run(lambda: self._replicas.directories.note_running(self._broker_epoch()))
 
     def start(self) -> None:
         self._task = asyncio.create_task(self._tell_for_ever(), name="replica reports")
@@ -126,6 +136,7 @@ class ReplicaReports:
                 pass
             self._wake.clear()
             try:
+                await self._tell_broken()
                 await self._tell_leaderless()
             except KafkaError as error:
                 if error.code is ErrorCode.UNSUPPORTED_VERSION:
@@ -138,6 +149,24 @@ class ReplicaReports:
                 # Elections would have to wait for this broker in vain.
                 _log.error("the controller could not be told how far replicas reach", trace=True)
                 await asyncio.sleep(_LOOK_SECONDS)
+
+    async def _tell_broken(self) -> None:
+        broken = self._replicas.broken
+        due = [*broken]
+        if not due:
+            return
+        try:
+            irreplaceable = await self._tell(due)
+        except KafkaError as error:
+            if error.code is not ErrorCode.UNSUPPORTED_VERSION:
+                raise
+            self._fail_folders(due)
+            irreplaceable = set()
+        for topic_partition in due:
+            broken.pop(topic_partition, None)
+            if topic_partition in irreplaceable:
+                _log.error("no other replica can lead in its place: restart this broker", partition=topic_partition)
+        await self._resume_proofs()
 
     async def _tell_leaderless(self) -> None:
         listener = _Listener(*self._controller(), self._broker_epoch())
@@ -167,7 +196,7 @@ class ReplicaReports:
         return irreplaceable
 
     def _build(self, topic_partitions: Iterable[TopicPartition]) -> ReportReplicasRequest:
-        image, damaged = self._image(), self._replicas.damaged.found
+        image, damaged = self._image(), {*self._replicas.damaged.found, *self._replicas.broken}
         topics: dict[bytes, ReportReplicasRequest.Topic] = {}
         for key in topic_partitions:
             topic = image.topics.get(key.topic)
@@ -175,7 +204,7 @@ class ReplicaReports:
                 continue
             replica = ReportReplicasRequest.Replica(partition_index=key.partition, is_damaged=key in damaged)
             partition = self._replicas.partitions.get(key)
-            if partition is not None:
+            if partition is not None and key not in self._replicas.broken:
                 log = partition.log
                 replica.log_start_offset, replica.log_end_offset = log.log_start_offset, log.log_end_offset
                 replica.last_epoch = log.epochs.latest

@@ -165,8 +165,10 @@ class Coordinators:
     async def _load_all(self) -> None:
         while self._to_load:
             shard, _ = self._to_load.popitem(last=False)
+            partition: Partition | None = None
             try:
-                await load(self._node, shard, self._partition_of(shard))
+                partition = self._partition_of(shard)
+                await load(self._node, shard, partition)
             except KafkaError as error:
                 # It does not lead yet, or not for sure: past its lease, for one.
                 _log.warning("a coordinator is loaded later", partition=shard.index, cause=error)
@@ -176,7 +178,7 @@ class Coordinators:
                 self._load_later(shard)
             except Exception as error:
                 _log.error("a coordinator cannot be loaded", trace=True, partition=shard.index)
-                self._node.judge_bug(error)
+                self._node.judge_bug(error, partition)
                 self._load_later(shard)
             await sleep(0)
         self._loading = None
@@ -185,6 +187,7 @@ class Coordinators:
         partition = self._node.replicas.find(self._topic_name, shard.index)
         if partition.leader_epoch != shard.leader_epoch:
             raise partition.not_leader()
+        partition.check_leader()
         return partition
 
     def _load_later(self, shard: Shard) -> None:

@@ -334,8 +334,12 @@ class Shard:
             self.decide(lambda call: [on_refused(call)])
 
     def _report_bug(self, error: Exception) -> None:
+        """What the machine believes may be wrong, and so what was replayed into it: if the partition goes offline with
+        it, nobody is told anything more here, and the broker that leads next replays it anew."""
         _log.error("a coordinator failed", trace=True, partition=self.index)
-        self._node.judge_bug(error)
+        self._node.judge_bug(error, self._partition)
+        if self.is_active and self.partition.log.is_offline:
+            self._load_anew()
 
     # ---- the end of a turn
 

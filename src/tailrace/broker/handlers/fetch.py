@@ -124,7 +124,8 @@ class FetchAttempt:
         partition = self._find(key, fetch)
         diverging: tuple[int, int] | None = None
         if fetch.last_fetched_epoch >= 0:
-            diverging = partition.find_divergence(fetch.last_fetched_epoch, fetch.fetch_offset)
+            log = partition.log
+            diverging = log.epochs.find_divergence(fetch.last_fetched_epoch, fetch.fetch_offset, log.log_end_offset)
         if self._is_follower and self._is_first_read and diverging is None:
             self._note_fetch(partition, fetch)
         if self._plan.watch is not None:

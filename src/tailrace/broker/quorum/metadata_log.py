@@ -29,6 +29,7 @@ from tailrace.broker.quorum.snapshots import SnapshotFiles, SnapshotId
 from tailrace.log.directory import LogDirectory
 from tailrace.log.files.failures import disk_errors
 from tailrace.log.log import Log
+from tailrace.log.retention import expire_segments
 from tailrace.log.validation import Origin
 from tailrace.model import events
 from tailrace.model.config import BrokerConfig, TopicConfig
@@ -333,7 +334,7 @@ class MetadataLog:
         removal = self.snapshots.forget_before(snapshot)
         if snapshot.offset > self.start_offset:
             self._log.advance_start(snapshot.offset)
-            self._log.expire_segments(self._ports.clock.wall_ms(), snapshot.offset)
+            expire_segments(self._log, now_ms=self._ports.clock.wall_ms(), high_watermark=snapshot.offset)
             self._log.delete_expired_segments()
         segments = self._log.files.segments.take_due(self._ports.clock.wall_ms())
 

@@ -52,6 +52,8 @@ class CleanableLog(CompactableLog, Protocol):
 
     def suspect(self, offset: int, *, is_whole_segment: bool = False) -> None: ...
 
+    def give_up(self, error: AssertionError) -> StorageError: ...
+
 
 class Cleaner:
     def __init__(self, disk: Disk, data_folder: str, limits: Limits) -> None:
@@ -129,7 +131,9 @@ class Cleaner:
             yield partial(self._disk.sync_folder, log.folder)
             self._first_dirty_offsets[topic_partition] = outcome.first_dirty_offset
             yield self._checkpoint.begin_write(dict(self._first_dirty_offsets))
-        except (OSError, StorageError) as error:
+        except (OSError, StorageError, AssertionError) as error:
+            if isinstance(error, AssertionError):
+                log.give_up(error)
             self._resting_until_ms[topic_partition] = now_ms + FAILED_REST_MS
             if isinstance(error, DamagedError):
                 log.suspect(error.offset, is_whole_segment=True)
@@ -158,7 +162,7 @@ async def drive(steps: Steps[R], background: Background, wait_turn: Callable[[],
             try:
                 if work is not None:
                     result = await background.run(work)
-            except (OSError, StorageError, KafkaError) as error:
+            except (OSError, StorageError, KafkaError, AssertionError) as error:
                 if getattr(steps, "gi_frame", None) is None:
                     return None  # Aborted while the work ran: its log was deleted, and the files went with it.
                 work = steps.throw(error)

@@ -128,6 +128,7 @@ class Durability:
 
     def end(self, end_offset: int) -> None:
         sync = self._take(end_offset)
+        assert sync.covered_offset <= end_offset, f"a sync up to {end_offset} covers {sync.covered_offset}"
         self._names_synced = sync.names_version
         if sync.epochs is not None:
             self._epochs.mark_synced(sync.epochs)

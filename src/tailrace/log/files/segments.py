@@ -14,6 +14,7 @@ Every method that touches files raises OSError.
 from bisect import bisect_right
 from collections.abc import Sequence
 from contextlib import suppress
+from itertools import pairwise
 
 from tailrace.log.files.aborted import AbortedTransaction
 from tailrace.log.files.damaged import DamagedError
@@ -245,6 +246,9 @@ class Segments:
                 self._opened.pop(0).release()
 
     def _set(self, segments: list[Segment]) -> None:
+        assert all(a.base_offset < b.base_offset for a, b in pairwise(segments)), [
+            each.base_offset for each in segments
+        ]
         present = set(segments)
         self._opened = [segment for segment in self._opened if segment in present]
         self.all = segments

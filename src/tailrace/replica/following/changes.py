@@ -35,7 +35,8 @@ def append_fetched(
             log.producers.forget_decided(reached)
             partition.readers.tell()
         log.advance_start(min(log_start_offset, partition.high_watermark))
-    except StorageError as error:
+        partition.check_offsets()
+    except (StorageError, AssertionError) as error:
         raise storage_failure(log, error) from error
     if log.unflushed_messages >= partition.flush_messages:
         partition.flusher.request(partition)
@@ -69,7 +70,7 @@ def truncate(partition: Partition, offset: int, cuts: Cuts) -> None:
     cuts.check(partition, offset)
     try:
         log.truncate(offset)
-    except StorageError as error:
+    except (StorageError, AssertionError) as error:
         raise storage_failure(log, error) from error
     # An epoch that was led without a record has an entry at the log end, which the new leader may not know.
     log.epochs.truncate_from_end(log.log_end_offset)
@@ -81,7 +82,7 @@ def restart_at(partition: Partition, offset: int, cuts: Cuts) -> None:
     cuts.check(partition, partition.log.log_start_offset)
     try:
         partition.log.truncate_fully_and_start_at(offset)
-    except StorageError as error:
+    except (StorageError, AssertionError) as error:
         raise storage_failure(partition.log, error) from error
     partition.high_watermark = offset
     _settle_cut(partition)

@@ -21,7 +21,7 @@ from tailrace.model.config import BrokerConfig
 from tailrace.model.errors import ErrorCode, KafkaError, StorageError
 from tailrace.model.ids import NodeId
 from tailrace.model.ports import Background
-from tailrace.replica.partition import Partition
+from tailrace.replica.partition import OnBug, Partition
 from tailrace.wire.apis.own import AllowTruncationRequest, AllowTruncationResponse
 
 _log = events.logger("cuts")
@@ -33,6 +33,7 @@ class CuttingBroker(Protocol):
     node_id: NodeId
     broker_epoch: int
     config: BrokerConfig
+    on_bug: OnBug
 
 
 class Cuts:
@@ -95,9 +96,10 @@ class Cuts:
             _log.warning("nothing is cut before a controller has given leave", cause=error.message, **facts)
         except (OSError, StorageError) as error:
             _log.warning("nothing is cut before it can be kept", cause=error, **facts)
-        except Exception:
+        except Exception as error:
             # A bug of ours: the next try begins anew.
             _log.error("a cut failed", trace=True, **facts)
+            self._broker.on_bug(error, partition)
         else:
             _log.warning("cutting off confirmed records that the leader does not have", kept=path, **facts)
             self._allowed[partition] = epoch, offset

@@ -25,7 +25,7 @@ from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.model.ids import NodeId
 from tailrace.replica.following import changes
 from tailrace.replica.following.cuts import Cuts
-from tailrace.replica.partition import Partition
+from tailrace.replica.partition import OnBug, Partition
 from tailrace.replica.throttle import Throttle, is_throttled
 from tailrace.wire.apis.data import FetchRequest, FetchResponse, ListOffsetsRequest, ListOffsetsResponse
 from tailrace.wire.schema import Message
@@ -69,6 +69,7 @@ class FetchingBroker(Protocol):
     node_id: NodeId
     broker_epoch: int
     config: BrokerConfig
+    on_bug: OnBug
 
 
 class _Followed:
@@ -182,9 +183,10 @@ class Fetcher:
                 except KafkaError as error:
                     if failures == 0:
                         _log.warning("a leader cannot be fetched from", leader=self._leader_id, cause=error.message)
-                except Exception:
+                except Exception as error:
                     # A bug of ours: the others go on, and so does this one, from the beginning.
                     _log.error("a fetcher failed", trace=True, leader=self._leader_id)
+                    self._broker.on_bug(error, None)
                 self._reset_session()
                 await self._wait_wakeup(max(_FIRST_PAUSE_SECONDS, self._pause_seconds(failures)))
                 failures += 1

@@ -100,9 +100,10 @@ class Repairs:
             await self._repair(partition)
         except (KafkaError, StorageError, OSError) as error:
             cause = error.message if isinstance(error, KafkaError) else str(error)
-        except Exception:
+        except Exception as error:
             # A bug of ours must not keep other partitions from being mended.
             _log.error("a repair failed", trace=True, partition=partition.topic_partition)
+            self._replicas.on_bug(error, partition)
             return False
         else:
             cause = ""

@@ -65,8 +65,9 @@ class Scrubber:
         while True:
             try:
                 is_idle = not await self._check_suspect() and not await self._check_next()
-            except Exception:
+            except Exception as error:
                 _log.error("a round of the scrub failed", trace=True)
+                self._replicas.on_bug(error, None)
                 is_idle = True
             await asyncio.sleep(_LOOK_SECONDS if is_idle else 0)
 
@@ -168,6 +169,9 @@ class Scrubber:
             raise
         except FileNotFoundError:
             return _lost(segment, end_offset) if self._is_here(partition, log, segment) else None
+        except AssertionError as error:
+            self._replicas.on_bug(error, partition)
+            return None
         except (OSError, StorageError) as error:
             _log.warning("a segment could not be checked", partition=log.topic_partition, cause=error)
             if isinstance(error, OSError) and log.files.on_disk_error is not None:

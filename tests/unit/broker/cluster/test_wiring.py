@@ -106,11 +106,11 @@ async def test_a_dead_leader_is_replaced_and_nothing_acknowledged_is_lost():
         await wait_topic(world, "t")
         replicas = [broker.replicas.find("t", 0) for broker in world.running]
         assert [replica.log.log_end_offset for replica in replicas] == [6, 6, 6]
-        records = await _read(world, "t")
+        records = await read_values(world, "t")
         assert records == [b"%d" % number for number in range(6)]
 
 
-async def _read(world: ClusterWorld, name: str) -> list[bytes]:
+async def read_values(world: ClusterWorld, name: str) -> list[bytes]:
     from tailrace.wire.records import iterate_headers, iterate_records
 
     peer = await world.connect(leader_of(world, name))
@@ -159,7 +159,7 @@ async def test_all_stop_and_all_come_back():
         await world.stop_all()
         await world.start_all()
         await wait_topic(world, "t")
-        assert await _read(world, "t") == [b"0", b"1", b"2"]
+        assert await read_values(world, "t") == [b"0", b"1", b"2"]
         assert await send(world, "t", b"3") == 3
 
 
@@ -205,7 +205,7 @@ async def test_a_broker_with_an_emptied_disk_is_filled_again():
         broker = await world.start(victim)
         await wait_topic(world, "t")
         assert broker.replicas.find("t", 0).log.log_end_offset == 3
-        assert await _read(world, "t") == [b"0", b"1", b"2"]
+        assert await read_values(world, "t") == [b"0", b"1", b"2"]
 
 
 @simulated
