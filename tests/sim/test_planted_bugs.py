@@ -3,6 +3,7 @@
 import dataclasses
 
 from tailrace.broker.cluster.lifecycle import Lifecycle
+from tailrace.broker.quorum import driver
 from tailrace.broker.refused_batches import RefusedBatches
 from tailrace.controller.machine import Controller
 from tailrace.log.log import Log
@@ -188,3 +189,16 @@ def test_a_broker_that_cannot_come_back(monkeypatch):
 
     monkeypatch.setattr(Lifecycle, "register", register_once)
     assert broken_promise(range(1, 4), faults=("kill",)).startswith("all nodes are ready again")
+
+
+def test_a_leader_that_takes_an_old_fetch_for_a_new_one(monkeypatch):
+    """It was stopped after it had read the fetch, and counts it as of when it goes on."""
+    original = driver.step
+
+    def step_without_a_look(node, event, now_ms, *, clock_ms, looked_ms):
+        return original(node, event, now_ms, clock_ms=clock_ms, looked_ms=clock_ms)
+
+    monkeypatch.setattr(driver, "step", step_without_a_look)
+    monkeypatch.setattr(driver.RaftDriver, "judge_lead", lambda _self: None)
+    found = broken_promise(range(1, 4), faults=("pause controller",), is_dedicated=True, fault_seconds=20.0)
+    assert found.startswith("a controller that was replaced stops in time")

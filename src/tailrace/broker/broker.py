@@ -88,7 +88,7 @@ class Broker:
         self._maintenance: Maintenance | None = None
         self._assignments: DirectoryAssignments | None = None
         self._reports: ReplicaReports | None = None
-        self._lag = LoopLag(config.loop_lag_warning_ms)
+        self._lag = LoopLag(ports.clock, config)
         self._failure: asyncio.Future[None] | None = None
         self._is_started = False  # The first image was applied.
         self._is_running = False
@@ -136,14 +136,15 @@ class Broker:
         """Raises OSError, StorageError or KafkaError with cause and remedy; nothing is left behind then."""
         self._failure = asyncio.get_running_loop().create_future()
         async with AsyncExitStack() as undo:
+            self._lag.start()
+            undo.callback(self._lag.stop)
             await self._bind(undo)
             self._open_directories(undo)
             await self._join_quorum(undo)
             if self.roles.is_broker:
                 await self._join_as_broker(undo)
             undo.pop_all()
-        self._is_running = True
-        self._lag.start()
+        self._is_running = self._lag.is_serving = True
         _log.info("ready", node=self.node_id, bootstrap=self.bootstrap, cluster=self.image.cluster_id)
 
     async def _bind(self, undo: AsyncExitStack) -> None:
@@ -406,8 +407,7 @@ class Broker:
         not look for it."""
         if not self._is_running:
             return
-        self._is_running = False
-        self._lag.stop()
+        self._is_running = self._lag.is_serving = False
         if self.lifecycle is not None and not self.roles.is_alone:
             await self.lifecycle.shut_down()
         await self.services.coordination.close()
@@ -429,6 +429,7 @@ class Broker:
         await self._close(Audience.CONTROLLERS)
         if self._peers is not None:
             self._peers.close()
+        self._lag.stop()
         background = self.ports.background
         for directory in self.directories:
             await asyncio.gather(*map(background.run, directory.begin_storing()))

@@ -51,7 +51,7 @@ class Call(NamedTuple):
     """The world as an op sees it."""
 
     now_ms: int  # By the wall clock: what is stored.
-    monotonic_ms: float  # What deadlines are counted by.
+    monotonic_ms: float  # What deadlines are counted by: patient, see `model.attention`.
     image: MetadataImage
     config: BrokerConfig  # With the dynamic settings applied.
     random: Random

@@ -22,6 +22,15 @@ class Clock(Protocol):
     def wall_ms(self) -> int:
         """Milliseconds since 1970; may jump."""
 
+    def note_look(self) -> None:
+        """The loop does its rounds: told several times a second by who runs it."""
+
+    def looked_ms(self) -> float:
+        """What is read from a socket now came after this moment of the monotonic clock."""
+
+    def patient_ms(self) -> float:
+        """The monotonic time without that in which the loop was held up: for what others have to do in time."""
+
 
 class Random(Protocol):
     def random(self) -> float: ...

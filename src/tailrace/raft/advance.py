@@ -95,10 +95,11 @@ def _advance_leader(node: RaftNode, role: Leader, now_ms: float) -> None:
     # As long as its followers wait for it, who count from its later answer: it stops before they elect another, and
     # what it granted to brokers (leases) ends before the other's time for them. Kafka waits for half as long again.
     check_quorum_ms = role.check_quorum_deadline_ms(node.voters, node.key, node.timing.fetch_timeout_ms)
-    if now_ms >= check_quorum_ms:
+    if node.clock_ms >= check_quorum_ms:
         node.resign(now_ms)
         return
-    node.wake_at(check_quorum_ms)
+    role.ends_ms = check_quorum_ms
+    node.wake_at_clock(check_quorum_ms, now_ms)
     membership.advance(node, role, now_ms)
     if role.change is not None:
         node.wake_at(role.change.deadline_ms)
@@ -108,11 +109,11 @@ def _advance_leader(node: RaftNode, role: Leader, now_ms: float) -> None:
             continue
         progress = role.progress(voter.key)
         begin_ms = max(progress.next_begin_ms, progress.last_fetch_ms + interval_ms)
-        if now_ms >= begin_ms:
+        if node.clock_ms >= begin_ms:
             request = BeginEpoch(node.epoch, node.key.id, voter.key, node.identity.endpoints)
             node.send(voter.key.id, voter.endpoint(node.identity.listener_name), request, now_ms)
         else:
-            node.wake_at(begin_ms)
+            node.wake_at_clock(begin_ms, now_ms)
 
 
 def _advance_follower(node: RaftNode, role: Follower, now_ms: float) -> None:
@@ -163,7 +164,7 @@ def _advance_resigned(node: RaftNode, role: Resigned, now_ms: float) -> None:
 
 
 def _lead(node: RaftNode, won: Candidate, now_ms: float) -> None:
-    node.standing.win(now_ms)
+    node.standing.win(node.clock_ms)
     change = LeaderChangeMessage(
         version=0,
         leader_id=node.key.id,

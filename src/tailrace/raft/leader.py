@@ -4,6 +4,7 @@
                      entry on a majority can still be replaced (Raft, 5.4.2)
     check quorum     a leader that a majority has not asked for long resigns: somebody else may lead by now
 Only what was synced is counted, the leader's own log included. A leader that removed itself does not count.
+Times are those of the clock, never of patience: a leader that was held up for long has been replaced.
 """
 
 from __future__ import annotations
@@ -46,6 +47,8 @@ class VoterChange:
 @dataclass(slots=True)
 class Leader:
     since_ms: float
+    # When to resign, as of the last step. Nothing is done in a leader's name after this, whatever it has yet to read.
+    ends_ms: float = inf
     # The offset of the batch that opens the epoch, once it is written.
     epoch_start_offset: int | None = None
     active_from_offset: int | None = None

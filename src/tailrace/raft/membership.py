@@ -80,7 +80,7 @@ def advance(node: RaftNode, leader: Leader, now_ms: float) -> None:
         return
     if change.added is not None and change.offset is None and not leader.is_writing_voters:
         progress = leader.replicas.get(change.added.key)
-        if progress is not None and progress.last_caught_up_ms > now_ms - node.timing.fetch_timeout_ms:
+        if progress is not None and progress.last_caught_up_ms > node.clock_ms - node.timing.fetch_timeout_ms:
             _write(node, leader, node.voters.with_voter(change.added))
     if change.offset is not None and (not change.ack_when_committed or node.high_watermark > change.offset):
         node.answer_change(leader, node.reply())

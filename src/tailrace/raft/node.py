@@ -80,6 +80,8 @@ class RaftNode:
         # When a Tick is due, if nothing comes before; infinite if none is.
         self.next_deadline_ms = -inf
         self.ready = Ready()
+        # The time of this step by the clock, and the moment since when what it was given may have lain unread.
+        self.clock_ms = self.looked_ms = now_ms
         self._check()
 
     def _check(self) -> None:
@@ -155,7 +157,8 @@ class RaftNode:
 
     # ---- what the driver is told
 
-    def begin_step(self) -> None:
+    def begin_step(self, clock_ms: float, looked_ms: float) -> None:
+        self.clock_ms, self.looked_ms = clock_ms, looked_ms
         self.ready = Ready()
         self.next_deadline_ms = inf
 
@@ -297,6 +300,10 @@ class RaftNode:
 
     def _own_endpoint(self) -> Endpoint | None:
         return Voter(self.key, self.identity.endpoints).endpoint(self.identity.listener_name)
+
+    def wake_at_clock(self, deadline_ms: float, now_ms: float) -> None:
+        """The same for a time of the clock."""
+        self.wake_at(now_ms + deadline_ms - self.clock_ms)
 
     def wake_at(self, deadline_ms: float) -> None:
         self.next_deadline_ms = min(self.next_deadline_ms, deadline_ms)

@@ -117,9 +117,9 @@ class Standing:
         state = self.state._replace(epoch=self.state.epoch + 1, voted=self._key)
         self._change("win_pre_vote", Candidate(deadline_ms, Tally({self._key.id: True})), state)
 
-    def win(self, now_ms: float) -> None:
+    def win(self, clock_ms: float) -> None:
         self.lost_elections = 0
-        self._change("win", Leader(now_ms), self.state._replace(leader_id=self._key.id))
+        self._change("win", Leader(clock_ms), self.state._replace(leader_id=self._key.id))
 
     def lose(self, election_deadline_ms: float) -> None:
         self.lost_elections += 1

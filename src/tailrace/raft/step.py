@@ -1,5 +1,9 @@
 """The machine of one replica: `step(node, input, now_ms) -> Ready`. Pure: the same inputs give the same outputs.
 
+`now_ms` is the patient time (`model.attention`): what others have to do in time is judged by it. A leader judges its
+own lead by the clock, `clock_ms`, and counts a fetch as of `looked_ms`, since when it may have lain unread. Both are
+as `now_ms` where nobody is ever held up.
+
 Owns nothing: the state is `node.RaftNode`, which only a step changes. Reads the log, never writes it: `Ready` says what
 to persist, write, send and answer, in which order, and the driver tells when that is done (`Written`, `Synced`).
 
@@ -56,8 +60,11 @@ from tailrace.raft.types import OffsetAndEpoch
 _UNKNOWN_OFFSET = -1
 
 
-def step(node: RaftNode, event: Input, now_ms: float) -> Ready:
-    node.begin_step()
+def step(
+    node: RaftNode, event: Input, now_ms: float, *, clock_ms: float | None = None, looked_ms: float | None = None
+) -> Ready:
+    clock_ms = now_ms if clock_ms is None else clock_ms
+    node.begin_step(clock_ms, clock_ms if looked_ms is None else looked_ms)
     if isinstance(event, Received):
         _receive(node, event.token, event.request, now_ms)
     elif isinstance(event, Waited):
@@ -87,9 +94,9 @@ def _receive(node: RaftNode, token: int, request: Request, now_ms: float) -> Non
     elif isinstance(request, EndEpoch):
         reply = _receive_end(node, request, now_ms)
     elif isinstance(request, Fetch):
-        reply = _receive_fetch(node, request, now_ms)
+        reply = _receive_fetch(node, request)
     elif isinstance(request, FetchPiece):
-        reply = _receive_fetch_piece(node, request, now_ms)
+        reply = _receive_fetch_piece(node, request)
     else:
         reply = membership.receive(node, token, request, now_ms)
     if reply is not None:
@@ -148,23 +155,23 @@ def _receive_end(node: RaftNode, request: EndEpoch, now_ms: float) -> Reply:
     return node.reply()
 
 
-def _receive_fetch(node: RaftNode, request: Fetch, now_ms: float) -> Reply:
+def _receive_fetch(node: RaftNode, request: Fetch) -> Reply:
     reply = answer_fetch(node, request)
     role = node.role
     if isinstance(role, Leader) and reply.fetched is not None and request.replica.id >= 0:
         is_prefix = reply.fetched.diverging is None and reply.fetched.snapshot is None
         offset = request.offset if is_prefix else None
-        role.note_fetch(request.replica, now_ms, offset=offset, leader_end_offset=node.log.end_offset)
+        role.note_fetch(request.replica, node.looked_ms, offset=offset, leader_end_offset=node.log.end_offset)
         node.raise_high_watermark()
         # It may be this very fetch that has committed something.
         reply = answer_fetch(node, request)
     return reply
 
 
-def _receive_fetch_piece(node: RaftNode, request: FetchPiece, now_ms: float) -> Reply:
+def _receive_fetch_piece(node: RaftNode, request: FetchPiece) -> Reply:
     error = node.check_leading(request.epoch)
     if error is ErrorCode.NONE and isinstance(node.role, Leader):
-        node.role.note_fetch(request.replica, now_ms, offset=None, leader_end_offset=node.log.end_offset)
+        node.role.note_fetch(request.replica, node.looked_ms, offset=None, leader_end_offset=node.log.end_offset)
     return node.reply(error)
 
 
@@ -207,7 +214,7 @@ def _take_reply(node: RaftNode, event: Replied, now_ms: float) -> None:
         _take_fetched(node, node_id, request, reply, now_ms)
     elif isinstance(request, BeginEpoch) and isinstance(node.role, Leader):
         # Until it fetches it is told again, though not at once.
-        node.role.progress(request.voter).next_begin_ms = now_ms + node.timing.fetch_timeout_ms / 2
+        node.role.progress(request.voter).next_begin_ms = node.clock_ms + node.timing.fetch_timeout_ms / 2
     elif isinstance(request, EndEpoch) and isinstance(node.role, Resigned):
         node.role.unaware.pop(node_id, None)
 

@@ -186,15 +186,23 @@ class Node:
             process.kill()
             self._world.network.end_process(process)
 
-    def pause(self) -> None:
+    def pause(self, *, at_work: bool = False) -> None:
         if self.process is not None:
-            self._world.trace.note(self.name, "is paused")
-            self.process.pause()
+            self._world.trace.note(self.name, "is paused" + (" at work" if at_work else ""))
+            self.process.pause(at_work=at_work)
 
     def resume(self) -> None:
-        if self.process is not None and self.process.is_paused:
+        """At full speed."""
+        process = self.process
+        if process is not None and (process.is_paused or process.pauses_at_work or process.turn_seconds):
             self._world.trace.note(self.name, "goes on")
-            self.process.resume()
+            process.resume()
+            process.turn_seconds = 0.0
+
+    def slow_down(self, turn_seconds: float) -> None:
+        if self.process is not None:
+            self._world.trace.note(self.name, f"is slow: {turn_seconds * 1000:.0f} ms a turn")
+            self.process.turn_seconds = turn_seconds
 
     def wipe(self) -> None:
         """A new, empty disk."""

@@ -15,9 +15,16 @@ from contextlib import asynccontextmanager
 
 from tailrace.sim.checks.replicas import ReplicaChecks
 from tailrace.sim.cluster import FOLDERS, Node, SimCluster, World
+from tailrace.sim.network import SimNetwork
 
 _PAUSE_SECONDS_MAX = 2.5
 _FAULT_SECONDS_MAX = 5.0
+# Others have elected a controller by then, and it has been one for longer than an old one may not know of it.
+_LONG_PAUSE_SECONDS = 7.0
+# A follower asks at least twice as often.
+_ASKED_SECONDS = 1.0
+_CUT_SECONDS_MIN = 0.3
+_SLOW_TURN_SECONDS = 0.002, 0.1
 _DECISION_SECONDS_MAX = 0.02
 _LOOK_SECONDS = 0.1
 
@@ -26,10 +33,11 @@ ALL_KINDS = (
     *("kill", "kill", "kill leader", "kill leader", "kill all", "restart", "restart", "pause", "pause"),
     *("power", "power", "empty disk", "die writing", "die writing", "slow disk", "full disk", "bad disk"),
     *("isolate", "isolate", "isolate", "cut", "cut", "slow links", "reset", "reset", "reset"),
+    *("slow node", "slow node", "pause controller"),
 )
 PROCESS_AND_LINK_KINDS = (
     *("kill", "kill", "kill leader", "kill leader", "kill all", "restart", "restart", "pause", "die writing"),
-    *("slow disk", "isolate", "isolate", "cut", "slow links", "reset", "reset"),
+    *("slow disk", "isolate", "isolate", "cut", "slow links", "reset", "reset", "slow node", "pause controller"),
 )
 
 Fault = Callable[[], Awaitable[None]]
@@ -52,6 +60,8 @@ class Faults:
         self.wait_decision: Callable[[], Awaitable[Sequence[int]]] = _never
         self._losers: dict[str, Node] = {}  # Who has lost power or its disk, or has a bad or a damaged one.
         self._is_held = False
+        self._stopped: str | None = None  # The controller that is to be stopped when another one says something to it.
+        self._watch_arrivals(world.network)
         self._kinds: dict[str, Fault] = {
             "kill": self._kill_one,
             "kill leader": self._kill_leader,
@@ -63,6 +73,8 @@ class Faults:
             "empty disk": self._empty_disk,
             "die writing": self._die_writing,
             "pause": self._pause,
+            "pause controller": self._pause_controller,
+            "slow node": self._slow_node,
             "isolate": self._isolate,
             "cut": self._cut_some_links,
             "slow links": self._slow_links,
@@ -71,6 +83,15 @@ class Faults:
             "full disk": self._fill_disk,
             "bad disk": self._fail_disk,
         }
+
+    def _watch_arrivals(self, network: SimNetwork) -> None:
+        told = network.on_arrival
+
+        def tell(source: str, target: str, size: int) -> None:
+            told(source, target, size)
+            self._on_arrival(source, target)
+
+        network.on_arrival = tell
 
     async def run(self, seconds: float, kinds: Sequence[str]) -> None:
         """Picks among `kinds`, where the same one may stand several times."""
@@ -87,6 +108,7 @@ class Faults:
         """Everything works again from here on, and nothing else goes wrong."""
         for task in self._tasks:
             task.cancel()
+        self._stopped = None
         self._world.trace.note("world", "heals")
         self._world.network.heal()
         for node in self._cluster.nodes:
@@ -184,8 +206,38 @@ class Faults:
         await self._pause_one(self._random.choice(self._cluster.nodes))
 
     async def _pause_one(self, node: Node) -> None:
-        node.pause()
+        """Every other time in the middle of its work: with what it has read and not done."""
+        node.pause(at_work=self._world.loop.turns % 2 == 0)
         await self._sleep(0.1, _FAULT_SECONDS_MAX)
+        node.resume()
+
+    async def _pause_controller(self) -> None:
+        """The active one, when it has something in its hands that another controller sent, and for so long that it is
+        replaced. It is cut off from the other nodes until after it goes on: only its own judgement tells it."""
+        node = next((each for each in self._cluster.nodes if is_active_controller(each)), None)
+        if node is None or self._stopped is not None:
+            return
+        self._stopped = node.name
+        await asyncio.sleep(_ASKED_SECONDS)
+        others = [other.name for other in self._cluster.nodes if other is not node]
+        pairs = [(node.name, other) for other in others] + [(other, node.name) for other in others]
+        cutting = asyncio.ensure_future(self._cut(pairs, _LONG_PAUSE_SECONDS + _CUT_SECONDS_MIN))
+        self._tasks.append(cutting)
+        await asyncio.sleep(_LONG_PAUSE_SECONDS)
+        self._stopped = None
+        node.resume()
+
+    def _on_arrival(self, source: str, target: str) -> None:
+        if target == self._stopped and any(source == each.name for each in self._cluster.controllers):
+            node = next(each for each in self._cluster.nodes if each.name == target)
+            if node.process is not None and not node.process.is_paused:
+                node.pause(at_work=True)
+
+    async def _slow_node(self) -> None:
+        """Without enough of a processor: it does all it has to, late."""
+        node = self._random.choice(self._cluster.nodes)
+        node.slow_down(self._random.between(*_SLOW_TURN_SECONDS))
+        await self._sleep(0.5, _FAULT_SECONDS_MAX)
         node.resume()
 
     # ---- hosts and disks
@@ -325,11 +377,11 @@ class Faults:
         pairs = [(source, target) for source in names for target in names if source != target]
         await self._cut(self._random.shuffled(pairs)[: 1 + self._random.randrange(1 + len(pairs) // 2)])
 
-    async def _cut(self, pairs: list[tuple[str, str]]) -> None:
+    async def _cut(self, pairs: list[tuple[str, str]], seconds_min: float = _CUT_SECONDS_MIN) -> None:
         self._note("cuts " + " ".join(f"{source}>{target}" for source, target in pairs))
         for source, target in pairs:
             self._world.network.cut(source, target)
-        await self._sleep(0.3, _FAULT_SECONDS_MAX)
+        await self._sleep(seconds_min, max(seconds_min, _FAULT_SECONDS_MAX))
         self._note("mends " + " ".join(f"{source}>{target}" for source, target in pairs))
         for source, target in pairs:
             self._world.network.mend(source, target)

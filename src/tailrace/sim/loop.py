@@ -5,6 +5,7 @@ carries its context and so belongs to it. That makes three things possible witho
 
     kill     its callbacks are dropped. No `finally` and no `except` runs: a dead process tidies nothing up.
     pause    its callbacks and timers are kept until `resume`, while time goes on for the others (SIGSTOP)
+    slow     each of its turns takes a while, in which others go on (a machine without a processor to spare)
     skew     its clock runs a little faster or slower than those of the others
 
 Time moves only when no process has anything to do, and then straight to the next timer. Among the processes that have
@@ -65,6 +66,9 @@ class Process:
         self.name = name
         self.is_alive = True
         self.is_paused = False
+        self.turn_seconds = 0.0  # How long each turn takes.
+        self.rests_until = 0.0  # Its last turn lasts until then.
+        self.pauses_at_work = False
         self.ready: deque[asyncio.Handle] = deque()
         self.rate = rate  # seconds of this process in one second of the world
         self.tasks: WeakSet[asyncio.Task[Any]] = WeakSet()
@@ -93,11 +97,18 @@ class Process:
         self._loop.bury(self)
         self.ready.clear()
 
-    def pause(self) -> None:
-        self.is_paused = True
+    def pause(self, *, at_work: bool = False) -> None:
+        """Now; or `at_work`, once a turn has left something to do: what it has read by then is done after the pause."""
+        self.is_paused = self.is_paused or not at_work
+        self.pauses_at_work = not self.is_paused
 
     def resume(self) -> None:
-        self.is_paused = False
+        self.is_paused = self.pauses_at_work = False
+
+    def end_turn(self, now: float) -> None:
+        self.rests_until = now + self.turn_seconds
+        if self.pauses_at_work and self.ready:
+            self.pause()
 
 
 class SimLoop(asyncio.BaseEventLoop):
@@ -184,7 +195,11 @@ class SimLoop(asyncio.BaseEventLoop):
         """There is no selector."""
 
     def _run_once(self) -> None:
-        runnable = [process for process in self._processes if process.ready and not process.is_paused]
+        runnable = [
+            process
+            for process in self._processes
+            if process.ready and not process.is_paused and process.rests_until <= self.now
+        ]
         if not runnable:
             self._move_time()
         elif len(runnable) == 1:
@@ -208,6 +223,9 @@ class SimLoop(asyncio.BaseEventLoop):
             if not handle.cancelled():
                 handle._run()
         self._current = self.world
+        process.end_turn(self.now)
+        if process.turn_seconds:
+            self.at(process.rests_until, _go_on)
         self.after_turn(process)
 
     def _move_time(self) -> None:
@@ -265,6 +283,10 @@ class SimLoop(asyncio.BaseEventLoop):
         self._buried.clear()
         self._timers.clear()
         super().close()
+
+
+def _go_on() -> None:
+    """Time has come to where a slow process has ended its turn."""
 
 
 def _end(coroutine: Coroutine[Any, Any, Any]) -> None:

@@ -71,6 +71,50 @@ def test_a_paused_process_does_nothing_and_then_goes_on(loop):
     assert [when for name, when in seen if name == "stopped"] == [1, 4]
 
 
+def test_a_process_can_be_paused_with_work_in_its_hands(loop):
+    seen = []
+
+    def read():
+        seen.append(("read", round(loop.now)))
+        loop.call_soon(lambda: seen.append(("done", round(loop.now))))
+
+    async def work():
+        for second in (1, 2):
+            loop.call_at(second, read)
+
+    async def run():
+        process = loop.process("worker")
+        process.spawn(work(), name="worker")
+        await asyncio.sleep(1.5)
+        process.pause(at_work=True)
+        await asyncio.sleep(3)
+        process.pause(at_work=True)
+        assert process.is_paused, "it stays so"
+        process.resume()
+        await asyncio.sleep(0.4)
+
+    loop.run_until_complete(run())
+    assert seen == [("read", 1), ("done", 1), ("read", 2), ("done", 4)]
+
+
+def test_the_turns_of_a_slow_process_take_their_time(loop):
+    seen = {"slow": [], "other": []}
+
+    async def work(times):
+        for _ in range(3):
+            await asyncio.sleep(0)
+            times.append(round(loop.now, 1))
+
+    async def run():
+        slow, other = loop.process("slow"), loop.process("other")
+        slow.turn_seconds = 0.5
+        tasks = [each.spawn(work(seen[each.name]), name=each.name) for each in (slow, other)]
+        await asyncio.wait(tasks)
+
+    loop.run_until_complete(run())
+    assert seen == {"slow": [0.5, 1.0, 1.5], "other": [0.0, 0.0, 0.0]}
+
+
 def test_clocks_of_processes_run_at_their_own_rates(loop):
     async def measure():
         start = asyncio.get_running_loop().time()

@@ -25,6 +25,7 @@ from tailrace.coordinator.op import Call, Caller, Producer, Result, Steps, Told
 from tailrace.log.log import AppendResult
 from tailrace.log.validation import CheckedBatch, Origin
 from tailrace.model import events
+from tailrace.model.attention import timer_seconds
 from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.replica.partition import ACKS_ALL
 from tailrace.wire.records import HEADER_SIZE, read_header
@@ -211,10 +212,10 @@ class Shard:
     # ---- ops
 
     def _call(self) -> Call:
-        """The world as it is now."""
+        """The world as it is now. Members are judged by patient time: their heartbeats may lie unread."""
         node = self._node
         clock = node.ports.clock
-        return Call(clock.wall_ms(), clock.monotonic_ms(), node.image, node.config, node.ports.random)
+        return Call(clock.wall_ms(), clock.patient_ms(), node.image, node.config, node.ports.random)
 
     def submit(self, caller: CoordinatorCall) -> None:
         if self._is_taking:
@@ -449,8 +450,8 @@ class Shard:
         if self._timer is not None:
             self._timer.cancel()
         self._timer_ms = due_ms
-        delay_ms = max(0.0, due_ms - self._node.ports.clock.monotonic_ms())
-        self._timer = self._loop.call_later(delay_ms / 1000, self._on_timer)
+        delay_seconds = timer_seconds(due_ms - self._node.ports.clock.patient_ms())
+        self._timer = self._loop.call_later(delay_seconds, self._on_timer)
 
     def _on_timer(self) -> None:
         self._timer, self._timer_ms = None, _NEVER_MS

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tailrace.controller.image import METADATA_VERSION, MetadataImage
 from tailrace.model import events
+from tailrace.model.attention import timer_seconds
 from tailrace.model.errors import ErrorCode, KafkaError, StorageError
 from tailrace.wire.apis.stored_records import NoOpRecord
 
@@ -78,11 +79,11 @@ class ActiveController:
         self._is_over = False
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = float("inf")
-        self._last_append_ms = clock.monotonic_ms()
+        self._last_append_ms = self._now_ms()
 
     def activate(self) -> None:
         """The first active controller of a cluster writes its first records. StorageError."""
-        self._controller.activate(self._clock.monotonic_ms())
+        self._controller.activate(self._now_ms())
         if METADATA_VERSION not in self._controller.image.features:
             from tailrace.controller.features import bootstrap_records
 
@@ -91,8 +92,7 @@ class ActiveController:
 
     def decide(self, request: Message) -> Message:
         """Its answer may go out after `wait_committed`. KafkaError, and then nothing has changed."""
-        now_ms = self._clock.monotonic_ms()
-        result = self._controller.op(request, self._clock.wall_ms(), monotonic_ms=now_ms)
+        result = self._controller.op(request, self._clock.wall_ms(), monotonic_ms=self._now_ms())
         if result.records:
             try:
                 self._append(result.records)
@@ -146,9 +146,13 @@ class ActiveController:
             self._on_bug(error)
             raise
         self._written.append(self._controller.image)
-        self._last_append_ms = self._clock.monotonic_ms()
+        self._last_append_ms = self._now_ms()
 
     # ---- deadlines
+
+    def _now_ms(self) -> float:
+        """What brokers have to do in time is judged by patient time: their heartbeats may lie unread."""
+        return self._clock.patient_ms()
 
     def _arm(self) -> None:
         """A timer that comes too early looks again; so only an earlier deadline moves it."""
@@ -160,14 +164,14 @@ class ActiveController:
             return
         if self._timer is not None:
             self._timer.cancel()
-        delay_ms = max(0.0, deadline_ms - self._clock.monotonic_ms())
+        delay_seconds = timer_seconds(deadline_ms - self._now_ms())
         self._timer_ms = deadline_ms
-        self._timer = asyncio.get_running_loop().call_later(delay_ms / 1000, self._on_timer)
+        self._timer = asyncio.get_running_loop().call_later(delay_seconds, self._on_timer)
 
     def _on_timer(self) -> None:
         self._timer, self._timer_ms = None, float("inf")
         try:
-            self._meet_deadlines(self._clock.monotonic_ms())
+            self._meet_deadlines(self._now_ms())
             self._arm()
         except (KafkaError, StorageError) as error:
             _log.warning("the controller could not write what was due", cause=error)
@@ -191,7 +195,7 @@ class ActiveController:
                 self._append([NoOpRecord()])
 
     def _retry_later(self) -> None:
-        self._timer_ms = self._clock.monotonic_ms() + _RETRY_MS
+        self._timer_ms = self._now_ms() + _RETRY_MS
         self._timer = asyncio.get_running_loop().call_later(_RETRY_MS / 1000, self._on_timer)
 
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
-from errno import EDQUOT, ENOSPC
 from math import inf
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -27,11 +26,13 @@ from tailrace.broker.quorum.identity import (
     voters_of,
 )
 from tailrace.broker.quorum.metadata_log import MetadataLog
-from tailrace.broker.quorum.state_file import write_quorum_state
+from tailrace.broker.quorum.state_file import store_quorum_state
 from tailrace.model import events
+from tailrace.model.attention import timer_seconds
 from tailrace.model.config import BrokerConfig, Endpoint
 from tailrace.model.errors import ErrorCode, KafkaError, ProtocolError, StorageError
 from tailrace.model.ports import Bytes, FileSlice, Ports
+from tailrace.raft.leader import Leader
 from tailrace.raft.messages import (
     AddVoter,
     Failed,
@@ -78,7 +79,6 @@ _CONTROL_TYPES: dict[type[Message], int] = {
 _FETCH_WAIT_MAX_MS = 500
 # A leader that stops waits so long for the others to know of it.
 _FAREWELL_MAX_MS = 1000
-_FULL_DISK_PAUSE_SECONDS = 0.5
 # Inputs that wait while the state is synced: more than all peers can have under way. Beyond it requests are refused.
 _INPUTS_MAX = 10_000
 
@@ -188,9 +188,16 @@ class RaftDriver:
     def voters(self) -> VoterSet:
         return self.node.voters
 
+    def judge_lead(self) -> None:
+        """Before anything is done in a leader's name: one that was stopped for a while may have been replaced."""
+        role = self.node.role
+        if isinstance(role, Leader) and self.ports.clock.monotonic_ms() >= role.ends_ms:
+            self.feed(Tick())
+
     def append(self, records: Sequence[Message]) -> int:
         """Gives the end offset: the records are committed once the high watermark is there. If it raises, nothing was
         written: KafkaError NOT_CONTROLLER if this node does not lead; StorageError."""
+        self.judge_lead()
         if not self.is_leader or self._is_closed:
             raise KafkaError(ErrorCode.NOT_CONTROLLER, "This node does not lead the metadata quorum.")
         try:
@@ -252,10 +259,11 @@ class RaftDriver:
     def _drain(self) -> None:
         if self._is_busy:
             return
-        self._is_busy = True
+        self._is_busy, clock = True, self.ports.clock
         try:
             while self._inputs and self.failure is None:
-                ready = step(self.node, self._inputs.popleft(), self._now_ms())
+                times = {"clock_ms": clock.monotonic_ms(), "looked_ms": clock.looked_ms()}
+                ready = step(self.node, self._inputs.popleft(), clock.patient_ms(), **times)
                 if ready.persist is not None:
                     self._spawn(self._persist(ready, ready.persist), "quorum state")
                     return
@@ -269,7 +277,7 @@ class RaftDriver:
     async def _persist(self, ready: Ready, state: QuorumState) -> None:
         """The rest of a step whose state has to be on the device first."""
         try:
-            await self._write_state(state)
+            await store_quorum_state(self.ports, self.log.folder, state)
             self._execute(ready)
             if not self._inputs:
                 self._settle()
@@ -277,19 +285,6 @@ class RaftDriver:
             self.fail(error)
         self._is_busy = False
         self._drain()
-
-    async def _write_state(self, state: QuorumState) -> None:
-        """A full disk is waited out, since nobody was told anything yet. OSError for any other failure."""
-        disk, folder = self.ports.disk, self.log.folder
-        while True:
-            try:
-                await self.ports.background.run(lambda: write_quorum_state(disk, folder, state))
-                return
-            except OSError as error:
-                if error.errno not in (ENOSPC, EDQUOT):
-                    raise
-                _log.warning("the disk is full: no part in elections until there is space", cause=error)
-            await asyncio.sleep(_FULL_DISK_PAUSE_SECONDS)
 
     def _execute(self, ready: Ready) -> None:
         if ready.truncate_to is not None:
@@ -370,9 +365,9 @@ class RaftDriver:
             return  # The one that is set comes before; it sets the next.
         if self._timer is not None:
             self._timer.cancel()
-        delay_ms = max(deadline_ms - self._now_ms(), 0.0)
+        delay_seconds = timer_seconds(deadline_ms - self._now_ms())
         self._timer_ms = deadline_ms
-        self._timer = asyncio.get_running_loop().call_later(delay_ms / 1000, self._tick)
+        self._timer = asyncio.get_running_loop().call_later(delay_seconds, self._tick)
 
     def _tick(self) -> None:
         self._timer, self._timer_ms = None, inf
@@ -493,4 +488,4 @@ class RaftDriver:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "This node is starting or stopping.")
 
     def _now_ms(self) -> float:
-        return self.ports.clock.monotonic_ms()
+        return self.ports.clock.patient_ms()

@@ -193,6 +193,7 @@ class Quorum:
         or ceases to be before the change is committed, which may then be made or not."""
         if self._failure is not None:
             raise storage_error(self._failure)
+        self.driver.judge_lead()
         active = self._active
         if active is None:
             raise self._why_inactive()

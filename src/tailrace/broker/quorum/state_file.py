@@ -6,19 +6,25 @@ voter that forgets its vote could vote twice. That a voter has lost records and 
 
 from __future__ import annotations
 
+import asyncio
 import json
+from errno import EDQUOT, ENOSPC
 
+from tailrace.model import events
 from tailrace.model.errors import StorageError
 from tailrace.model.ids import ZERO_UUID, parse_uuid, uuid_text
-from tailrace.model.ports import Disk
+from tailrace.model.ports import Disk, Ports
 from tailrace.raft.messages import NO_LEADER, QuorumState
 from tailrace.raft.types import ReplicaKey
+
+_log = events.logger("quorum")
 
 FILE_NAME = "quorum-state"
 _VERSION = 1
 # Ours: a field that Kafka does not know, and passes over.
 _MUST_CATCH_UP = "tailraceMustCatchUp"
 _NOBODY = -1
+_FULL_DISK_PAUSE_SECONDS = 0.5
 
 
 def read_quorum_state(disk: Disk, folder: str) -> QuorumState | None:
@@ -40,6 +46,19 @@ def read_quorum_state(disk: Disk, folder: str) -> QuorumState | None:
             f"{path} is damaged: {error!r}. This voter no longer knows how it has voted. Format its folder anew and "
             "add it to the quorum again."
         ) from error
+
+
+async def store_quorum_state(ports: Ports, folder: str, state: QuorumState) -> None:
+    """A full disk is waited out, since nobody was told anything yet. OSError for any other failure."""
+    while True:
+        try:
+            await ports.background.run(lambda: write_quorum_state(ports.disk, folder, state))
+            return
+        except OSError as error:
+            if error.errno not in (ENOSPC, EDQUOT):
+                raise
+            _log.warning("the disk is full: no part in elections until there is space", cause=error)
+        await asyncio.sleep(_FULL_DISK_PAUSE_SECONDS)
 
 
 def write_quorum_state(disk: Disk, folder: str, state: QuorumState) -> None:

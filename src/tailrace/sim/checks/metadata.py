@@ -1,6 +1,7 @@
 """What must hold of the metadata quorum, looked at after every turn of a node and in full now and then.
 
 - At most one node leads the quorum in one epoch, and its log has all that was committed before.
+- One that was replaced stops before the time is over for which its last fetch stands, whatever it finds in its sockets.
 - A replica, known by node and directory, gives its vote once per epoch. A vote is given when it is on the disk, or when
   a live node has had it for so long that it must have been sent.
 - The high watermark of a node never falls and is never above the end of its log.
@@ -30,6 +31,8 @@ _READ_BYTES = 1 << 20
 _MAX_DECOMPRESSED_BYTES = 64 << 20
 # A slow disk takes half a second to store a vote.
 _VOTE_SECONDS = 2.0
+# Clocks differ, and a slow node takes its time for a turn.
+_JUDGEMENT_SECONDS = 0.5
 
 
 class QuorumState(NamedTuple):
@@ -61,6 +64,7 @@ class MetadataChecks:
         self._cluster = cluster
         self._trace = trace
         self._leaders: dict[int, str] = {}
+        self._led_since: dict[int, float] = {}  # By epoch.
         self._votes: dict[tuple[object, int], object] = {}
         self._seen: dict[str, _Seen] = {}
 
@@ -77,6 +81,8 @@ class MetadataChecks:
             self._judge(node, broker, seen, state)
         if seen.undecided_since is not None:
             self._judge_vote(node, broker, seen, state)
+        if state.role == "leader" and state.epoch < max(self._led_since, default=0):
+            self._judge_replaced(node, state)
 
     def _judge(self, node: Node, broker: Broker, seen: _Seen, state: QuorumState) -> None:
         before, seen.state = seen.state, state
@@ -116,6 +122,7 @@ class MetadataChecks:
 
     def _judge_leader(self, node: Node, state: QuorumState) -> None:
         leader = self._leaders.setdefault(state.epoch, node.name)
+        self._led_since.setdefault(state.epoch, self._cluster.world.loop.now)
         demand(
             leader == node.name,
             "at most one leader of the quorum per epoch",
@@ -128,6 +135,18 @@ class MetadataChecks:
             node=node.name,
             state=state,
             committed_end=self.history.end_offset,
+        )
+
+    def _judge_replaced(self, node: Node, state: QuorumState) -> None:
+        now = self._cluster.world.loop.now
+        since = min(began for epoch, began in self._led_since.items() if epoch > state.epoch)
+        timeout_seconds = node.config.controller_quorum_fetch_timeout_ms / 1000
+        demand(
+            now - since <= timeout_seconds + _JUDGEMENT_SECONDS,
+            "a controller that was replaced stops in time",
+            node=node.name,
+            state=state,
+            replaced_at=since,
         )
 
     def _compare(self, node: Node, broker: Broker, seen: _Seen, end: int) -> None:
