@@ -5,8 +5,10 @@
     ├── ProtocolError    a peer broke the protocol: its connection is closed
     └── StorageError     the disk failed: that log goes offline, others go on
 
-The fourth kind is our own bug: an `assert` in log, replica, raft, controller or coordinator stops the
-broker, for a crash is safe and wrong data is not; in a handler it is logged and answered with UNKNOWN_SERVER_ERROR.
+The fourth kind is our own bug. A failed `assert` in log, replica, raft, controller or coordinator means that data
+cannot be trusted: the partition that it is about goes offline on this broker, or the node's part in the metadata quorum
+ends; where nobody can tell what it is about the broker stops, for a crash is safe and wrong data is not. In a handler a
+bug is logged and answered with UNKNOWN_SERVER_ERROR.
 A KafkaError that concerns one item of a request becomes the code of that item where its answer is made; one that
 concerns all of it goes up to dispatch, and becomes a code by the form that the API has for it (`broker.failures`).
 """

@@ -77,7 +77,8 @@ class ReplicaManager:
         self.flusher = Flusher(background, unsynced_max_bytes=static.log_unsynced_max_bytes)
         # Where readers have met trouble (`log.files.damaged`); a scrub takes them out.
         self.suspects: dict[TopicPartition, Suspect] = {}
-        # Told of a log that is about to be deleted: a compaction of it must end first.
+        # Told of a log that is about to be deleted, before its folder gives up its name: a compaction or a copy that
+        # went on would put its files, or the offset that it has come to, under the name of a topic that comes later.
         self.before_deletion: list[Callable[[TopicPartition], None]] = []
         # Monotonic. Until then no other broker can have been made a leader of what is led here.
         self.lease_ends_ms = math.inf

@@ -13,7 +13,8 @@
   epoch ends the proposal.
 - An append is done when the log has written it. Its acknowledgement may have to wait for the high watermark; the append
   itself never waits and is never undone but by following another leader.
-- A failing disk takes this log offline and leaves the others alone: KAFKA_STORAGE_ERROR until it recovers.
+- A failing disk takes this log offline and leaves the others alone: KAFKA_STORAGE_ERROR until it recovers. So does a
+  broken invariant (`log.log_files`): the controller is told, and another replica leads.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ def make_segment(disk, base_offset=100, **settings):
 def write(segment, offset, count=1, timestamp=1000, value=b"v"):
     batch = make_batch(count, base_offset=offset, timestamp=timestamp, value=value)
     position = segment.size_bytes
-    segment.write(batch)
+    segment.write_all((batch,), len(batch))
     segment.note_batch(position, len(batch), offset + count - 1, timestamp + count - 1)
     return position
 
@@ -101,7 +101,7 @@ def test_an_offset_behind_the_last_batch_is_not_there(disk):
 
 def test_reading_damaged_bytes_is_an_error_and_no_endless_walk(disk):
     segment = make_segment(disk)
-    segment.write(bytes(200))
+    segment.write_all((bytes(200),), 200)
     with pytest.raises(StorageError, match="damaged"):
         segment.position_of(150)
 

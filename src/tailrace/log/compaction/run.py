@@ -294,7 +294,8 @@ class Compaction:
         if not self._output:
             return
         position = new.size_bytes
-        new.write(b"".join([batch for batch, _ in self._output]))
+        data = b"".join([batch for batch, _ in self._output])
+        new.write_all((data,), len(data))
         self._count_io(self._output_bytes)
         for batch, header in self._output:
             new.note_batch(position, len(batch), header.last_offset, header.max_timestamp)

@@ -173,10 +173,6 @@ class Segment:
 
     # Writing
 
-    def write(self, view: memoryview | bytes) -> None:
-        """All batches in the view; see `write_all`."""
-        self.write_all((view,), len(view))
-
     def write_all(self, views: Sequence[memoryview | bytes], size_bytes: int) -> None:
         """One write for all batches in the views. If it fails nothing has changed, and StorageError tells why."""
         try:
@@ -475,8 +471,11 @@ class Segment:
     # Names
 
     def rename(self, suffix: str) -> None:
-        """Gives all its files another suffix, the log file first. Raises OSError; `suffix` then tells what the log file
-        has, and an index that kept its old one is out of sight until the next start."""
+        """Gives all its files another suffix, the log file first: its name alone tells a start what the segment is, and
+        the others follow it or go with it. The other way round a stop in between would leave a log file in use without
+        its indexes, and that of aborted transactions is not found again by looking at this segment alone. Raises
+        OSError; `suffix` then tells what the log file has, and an index that kept its old one is out of sight until the
+        next start."""
         for kind, old_path in [(kind, self.path(kind)) for kind in SEGMENT_SUFFIXES]:
             # Missing is an index that was never put into a file, or a file that someone removed.
             with suppress(FileNotFoundError):

@@ -78,7 +78,7 @@ class SegmentCopy:
         if not taken:
             return 0
         new, position = self._new, self._new.size_bytes
-        new.write(bytes(data[:end]))
+        new.write_all((bytes(data[:end]),), end)
         for at, header in taken:
             new.note_batch(position + at, header.size_bytes, header.last_offset, header.max_timestamp)
         self._next_offset = start_offset
