@@ -123,34 +123,16 @@ _ROWS = (
     # ---- records, and what is known of them
     # librdkafka turns compression on only if Produce is advertised from version 0 (KAFKA-18659): so it is, and requests
     # of versions 0 to 2 close the connection, as in Kafka 4.
-    Api(
-        ApiKey.PRODUCE,
-        Served(3, 13, "produce.produce"),
-        failure="of_produce",
-        advertised_min=0,
-    ),
-    Api(
-        ApiKey.FETCH,
-        Served(4, 18, "fetch.fetch"),
-        Served(17, 18, "quorum.by_raft"),
-        failure="of_fetch",
-    ),
+    Api(ApiKey.PRODUCE, Served(3, 13, "produce.produce"), failure="of_produce", advertised_min=0),
+    Api(ApiKey.FETCH, Served(4, 18, "fetch.fetch"), Served(17, 18, "quorum.by_raft"), failure="of_fetch"),
     _this_node(ApiKey.LIST_OFFSETS, (1, 11), "offsets.list_offsets", _PARTITIONS),
     _this_node(ApiKey.DELETE_RECORDS, (0, 2), "offsets.delete_records", "of_delete_records"),
     _this_node(ApiKey.OFFSET_FOR_LEADER_EPOCH, (2, 4), "offsets.offset_for_leader_epoch", _PARTITIONS),
     # ---- what a client has to know first
-    Api(
-        ApiKey.API_VERSIONS,
-        Served(0, 4, "api_versions.api_versions"),
-        Served(0, 4, "api_versions.api_versions"),
-    ),
+    Api(ApiKey.API_VERSIONS, Served(0, 4, "api_versions.api_versions"), Served(0, 4, "api_versions.api_versions")),
     _this_node(ApiKey.METADATA, (0, 13), "metadata.metadata", "of_metadata"),
     _this_node(ApiKey.DESCRIBE_TOPIC_PARTITIONS, (0, 0), "metadata.describe_topic_partitions", ("topics",)),
-    Api(
-        ApiKey.DESCRIBE_CLUSTER,
-        Served(0, 2, "metadata.describe_cluster"),
-        Served(0, 2, "metadata.describe_cluster"),
-    ),
+    Api(ApiKey.DESCRIBE_CLUSTER, Served(0, 2, "metadata.describe_cluster"), Served(0, 2, "metadata.describe_cluster")),
     _this_node(ApiKey.FIND_COORDINATOR, (0, 6), "coordinators.find_coordinator", "of_find_coordinator"),
     # ---- groups
     _group(ApiKey.OFFSET_COMMIT, (2, 10), "offsets.offset_commit", "offsets.commit.commit_offsets", _PARTITIONS),
