@@ -207,7 +207,7 @@ async def test_a_raft_node_that_is_broken_leaves_the_quorum(monkeypatch):
         node = leader.quorum.driver.node
         monkeypatch.setattr(
             "tailrace.broker.quorum.driver.step",
-            lambda each, *arguments: planted() if each is node else original(each, *arguments),
+            lambda each, *given, **named: planted() if each is node else original(each, *given, **named),
         )
         await world.wait(lambda: any(each.quorum.is_active for each in world.running if each is not leader), "another")
         assert leader.quorum.driver.failure is not None
