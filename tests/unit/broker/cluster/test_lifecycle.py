@@ -206,6 +206,28 @@ async def test_a_registration_is_tried_for_a_bounded_time():
         assert 150 <= one.world.clock.monotonic_ms() - start_ms <= 2000
 
 
+async def test_a_folder_of_another_broker_may_be_the_original_or_the_copy():
+    async with member() as one:
+        features = [
+            BrokerRegistrationRequest.Feature(name=name, min_supported_version=low, max_supported_version=high)
+            for name, (low, high) in SUPPORTED_FEATURES.items()
+        ]
+        await one.quorum.submit_local(
+            BrokerRegistrationRequest(
+                broker_id=9,
+                cluster_id=CLUSTER_ID,
+                incarnation_id=bytes(16),
+                features=features,
+                log_dirs=list(one.directories.online_directory_ids())[:1],
+            )
+        )
+        with pytest.raises(
+            KafkaError, match="one is a copy of the other, and only who made it can tell which"
+        ) as caught:
+            await one.lifecycle.register()
+        assert caught.value.code is ErrorCode.INVALID_REGISTRATION
+
+
 async def test_a_failed_folder_is_told_to_the_controller():
     async with member() as one:
         await one.lifecycle.register()
