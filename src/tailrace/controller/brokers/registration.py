@@ -6,7 +6,9 @@ lost nothing, it stays eligible where too few are in sync; else it may lack reco
 
 While a session lasts nobody else can register under the same id, unless with one of the same data folders: these are
 locked by their process, so that the other one must be dead, and a broker that restarts need not wait for the end of
-its own session.
+its own session. But a request may come late, after the one who sent it has died and its successor was let in. It gives
+itself away by its proof, which is older than the one that is at work; without any proof, as of a first start, the one
+at work is put out, finds that at its next heartbeat and registers again.
 """
 
 from tailrace.controller.features import check_registered_features
@@ -80,7 +82,8 @@ def check_epoch(broker: BrokerImage | None, epoch: int) -> ErrorCode:
 def _check_duplicate(view: View, request: BrokerRegistrationRequest, old: BrokerImage | None) -> None:
     if old is None or old.incarnation_id == request.incarnation_id or not view.sessions.is_valid(old.node_id):
         return
-    if not set(old.log_dirs) & set(request.log_dirs):
+    is_late = not old.fenced and 0 <= request.previous_broker_epoch < old.epoch
+    if is_late or not set(old.log_dirs) & set(request.log_dirs):
         message = f"Another broker is registered as {request.broker_id} and was heard just now: give each its node.id."
         raise KafkaError(ErrorCode.DUPLICATE_BROKER_REGISTRATION, message)
 
