@@ -1,6 +1,6 @@
 """Who belongs to the cluster: BrokerRegistration, and the producer ids that its members get.
 
-A new incarnation's registration is a death, in one batch with the registration itself: the broker leaves every in-sync
+A new incarnation's registration is a death, which comes before the registration itself: the broker leaves every in-sync
 set and every leadership before it may come back. If it proves, by the epoch of its predecessor (KIP-966), that it has
 lost nothing, it stays eligible where too few are in sync; else it may lack records that were acked, and does not.
 
@@ -52,10 +52,12 @@ def register_broker(view: View, request: BrokerRegistrationRequest) -> Result:
         record.fenced, record.in_controlled_shutdown = old.fenced, old.in_controlled_shutdown
         return Result([record], BrokerRegistrationResponse(broker_epoch=old.epoch))
     view.sessions.begin(request.broker_id)
-    epoch = view.image.next_offset
-    records: list[Message] = [_broker_record(request, epoch)]
-    records += _decide_death(view, request, old)
-    return Result(records, BrokerRegistrationResponse(broker_epoch=epoch))
+    # The death comes first: with it alone the broker is one that has died, while a broker that is registered anew and
+    # still leads might not have what it is trusted to have.
+    death = _decide_death(view, request, old)
+    epoch = view.image.next_offset + len(death)
+    records: list[Message] = [*death, _broker_record(request, epoch)]
+    return Result(records, BrokerRegistrationResponse(broker_epoch=epoch), is_divisible=True)
 
 
 def allocate_producer_ids(view: View, request: AllocateProducerIdsRequest) -> Result:
