@@ -8,6 +8,7 @@ from pathlib import Path
 from tailrace.testing import Broker
 
 PAGE = Path(__file__).parents[2] / "docs" / "supported.md"
+README = Path(__file__).parents[2] / "README.md"
 DEADLINE_S = 30.0
 KAFKA_KEYS = range(93)
 # Kafka 4 has removed four; the others are asked by brokers and controllers of each other, on the controllers' listener.
@@ -19,6 +20,16 @@ def test_the_list_is_what_the_broker_says(tailrace_broker: Broker):
     missing = set(KAFKA_KEYS) - advertised - NOT_FOR_CLIENTS
     assert advertised.isdisjoint(NOT_FOR_CLIENTS)
     assert sorted(listed_keys()) == sorted(missing)
+
+
+def test_the_readme_has_the_same_list():
+    rows = re.findall(r"^\| ([^|]+) \|", PAGE.read_text().partition("## Not supported")[2], re.MULTILINE)
+    missing = [re.split(r" on a broker|[:,(]", row)[0].strip() for row in rows if row not in ("what", "---")]
+    readme = re.search(r"A broker does not support: (.*?)\.\n", README.read_text(), re.DOTALL)
+    assert readme is not None
+    listed = [re.sub(r" \(.*\)", "", " ".join(item.split())) for item in readme[1].split(";")]
+    assert listed == missing
+    assert {"SCRAM", "OAUTHBEARER"} <= set(re.findall(r"\w+", readme[1]))
 
 
 def listed_keys() -> list[int]:

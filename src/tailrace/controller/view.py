@@ -29,9 +29,12 @@ class Result(NamedTuple):
     # One atomic batch of the metadata log; empty if there is nothing to change.
     records: Sequence[Message]
     response: Message
+    # Whether it may become several batches if it is too large for one: a client can ask for less, and a broker that has
+    # many replicas cannot. The first of the records alone must do no harm then, for a controller may die in between.
+    is_divisible: bool = False
 
 
 class Decision(NamedTuple):
-    """What the controller decides by itself, with nobody waiting for an answer."""
+    """What the controller decides by itself, with nobody waiting for an answer. It is divisible, as above."""
 
     records: Sequence[Message]

@@ -2,7 +2,8 @@
 
 One change at a time: a change waits until the record of the last one is committed and until this epoch has committed
 something (else two leaders could each know a majority of their own). A voter is added once it has caught up, so that it
-does not hold the commits up. Works on `node.RaftNode`; pure as that is.
+does not hold the commits up; one is removed only if a majority of those that are left is heard. Works on
+`node.RaftNode`; pure as that is.
 """
 
 from __future__ import annotations
@@ -54,9 +55,24 @@ def _remove(node: RaftNode, leader: Leader, token: int, request: RemoveVoter, no
         return node.reply(ErrorCode.VOTER_NOT_FOUND, f"Node {request.key.id} with that directory is not a voter.")
     if len(node.voters) == 1:
         return node.reply(ErrorCode.INVALID_REQUEST, "The last voter cannot be removed.")
+    left = node.voters.without(request.key)
+    silent = [voter.key.id for voter in left if not _is_heard(node, leader, voter, now_ms)]
+    if len(left) - len(silent) < left.majority:
+        return node.reply(
+            ErrorCode.REQUEST_TIMED_OUT,
+            f"Of the {len(left)} voters that would be left, {', '.join(map(str, silent))} cannot be heard: they would "
+            "have no majority, and nothing could be changed any more. Start these first, or remove them instead.",
+        )
     leader.change = VoterChange(token, now_ms + _REMOVAL_TIMEOUT_MS)
-    _write(node, leader, node.voters.without(request.key))
+    _write(node, leader, left)
     return None
+
+
+def _is_heard(node: RaftNode, leader: Leader, voter: Voter, now_ms: float) -> bool:
+    progress = leader.replicas.get(voter.key)
+    return voter.key == node.key or (
+        progress is not None and progress.last_fetch_ms > now_ms - node.timing.fetch_timeout_ms
+    )
 
 
 def _update(node: RaftNode, leader: Leader, request: UpdateVoter) -> Reply:

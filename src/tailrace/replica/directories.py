@@ -73,6 +73,7 @@ class LogDirectories(Sequence[LogDirectory]):
                         raise
                     unusable[path] = str(error)
                     _log.error("a data folder cannot be used and is left out", folder=path, cause=error)
+            _check_no_copies(opened)
         except StorageError:
             for directory in opened:
                 directory.close(clean=False)
@@ -261,3 +262,15 @@ def assignment_request(
             entries = [AssignReplicasToDirsRequest.PartitionData(partition_index=index) for index in partitions]
             directory.topics.append(AssignReplicasToDirsRequest.TopicData(topic_id=topic_id, partitions=entries))
     return request
+
+
+def _check_no_copies(opened: Sequence[LogDirectory]) -> None:
+    """Which of the two is the copy nobody can tell but who has made it."""
+    known: dict[Uuid, str] = {}
+    for directory in opened:
+        other = known.setdefault(directory.directory_id, directory.path)
+        if other != directory.path:
+            raise StorageError(
+                f"The data folders {other} and {directory.path} have the same directory.id: one is a copy of the "
+                "other. Take the copy out of log.dirs; to use its place, empty it first."
+            )

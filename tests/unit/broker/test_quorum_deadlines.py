@@ -5,6 +5,7 @@ import errno
 
 from tailrace.controller.features import SUPPORTED_FEATURES
 from tailrace.sim.loop import SimLoop
+from tailrace.wire.apis.admin import CreateTopicsRequest, CreateTopicsResponse
 from tailrace.wire.apis.quorum import (
     BrokerHeartbeatRequest,
     BrokerHeartbeatResponse,
@@ -23,13 +24,16 @@ class Member:
         self.cluster = cluster
         self.broker_id = broker_id
         self.epoch = -1
+        self.lives = 0
 
     async def register(self) -> None:
+        """As a new incarnation."""
+        self.lives += 1
         answer = await self.cluster.submit(
             BrokerRegistrationRequest(
                 broker_id=self.broker_id,
                 cluster_id=CLUSTER_ID,
-                incarnation_id=bytes(15) + bytes([self.broker_id]),
+                incarnation_id=bytes(14) + bytes([self.lives, self.broker_id]),
                 listeners=[BrokerRegistrationRequest.Listener(name="PLAINTEXT", host="node", port=self.broker_id)],
                 features=[
                     BrokerRegistrationRequest.Feature(name=name, min_supported_version=low, max_supported_version=high)
@@ -101,6 +105,31 @@ def test_a_full_disk_only_delays_it() -> None:
         await wait_until(lambda: silent.is_fenced)
         assert loop.now - healed_at < 1
         assert not loud.is_fenced
+        speaking.cancel()
+
+    run(story)
+
+
+def test_what_is_too_large_for_one_batch_becomes_several() -> None:
+    """Of a broker with many replicas: that it has died, that it has come back, and that it is let in again."""
+
+    async def story(loop: SimLoop) -> None:
+        cluster = Cluster(loop, voters=1, metadata_max_batch_bytes=1000)
+        await cluster.start()
+        loud, silent = await join(cluster)
+        speaking = asyncio.ensure_future(loud.heartbeat_for_ever())
+        for number in range(10):
+            asked = CreateTopicsRequest.CreatableTopic(name=f"t{number}", num_partitions=4, replication_factor=2)
+            created = await cluster.submit(CreateTopicsRequest(topics=[asked]))
+            assert isinstance(created, CreateTopicsResponse)
+            assert created.topics[0].error_code == 0
+        await wait_until(lambda: silent.is_fenced)
+        image = cluster.running[0].image
+        replicas = [partition for topic in image.topics.values() for partition in topic.partitions.values()]
+        assert [(partition.leader, partition.isr) for partition in replicas] == [(101, (101,))] * 40
+        await silent.register()
+        assert cluster.running[0].image.brokers[102].epoch == silent.epoch
+        assert not (await silent.heartbeat()).is_fenced
         speaking.cancel()
 
     run(story)

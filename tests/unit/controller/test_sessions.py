@@ -107,6 +107,20 @@ def test_a_broker_that_restarts_need_not_wait(cluster: Cluster) -> None:
     assert cluster.ask(stale, BrokerHeartbeatResponse).error_code == ErrorCode.STALE_BROKER_EPOCH
 
 
+def test_a_request_of_an_earlier_start_that_comes_late_puts_nobody_out(cluster: Cluster) -> None:
+    first = cluster.image.brokers[1].epoch
+    late = cluster.registration(1, previous_broker_epoch=first)
+    live = cluster.register(1, previous_broker_epoch=first)
+    before = cluster.image
+    refused = cluster.do(late, BrokerRegistrationResponse)
+    assert refused.error_code == ErrorCode.DUPLICATE_BROKER_REGISTRATION
+    assert cluster.image.brokers == before.brokers
+    assert cluster.image.brokers[1].epoch == live
+    # Once nobody was heard for a session's time, it is as good as any other.
+    keep_alive(cluster, 2, 3, milliseconds=SESSION_MS + 200)
+    assert cluster.do(late, BrokerRegistrationResponse).error_code == ErrorCode.NONE
+
+
 def test_another_machine_with_the_same_id_has_to(cluster: Cluster) -> None:
     registration = cluster.registration(1)
     registration.log_dirs = [directory_id(9)]

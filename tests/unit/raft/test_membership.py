@@ -9,7 +9,7 @@ from tailrace.raft.leader import Leader
 from tailrace.raft.messages import AddVoter, RemoveVoter, UpdateVoter
 from tailrace.raft.types import BOOTSTRAP_OFFSET, ReplicaKey, Voter, VoterSet
 from tailrace.raft.voters import VoterHistory
-from tests.unit.raft.quorum import Host, endpoint
+from tests.unit.raft.quorum import TIMING, Host, endpoint
 from tests.unit.raft.test_elections import ask, followers, settled
 
 
@@ -46,6 +46,23 @@ def test_the_last_voter_stays_and_a_stranger_is_not_found() -> None:
     assert ask(leader, RemoveVoter(leader.key)).error is ErrorCode.INVALID_REQUEST
     stranger = ReplicaKey(1, Uuid(b"x" * 16))
     assert ask(leader, RemoveVoter(stranger)).error is ErrorCode.VOTER_NOT_FOUND
+
+
+def test_no_removal_leaves_a_quorum_without_a_majority() -> None:
+    """Of three voters one is dead: the two that live need each other, whoever of them leads."""
+    quorum, leader = settled()
+    living, dead = followers(quorum)
+    dead.crash(power_loss=False)
+    quorum.run(3 * TIMING.fetch_timeout_ms)
+    assert quorum.leader() is leader
+    for key in (living.key, leader.key):
+        refused = ask(leader, RemoveVoter(key))
+        assert refused.error is ErrorCode.REQUEST_TIMED_OUT
+        assert f"Of the 2 voters that would be left, {dead.id} cannot be heard" in refused.message
+    assert quorum.ask(RemoveVoter(dead.key)) == []
+    quorum.run(1000)
+    assert leader.node.voters.ids == tuple(sorted((leader.id, living.id)))
+    assert quorum.ask(RemoveVoter(living.key)) == [], "whom nobody needs any more may go"
 
 
 def test_a_voter_with_a_new_address_tells_the_leader() -> None:

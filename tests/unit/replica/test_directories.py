@@ -45,6 +45,15 @@ def fill(directory, partition):
 # A start
 
 
+def test_a_copy_beside_its_original_is_refused_and_both_are_named(node):
+    for directory in node.start():
+        directory.close()
+    node.disk.replace("disks/c/meta.properties", node.disk.read("disks/a/meta.properties"))
+    with pytest.raises(StorageError, match=r"disks/a and disks/c have the same directory\.id: one is a copy"):
+        node.start()
+    assert [node.disk.lock(f"{path}/.lock") for path in PATHS], "none of them is left open"
+
+
 def test_a_folder_that_cannot_be_used_is_left_out(node, caplog):
     node.disk.fail("lock", "disks/b*")
     directories = node.start()

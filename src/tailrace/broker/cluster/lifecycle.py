@@ -49,7 +49,20 @@ _LATER = (
     ErrorCode.DUPLICATE_BROKER_REGISTRATION,
     ErrorCode.KAFKA_STORAGE_ERROR,
 )
-_FORGOTTEN = (ErrorCode.BROKER_ID_NOT_REGISTERED, ErrorCode.STALE_BROKER_EPOCH)
+_WHY_FORGOTTEN = {
+    ErrorCode.BROKER_ID_NOT_REGISTERED: "the controller does not know this broker any more: it registers again",
+    ErrorCode.STALE_BROKER_EPOCH: "someone else has registered as this broker: an earlier start of it whose request "
+    "came late, or another process with a copy of its data folder, which has to be stopped. It registers again",
+}
+# What an operator can do; the answer has no place for a message.
+_REFUSALS = {
+    ErrorCode.INVALID_REGISTRATION: "One of its data folders is registered for another broker: one is a copy of the "
+    "other, and only who made it can tell which. Stop the broker that has the copy, and empty that folder.",
+    ErrorCode.DUPLICATE_BROKER_REGISTRATION: "Another one with the same node.id was heard just now: give each broker a "
+    "node.id of its own, and stop the one that has a copy of its data folder.",
+    ErrorCode.INCONSISTENT_CLUSTER_ID: "Its data folders belong to another cluster: check "
+    "controller.quorum.bootstrap.servers and log.dirs.",
+}
 _CHANNEL = "heartbeat"
 
 
@@ -201,8 +214,9 @@ class Lifecycle:
             request, BrokerRegistrationResponse, timeout_ms=timeout_ms, channel=_CHANNEL
         )
         if response.error_code:
+            code = ErrorCode(response.error_code)
             raise KafkaError(
-                ErrorCode(response.error_code), f"The controller refused to register broker {self._config.node_id}."
+                code, f"The controller refused to register broker {self._config.node_id}. {_REFUSALS.get(code, '')}"
             )
         self.broker_epoch = self._proof_epoch = response.broker_epoch
         self.is_fenced = True
@@ -255,10 +269,8 @@ class Lifecycle:
             # The lease would run out before the metadata log tells of the next controller.
             is_urgent=True,
         )
-        if response.error_code in _FORGOTTEN:
-            _log.warning(
-                "the controller does not know this broker any more: it registers again", code=response.error_code
-            )
+        if response.error_code in _WHY_FORGOTTEN:
+            _log.warning(_WHY_FORGOTTEN[ErrorCode(response.error_code)], code=response.error_code)
             await self._register_once(timeout_ms=session_timeout_ms)
             self._hurry.set()
             return

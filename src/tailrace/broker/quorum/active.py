@@ -1,7 +1,8 @@
 """The active controller: what the leader of the quorum does beyond following the log, for one term.
 
     decide    the controller's op, on everything written so far
-    append    its records, as one batch, through Raft; if that fails the machine has not changed
+    append    its records, as one batch, through Raft; if that fails the machine has not changed. What a client cannot
+              ask for in parts becomes several batches if it is too large
     replay    into the machine, so that the next op builds on it; the machine is never ahead of the log
     publish   the image as of what is committed, before any answer goes out
     answer    the requests whose records are committed; one without records waits for what it has read
@@ -95,7 +96,7 @@ class ActiveController:
         result = self._controller.op(request, self._clock.wall_ms(), monotonic_ms=self._now_ms())
         if result.records:
             try:
-                self._append(result.records)
+                (self._append_divided if result.is_divisible else self._append)(result.records)
             except StorageError as error:
                 raise (not_controller() if self._is_over else storage_error(str(error))) from error
         self._arm()
@@ -134,6 +135,18 @@ class ActiveController:
         self._controller.revert(committed)
         while self._waiters:
             _finish(self._waiters.popleft(), error)
+
+    def _append_divided(self, records: Sequence[Message]) -> None:
+        """In as many batches as it takes. If it raises, the first of them may have been written: who is asked again, or
+        looks again, decides on what is left."""
+        try:
+            self._append(records)
+        except KafkaError as error:
+            if error.code is not ErrorCode.POLICY_VIOLATION or len(records) == 1:
+                raise
+            half = len(records) // 2
+            self._append_divided(records[:half])
+            self._append_divided(records[half:])
 
     def _append(self, records: Sequence[Message]) -> None:
         """KafkaError or StorageError, and then nothing has changed."""
@@ -186,7 +199,7 @@ class ActiveController:
         is_due = deadline_ms is not None and deadline_ms <= now_ms
         decision = self._controller.on_deadline(now_ms, self._clock.wall_ms()) if is_due else None
         if decision is not None and decision.records:
-            self._append(decision.records)
+            self._append_divided(decision.records)
         elif self._idle_interval_ms and now_ms >= self._last_append_ms + self._idle_interval_ms:
             if self._written:
                 # What is not committed yet shows as much, and without a majority nothing is to pile up.

@@ -38,11 +38,11 @@ def heartbeat(view: View, request: BrokerHeartbeatRequest) -> Result:
     if request.want_fence or (request.want_shut_down and _can_stop(view, broker)):
         records = _decide_fencing(view, [broker])
         response = BrokerHeartbeatResponse(is_caught_up=is_caught_up, should_shut_down=request.want_shut_down)
-        return Result(records, response)
+        return Result(records, response, is_divisible=True)
     records = _decide_offline_directories(view, broker, request)
     if request.want_shut_down and not broker.in_controlled_shutdown and not records:
         records = _decide_controlled_shutdown(view, broker)
-    return Result(records, BrokerHeartbeatResponse(is_caught_up=is_caught_up, is_fenced=False))
+    return Result(records, BrokerHeartbeatResponse(is_caught_up=is_caught_up, is_fenced=False), is_divisible=True)
 
 
 def decide_expired(view: View) -> list[Message]:
@@ -57,11 +57,11 @@ def _heartbeat_of_fenced(
         response = BrokerHeartbeatResponse(
             is_caught_up=is_caught_up, is_fenced=True, should_shut_down=request.want_shut_down
         )
-        return Result(_decide_offline_directories(view, broker, request), response)
+        return Result(_decide_offline_directories(view, broker, request), response, is_divisible=True)
     if set(request.offline_log_dirs) & set(broker.log_dirs):
         # What lies there must not be elected; the next heartbeat finds the directories gone.
         records = _decide_offline_directories(view, broker, request)
-        return Result(records, BrokerHeartbeatResponse(is_caught_up=True, is_fenced=True))
+        return Result(records, BrokerHeartbeatResponse(is_caught_up=True, is_fenced=True), is_divisible=True)
     changes = PartitionChanges(view, joining={broker.node_id})
     records = [
         BrokerRegistrationChangeRecord(broker_id=broker.node_id, broker_epoch=broker.epoch, fenced=_UNFENCE),
@@ -71,7 +71,7 @@ def _heartbeat_of_fenced(
             if partition.leader == NO_LEADER
         ),
     ]
-    return Result(records, BrokerHeartbeatResponse(is_caught_up=True, is_fenced=False))
+    return Result(records, BrokerHeartbeatResponse(is_caught_up=True, is_fenced=False), is_divisible=True)
 
 
 def _can_stop(view: View, broker: BrokerImage) -> bool:

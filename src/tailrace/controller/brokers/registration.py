@@ -1,12 +1,14 @@
 """Who belongs to the cluster: BrokerRegistration, and the producer ids that its members get.
 
-A new incarnation's registration is a death, in one batch with the registration itself: the broker leaves every in-sync
+A new incarnation's registration is a death, which comes before the registration itself: the broker leaves every in-sync
 set and every leadership before it may come back. If it proves, by the epoch of its predecessor (KIP-966), that it has
 lost nothing, it stays eligible where too few are in sync; else it may lack records that were acked, and does not.
 
 While a session lasts nobody else can register under the same id, unless with one of the same data folders: these are
 locked by their process, so that the other one must be dead, and a broker that restarts need not wait for the end of
-its own session.
+its own session. But a request may come late, after the one who sent it has died and its successor was let in. It gives
+itself away by its proof, which is older than the one that is at work; without any proof, as of a first start, the one
+at work is put out, finds that at its next heartbeat and registers again.
 """
 
 from tailrace.controller.features import check_registered_features
@@ -50,10 +52,12 @@ def register_broker(view: View, request: BrokerRegistrationRequest) -> Result:
         record.fenced, record.in_controlled_shutdown = old.fenced, old.in_controlled_shutdown
         return Result([record], BrokerRegistrationResponse(broker_epoch=old.epoch))
     view.sessions.begin(request.broker_id)
-    epoch = view.image.next_offset
-    records: list[Message] = [_broker_record(request, epoch)]
-    records += _decide_death(view, request, old)
-    return Result(records, BrokerRegistrationResponse(broker_epoch=epoch))
+    # The death comes first: with it alone the broker is one that has died, while a broker that is registered anew and
+    # still leads might not have what it is trusted to have.
+    death = _decide_death(view, request, old)
+    epoch = view.image.next_offset + len(death)
+    records: list[Message] = [*death, _broker_record(request, epoch)]
+    return Result(records, BrokerRegistrationResponse(broker_epoch=epoch), is_divisible=True)
 
 
 def allocate_producer_ids(view: View, request: AllocateProducerIdsRequest) -> Result:
@@ -80,7 +84,8 @@ def check_epoch(broker: BrokerImage | None, epoch: int) -> ErrorCode:
 def _check_duplicate(view: View, request: BrokerRegistrationRequest, old: BrokerImage | None) -> None:
     if old is None or old.incarnation_id == request.incarnation_id or not view.sessions.is_valid(old.node_id):
         return
-    if not set(old.log_dirs) & set(request.log_dirs):
+    is_late = not old.fenced and 0 <= request.previous_broker_epoch < old.epoch
+    if is_late or not set(old.log_dirs) & set(request.log_dirs):
         message = f"Another broker is registered as {request.broker_id} and was heard just now: give each its node.id."
         raise KafkaError(ErrorCode.DUPLICATE_BROKER_REGISTRATION, message)
 

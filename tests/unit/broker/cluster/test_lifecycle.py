@@ -206,6 +206,51 @@ async def test_a_registration_is_tried_for_a_bounded_time():
         assert 150 <= one.world.clock.monotonic_ms() - start_ms <= 2000
 
 
+async def test_a_folder_of_another_broker_may_be_the_original_or_the_copy():
+    async with member() as one:
+        features = [
+            BrokerRegistrationRequest.Feature(name=name, min_supported_version=low, max_supported_version=high)
+            for name, (low, high) in SUPPORTED_FEATURES.items()
+        ]
+        await one.quorum.submit_local(
+            BrokerRegistrationRequest(
+                broker_id=9,
+                cluster_id=CLUSTER_ID,
+                incarnation_id=bytes(16),
+                features=features,
+                log_dirs=list(one.directories.online_directory_ids())[:1],
+            )
+        )
+        with pytest.raises(
+            KafkaError, match="one is a copy of the other, and only who made it can tell which"
+        ) as caught:
+            await one.lifecycle.register()
+        assert caught.value.code is ErrorCode.INVALID_REGISTRATION
+
+
+async def test_who_is_put_out_by_a_late_request_without_proof_is_back_at_once():
+    async with member() as one:
+        await one.lifecycle.register()
+        one.lifecycle.start()
+        await one.lifecycle.unfence()
+        late = BrokerRegistrationRequest(
+            broker_id=1,
+            cluster_id=CLUSTER_ID,
+            incarnation_id=bytes(16),
+            features=[
+                BrokerRegistrationRequest.Feature(name=name, min_supported_version=low, max_supported_version=high)
+                for name, (low, high) in SUPPORTED_FEATURES.items()
+            ],
+            log_dirs=list(one.directories.online_directory_ids()),
+        )
+        await one.quorum.submit_local(late)
+        assert one.registration.fenced
+        start_ms = one.world.clock.monotonic_ms()
+        await one.wait(lambda: not one.registration.fenced and one.registration.epoch == one.lifecycle.broker_epoch)
+        assert one.world.clock.monotonic_ms() - start_ms < one.config.broker_session_timeout_ms
+        assert len(one.epochs) == 2
+
+
 async def test_a_failed_folder_is_told_to_the_controller():
     async with member() as one:
         await one.lifecycle.register()
