@@ -146,3 +146,22 @@ async def test_a_follower_that_was_stopped_looks_for_its_leader_before_it_gives_
             await asyncio.sleep(0.005)
             assert quorum.leadership.leader_id != NO_LEADER
         assert quorum.leadership == leadership
+
+
+@simulated
+async def test_slow_followers_cost_no_epoch() -> None:
+    """They are away for longer than a leader may act without them, and elect nobody else: it goes on when they do."""
+    async with running_cluster() as world:
+        leader = next(node for node in world.nodes.values() if broker_of(node).quorum.is_active)
+        followers = [node for node in world.nodes.values() if node is not leader]
+        leadership = broker_of(leader).quorum.leadership
+        for node in followers:
+            node.pause()
+        await asyncio.sleep(0.9)
+        assert broker_of(leader).quorum.is_active
+        assert not broker_of(leader).quorum.driver.may_act
+        for node in followers:
+            node.resume()
+        await asyncio.sleep(3)
+        assert broker_of(leader).quorum.driver.may_act
+        assert {broker_of(node).quorum.leadership.epoch for node in world.nodes.values()} == {leadership.epoch}
