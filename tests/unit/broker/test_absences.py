@@ -1,12 +1,17 @@
 """Nodes that are stopped for a while and find what was sent to them meanwhile in their sockets."""
 
 import asyncio
+from typing import cast
 
 from tailrace.broker.broker import Broker
+from tailrace.client.connection import Address, open_connection
 from tailrace.raft.messages import NO_LEADER
 from tailrace.raft.translation import to_wire_request
-from tailrace.sim.cluster import CONTROLLER_LISTENER, Node
+from tailrace.sim.cluster import CLIENT_PORT, CONTROLLER_LISTENER, Node
+from tailrace.sim.loop import SimLoop
+from tailrace.wire.apis.data import MetadataRequest, MetadataResponse
 from tailrace.wire.apis.groups import FindCoordinatorRequest, HeartbeatRequest, JoinGroupRequest, SyncGroupRequest
+from tailrace.wire.schema import Message
 from tests.unit.broker.cluster_world import ClusterWorld, running_cluster, simulated
 from tests.unit.broker.world import Peer
 
@@ -165,3 +170,25 @@ async def test_slow_followers_cost_no_epoch() -> None:
         await asyncio.sleep(3)
         assert broker_of(leader).quorum.driver.may_act
         assert {broker_of(node).quorum.leadership.epoch for node in world.nodes.values()} == {leadership.epoch}
+
+
+@simulated
+async def test_an_answer_that_lies_in_the_socket_is_read_before_its_request_is_given_up() -> None:
+    async with running_cluster("broker,controller") as world:
+        process = cast(SimLoop, asyncio.get_running_loop()).process("caller")
+        for source, target in (("caller", "node-1"), ("node-1", "caller")):
+            world.network.slow(source, target, latency_ms=600)
+
+        async def call() -> Message:
+            connection = await open_connection(world.network.port("caller", process), Address("node-1", CLIENT_PORT))
+            called.set()
+            return await connection.call(MetadataRequest(), MetadataResponse, timeout_ms=1000)
+
+        called = asyncio.Event()
+        calling = process.spawn(call(), name="call")
+        await called.wait()
+        await asyncio.sleep(0.1)
+        process.pause()
+        await asyncio.sleep(5)
+        process.resume()
+        assert isinstance(await calling, MetadataResponse)
