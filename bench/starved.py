@@ -33,7 +33,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from bench.versus.processes import Rival, Running, receive
 from bench.versus.rivals import KAFKA, TAILRACE
 from tailrace.model.ids import CLUSTER_METADATA_TOPIC
-from tailrace.wire.apis.admin import MetadataRequest
+from tailrace.wire.apis.data import MetadataRequest
 from tailrace.wire.apis.quorum import DescribeQuorumRequest
 from tailrace.wire.frame import decode_response, encode_request
 
