@@ -199,6 +199,5 @@ def test_a_leader_that_takes_an_old_fetch_for_a_new_one(monkeypatch):
         return original(node, event, now_ms, clock_ms=clock_ms, looked_ms=clock_ms)
 
     monkeypatch.setattr(driver, "step", step_without_a_look)
-    monkeypatch.setattr(driver.RaftDriver, "judge_lead", lambda _self: None)
     found = broken_promise(range(1, 4), faults=("pause controller",), is_dedicated=True, fault_seconds=20.0)
     assert found.startswith("a controller that was replaced stops in time")

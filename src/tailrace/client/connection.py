@@ -358,8 +358,11 @@ class Connection:
         self._timer = self._loop.call_at(deadline, self._on_deadline) if self.is_open else None
 
     def _on_deadline(self) -> None:
-        """The request that had the earliest deadline when the timer was set may have been answered long ago."""
+        """The request that had the earliest deadline when the timer was set may have been answered long ago. What has
+        arrived is read first: after a process was held up its answers lie in the socket."""
         self._timer = None
+        if self.is_open:
+            self._on_readable()
         awaited = [each for each in self._pending if not each.answer.done()]
         if not awaited:
             return

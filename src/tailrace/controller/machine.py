@@ -37,7 +37,9 @@ class Controller:
         # With the dynamic settings applied, and those that they were applied from: most ops find them unchanged.
         self._config = config
         self._configs: object = None
-        self._sessions = Sessions(config.broker_session_timeout_ms)
+        self._sessions = Sessions(
+            config.broker_session_timeout_ms, flapping_pause_max_ms=config.broker_flapping_pause_max_ms
+        )
         self._candidates = Candidates(config.eligible_leader_wait_ms)
         # When the balance of leaders is looked at, and which brokers that look has yet to come to.
         self._balance_due_ms: float | None = None

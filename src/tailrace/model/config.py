@@ -810,6 +810,12 @@ class BrokerConfig(Config, scope="broker"):
         doc="Time without a heartbeat after which a broker is fenced: by the controller, and by itself. Kafka's "
         "default is 9000; here a dead broker is to be noticed within 3 s.",
     )
+    broker_flapping_pause_max_ms: int = integer(
+        default=30 * SECOND_MS,
+        ours=True,
+        doc="Longest time for which a live broker that falls silent again and again is kept fenced. Each time it comes "
+        "back, all its partitions are rewritten in the metadata. 0: it comes back at once.",
+    )
     initial_broker_registration_timeout_ms: int = integer(
         default=MINUTE_MS, doc="How long a starting broker tries to register before it gives up."
     )

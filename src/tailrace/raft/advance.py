@@ -27,6 +27,8 @@ from tailrace.wire.schema import Message
 _FETCH_FAILURES_MAX = 3
 # The pause after lost elections doubles up to controller.quorum.election.backoff.max.ms; this only bounds the number.
 _PAUSE_DOUBLINGS_MAX = 16
+# Fetch timeouts for which a leader that fell silent is remembered.
+_SILENCE_MEMORY = 15
 
 
 def advance(node: RaftNode, now_ms: float) -> None:
@@ -92,14 +94,15 @@ def _advance_leader(node: RaftNode, role: Leader, now_ms: float) -> None:
         membership.advance(node, role, now_ms)
         node.resign(now_ms)
         return
-    # As long as its followers wait for it, who count from its later answer: it stops before they elect another, and
-    # what it granted to brokers (leases) ends before the other's time for them. Kafka waits for half as long again.
-    check_quorum_ms = role.check_quorum_deadline_ms(node.voters, node.key, node.timing.fetch_timeout_ms)
-    if node.clock_ms >= check_quorum_ms:
+    # As long as its followers wait for it at least, who count from its later answer: it stops acting before they elect
+    # another, and what it granted to brokers (leases) ends before the other's time for them. It resigns later: where
+    # all are slow they still follow it, and an election is one more thing to do. Kafka resigns after one and a half.
+    role.ends_ms = role.check_quorum_deadline_ms(node.voters, node.key, node.timing.fetch_timeout_ms)
+    resign_ms = role.ends_ms + node.timing.fetch_timeout_ms
+    if node.clock_ms >= resign_ms:
         node.resign(now_ms)
         return
-    role.ends_ms = check_quorum_ms
-    node.wake_at_clock(check_quorum_ms, now_ms)
+    node.wake_at_clock(resign_ms, now_ms)
     membership.advance(node, role, now_ms)
     if role.change is not None:
         node.wake_at(role.change.deadline_ms)
@@ -118,7 +121,10 @@ def _advance_leader(node: RaftNode, role: Leader, now_ms: float) -> None:
 
 def _advance_follower(node: RaftNode, role: Follower, now_ms: float) -> None:
     failures = node.outgoing.failures(role.leader_id, Fetch)
-    if now_ms >= role.fetch_deadline_ms or (node.may_stand and failures >= _FETCH_FAILURES_MAX):
+    is_silent = now_ms >= role.fetch_deadline_ms
+    if is_silent or (node.may_stand and failures >= _FETCH_FAILURES_MAX):
+        if is_silent:
+            node.standing.note_silence(now_ms, now_ms + _SILENCE_MEMORY * node.timing.fetch_timeout_ms)
         node.lose_leader(role.leader_id, now_ms)
         _advance_standing(node, now_ms)
         return

@@ -2,7 +2,8 @@
 
     high watermark   what a majority of the voters has synced, once that reaches into the leader's own epoch: an older
                      entry on a majority can still be replaced (Raft, 5.4.2)
-    check quorum     a leader that a majority has not asked for long resigns: somebody else may lead by now
+    check quorum     a leader that a majority has not asked for a while does nothing any more: somebody else may lead by
+                     now. If it is asked again in its epoch nobody does, and it goes on; after twice the time it resigns
 Only what was synced is counted, the leader's own log included. A leader that removed itself does not count.
 Times are those of the clock, never of patience: a leader that was held up for long has been replaced.
 """
@@ -47,7 +48,7 @@ class VoterChange:
 @dataclass(slots=True)
 class Leader:
     since_ms: float
-    # When to resign, as of the last step. Nothing is done in a leader's name after this, whatever it has yet to read.
+    # As of the last step. Nothing is done in its name after this, whatever it has yet to read.
     ends_ms: float = inf
     # The offset of the batch that opens the epoch, once it is written.
     epoch_start_offset: int | None = None
@@ -89,7 +90,7 @@ class Leader:
         return candidate if candidate > self.epoch_start_offset else None
 
     def check_quorum_deadline_ms(self, voters: VoterSet, own: ReplicaKey, timeout_ms: float) -> float:
-        """When to resign, if nobody fetches until then."""
+        """Until when it may act, if nobody fetches before."""
         others = [voter.key for voter in voters if not voter.key.matches(own)]
         needed = voters.majority - (1 if voters.contains(own) else 0)
         if needed <= 0:

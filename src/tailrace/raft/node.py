@@ -237,7 +237,7 @@ class RaftNode:
     def _follow(self, leader_id: int, endpoint: Endpoint, now_ms: float) -> None:
         # Whatever failed before: it is counted anew from here.
         self.outgoing.succeed(leader_id, Fetch)
-        self.standing.follow(leader_id, endpoint, now_ms + self.timing.fetch_timeout_ms)
+        self.standing.follow(leader_id, endpoint, now_ms + self.fetch_patience_ms(now_ms))
 
     def lose_leader(self, leader_id: int, now_ms: float, *, pause_ms: float = 0.0) -> None:
         """Observers have nothing to decide: they may as well ask it again."""
@@ -303,10 +303,14 @@ class RaftNode:
 
     def wake_at_clock(self, deadline_ms: float, now_ms: float) -> None:
         """The same for a time of the clock."""
-        self.wake_at(now_ms + deadline_ms - self.clock_ms)
+        self.wake_at(deadline_ms + (now_ms - self.clock_ms))
 
     def wake_at(self, deadline_ms: float) -> None:
         self.next_deadline_ms = min(self.next_deadline_ms, deadline_ms)
+
+    def fetch_patience_ms(self, now_ms: float) -> float:
+        """How long a leader is waited for: the fetch timeout or, where leaders fall silent all the time, more."""
+        return self.timing.fetch_timeout_ms * self.standing.patience(now_ms)
 
     def election_timeout_ms(self) -> float:
         return self.timing.election_timeout_ms * (1 + self.random.random())

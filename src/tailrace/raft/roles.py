@@ -85,6 +85,9 @@ class Follower:
     next_membership_ms: float = 0.0
 
 
+# Four times controller.quorum.fetch.timeout.ms: 8 s by default.
+_PATIENCE_DOUBLINGS_MAX = 2
+
 Role = Unattached | Prospective | Candidate | Leader | Resigned | Follower
 
 
@@ -102,6 +105,9 @@ class Standing:
         self._stored = stored
         # Since a leader was last heard.
         self.lost_elections = 0
+        # Leaders that fell silent one after the other, and until when that is remembered.
+        self._silences = 0
+        self._silences_until_ms = -inf
         # The epoch and the leader that has stopped answering us in it, and until when nobody else's word for it counts.
         self._suspect = (-1, NO_LEADER)
         self._suspect_until_ms = -inf
@@ -167,6 +173,16 @@ class Standing:
 
     def hear_leader(self) -> None:
         self.lost_elections = 0
+
+    def note_silence(self, now_ms: float, until_ms: float) -> None:
+        self._silences = self._silences + 1 if now_ms < self._silences_until_ms else 1
+        self._silences_until_ms = until_ms
+
+    def patience(self, now_ms: float) -> int:
+        """By how much longer a leader is waited for than the setting says. Where leaders fall silent again and again,
+        machines are too slow for the timeout, and each election makes it worse."""
+        silences = self._silences if now_ms < self._silences_until_ms else 0
+        return 1 << min(silences, _PATIENCE_DOUBLINGS_MAX)
 
     def mistrust(self, leader_id: int, until_ms: float) -> None:
         """Until then nobody but itself convinces us that it leads. It may be that only we are cut off from it, so not

@@ -255,7 +255,7 @@ def _take_fetched(node: RaftNode, node_id: int, request: Fetch, reply: Reply, no
             node.lose_leader(node_id, now_ms, pause_ms=node.first_pause_ms() * node.random.random())
         return
     role.has_fetched = True
-    role.fetch_deadline_ms = now_ms + node.timing.fetch_timeout_ms
+    role.fetch_deadline_ms = now_ms + node.fetch_patience_ms(now_ms)
     node.standing.hear_leader()
     if request.offset != node.log.end_offset:
         return  # The answer to a question of long ago: the log has moved on.
@@ -323,7 +323,7 @@ def _take_snapshot(node: RaftNode, event: SnapshotProgress | SnapshotInstalled |
     if not isinstance(role, Follower):
         return
     if isinstance(event, SnapshotProgress):
-        role.fetch_deadline_ms = now_ms + node.timing.fetch_timeout_ms
+        role.fetch_deadline_ms = now_ms + node.fetch_patience_ms(now_ms)
     elif role.snapshot == event.snapshot:
         role.snapshot = None
         if isinstance(event, SnapshotFailed):

@@ -52,6 +52,7 @@ _TRANSACTIONS_SECONDS_MAX = 10.0
 _SETTINGS = {
     "replica.lag.time.max.ms": "3000",
     "replica.fetch.backoff.ms": "200",
+    "broker.flapping.pause.max.ms": "4000",
     "replica.high.watermark.checkpoint.interval.ms": "1000",
     "log.initial.task.delay.ms": "1500",
     # Old segments are read again all the time: damage is found and repaired within a run.

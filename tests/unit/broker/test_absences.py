@@ -1,12 +1,17 @@
 """Nodes that are stopped for a while and find what was sent to them meanwhile in their sockets."""
 
 import asyncio
+from typing import cast
 
 from tailrace.broker.broker import Broker
+from tailrace.client.connection import Address, open_connection
 from tailrace.raft.messages import NO_LEADER
 from tailrace.raft.translation import to_wire_request
-from tailrace.sim.cluster import CONTROLLER_LISTENER, Node
+from tailrace.sim.cluster import CLIENT_PORT, CONTROLLER_LISTENER, Node
+from tailrace.sim.loop import SimLoop
+from tailrace.wire.apis.data import MetadataRequest, MetadataResponse
 from tailrace.wire.apis.groups import FindCoordinatorRequest, HeartbeatRequest, JoinGroupRequest, SyncGroupRequest
+from tailrace.wire.schema import Message
 from tests.unit.broker.cluster_world import ClusterWorld, running_cluster, simulated
 from tests.unit.broker.world import Peer
 
@@ -146,3 +151,44 @@ async def test_a_follower_that_was_stopped_looks_for_its_leader_before_it_gives_
             await asyncio.sleep(0.005)
             assert quorum.leadership.leader_id != NO_LEADER
         assert quorum.leadership == leadership
+
+
+@simulated
+async def test_slow_followers_cost_no_epoch() -> None:
+    """They are away for longer than a leader may act without them, and elect nobody else: it goes on when they do."""
+    async with running_cluster() as world:
+        leader = next(node for node in world.nodes.values() if broker_of(node).quorum.is_active)
+        followers = [node for node in world.nodes.values() if node is not leader]
+        leadership = broker_of(leader).quorum.leadership
+        for node in followers:
+            node.pause()
+        await asyncio.sleep(0.9)
+        assert broker_of(leader).quorum.is_active
+        assert not broker_of(leader).quorum.driver.may_act
+        for node in followers:
+            node.resume()
+        await asyncio.sleep(3)
+        assert broker_of(leader).quorum.driver.may_act
+        assert {broker_of(node).quorum.leadership.epoch for node in world.nodes.values()} == {leadership.epoch}
+
+
+@simulated
+async def test_an_answer_that_lies_in_the_socket_is_read_before_its_request_is_given_up() -> None:
+    async with running_cluster("broker,controller") as world:
+        process = cast(SimLoop, asyncio.get_running_loop()).process("caller")
+        for source, target in (("caller", "node-1"), ("node-1", "caller")):
+            world.network.slow(source, target, latency_ms=600)
+
+        async def call() -> Message:
+            connection = await open_connection(world.network.port("caller", process), Address("node-1", CLIENT_PORT))
+            called.set()
+            return await connection.call(MetadataRequest(), MetadataResponse, timeout_ms=1000)
+
+        called = asyncio.Event()
+        calling = process.spawn(call(), name="call")
+        await called.wait()
+        await asyncio.sleep(0.1)
+        process.pause()
+        await asyncio.sleep(5)
+        process.resume()
+        assert isinstance(await calling, MetadataResponse)

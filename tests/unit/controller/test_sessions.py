@@ -189,3 +189,42 @@ def test_the_last_replica_stops_too_and_is_remembered() -> None:
     assert cluster.heartbeat(1, want_shut_down=True).should_shut_down
     cluster.register(1, previous_broker_epoch=cluster.image.brokers[1].epoch)
     assert cluster.partition("orders").leader == 1
+
+
+def fall_silent(cluster: Cluster, node: int) -> None:
+    others = [each for each in (1, 2, 3) if each != node]
+    keep_alive(cluster, *others, milliseconds=SESSION_MS + 200)
+    assert node in fenced(cluster)
+
+
+def test_a_broker_that_falls_silent_again_and_again_comes_back_later_each_time(cluster: Cluster) -> None:
+    waits = []
+    for _ in range(7):
+        fall_silent(cluster, 1)
+        began_ms = cluster.monotonic_ms
+        while fenced(cluster):
+            keep_alive(cluster, 1, 2, 3, milliseconds=100)
+        waits.append(round((cluster.monotonic_ms - began_ms) / 1000))
+    assert waits == [0, 2, 4, 7, 15, 30, 30]
+
+
+def test_a_broker_that_was_quiet_for_long_or_started_anew_comes_back_at_once(cluster: Cluster) -> None:
+    fall_silent(cluster, 1)
+    cluster.heartbeat(1)
+    keep_alive(cluster, 1, 2, 3, milliseconds=301_000)
+    fall_silent(cluster, 1)
+    cluster.heartbeat(1)
+    assert fenced(cluster) == []
+    fall_silent(cluster, 1)
+    cluster.register(1)
+    cluster.heartbeat(1)
+    assert fenced(cluster) == []
+
+
+def test_a_broker_that_is_needed_is_not_kept_out(cluster: Cluster) -> None:
+    for _ in range(2):
+        fall_silent(cluster, 1)
+        cluster.heartbeat(1)
+    assert fenced(cluster) == [1]
+    keep_alive(cluster, 1, 3, milliseconds=SESSION_MS + 200)
+    assert fenced(cluster) == [2], "a partition has lost its leader with broker 2"

@@ -3,9 +3,10 @@
 
 from tailrace.raft.election import Tally
 from tailrace.raft.leader import Leader
-from tailrace.raft.messages import Received, Reply, Request, Vote
+from tailrace.raft.messages import Received, Reply, Request, Tick, Vote
+from tailrace.raft.roles import Resigned
 from tailrace.raft.step import step
-from tests.unit.raft.quorum import Host, Quorum
+from tests.unit.raft.quorum import TIMING, Host, Quorum
 
 
 def settled(voters: int = 3, observers: int = 0, seed: int = 1) -> tuple[Quorum, Host]:
@@ -56,3 +57,22 @@ def test_a_request_is_answered_in_its_own_step() -> None:
     request = Vote(0, leader.key, leader.key, leader.node.last, is_pre_vote=False)
     ready = step(leader.node, Received(77, request), quorum.now_ms)
     assert [answer.token for answer in ready.answers] == [77]
+
+
+def test_a_leader_goes_on_if_it_is_asked_again_before_it_resigns() -> None:
+    """Its followers were slow and elected nobody: what it may do ends, and begins again in the same epoch."""
+    quorum, leader = settled()
+    quorum.run(200)  # Everything is synced by then.
+    role = leader.node.role
+    assert isinstance(role, Leader)
+    fetch = followers(quorum)[0].node.own_fetch()
+    now_ms = role.ends_ms + 100
+    step(leader.node, Tick(), now_ms)
+    assert role.ends_ms < now_ms
+    assert leader.node.role is role
+    step(leader.node, Received(77, fetch), now_ms, clock_ms=now_ms, looked_ms=now_ms - 1000)
+    assert role.ends_ms < now_ms, "that fetch may have lain unread since before"
+    step(leader.node, Received(78, fetch), now_ms, clock_ms=now_ms, looked_ms=now_ms - 50)
+    assert role.ends_ms == now_ms - 50 + TIMING.fetch_timeout_ms
+    step(leader.node, Tick(), role.ends_ms + TIMING.fetch_timeout_ms)
+    assert isinstance(leader.node.role, Resigned)

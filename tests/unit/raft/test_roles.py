@@ -128,3 +128,13 @@ def _assignments(path: Path) -> list[tuple[str, str, str]]:
         for node in ast.walk(scope)
         if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)
     ]
+
+
+def test_leaders_that_fall_silent_one_after_the_other_are_waited_for_longer(standing: Standing) -> None:
+    assert standing.patience(0) == 1
+    for now_ms, patience in ((1000, 2), (2000, 4), (3000, 4)):
+        standing.note_silence(now_ms, now_ms + 30_000)
+        assert standing.patience(now_ms) == patience
+    assert standing.patience(33_000) == 1, "it is forgotten"
+    standing.note_silence(40_000, 70_000)
+    assert standing.patience(40_000) == 2, "and counted anew"

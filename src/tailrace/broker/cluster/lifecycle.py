@@ -38,8 +38,10 @@ _log = events.logger("lifecycle")
 # Kafka's are 100 ms, doubling up to the session timeout; a cluster that starts as a whole elects within that.
 _REGISTRATION_PAUSE_MS = 50.0
 _REGISTRATION_PAUSE_MAX_MS = 1000.0
-# Between heartbeats while something is waited for: to be unfenced, or to be let go.
+# Between the first heartbeats while something is waited for: to be unfenced, or to be let go. It doubles up to
+# broker.heartbeat.interval.ms: who is kept waiting is kept for a reason, and a busy controller has better things to do.
 _EAGER_PAUSE_MS = 20.0
+_EAGER_DOUBLINGS_MAX = 10
 # Answers after which the same registration may succeed later: the controller is moving, or the session of the last
 # incarnation still runs.
 _LATER = (
@@ -118,6 +120,7 @@ class Lifecycle:
         # Failed data folders of which the controller knows, and since when there are others.
         self._told: list[Uuid] = []
         self._untold_since_ms: float | None = None
+        self._eager_count = 0  # Heartbeats in a row while something is waited for.
         self._task: asyncio.Task[None] | None = None
         self._hurry = asyncio.Event()
         self._unfenced: asyncio.Future[None] | None = None
@@ -302,8 +305,11 @@ class Lifecycle:
 
     async def _wait_next(self, sent_ms: float) -> None:
         is_waited_for = (self.is_fenced and not self._wants_fence) or self._wants_shut_down
-        interval_ms = _EAGER_PAUSE_MS if is_waited_for else self._config.broker_heartbeat_interval_ms
-        pause_ms = max(sent_ms + interval_ms - self._clock.monotonic_ms(), _EAGER_PAUSE_MS if is_waited_for else 0.0)
+        interval_ms, least_ms = float(self._config.broker_heartbeat_interval_ms), 0.0
+        if is_waited_for:
+            interval_ms = least_ms = min(interval_ms, _EAGER_PAUSE_MS * 2**self._eager_count)
+        self._eager_count = min(self._eager_count + 1, _EAGER_DOUBLINGS_MAX) if is_waited_for else 0
+        pause_ms = max(sent_ms + interval_ms - self._clock.monotonic_ms(), least_ms)
         try:
             async with asyncio.timeout(pause_ms / 1000):
                 await self._hurry.wait()

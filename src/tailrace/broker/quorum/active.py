@@ -183,6 +183,9 @@ class ActiveController:
 
     def _on_timer(self) -> None:
         self._timer, self._timer_ms = None, float("inf")
+        if not self._driver.may_act:
+            self._retry_later()
+            return
         try:
             self._meet_deadlines(self._now_ms())
             self._arm()
@@ -212,7 +215,7 @@ class ActiveController:
         self._timer = asyncio.get_running_loop().call_later(_RETRY_MS / 1000, self._on_timer)
 
 
-# After a full disk refused what was due.
+# After a full disk refused what was due, or while this controller may have been replaced.
 _RETRY_MS = 100.0
 
 

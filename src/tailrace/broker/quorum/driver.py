@@ -188,17 +188,16 @@ class RaftDriver:
     def voters(self) -> VoterSet:
         return self.node.voters
 
-    def judge_lead(self) -> None:
-        """Before anything is done in a leader's name: one that was stopped for a while may have been replaced."""
+    @property
+    def may_act(self) -> bool:
+        """Whether anything may be done in a leader's name: one that was stopped for a while may have been replaced."""
         role = self.node.role
-        if isinstance(role, Leader) and self.ports.clock.monotonic_ms() >= role.ends_ms:
-            self.feed(Tick())
+        return self.is_leader and isinstance(role, Leader) and self.ports.clock.monotonic_ms() < role.ends_ms
 
     def append(self, records: Sequence[Message]) -> int:
         """Gives the end offset: the records are committed once the high watermark is there. If it raises, nothing was
         written: KafkaError NOT_CONTROLLER if this node does not lead; StorageError."""
-        self.judge_lead()
-        if not self.is_leader or self._is_closed:
+        if not self.may_act or self._is_closed:
             raise KafkaError(ErrorCode.NOT_CONTROLLER, "This node does not lead the metadata quorum.")
         try:
             _, end_offset = self.log.append(records, epoch=self.leadership.epoch)

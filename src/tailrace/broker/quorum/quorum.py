@@ -193,9 +193,8 @@ class Quorum:
         or ceases to be before the change is committed, which may then be made or not."""
         if self._failure is not None:
             raise storage_error(self._failure)
-        self.driver.judge_lead()
         active = self._active
-        if active is None:
+        if active is None or not self.driver.may_act:
             raise self._why_inactive()
         response = active.decide(request)
         await active.wait_committed()

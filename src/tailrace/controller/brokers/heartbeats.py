@@ -12,6 +12,7 @@ broker can send a client to it any more. Directories that fail are reported here
 from collections.abc import Collection, Sequence
 
 from tailrace.controller.brokers.registration import check_epoch
+from tailrace.controller.effective import topic_config
 from tailrace.controller.image import NO_LEADER, BrokerImage
 from tailrace.controller.partitions.change import PartitionChanges
 from tailrace.controller.view import Result, View
@@ -47,13 +48,17 @@ def heartbeat(view: View, request: BrokerHeartbeatRequest) -> Result:
 
 def decide_expired(view: View) -> list[Message]:
     """Fences all brokers whose session has ended at once: no leadership goes to one that is about to be fenced."""
-    return _decide_fencing(view, [view.image.brokers[node_id] for node_id in view.sessions.expired(view.image)])
+    expired = view.sessions.expired(view.image)
+    for node_id in expired:
+        view.sessions.note_expired(node_id)
+    return _decide_fencing(view, [view.image.brokers[node_id] for node_id in expired])
 
 
 def _heartbeat_of_fenced(
     view: View, broker: BrokerImage, request: BrokerHeartbeatRequest, *, is_caught_up: bool
 ) -> Result:
-    if request.want_shut_down or request.want_fence or not is_caught_up:
+    is_kept_out = view.sessions.is_kept_out(broker.node_id) and not _is_needed(view, broker)
+    if request.want_shut_down or request.want_fence or not is_caught_up or is_kept_out:
         response = BrokerHeartbeatResponse(
             is_caught_up=is_caught_up, is_fenced=True, should_shut_down=request.want_shut_down
         )
@@ -72,6 +77,17 @@ def _heartbeat_of_fenced(
         ),
     ]
     return Result(records, BrokerHeartbeatResponse(is_caught_up=True, is_fenced=False), is_divisible=True)
+
+
+def _is_needed(view: View, broker: BrokerImage) -> bool:
+    """Whether a partition waits for it: without a leader, or with fewer replicas in sync than producers ask for."""
+    wanted: dict[str, int] = {}
+    for topic, _, partition in view.image.partitions_of(broker.node_id):
+        if topic.name not in wanted:
+            wanted[topic.name] = topic_config(view.config, view.image, topic.name).min_insync_replicas
+        if partition.leader == NO_LEADER or len(partition.isr) < min(wanted[topic.name], len(partition.replicas)):
+            return True
+    return False
 
 
 def _can_stop(view: View, broker: BrokerImage) -> bool:

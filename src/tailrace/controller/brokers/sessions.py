@@ -14,6 +14,7 @@ Times are those of the monotonic clock, in milliseconds.
 
 from collections.abc import Iterable
 
+from tailrace.controller.brokers.flapping import Flapping
 from tailrace.controller.image import MetadataImage
 from tailrace.model.ids import NodeId
 
@@ -35,8 +36,9 @@ class _Session:
 
 
 class Sessions:
-    def __init__(self, timeout_ms: float) -> None:
+    def __init__(self, timeout_ms: float, *, flapping_pause_max_ms: float = 0.0) -> None:
         self._timeout_ms = timeout_ms
+        self._flapping = Flapping(flapping_pause_max_ms)
         self._tick_ms = timeout_ms / _TICKS
         self._is_active = False
         self._now_ms = 0.0
@@ -66,6 +68,7 @@ class Sessions:
 
     def begin(self, node_id: int) -> None:
         """A new incarnation was heard for the first time."""
+        self._flapping.forget(node_id)
         self._sessions[node_id] = _Session(self._now_ms)
 
     def hear(self, node_id: int, metadata_offset: int) -> None:
@@ -75,6 +78,13 @@ class Sessions:
 
     def note_fenced(self, node_id: int, offset: int) -> None:
         self._sessions.setdefault(node_id, _Session(self._now_ms)).fenced_offset = offset
+
+    def note_expired(self, node_id: int) -> None:
+        self._flapping.note_silence(node_id, self._now_ms)
+
+    def is_kept_out(self, node_id: int) -> bool:
+        """It has come and gone too often of late."""
+        return self._flapping.must_wait(node_id, self._now_ms)
 
     def has_heard_of_fencing(self, node_id: int) -> bool:
         """Whether the broker knows who leads in its place: one that was stopped for a while must not be let in while it

@@ -1,7 +1,8 @@
 """What must hold of the metadata quorum, looked at after every turn of a node and in full now and then.
 
 - At most one node leads the quorum in one epoch, and its log has all that was committed before.
-- One that was replaced stops before the time is over for which its last fetch stands, whatever it finds in its sockets.
+- One that was replaced stops acting before the time is over for which its last fetch stands, whatever it has yet to
+  read.
 - A replica, known by node and directory, gives its vote once per epoch. A vote is given when it is on the disk, or when
   a live node has had it for so long that it must have been sent.
 - The high watermark of a node never falls and is never above the end of its log.
@@ -82,7 +83,7 @@ class MetadataChecks:
         if seen.undecided_since is not None:
             self._judge_vote(node, broker, seen, state)
         if state.role == "leader" and state.epoch < max(self._led_since, default=0):
-            self._judge_replaced(node, state)
+            self._judge_replaced(node, broker, state)
 
     def _judge(self, node: Node, broker: Broker, seen: _Seen, state: QuorumState) -> None:
         before, seen.state = seen.state, state
@@ -137,12 +138,12 @@ class MetadataChecks:
             committed_end=self.history.end_offset,
         )
 
-    def _judge_replaced(self, node: Node, state: QuorumState) -> None:
+    def _judge_replaced(self, node: Node, broker: Broker, state: QuorumState) -> None:
         now = self._cluster.world.loop.now
         since = min(began for epoch, began in self._led_since.items() if epoch > state.epoch)
         timeout_seconds = node.config.controller_quorum_fetch_timeout_ms / 1000
         demand(
-            now - since <= timeout_seconds + _JUDGEMENT_SECONDS,
+            not broker.quorum.driver.may_act or now - since <= timeout_seconds + _JUDGEMENT_SECONDS,
             "a controller that was replaced stops in time",
             node=node.name,
             state=state,
