@@ -45,6 +45,7 @@ from tailrace.model.ids import NodeId, Uuid, uuid_text
 from tailrace.model.ports import Ports
 from tailrace.replica.directories import LogDirectories
 from tailrace.replica.future_logs import FutureLogs
+from tailrace.replica.lease import NO_LEASE_YET
 from tailrace.replica.maintenance import Maintenance
 from tailrace.replica.manager import ReplicaManager
 
@@ -213,7 +214,7 @@ class Broker:
         undo.callback(self.replicas.close)
         if not self.roles.is_alone:
             # Until the controller has let it in it leads and follows nothing, whatever an old image says.
-            self.replicas.lease_ends_ms = 0.0
+            self.replicas.lease.ends_ms = NO_LEASE_YET
         self.quorum = Quorum(
             config,
             ports,
@@ -293,6 +294,8 @@ class Broker:
         reports.start()
         self._open(Audience.CLIENTS)
         await lifecycle.unfence()
+        if not self.roles.is_alone:
+            self.node.producer_ids.fetch_if_few()
         self._maintenance.start()
         self._maintenance.adopt(scrub(self.node, self._maintenance))
         self.services.coordination.open()
@@ -400,7 +403,7 @@ class Broker:
 
     def _take_lease(self, lease_ends_ms: float) -> None:
         if not self.roles.is_alone:
-            self.replicas.lease_ends_ms = lease_ends_ms
+            self.replicas.lease.ends_ms = lease_ends_ms
 
     async def stop(self) -> None:
         """A clean stop: leaderships go to others first; whatever was acknowledged is stored, and the next start need

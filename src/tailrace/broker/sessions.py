@@ -13,16 +13,21 @@ remember by `max.incremental.fetch.session.partitions`: when all is taken, one t
 room, else the client goes on with full fetches.
 
 A follower's session is watched: of a thousand partitions only those are read that it asked for anew, or that were
-appended to, confirmed or led anew since they were read last.
+appended to, confirmed or led anew since they were read last. Each request of a session is sent after the answer to the
+one before: so it proves when the follower still followed in all its partitions, which a leader past its lease goes by.
+A partition that is dropped from the session is proven no more.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 from tailrace.model.errors import ErrorCode, KafkaError
+from tailrace.model.ids import NodeId
 from tailrace.model.ports import Clock, Random
+from tailrace.model.settings import LONG_MAX
+from tailrace.replica.isr import FollowingProof
 from tailrace.wire.apis.data import FetchRequest, FetchResponse
 
 if TYPE_CHECKING:
@@ -49,11 +54,13 @@ class FetchKey(NamedTuple):
 
 
 class Watch:
-    """Which partitions of a follower's session are to be read."""
+    """Which partitions of a follower's session are to be read, and when it still followed in all of them."""
 
-    __slots__ = ("due", "wake")
+    __slots__ = ("due", "node_id", "proof", "wake")
 
-    def __init__(self) -> None:
+    def __init__(self, node_id: NodeId) -> None:
+        self.node_id = node_id
+        self.proof = FollowingProof()
         self.due: dict[FetchKey, None] = {}  # In the order in which they are read.
         self.wake: Callable[[], None] | None = None  # Tells the fetch that is parked.
 
@@ -101,6 +108,13 @@ class SessionPartition:
         if self._watched is not None and self._marks is not None:
             self._watched.replica_readers.discard(self._marks[0])
             self._watched.readers.discard(self._marks[1])
+
+    def end_following(self, watch: Watch) -> None:
+        """The follower has dropped the partition: it may have heard of another leader. Where records are synced before
+        they are confirmed it does so for each sync, which says nothing."""
+        partition = self._watched
+        if partition is not None and partition.flush_messages == LONG_MAX and watch.node_id in partition.followers:
+            partition.followers[watch.node_id].end_following(watch.proof)
 
     def take_news(self, answer: PartitionData) -> bool:
         """Remembers what the client is about to be told; whether it is anything new."""
@@ -153,12 +167,16 @@ class FetchSession:
         known = self.partitions.pop(key, None)
         if known is not None and self.watch is not None:
             known.end_watch()
+            known.end_following(self.watch)
             self.watch.due.pop(key, None)
 
-    def end_watch(self) -> None:
+    def end(self, kept: Collection[FetchKey]) -> None:
+        """`kept` are in the next session of the same client."""
         if self.watch is not None:
-            for known in self.partitions.values():
+            for key, known in self.partitions.items():
                 known.end_watch()
+                if key not in kept:
+                    known.end_following(self.watch)
 
 
 class FetchPlan:
@@ -234,14 +252,15 @@ class FetchSessions:
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def plan(self, request: FetchRequest, version: int, *, is_follower: bool = False) -> FetchPlan:
-        """Raises KafkaError for a session that is unknown or out of step."""
+    def plan(self, request: FetchRequest, version: int, *, follower_id: NodeId | None = None) -> FetchPlan:
+        """`follower_id` is None for a consumer. Raises KafkaError for a session that is unknown or out of step."""
         if request.session_epoch in (_INITIAL_EPOCH, _FINAL_EPOCH):
-            self._end(request.session_id)
             # What is named twice is read once, and as it was named last.
-            partitions = list(dict(_partitions(request)).items())
+            named = dict(_partitions(request))
+            self._end(request.session_id, kept=named)
+            partitions = list(named.items())
             wants_session = request.session_epoch == _INITIAL_EPOCH and partitions
-            watch = Watch() if is_follower else None
+            watch = None if follower_id is None else Watch(follower_id)
             return FetchPlan(
                 partitions, new_session=self._create(partitions, version, watch) if wants_session else None
             )
@@ -256,6 +275,9 @@ class FetchSessions:
             self._end(session.id)
             return FetchPlan([])
         session.epoch = 1 if session.epoch == _EPOCH_MAX else session.epoch + 1
+        if session.watch is not None:
+            # It was sent after the answer to the last one, and that was not before this.
+            session.watch.proof.sent_ms = session.last_used_ms
         session.last_used_ms = self._clock.monotonic_ms()
         self._sessions[session.id] = self._sessions.pop(session.id)
         if session.watch is not None:
@@ -303,10 +325,10 @@ class FetchSessions:
         self._end(oldest.id)
         return True
 
-    def _end(self, session_id: int) -> None:
+    def _end(self, session_id: int, *, kept: Collection[FetchKey] = ()) -> None:
         session = self._sessions.pop(session_id, None)
         if session is not None:
-            session.end_watch()
+            session.end(kept)
             self._partition_count -= len(session.partitions)
 
 

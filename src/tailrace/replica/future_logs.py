@@ -75,7 +75,7 @@ class FutureLogs:
     def move(self, topic_partition: TopicPartition, path: str) -> None:
         """Begins to move a log, or ends a move if the log lies there already. Raises KafkaError."""
         target = self._find_target(path)
-        partition = self._replicas.find(*topic_partition)
+        partition = self._replicas.find_any(*topic_partition)
         under_way = self._moves.get(topic_partition)
         if under_way is not None:
             if under_way.target is target:

@@ -5,6 +5,9 @@
 - The high watermark counts every member of the committed in-sync set and of one that is proposed and not yet answered:
   whichever of the two the controller elects from, its members have all that was confirmed.
 - A follower that has caught up and may join is waited for too, or a busy leader would run away from it for ever.
+- A leader past its lease goes on while all who could take over still follow it (`lease`). When a follower did is known
+  from its fetch session: each fetch of a session follows upon the answer to the one before, so it was sent after that
+  one was looked at, however long it was on its way, lay in a buffer, or waited for a process that was stopped.
 - A follower leaves when it was not caught up at any moment of the last replica.lag.time.max.ms. It joins when it has
   reached the high watermark and the first offset of the leader's epoch: below that the leader itself does not know what
   its predecessor confirmed (KAFKA-7128).
@@ -41,6 +44,15 @@ NEVER_MS = float("-inf")
 GIVEN_TO_A_SUSPECT = 3
 
 
+class FollowingProof:
+    """When the last fetch of a follower's session must have been sent, at the earliest. One for all its partitions."""
+
+    __slots__ = ("sent_ms",)
+
+    def __init__(self) -> None:
+        self.sent_ms = NEVER_MS  # The first fetch of a session proves nothing: it may have been sent at any time.
+
+
 class FollowerState:
     """What a leader knows of one other replica. Made anew, or reset, with every leader epoch, even under the same
     leader: it costs one fetch, and needs no argument."""
@@ -48,6 +60,8 @@ class FollowerState:
     __slots__ = (
         "_given_count",
         "_given_offset",
+        "_proof",
+        "_proven_ms",
         "broker_epoch",
         "last_caught_up_ms",
         "last_fetch_ms",
@@ -72,6 +86,24 @@ class FollowerState:
         self.last_caught_up_ms = caught_up_ms
         self.last_fetch_ms = NEVER_MS
         self.leader_end_at_last_fetch = UNKNOWN_OFFSET
+        self._proof: FollowingProof | None = None
+        self._proven_ms = NEVER_MS  # By sessions before that of the proof.
+
+    @property
+    def followed_ms(self) -> float:
+        """When it still followed this leader in this leader epoch: at that moment it led in no later one."""
+        return self._proven_ms if self._proof is None else max(self._proven_ms, self._proof.sent_ms)
+
+    def note_proof(self, proof: FollowingProof | None) -> None:
+        """It has fetched with this leader epoch, in a session with this proof, or in none."""
+        if proof is not self._proof:
+            self._proven_ms = self.followed_ms
+            self._proof = proof
+
+    def end_following(self, proof: FollowingProof) -> None:
+        """It has dropped the partition from the session with this proof."""
+        if proof is self._proof:
+            self._proof, self._proven_ms = None, NEVER_MS
 
     def note_given(self, offset: int) -> bool:
         """It was given records from `offset` on. Whether that was so again and again, as if it could not take them."""
@@ -148,6 +180,20 @@ def decide_isr_expand(
     if follower.node_id in isr or follower.log_end_offset < max(high_watermark, leader_epoch_start_offset):
         return isr
     return tuple(node_id for node_id in replicas if node_id in isr or node_id == follower.node_id)
+
+
+def decide_takers(
+    leader_id: NodeId,
+    *,
+    isr: Collection[NodeId],
+    proposed: Collection[NodeId],
+    eligible: Collection[NodeId],
+    unclean: Collection[NodeId],
+) -> set[NodeId]:
+    """Everyone whom the controller could make leader without having heard from this one: the in-sync set, the one that
+    was proposed, the eligible replicas and, where elections may be unclean, all replicas. Nobody joins these sets but
+    by a proposal of the leader."""
+    return {*isr, *proposed, *eligible, *unclean} - {leader_id}
 
 
 class Surroundings(Protocol):

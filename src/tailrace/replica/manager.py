@@ -8,8 +8,7 @@ are asked for: a log takes up to a millisecond, and a request may create ten tho
 partition is asked for; other partitions go on.
 
 A partition that another broker leads is handed to that leader's fetcher, one that is led here to nobody; a replica that
-was moved elsewhere is deleted. Past its lease this broker may have been replaced without having heard of it: it answers
-as a leader or follower of nothing.
+was moved elsewhere is deleted. Past its lease this broker may have been replaced without having heard of it (`lease`).
 """
 
 from __future__ import annotations
@@ -33,6 +32,7 @@ from tailrace.replica.damage import DamagedReplicas
 from tailrace.replica.directories import LogDirectories, StoredHighWatermarks
 from tailrace.replica.flusher import Flusher
 from tailrace.replica.isr import NO_BROKER_EPOCH
+from tailrace.replica.lease import Lease
 from tailrace.replica.partition import OnBug, Partition
 from tailrace.replica.throttle import Throttle
 
@@ -80,8 +80,7 @@ class ReplicaManager:
         # Told of a log that is about to be deleted, before its folder gives up its name: a compaction or a copy that
         # went on would put its files, or the offset that it has come to, under the name of a topic that comes later.
         self.before_deletion: list[Callable[[TopicPartition], None]] = []
-        # Monotonic. Until then no other broker can have been made a leader of what is led here.
-        self.lease_ends_ms = math.inf
+        self.lease = Lease(self.node_id, self.monotonic_ms, self._state_of, session_ms=static.broker_session_timeout_ms)
         self.leader_throttle = Throttle()  # For what followers fetch from here.
         self._broker_epoch = NO_BROKER_EPOCH
         self._static = static
@@ -104,32 +103,22 @@ class ReplicaManager:
     # ---- finding a partition
 
     def find(self, topic: str, index: int) -> Partition:
-        """Raises the error that a client should see if the partition is not here."""
-        if self.lease_ends_ms != math.inf:
-            self.check_lease()
+        """To answer a client. Raises the error that it should see if the partition is not here, or led elsewhere for
+        all that this broker knows."""
+        partition = self.partitions.get((topic, index))
+        if partition is None:
+            partition = self._find_or_explain(topic, index)
+        if self.lease.ends_ms != math.inf:
+            self.lease.check(partition)
+        return partition
+
+    def find_any(self, topic: str, index: int) -> Partition:
+        """For a follower, or for what this broker does by itself: whoever may lead by now."""
         partition = self.partitions.get((topic, index))
         return partition if partition is not None else self._find_or_explain(topic, index)
 
-    @property
-    def is_past_lease(self) -> bool:
-        return self.monotonic_ms() >= self.lease_ends_ms
-
-    def check_lease(self) -> None:
-        """Raises once the controller may have given this broker's leaderships to others."""
-        if self.is_past_lease:
-            raise KafkaError(
-                ErrorCode.NOT_LEADER_OR_FOLLOWER,
-                f"Broker {self.node_id} has not heard from the controller for longer than its session lasts",
-            )
-
     def on_lease_end(self) -> None:
-        """Producers that wait for followers who may have another leader by now are told to look for it. What they sent
-        may be stored all the same: an idempotent producer sends it again, and it is recognised."""
-        if not self.is_past_lease:
-            return
-        for partition in self.partitions.values():
-            if partition.produces:
-                partition.produces.fail(partition.not_leader())
+        self.lease.fail_unconfirmed(self.partitions.values())
 
     def topic_name(self, topic_id: bytes) -> str:
         name = self._image.topic_names.get(Uuid(topic_id)) if self._image is not None else None
@@ -398,10 +387,8 @@ class ReplicaManager:
         return NO_BROKER_EPOCH if broker is None else broker.epoch
 
     def may_be_in_sync(self, topic_partition: TopicPartition, node_id: NodeId, broker_epoch: int) -> bool:
-        image = self._image
-        broker = image.brokers.get(node_id) if image is not None else None
-        topic = image.topics.get(topic_partition.topic) if image is not None else None
-        state = topic.partitions.get(topic_partition.partition) if topic is not None else None
+        broker = self._image.brokers.get(node_id) if self._image is not None else None
+        state = self._state_of(topic_partition)
         return (
             broker is not None
             and state is not None
@@ -409,6 +396,10 @@ class ReplicaManager:
             and broker.epoch == broker_epoch
             and broker.has_online(state.directory(node_id))
         )
+
+    def _state_of(self, topic_partition: TopicPartition) -> PartitionImage | None:
+        topic = self._image.topics.get(topic_partition.topic) if self._image is not None else None
+        return topic.partitions.get(topic_partition.partition) if topic is not None else None
 
     def propose_isr(self, partition: Partition) -> None:
         if self._alter_partition is None:

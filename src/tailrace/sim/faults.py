@@ -13,6 +13,7 @@ import errno
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 
+from tailrace.sim.apart.apart import Apart
 from tailrace.sim.checks.replicas import ReplicaChecks
 from tailrace.sim.cluster import FOLDERS, Node, SimCluster, World
 from tailrace.sim.network import SimNetwork
@@ -82,6 +83,7 @@ class Faults:
             "slow disk": self._slow_disk,
             "full disk": self._fill_disk,
             "bad disk": self._fail_disk,
+            **Apart(cluster, replicas, self._random, self._cut_for).kinds,
         }
 
     def _watch_arrivals(self, network: SimNetwork) -> None:
@@ -378,10 +380,13 @@ class Faults:
         await self._cut(self._random.shuffled(pairs)[: 1 + self._random.randrange(1 + len(pairs) // 2)])
 
     async def _cut(self, pairs: list[tuple[str, str]], seconds_min: float = _CUT_SECONDS_MIN) -> None:
+        await self._cut_for(pairs, self._random.between(seconds_min, max(seconds_min, _FAULT_SECONDS_MAX)))
+
+    async def _cut_for(self, pairs: list[tuple[str, str]], seconds: float) -> None:
         self._note("cuts " + " ".join(f"{source}>{target}" for source, target in pairs))
         for source, target in pairs:
             self._world.network.cut(source, target)
-        await self._sleep(seconds_min, max(seconds_min, _FAULT_SECONDS_MAX))
+        await asyncio.sleep(seconds)
         self._note("mends " + " ".join(f"{source}>{target}" for source, target in pairs))
         for source, target in pairs:
             self._world.network.mend(source, target)

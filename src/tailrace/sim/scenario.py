@@ -17,9 +17,11 @@ from tailrace.client.admin import Admin
 from tailrace.client.metadata import Cluster
 from tailrace.model.errors import KafkaError, StorageError
 from tailrace.model.ids import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
+from tailrace.sim.apart.apart import APART_KINDS
 from tailrace.sim.checks.coordinators import CoordinatorChecks
 from tailrace.sim.checks.final import FinalChecks
 from tailrace.sim.checks.history import ViolationError, demand
+from tailrace.sim.checks.leases import LeaseChecks, Progress
 from tailrace.sim.checks.metadata import MetadataChecks
 from tailrace.sim.checks.replicas import ReplicaChecks
 from tailrace.sim.checks.transaction_state import TransactionStateChecks
@@ -112,10 +114,11 @@ class Plan:
     fault_seconds: float = 5.0
     faults: tuple[str, ...] = ALL_KINDS
     has_damage: bool = False  # disks lose what they had synced
+    must_go_on: bool = False  # whether no fault of this run may keep a partition from acknowledging
 
     @classmethod
     def of(cls, random: SimRandom) -> Plan:
-        is_dedicated = random.random() < 0.25
+        is_dedicated = random.random() < 0.35
         voters = 5 if random.random() < 0.15 else 3
         topics = []
         is_synced = random.random() < 0.2
@@ -141,6 +144,7 @@ class Plan:
             faults=(
                 *ALL_KINDS,
                 *(("power of all",) * 3 if is_synced else ()),
+                *(APART_KINDS if is_dedicated else ()),
             ),
             groups=tuple(GroupPlan.of(random, f"readers-{index}") for index in range(random.choice((0, 0, 1, 2)))),
         )
@@ -216,6 +220,8 @@ class Scenario:
         self.replicas = ReplicaChecks(self.cluster, self.trace)
         self.ledger.on_acked = self.replicas.judge_acked
         self.metadata = MetadataChecks(self.cluster, self.trace)
+        self.leases = LeaseChecks(self.cluster)
+        self.progress = Progress(self.ledger.last_acked)
         self.clients = Clients(self.world, self.cluster, self.ledger)
         self.faults = Faults(self.world, self.cluster, self.replicas)
         self.damage = Damage(self.cluster, self.replicas, self.faults, damage_random)
@@ -306,9 +312,12 @@ class Scenario:
         self.groups.start()
         self.transactions.start(partitions, outputs)
         disturbing = [asyncio.ensure_future(each.disturb()) for each in (self.groups, self.transactions)]
+        if self.plan.must_go_on:
+            self.progress.start(partitions[: self.plan.pipelines])
         failing = [self.faults.run(self.plan.fault_seconds, self.plan.faults)]
         failing += [self.damage.run(self.plan.fault_seconds)] if self.plan.has_damage else []
         await asyncio.gather(*failing)
+        self.progress.stop()
         for each in disturbing:
             each.cancel()
         await self.faults.heal()
@@ -354,12 +363,14 @@ class Scenario:
             if node.process is process:
                 self.metadata.look(node)
                 self.replicas.look(node)
+                self.leases.look(node)
                 self.transaction_checks.look(node)
         else:
             self.clients.check()
             self.groups.check()
             self.transactions.check()
             self.faults.check()
+            self.progress.check(self.loop.now)
         if self._violation is not None:
             raise self._violation
         if self._errors:

@@ -259,18 +259,25 @@ async def test_one_that_has_no_replica_is_told_so():
         assert answer.error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
 
 
-async def test_past_its_lease_a_broker_leads_nothing_on_any_path():
+async def test_past_its_lease_a_broker_leads_what_it_is_followed_in_on_any_path():
     async with running() as world:
         peer = await world.connect()
         await create_topic(peer, "t")
         await fill(peer, "t", 1)
         replicas = world.broker.replicas
-        replicas.lease_ends_ms = replicas.monotonic_ms()
+        replicas.lease.ends_ms = replicas.monotonic_ms()
+        answer = produced(await peer.request(produce("t", batch(b"a")), 9))
+        assert answer.error_code == 0, "nobody could take over"
+        both = (NodeId(1), NodeId(2))
+        replicas.find("t", 0).follow_image(led_by(NodeId(1), epoch=5, replicas=both, isr=both))
         for _ in range(3):  # The short way for repeated requests too.
             answer = produced(await peer.request(produce("t", batch(b"a")), 9))
             assert answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
         assert fetched(await peer.request(fetch("t", 0), 11)).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
-        replicas.lease_ends_ms = replicas.monotonic_ms() + 60_000
+        # The follower is served all the same.
+        answer = fetched(await peer.request(fetch("t", 0, replica_id=2, current_leader_epoch=5), 11))
+        assert answer.error_code == 0
+        replicas.lease.ends_ms = replicas.monotonic_ms() + 60_000
         assert fetched(await peer.request(fetch("t", 0), 11)).error_code == 0
 
 

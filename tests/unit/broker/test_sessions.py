@@ -4,13 +4,16 @@ import pytest
 
 from tailrace.broker.sessions import FetchKey, FetchSessions
 from tailrace.model.errors import ErrorCode, KafkaError
+from tailrace.model.ids import NodeId
+from tailrace.replica.isr import NEVER_MS
 from tailrace.sim.clock import SimClock
 from tailrace.sim.random import SimRandom
 from tailrace.wire.apis.data import FetchRequest, FetchResponse
 from tests.unit.broker.world import batch, create_topic, fetch, produce, running
-from tests.unit.replica.replicas import make_partition
+from tests.unit.replica.replicas import led_by, make_partition
 
 VERSION = 12
+NODE = NodeId(2)
 
 
 def make_sessions(slots_max: int = 10) -> tuple[FetchSessions, SimClock]:
@@ -217,13 +220,13 @@ def read_all(plan) -> list[int]:
 async def test_of_a_followers_session_only_what_has_news_is_read():
     sessions, _ = make_sessions()
     partitions = [make_partition(), make_partition()]
-    first = sessions.plan(request(0, 0, {0: 5, 1: 7}), VERSION, is_follower=True)
+    first = sessions.plan(request(0, 0, {0: 5, 1: 7}), VERSION, follower_id=NodeId(2))
     for key, _ in first.partitions():
         first.watch_over(key, partitions[key.partition])
     session_id, _ = first.settle(answers_of(first, high_watermark=0, log_start_offset=0))
 
     def plan(epoch: int, changed: dict[int, int], forgotten: tuple[int, ...] = ()):
-        return sessions.plan(request(session_id, epoch, changed, forgotten), VERSION, is_follower=True)
+        return sessions.plan(request(session_id, epoch, changed, forgotten), VERSION, follower_id=NodeId(2))
 
     # What was not marked as read, for want of room in the answer, is read again.
     assert read_all(plan(1, {})) == [0, 1]
@@ -244,16 +247,83 @@ async def test_of_a_followers_session_only_what_has_news_is_read():
 async def test_a_followers_session_leaves_nothing_behind():
     sessions, _ = make_sessions()
     partitions = [make_partition(), make_partition()]
-    first = sessions.plan(request(0, 0, {0: 5, 1: 7}), VERSION, is_follower=True)
+    first = sessions.plan(request(0, 0, {0: 5, 1: 7}), VERSION, follower_id=NodeId(2))
     for key, _ in first.partitions():
         first.watch_over(key, partitions[key.partition])
     session_id, _ = first.settle(answers_of(first, high_watermark=0, log_start_offset=0))
     assert partitions[0].replica_readers
     assert partitions[0].readers
-    sessions.plan(request(session_id, 1, {}, (0,)), VERSION, is_follower=True)
+    sessions.plan(request(session_id, 1, {}, (0,)), VERSION, follower_id=NodeId(2))
     assert not partitions[0].replica_readers
     assert not partitions[0].readers
     assert partitions[1].replica_readers
-    sessions.plan(request(session_id, 0, {1: 7}), VERSION, is_follower=True)
+    sessions.plan(request(session_id, 0, {1: 7}), VERSION, follower_id=NodeId(2))
     assert not partitions[1].replica_readers
     assert not partitions[1].readers
+
+
+def follower_of(partition):
+    """That of a session with node 2."""
+    partition.follow_image(led_by(NodeId(1), epoch=1, isr=(NodeId(1), NodeId(2)), replicas=(NodeId(1), NodeId(2))))
+    return partition.followers[NodeId(2)]
+
+
+def begun_by_follower(sessions: FetchSessions, partitions: list, session_id: int = 0) -> int:
+    """A session of node 2 with all partitions, each read once."""
+    plan = sessions.plan(request(session_id, 0, dict.fromkeys(range(len(partitions)), 0)), VERSION, follower_id=NODE)
+    for key, _ in plan.partitions():
+        plan.watch_over(key, partitions[key.partition])
+        partitions[key.partition].followers[NODE].note_proof(plan.watch.proof)
+    return plan.settle(answers_of(plan))[0]
+
+
+def test_a_fetch_of_a_session_proves_when_the_one_before_was_looked_at():
+    sessions, clock = make_sessions()
+    partitions = [make_partition(), make_partition()]
+    followers = [follower_of(each) for each in partitions]
+    clock.advance_ms(100)
+    session_id = begun_by_follower(sessions, partitions)
+    assert [each.followed_ms for each in followers] == [NEVER_MS] * 2
+    # However long it was on its way, or lay in a buffer.
+    clock.advance_ms(60_000)
+    sessions.plan(request(session_id, 1, {}), VERSION, follower_id=NODE)
+    assert [each.followed_ms for each in followers] == [100.0] * 2
+    clock.advance_ms(500)
+    sessions.plan(request(session_id, 2, {}), VERSION, follower_id=NODE)
+    assert [each.followed_ms for each in followers] == [60_100.0] * 2
+
+
+def test_a_partition_that_is_dropped_is_proven_no_more():
+    sessions, clock = make_sessions()
+    partitions = [make_partition(), make_partition(), make_partition(flush_messages=1)]
+    followers = [follower_of(each) for each in partitions]
+    session_id = begun_by_follower(sessions, partitions)
+    clock.advance_ms(100)
+    sessions.plan(request(session_id, 1, {}), VERSION, follower_id=NODE)
+    assert [each.followed_ms for each in followers] == [0.0] * 3
+    sessions.plan(request(session_id, 2, {}, forgotten=(0, 2)), VERSION, follower_id=NODE)
+    assert followers[0].followed_ms == NEVER_MS
+    assert followers[2].followed_ms == 100.0, "where records are synced first it drops out for each sync"
+
+
+def test_a_new_session_of_the_same_follower_keeps_what_it_names():
+    sessions, clock = make_sessions()
+    partitions = [make_partition(), make_partition()]
+    followers = [follower_of(each) for each in partitions]
+    session_id = begun_by_follower(sessions, partitions)
+    clock.advance_ms(100)
+    sessions.plan(request(session_id, 1, {}), VERSION, follower_id=NODE)
+    begun_by_follower(sessions, partitions[:1], session_id)
+    assert [each.followed_ms for each in followers] == [0.0, NEVER_MS]
+
+
+def test_a_session_that_is_ended_proves_nothing_more():
+    sessions, clock = make_sessions()
+    partitions = [make_partition()]
+    follower = follower_of(partitions[0])
+    session_id = begun_by_follower(sessions, partitions)
+    clock.advance_ms(100)
+    sessions.plan(request(session_id, 1, {}), VERSION, follower_id=NODE)
+    assert follower.followed_ms == 0.0
+    sessions.plan(request(session_id, -1, {}), VERSION, follower_id=NODE)
+    assert follower.followed_ms == NEVER_MS

@@ -4,9 +4,9 @@
 
 Rules
 - One task sends heartbeats, one at a time, from the registration until the end: while the logs are recovered too.
-- The lease: a broker may act as a leader for broker.session.timeout.ms from the moment at which it SENT the last
-  heartbeat that was answered as unfenced. The controller counts from the moment at which it received it, so the lease
-  ends before anyone else can be made leader.
+- The lease: a broker may act as a leader for broker.session.timeout.ms, but for what clocks may differ by, from the
+  moment at which it SENT the last heartbeat that was answered as unfenced. The controller counts from the moment at
+  which it received it, so the lease ends before anyone else can be made leader.
 - An epoch that the controller does not know any more (it was unregistered, or another process took its id and left) is
   got anew by registering again; in a live process nothing was lost, so the last epoch is the proof of it.
 """
@@ -42,6 +42,8 @@ _REGISTRATION_PAUSE_MAX_MS = 1000.0
 # broker.heartbeat.interval.ms: who is kept waiting is kept for a reason, and a busy controller has better things to do.
 _EAGER_PAUSE_MS = 20.0
 _EAGER_DOUBLINGS_MAX = 10
+# How often it is looked, past the lease, who of those that wait is to be told.
+_PAST_LEASE_LOOK_SECONDS = 0.2
 # Answers after which the same registration may succeed later: the controller is moving, or the session of the last
 # incarnation still runs.
 _LATER = (
@@ -66,6 +68,8 @@ _REFUSALS = {
     "controller.quorum.bootstrap.servers and log.dirs.",
 }
 _CHANNEL = "heartbeat"
+# Of the time that the controller waits. The clocks of both may run at speeds that differ by two percent.
+LEASE_SHARE = 0.97
 
 
 class BrokerIdentity(NamedTuple):
@@ -81,7 +85,8 @@ class BrokerIdentity(NamedTuple):
 class Lifecycle:
     """`metadata_offset` gives the last offset that this broker's image holds; `find_epoch` the epoch that the metadata
     has for an incarnation of this broker, the last one; `on_epoch` is told of each new epoch,
-    `on_lease` of how long the lease lasts, `on_lease_end` when it has ended, `on_failure` if the broker has to stop."""
+    `on_lease` of how long the lease lasts, `on_lease_end` when it has ended and again while there is no other,
+    `on_failure` if the broker has to stop."""
 
     def __init__(
         self,
@@ -289,7 +294,7 @@ class Lifecycle:
             )
         self.is_fenced = response.is_fenced
         if not response.is_fenced:
-            self._lease_ends_ms = sent_ms + self._config.broker_session_timeout_ms
+            self._lease_ends_ms = sent_ms + self._config.broker_session_timeout_ms * LEASE_SHARE
             self._on_lease(self._lease_ends_ms)
             self._watch_lease()
             _complete(self._unfenced)
@@ -301,7 +306,12 @@ class Lifecycle:
             self._lease_timer.cancel()
         # Timers may fire a little early: a millisecond later it has ended by every clock.
         delay_ms = max(0.0, self._lease_ends_ms - self._clock.monotonic_ms()) + 1.0
-        self._lease_timer = asyncio.get_running_loop().call_later(delay_ms / 1000, self._on_lease_end)
+        self._lease_timer = asyncio.get_running_loop().call_later(delay_ms / 1000, self._go_past_lease)
+
+    def _go_past_lease(self) -> None:
+        """Again and again until there is a new one: followers may fall silent one after the other."""
+        self._on_lease_end()
+        self._lease_timer = asyncio.get_running_loop().call_later(_PAST_LEASE_LOOK_SECONDS, self._go_past_lease)
 
     async def _wait_next(self, sent_ms: float) -> None:
         is_waited_for = (self.is_fenced and not self._wants_fence) or self._wants_shut_down

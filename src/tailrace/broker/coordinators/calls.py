@@ -6,17 +6,18 @@ several of them becomes several calls, whose answers are joined into one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from tailrace.broker.context import Pending
 from tailrace.broker.failures import refuse
 from tailrace.model.errors import ErrorCode, KafkaError
-from tailrace.wire.schema import Message
+from tailrace.wire.schema import Message, Struct
 
 if TYPE_CHECKING:
     from tailrace.broker.context import RequestContext
     from tailrace.coordinator.op import Told
+    from tailrace.replica.lease import Lease
 
 
 _TRANSLATIONS = {
@@ -96,6 +97,28 @@ class _Parts(Pending[Message]):
         super().abandon()
         for call in self._calls:
             call.abandon()
+
+
+def give(told: Told, answer: Message, lease: Lease) -> None:
+    """Past the lease nobody is refused for good: another broker may know better."""
+    if lease.is_past and any(map(lease.is_for_good, _error_codes(answer))):
+        told.fail(KafkaError(ErrorCode.NOT_COORDINATOR, "The broker has lost touch with the controller"))
+    else:
+        told.complete(answer)
+
+
+def _error_codes(answer: Struct) -> Iterator[int]:
+    """All that stand in it, at whatever depth."""
+    for field in answer.fields:
+        value = getattr(answer, field.name)
+        if field.name == "error_code":
+            yield value
+        elif isinstance(value, Struct):
+            yield from _error_codes(value)
+        elif isinstance(value, list):
+            for each in value:
+                if isinstance(each, Struct):
+                    yield from _error_codes(each)
 
 
 class Asked(Protocol):

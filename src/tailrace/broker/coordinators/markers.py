@@ -229,7 +229,8 @@ async def write_markers(
                 try:
                     partition, end_offset = _append(node, group_shard, topic.name, index, marker)
                 except KafkaError as error:
-                    answer.error_code = int(_NOT_READY.get(error.code, error.code))
+                    code = node.replicas.lease.soften(error).code
+                    answer.error_code = int(_NOT_READY.get(code, code))
                 else:
                     unconfirmed += _confirmation(partition, end_offset, answer)
     if unconfirmed:

@@ -10,7 +10,6 @@ from __future__ import annotations
 from asyncio import Task, get_running_loop, sleep, wait
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from math import inf
 from typing import TYPE_CHECKING
 
 from tailrace.broker.coordinators.loading import load
@@ -67,24 +66,23 @@ class Coordinators:
 
     def shard_at(self, index: int) -> Shard:
         """That of a partition. Raises KafkaError if it is not here, or not loaded yet."""
-        self._check_lease()
         shard = self.shards.get(index)
         if shard is None:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"Broker {self._node.node_id} does not lead it")
+        self._check_lease(shard)
         self._hurry(shard)
         shard.check_active()
         return shard
 
     def active_shards(self) -> list[Shard]:
         """All of this broker, to look at. Raises KafkaError if one is not loaded yet."""
-        self._check_lease()
         for shard in list(self.shards.values()):
+            self._check_lease(shard)
             self._hurry(shard)
             shard.check_active()
         return list(self.shards.values())
 
     def _shard_of(self, key: str) -> Shard:
-        self._check_lease()
         count = self._partition_count
         shard = self.shards.get(coordinator_partition(key, count)) if count else None
         if shard is None:
@@ -92,13 +90,14 @@ class Coordinators:
                 ErrorCode.NOT_COORDINATOR,
                 f"Broker {self._node.node_id} does not coordinate {key!r}. FindCoordinator tells who does",
             )
+        self._check_lease(shard)
         if shard.state is State.LOADING:
             self._hurry(shard)
         return shard
 
-    def _check_lease(self) -> None:
-        replicas = self._node.replicas
-        if replicas.lease_ends_ms != inf and replicas.is_past_lease:
+    def _check_lease(self, shard: Shard) -> None:
+        """Past its lease this broker coordinates what it is still followed in."""
+        if self._node.replicas.lease.is_past and not shard.may_act:
             raise KafkaError(ErrorCode.NOT_COORDINATOR, f"Broker {self._node.node_id} has lost touch with the cluster")
 
     # ---- following the image

@@ -21,6 +21,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Protocol
 
 from tailrace.broker.coordinators.batches import Batch, EncodedRecords
+from tailrace.broker.coordinators.calls import give
 from tailrace.coordinator.op import Call, Caller, Producer, Result, Steps, Told
 from tailrace.log.log import AppendResult
 from tailrace.log.validation import CheckedBatch, Origin
@@ -43,7 +44,7 @@ _log = events.logger("coordinator")
 _SLICE_MS = 1.0
 # Each takes some 20 microseconds, until it is sent.
 _ANSWERS_PER_TURN = 50
-# Past its lease a broker does not know whether it still leads: deadlines wait for the next heartbeat to the controller.
+# A broker that does not know whether it still leads lets deadlines wait until it does.
 _LEASE_RETRY_MS = 100.0
 
 _NEVER_MS = float("inf")
@@ -145,6 +146,10 @@ class Shard:
     def has_unwritten(self) -> bool:
         """The machine is ahead of the log, until the turn ends."""
         return bool(self._batch)
+
+    @property
+    def may_act(self) -> bool:
+        return self._node.replicas.lease.allows(self._partition)
 
     @property
     def partition(self) -> Partition:
@@ -430,11 +435,12 @@ class Shard:
         If the shard is closed meanwhile, the others have been told that."""
         for told, response in answers[:_ANSWERS_PER_TURN]:
             self._open.pop(told, None)
-            told.complete(response)
+            give(told, response, self._node.replicas.lease)
         if len(answers) > _ANSWERS_PER_TURN:
             self._loop.call_soon(self._give, answers[_ANSWERS_PER_TURN:])
 
     def _fail(self, answers: Answers, error: KafkaError) -> None:
+        error = self._node.replicas.lease.soften(error)
         for told, _ in answers:
             self._open.pop(told, None)
             told.fail(error)
@@ -455,7 +461,7 @@ class Shard:
 
     def _on_timer(self) -> None:
         self._timer, self._timer_ms = None, _NEVER_MS
-        if self._node.replicas.is_past_lease:
+        if not self.may_act:
             self._timer = self._loop.call_later(_LEASE_RETRY_MS / 1000, self._on_timer)
             return
         clock = self._node.ports.clock

@@ -63,7 +63,8 @@ def handle_fetch(services: Services, context: RequestContext, request: FetchRequ
     has_state = version >= _FIRST_VERSION_WITH_REPLICA_STATE
     # -1 is a consumer, below it a tool that reads as one.
     replica_id = NodeId(request.replica_state.replica_id if has_state else request.replica_id)
-    plan = services.sessions.plan(request, version, is_follower=replica_id > _CONSUMER)
+    follower_id = replica_id if replica_id > _CONSUMER else None
+    plan = services.sessions.plan(request, version, follower_id=follower_id)
     attempt = FetchAttempt(services, context, request, plan, replica_id)
     attempt.read()
     if attempt.is_enough or request.max_wait_ms <= 0:
@@ -126,6 +127,9 @@ class FetchAttempt:
         if fetch.last_fetched_epoch >= 0:
             log = partition.log
             diverging = log.epochs.find_divergence(fetch.last_fetched_epoch, fetch.fetch_offset, log.log_end_offset)
+            if diverging is not None and not self._is_follower and self._services.replicas.lease.is_past:
+                # Another leader may know that history.
+                raise partition.not_leader()
         if self._is_follower and self._is_first_read and diverging is None:
             self._note_fetch(partition, fetch)
         if self._plan.watch is not None:
@@ -144,7 +148,7 @@ class FetchAttempt:
             answer.diverging_epoch.epoch, answer.diverging_epoch.end_offset = diverging
             self._plan.note_read(key)
             return answer
-        if self._wants_rack and partition.is_leader:
+        if self._wants_rack and partition.is_leader and not self._services.replicas.lease.is_past:
             answer.preferred_read_replica = decide_read_replica(
                 self._services.image.brokers, partition, self._request.rack_id, fetch.fetch_offset
             )
@@ -175,7 +179,7 @@ class FetchAttempt:
         name, replicas = key.topic, self._services.replicas
         if self._version >= _FIRST_VERSION_WITH_TOPIC_IDS:
             name = replicas.topic_name(key.topic_id)
-        partition = replicas.find(name, key.partition)
+        partition = (replicas.find_any if self._is_follower else replicas.find)(name, key.partition)
         must_lead = self._is_follower or self._version < _FIRST_VERSION_WITH_RACKS
         partition.check_readable(fetch.current_leader_epoch, must_lead=must_lead)
         if self._version < _FIRST_VERSION_WITH_ZSTD and partition.log.config.compression_type == "zstd":
@@ -194,6 +198,8 @@ class FetchAttempt:
                 offset=fetch.fetch_offset,
                 log_start_offset=fetch.log_start_offset,
             )
+            watch = self._plan.watch
+            partition.followers[self._replica_id].note_proof(None if watch is None else watch.proof)
 
     def _note_read(self, key: FetchKey, partition: Partition, fetch: FetchPartition, *, has_records: bool) -> None:
         """It need not be read again before there is news, or the follower asks for more. One that is not in sync is
@@ -236,6 +242,8 @@ class FetchAttempt:
             (partition.replica_readers if self._is_follower else partition.readers).discard(reader)
 
     def _failure(self, key: FetchKey, error: KafkaError) -> PartitionData:
+        if not self._is_follower:
+            error = self._services.replicas.lease.soften(error)
         answer = PartitionData(
             partition_index=key.partition,
             error_code=int(error.code),

@@ -25,7 +25,11 @@ def hint_leader(
     name = topic or image.topic_names.get(Uuid(topic_id), "")
     topic_image = image.topics.get(name)
     partition = topic_image.partitions.get(PartitionIndex(index)) if topic_image is not None else None
-    return None if partition is None else (partition.leader, partition.leader_epoch)
+    if partition is None:
+        return None
+    if partition.leader == services.node_id and services.replicas.lease.is_past:
+        return None  # It does not know who leads.
+    return partition.leader, partition.leader_epoch
 
 
 def node_endpoints(

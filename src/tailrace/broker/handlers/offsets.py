@@ -77,14 +77,19 @@ def handle_list_offsets(
             try:
                 if asked_for[topic.name, asked.partition_index] > 1:
                     raise KafkaError(ErrorCode.INVALID_REQUEST, "The partition stands in the request more than once")
-                partition = services.replicas.find(topic.name, asked.partition_index)
+                partition = _find(services, request.replica_id, topic.name, asked.partition_index)
                 partition.check_leader(asked.current_leader_epoch)
                 found = _look_up(partition, asked.timestamp, context.api_version, request)
                 answer.timestamp, answer.offset, answer.leader_epoch = found
             except KafkaError as error:
-                answer.error_code = int(error.code)
+                answer.error_code = int(services.replicas.lease.soften(error).code)
         response.topics.append(ListOffsetsResponse.ListOffsetsTopicResponse(name=topic.name, partitions=answers))
     return response
+
+
+def _find(services: Services, replica_id: int, topic: str, index: int) -> Partition:
+    """Followers are answered past the lease too."""
+    return (services.replicas.find if replica_id <= _CONSUMER else services.replicas.find_any)(topic, index)
 
 
 def _look_up(partition: Partition, timestamp: int, version: int, request: ListOffsetsRequest) -> _Found:
@@ -130,11 +135,10 @@ def handle_offset_for_leader_epoch(
             answer = EpochAnswer(partition=asked.partition)
             answers.append(answer)
             try:
-                partition = services.replicas.find(topic.topic, asked.partition)
+                partition = _find(services, request.replica_id, topic.topic, asked.partition)
                 partition.check_leader(asked.current_leader_epoch)
-                log = partition.log
-                # A consumer may not learn of more than it may read.
-                end_offset = log.log_end_offset if request.replica_id >= 0 else partition.high_watermark
+                log, is_consumer = partition.log, request.replica_id <= _CONSUMER
+                end_offset = _end_for_consumer(services, partition, asked) if is_consumer else log.log_end_offset
                 answer.leader_epoch, answer.end_offset = log.epochs.end_offset_for(asked.leader_epoch, end_offset)
             except KafkaError as error:
                 answer.error_code = int(error.code)
@@ -142,6 +146,18 @@ def handle_offset_for_leader_epoch(
             OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult(topic=topic.topic, partitions=answers)
         )
     return response
+
+
+def _end_for_consumer(
+    services: Services, partition: Partition, asked: OffsetForLeaderEpochRequest.OffsetForLeaderPartition
+) -> int:
+    """A consumer does not learn of more than it may read. But past the lease another leader may have confirmed more
+    than this one knows to be: no more of this epoch than is here, and it knows the later ones alone."""
+    if not services.replicas.lease.is_past:
+        return partition.high_watermark
+    if asked.leader_epoch > partition.log.epochs.latest:
+        raise partition.not_leader()
+    return partition.log.log_end_offset
 
 
 async def handle_delete_records(

@@ -310,7 +310,7 @@ class _Appends:
         answer: PartitionAnswer,
         checked: CheckedBatch | None = None,
     ) -> None:
-        acks = self._request.acks
+        acks = self._services.replicas.lease.required_acks(self._request.acks)
         answer.log_start_offset = partition.log.log_start_offset
         if self._services.refused_batches:
             known = partition.log.producers.states
@@ -349,6 +349,7 @@ class _Appends:
 
     def _fail(self, topic: TopicData, answer: PartitionAnswer, records: object, error: KafkaError) -> None:
         self.has_failed = True
+        error = self._services.replicas.lease.soften(error)
         if isinstance(records, memoryview):
             error = self._services.refused_batches.judge(_place(topic, answer.index), records, error)
         fill_error(answer, error)

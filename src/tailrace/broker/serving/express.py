@@ -256,8 +256,8 @@ class Express:
             self._number, self._lane = self._services.lanes.number, None
             self._lanes.clear()
         replicas = self._services.replicas
-        # A broker past its lease answers as a leader of nothing, the general way.
-        if replicas.flusher.is_saturated or (replicas.lease_ends_ms != inf and replicas.is_past_lease):
+        # Past its lease a broker asks more before it answers: the general way.
+        if replicas.flusher.is_saturated or (replicas.lease.ends_ms != inf and replicas.lease.is_past):
             return position
         while position <= turn_end:
             size, key_and_version, _correlation_id = _unpack_head(buffer, position)

@@ -9,7 +9,8 @@ Rules: a partition is fetched with the leader epoch that the metadata gave it. W
 offset than those of now is dropped, so that a deposed leader's last words change nothing. A partition that fails rests,
 up to replica.fetch.backoff.ms, and leaves the others alone. Nothing is fetched before this broker has its epoch, since
 a leader could not tell this incarnation from the one before. A new partition interrupts a fetch that is parked at the
-leader: after an election producers are waiting for it.
+leader: after an election producers are waiting for it. A leader that is not followed any more is told so, as far as it
+can be reached: past its lease it goes on while it is followed (`replica.lease`).
 
 Never decides who leads or who is in sync.
 """
@@ -17,6 +18,7 @@ Never decides who leads or who is in sync.
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import Protocol, TypeVar
 
 from tailrace.model import events
@@ -36,6 +38,9 @@ _log = events.logger("fetcher")
 
 _LATEST, _EARLIEST = -1, -2
 _EPOCH_MAX = 0x7FFFFFFF
+_NO_MORE = -1  # The epoch that ends a session.
+# For a leader that can be reached; another hears of it by itself, once it is not followed for a session time.
+_LEAVE_TIMEOUT_MS = 1000
 # Bytes appended before the loop turns: about a millisecond.
 _BYTES_PER_TURN = 1 << 20
 # A fetch that is parked at the leader blocks its connection: after an interruption the other one is used.
@@ -109,6 +114,7 @@ class Fetcher:
         self._is_calling = False
         self._is_interrupted = False
         self._task: asyncio.Task[None] | None = None
+        self._leaving: asyncio.Task[None] | None = None
 
     # ---- which partitions
 
@@ -143,8 +149,9 @@ class Fetcher:
             self._task.cancel()
 
     def close(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
+        for task in (self._task, self._leaving):
+            if task is not None:
+                task.cancel()
 
     def _leave_session(self, key: tuple[bytes, int]) -> None:
         self._changed.pop(key, None)
@@ -190,8 +197,26 @@ class Fetcher:
                 self._reset_session()
                 await self._wait_wakeup(max(_FIRST_PAUSE_SECONDS, self._pause_seconds(failures)))
                 failures += 1
+            if self._session_id:
+                self._leaving = self._loop.create_task(self._leave(self._session_id), name=f"leave-{self._leader_id}")
+                self._session_id = self._session_epoch = 0
         finally:
             self._task = None
+
+    async def _leave(self, session_id: int) -> None:
+        """Ends the session at the leader."""
+        broker = self._broker
+        request = FetchRequest(
+            replica_id=broker.node_id,
+            replica_state=FetchRequest.ReplicaState(replica_id=broker.node_id, replica_epoch=broker.broker_epoch),
+            session_id=session_id,
+            session_epoch=_NO_MORE,
+        )
+        channel = f"replication-{self._channel}"
+        with suppress(KafkaError):
+            await self._leaders.call(
+                self._leader_id, request, FetchResponse, timeout_ms=_LEAVE_TIMEOUT_MS, channel=channel
+            )
 
     def _admit_rested(self) -> None:
         """Whoever may be fetched joins the session."""

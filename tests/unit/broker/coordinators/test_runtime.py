@@ -177,7 +177,7 @@ async def test_a_simple_consumer_needs_none() -> None:
 async def test_past_the_lease_nobody_coordinates() -> None:
     async with running(SETTINGS) as world:
         peer = await prepared(world)
-        world.broker.replicas.lease_ends_ms = 0.0
+        world.broker.replicas.lease.ends_ms = 0.0
         assert committed(await peer.request(commit("g", 5), COMMIT_VERSION)) == ErrorCode.NOT_COORDINATOR
         assert (await peer.request(ListGroupsRequest(), 5)).error_code == ErrorCode.NOT_COORDINATOR
 

@@ -346,10 +346,10 @@ async def test_nothing_is_due_past_the_lease() -> None:
     async with opened() as (world, desk):
         desk.ledger.due_ms = world.clock.monotonic_ms() + 10
         desk.ask("read")
-        world.broker.replicas.lease_ends_ms = 0.0
+        world.broker.replicas.lease.ends_ms = 0.0
         await asyncio.sleep(0.03)
         assert desk.ledger.due_count == 0
-        world.broker.replicas.lease_ends_ms = float("inf")
+        world.broker.replicas.lease.ends_ms = float("inf")
         await asyncio.sleep(0.15)
         assert desk.ledger.due_count == 1
 

@@ -1,0 +1,1 @@
+"""Brokers apart from their controllers."""
