@@ -55,7 +55,7 @@ from tailrace.log.producers import follows
 from tailrace.log.validation import Origin
 from tailrace.model.errors import KafkaError, ProtocolError
 from tailrace.model.ids import INTERNAL_TOPICS, Uuid
-from tailrace.model.ports import Bytes, FileSlice
+from tailrace.model.ports import Buffer, Bytes, FileSlice
 from tailrace.wire.apis.data import ProduceRequest, ProduceResponse
 from tailrace.wire.apis.keys import ApiKey
 from tailrace.wire.compile import decode_from
@@ -223,7 +223,7 @@ class Express:
         self._number = services.lanes.number  # With which they were learned.
         self._credit = _CREDIT_MAX
 
-    def take(self, buffer: bytearray, view: memoryview, position: int, end: int) -> int:
+    def take(self, buffer: Buffer, view: memoryview, position: int, end: int) -> int:
         """Serves requests from `position` on, as long as they fit, up to a bound; gives the position behind them."""
         turn_end = min(end, position + RUN_MAX_BYTES) - _HEAD_BYTES
         if position > turn_end or not _VERSION_MIN <= _unpack_head(buffer, position)[1] <= _VERSION_MAX:
@@ -254,19 +254,19 @@ class Express:
             position = reached
         return position
 
-    def _find_lane(self, buffer: bytearray, version: int, start: int) -> ExpressLane | None:
+    def _find_lane(self, buffer: Buffer, version: int, start: int) -> ExpressLane | None:
         lane = self._lane
         if lane is not None and lane.version == version and buffer.startswith(lane.prefix, start):
             return lane
         return self._change_lane(buffer, version, start)
 
-    def _change_lane(self, buffer: bytearray, version: int, start: int) -> ExpressLane | None:
+    def _change_lane(self, buffer: Buffer, version: int, start: int) -> ExpressLane | None:
         lane = self._lanes.get((version, bytes(buffer[start : _prefix_end(buffer, version, start)])))
         if lane is not None:
             self._lane = lane
         return lane
 
-    def _run(self, lane: ExpressLane, buffer: bytearray, view: memoryview, position: int, end: int) -> int:
+    def _run(self, lane: ExpressLane, buffer: Buffer, view: memoryview, position: int, end: int) -> int:
         version, prefix, partitions = lane.version, lane.prefix, lane.partitions
         prefix_size, is_flexible = len(prefix), lane.is_flexible
         now_ms = self._services.ports.clock.wall_ms()
@@ -408,7 +408,7 @@ class Express:
         return lane
 
 
-def _prefix_end(buffer: bytearray | memoryview, version: int, start: int) -> int:
+def _prefix_end(buffer: Buffer | memoryview, version: int, start: int) -> int:
     """Where the prefix that begins with the client id ends: behind the number of partitions. `start` if it is too long
     or cut off; anywhere if the request is of a kind that has no lane."""
     try:
@@ -439,7 +439,7 @@ def _index_position(version: int, frame_size: int, records_size: int) -> int:
     return frame_size - len(_NO_TAGS) - records_size - length_size - 4
 
 
-def _records_start(buffer: bytearray, position: int, frame_end: int) -> int:
+def _records_start(buffer: Buffer, position: int, frame_end: int) -> int:
     """Behind the compact length at `position`, if it says that the records reach to the empty tag sections at the end
     of the frame; else the end of the frame."""
     length = shift = 0
