@@ -282,7 +282,12 @@ class KafkaConnection:
                 self._refuse(str(error))
         else:
             self._take_result(context, task.result())
-        self._resume()
+        if self.inbox.buffer is None or self._is_closing:
+            self._resume()
+        else:
+            # Its work was done outside of any turn, so the next request waits for one.
+            self._flush()
+            self._wait_for_turn()
 
     # ---- answering
 
