@@ -182,3 +182,18 @@ def test_kept_buffers_that_lie_idle_are_dropped_and_the_allocator_is_trimmed_onc
     assert trims.count(True) >= 1
     assert not lender.age(now_ms=60_001)  # Not before ten seconds are over.
     assert not lender.age(now_ms=500_000)
+
+
+def test_memory_is_wanted_of_those_it_would_help_to_have_it_from():
+    lender = pool()
+    greedy, other = Account(), Account()
+    boxes = [inbox(lender, greedy) for _ in range(3)]
+    assert [fill(box, 1_500_000) for box in boxes] == [True, True, False]
+    assert lender.find_short() == set()
+    boxes[2].wait_for_memory(lambda: None)
+    assert lender.find_short() == {greedy}
+    others = [inbox(lender, each) for each in (other, other, Account())]
+    filled = [fill(box, 1_500_000) for box in others]
+    assert not all(filled)
+    others[filled.index(False)].wait_for_memory(lambda: print("told"))
+    assert lender.find_short() is None

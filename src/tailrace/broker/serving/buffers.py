@@ -165,6 +165,15 @@ class BufferPool:
     def is_short(self) -> bool:
         return bool(self._waiting)
 
+    def find_short(self) -> set[Account] | None:
+        """Those whose memory would help someone who waits; None if that of everybody would."""
+        short: set[Account] = set()
+        for size_bytes, held_bytes, account in self._waiting.values():
+            if self._fits_account(size_bytes, account, held_bytes):
+                return None
+            short.add(account)
+        return short
+
     # ---- what is given back to the system
 
     def note_dropped(self, size_bytes: int) -> None:

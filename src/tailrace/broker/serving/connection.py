@@ -64,7 +64,6 @@ class Slot:
 class KafkaConnection:
     __slots__ = (
         "_acceptor",
-        "_account",
         "_express",
         "_held_by",
         "_is_closing",
@@ -96,7 +95,6 @@ class KafkaConnection:
         self._stream = stream
         self._protocol = protocol
         self._acceptor = acceptor
-        self._account = account
         self.inbox = Inbox(protocol.buffers, account, hint_max_bytes=protocol.size_hint_max_bytes)
         self._outbox = Outbox(stream, protocol.background, on_drained=self._on_drained, on_broken=self._on_broken)
         self._slots: deque[Slot] = deque()
@@ -253,7 +251,7 @@ class KafkaConnection:
                 self._take_result(context, result)
                 return
             size_bytes = len(frame)
-            self._protocol.buffers.hold(size_bytes, self._account)
+            self._protocol.buffers.hold(size_bytes, self.inbox.account)
             self._held_by = task = ensure_future(result)
             task.add_done_callback(lambda done: self._on_handler_done(context, done, size_bytes))
         except ProtocolError as error:
@@ -269,7 +267,7 @@ class KafkaConnection:
 
     def _on_handler_done(self, context: RequestContext, task: Future[Any], size_bytes: int) -> None:
         self._held_by = None
-        self._protocol.buffers.let_go(size_bytes, self._account)
+        self._protocol.buffers.let_go(size_bytes, self.inbox.account)
         if self.is_closed:
             if not task.cancelled() and task.exception() is None and isinstance(task.result(), Pending):
                 task.result().abandon()

@@ -22,11 +22,11 @@ _STEP_BYTES = 1024 * 1024
 class Inbox:
     """Owned by one connection, which moves `start` as it takes requests and `end` as it receives."""
 
-    __slots__ = ("_account", "_hint_max_bytes", "_pool", "_size_hint", "arrival", "buffer", "end", "start", "view")
+    __slots__ = ("_hint_max_bytes", "_pool", "_size_hint", "account", "arrival", "buffer", "end", "start", "view")
 
     def __init__(self, pool: BufferPool, account: Account, *, hint_max_bytes: int) -> None:
         self._pool = pool
-        self._account = account
+        self.account = account
         self._size_hint = START_BYTES  # What to borrow: grows with the requests of this client.
         self._hint_max_bytes = hint_max_bytes
         self.buffer: Buffer | None = None
@@ -46,7 +46,7 @@ class Inbox:
         return size + 4 - unread
 
     def borrow(self) -> None:
-        buffer = self._pool.lend(self._size_hint, self._account)
+        buffer = self._pool.lend(self._size_hint, self.account)
         if buffer is None:
             buffer = self._pool.lend_reserved()
         self.buffer, self.view = buffer, memoryview(buffer)
@@ -59,9 +59,9 @@ class Inbox:
         self.start = self.end = 0
         if len(view) <= KEPT_MAX_BYTES:
             if isinstance(buffer, bytearray):
-                self._pool.give_back(buffer, self._account)
+                self._pool.give_back(buffer, self.account)
         else:
-            self._pool.let_go(len(view), self._account)
+            self._pool.let_go(len(view), self.account)
 
     def compact(self) -> None:
         """Moves what is unread to the front."""
@@ -77,28 +77,28 @@ class Inbox:
         size_bytes = len(self.view)
         wanted_bytes = self._next_size()
         if size_bytes < KEPT_MAX_BYTES:
-            grown = self._pool.lend(wanted_bytes, self._account, in_place_of=size_bytes)
+            grown = self._pool.lend(wanted_bytes, self.account, in_place_of=size_bytes)
             if grown is None:
                 return False
             self._size_hint = min(wanted_bytes, self._hint_max_bytes)
             self._move_to(grown, wanted_bytes)
             return True
-        if not self._pool.grant(wanted_bytes, self._account, in_place_of=size_bytes):
+        if not self._pool.grant(wanted_bytes, self.account, in_place_of=size_bytes):
             return False
         if self.buffer is not None and size_bytes > KEPT_MAX_BYTES:
-            self._pool.let_go(size_bytes, self._account)
+            self._pool.let_go(size_bytes, self.account)
             self.view = memoryview(self.buffer)[:wanted_bytes]
             return True
         try:
             mapping = self._pool.memory.allocate(self.end - self.start + self.missing_bytes)
         except OSError:
-            self._pool.let_go(wanted_bytes, self._account)
+            self._pool.let_go(wanted_bytes, self.account)
             raise
         self._move_to(mapping, wanted_bytes)
         return True
 
     def wait_for_memory(self, callback: Callable[[], None]) -> None:
-        self._pool.wait(self._next_size(), self._account, callback, in_place_of=len(self.view))
+        self._pool.wait(self._next_size(), self.account, callback, in_place_of=len(self.view))
 
     def shrink(self) -> None:
         """Others wait for memory: keeps no more than a small request needs, if that is enough for what is here."""

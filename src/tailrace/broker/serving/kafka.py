@@ -80,13 +80,18 @@ class KafkaProtocol:
     def tend(self, acceptor: Acceptor, now_ms: float) -> None:
         connections = cast("list[KafkaConnection]", list(acceptor.connections))
         holders = [each for each in connections if each.inbox.buffer is not None]
-        self._close_late(holders, acceptor, now_ms)
+        short = self.buffers.find_short()
+        wanted = [each for each in holders if short is None or each.inbox.account in short]
+        self._close_late(holders, set(wanted), acceptor, now_ms)
         if self.buffers.is_short:
-            self._find_memory(holders, acceptor, now_ms)
+            self._find_memory([each for each in wanted if not each.is_closed], acceptor, now_ms)
         if self.buffers.age(now_ms):
             self._trimming = asyncio.ensure_future(self._trim())
 
-    def _close_late(self, holders: list[KafkaConnection], acceptor: Acceptor, now_ms: float) -> None:
+    def _close_late(
+        self, holders: list[KafkaConnection], wanted: set[KafkaConnection], acceptor: Acceptor, now_ms: float
+    ) -> None:
+        """Others wait for what those who are `wanted` hold."""
         since_ms, self._last_look_ms = self._last_look_ms, now_ms
         stood_still = now_ms - since_ms > _LOOK_INTERVAL_MAX_MS
         for connection in holders:
@@ -94,24 +99,26 @@ class KafkaProtocol:
             if inbox.arrival is not None and (stood_still or connection.is_held_back):
                 inbox.arrival.excuse(now_ms - since_ms, now_ms)
                 continue
-            problem = inbox.decide_late(now_ms, self._arrival_rules, is_short=self.buffers.is_short)
+            is_short = connection in wanted and self.buffers.is_short
+            problem = inbox.decide_late(now_ms, self._arrival_rules, is_short=is_short)
             if problem is not None:
                 acceptor.report(
                     "closed a connection whose request comes in too slowly", peer=connection.peer, got=problem
                 )
                 connection.close()
 
-    def _find_memory(self, holders: list[KafkaConnection], acceptor: Acceptor, now_ms: float) -> None:
+    def _find_memory(self, wanted: list[KafkaConnection], acceptor: Acceptor, now_ms: float) -> None:
         """Some wait for memory that others hold and do not need; or that clients hold who have stopped in the middle
-        of an answer: those lose it. If all of them wait for each other instead, one makes room, and another a round
-        later."""
-        for connection in holders:
-            if not connection.is_closed:
-                connection.inbox.shrink()
+        of an answer: those lose it. If all of them wait for each other instead, the one that holds most makes room, and
+        another a round later."""
+        for connection in wanted:
+            connection.inbox.shrink()
         self.buffers.wake()
-        quiet = [each for each in holders if now_ms - each.last_active_ms > _STUCK_CLIENT_MAX_MS]
+        quiet = [each for each in wanted if now_ms - each.last_active_ms > _STUCK_CLIENT_MAX_MS]
         stuck = [each for each in quiet if each.waits_for_client]
-        for connection in stuck or [each for each in quiet if each.is_waiting][:1]:
+        if not stuck:
+            stuck = sorted([each for each in quiet if each.is_waiting], key=lambda each: -len(each.inbox.view))[:1]
+        for connection in stuck:
             if not self.buffers.is_short:
                 return
             acceptor.report("closed a connection that is stuck: others wait for its memory", peer=connection.peer)
