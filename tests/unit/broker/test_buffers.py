@@ -4,7 +4,7 @@ import errno
 
 import pytest
 
-from tailrace.broker.serving.buffers import KEPT_MAX_BYTES, Account, BufferPool
+from tailrace.broker.serving.buffers import Account, BufferPool
 from tailrace.broker.serving.inbox import Inbox
 from tailrace.model.ports import Buffer
 from tailrace.real.memory import RealMemory
@@ -133,7 +133,8 @@ def test_a_large_request_lies_in_a_mapping_of_its_own_size_and_keeps_its_bytes()
         if box.end == len(box.view) < claim:
             assert box.grow()
     assert not isinstance(box.buffer, bytearray)
-    assert len(box.buffer) == len(box.view) == lender.lent_bytes == claim
+    assert len(box.buffer) == 4 * MIB
+    assert len(box.view) == lender.lent_bytes == claim
     assert box.view[4:] == content[4:claim]
     assert box.missing_bytes == 0
     assert box.buffer.startswith(content[100:200], 100)
@@ -141,12 +142,27 @@ def test_a_large_request_lies_in_a_mapping_of_its_own_size_and_keeps_its_bytes()
     assert lender.lent_bytes == 0
 
 
+def test_mappings_are_kept_for_the_next_request_of_their_size():
+    lender = pool(account_max_bytes=-1, kept_max_bytes=32 * MIB)
+    box = inbox(lender)
+    assert fill(box, 3 * MIB, claim=3 * MIB)
+    used = box.buffer
+    box.give_back()
+    other = inbox(lender)
+    assert fill(other, 4 * MIB, claim=4 * MIB)
+    assert other.buffer is used
+    other.give_back()
+    assert fill(box, 20 * MIB, claim=20 * MIB)
+    box.give_back()
+    assert lender._kept_bytes < 20 * MIB  # Too large to be kept.
+
+
 def test_a_system_without_memory_leaves_the_accounts_right(monkeypatch):
     def refuse(size_bytes: int) -> Buffer:
         raise OSError(errno.ENOMEM, f"cannot allocate {size_bytes} bytes")
 
     lender = pool()
-    monkeypatch.setattr(lender.memory, "allocate", refuse)
+    monkeypatch.setattr(lender._memory, "allocate", refuse)
     account = Account()
     box = inbox(lender, account)
     with pytest.raises(OSError, match="allocate"):
@@ -172,13 +188,13 @@ def test_who_holds_more_than_it_needs_shrinks_while_others_wait():
 def test_kept_buffers_that_lie_idle_are_dropped_and_the_allocator_is_trimmed_once_it_is_quiet():
     lender = pool(kept_max_bytes=64 * MIB, lent_max_bytes=-1, account_max_bytes=-1)
     account = Account()
-    lent = [lender.lend(KEPT_MAX_BYTES, account) for _ in range(32)]
+    lent = [lender.lend(MIB, account) for _ in range(32)]
     for buffer in lent:
-        lender.give_back(buffer, account)
+        lender.give_back(buffer, MIB, account)
     lent.clear()
     assert lender._kept_bytes == 32 * MIB
     trims = [lender.age(now_ms=10_000.0 * look) for look in range(1, 7)]
-    assert lender._kept_bytes == MIB
+    assert lender._kept_bytes == 0
     assert trims.count(True) >= 1
     assert not lender.age(now_ms=60_001)  # Not before ten seconds are over.
     assert not lender.age(now_ms=500_000)

@@ -136,7 +136,8 @@ async def test_pipelines_do_not_hold_up_who_has_one_request(kind, few, monkeypat
     served = []
     dispatch = Dispatcher.dispatch
     monkeypatch.setattr(Dispatcher, "dispatch", lambda *given: served.append(1) or dispatch(*given))
-    broker = DescribeConfigsRequest.DescribeConfigsResource(resource_type=4, resource_name="1", configuration_keys=[])
+    broker = DescribeConfigsRequest.DescribeConfigsResource(resource_type=4, resource_name="1")
+    broker.configuration_keys = ["max.connections"]
     asked, version = MetadataRequest(topics=None), 9
     if kind == "answered by a task":
         asked, version = DescribeConfigsRequest(resources=[broker]), 1

@@ -6,19 +6,20 @@ each of its connections, by `queued.max.request.bytes.per.ip`. Above either a co
 reading, and TCP holds its peer back; but `socket.reserved.request.bytes` are never refused, so that small requests are
 served whatever others hold.
 
-Buffers of up to KEPT_MAX_BYTES are bytearrays. They are kept for the next borrower, `socket.buffer.pool.bytes` in all,
-and half of those that lie idle are dropped every ten seconds. A larger request gets a mapping of its own, as long as
-the request: the kernel gives it pages as bytes arrive, so that its claim costs nothing and growing copies nothing, and
-takes them back at once at its end.
+Buffers of up to HEAP_MAX_BYTES are bytearrays. For a larger request there are mappings: the kernel gives them pages as
+bytes arrive, so that a claim costs nothing and growing copies nothing, and takes them back at once. Buffers of up to
+KEPT_MAX_BYTES are kept for the next borrower, `socket.buffer.pool.bytes` in all, for new pages cost more than the
+copying into them; half of those that lie idle are dropped every ten seconds.
 """
 
 from collections.abc import Callable
 from typing import NamedTuple
 
-from tailrace.model.ports import Memory
+from tailrace.model.ports import Buffer, Memory
 
 START_BYTES = 64 * 1024
-KEPT_MAX_BYTES = 1024 * 1024
+HEAP_MAX_BYTES = 1024 * 1024
+KEPT_MAX_BYTES = 16 * 1024 * 1024
 
 _NO_BOUND = 1 << 62
 _AGEING_INTERVAL_MS = 10_000
@@ -60,9 +61,9 @@ class BufferPool:
         self._account_max_bytes = account_max_bytes if account_max_bytes >= 0 else _NO_BOUND
         self.reserved_bytes = reserved_bytes
         self._kept_max_bytes = kept_max_bytes
-        self.memory = memory
+        self._memory = memory
         self._call_soon = call_soon
-        self._kept: dict[int, list[bytearray]] = {}
+        self._kept: dict[int, list[Buffer]] = {}
         self._kept_bytes = 0
         # Who waits, and for what, in order of arrival. At most one entry a connection.
         self._waiting: dict[Callable[[], None], _Wish] = {}
@@ -72,7 +73,7 @@ class BufferPool:
         self._last_aged_ms = -float("inf")
         self._last_trim_ms = -float("inf")
 
-    def lend(self, size_bytes: int, account: Account, *, in_place_of: int = 0) -> bytearray | None:
+    def lend(self, size_bytes: int, account: Account, *, in_place_of: int = 0) -> Buffer | None:
         """A buffer of that size, a power of two; or None while too much is lent already. The caller will give
         `in_place_of` bytes back for it."""
         lent_bytes = self.lent_bytes + size_bytes
@@ -86,20 +87,30 @@ class BufferPool:
             return kept.pop()
         return bytearray(size_bytes)
 
-    def lend_reserved(self) -> bytearray:
+    def lend_mapping(self, size_bytes: int) -> Buffer:
+        """For a request of that size, of which no part is granted with it. OSError if the system has none."""
+        if size_bytes <= KEPT_MAX_BYTES:
+            size_bytes = 1 << (size_bytes - 1).bit_length()
+            kept = self._kept.get(size_bytes)
+            if kept:
+                self._kept_bytes -= size_bytes
+                return kept.pop()
+        return self._memory.allocate(size_bytes)
+
+    def lend_reserved(self) -> Buffer:
         """What each connection may have whatever others hold: enough for a small request."""
         self.lent_bytes += self.reserved_bytes
         return bytearray(self.reserved_bytes)
 
-    def give_back(self, buffer: bytearray, account: Account) -> None:
+    def give_back(self, buffer: Buffer, granted_bytes: int, account: Account) -> None:
+        self.lent_bytes -= granted_bytes
+        if granted_bytes > START_BYTES:
+            account.lent_bytes -= granted_bytes
         size = len(buffer)
-        self.lent_bytes -= size
-        if size > START_BYTES:
-            account.lent_bytes -= size
-        if size >= START_BYTES and self._kept_bytes + size <= self._kept_max_bytes:
+        if START_BYTES <= size <= KEPT_MAX_BYTES and self._kept_bytes + size <= self._kept_max_bytes:
             self._kept.setdefault(size, []).append(buffer)
             self._kept_bytes += size
-        else:
+        elif size <= HEAP_MAX_BYTES:
             self._dropped_bytes += size
         if self._waiting:
             self.wake()
@@ -176,6 +187,9 @@ class BufferPool:
 
     # ---- what is given back to the system
 
+    def trim(self) -> None:
+        self._memory.trim()
+
     def note_dropped(self, size_bytes: int) -> None:
         """Other memory of connections that has gone."""
         self._dropped_bytes += size_bytes
@@ -188,10 +202,11 @@ class BufferPool:
         self._last_aged_ms = now_ms
         is_quiet = self._dropped_bytes == self._seen_dropped_bytes or now_ms - self._last_trim_ms > _TRIM_MAX_MS
         for size, kept in self._kept.items():
-            idle = len(kept) // 2
+            idle = (len(kept) + 1) // 2
             del kept[:idle]
             self._kept_bytes -= idle * size
-            self._dropped_bytes += idle * size
+            if size <= HEAP_MAX_BYTES:
+                self._dropped_bytes += idle * size
         self._seen_dropped_bytes = self._dropped_bytes
         if self._dropped_bytes < _TRIM_MIN_BYTES or not is_quiet:
             return False

@@ -73,6 +73,7 @@ class KafkaConnection:
         "_outbox",
         "_protocol",
         "_queued_bytes",
+        "_receives_in_turn",
         "_resume_is_scheduled",
         "_seen_sent_bytes",
         "_slots",
@@ -111,6 +112,7 @@ class KafkaConnection:
         self._is_reading = True
         self._is_closing = False  # Takes no more requests; closes when the earlier answers are sent.
         self._resume_is_scheduled = False
+        self._receives_in_turn = False  # A piece of a large request waits to be received.
         stream.watch_reads(self._on_readable)
 
     @property
@@ -142,6 +144,14 @@ class KafkaConnection:
     def _on_readable(self) -> None:
         if self._resume_is_scheduled:
             return
+        inbox = self.inbox
+        if inbox.arrival is not None and inbox.missing_bytes > START_BYTES and not self._protocol.turns.admits_piece():
+            self._receives_in_turn = True
+            self._wait_for_turn()
+            return
+        self._receive()
+
+    def _receive(self) -> None:
         inbox = self.inbox
         if inbox.buffer is None:
             inbox.borrow()
@@ -382,10 +392,14 @@ class KafkaConnection:
             self._resume_is_scheduled = True
             self._protocol.turns.join(self)
 
-    def take_turn(self) -> None:
+    def take_turn(self) -> bool:
         self._resume_is_scheduled = False
+        receives, self._receives_in_turn = self._receives_in_turn, False
         if not self.is_closed:
             self._resume()
+        if receives and self._is_reading and not self._resume_is_scheduled and not self.is_closed:
+            self._receive()
+        return receives
 
     def _resume(self) -> None:
         """Sends what is there, then takes up requests that were held back."""

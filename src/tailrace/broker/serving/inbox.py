@@ -10,7 +10,7 @@ from collections.abc import Callable
 from struct import Struct
 
 from tailrace.broker.serving.arrival import Arrival, ArrivalRules
-from tailrace.broker.serving.buffers import KEPT_MAX_BYTES, START_BYTES, Account, BufferPool
+from tailrace.broker.serving.buffers import HEAP_MAX_BYTES, START_BYTES, Account, BufferPool
 from tailrace.model.ports import Buffer
 
 _unpack_size = Struct(">i").unpack_from
@@ -57,11 +57,8 @@ class Inbox:
         self.view = _NOTHING
         self.buffer = self.arrival = None
         self.start = self.end = 0
-        if len(view) <= KEPT_MAX_BYTES:
-            if isinstance(buffer, bytearray):
-                self._pool.give_back(buffer, self.account)
-        else:
-            self._pool.let_go(len(view), self.account)
+        if buffer is not None:
+            self._pool.give_back(buffer, len(view), self.account)
 
     def compact(self) -> None:
         """Moves what is unread to the front."""
@@ -76,7 +73,7 @@ class Inbox:
         none."""
         size_bytes = len(self.view)
         wanted_bytes = self._next_size()
-        if size_bytes < KEPT_MAX_BYTES:
+        if size_bytes < HEAP_MAX_BYTES:
             grown = self._pool.lend(wanted_bytes, self.account, in_place_of=size_bytes)
             if grown is None:
                 return False
@@ -85,12 +82,12 @@ class Inbox:
             return True
         if not self._pool.grant(wanted_bytes, self.account, in_place_of=size_bytes):
             return False
-        if self.buffer is not None and size_bytes > KEPT_MAX_BYTES:
+        if self.buffer is not None and size_bytes > HEAP_MAX_BYTES:
             self._pool.let_go(size_bytes, self.account)
             self.view = memoryview(self.buffer)[:wanted_bytes]
             return True
         try:
-            mapping = self._pool.memory.allocate(self.end - self.start + self.missing_bytes)
+            mapping = self._pool.lend_mapping(self.end - self.start + self.missing_bytes)
         except OSError:
             self._pool.let_go(wanted_bytes, self.account)
             raise
@@ -122,7 +119,7 @@ class Inbox:
     def _next_size(self) -> int:
         """Of the view, for a request that fills it."""
         size_bytes = len(self.view)
-        if size_bytes < KEPT_MAX_BYTES:
+        if size_bytes < HEAP_MAX_BYTES:
             return max(START_BYTES, size_bytes * 2)
         return min(size_bytes + _STEP_BYTES, self.end - self.start + self.missing_bytes)
 

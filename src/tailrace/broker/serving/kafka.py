@@ -12,7 +12,7 @@ from weakref import WeakValueDictionary
 
 from tailrace.broker.serving.acceptor import host_of
 from tailrace.broker.serving.arrival import ArrivalRules
-from tailrace.broker.serving.buffers import KEPT_MAX_BYTES, START_BYTES, Account, BufferPool
+from tailrace.broker.serving.buffers import HEAP_MAX_BYTES, START_BYTES, Account, BufferPool
 from tailrace.broker.serving.connection import REQUEST_MIN_BYTES, KafkaConnection
 from tailrace.broker.serving.dispatch import Dispatcher
 from tailrace.broker.serving.express import may_be_used
@@ -57,7 +57,7 @@ class KafkaProtocol:
             memory=ports.memory,
             call_soon=self.call_soon,
         )
-        self.turns = Turns(self.call_soon)
+        self.turns = Turns(self.clock, self.call_soon)
         self._trimming: asyncio.Future[None] | None = None  # Held, for the loop keeps only weak references.
         self._accounts: WeakValueDictionary[str, Account] = WeakValueDictionary()  # Of addresses with connections.
         self._arrival_rules = ArrivalRules(
@@ -70,7 +70,7 @@ class KafkaProtocol:
         self.turn_max_bytes = config.socket_read_bytes_per_turn
         self.slots_max = config.max_pending_responses_per_connection
         self.answers_max_bytes = config.max_pending_response_bytes_per_connection
-        hint_max_bytes = min(KEPT_MAX_BYTES, config.socket_read_bytes_per_turn)
+        hint_max_bytes = min(HEAP_MAX_BYTES, config.socket_read_bytes_per_turn)
         self.size_hint_max_bytes = max(START_BYTES, 1 << (hint_max_bytes.bit_length() - 1))
 
     def speak(self, stream: Stream, listener: BoundListener, acceptor: Acceptor) -> KafkaConnection:
@@ -125,7 +125,7 @@ class KafkaProtocol:
             connection.close()
 
     async def _trim(self) -> None:
-        await self.background.run(self.buffers.memory.trim)
+        await self.background.run(self.buffers.trim)
 
     def describe_size(self, size: int, first_bytes: bytes) -> str:
         """What is wrong with the size of a request, with the remedy where it is not one of Kafka's protocol."""
