@@ -521,6 +521,43 @@ class BrokerConfig(Config, scope="broker"):
         doc="Bytes of requests held in memory over all connections; above it no more are read. -1 for no limit, which "
         "is Kafka's default, and lets a thousand slow senders take a thousand times socket.request.max.bytes.",
     )
+    queued_max_request_bytes_per_ip: int = long(
+        default=256 * MIB,
+        ours=True,
+        doc="Bytes of requests held in memory for the connections of one address, beyond 64 KB for each; above it they "
+        "wait. -1 for no limit. Half of queued.max.request.bytes, so that no single host can take all of it.",
+    )
+    socket_reserved_request_bytes: int = integer(
+        default=32 * KIB,
+        minimum=KIB,
+        maximum=64 * KIB,
+        ours=True,
+        doc="Bytes of a request that each connection may hold whatever others hold: smaller requests never wait for "
+        "memory. Twice batch.size of Kafka's producer, and less than the kernel takes for a connection.",
+    )
+    socket_request_max_ms: int = integer(
+        default=5 * MINUTE_MS,
+        minimum=1,
+        ours=True,
+        doc="Time that a request may take from its first byte to its last; then its connection is closed. Kafka has no "
+        "such limit, but its clients give up after request.timeout.ms, 30 s by default. Ten times that is for those "
+        "who have raised it: 1 MB comes through at 3.5 KB/s.",
+    )
+    socket_request_min_bytes_per_second: int = integer(
+        default=KIB,
+        minimum=0,
+        ours=True,
+        doc="Rate below which a request that is not whole closes its connection, measured over "
+        "socket.request.rate.window.ms; 0 for no limit. The slowest mobile lines bring several times that. While "
+        "others wait for memory it is asked for each 64 KB that the request holds, over a third of the window.",
+    )
+    socket_request_rate_window_ms: int = integer(
+        default=30 * SECOND_MS,
+        minimum=1,
+        ours=True,
+        doc="Time over which socket.request.min.bytes.per.second is measured: a line that stalls for less goes on. "
+        "Kafka's clients wait no longer for an answer (request.timeout.ms).",
+    )
     max_pending_responses_per_connection: int = integer(
         default=1000,
         minimum=1,

@@ -8,8 +8,8 @@ called through Background, never on the loop.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from dataclasses import dataclass, field
+from typing import Protocol, TypeVar, overload
 
 T = TypeVar("T")
 Bytes = bytes | bytearray | memoryview
@@ -206,6 +206,41 @@ class Background(Protocol):
         """Waits for what is under way, and takes no more."""
 
 
+class Buffer(Protocol):
+    """What is used of a bytearray by those who receive into one."""
+
+    def __buffer__(self, flags: int, /) -> memoryview: ...
+
+    def __len__(self) -> int: ...
+
+    @overload
+    def __getitem__(self, index: int, /) -> int: ...
+
+    @overload
+    def __getitem__(self, part: slice, /) -> bytes | bytearray: ...
+
+    def startswith(self, prefix: bytes, start: int, /) -> bool: ...
+
+
+class Memory(Protocol):
+    def allocate(self, size_bytes: int) -> Buffer:
+        """Zeroes. A large piece, of which only what is written to takes memory, and which is given back to the system
+        as soon as nobody refers to it. OSError if there is none."""
+
+    def trim(self) -> None:
+        """Gives to the system what the allocator keeps and nobody uses. May take milliseconds."""
+
+
+class HeapMemory:
+    """Without a system to give anything back to: tests and the simulator."""
+
+    def allocate(self, size_bytes: int) -> Buffer:
+        return bytearray(size_bytes)
+
+    def trim(self) -> None:
+        """Nothing is kept."""
+
+
 @dataclass(frozen=True, slots=True)
 class Ports:
     clock: Clock
@@ -213,3 +248,4 @@ class Ports:
     disk: Disk
     network: Network
     background: Background
+    memory: Memory = field(default_factory=HeapMemory)

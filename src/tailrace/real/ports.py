@@ -4,6 +4,7 @@ from tailrace.model.ports import Ports
 from tailrace.real.background import RealBackground
 from tailrace.real.clock import RealClock
 from tailrace.real.disk import RealDisk
+from tailrace.real.memory import RealMemory
 from tailrace.real.network import RealNetwork
 from tailrace.real.random import RealRandom
 
@@ -15,4 +16,5 @@ def real_ports() -> Ports:
         disk=RealDisk(),
         network=RealNetwork(),
         background=RealBackground(),
+        memory=RealMemory(),
     )

@@ -213,24 +213,27 @@ async def test_idle_connections_are_closed_and_parked_ones_are_not():
 
 
 async def test_memory_for_requests_is_bounded_and_waited_for():
-    """Two buffers at most: the third sender waits until one of the others is done."""
+    """Two buffers at most: the third sender of a large request waits until one of the others is done; small ones do
+    not."""
     async with running({"queued.max.request.bytes": str(128 * 1024)}) as world:
-        first, second, third = [await world.connect() for _ in range(3)]
+        first, second, third, small = [await world.connect() for _ in range(4)]
+        await create_topic(small, "t")
         frames = [peer.frame(MetadataRequest(topics=[]), 9) for peer in (first, second)]
         first.writer.write(frames[0][:10])
         second.writer.write(frames[1][:10])
         await asyncio.sleep(0.02)
-        third.send(MetadataRequest(topics=[]), 9)
+        third.send(produce("t", batch(b"x" * 50_000)), 9)
         await asyncio.sleep(0.02)
         assert not third.reader._buffer
-        assert world.broker.statistics()["request_buffer_bytes"] == 128 * 1024
+        assert world.broker.statistics()["request_buffer_bytes"] == (64 + 64 + 32) * 1024
+        for number in range(20):
+            assert produced(await small.request(produce("t", batch(b"x" * 20_000)), 9)).base_offset == number
         first.writer.write(frames[0][10:])
         assert (await first.receive()).error_code == 0
-        assert (await third.receive()).error_code == 0
+        assert produced(await third.receive()).base_offset == 20
         second.writer.write(frames[1][10:])
         assert (await second.receive()).error_code == 0
-        for peer in (first, second, third):
-            await peer.close()
+        assert world.broker.statistics()["request_buffer_bytes"] == 0
 
 
 async def test_a_thousand_idle_connections_cost_the_others_nothing():

@@ -2,10 +2,12 @@
 
 import asyncio
 import logging
+import statistics
 
 import pytest
 
 from tailrace.broker.handlers.fetch import FetchAttempt
+from tailrace.broker.serving.dispatch import Dispatcher
 from tailrace.model.errors import ErrorCode
 from tailrace.sim.background import HeldBackground
 from tailrace.wire.apis.admin import CreateTopicsRequest, DescribeConfigsRequest, IncrementalAlterConfigsRequest
@@ -25,7 +27,7 @@ from tests.unit.broker.world import (
 LONG_NAME = "n" * 32767
 
 
-async def served(peer: Peer) -> bool:
+async def served_by(peer: Peer) -> bool:
     return (await peer.request(MetadataRequest(topics=[]), 9)).error_code == 0
 
 
@@ -69,7 +71,7 @@ async def test_an_answer_that_cannot_be_encoded_closes_its_connection(held, monk
         background.release_all()
         assert await peer.is_closed()
         monkeypatch.undo()
-        assert await served(other)
+        assert await served_by(other)
     assert any("ZeroDivisionError" in (record.exc_text or "") or record.exc_info for record in caplog.records)
 
 
@@ -77,7 +79,7 @@ async def test_a_clean_stop_waits_for_a_handler_under_way():
     background = HeldBackground(is_holding=False)
     async with running(background=background) as world:
         peer = await world.connect()
-        assert await served(peer)
+        assert await served_by(peer)
         background.is_holding = True
         topic = CreateTopicsRequest.CreatableTopic(name="t", num_partitions=1, replication_factor=1)
         peer.send(CreateTopicsRequest(topics=[topic], timeout_ms=1000), 7)
@@ -128,6 +130,36 @@ async def test_answers_behind_a_pending_one_are_bounded_by_their_size():
             assert len((await peer.receive()).topics) == 301
 
 
+@pytest.mark.parametrize(("kind", "few"), [("answered at once", 150), ("answered by a task", 25)])
+async def test_pipelines_do_not_hold_up_who_has_one_request(kind, few, monkeypatch):
+    """However many of them there are, few of their requests are served between the other's and its answer."""
+    served = []
+    dispatch = Dispatcher.dispatch
+    monkeypatch.setattr(Dispatcher, "dispatch", lambda *given: served.append(1) or dispatch(*given))
+    broker = DescribeConfigsRequest.DescribeConfigsResource(resource_type=4, resource_name="1")
+    broker.configuration_keys = ["max.connections"]
+    asked, version = MetadataRequest(topics=None), 9
+    if kind == "answered by a task":
+        asked, version = DescribeConfigsRequest(resources=[broker]), 1
+    async with running() as world:
+        crowd = [await world.connect() for _ in range(30)]
+        neighbour = await world.connect()
+        for peer in crowd:
+            peer.reader._transport.pause_reading()
+            peer.writer.write(b"".join(peer.frame(asked, version) for _ in range(200)))
+        between = []
+        for _ in range(20):
+            before = len(served)
+            assert await served_by(neighbour)
+            between.append(len(served) - before)
+        assert len(served) < 30 * 200  # They are still at it.
+        assert statistics.median(between) < few, between
+        for peer in crowd:
+            peer.reader._transport.resume_reading()
+            for _ in range(200):
+                await peer.receive()
+
+
 # ---- memory for requests
 
 
@@ -142,12 +174,12 @@ async def test_memory_given_back_wakes_all_who_now_fit():
         await asyncio.sleep(0.05)
         # 64, 64 and 128 KB are lent, and the third borrower waits for 256 instead.
         assert world.broker.statistics()["request_buffer_bytes"] == 256 * 1024
-        small.send(MetadataRequest(topics=[]), 9)
+        small.send(produce("t", batch(b"x" * 50_000)), 9)
         await asyncio.sleep(0.02)
         assert not small.reader._buffer
         one.writer.write(frames[0][10:])
         assert (await one.receive()).error_code == 0
-        assert (await small.receive()).error_code == 0
+        assert produced(await small.receive()).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 async def test_a_request_larger_than_all_memory_for_requests_is_served_alone():
@@ -163,14 +195,15 @@ async def test_a_client_that_leaves_while_it_waits_for_memory_passes_its_turn_on
         held = holder.frame(MetadataRequest(topics=[]), 9)
         holder.writer.write(held[:10])
         await asyncio.sleep(0.02)
-        gone.send(MetadataRequest(topics=[]), 9)
+        gone.send(produce("t", batch(b"x" * 50_000)), 9)
         await asyncio.sleep(0.02)
-        waiting.send(MetadataRequest(topics=[]), 9)
+        waiting.send(produce("t", batch(b"x" * 50_000)), 9)
         await asyncio.sleep(0.02)
+        assert not waiting.reader._buffer
         list(world.broker._acceptors[0].connections)[1].close()
         holder.writer.write(held[10:])
         assert (await holder.receive()).error_code == 0
-        assert (await waiting.receive()).error_code == 0
+        assert produced(await waiting.receive()).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 async def test_a_reader_that_stopped_reading_is_idle_too():
@@ -183,7 +216,7 @@ async def test_a_reader_that_stopped_reading_is_idle_too():
             peer.send(fetch("t", 0, partition_max_bytes=1 << 21), 11)
         for _ in range(30):
             await asyncio.sleep(0.05)
-            assert await served(other)
+            assert await served_by(other)
         assert world.broker.statistics()["connections"] == 1
         assert world.broker.statistics()["request_buffer_bytes"] == 0
 
@@ -227,7 +260,7 @@ async def test_a_request_with_more_items_than_allowed_is_refused_before_it_costs
         topics.append(MetadataRequest.MetadataRequestTopic(name="t"))
         peer.send(request, 9)
         assert await peer.is_closed()
-        assert await served(other)
+        assert await served_by(other)
     (said,) = [record for record in caplog.records if record.levelno == logging.WARNING]
     assert "max.request.items" in str(said.facts)
 

@@ -131,7 +131,7 @@ class Acceptor:
             self._held_back.append((stream, listener))
             return
         config = self._config()
-        host = _host(stream.peer)
+        host = host_of(stream.peer)
         if len(self.connections) >= config.max_connections:
             self._turn_away(stream, f"max.connections={config.max_connections} is reached")
         elif self._per_host[host] >= config.max_connections_per_ip:
@@ -146,7 +146,7 @@ class Acceptor:
 
     def forget(self, connection: Speaker) -> None:
         if self.connections.pop(connection, self) is None:
-            host = _host(connection.peer)
+            host = host_of(connection.peer)
             self._per_host[host] -= 1
             if not self._per_host[host]:
                 del self._per_host[host]
@@ -182,5 +182,5 @@ class Acceptor:
         _log.warning(sentence, **facts)
 
 
-def _host(peer: str) -> str:
+def host_of(peer: str) -> str:
     return peer.rpartition(":")[0]

@@ -9,7 +9,9 @@ Rules
 - Answers are joined and sent once a turn, or at once when no other is waited for. While output is queued no further
   request is taken, nor while the answers of this connection that are not sent exceed a bound in bytes, so a slow reader
   is held back by TCP and costs at most one buffer, that bound and one answer.
-- A turn ends after a number of requests or, since some take long, a few milliseconds.
+- A turn ends after a number of requests or, since some take long, a few milliseconds; whoever has more waits in line
+  (`turns`).
+- A request that is not whole must come in fast enough (`arrival`); small ones have memory whatever others hold.
 - While requests are held back, what arrives is received only as far as the lent buffer has room: enough to notice
   that the client is gone.
 - Whatever breaks the protocol closes the connection, after the answers to earlier requests. A disconnect drops the
@@ -24,8 +26,10 @@ from struct import Struct
 from typing import TYPE_CHECKING, Any
 
 from tailrace.broker.context import BoundListener, Pending, RequestContext, UnanswerableError
-from tailrace.broker.serving.buffers import START_BYTES
+from tailrace.broker.serving.arrival import Arrival
+from tailrace.broker.serving.buffers import START_BYTES, Account
 from tailrace.broker.serving.express import Express, PendingRun
+from tailrace.broker.serving.inbox import Inbox
 from tailrace.broker.serving.outbox import Outbox, Slot
 from tailrace.model.errors import ProtocolError
 from tailrace.model.ports import Bytes, FileSlice, Stream
@@ -41,17 +45,13 @@ _unpack_size = _SIZE.unpack_from
 _PRODUCE_KEY = bytes(2)
 # The smallest request header: api key, version, correlation id.
 REQUEST_MIN_BYTES = 8
-# Requests through the general path before other connections have their turn, and the time after which no other one is
-# begun: one that lists a thousand things takes longer than a thousand that ask for one.
+# Requests through the general path before other connections have their turn.
 _REQUESTS_PER_TURN = 32
-_TURN_MAX_MS = 5
 
 
 class KafkaConnection:
     __slots__ = (
         "_acceptor",
-        "_buffer",
-        "_end",
         "_express",
         "_held_by",
         "_is_closing",
@@ -61,21 +61,22 @@ class KafkaConnection:
         "_outbox",
         "_protocol",
         "_queued_bytes",
+        "_receives_in_turn",
         "_resume_is_scheduled",
         "_seen_sent_bytes",
-        "_size_hint",
         "_slots",
         "_slots_count",
-        "_start",
         "_stream",
-        "_view",
+        "inbox",
         "is_closed",
         "last_active_ms",
         "listener",
         "peer",
     )
 
-    def __init__(self, stream: Stream, listener: BoundListener, protocol: KafkaProtocol, acceptor: Acceptor) -> None:
+    def __init__(
+        self, stream: Stream, listener: BoundListener, protocol: KafkaProtocol, acceptor: Acceptor, account: Account
+    ) -> None:
         self.peer = stream.peer
         self.listener = listener
         self.last_active_ms = protocol.clock.monotonic_ms()
@@ -83,18 +84,13 @@ class KafkaConnection:
         self._stream = stream
         self._protocol = protocol
         self._acceptor = acceptor
+        self.inbox = Inbox(protocol.buffers, account, hint_max_bytes=protocol.size_hint_max_bytes)
         self._outbox = Outbox(stream, protocol.background, on_drained=self._on_drained, on_broken=self._on_broken)
         self._slots: deque[Slot] = deque()
         self._slots_count = 0  # How many answers they stand for.
         self._express = None
         if protocol.has_express:
             self._express = Express(protocol.services, self._outbox, self._slots, self._keep_run)
-        self._buffer: bytearray | None = None
-        self._view = memoryview(b"")
-        # Unread bytes are _buffer[_start:_end].
-        self._start = 0
-        self._end = 0
-        self._size_hint = START_BYTES  # What to borrow: grows with the requests of this client.
         self._last_taken_bytes = 0  # In the last turn: the next one is likely to bring as much.
         self._queued_bytes = 0  # Bytes of answers, since there was last none to send.
         self._seen_sent_bytes = 0
@@ -104,6 +100,7 @@ class KafkaConnection:
         self._is_reading = True
         self._is_closing = False  # Takes no more requests; closes when the earlier answers are sent.
         self._resume_is_scheduled = False
+        self._receives_in_turn = False  # A piece of a large request waits to be received.
         stream.watch_reads(self._on_readable)
 
     @property
@@ -115,13 +112,14 @@ class KafkaConnection:
         return self._held_by is None and not self._slots and not self._is_waiting
 
     @property
-    def holds_memory(self) -> bool:
-        return self._buffer is not None
-
-    @property
     def is_waiting(self) -> bool:
         """For memory or for the disk: it is neither the client's turn nor a handler's."""
         return self._is_waiting
+
+    @property
+    def is_held_back(self) -> bool:
+        """No request is taken now, were one here: what is missing of it is not waited for."""
+        return self._resume_is_scheduled or not self._may_take()
 
     def note_progress(self, now_ms: float) -> None:
         """A client that reads is as active as one that sends."""
@@ -132,14 +130,25 @@ class KafkaConnection:
     # ---- receiving
 
     def _on_readable(self) -> None:
-        if self._resume_is_scheduled or (self._buffer is None and not self._borrow()):
+        if self._resume_is_scheduled:
             return
-        end = self._end
-        if end == len(self._view):
+        inbox = self.inbox
+        if inbox.arrival is not None and inbox.missing_bytes > START_BYTES and not self._protocol.turns.admits_piece():
+            self._receives_in_turn = True
+            self._wait_for_turn()
+            return
+        self._receive()
+
+    def _receive(self) -> None:
+        inbox = self.inbox
+        if inbox.buffer is None:
+            inbox.borrow()
+        end = inbox.end
+        if end == len(inbox.view):
             self._stop_reading()  # Held back, and the buffer is full.
             return
         try:
-            received = self._stream.recv_into(self._view[end : end + self._receive_max_bytes()])
+            received = self._stream.recv_into(inbox.view[end : end + self._receive_max_bytes()])
         except (BlockingIOError, InterruptedError):
             self._tidy()
             return
@@ -149,18 +158,19 @@ class KafkaConnection:
         if received == 0:
             self.close()
             return
-        self._end = end + received
-        self.last_active_ms = self._protocol.clock.monotonic_ms()
+        inbox.end = end + received
+        self.last_active_ms = now_ms = self._protocol.clock.monotonic_ms()
         if self._may_take():
-            self._serve()
+            self._serve(now_ms)
 
     def _receive_max_bytes(self) -> int:
         """Large requests are received up to their end and no further: of what follows a part would have to be moved
         to the front of the buffer, to make room for its rest. That costs more than another system call."""
-        unread = self._end - self._start
+        inbox = self.inbox
+        unread = inbox.end - inbox.start
         wanted = self._last_taken_bytes if unread == 0 else 0
-        if unread >= 4 and self._buffer is not None:
-            wanted = _unpack_size(self._buffer, self._start)[0] + 4 - unread
+        if unread >= 4:
+            wanted = inbox.missing_bytes
         turn_max_bytes = self._protocol.turn_max_bytes
         return min(wanted, turn_max_bytes) if wanted > START_BYTES else turn_max_bytes
 
@@ -174,43 +184,47 @@ class KafkaConnection:
             and self._queued_bytes < self._protocol.answers_max_bytes
         )
 
-    def _serve(self) -> None:
-        start = self._start
+    def _serve(self, now_ms: float) -> None:
+        inbox = self.inbox
+        start = inbox.start
         try:
-            self._take_frames()
-            self._last_taken_bytes = self._start - start
+            self._take_frames(now_ms)
+            self._last_taken_bytes = inbox.start - start
         except Exception as error:
             # Dispatch answers what handlers raise; this is a bug around them, and must not leave the client waiting.
             self._protocol.report_bug(self, error)
             self._is_closing = True
         if not self.is_closed:
+            if inbox.start < inbox.end and (inbox.start > start or inbox.arrival is None):
+                inbox.arrival = Arrival(now_ms)  # Another request has begun.
             self._tidy()
             self._flush()
             self._close_if_finished()
 
-    def _take_frames(self) -> None:
+    def _take_frames(self, now_ms: float) -> None:
         """Takes whole frames until there are none left, one holds the rest back, or the turn is over."""
-        buffer, end = self._buffer, self._end
+        inbox = self.inbox
+        buffer, view, end = inbox.buffer, inbox.view, inbox.end
         if buffer is None:
             return
         protocol = self._protocol
         request_max_bytes, slots_max = protocol.request_max_bytes, protocol.slots_max
         flusher, express = protocol.services.replicas.flusher, self._express
-        turn_ends_ms = protocol.clock.monotonic_ms() + _TURN_MAX_MS
+        turn_ends_ms = now_ms + protocol.turns.turn_ms
         for _ in range(_REQUESTS_PER_TURN):
-            position = self._start
+            position = inbox.start
             if express is not None:
-                self._start = express.take(buffer, self._view, position, end)
-                if self._start == end or self._slots_count >= slots_max:
+                inbox.start = express.take(buffer, view, position, end)
+                if inbox.start == end or self._slots_count >= slots_max:
                     break
-                if self._start > position and protocol.clock.monotonic_ms() < turn_ends_ms:
+                if inbox.start > position and protocol.clock.monotonic_ms() < turn_ends_ms:
                     continue
-                position = self._start
+                position = inbox.start
             if end - position < 4:
                 break
             (size,) = _unpack_size(buffer, position)
             if not REQUEST_MIN_BYTES <= size <= request_max_bytes:
-                self._refuse(protocol.describe_size(size, bytes(self._view[position : position + 16])))
+                self._refuse(protocol.describe_size(size, bytes(view[position : position + 16])))
                 break
             frame_end = position + 4 + size
             if frame_end > end:
@@ -218,25 +232,24 @@ class KafkaConnection:
             if flusher.is_saturated and buffer[position + 4 : position + 6] == _PRODUCE_KEY:
                 self._wait_for_disk()
                 break
-            self._start = frame_end
-            self._take(position + 4, frame_end)
+            inbox.start = frame_end
+            self._take(view[position + 4 : frame_end])
             if frame_end == end or self._held_by is not None or self._is_closing or self._slots_count >= slots_max:
                 break
             if self._queued_bytes >= protocol.answers_max_bytes or protocol.clock.monotonic_ms() > turn_ends_ms:
-                self._resume_soon()
+                self._wait_for_turn()
                 break
         else:
-            self._resume_soon()
+            self._wait_for_turn()
 
-    def _take(self, start: int, end: int) -> None:
-        dispatcher = self._protocol.dispatcher
+    def _take(self, frame: memoryview) -> None:
         try:
-            context, result = dispatcher.dispatch(self._view[start:end], self)
+            context, result = self._protocol.dispatcher.dispatch(frame, self)
             if result is None or isinstance(result, Message | Pending):
                 self._take_result(context, result)
                 return
-            size_bytes = end - start
-            self._protocol.buffers.hold(size_bytes)
+            size_bytes = len(frame)
+            self._protocol.buffers.hold(size_bytes, self.inbox.account)
             self._held_by = task = ensure_future(result)
             task.add_done_callback(lambda done: self._on_handler_done(context, done, size_bytes))
         except ProtocolError as error:
@@ -254,7 +267,7 @@ class KafkaConnection:
 
     def _on_handler_done(self, context: RequestContext, task: Future[Any], size_bytes: int) -> None:
         self._held_by = None
-        self._protocol.buffers.let_go(size_bytes)
+        self._protocol.buffers.let_go(size_bytes, self.inbox.account)
         if self.is_closed:
             if not task.cancelled() and task.exception() is None and isinstance(task.result(), Pending):
                 task.result().abandon()
@@ -267,7 +280,12 @@ class KafkaConnection:
                 self._refuse(str(error))
         else:
             self._take_result(context, task.result())
-        self._resume()
+        if self.inbox.buffer is None or self._is_closing:
+            self._resume()
+        else:
+            # Its work was done outside of any turn, so the next request waits for one.
+            self._flush()
+            self._wait_for_turn()
 
     # ---- answering
 
@@ -338,7 +356,7 @@ class KafkaConnection:
             self._slots_count -= first.count
             self._outbox.put(first.parts or [], first.measurement)
         # The last answer that a client waits for goes out at once: no other can join it.
-        if is_held or (not slots and self._buffer is None):
+        if is_held or (not slots and self.inbox.buffer is None):
             self._resume()
         else:
             self._resume_soon()
@@ -358,22 +376,32 @@ class KafkaConnection:
 
     def _resume_soon(self) -> None:
         """Many answers may come in one turn: they are sent together, at its end."""
+        if not self._resume_is_scheduled or self._protocol.turns.leave(self):
+            self._resume_is_scheduled = True
+            self._protocol.call_soon(self.take_turn)
+
+    def _wait_for_turn(self) -> None:
+        """It has more requests, and there are others."""
         if not self._resume_is_scheduled:
             self._resume_is_scheduled = True
-            self._protocol.call_soon(self._on_resume)
+            self._protocol.turns.join(self)
 
-    def _on_resume(self) -> None:
+    def take_turn(self) -> bool:
         self._resume_is_scheduled = False
+        receives, self._receives_in_turn = self._receives_in_turn, False
         if not self.is_closed:
             self._resume()
+        if receives and self._is_reading and not self._resume_is_scheduled and not self.is_closed:
+            self._receive()
+        return receives
 
     def _resume(self) -> None:
         """Sends what is there, then takes up requests that were held back."""
         self._flush()
         if self.is_closed:
             return
-        if self._buffer is not None and self._may_take():
-            self._serve()
+        if self.inbox.buffer is not None and self._may_take():
+            self._serve(self._protocol.clock.monotonic_ms())
         self._close_if_finished()
         if not self.is_closed and not self._is_reading and self._may_take():
             self._is_reading = True
@@ -386,24 +414,15 @@ class KafkaConnection:
 
     # ---- the buffer
 
-    def _borrow(self) -> bool:
-        buffer = self._protocol.buffers.lend(self._size_hint)
-        if buffer is None:
-            self._wait_for_memory(self._size_hint)
-            return False
-        self._buffer, self._view = buffer, memoryview(buffer)
-        self._start = self._end = 0
-        return True
-
     def _wait_for_disk(self) -> None:
         self._is_waiting = True
         self._stop_reading()
         self._protocol.services.replicas.flusher.wait(self._on_waited)
 
-    def _wait_for_memory(self, size_bytes: int) -> None:
+    def _wait_for_memory(self) -> None:
         self._is_waiting = True
         self._stop_reading()
-        self._protocol.buffers.wait(size_bytes, self._on_waited, in_place_of=len(self._view))
+        self.inbox.wait_for_memory(self._on_waited)
 
     def _on_waited(self) -> None:
         self._is_waiting = False
@@ -413,38 +432,26 @@ class KafkaConnection:
 
     def _tidy(self) -> None:
         """Gives an empty buffer back, makes room for the rest of a frame in a full one."""
-        buffer = self._buffer
-        if buffer is None:
+        inbox = self.inbox
+        if inbox.buffer is None:
             return
-        unread = self._end - self._start
-        if unread == 0:
-            self._give_back(buffer)
-        elif not self._resume_is_scheduled and (self._end == len(buffer) or self._start > len(buffer) // 2):
-            self._make_room(buffer, unread)
+        if inbox.start == inbox.end:
+            inbox.give_back()
+        elif not self._resume_is_scheduled:
+            size = len(inbox.view)
+            if inbox.start > size // 2 or (inbox.start and inbox.end == size):
+                inbox.compact()
+            elif inbox.end == size and inbox.missing_bytes > 0 and self._may_take():
+                self._make_room()
 
-    def _make_room(self, buffer: bytearray, unread: int) -> None:
-        """Grows as the bytes of a large request arrive, never by what it claims: a claim costs nothing."""
-        grown = None
-        if self._start == 0 and self._end == len(buffer) and self._may_take():
-            grown = self._protocol.buffers.lend(len(buffer) * 2, in_place_of=len(buffer))
-            if grown is None:
-                self._wait_for_memory(len(buffer) * 2)
-                return
-        if grown is not None:
-            memoryview(grown)[:unread] = self._view[self._start : self._end]
-            self._give_back(buffer)
-            self._buffer, self._view = grown, memoryview(grown)
-            self._size_hint = min(len(grown), self._protocol.size_hint_max_bytes)
-        elif self._start:
-            # A copy of the rest: a bytearray cannot move bytes within itself while views of it exist.
-            self._view[:unread] = bytes(self._view[self._start : self._end])
-        self._start, self._end = 0, unread
-
-    def _give_back(self, buffer: bytearray) -> None:
-        self._view = memoryview(b"")
-        self._buffer = None
-        self._start = self._end = 0
-        self._protocol.buffers.give_back(buffer)
+    def _make_room(self) -> None:
+        try:
+            has_grown = self.inbox.grow()
+        except OSError as error:
+            self._on_broken(error)
+            return
+        if not has_grown:
+            self._wait_for_memory()
 
     # ---- the end
 
@@ -478,9 +485,10 @@ class KafkaConnection:
         self.is_closed = True
         self._stream.close()
         self._outbox.close()
+        self._protocol.turns.leave(self)
         self._protocol.buffers.forget(self._on_waited)
+        self._protocol.buffers.note_dropped(self._queued_bytes)
         self._protocol.services.replicas.flusher.stop_waiting(self._on_waited)
         self._drop_slots()
-        if self._buffer is not None:
-            self._give_back(self._buffer)
+        self.inbox.give_back()
         self._acceptor.forget(self)

@@ -69,7 +69,7 @@ from tailrace.log.producers import follows
 from tailrace.log.validation import Origin
 from tailrace.model.errors import KafkaError, ProtocolError
 from tailrace.model.ids import INTERNAL_TOPICS, Uuid
-from tailrace.model.ports import Bytes, FileSlice
+from tailrace.model.ports import Buffer, Bytes, FileSlice
 from tailrace.wire.apis.data import ProduceRequest, ProduceResponse
 from tailrace.wire.apis.keys import ApiKey
 from tailrace.wire.compile import decode_from
@@ -247,7 +247,7 @@ class Express:
         self._credit = _CREDIT_MAX
         self._measures: tuple[Measure, ...] = tuple(map(load, CATALOGUE[ApiKey.PRODUCE].measures))
 
-    def take(self, buffer: bytearray, view: memoryview, position: int, end: int) -> int:
+    def take(self, buffer: Buffer, view: memoryview, position: int, end: int) -> int:
         """Serves requests from `position` on, as long as they fit, up to a bound; gives the position behind them."""
         turn_end = min(end, position + RUN_MAX_BYTES) - _HEAD_BYTES
         if position > turn_end or not _VERSION_MIN <= _unpack_head(buffer, position)[1] <= _VERSION_MAX:
@@ -278,19 +278,19 @@ class Express:
             position = reached
         return position
 
-    def _find_lane(self, buffer: bytearray, version: int, start: int) -> ExpressLane | None:
+    def _find_lane(self, buffer: Buffer, version: int, start: int) -> ExpressLane | None:
         lane = self._lane
         if lane is not None and lane.version == version and buffer.startswith(lane.prefix, start):
             return lane
         return self._change_lane(buffer, version, start)
 
-    def _change_lane(self, buffer: bytearray, version: int, start: int) -> ExpressLane | None:
+    def _change_lane(self, buffer: Buffer, version: int, start: int) -> ExpressLane | None:
         lane = self._lanes.get((version, bytes(buffer[start : prefix_end(buffer, version, start)])))
         if lane is not None:
             self._lane = lane
         return lane
 
-    def _run(self, lane: ExpressLane, buffer: bytearray, view: memoryview, position: int, end: int) -> int:
+    def _run(self, lane: ExpressLane, buffer: Buffer, view: memoryview, position: int, end: int) -> int:
         version, prefix, partitions = lane.version, lane.prefix, lane.partitions
         prefix_size, is_flexible = len(prefix), lane.is_flexible
         clock = self._services.ports.clock

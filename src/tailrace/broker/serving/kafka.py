@@ -1,18 +1,22 @@
 """Kafka's protocol on the connections of an acceptor: what all of them share.
 
-Bounds, all of them settings: bytes of requests in memory, the size of one request, bytes taken from one connection per
-turn, answers outstanding per connection.
+Bounds, all of them settings: bytes of requests in memory, in all and for one address, the size of one request and the
+time that it takes to arrive, bytes taken from one connection per turn, answers outstanding per connection.
 """
 
 from __future__ import annotations
 
 import asyncio
 from typing import TYPE_CHECKING, cast
+from weakref import WeakValueDictionary
 
-from tailrace.broker.serving.buffers import KEPT_MAX_BYTES, BufferPool
+from tailrace.broker.serving.acceptor import host_of
+from tailrace.broker.serving.arrival import ArrivalRules
+from tailrace.broker.serving.buffers import HEAP_MAX_BYTES, START_BYTES, Account, BufferPool
 from tailrace.broker.serving.connection import REQUEST_MIN_BYTES, KafkaConnection
 from tailrace.broker.serving.dispatch import Dispatcher
 from tailrace.broker.serving.express import may_be_used
+from tailrace.broker.serving.turns import Turns
 from tailrace.catalogue import Audience
 from tailrace.model import events
 
@@ -24,9 +28,11 @@ if TYPE_CHECKING:
 
 _log = events.logger("connections")
 
-# While others wait for memory, a client that stops in the middle of a request or an answer loses its buffer after this
-# time.
+# While others wait for memory, a client that stops in the middle of an answer loses its buffer after this time.
 _STUCK_CLIENT_MAX_MS = 10_000
+# Looks at how requests arrive are about a second apart; if two are further apart than this, the whole process stood
+# still, and what clients have sent meanwhile lies unread.
+_LOOK_INTERVAL_MAX_MS = 2000
 
 # A TLS record of type handshake (22), version 3.x.
 _TLS_HANDSHAKE = b"\x16\x03"
@@ -45,34 +51,81 @@ class KafkaProtocol:
         self.call_soon = asyncio.get_running_loop().call_soon
         self.buffers = BufferPool(
             lent_max_bytes=config.queued_max_request_bytes,
+            account_max_bytes=config.queued_max_request_bytes_per_ip,
+            reserved_bytes=config.socket_reserved_request_bytes,
             kept_max_bytes=config.socket_buffer_pool_bytes,
+            memory=ports.memory,
             call_soon=self.call_soon,
         )
+        self.turns = Turns(self.clock, self.call_soon)
+        self._trimming: asyncio.Future[None] | None = None  # Held, for the loop keeps only weak references.
+        self._accounts: WeakValueDictionary[str, Account] = WeakValueDictionary()  # Of addresses with connections.
+        self._arrival_rules = ArrivalRules(
+            config.socket_request_max_ms,
+            config.socket_request_rate_window_ms,
+            config.socket_request_min_bytes_per_second,
+        )
+        self._last_look_ms = self.clock.monotonic_ms()
         self.request_max_bytes = config.socket_request_max_bytes
         self.turn_max_bytes = config.socket_read_bytes_per_turn
         self.slots_max = config.max_pending_responses_per_connection
         self.answers_max_bytes = config.max_pending_response_bytes_per_connection
-        self.size_hint_max_bytes = min(KEPT_MAX_BYTES, config.socket_read_bytes_per_turn)
+        hint_max_bytes = min(HEAP_MAX_BYTES, config.socket_read_bytes_per_turn)
+        self.size_hint_max_bytes = max(START_BYTES, 1 << (hint_max_bytes.bit_length() - 1))
 
     def speak(self, stream: Stream, listener: BoundListener, acceptor: Acceptor) -> KafkaConnection:
-        return KafkaConnection(stream, listener, self, acceptor)
+        account = self._accounts.setdefault(host_of(stream.peer), Account())
+        return KafkaConnection(stream, listener, self, acceptor, account)
 
     def tend(self, acceptor: Acceptor, now_ms: float) -> None:
-        """Some may wait for memory that clients hold who have stopped in the middle of a request or of an answer: those
-        lose it. If all of them wait for each other instead, one makes room, and another a round later."""
-        if not self.buffers.is_short:
-            return
-        self.buffers.wake()
         connections = cast("list[KafkaConnection]", list(acceptor.connections))
-        quiet = [
-            each for each in connections if each.holds_memory and now_ms - each.last_active_ms > _STUCK_CLIENT_MAX_MS
-        ]
+        holders = [each for each in connections if each.inbox.buffer is not None]
+        short = self.buffers.find_short()
+        wanted = [each for each in holders if short is None or each.inbox.account in short]
+        self._close_late(holders, set(wanted), acceptor, now_ms)
+        if self.buffers.is_short:
+            self._find_memory([each for each in wanted if not each.is_closed], acceptor, now_ms)
+        if self.buffers.age(now_ms):
+            self._trimming = asyncio.ensure_future(self._trim())
+
+    def _close_late(
+        self, holders: list[KafkaConnection], wanted: set[KafkaConnection], acceptor: Acceptor, now_ms: float
+    ) -> None:
+        """Others wait for what those who are `wanted` hold."""
+        since_ms, self._last_look_ms = self._last_look_ms, now_ms
+        stood_still = now_ms - since_ms > _LOOK_INTERVAL_MAX_MS
+        for connection in holders:
+            inbox = connection.inbox
+            if inbox.arrival is not None and (stood_still or connection.is_held_back):
+                inbox.arrival.excuse(now_ms - since_ms, now_ms)
+                continue
+            is_short = connection in wanted and self.buffers.is_short
+            problem = inbox.decide_late(now_ms, self._arrival_rules, is_short=is_short)
+            if problem is not None:
+                acceptor.report(
+                    "closed a connection whose request comes in too slowly", peer=connection.peer, got=problem
+                )
+                connection.close()
+
+    def _find_memory(self, wanted: list[KafkaConnection], acceptor: Acceptor, now_ms: float) -> None:
+        """Some wait for memory that others hold and do not need; or that clients hold who have stopped in the middle
+        of an answer: those lose it. If all of them wait for each other instead, the one that holds most makes room, and
+        another a round later."""
+        for connection in wanted:
+            connection.inbox.shrink()
+        self.buffers.wake()
+        quiet = [each for each in wanted if now_ms - each.last_active_ms > _STUCK_CLIENT_MAX_MS]
         stuck = [each for each in quiet if each.waits_for_client]
-        for connection in stuck or [each for each in quiet if each.is_waiting][:1]:
+        if not stuck:
+            stuck = sorted([each for each in quiet if each.is_waiting], key=lambda each: -len(each.inbox.view))[:1]
+        for connection in stuck:
             if not self.buffers.is_short:
                 return
             acceptor.report("closed a connection that is stuck: others wait for its memory", peer=connection.peer)
             connection.close()
+
+    async def _trim(self) -> None:
+        await self.background.run(self.buffers.trim)
 
     def describe_size(self, size: int, first_bytes: bytes) -> str:
         """What is wrong with the size of a request, with the remedy where it is not one of Kafka's protocol."""

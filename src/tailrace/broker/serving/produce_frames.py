@@ -6,6 +6,8 @@ fields and without decoding; a caller must not trust them before it has compared
 
 import struct
 
+from tailrace.model.ports import Buffer
+
 _unpack_short = struct.Struct(">h").unpack_from
 FIRST_FLEXIBLE_VERSION = 9
 FIRST_VERSION_WITH_TOPIC_IDS = 13
@@ -15,7 +17,7 @@ _NO_TAGS = bytes(3)
 _PREFIX_MAX_BYTES = 512
 
 
-def prefix_end(buffer: bytearray | memoryview, version: int, start: int) -> int:
+def prefix_end(buffer: Buffer | memoryview, version: int, start: int) -> int:
     """Where the prefix that begins with the client id ends: behind the number of partitions. `start` if it is too long
     or cut off; anywhere if the request is of a kind that has no lane."""
     try:
@@ -46,7 +48,7 @@ def index_position(version: int, frame_size: int, records_size: int) -> int:
     return frame_size - len(_NO_TAGS) - records_size - length_size - 4
 
 
-def records_start(buffer: bytearray, position: int, frame_end: int) -> int:
+def records_start(buffer: Buffer, position: int, frame_end: int) -> int:
     """Behind the compact length at `position`, if it says that the records reach to the empty tag sections at the end
     of the frame; else the end of the frame."""
     length = shift = 0

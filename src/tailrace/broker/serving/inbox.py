@@ -1,0 +1,134 @@
+"""What a connection has received and not yet taken: `buffer[start:end]`, and where there is room for more.
+
+The buffer is lent by the pool, and is given back as soon as it is empty. It grows as the bytes of a large request
+arrive, never by what the request claims: a claim costs nothing. `view` ends where the connection may receive up to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from struct import Struct
+
+from tailrace.broker.serving.arrival import Arrival, ArrivalRules
+from tailrace.broker.serving.buffers import HEAP_MAX_BYTES, START_BYTES, Account, BufferPool
+from tailrace.model.ports import Buffer
+
+_unpack_size = Struct(">i").unpack_from
+_NOTHING = memoryview(b"")
+# By which the view of a mapping grows: as much as a connection receives in a turn, by default.
+_STEP_BYTES = 1024 * 1024
+
+
+class Inbox:
+    """Owned by one connection, which moves `start` as it takes requests and `end` as it receives."""
+
+    __slots__ = ("_hint_max_bytes", "_pool", "_size_hint", "account", "arrival", "buffer", "end", "start", "view")
+
+    def __init__(self, pool: BufferPool, account: Account, *, hint_max_bytes: int) -> None:
+        self._pool = pool
+        self.account = account
+        self._size_hint = START_BYTES  # What to borrow: grows with the requests of this client.
+        self._hint_max_bytes = hint_max_bytes
+        self.buffer: Buffer | None = None
+        self.view = _NOTHING
+        self.start = 0
+        self.end = 0
+        self.arrival: Arrival | None = None  # Of the request at `start`, if it is not whole.
+
+    @property
+    def missing_bytes(self) -> int:
+        """What is missing of the request at `start`; at most 0 if it is whole. At least 1 while its size is not known,
+        or there is none."""
+        unread = self.end - self.start
+        if unread < 4 or self.buffer is None:
+            return 4 - unread
+        size: int = _unpack_size(self.buffer, self.start)[0]
+        return size + 4 - unread
+
+    def borrow(self) -> None:
+        buffer = self._pool.lend(self._size_hint, self.account)
+        if buffer is None:
+            buffer = self._pool.lend_reserved()
+        self.buffer, self.view = buffer, memoryview(buffer)
+        self.start = self.end = 0
+
+    def give_back(self) -> None:
+        buffer, view = self.buffer, self.view
+        self.view = _NOTHING
+        self.buffer = self.arrival = None
+        self.start = self.end = 0
+        if buffer is not None:
+            self._pool.give_back(buffer, len(view), self.account)
+
+    def compact(self) -> None:
+        """Moves what is unread to the front."""
+        if self.start:
+            unread = self.end - self.start
+            # A copy: a bytearray cannot move bytes within itself while views of it exist.
+            self.view[:unread] = bytes(self.view[self.start : self.end])
+            self.start, self.end = 0, unread
+
+    def grow(self) -> bool:
+        """For more of the request that fills the whole view; False while there is no memory. OSError if the system has
+        none."""
+        size_bytes = len(self.view)
+        wanted_bytes = self._next_size()
+        if size_bytes < HEAP_MAX_BYTES:
+            grown = self._pool.lend(wanted_bytes, self.account, in_place_of=size_bytes)
+            if grown is None:
+                return False
+            self._size_hint = min(wanted_bytes, self._hint_max_bytes)
+            self._move_to(grown, wanted_bytes)
+            return True
+        if not self._pool.grant(wanted_bytes, self.account, in_place_of=size_bytes):
+            return False
+        if self.buffer is not None and size_bytes > HEAP_MAX_BYTES:
+            self._pool.let_go(size_bytes, self.account)
+            self.view = memoryview(self.buffer)[:wanted_bytes]
+            return True
+        try:
+            mapping = self._pool.lend_mapping(self.end - self.start + self.missing_bytes)
+        except OSError:
+            self._pool.let_go(wanted_bytes, self.account)
+            raise
+        self._move_to(mapping, wanted_bytes)
+        return True
+
+    def wait_for_memory(self, callback: Callable[[], None]) -> None:
+        self._pool.wait(self._next_size(), self.account, callback, in_place_of=len(self.view))
+
+    def shrink(self) -> None:
+        """Others wait for memory: keeps no more than a small request needs, if that is enough for what is here."""
+        reserved_bytes = self._pool.reserved_bytes
+        if self.buffer is not None and self.end - self.start < reserved_bytes < len(self.view):
+            self._size_hint = START_BYTES
+            self._move_to(self._pool.lend_reserved(), reserved_bytes)
+
+    def decide_late(self, now_ms: float, rules: ArrivalRules, *, is_short: bool) -> str | None:
+        """What is wrong with how the bytes of a request come in that is not whole, if something is."""
+        if self.arrival is None or self.missing_bytes <= 0:
+            return None
+        return self.arrival.decide_late(
+            now_ms,
+            rules,
+            received_bytes=self.end - self.start,
+            held_bytes=len(self.view),
+            is_short=is_short,
+        )
+
+    def _next_size(self) -> int:
+        """Of the view, for a request that fills it."""
+        size_bytes = len(self.view)
+        if size_bytes < HEAP_MAX_BYTES:
+            return max(START_BYTES, size_bytes * 2)
+        return min(size_bytes + _STEP_BYTES, self.end - self.start + self.missing_bytes)
+
+    def _move_to(self, buffer: Buffer, size_bytes: int) -> None:
+        """The pool has counted both; the old one is given back."""
+        view = memoryview(buffer)[:size_bytes]
+        unread = self.end - self.start
+        view[:unread] = self.view[self.start : self.end]
+        arrival = self.arrival
+        self.give_back()
+        self.buffer, self.view, self.arrival = buffer, view, arrival
+        self.end = unread

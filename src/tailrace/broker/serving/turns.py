@@ -1,0 +1,79 @@
+"""Whose requests are taken next, where connections have more of them than a turn holds, or larger ones.
+
+One loop serves all. A client that pipelines thousands of requests, and need not even read the answers, is served for
+a turn, then waits in line with its like; so do those whose requests are large, once a few were received in a round of
+the loop. In each round one of the line has a turn of a millisecond, or as many as receive in that time, and all others
+are read and answered. So whoever has one small request at a time waits for about that long, however many stand in line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from tailrace.model.ports import Clock
+
+# After this time no further request of a connection is begun; and the same for a whole round while there is a line. A
+# round of the loop costs about 20 us beside.
+_TURN_MS = 2.0
+_ROUND_MS = 1.0
+# Pieces of large requests, of up to socket.read.bytes.per.turn, that are received in a round without standing in line.
+_PIECES_PER_ROUND = 2
+
+
+class Waiting(Protocol):
+    def take_turn(self) -> bool:
+        """Whether it has only received. Requests take longer than their turn shows: some go on as a task."""
+
+
+class Turns:
+    def __init__(self, clock: Clock, call_soon: Callable[[Callable[[], None]], object]) -> None:
+        self._clock = clock
+        self._call_soon = call_soon
+        self._line: dict[Waiting, None] = {}  # In order of arrival. Bounded by the connections.
+        self._is_scheduled = False
+        self._pieces_count = 0  # In this round.
+        # How long whoever begins to take requests may go on. While there is a line that is for one request: the rest
+        # of a pipeline stands in line as well.
+        self.turn_ms = _TURN_MS
+
+    def join(self, connection: Waiting) -> None:
+        self._line[connection] = None
+        self._go_on()
+
+    def leave(self, connection: Waiting) -> bool:
+        """Whether it stood in line."""
+        return self._line.pop(connection, self) is None
+
+    def admits_piece(self) -> bool:
+        """Whether a piece of a large request may be received now; else its connection should join."""
+        if self._line:
+            return False
+        if not self._pieces_count:
+            self._call_soon(self._end_round)
+        self._pieces_count += 1
+        return self._pieces_count <= _PIECES_PER_ROUND
+
+    def _end_round(self) -> None:
+        self._pieces_count = 0
+
+    def _go_on(self) -> None:
+        self.turn_ms = 0.0 if self._line else _TURN_MS
+        if self._line and not self._is_scheduled:
+            self._is_scheduled = True
+            self._call_soon(self._give_turns)
+
+    def _give_turns(self) -> None:
+        self._is_scheduled = False
+        ends_ms = self._clock.monotonic_ms() + _ROUND_MS
+        try:
+            for _ in range(len(self._line)):
+                if not self._line:
+                    break  # Those who were left have gone.
+                connection = next(iter(self._line))
+                del self._line[connection]
+                self.turn_ms = _ROUND_MS if self._line else _TURN_MS
+                if not connection.take_turn() or self._clock.monotonic_ms() >= ends_ms:
+                    break
+        finally:
+            self._go_on()

@@ -1,0 +1,120 @@
+"""Those who have more requests than a turn holds stand in line: one of them a round, each of them in time."""
+
+from collections import Counter
+
+from tailrace.broker.serving.turns import Turns
+from tailrace.sim.clock import SimClock
+
+
+class Loop:
+    """Every turn takes a millisecond."""
+
+    def __init__(self) -> None:
+        self.ready = []
+        self.now_ms = 0.0
+
+    def monotonic_ms(self) -> float:
+        self.now_ms += 1
+        return self.now_ms
+
+    def call_soon(self, callback) -> None:
+        self.ready.append(callback)
+
+    def round(self) -> None:
+        ready, self.ready = self.ready, []
+        for callback in ready:
+            callback()
+
+
+class Pipeliner:
+    def __init__(self, turns: Turns, served: list, requests: int) -> None:
+        self.turns, self.served, self.requests = turns, served, requests
+        self.had_ms: list[float] = []
+        self.only_receives = False
+
+    def take_turn(self) -> bool:
+        self.served.append(self)
+        self.had_ms.append(self.turns.turn_ms)
+        self.requests -= 1
+        if self.requests:
+            self.turns.join(self)
+        return self.only_receives
+
+
+def test_one_of_them_has_a_turn_in_each_round_and_all_have_as_many():
+    loop, served = Loop(), []
+    turns = Turns(loop, loop.call_soon)
+    crowd = [Pipeliner(turns, served, 10) for _ in range(7)]
+    for each in crowd:
+        turns.join(each)
+    for number in range(1, 71):
+        loop.round()
+        assert len(served) == number
+    assert set(Counter(served).values()) == {10}
+    assert served[:7] == served[7:14] == crowd
+    loop.round()
+    loop.round()
+    assert not loop.ready
+
+
+def test_while_there_is_a_line_others_begin_one_request_only():
+    loop, served = Loop(), []
+    turns = Turns(loop, loop.call_soon)
+    alone_ms = turns.turn_ms
+    assert alone_ms > 0
+    first, second = Pipeliner(turns, served, 2), Pipeliner(turns, served, 2)
+    turns.join(first)
+    turns.join(second)
+    assert turns.turn_ms == 0
+    for _ in range(4):
+        loop.round()
+    assert turns.turn_ms == alone_ms
+    assert 0 < first.had_ms[0] < alone_ms
+    assert second.had_ms[-1] == alone_ms  # The last one stands alone.
+
+
+def test_who_leaves_has_no_turn_and_a_turn_that_fails_ends_nobody_elses():
+    class Failing(Pipeliner):
+        def take_turn(self) -> bool:
+            raise ZeroDivisionError
+
+    loop, served = Loop(), []
+    turns = Turns(loop, loop.call_soon)
+    gone, last = Pipeliner(turns, served, 1), Pipeliner(turns, served, 1)
+    turns.join(gone)
+    turns.join(Failing(turns, served, 1))
+    turns.join(last)
+    assert turns.leave(gone)
+    assert not turns.leave(gone)
+    try:
+        loop.round()
+    except ZeroDivisionError:
+        pass
+    loop.round()
+    assert served == [last]
+
+
+def test_few_pieces_of_large_requests_are_received_in_a_round_and_none_while_there_is_a_line():
+    loop, served = Loop(), []
+    turns = Turns(loop, loop.call_soon)
+    for _ in range(3):
+        assert [turns.admits_piece() for _ in range(4)] == [True, True, False, False]
+        loop.round()
+    turns.join(Pipeliner(turns, served, 1))
+    assert not turns.admits_piece()
+    loop.round()
+    assert len(served) == 1
+    assert turns.admits_piece()
+
+
+def test_those_who_only_receive_share_a_round():
+    loop, served = Loop(), []
+    turns = Turns(SimClock(), loop.call_soon)
+    crowd = [Pipeliner(turns, served, 2) for _ in range(5)]
+    for each in crowd:
+        each.only_receives = True
+        turns.join(each)
+    loop.round()
+    assert served == crowd
+    loop.round()
+    assert served == crowd * 2
