@@ -2,6 +2,7 @@
 
 import pytest
 
+from tailrace.log.directory import LogDirectory
 from tailrace.log.files.segments import Segments
 from tailrace.log.log import Log
 from tailrace.log.plain_batches import PlainRules, read_plain
@@ -9,9 +10,10 @@ from tailrace.log.retention import Expired, expire_segments
 from tailrace.log.validation import ValidatedBatches
 from tailrace.model.config import TopicConfig
 from tailrace.model.errors import StorageError
+from tailrace.sim.random import SimRandom
 from tailrace.wire.records import read_header
 
-from .storage import World, append, make_batch, read_all, sync
+from .storage import PARTITION, World, append, make_batch, read_all, sync
 
 
 @pytest.fixture
@@ -64,6 +66,26 @@ def test_a_log_start_before_the_first_segment(world, log, monkeypatch):
     log.advance_start(log.segments[1].base_offset)
     monkeypatch.setattr(Segments, "delete", delete_one_more)
     assert_gives_up(world, log, log.delete_expired_segments, "first=")
+
+
+def test_what_it_believes_does_not_get_into_checkpoints(world):
+    disk = world.disk
+    directory = LogDirectory.open(disk, world.clock, SimRandom(1), "/data", node_id=1, cluster_id="c" * 22)
+    log = directory.open_log(PARTITION, world.config)
+    append(log, 5)
+    log.advance_start(2)
+    sync(log)
+    directory.begin_checkpoint()()
+    log.log_start_offset, log.log_end_offset = 7, 3
+    work, end_offset = log.begin_sync()
+    work()
+    with pytest.raises(StorageError, match=r"\[7, 3\)"):
+        log.mark_synced(end_offset)
+    directory.close()
+    again = LogDirectory.open(disk, world.clock, SimRandom(1), "/data", node_id=1, cluster_id="c" * 22)
+    assert not again.was_clean
+    opened = again.open_log(PARTITION, world.config)
+    assert (opened.log_start_offset, opened.log_end_offset) == (2, 5)
 
 
 def test_retention_above_the_high_watermark(world, log, monkeypatch):
