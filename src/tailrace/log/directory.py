@@ -14,7 +14,7 @@
     <topic>-<partition>.<id>-stray     a log that the metadata does not know: kept until someone looks
 
 A broker with several data folders has several of these. Rules:
-  - The clean mark is written last, after every log has been stored and synced.
+  - The clean mark is written last, after every log has been stored and synced: a start that finds it scans nothing.
   - A log that cannot be opened is offline and does not keep the others from opening.
   - Where `fails_as_whole` (there are other folders, or other brokers, to go on with), a device that fails takes the
     folder offline with all its logs, until a restart. Otherwise what still works is better than nothing: only a log
