@@ -3,6 +3,7 @@
 import pytest
 
 from tailrace.log.directory import LogDirectory
+from tailrace.log.files.durability import Durability
 from tailrace.log.files.segments import Segments
 from tailrace.log.log import Log
 from tailrace.log.plain_batches import PlainRules, read_plain
@@ -128,6 +129,23 @@ def test_bytes_behind_the_batches_are_not_written(log, monkeypatch, tail):
     with pytest.raises(AssertionError, match="bytes are batches"):
         log.append_as_leader(make_batch(), leader_epoch=0)
     assert log.size_bytes == size_bytes
+
+
+def test_a_cut_that_leaves_the_recovery_point_behind(log, monkeypatch):
+    """A start would take the log for damaged, since it ends before what was synced."""
+    sync(log)
+    monkeypatch.setattr(Durability, "lower", lambda *_: None)
+    with pytest.raises(StorageError, match="recovery_point=10"):
+        log.truncate(4)
+    assert log.is_offline
+
+
+def test_transactions_that_are_replayed_out_of_order(log):
+    """The last stable offset is found by their order."""
+    options = {"sequence": 0, "transactional": True}
+    log.producers.update(read_header(make_batch(base_offset=20, producer_id=1, **options)))
+    with pytest.raises(AssertionError, match="15 after"):
+        log.producers.update(read_header(make_batch(base_offset=15, producer_id=2, **options)))
 
 
 def test_an_epoch_that_comes_back(log):
