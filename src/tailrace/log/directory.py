@@ -14,7 +14,7 @@
     <topic>-<partition>.<id>-stray     a log that the metadata does not know: kept until someone looks
 
 A broker with several data folders has several of these. Rules:
-  - The clean mark is written last, after every log has been stored and synced.
+  - The clean mark is written last, after every log has been stored and synced: a start that finds it scans nothing.
   - A log that cannot be opened is offline and does not keep the others from opening.
   - Where `fails_as_whole` (there are other folders, or other brokers, to go on with), a device that fails takes the
     folder offline with all its logs, until a restart. Otherwise what still works is better than nothing: only a log
@@ -67,7 +67,7 @@ class LogDirectory:
         self.offline: dict[TopicPartition, str] = {}  # logs that could not be opened, and why
         self.offline_reason: str | None = None  # of the whole folder; its logs are offline with it
         self.fails_as_whole = False
-        self.on_offline: Callable[[], None] | None = None  # on the loop, once
+        self.on_offline: Callable[[], None] = lambda: None  # on the loop, once
         self.on_log_broken: Callable[[TopicPartition], None] = lambda _: None  # on the loop, once for each log
         self._disk = disk
         self._clock = clock
@@ -136,8 +136,7 @@ class LogDirectory:
         log.error("a data folder went offline", folder=self.path, logs=len(self.logs), cause=reason)
         for each in (*self.logs.values(), *self.futures.values()):
             each.files.take_offline(f"its data folder failed ({reason})")
-        if self.on_offline is not None:
-            self.on_offline()
+        self.on_offline()
 
     def judge(self, error: OSError | StorageError) -> None:
         """Whoever meets an error of the disk tells it here. On the loop."""
@@ -151,8 +150,7 @@ class LogDirectory:
             self.proof.withdraw()
 
     def _on_log_broken(self, topic_partition: TopicPartition) -> None:
-        """An invariant of this log does not hold. The others go on; the folder proves nothing before the controller
-        knows of it (`proof.resume`), for this process may be killed before that."""
+        """An invariant does not hold. Until the controller knows (`proof.resume`) the folder proves nothing."""
         try:
             self.proof.suspend()
         except OSError:
@@ -384,14 +382,18 @@ class LogDirectory:
 
     def begin_recovery_point_checkpoint(self) -> Callable[[], None]:
         """The one half of `begin_checkpoint`."""
-        self._recovery_points.update({partition: each.recovery_point for partition, each in self.logs.items()})
+        self._recovery_points.update(self._offsets_of_logs(lambda each: each.recovery_point))
         return self._recovery_point_file.begin_write(dict(self._recovery_points))
 
     def begin_log_start_checkpoint(self) -> Callable[[], None]:
         """The other half."""
-        self._log_start_offsets.update({partition: each.log_start_offset for partition, each in self.logs.items()})
+        self._log_start_offsets.update(self._offsets_of_logs(lambda each: each.log_start_offset))
         moved = {partition: offset for partition, offset in self._log_start_offsets.items() if offset > 0}
         return self._log_start_file.begin_write(moved)
+
+    def _offsets_of_logs(self, offset_of: Callable[[Log], int]) -> dict[TopicPartition, int]:
+        """For one that is offline stays what was stored: what it believes since then may be wrong."""
+        return {partition: offset_of(each) for partition, each in self.logs.items() if not each.is_offline}
 
     def _before_cut(self, opened: Log, offset: int) -> None:
         """No checkpoint, stored or on its way, may be ahead of a log: a start would take it for damaged. OSError."""
@@ -406,9 +408,7 @@ class LogDirectory:
     def _lower_recovery_points(self) -> None:
         """Lowers those of all logs to where their last segments begin. When leaders change, many logs are cut, most of
         them in the last segment: they find this done, and need no write each. Recovery scans whole segments anyway."""
-        lowered = {
-            partition: min(each.recovery_point, each.active.base_offset) for partition, each in self.logs.items()
-        }
+        lowered = self._offsets_of_logs(lambda each: min(each.recovery_point, each.active.base_offset))
         self._recovery_points.update(lowered)
         self._recovery_point_file.begin_write(dict(self._recovery_points))()
 

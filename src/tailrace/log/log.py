@@ -472,7 +472,6 @@ class Log:
     def mark_sync_failed(self, end_offset: int, error: Exception) -> None:
         self.files.mark_sync_failed(end_offset, error)
 
-    @trusted
     def store(self) -> None:
         """Puts everything into files and syncs what is not synced, so that the next start need not look. Blocks, but
         touches this log alone: those of a broker that stops are stored side by side. StorageError, and then there is no

@@ -320,7 +320,7 @@ class LogFiles:
                 work = self.begin_sync(end_offset)
                 work()
                 self.mark_synced(end_offset)
-        except (OSError, StorageError) as error:
+        except (OSError, StorageError, AssertionError) as error:
             self._go_offline(f"it could not be stored: {error}")
             raise StorageError(f"{self.folder} cannot be closed cleanly: {error}") from error
         self.is_stored = True

@@ -12,6 +12,7 @@ Never opens a log, and knows nothing of partitions.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import overload
 
 from tailrace.controller.image import NO_DIRECTORY, UNASSIGNED_DIRECTORY, MetadataImage
@@ -36,7 +37,7 @@ class LogDirectories(Sequence[LogDirectory]):
         self.on_offline: list[Callable[[LogDirectory], None]] = []
         self.on_log_broken: list[Callable[[TopicPartition], None]] = []  # Told on the loop of a log that has given up.
         for directory in self._opened:
-            directory.on_offline = lambda each=directory: self._tell(each)
+            directory.on_offline = partial(self._tell, directory)
             directory.on_log_broken = self._tell_broken
         if len(self._opened) + len(self.unusable) > 1:
             self.fail_as_whole()

@@ -3,7 +3,8 @@
 - A follower has what its last fetch asked for next, if that fetch named the leader's own epoch; before its first fetch
   of an epoch nothing is known of it, and it holds the high watermark back if it counts.
 - The high watermark counts every member of the committed in-sync set and of one that is proposed and not yet answered:
-  whichever of the two the controller elects from, its members have all that was confirmed.
+  whichever of the two the controller elects from, its members have all that was confirmed. So one change is proposed
+  at a time: with two under way there would be more sets that it may elect from than are counted.
 - A follower that has caught up and may join is waited for too, or a busy leader would run away from it for ever.
 - A leader past its lease goes on while all who could take over still follow it (`lease`). When a follower did is known
   from its fetch session: each fetch of a session follows upon the answer to the one before, so it was sent after that

@@ -419,8 +419,9 @@ class ReplicaManager:
 
     def begin_high_watermark_checkpoint(self, directory: LogDirectory) -> Callable[[], None]:
         """Work for Background that stores them as they are now; it raises OSError."""
-        partitions = self.partitions
-        offsets = {key: partitions[key].high_watermark for key in directory.logs if key in partitions}
+        found = {key: self.partitions[key] for key in directory.logs if key in self.partitions}
+        # One that has given up may believe anything; a start would take a log for damaged that ends before it.
+        offsets = {key: min(each.high_watermark, each.log.log_end_offset) for key, each in found.items()}
         return self._high_watermarks.begin_storing(directory, offsets)
 
     def _on_directory_offline(self, directory: LogDirectory) -> None:
@@ -438,6 +439,7 @@ class ReplicaManager:
         if partition is not None:
             partition.on_synced()
             partition.readers.tell()
+            partition.replica_readers.tell()
             if self._fetchers is not None:
                 self._fetchers.drop(partition)
 

@@ -2,6 +2,8 @@
 
 import pytest
 
+from tailrace.log.directory import LogDirectory
+from tailrace.log.files.durability import Durability
 from tailrace.log.files.segments import Segments
 from tailrace.log.log import Log
 from tailrace.log.plain_batches import PlainRules, read_plain
@@ -9,9 +11,10 @@ from tailrace.log.retention import Expired, expire_segments
 from tailrace.log.validation import ValidatedBatches
 from tailrace.model.config import TopicConfig
 from tailrace.model.errors import StorageError
+from tailrace.sim.random import SimRandom
 from tailrace.wire.records import read_header
 
-from .storage import World, append, make_batch, read_all, sync
+from .storage import PARTITION, World, append, make_batch, read_all, sync
 
 
 @pytest.fixture
@@ -66,6 +69,26 @@ def test_a_log_start_before_the_first_segment(world, log, monkeypatch):
     assert_gives_up(world, log, log.delete_expired_segments, "first=")
 
 
+def test_what_it_believes_does_not_get_into_checkpoints(world):
+    disk = world.disk
+    directory = LogDirectory.open(disk, world.clock, SimRandom(1), "/data", node_id=1, cluster_id="c" * 22)
+    log = directory.open_log(PARTITION, world.config)
+    append(log, 5)
+    log.advance_start(2)
+    sync(log)
+    directory.begin_checkpoint()()
+    log.log_start_offset, log.log_end_offset = 7, 3
+    work, end_offset = log.begin_sync()
+    work()
+    with pytest.raises(StorageError, match=r"\[7, 3\)"):
+        log.mark_synced(end_offset)
+    directory.close()
+    again = LogDirectory.open(disk, world.clock, SimRandom(1), "/data", node_id=1, cluster_id="c" * 22)
+    assert not again.was_clean
+    opened = again.open_log(PARTITION, world.config)
+    assert (opened.log_start_offset, opened.log_end_offset) == (2, 5)
+
+
 def test_retention_above_the_high_watermark(world, log, monkeypatch):
     monkeypatch.setattr("tailrace.log.retention.decide_expired_segments", lambda *_, **__: Expired(2, "a bug"))
     assert_gives_up(world, log, lambda: expire_segments(log, now_ms=0, high_watermark=1), "would expire")
@@ -106,6 +129,23 @@ def test_bytes_behind_the_batches_are_not_written(log, monkeypatch, tail):
     with pytest.raises(AssertionError, match="bytes are batches"):
         log.append_as_leader(make_batch(), leader_epoch=0)
     assert log.size_bytes == size_bytes
+
+
+def test_a_cut_that_leaves_the_recovery_point_behind(log, monkeypatch):
+    """A start would take the log for damaged, since it ends before what was synced."""
+    sync(log)
+    monkeypatch.setattr(Durability, "lower", lambda *_: None)
+    with pytest.raises(StorageError, match="recovery_point=10"):
+        log.truncate(4)
+    assert log.is_offline
+
+
+def test_transactions_that_are_replayed_out_of_order(log):
+    """The last stable offset is found by their order."""
+    options = {"sequence": 0, "transactional": True}
+    log.producers.update(read_header(make_batch(base_offset=20, producer_id=1, **options)))
+    with pytest.raises(AssertionError, match="15 after"):
+        log.producers.update(read_header(make_batch(base_offset=15, producer_id=2, **options)))
 
 
 def test_an_epoch_that_comes_back(log):

@@ -8,6 +8,7 @@ from tailrace.controller.image import MetadataImage
 from tailrace.model.errors import ErrorCode, KafkaError, StorageError
 from tailrace.model.ids import NodeId
 from tailrace.replica import partition as partitions
+from tailrace.replica.following import changes
 from tailrace.replica.maintenance import Maintenance
 from tailrace.sim.background import HeldBackground
 from tests.unit.replica.replicas import ME, OTHER, Cluster, batch, lead, led_by, make_partition, release
@@ -52,6 +53,18 @@ async def test_one_that_is_offline_proposes_nothing():
     partition.log.give_up(AssertionError("a planted one"))
     partition.shrink_isr()
     assert partition.proposal is None
+
+
+async def test_a_follower_that_believes_its_leader_beyond_its_own_log(monkeypatch):
+    partition = make_partition()
+    lead(partition, leader=OTHER, epoch=1, isr=BOTH, replicas=2)
+    sent = {"leader_epoch": 1, "log_start_offset": 0}
+    changes.append_fetched(partition, batch(b"a"), high_watermark=9, **sent)
+    assert partition.high_watermark == 1
+    monkeypatch.setattr(changes, "min", lambda one, _other: one, raising=False)
+    with pytest.raises(KafkaError, match=r"KAFKA_STORAGE_ERROR.*high watermark at 9"):
+        changes.append_fetched(partition, memoryview(b""), high_watermark=9, **sent)
+    assert partition.log.is_offline
 
 
 @pytest.mark.parametrize("is_plain", [False, True])

@@ -72,8 +72,6 @@ def truncate(partition: Partition, offset: int, cuts: Cuts) -> None:
         log.truncate(offset)
     except (StorageError, AssertionError) as error:
         raise storage_failure(log, error) from error
-    # An epoch that was led without a record has an entry at the log end, which the new leader may not know.
-    log.epochs.truncate_from_end(log.log_end_offset)
     _settle_cut(partition)
 
 

@@ -43,7 +43,8 @@ class Cuts:
         self._broker = broker
         self._background = background
         self._ask = ask
-        # The leader epoch in which a partition may be cut, and from which offset on. An entry is used once.
+        # The leader epoch in which a partition may be cut, and from which offset on. An entry is used once: what is
+        # confirmed after that cut was not asked about.
         self._allowed: dict[Partition, tuple[int, int]] = {}
         self._refused_epochs: dict[Partition, int] = {}  # Leader epochs of which that was logged.
         self._asking: dict[Partition, asyncio.Task[None]] = {}  # At most one for each partition that is followed.
