@@ -78,7 +78,7 @@ async def add(peer: ClusterOfTwo, *, wait: float = 20.0) -> Change:
 async def test_a_topic_that_is_deleted_meanwhile_needs_no_move(capsys: pytest.CaptureFixture[str]):
     async with ClusterOfTwo() as peer:
         once = [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]  # Of whichever partition comes first.
-        peer.refusals = {index: once for index in range(4)}
+        peer.refusals = dict.fromkeys(range(4), once)
         await add(peer)
     assert '"partitions_moved": 1' in capsys.readouterr().out
     assert len(peer.begun) == 1, "one of the two moves was not needed"
