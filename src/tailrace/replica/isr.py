@@ -207,7 +207,8 @@ class Surroundings(Protocol):
     def own_epoch(self) -> int:
         """The broker epoch of this incarnation."""
 
-    def monotonic_ms(self) -> float: ...
+    def patient_ms(self) -> float:
+        """What followers are judged by: their fetches may lie unread."""
 
     def registered_epoch(self, node_id: NodeId) -> int:
         """The broker epoch that the metadata knows; -1 if it knows none."""
@@ -225,7 +226,7 @@ class Alone:
     lag_max_ms = 0.0
     own_epoch = -1
 
-    def monotonic_ms(self) -> float:
+    def patient_ms(self) -> float:
         return 0.0
 
     def registered_epoch(self, node_id: NodeId) -> int:  # noqa: ARG002

@@ -382,6 +382,9 @@ class ReplicaManager:
     def monotonic_ms(self) -> float:
         return self._clock.monotonic_ms() if self._clock is not None else get_running_loop().time() * 1000
 
+    def patient_ms(self) -> float:
+        return self._clock.patient_ms() if self._clock is not None else get_running_loop().time() * 1000
+
     def registered_epoch(self, node_id: NodeId) -> int:
         broker = self._image.brokers.get(node_id) if self._image is not None else None
         return NO_BROKER_EPOCH if broker is None else broker.epoch

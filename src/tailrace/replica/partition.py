@@ -160,7 +160,7 @@ class Partition:
         self.raise_high_watermark()
 
     def _take_lead(self, *, is_new_epoch: bool) -> None:
-        log, now_ms = self.log, self._surroundings.monotonic_ms()
+        log, now_ms = self.log, self._surroundings.patient_ms()
         if is_new_epoch:
             self.leader_epoch_start_offset = log.log_end_offset
             log.epochs.assign(self.leader_epoch, log.log_end_offset)
@@ -261,7 +261,7 @@ class Partition:
             return
         if len(self.isr) == 1:
             self.raise_high_watermark()
-        now_ms = self._surroundings.monotonic_ms()
+        now_ms = self._surroundings.patient_ms()
         for follower in self.followers.values():
             if follower.log_end_offset == first_offset:
                 follower.last_caught_up_ms = now_ms
@@ -321,7 +321,7 @@ class Partition:
 
     def _may_join(self, follower: FollowerState) -> bool:
         world, log_end_offset = self._surroundings, self.log.log_end_offset
-        is_caught_up = follower.is_caught_up(log_end_offset, world.monotonic_ms(), world.lag_max_ms)
+        is_caught_up = follower.is_caught_up(log_end_offset, world.patient_ms(), world.lag_max_ms)
         return is_caught_up and world.may_be_in_sync(self.topic_partition, follower.node_id, follower.broker_epoch)
 
     def wait_for_high_watermark(self, offset: int, tell: Callable[[KafkaError | None], None]) -> None:
@@ -386,7 +386,7 @@ class Partition:
             log_start_offset=log_start_offset,
             broker_epoch=broker_epoch,
             leader_end_offset=self.log.log_end_offset,
-            now_ms=world.monotonic_ms(),
+            now_ms=world.patient_ms(),
         )
         if node_id not in self.isr and self.proposal is None:
             self._expand_isr(follower)
@@ -415,7 +415,7 @@ class Partition:
             self.isr,
             self.followers.values(),
             leader_end_offset=self.log.log_end_offset,
-            now_ms=self._surroundings.monotonic_ms(),
+            now_ms=self._surroundings.patient_ms(),
             lag_max_ms=self._surroundings.lag_max_ms,
         )
         if wanted != self.isr:

@@ -9,11 +9,12 @@ from tailrace.raft.messages import NO_LEADER
 from tailrace.raft.translation import to_wire_request
 from tailrace.sim.cluster import CLIENT_PORT, CONTROLLER_LISTENER, Node
 from tailrace.sim.loop import SimLoop
+from tailrace.wire.apis.admin import CreateTopicsRequest
 from tailrace.wire.apis.data import MetadataRequest, MetadataResponse
 from tailrace.wire.apis.groups import FindCoordinatorRequest, HeartbeatRequest, JoinGroupRequest, SyncGroupRequest
 from tailrace.wire.schema import Message
 from tests.unit.broker.cluster_world import ClusterWorld, running_cluster, simulated
-from tests.unit.broker.world import Peer
+from tests.unit.broker.world import Peer, batch
 
 GROUP_SETTINGS = {
     "offsets.topic.replication.factor": "1",
@@ -192,3 +193,27 @@ async def test_an_answer_that_lies_in_the_socket_is_read_before_its_request_is_g
         await asyncio.sleep(5)
         process.resume()
         assert isinstance(await calling, MetadataResponse)
+
+
+@simulated
+async def test_followers_stay_in_sync_when_the_whole_machine_was_stopped() -> None:
+    """Longer than they may lag, and on a busy partition, where they do after each record."""
+    async with running_cluster() as world:
+        peer = await world.connect(1)
+        topic = CreateTopicsRequest.CreatableTopic(name="t", num_partitions=5, replication_factor=3)
+        assert (await peer.request(CreateTopicsRequest(topics=[topic], timeout_ms=5000), 7)).topics[0].error_code == 0
+        await asyncio.sleep(1)
+        before = world.active.image.topics["t"].partitions
+        leaders = {state.leader for state in before.values()}
+        for node in world.nodes.values():
+            broker = broker_of(node)
+            for index, state in before.items():
+                if state.leader == node.node_id:
+                    broker.replicas.find("t", index).append(memoryview(bytearray(batch(b"x"))), required_acks=1)
+            node.pause()
+        await asyncio.sleep(10)
+        for node in world.nodes.values():
+            node.resume()
+        await asyncio.sleep(5)
+        assert len(leaders) > 1
+        assert world.active.image.topics["t"].partitions == before
