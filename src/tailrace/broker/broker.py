@@ -279,7 +279,7 @@ class Broker:
         lifecycle.start()
         if not self.roles.is_alone:
             await self.quorum.wait_offset(lifecycle.broker_epoch + 1)
-        self.replicas.follow_image(None, self.quorum.image)
+        await self.replicas.open_logs(lambda: self.quorum.image)
         self._is_started = True
         self.directories.report_recovery()
         self.quorum.subscribe(self.replicas.follow_image)

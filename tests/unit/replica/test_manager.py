@@ -135,3 +135,30 @@ async def test_a_deletion_is_announced_before_the_files_go():
     cluster.publish({})
     assert announced == [(("a", 0), True)]
     assert not cluster.disk.exists("data0/a-0")
+
+
+async def test_a_start_opens_the_logs_a_few_a_turn_and_ends_with_the_newest_image():
+    cluster = Cluster()
+    cluster.publish({"a": 40, "b": 1})
+    while len(cluster.replicas.partitions) < 41:
+        await asyncio.sleep(0)
+    old = cluster.image
+    cluster.publish({"a": 40})
+    newest = cluster.image
+    cluster.disk.crash()
+    cluster.open()
+    cluster.image = old
+    opened: list[int] = []
+
+    async def look() -> None:
+        while len(cluster.replicas.partitions) < 20:
+            opened.append(len(cluster.replicas.partitions))
+            await asyncio.sleep(0)
+        cluster.image = newest  # While the others are being opened.
+
+    looking = asyncio.ensure_future(look())
+    async with asyncio.timeout(10):
+        await cluster.replicas.open_logs(lambda: cluster.image)
+        await looking
+    assert opened == [10], "others have their turns meanwhile"
+    assert set(cluster.replicas.partitions) == {("a", index) for index in range(40)}
