@@ -134,9 +134,8 @@ class ReplicaManager:
         if image is None or state is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no partition {topic}-{index}")
         if self.node_id not in state.replicas:
-            raise KafkaError(
-                ErrorCode.NOT_LEADER_OR_FOLLOWER, f"Broker {self.node_id} has no replica of {topic}-{index}"
-            )
+            why = f"Broker {self.node_id} has no replica of {topic}-{index}"
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, why)
         self._ensure(image, index)
         partition = self.partitions.get((topic, index))
         if partition is None:
@@ -472,10 +471,8 @@ class ReplicaManager:
             try:
                 await self._background.run(directory.begin_log_start_checkpoint())
             except OSError as error:
-                raise KafkaError(
-                    ErrorCode.KAFKA_STORAGE_ERROR,
-                    f"The log start offsets in {directory.path} cannot be stored: {error}",
-                ) from error
+                why = f"The log start offsets in {directory.path} cannot be stored: {error}"
+                raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, why) from error
 
     def close(self) -> None:
         """Answers all who wait; the logs are closed by their directories."""
