@@ -47,7 +47,7 @@ from tailrace.log.files.segment import (
     TIME_INDEX_SUFFIX,
     Segment,
 )
-from tailrace.log.files.tail import find_problem, has_batch_behind, walk_batches
+from tailrace.log.files.tail import find_gap, find_problem, has_batch_behind, walk_batches
 from tailrace.log.producers import ProducerStates
 from tailrace.log.scrub import epoch_history
 from tailrace.log.scrub.ending import find_lost, note_lost, read_end
@@ -138,6 +138,7 @@ class LogLoader:
         self.cut_bytes = 0
         self.damage: Damage | None = None
         self._known = known
+        self._is_compacted = "compact" in config.cleanup_policy
         self._leader_epoch = known.get("leader_epoch", INT_MAX)
 
     def load(self) -> LoadedLog:
@@ -372,6 +373,10 @@ class LogLoader:
             )
             if header is None or problem:
                 break
+            if is_last and not self._is_compacted and position + header.size_bytes == end:
+                problem = find_gap(header, next_offset)
+                if problem:
+                    break
             self._note(segment, position, header, batch)
             next_offset = header.next_offset
             self.producers.note_written(header.size_bytes, next_offset)

@@ -51,6 +51,14 @@ def find_problem(
     return ""
 
 
+def find_gap(header: BatchHeader, next_offset: int) -> str:
+    """What is wrong with the last batch of a log that is not compacted, if it does not follow directly on
+    `next_offset`: its offset has risen. Of earlier ones the batch behind them tells."""
+    if header.base_offset == next_offset:
+        return ""
+    return f"offset {header.base_offset} follows {next_offset - 1}, and nothing was compacted between them"
+
+
 def has_batch_behind(segment: Segment, position: int, next_offset: int) -> bool:
     """Whether a later batch of this log follows on one that looks cut short: then its length is what is wrong."""
     bounds = Bounds(segment.size_bytes, next_offset + MAX_RELATIVE_OFFSET, lambda _offset: NO_EPOCH)

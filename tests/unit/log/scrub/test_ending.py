@@ -1,9 +1,11 @@
 """The end of a log is looked at even after a clean stop."""
 
+from dataclasses import replace
+
 import pytest
 
 from tailrace.log.log import Log
-from tests.unit.log.storage import FOLDER, World, make_batch
+from tests.unit.log.storage import CONFIG, FOLDER, World, make_batch
 
 ACTIVE = f"{FOLDER}/{0:020d}.log"
 
@@ -40,6 +42,30 @@ def test_a_last_batch_that_was_damaged_after_a_clean_stop_is_found(position: int
     world.disk.open(ACTIVE)._content.data[position] ^= 1
     again = world.open(is_clean=True, recovery_point=log.recovery_point)
     assert (again.log_end_offset, again.recovery is not None) == (39, True)
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+@pytest.mark.parametrize("count", [1, 41])
+def test_a_last_batch_whose_offset_has_risen_is_found(count: int, *, is_clean: bool):
+    world = World()
+    log = written(world, count)
+    log.close(clean=is_clean)
+    size = world.disk.size(ACTIVE)
+    batch_bytes = size // count
+    world.disk.open(ACTIVE)._content.data[size - batch_bytes + 7] ^= 4  # The lowest byte of the base offset.
+    again = world.open(is_clean=is_clean, recovery_point=log.recovery_point)
+    assert again.log_end_offset == count - 1
+    assert again.damage is not None
+    assert "nothing was compacted" in again.damage.cause
+
+
+def test_an_end_with_a_gap_is_left_alone_in_a_compacted_log():
+    world = World(replace(CONFIG, cleanup_policy=frozenset({"compact"})))
+    log = written(world, 1)
+    log.append_as_follower(make_batch(base_offset=7, leader_epoch=0))
+    log.close(clean=False)
+    again = world.open()
+    assert (again.log_end_offset, again.damage) == (8, None)
 
 
 def test_bytes_behind_the_end_that_was_stored_are_looked_at():
