@@ -117,10 +117,12 @@ class Log:
 
     def __repr__(self) -> str:
         offsets = f"[{self.log_start_offset}, {self.log_end_offset}) recovery_point={self.recovery_point}"
-        return f"<Log {self.topic_partition} {offsets} epoch={self.epochs.latest} first={self.segments[0].base_offset}>"
+        bases = [segment.base_offset for segment in self.segments]
+        return f"<Log {self.topic_partition} {offsets} epoch={self.epochs.latest} first={min(bases, default=None)}>"
 
     def _check(self) -> None:
-        """After every change but an append, which checks what it adds."""
+        """After every change of the segments. An append checks what it adds; a sync may end while a cut that the disk
+        has stopped halfway is still to be tried again."""
         assert self.segments[0].base_offset <= self.log_start_offset <= self.log_end_offset, f"{self}"
         assert max(self.active.base_offset, self.recovery_point) <= self.log_end_offset, f"{self}"
 
@@ -135,7 +137,7 @@ class Log:
     def adopt_producers(self, other: "Log") -> None:
         """Takes over what another copy of this log knows of its producers: more than the batches that are left tell."""
         self.producers = other.producers
-        self.files.is_stored = False
+        self.files.note_changed()
 
     # Appending
 
@@ -349,7 +351,7 @@ class Log:
         if offset > self.log_start_offset:
             self.log_start_offset = offset
             self.epochs.truncate_from_start(offset)
-            self.files.is_stored = False
+            self.files.note_changed()
             if self.damaged_ranges:
                 self.settle_damaged_ranges()
 
@@ -467,7 +469,7 @@ class Log:
     @trusted
     def mark_synced(self, end_offset: int) -> None:
         self.files.mark_synced(end_offset)
-        self._check()
+        assert self.recovery_point <= self.log_end_offset, f"{self}"
 
     def mark_sync_failed(self, end_offset: int, error: Exception) -> None:
         self.files.mark_sync_failed(end_offset, error)

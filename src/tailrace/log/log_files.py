@@ -107,6 +107,10 @@ class LogFiles:
         self.is_stored = False
         return active
 
+    def note_changed(self) -> None:
+        """Something that the files do not tell: they have to be stored before a start can do without a look."""
+        self.is_stored = False
+
     def check_online(self) -> None:
         if self.offline_reason is not None:
             raise StorageError(f"the log of {self._topic_partition} is offline: {self.offline_reason}")
