@@ -22,10 +22,12 @@ SETTINGS = {
     "queued.max.request.bytes.per.ip": OF_ONE_ADDRESS_BYTES,
     "socket.request.rate.window.ms": 6000,
     "socket.request.max.ms": 20_000,
+    # The healthy client's records are of 2023, and it reads them from the first one on.
+    "log.retention.ms": -1,
 }
 # A Produce that claims 90 MB.
 BEGUN = struct.pack(">ihhi", 90_000_000, 0, 8, 1)
-PATIENCE_S = 60.0
+PATIENCE_S = 120.0
 
 
 @pytest.fixture
@@ -76,7 +78,7 @@ def _wait_until_closed(begun: list[socket.socket]) -> None:
         time.sleep(1)
 
 
-@pytest.mark.parametrize(("count", "size"), [(5, 67_000_000), (200, 3_000_000)], ids=["a few", "many"])
+@pytest.mark.parametrize(("count", "size"), [(5, 67_000_000), (60, 3_000_000)], ids=["a few", "many"])
 def test_begun_requests_cost_no_more_than_they_may_and_leave_nothing(impatient: Broker, count: int, size: int):
     broker = impatient
     with healthy_client(broker), ExitStack() as crowd:

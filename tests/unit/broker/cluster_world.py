@@ -169,7 +169,10 @@ class _Writer:
         self._send()
 
     def _send(self) -> None:
-        self._unsent = self._unsent[self._stream.send([self._unsent]) :]
+        try:
+            self._unsent = self._unsent[self._stream.send([self._unsent]) :]
+        except ConnectionError:
+            self._unsent = b""  # The reader is told.
         self._stream.watch_writes(self._send if self._unsent else None)
 
     def _receive(self) -> None:

@@ -144,3 +144,23 @@ async def test_who_holds_memory_that_others_wait_for_has_less_time():
         assert await is_served(world)
         assert 8 <= await seconds_until_closed(holder) <= 10 + LOOK_SECONDS
         assert produced(await waiting.receive()).base_offset == 0
+
+
+@simulated
+async def test_requests_that_wait_for_each_other_are_given_up_soon_and_the_small_ones_last():
+    settings = {"queued.max.request.bytes": str(8 << 20), "queued.max.request.bytes.per.ip": "-1"}
+    async with alone(settings) as world:
+        honest = await world.connect(1)
+        await create_topic(honest, "t", min_insync_replicas="1")
+        crowd = [await world.connect(1) for _ in range(20)]
+        for peer in crowd:
+            peer.writer.write(struct.pack(">i", 90_000_000) + bytes(700_000))
+        await asyncio.sleep(2)
+        honest.send(produce("t", batch(b"x" * 60_000)), 9)
+        assert await is_served(world)
+        began = asyncio.get_running_loop().time()
+        await asyncio.gather(*(seconds_until_closed(peer) for peer in crowd))
+        # Those who waited lose what they hold after 10 s, and so do those who have it then and do not go on.
+        assert asyncio.get_running_loop().time() - began < 60
+        assert produced(await honest.receive()).base_offset == 0
+        assert world.running[0].statistics()["request_buffer_bytes"] == 0

@@ -146,6 +146,9 @@ class BufferPool:
         """Calls back once, when so much may be had; the caller then tries again."""
         self._waiting[callback] = _Wish(size_bytes, in_place_of, account)
 
+    def is_waiting(self, callback: Callable[[], None]) -> bool:
+        return callback in self._waiting
+
     def forget(self, callback: Callable[[], None]) -> None:
         """Whoever waited is gone: its turn passes on."""
         if self._waiting.pop(callback, None) is not None:

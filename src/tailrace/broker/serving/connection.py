@@ -112,9 +112,8 @@ class KafkaConnection:
         return self._held_by is None and not self._slots and not self._is_waiting
 
     @property
-    def is_waiting(self) -> bool:
-        """For memory or for the disk: it is neither the client's turn nor a handler's."""
-        return self._is_waiting
+    def waits_for_memory(self) -> bool:
+        return self._is_waiting and self._protocol.buffers.is_waiting(self._on_waited)
 
     @property
     def is_held_back(self) -> bool:

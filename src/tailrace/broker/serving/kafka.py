@@ -109,18 +109,22 @@ class KafkaProtocol:
 
     def _find_memory(self, wanted: list[KafkaConnection], acceptor: Acceptor, now_ms: float) -> None:
         """Some wait for memory that others hold and do not need; or that clients hold who have stopped in the middle
-        of an answer: those lose it. If all of them wait for each other instead, the one that holds most makes room, and
-        another a round later."""
+        of an answer: those lose it. If all of them wait for each other instead, those who hold most make room: an
+        eighth of what is held so, and another a look later."""
         for connection in wanted:
             connection.inbox.shrink()
         self.buffers.wake()
         quiet = [each for each in wanted if now_ms - each.last_active_ms > _STUCK_CLIENT_MAX_MS]
         stuck = [each for each in quiet if each.waits_for_client]
+        room_bytes = float("inf")
         if not stuck:
-            stuck = sorted([each for each in quiet if each.is_waiting], key=lambda each: -len(each.inbox.view))[:1]
+            stuck = [each for each in quiet if each.waits_for_memory]
+            stuck.sort(key=lambda each: -len(each.inbox.view))
+            room_bytes = sum(len(each.inbox.view) for each in stuck) / 8
         for connection in stuck:
-            if not self.buffers.is_short:
+            if room_bytes <= 0 or not self.buffers.is_short:
                 return
+            room_bytes -= len(connection.inbox.view)
             acceptor.report("closed a connection that is stuck: others wait for its memory", peer=connection.peer)
             connection.close()
 
