@@ -140,8 +140,9 @@ async def test_a_deletion_is_announced_before_the_files_go():
 async def test_a_start_opens_the_logs_a_few_a_turn_and_ends_with_the_newest_image():
     cluster = Cluster()
     cluster.publish({"a": 40, "b": 1})
-    while len(cluster.replicas.partitions) < 41:
-        await asyncio.sleep(0)
+    async with asyncio.timeout(10):
+        while len(cluster.replicas.partitions) < 41:
+            await asyncio.sleep(0)
     old = cluster.image
     cluster.publish({"a": 40})
     newest = cluster.image
