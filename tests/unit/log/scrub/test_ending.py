@@ -1,11 +1,10 @@
 """The end of a log is looked at even after a clean stop."""
 
-from dataclasses import replace
-
 import pytest
 
 from tailrace.log.log import Log
-from tests.unit.log.storage import CONFIG, FOLDER, World, make_batch
+from tailrace.model.config import TopicConfig
+from tests.unit.log.storage import FOLDER, World, make_batch
 
 ACTIVE = f"{FOLDER}/{0:020d}.log"
 
@@ -60,7 +59,7 @@ def test_a_last_batch_whose_offset_has_risen_is_found(count: int, *, is_clean: b
 
 
 def test_an_end_with_a_gap_is_left_alone_in_a_compacted_log():
-    world = World(replace(CONFIG, cleanup_policy=frozenset({"compact"})))
+    world = World(TopicConfig(cleanup_policy=frozenset({"compact"})))
     log = written(world, 1)
     log.append_as_follower(make_batch(base_offset=7, leader_epoch=0))
     log.close(clean=False)
