@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 
 from tailrace.catalogue import CATALOGUE
+from tailrace.model.config import SETTINGS
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src" / "tailrace"
@@ -244,6 +245,8 @@ def _find_module(name: str) -> tuple[Path | None, list[str]]:
 
 def _exists(name: str) -> bool:
     """Settings and files have names with dots, too: only what begins as one of ours does is judged."""
+    if name in SETTINGS:
+        return True
     path, rest = _find_module(name)
     if path is not None:
         return not rest or _defines(path, rest)
