@@ -261,7 +261,9 @@ async def test_a_request_with_more_items_than_allowed_is_refused_before_it_costs
         peer.send(request, 9)
         assert await peer.is_closed()
         assert await served_by(other)
-    (said,) = [record for record in caplog.records if record.levelno == logging.WARNING]
+    # On a busy machine the loop may have something to say, too.
+    (said,) = [record for record in caplog.records if record.name == "tailrace.connections"]
+    assert said.levelno == logging.WARNING
     assert "max.request.items" in str(said.facts)
 
 
