@@ -20,7 +20,7 @@ BUSY = Plan(
     fault_seconds=15.0,
 )
 HEADLESS = dataclasses.replace(BUSY, faults=("headless",), must_go_on=True, groups=(GroupPlan(),))
-APART = ("blind", "lonely", "stop leader", "slow links")
+APART = ("blind", "lonely", "stop leader", "slow links", "refused")
 SOLE = "a leader that is confirmed past its lease was the only one a session ago"
 
 
@@ -88,6 +88,13 @@ def test_a_fetch_that_counts_from_when_it_is_read(monkeypatch):
     monkeypatch.setattr(FetchSessions, "plan", plan)
     faults = ("stop leader", "slow links")
     assert broken_promise(dataclasses.replace(BUSY, faults=faults), range(1, 12)).startswith(SOLE)
+
+
+def test_a_controller_that_does_not_wait_for_what_the_last_one_granted(monkeypatch):
+    """The others are refused by the last one and elect at once, while brokers still reach it."""
+    monkeypatch.setattr("tailrace.controller.machine.grant_ms", lambda _fetch_timeout_ms: 0.0)
+    found = broken_promise(dataclasses.replace(BUSY, faults=("refused",)), range(1, 5))
+    assert found.startswith("a broker is fenced after its lease has ended")
 
 
 def test_a_lease_that_is_longer_than_the_session(monkeypatch):

@@ -17,7 +17,7 @@ from importlib import import_module
 from typing import Any
 
 from tailrace.catalogue import CATALOGUE, AnsweredBy, load
-from tailrace.controller.brokers.sessions import Sessions
+from tailrace.controller.brokers.sessions import Sessions, grant_ms
 from tailrace.controller.effective import broker_config
 from tailrace.controller.image import MetadataImage
 from tailrace.controller.partitions.candidates import Candidates
@@ -59,7 +59,12 @@ class Controller:
     def activate(self, monotonic_ms: float) -> None:
         """The log is replayed and this node decides: every unfenced broker has a session time to be heard."""
         unfenced = [node_id for node_id, broker in self.image.brokers.items() if not broker.fenced]
-        self._sessions.activate(monotonic_ms, unfenced, offset=self.image.next_offset - 1)
+        self._sessions.activate(
+            monotonic_ms,
+            unfenced,
+            offset=self.image.next_offset - 1,
+            granted_ms=grant_ms(self._static_config.controller_quorum_fetch_timeout_ms),
+        )
         self._candidates.advance(monotonic_ms)
         self._balance_due_ms = monotonic_ms + self._balance_interval_ms
         self._unbalanced = []

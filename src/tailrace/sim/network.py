@@ -39,9 +39,10 @@ _FIRST_FREE_PORT = 20_000
 class Link:
     """One direction between two hosts."""
 
-    __slots__ = ("bytes_per_ms", "cuts", "held", "latency_ms")
+    __slots__ = ("bytes_per_ms", "cuts", "held", "is_refusing", "latency_ms")
 
     def __init__(self) -> None:
+        self.is_refusing = False  # Whoever wants to connect is told that nobody listens there.
         self.cuts = 0  # Several faults may have cut it; all of them have to end.
         self.latency_ms = _LATENCY_MS
         self.bytes_per_ms = float("inf")
@@ -90,10 +91,23 @@ class SimNetwork:
             for arrive in held:
                 self._loop.at(self.arrival(link, 0), arrive)
 
+    def refuse(self, one: str, other: str) -> None:
+        """Connections between the two break when they are next used, and new ones are refused, both ways: as by a
+        firewall that says so."""
+        for source, target in ((one, other), (other, one)):
+            self.link(source, target).is_refusing = True
+        for stream in self.streams:
+            if {stream.host, stream.other.host} == {one, other}:
+                self.reset(stream)
+
+    def allow(self, one: str, other: str) -> None:
+        for source, target in ((one, other), (other, one)):
+            self.link(source, target).is_refusing = False
+
     def heal(self) -> None:
         """Every link is whole and fast."""
         for (source, target), link in list(self._links.items()):
-            link.cuts = 0
+            link.cuts, link.is_refusing = 0, False
             self.mend(source, target)
             self.slow(source, target)
 
@@ -200,7 +214,7 @@ class ProcessNetwork:
         else:
             raise TimeoutError(errno.ETIMEDOUT, "nobody answers", host)
         listener = network.listeners.get((host, port))
-        if listener is None:
+        if listener is None or there.is_refusing:
             raise ConnectionRefusedError(errno.ECONNREFUSED, "connection refused", host)
         ours = SimStream(network, self._process, self._host, f"{host}:{port}")
         theirs = SimStream(network, listener.process, host, f"{self._host}:{network.free_port()}")

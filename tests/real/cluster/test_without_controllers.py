@@ -1,7 +1,7 @@
 """Controllers that are killed, two of three and then all, while brokers live: what clients do goes on.
 
-Every kind of work prints its longest pause. A second is the goal; a machine that runs other things too may need longer,
-and that is not what is tested.
+Every kind of work prints its longest pause, and so does a thread that only looks at the clock: what the machine does
+not give to anybody is not the cluster's. A second is the goal; one that runs other things too may need longer.
 """
 
 import threading
@@ -21,6 +21,7 @@ PARTITIONS = 3
 TOPIC = "headless"
 OTHER = "headless-one"
 PAUSE_MAX_S = 5.0
+MACHINE = "the machine itself"
 
 
 class Work:
@@ -125,6 +126,7 @@ def transacting(bootstrap: str) -> Callable[[], None]:
 @contextmanager
 def working(bootstrap: str) -> Iterator[list[Work]]:
     works = [
+        Work(MACHINE, lambda: None),
         Work("acks=1", producing(bootstrap, acks="1")),
         Work("new producers", new_producers(bootstrap)),
         Work("transactions", transacting(bootstrap)),
@@ -153,22 +155,34 @@ def go_on_without(
     told = ", ".join(f"{name} {pause_s:.2f} s" for name, pause_s in pauses.items())
     print(f"{seconds:.0f} s without {', '.join(controllers)}, longest pauses: {told}")
     assert [work.failure for work in works] == [None] * len(works)
-    assert max(pauses.values()) < PAUSE_MAX_S, told
+    assert max(pauses.values()) < PAUSE_MAX_S + pauses[MACHINE], told
 
 
-@pytest.mark.parametrize("seconds", [15.0, pytest.param(60.0, marks=pytest.mark.long)])
-def test_brokers_go_on_without_controllers(seconds: float):
+@pytest.mark.parametrize(
+    ("steps", "seconds"),
+    [
+        ((2, 1), 15.0),
+        # No test may take two minutes.
+        pytest.param((2,), 60.0, marks=pytest.mark.long),
+        pytest.param((3,), 60.0, marks=pytest.mark.long),
+    ],
+)
+def test_brokers_go_on_without_controllers(steps: tuple[int, ...], seconds: float):
+    """`steps`: how many of three are killed each time."""
     with Cluster(brokers=3) as cluster:
         for topic in (TOPIC, OTHER):
             create_topic(cluster.bootstrap, topic, PARTITIONS)
             wait_in_sync(cluster.bootstrap, topic)
         traffic = Traffic(cluster.bootstrap, TOPIC, PARTITIONS, records_per_second=200)
         traffic.wait_acked(100)
-        controllers = [name for name in cluster.nodes if name.startswith("controller-")]
+        alive = [name for name in cluster.nodes if name.startswith("controller-")]
+        dead: list[str] = []
         with working(cluster.bootstrap) as works:
-            go_on_without(cluster, controllers[:2], traffic, works, seconds)
-            go_on_without(cluster, controllers[2:], traffic, works, seconds)
-            for name in controllers:
+            for count in steps:
+                killed, alive = alive[:count], alive[count:]
+                dead += killed
+                go_on_without(cluster, killed, traffic, works, seconds)
+            for name in dead:
                 cluster.start(name)
         traffic.finish()
         wait_in_sync(cluster.bootstrap, TOPIC)

@@ -71,7 +71,8 @@ def test_a_new_controller_gives_everybody_a_session(cluster: Cluster) -> None:
     assert cluster.controller.next_deadline_ms() is None
     cluster.pass_time(60_000)
     cluster.controller.activate(cluster.monotonic_ms)
-    keep_alive(cluster, 2, 3, milliseconds=2400)
+    # And as much more as its predecessor may have granted leases for.
+    keep_alive(cluster, 2, 3, milliseconds=SESSION_MS + 1000)
     assert fenced(cluster) == []
     keep_alive(cluster, 2, 3, milliseconds=200)
     assert fenced(cluster) == [1]

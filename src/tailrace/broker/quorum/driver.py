@@ -27,6 +27,7 @@ from tailrace.broker.quorum.identity import (
 )
 from tailrace.broker.quorum.metadata_log import MetadataLog
 from tailrace.broker.quorum.state_file import store_quorum_state
+from tailrace.controller.brokers.sessions import grant_ms
 from tailrace.model import events
 from tailrace.model.attention import timer_seconds
 from tailrace.model.config import BrokerConfig, Endpoint
@@ -193,6 +194,13 @@ class RaftDriver:
         """Whether anything may be done in a leader's name: one that was stopped for a while may have been replaced."""
         role = self.node.role
         return self.is_leader and isinstance(role, Leader) and self.ports.clock.monotonic_ms() < role.ends_ms
+
+    @property
+    def may_grant(self) -> bool:
+        """Whether a majority has fetched so lately that leases may be granted to brokers."""
+        role, timeout_ms = self.node.role, self.config.controller_quorum_fetch_timeout_ms
+        ends_ms = role.ends_ms - timeout_ms + grant_ms(timeout_ms) if isinstance(role, Leader) else 0.0
+        return self.may_act and self.ports.clock.monotonic_ms() < ends_ms
 
     def append(self, records: Sequence[Message]) -> int:
         """Gives the end offset: the records are committed once the high watermark is there. If it raises, nothing was

@@ -31,6 +31,7 @@ from tailrace.model import events
 from tailrace.model.errors import KafkaError, ProtocolError, StorageError
 from tailrace.raft.messages import Leadership
 from tailrace.raft.types import ReplicaKey
+from tailrace.wire.apis.quorum import BrokerHeartbeatRequest
 from tailrace.wire.record_envelopes import decode_metadata_record
 from tailrace.wire.records import iterate_records
 
@@ -197,6 +198,9 @@ class Quorum:
         if active is None or not self.driver.may_act:
             raise self._why_inactive()
         response = active.decide(request)
+        if isinstance(request, BrokerHeartbeatRequest) and not self.driver.may_grant:
+            # It was heard. But its answer is a lease, and another controller may have been elected a while ago.
+            raise self._why_inactive()
         await active.wait_committed()
         return response
 

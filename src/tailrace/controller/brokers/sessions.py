@@ -1,7 +1,11 @@
 """When each broker was last heard, on the active controller. Soft state: a new controller begins with fresh sessions.
 
 A session ends broker.session.timeout.ms after the last heartbeat, and its broker is fenced. A broker counts from when
-it sent the last heartbeat that was answered, which is earlier: it has stopped serving by the time that it is fenced.
+it sent the last heartbeat that was answered, which is earlier: its lease is over by the time that it is fenced.
+The answer to a heartbeat grants a lease, so it is given only while a majority of the voters has fetched a moment ago:
+no other controller was elected before that. A new controller's first sessions are longer by that moment, for what the
+one before it may have granted meanwhile, which brokers may still reach when other controllers cannot.
+
 A controller that was stopped itself (SIGSTOP, a paused machine) has not heard anybody meanwhile, though the heartbeats
 may lie in its buffers: sessions grow by the time that it was away. It notices by ticks that stay out.
 
@@ -18,8 +22,19 @@ from tailrace.controller.brokers.flapping import Flapping
 from tailrace.controller.image import MetadataImage
 from tailrace.model.ids import NodeId
 
+# How long ago a majority of the voters may have fetched from a controller that grants leases: at most this, and at most
+# so much of controller.quorum.fetch.timeout.ms, of which they spend half waiting for news.
+_GRANT_MS_MAX = 1000.0
+_GRANT_SHARE = 0.75
+# What clocks may differ by, two of them.
+_CLOCK_ERROR = 1.03
 # Ticks in a session time: a shorter absence is not noticed.
 _TICKS = 5
+
+
+def grant_ms(fetch_timeout_ms: float) -> float:
+    """How long after a majority has fetched leases are granted."""
+    return min(_GRANT_MS_MAX, fetch_timeout_ms * _GRANT_SHARE)
 
 
 class _Session:
@@ -47,12 +62,14 @@ class Sessions:
         # One for each registered broker that was ever heard; pruned when they are looked through.
         self._sessions: dict[int, _Session] = {}
 
-    def activate(self, monotonic_ms: float, brokers: Iterable[int], *, offset: int) -> None:
-        """`brokers` are not fenced; `offset` is that of the last record."""
+    def activate(self, monotonic_ms: float, brokers: Iterable[int], *, offset: int, granted_ms: float = 0.0) -> None:
+        """`brokers` are not fenced; `offset` is that of the last record. For `granted_ms` more an earlier controller
+        may grant leases."""
         self._is_active = True
         self._now_ms = monotonic_ms
         self._first_offset = offset
-        self._sessions = {node_id: _Session(monotonic_ms) for node_id in brokers}
+        first_ms = monotonic_ms + granted_ms * _CLOCK_ERROR
+        self._sessions = {node_id: _Session(first_ms) for node_id in brokers}
 
     def deactivate(self) -> None:
         self._is_active = False

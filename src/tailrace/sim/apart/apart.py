@@ -5,8 +5,9 @@ headless      most controllers, or all, are dead, stopped or cut off; brokers li
 blind         some brokers see no controller, and go on among themselves
 lonely        a leader is alone in sync, and then cut off while the others come back
 stop leader   a leader is stopped; what its followers had sent lies in its buffers when it goes on
+refused       the other controllers are refused by the active one and elect another at once, while brokers reach both
 
-The first two are for runs in which controllers are nodes of their own.
+All but the two in the middle are for runs in which controllers are nodes of their own.
 """
 
 from __future__ import annotations
@@ -15,12 +16,13 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
+from tailrace.broker.broker import Broker
 from tailrace.controller.image import PartitionImage
 from tailrace.sim.checks.replicas import ReplicaChecks
 from tailrace.sim.cluster import Node, SimCluster
 from tailrace.sim.random import SimRandom
 
-APART_KINDS = ("headless", "headless", "blind", "blind", "blind", "lonely", "stop leader")
+APART_KINDS = ("headless", "headless", "blind", "blind", "blind", "lonely", "stop leader", "refused")
 
 _APART_SECONDS = (3.0, 12.0)
 _STOPPED_SECONDS = 7.0
@@ -45,6 +47,7 @@ class Apart:
             "blind": partial(self._alone, self._blind_brokers),
             "lonely": partial(self._alone, self._leave_leader_alone),
             "stop leader": partial(self._alone, self._stop_leader),
+            "refused": partial(self._alone, self._refuse_controllers),
         }
 
     async def _alone(self, fault: Callable[[], Awaitable[None]]) -> None:
@@ -111,6 +114,21 @@ class Apart:
             self._cut_off([leader], controllers, _STOPPED_SECONDS + 1), self._go_on_after(leader, _STOPPED_SECONDS)
         )
 
+    async def _refuse_controllers(self) -> None:
+        active = next(
+            (node for node in self._cluster.controllers if node.broker is not None and _is_active(node.broker)), None
+        )
+        if active is None or active.is_broker:
+            return
+        network = self._cluster.world.network
+        others = [node.name for node in self._cluster.controllers if node is not active]
+        self._note(f"{active.name} and the other controllers refuse each other")
+        for other in others:
+            network.refuse(active.name, other)
+        await asyncio.sleep(self._random.between(*_APART_SECONDS))
+        for other in others:
+            network.allow(active.name, other)
+
     async def _go_on_after(self, node: Node, seconds: float) -> None:
         await asyncio.sleep(seconds)
         node.resume()
@@ -140,3 +158,7 @@ class Apart:
 
     def _note(self, text: str) -> None:
         self._cluster.world.trace.note("world", text)
+
+
+def _is_active(broker: Broker) -> bool:
+    return getattr(broker, "quorum", None) is not None and broker.quorum.is_active
