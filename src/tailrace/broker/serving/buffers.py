@@ -6,10 +6,10 @@ each of its connections, by `queued.max.request.bytes.per.ip`. Above either a co
 reading, and TCP holds its peer back; but `socket.reserved.request.bytes` are never refused, so that small requests are
 served whatever others hold.
 
-Buffers of up to HEAP_MAX_BYTES are bytearrays. For a larger request there are mappings: the kernel gives them pages as
-bytes arrive, so that a claim costs nothing and growing copies nothing, and takes them back at once. Buffers of up to
-KEPT_MAX_BYTES are kept for the next borrower, `socket.buffer.pool.bytes` in all, for new pages cost more than the
-copying into them; half of those that lie idle are dropped every ten seconds.
+What a connection borrows are bytearrays, of up to HEAP_MAX_BYTES. For a request that is larger than that there are
+mappings: the kernel gives them pages as bytes arrive, so that a claim costs nothing and growing copies nothing, and
+takes them back at once. Buffers of up to KEPT_MAX_BYTES are kept for the next borrower, `socket.buffer.pool.bytes` in
+all, for new pages cost more than the copying into them; half of those that lie idle are dropped every ten seconds.
 """
 
 from collections.abc import Callable
@@ -24,8 +24,9 @@ KEPT_MAX_BYTES = 16 * 1024 * 1024
 _NO_BOUND = 1 << 62
 _AGEING_INTERVAL_MS = 10_000
 # An allocator keeps what it is given back: once this much was dropped it is worth the milliseconds to have it looked
-# through, when no more is being dropped; or after a minute, if that never ends.
+# through, when no more is being dropped; or, if that never ends, after a minute or once it is this much.
 _TRIM_MIN_BYTES = 8 * 1024 * 1024
+_TRIM_AT_ONCE_BYTES = 64 * 1024 * 1024
 _TRIM_MAX_MS = 60_000
 
 
@@ -110,7 +111,7 @@ class BufferPool:
         if START_BYTES <= size <= KEPT_MAX_BYTES and self._kept_bytes + size <= self._kept_max_bytes:
             self._kept.setdefault(size, []).append(buffer)
             self._kept_bytes += size
-        elif size <= HEAP_MAX_BYTES:
+        elif isinstance(buffer, bytearray):
             self._dropped_bytes += size
         if self._waiting:
             self.wake()
@@ -211,6 +212,7 @@ class BufferPool:
             if size <= HEAP_MAX_BYTES:
                 self._dropped_bytes += idle * size
         self._seen_dropped_bytes = self._dropped_bytes
+        is_quiet = is_quiet or self._dropped_bytes >= _TRIM_AT_ONCE_BYTES
         if self._dropped_bytes < _TRIM_MIN_BYTES or not is_quiet:
             return False
         self._dropped_bytes = self._seen_dropped_bytes = 0

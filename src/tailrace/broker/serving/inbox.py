@@ -10,13 +10,13 @@ from collections.abc import Callable
 from struct import Struct
 
 from tailrace.broker.serving.arrival import Arrival, ArrivalRules
-from tailrace.broker.serving.buffers import HEAP_MAX_BYTES, START_BYTES, Account, BufferPool
+from tailrace.broker.serving.buffers import START_BYTES, Account, BufferPool
 from tailrace.model.ports import Buffer
 
 _unpack_size = Struct(">i").unpack_from
 _NOTHING = memoryview(b"")
-# By which the view of a mapping grows: as much as a connection receives in a turn, by default.
-_STEP_BYTES = 1024 * 1024
+# The view doubles up to this, then grows by it: as much as a connection receives in a turn, by default.
+_STEP_MAX_BYTES = 1024 * 1024
 
 
 class Inbox:
@@ -27,7 +27,7 @@ class Inbox:
     def __init__(self, pool: BufferPool, account: Account, *, hint_max_bytes: int) -> None:
         self._pool = pool
         self.account = account
-        self._size_hint = START_BYTES  # What to borrow: grows with the requests of this client.
+        self._size_hint = START_BYTES  # What to borrow, as large as the client's last request that needed more.
         self._hint_max_bytes = hint_max_bytes
         self.buffer: Buffer | None = None
         self.view = _NOTHING
@@ -71,26 +71,21 @@ class Inbox:
     def grow(self) -> bool:
         """For more of the request that fills the whole view; False while there is no memory. OSError if the system has
         none."""
-        size_bytes = len(self.view)
-        wanted_bytes = self._next_size()
-        if size_bytes < HEAP_MAX_BYTES:
-            grown = self._pool.lend(wanted_bytes, self.account, in_place_of=size_bytes)
-            if grown is None:
-                return False
-            self._size_hint = min(wanted_bytes, self._hint_max_bytes)
-            self._move_to(grown, wanted_bytes)
-            return True
+        size_bytes, wanted_bytes = len(self.view), self._next_size()
         if not self._pool.grant(wanted_bytes, self.account, in_place_of=size_bytes):
             return False
-        if self.buffer is not None and size_bytes > HEAP_MAX_BYTES:
+        if self.buffer is not None and len(self.buffer) >= wanted_bytes:
             self._pool.let_go(size_bytes, self.account)
             self.view = memoryview(self.buffer)[:wanted_bytes]
             return True
+        request_bytes = self.end - self.start + self.missing_bytes
         try:
-            mapping = self._pool.lend_mapping(self.end - self.start + self.missing_bytes)
+            mapping = self._pool.lend_mapping(request_bytes)
         except OSError:
             self._pool.let_go(wanted_bytes, self.account)
             raise
+        hint_bytes = 1 << (request_bytes - 1).bit_length()
+        self._size_hint = max(START_BYTES, min(hint_bytes, self._hint_max_bytes))
         self._move_to(mapping, wanted_bytes)
         return True
 
@@ -119,9 +114,8 @@ class Inbox:
     def _next_size(self) -> int:
         """Of the view, for a request that fills it."""
         size_bytes = len(self.view)
-        if size_bytes < HEAP_MAX_BYTES:
-            return max(START_BYTES, size_bytes * 2)
-        return min(size_bytes + _STEP_BYTES, self.end - self.start + self.missing_bytes)
+        grown_bytes = max(START_BYTES, size_bytes + min(size_bytes, _STEP_MAX_BYTES))
+        return min(grown_bytes, self.end - self.start + self.missing_bytes)
 
     def _move_to(self, buffer: Buffer, size_bytes: int) -> None:
         """The pool has counted both; the old one is given back."""
