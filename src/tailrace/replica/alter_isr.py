@@ -90,7 +90,7 @@ class IsrProposals:
         is_over = True
         for partition, proposal in batch:
             answer = answers.get((partition.topic_id, partition.topic_partition.partition))
-            if not _settle(partition, proposal, answer):
+            if not settle_proposal(partition, proposal, answer):
                 is_over = False
                 self._waiting.setdefault(partition, proposal)
         return is_over
@@ -119,7 +119,9 @@ class IsrProposals:
         )
 
 
-def _settle(partition: Partition, proposal: Proposal, answer: AlterPartitionResponse.PartitionData | None) -> bool:
+def settle_proposal(
+    partition: Partition, proposal: Proposal, answer: AlterPartitionResponse.PartitionData | None
+) -> bool:
     """The controller's answer; False if it is to be asked again. An answer to a proposal that the metadata has
     overtaken says nothing any more. One that was accepted stands until the image comes that has it: with the new
     in-sync set comes the min.insync.replicas by which its members were judged."""
