@@ -3,6 +3,7 @@
 import pytest
 
 from tailrace.model.errors import ErrorCode, KafkaError
+from tailrace.replica.alter_isr import _settle
 from tailrace.wire.apis.quorum import AlterPartitionResponse
 from tests.unit.replica.cluster import Cluster, simulate
 from tests.unit.replica.replicas import ME, OTHER, lead, make_partition
@@ -60,7 +61,8 @@ async def test_what_becomes_of_a_proposal_with_each_answer(codes: str, is_asked_
         lead(partition, epoch=1, isr=(ME, OTHER), replicas=2)
         partition._propose((ME,))
         proposal = partition.proposal
-        assert partition.end_proposal(proposal, ErrorCode[code]) is not is_asked_again
+        answer = AlterPartitionResponse.PartitionData(partition_index=0, error_code=ErrorCode[code])
+        assert _settle(partition, proposal, answer) is not is_asked_again
         assert partition.proposal is (proposal if stands else None)
 
 
