@@ -39,7 +39,8 @@ from tests.property.faults.world import call
 NAMES = ("a", "b", "c.d")
 KEYS = (b"k1", b"k2", b"k3", b"", b"long" * 12)
 # The answers to a Produce.
-_UNKNOWN_TOPIC, _NOT_LEADER, _TIMED_OUT, _STORAGE_ERROR = 3, 6, 7, 56
+_UNKNOWN_TOPIC, _NOT_LEADER, _TIMED_OUT, _LOAD_IN_PROGRESS, _STORAGE_ERROR = 3, 6, 7, 14, 56
+_ID_TRIES, _ID_PAUSE_SECONDS = 50, 0.1
 _UNCERTAIN = (_NOT_LEADER, _TIMED_OUT, _STORAGE_ERROR)
 _TOO_LARGE, _LIST_TOO_LARGE, _INVALID_RECORD, _INVALID_TIMESTAMP = 10, 18, 87, 32
 _REFUSALS = (_TOO_LARGE, _LIST_TOO_LARGE, _INVALID_RECORD, _INVALID_TIMESTAMP)
@@ -380,10 +381,14 @@ class Workload:
             await self._send_gap(partition, producer)
 
     async def _begin_producer(self, partition: PartitionModel) -> None:
-        answer = await call(self.broker, InitProducerIdRequest(transactional_id=None, producer_id=-1), 3)
+        for _ in range(_ID_TRIES):
+            answer = await call(self.broker, InitProducerIdRequest(transactional_id=None, producer_id=-1), 3)
+            if answer.error_code != _LOAD_IN_PROGRESS or self.is_faulty:
+                break
+            await asyncio.sleep(_ID_PAUSE_SECONDS)  # The controller's disk is slow: clients ask again.
         if answer.error_code:
-            is_storage = answer.error_code == _STORAGE_ERROR
-            demand(is_storage and self.is_faulty, "producer ids can be had", error=answer.error_code)
+            is_later = answer.error_code == _LOAD_IN_PROGRESS
+            demand(is_later and self.is_faulty, "producer ids can be had", error=answer.error_code)
             return
         first = self.random.choice([0, 0, _MAX_SEQUENCE - 2])
         partition.producers.append(ProducerModel(answer.producer_id, answer.producer_epoch, first))

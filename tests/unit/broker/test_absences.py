@@ -127,12 +127,12 @@ async def test_a_leader_that_was_stopped_grants_no_lease_before_it_has_read_anyt
     async with running_cluster() as world:
         leader = await pause_leader_with_a_fetch(world)
         broker = broker_of(leader)
-        lease_ends_ms = broker.replicas.lease_ends_ms
+        lease_ends_ms = broker.replicas.lease.ends_ms
         await asyncio.sleep(10)
         leader.resume()
         for _ in range(100):
             await asyncio.sleep(0.001)
-            assert broker.replicas.lease_ends_ms == lease_ends_ms, "another controller may have fenced it"
+            assert broker.replicas.lease.ends_ms == lease_ends_ms, "another controller may have fenced it"
         world.network.heal()
 
 

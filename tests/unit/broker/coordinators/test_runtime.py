@@ -242,7 +242,11 @@ async def test_the_topic_may_be_deleted() -> None:
         await delete_topic(peer, CONSUMER_OFFSETS_TOPIC)
         assert world.broker.services.coordination.groups.shards == {}
         assert committed(await peer.request(commit("g", 5), COMMIT_VERSION)) == ErrorCode.NOT_COORDINATOR
-        await found(peer, "g")
+        # Who asks first is told that it is gone, and it is made again.
+        assert (await found(peer, "g")).coordinators[0].error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        async with asyncio.timeout(5):
+            while (await found(peer, "g")).coordinators[0].error_code:
+                await asyncio.sleep(0.01)
         assert await fetch_offsets(peer, "g") == {"g": -1}
 
 
