@@ -50,7 +50,7 @@ def test_damaged_replicas_that_lead_and_followers_that_cut_for_them(monkeypatch)
     monkeypatch.setattr(ReplicaReports, "tell_start", say_nothing)
     monkeypatch.setattr(Candidates, "choose", lambda *_, able, **__: able[0])
     monkeypatch.setattr(Cuts, "check", lambda *_: None)
-    assert broken_promise(27).startswith("what is committed is in the log of every live ISR member")
+    assert broken_promise(11).startswith("what is committed is in the log of every live ISR member")
 
 
 def test_damage_that_is_never_repaired(monkeypatch):
