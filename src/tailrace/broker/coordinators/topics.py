@@ -65,7 +65,8 @@ class TopicCreations:
         if patience_ms > 0:
             await asyncio.wait([each.task for each in wanted], timeout=patience_ms / 1000)
         done = [each.task.result() for each in wanted if each.task.done() and not each.task.cancelled()]
-        return gone | {name: error for errors in done for name, error in errors.items() if name in names}
+        asked = set(names)
+        return gone | {name: error for errors in done for name, error in errors.items() if name in asked}
 
     async def close(self) -> None:
         self._is_closed = True
