@@ -51,11 +51,11 @@ test: check ## check, then every test that is not marked `long` (15 minutes at m
 	$(PYTEST) -n 2 tests/unit tests/golden tests/property
 	@echo "== simulated clusters: 90 s"
 	$(PYTEST) -n 2 tests/sim
-	@echo "== real processes: 220 s"
+	@echo "== real processes: 340 s"
 	$(PYTEST) tests/real
 	@echo "== clients: 80 s"
 	$(PYTEST) -n 2 tests/compat
-	@echo "== Spark: 130 s"
+	@echo "== Spark: 170 s"
 	$(PYTEST) tests/spark
 	@$(BIN)/python -m tests.parts report
 
