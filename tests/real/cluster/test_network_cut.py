@@ -17,7 +17,7 @@ from .traffic import Traffic
 
 PARTITIONS = 6
 RECORDS = 500
-CUT_S = 8.0
+CUT_S = 4.0
 
 
 @pytest.fixture(scope="module")
