@@ -1,9 +1,11 @@
-"""`python -m bench.pairs --before COMMIT [--pairs 15]`: is this tree slower than a commit before it?
+"""`python -m bench.pairs --before COMMIT [--pairs 60]`: is this tree slower than a commit before it?
 
 Two brokers run side by side, one of each source, with the same Python and the same client. They take turns: a pair is
 the same work on the one and then on the other, in an order that changes from pair to pair. What counts is the broker's
-own CPU for a piece of work, which survives a noisy machine better than any rate. Judged is the median of the ratios of
-the pairs (after / before), with an interval that holds it with 90 %, from the order of the ratios alone:
+own CPU for a piece of work, which survives a noisy machine better than any rate. A process is a few percent faster or
+slower by where its memory happens to lie, so both brokers are started anew a few times, and the pairs spread over those
+starts. Judged is the median of the ratios of the pairs (after / before), with an interval that holds it with 90 %, from
+the order of the ratios alone:
 
     passed         the interval lies below the bound (1.02)
     slower         it lies above
@@ -17,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from math import comb
 from pathlib import Path
 from typing import NamedTuple
@@ -137,40 +139,45 @@ def _cost(work: Callable[[Subject, float], float], subject: Subject, seconds: fl
     return (_cpu_s(subject) - before) / done
 
 
-def compare(before: Subject, after: Subject, *, pairs: int, seconds: float, names: Sequence[str]) -> dict[str, Verdict]:
-    verdicts = {}
-    for name in names:
-        work = WORK[name]
-        for subject in (before, after):
-            work(subject, seconds)  # Warm: what it has to import and to compile does not count.
-        ratios = []
-        for number in range(pairs):
-            order = (before, after) if number % 2 == 0 else (after, before)
-            costs = {subject: _cost(work, subject, seconds) for subject in order}
-            ratios.append(costs[after] / costs[before])
-        verdict = verdicts[name] = judge(ratios)
-        told = f"{verdict.median:.3f} ({verdict.low:.3f} to {verdict.high:.3f})"
-        print(f"{name:<34} {told:<26} {verdict.text}", flush=True)
-    return verdicts
+def take_pairs(before: Subject, after: Subject, name: str, *, count: int, seconds: float) -> list[float]:
+    work = WORK[name]
+    for subject in (before, after):
+        work(subject, seconds)  # Warm: what it has to import and to compile does not count.
+    ratios = []
+    for number in range(count):
+        order = (before, after) if number % 2 == 0 else (after, before)
+        costs = {subject: _cost(work, subject, seconds) for subject in order}
+        ratios.append(costs[after] / costs[before])
+    return ratios
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.pairs", description=__doc__.partition("\n")[0])
     parser.add_argument("--before", required=True, metavar="COMMIT", help="what this tree is compared with")
-    parser.add_argument("--pairs", type=int, default=15)
-    parser.add_argument("--seconds", type=float, default=1.0, help="of one piece of work (1)")
+    parser.add_argument("--pairs", type=int, default=60)
+    parser.add_argument("--starts", type=int, default=6, help="over how many starts of both brokers they spread (6)")
+    parser.add_argument("--seconds", type=float, default=0.5, help="of one piece of work (0.5)")
     parser.add_argument("--only", nargs="+", choices=WORK, default=list(WORK), metavar="NAME")
     options = parser.parse_args()
     load = os.getloadavg()[0]
     if load > 0.5:
         print(f"this machine is busy (load {load:.1f}): more will stay undecided", file=sys.stderr)
-    print(f"after / before, median of {options.pairs} pairs and its {CONFIDENCE:.0%} interval; passed below {BOUND}")
-    with ExitStack() as stack:
-        before = stack.enter_context(running(source=stack.enter_context(_source(options.before))))
-        after = stack.enter_context(running(source=_ROOT / "src"))
-        for subject in (before, after):
-            _prepare(subject)
-        verdicts = compare(before, after, pairs=options.pairs, seconds=options.seconds, names=options.only)
+    pairs_of_start = max(1, options.pairs // options.starts)
+    pairs = pairs_of_start * options.starts
+    print(f"after / before, median of {pairs} pairs and its {CONFIDENCE:.0%} interval; passed below {BOUND}")
+    ratios: dict[str, list[float]] = {name: [] for name in options.only}
+    with _source(options.before) as source_before:
+        for _start in range(options.starts):
+            with running(source=source_before) as before, running(source=_ROOT / "src") as after:
+                for subject in (before, after):
+                    _prepare(subject)
+                for name in options.only:
+                    taken = take_pairs(before, after, name, count=pairs_of_start, seconds=options.seconds)
+                    ratios[name] += taken
+    verdicts = {name: judge(taken) for name, taken in ratios.items()}
+    for name, verdict in verdicts.items():
+        told = f"{verdict.median:.3f} ({verdict.low:.3f} to {verdict.high:.3f})"
+        print(f"{name:<34} {told:<26} {verdict.text}", flush=True)
     return int(any(verdict.text == "slower" for verdict in verdicts.values()))
 
 

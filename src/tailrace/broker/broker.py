@@ -322,6 +322,8 @@ class Broker:
         self.future_logs = FutureLogs(self.replicas, self.directories, background=ports.background)
         services = Services(
             node=node,
+            ports=ports,
+            replicas=self.replicas,
             coordination=Coordination(node),
             sessions=sessions,
             refused_batches=RefusedBatches(ports.clock),

@@ -45,6 +45,9 @@ class LanesVersion:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Services:
     node: Node
+    # The node's, and fields of their own since every request asks for them, and a property is a call.
+    ports: Ports
+    replicas: ReplicaManager
     coordination: Coordination
     sessions: FetchSessions
     refused_batches: RefusedBatches
@@ -60,20 +63,12 @@ class Services:
         return self.node.node_id
 
     @property
-    def ports(self) -> Ports:
-        return self.node.ports
-
-    @property
     def image(self) -> MetadataImage:
         return self.node.quorum.image
 
     @property
     def config(self) -> BrokerConfig:
-        return self.node.replicas.config
-
-    @property
-    def replicas(self) -> ReplicaManager:
-        return self.node.replicas
+        return self.replicas.config
 
     @property
     def quorum(self) -> Quorum:

@@ -132,13 +132,15 @@ class KafkaConnection:
         if self._resume_is_scheduled:
             return
         inbox = self.inbox
-        if inbox.arrival is not None and inbox.missing_bytes > START_BYTES and not self._protocol.turns.admits_piece():
+        missing_bytes = inbox.missing_bytes if inbox.end else 0
+        if missing_bytes > START_BYTES and inbox.arrival is not None and not self._protocol.turns.admits_piece():
             self._receives_in_turn = True
             self._wait_for_turn()
             return
-        self._receive()
+        self._receive(missing_bytes)
 
-    def _receive(self) -> None:
+    def _receive(self, missing_bytes: int) -> None:
+        """`missing_bytes` of a request of which a part is here."""
         inbox = self.inbox
         if inbox.buffer is None:
             inbox.borrow()
@@ -147,7 +149,7 @@ class KafkaConnection:
             self._stop_reading()  # Held back, and the buffer is full.
             return
         try:
-            received = self._stream.recv_into(inbox.view[end : end + self._receive_max_bytes()])
+            received = self._stream.recv_into(inbox.view[end : end + self._receive_max_bytes(missing_bytes)])
         except (BlockingIOError, InterruptedError):
             self._tidy()
             return
@@ -162,14 +164,11 @@ class KafkaConnection:
         if self._may_take():
             self._serve(now_ms)
 
-    def _receive_max_bytes(self) -> int:
+    def _receive_max_bytes(self, missing_bytes: int) -> int:
         """Large requests are received up to their end and no further: of what follows a part would have to be moved
         to the front of the buffer, to make room for its rest. That costs more than another system call."""
         inbox = self.inbox
-        unread = inbox.end - inbox.start
-        wanted = self._last_taken_bytes if unread == 0 else 0
-        if unread >= 4:
-            wanted = inbox.missing_bytes
+        wanted = missing_bytes if inbox.end > inbox.start else self._last_taken_bytes
         turn_max_bytes = self._protocol.turn_max_bytes
         return min(wanted, turn_max_bytes) if wanted > START_BYTES else turn_max_bytes
 
@@ -391,7 +390,7 @@ class KafkaConnection:
         if not self.is_closed:
             self._resume()
         if receives and self._is_reading and not self._resume_is_scheduled and not self.is_closed:
-            self._receive()
+            self._receive(self.inbox.missing_bytes)
         return receives
 
     def _resume(self) -> None:
