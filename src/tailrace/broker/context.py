@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
+from tailrace.model.security import ANONYMOUS, Principal
 from tailrace.wire.schema import Message
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ class RequestContext:
         "listener",
         "measurement",
         "peer",
+        "principal",
     )
 
     def __init__(
@@ -62,6 +64,7 @@ class RequestContext:
         client_id: str | None,
         peer: str,
         listener: BoundListener,
+        principal: Principal = ANONYMOUS,
     ) -> None:
         self.api_key = api_key
         self.api_version = api_version
@@ -69,6 +72,7 @@ class RequestContext:
         self.client_id = client_id
         self.peer = peer  # `host:port` of the client.
         self.listener = listener  # The listener it came in by: clients are told the endpoints of that one.
+        self.principal = principal  # Who the client has proved to be.
         # What puts together the answer and what a step before the handler has refused; called with the answer.
         self.joins: tuple[Callable[[Message], Message], ...] = ()
         self.measurement: Measurement | None = None  # Where its row names functions to measure it.

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from functools import cache
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from tailrace.model.errors import ErrorCode, KafkaError, ProtocolError
@@ -191,23 +190,15 @@ class Forwarding:
 
 
 def _wrap(context: RequestContext, request: Message) -> EnvelopeRequest:
+    from tailrace.wire.principals import encode_principal  # A node that never forwards does not pay for it.
+
     frame = encode_request(context.api_key, context.api_version, context.correlation_id, context.client_id, request)
     data = b"".join(bytes(part) for part in frame)  # type: ignore[arg-type] # No request holds a piece of a file.
     return EnvelopeRequest(
         request_data=data[_SIZE_BYTES:],
-        request_principal=_anonymous(),
+        request_principal=encode_principal(context.principal),
         client_host_address=_packed_host(context.peer.rpartition(":")[0]),
     )
-
-
-@cache
-def _anonymous() -> bytes:
-    """A client without authentication, as Kafka names it, behind the version of the form. A node that never forwards
-    does not pay for it."""
-    from tailrace.wire.apis.stored_records import DefaultPrincipalData
-    from tailrace.wire.compile import encode
-
-    return b"\x00\x00" + bytes(encode(DefaultPrincipalData(type="User", name="ANONYMOUS"), 0))
 
 
 def _packed_host(host: str) -> bytes:

@@ -33,6 +33,7 @@ from tailrace.broker.serving.inbox import Inbox
 from tailrace.broker.serving.outbox import Outbox, Slot
 from tailrace.model.errors import ProtocolError
 from tailrace.model.ports import Bytes, FileSlice, Stream
+from tailrace.model.security import ANONYMOUS
 from tailrace.wire.schema import Message
 
 if TYPE_CHECKING:
@@ -72,6 +73,7 @@ class KafkaConnection:
         "last_active_ms",
         "listener",
         "peer",
+        "principal",
     )
 
     def __init__(
@@ -79,6 +81,7 @@ class KafkaConnection:
     ) -> None:
         self.peer = stream.peer
         self.listener = listener
+        self.principal = ANONYMOUS
         self.last_active_ms = protocol.clock.monotonic_ms()
         self.is_closed = False
         self._stream = stream

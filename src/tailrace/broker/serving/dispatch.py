@@ -36,6 +36,7 @@ from tailrace.catalogue import CATALOGUE, Audience, load, load_handler
 from tailrace.model import events
 from tailrace.model.errors import ErrorCode, KafkaError, ProtocolError
 from tailrace.model.ports import Bytes, FileSlice
+from tailrace.model.security import Principal
 from tailrace.wire import apis
 from tailrace.wire.apis.keys import ApiKey
 from tailrace.wire.compile import Decoder, decoder
@@ -81,6 +82,9 @@ class RequestOrigin(Protocol):
     @property
     def listener(self) -> BoundListener: ...
 
+    @property
+    def principal(self) -> Principal: ...
+
 
 class Dispatcher:
     def __init__(self, services: Services, audience: Audience) -> None:
@@ -111,6 +115,7 @@ class Dispatcher:
             client_id=header.client_id,
             peer=origin.peer,
             listener=origin.listener,
+            principal=origin.principal,
         )
         if route is None:
             return self._answer_unknown_api_versions(context)

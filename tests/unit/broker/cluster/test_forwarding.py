@@ -4,8 +4,12 @@ import asyncio
 
 import pytest
 
+from tailrace import catalogue
 from tailrace.broker.cluster.forwarding import Forwarding
+from tailrace.broker.context import RequestContext
+from tailrace.broker.services import Services
 from tailrace.model.errors import ErrorCode, KafkaError
+from tailrace.model.security import ANONYMOUS, Principal
 from tailrace.sim.cluster import CONTROLLER_PORT
 from tailrace.wire.apis.admin import (
     AlterPartitionReassignmentsRequest,
@@ -18,6 +22,7 @@ from tailrace.wire.apis.admin import (
     UpdateFeaturesRequest,
 )
 from tailrace.wire.apis.data import MetadataRequest
+from tailrace.wire.apis.keys import ApiKey
 from tailrace.wire.apis.quorum import (
     AllocateProducerIdsRequest,
     AllocateProducerIdsResponse,
@@ -26,15 +31,29 @@ from tailrace.wire.apis.quorum import (
     EnvelopeRequest,
 )
 from tailrace.wire.frame import decode_response, encode_request
+from tailrace.wire.principals import encode_principal
 from tailrace.wire.schema import Message
 from tests.unit.broker.cluster_world import running_cluster, simulated
 
 LOCALHOST = bytes([127, 0, 0, 1])
+ALICE = Principal("User", "alice")
+HERE = __name__
+
+seen: list[RequestContext] = []
 
 
-def envelope(request: Message, version: int, *, address: bytes = LOCALHOST) -> EnvelopeRequest:
+def note(_services: Services, context: RequestContext, request: Message) -> Message:
+    """A step on the way of a request that looks at where it came from."""
+    seen.append(context)
+    return request
+
+
+def envelope(
+    request: Message, version: int, *, address: bytes = LOCALHOST, principal: bytes | None = None
+) -> EnvelopeRequest:
     frame = b"".join(bytes(part) for part in encode_request(request.api_key, version, 77, "client", request))
-    return EnvelopeRequest(request_data=frame[4:], request_principal=b"", client_host_address=address)
+    who = encode_principal(ALICE) if principal is None else principal
+    return EnvelopeRequest(request_data=frame[4:], request_principal=who, client_host_address=address)
 
 
 def creation(name: str, factor: int = 1) -> CreateTopicsRequest:
@@ -69,8 +88,42 @@ async def test_what_may_not_be_inside():
             assert answer.error_code == ErrorCode.UNSUPPORTED_VERSION
         answer = await peer.request(envelope(creation("t"), 7, address=b"abc"), 0)
         assert answer.error_code == ErrorCode.INVALID_REQUEST
-        damaged = EnvelopeRequest(request_data=b"\x00\x13\x00\x07", client_host_address=LOCALHOST)
+        damaged = envelope(creation("t"), 7)
+        damaged.request_data = b"\x00\x13\x00\x07"
         assert (await peer.request(damaged, 0)).error_code == ErrorCode.UNSUPPORTED_VERSION
+        assert "t" not in world.running[0].image.topics
+
+
+@simulated
+async def test_who_asked_and_from_where_is_known_inside(monkeypatch):
+    seen.clear()
+    step = catalogue.CATALOGUE[ApiKey.CREATE_TOPICS]._replace(before=(f"{HERE}.note",))
+    monkeypatch.setitem(catalogue.CATALOGUE, ApiKey.CREATE_TOPICS, step)
+    async with running_cluster() as world:
+        peer = await world.connect(world.active.node_id, "CONTROLLER")
+        answer = await peer.request(envelope(creation("t"), 7, address=bytes([10, 0, 0, 9])), 0)
+        assert answer.error_code == 0
+        assert [(each.principal, each.peer) for each in seen] == [(ALICE, "10.0.0.9:0")]
+        seen.clear()
+        other = next(broker.node_id for broker in world.running if not broker.quorum.is_active)
+        peer = await world.connect(other)
+        assert (await peer.request(creation("u"), 7)).topics[0].error_code == 0
+        # Once at the broker that was asked, once at the controller; nobody has logged in.
+        assert [each.principal for each in seen] == [ANONYMOUS, ANONYMOUS]
+        broker = world.nodes[other].broker
+        assert broker is not None
+        seen[0].principal = ALICE
+        await broker.forwarding.forward(seen[0], creation("v"))
+        assert seen[-1].principal == ALICE
+
+
+@simulated
+async def test_a_principal_that_cannot_be_read_is_refused():
+    async with running_cluster("broker,controller") as world:
+        peer = await world.connect(1, "CONTROLLER")
+        for principal in (b"", b"\0\1\x05User\x06alice\0\0", b"\0\0\x05User"):
+            answer = await peer.request(envelope(creation("t"), 7, principal=principal), 0)
+            assert answer.error_code == ErrorCode.PRINCIPAL_DESERIALIZATION_FAILURE
         assert "t" not in world.running[0].image.topics
 
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from tailrace.broker.serving.dispatch import Dispatcher
 from tailrace.catalogue import Audience
 from tailrace.model.errors import ErrorCode, KafkaError, ProtocolError
+from tailrace.model.security import Principal
 from tailrace.wire.apis.quorum import DescribeQuorumResponse, EnvelopeRequest, EnvelopeResponse
 from tailrace.wire.schema import Message
 
@@ -73,17 +74,25 @@ class _Client(NamedTuple):
 
     peer: str
     listener: BoundListener
+    principal: Principal
 
 
 async def handle_envelope(services: Services, context: RequestContext, request: EnvelopeRequest) -> EnvelopeResponse:
+    from tailrace.wire.principals import decode_principal
+
     if not services.quorum.is_active:
         return EnvelopeResponse(error_code=ErrorCode.NOT_CONTROLLER)
     host = _unpacked_host(request.client_host_address)
     if host is None:
         return EnvelopeResponse(error_code=ErrorCode.INVALID_REQUEST)
+    try:
+        principal = decode_principal(request.request_principal or b"")
+    except ProtocolError:
+        return EnvelopeResponse(error_code=ErrorCode.PRINCIPAL_DESERIALIZATION_FAILURE)
+    client = _Client(f"{host}:0", context.listener, principal)
     dispatcher = Dispatcher(services, Audience.FORWARDED)
     try:
-        inner, answer = dispatcher.dispatch(memoryview(request.request_data), _Client(f"{host}:0", context.listener))
+        inner, answer = dispatcher.dispatch(memoryview(request.request_data), client)
     except ProtocolError:
         # As in Kafka: what is inside cannot be read, or may not be forwarded.
         return EnvelopeResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
