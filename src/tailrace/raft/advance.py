@@ -27,6 +27,8 @@ from tailrace.wire.schema import Message
 _FETCH_FAILURES_MAX = 3
 # The pause after lost elections doubles up to controller.quorum.election.backoff.max.ms; this only bounds the number.
 _PAUSE_DOUBLINGS_MAX = 16
+# Eight times controller.quorum.election.timeout.ms: 8 s by default.
+_CANDIDATE_DOUBLINGS_MAX = 3
 # Fetch timeouts for which a leader that fell silent is remembered.
 _SILENCE_MEMORY = 15
 
@@ -66,7 +68,9 @@ def _advance_unattached(node: RaftNode, role: Unattached, now_ms: float) -> None
 def _advance_election(node: RaftNode, now_ms: float) -> None:
     role = node.role
     if isinstance(role, Prospective) and role.tally.is_won(node.voters):
-        node.standing.win_pre_vote(now_ms + node.election_timeout_ms())
+        # Two votes are stored in this time, one after the other: a candidate that was too slow gets more the next time.
+        patience = 1 << min(node.standing.lost_elections, _CANDIDATE_DOUBLINGS_MAX)
+        node.standing.win_pre_vote(now_ms + node.election_timeout_ms() * patience)
         role = node.role
     if isinstance(role, Candidate) and role.tally.is_won(node.voters):
         _lead(node, role, now_ms)

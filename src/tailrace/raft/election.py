@@ -22,6 +22,13 @@ def decide_vote(
     return is_up_to_date and not has_leader
 
 
+def goes_first(request: Vote, *, last: OffsetAndEpoch, own: ReplicaKey) -> bool:
+    """Of two who stand in the same epoch and grant each other their pre-votes. Followers of one leader lose it at the
+    same moment: if both went on, each would store a vote for itself and refuse the other's, again and again where a
+    disk takes longer for that than their pauses differ by."""
+    return request.is_pre_vote and (request.last.rank > last.rank or request.candidate.id < own.id)
+
+
 @dataclass(slots=True)
 class Tally:
     """The answers of one round, our own included; a voter that has not answered is not in it."""

@@ -30,6 +30,7 @@ Unattached                                                       stand         P
 Prospective                                                      win_pre_vote  Candidate    epoch, voted
 Candidate                                                        win           Leader       leader_id
 Prospective, Candidate                                           lose          Unattached   -
+Prospective                                                      give_way      Unattached   -
 Unattached, Prospective                                          grant         Unattached   voted
 Unattached, Prospective, Candidate                               follow        Follower     leader_id
 Unattached, Follower                                             lose_leader   Unattached   -
@@ -130,6 +131,10 @@ class Standing:
     def lose(self, election_deadline_ms: float) -> None:
         self.lost_elections += 1
         self._change("lose", Unattached(election_deadline_ms), self.state)
+
+    def give_way(self, election_deadline_ms: float) -> None:
+        """Another one stands too, and goes first. It gets the time to win."""
+        self._change("give_way", Unattached(election_deadline_ms), self.state)
 
     def grant(self, candidate: ReplicaKey, election_deadline_ms: float) -> None:
         assert not self.state.must_catch_up, "who lost what it had synced cannot tell whether the candidate has it"

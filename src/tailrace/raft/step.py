@@ -28,7 +28,7 @@ from __future__ import annotations
 from tailrace.model.errors import ErrorCode
 from tailrace.raft import membership
 from tailrace.raft.advance import advance
-from tailrace.raft.election import decide_vote
+from tailrace.raft.election import decide_vote, goes_first
 from tailrace.raft.leader import Leader, decide_fetch
 from tailrace.raft.messages import (
     NO_LEADER,
@@ -125,6 +125,8 @@ def _receive_vote(node: RaftNode, request: Vote, now_ms: float) -> Reply:
     if is_granted and not request.is_pre_vote and node.standing.state.voted is None:
         # It gets the time to win.
         node.standing.grant(request.candidate, now_ms + node.election_timeout_ms())
+    if is_granted and isinstance(role, Prospective) and goes_first(request, last=node.last, own=node.key):
+        node.standing.give_way(now_ms + node.election_timeout_ms())
     assert not is_granted or request.is_pre_vote or node.standing.state.voted == request.candidate, (
         "a vote is granted if it is stored with this step, or was before"
     )

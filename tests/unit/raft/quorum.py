@@ -71,8 +71,9 @@ class Host:
         self.download: OffsetAndEpoch | None = None
         self.timer_ms = -1.0
         self.high_watermark = 0
-        # A sync takes up to so long.
+        # A sync takes up to so long, and storing epoch and vote between so long and so long.
         self.sync_ms = 15.0
+        self.persist_ms = (0.0, 10.0)
         self.lost_until = 0
         self.answered: dict[int, Callable[[Reply], None]] = {}
         # Called for those whose requests are here: a process that dies resets its connections, a machine does not.
@@ -160,7 +161,9 @@ class Host:
                 continue
             self.is_busy = True
             state = ready.persist
-            self.later(self.quorum.random.random() * 10, lambda ready=ready, state=state: self.persist(ready, state))  # type: ignore[misc]
+            least_ms, most_ms = self.persist_ms
+            delay_ms = least_ms + self.quorum.random.random() * (most_ms - least_ms)
+            self.later(delay_ms, lambda ready=ready, state=state: self.persist(ready, state))  # type: ignore[misc]
         if self.is_up and not self.is_busy:
             self.settle()
 

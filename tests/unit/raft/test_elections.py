@@ -1,9 +1,12 @@
 """Elections under chance, and the count of votes. Who stands, wins and keeps quiet in which situation is told in
 `scenarios/`."""
 
+import pytest
+
 from tailrace.raft.election import Tally
 from tailrace.raft.leader import Leader
 from tailrace.raft.messages import Received, Reply, Request, Tick, Vote
+from tailrace.raft.node import Timing
 from tailrace.raft.roles import Resigned
 from tailrace.raft.step import step
 from tests.unit.raft.quorum import TIMING, Host, Quorum
@@ -41,6 +44,28 @@ def test_three_nodes_elect_within_a_tenth_of_a_second() -> None:
     # Starts are up to 20 ms apart, messages take up to 5 ms and a write of the state up to 10 ms.
     assert sorted(times)[10] < 100, times
     assert max(times) < 500, times
+
+
+def test_the_two_that_are_left_do_not_stand_in_each_others_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They lose the leader at the same moment, and votes take about as long to store as an election may last: with the
+    low-latency profile on a disk that is busy."""
+    monkeypatch.setattr("tests.unit.raft.quorum.TIMING", Timing(200, 100, 400, 20))
+    times = []
+    for seed in range(20):
+        quorum, leader = settled(seed=seed)
+        quorum.run(500)
+        others = followers(quorum)
+        for host in others:
+            host.persist_ms = (75.0, 225.0)
+            quorum.cut |= {(leader.id, host.id), (host.id, leader.id)}
+        cut_ms = quorum.now_ms
+        assert quorum.run(20_000, until=lambda others=others: any(map(leads, others)))  # type: ignore[misc]
+        times.append(quorum.now_ms - cut_ms)
+    assert max(times) < 2000, sorted(times)
+
+
+def leads(host: Host) -> bool:
+    return isinstance(host.node.role, Leader)
 
 
 def test_a_tally() -> None:

@@ -93,7 +93,7 @@ def test_what_was_committed_is_neither_cut_nor_written_anew() -> None:
     with pytest.raises(AssertionError, match="written at 0"):
         step(node, Written(0), 0)
     log.truncate(end_offset - 1)
-    with pytest.raises(AssertionError, match=f"committed up to {end_offset}"):
+    with pytest.raises(AssertionError, match=f"committed up to {end_offset}|{end_offset} cannot be committed"):
         step(node, Tick(), leader.quorum.now_ms)
 
 
