@@ -29,7 +29,7 @@ from tailrace.broker.loop_lag import LoopLag
 from tailrace.broker.node import Node
 from tailrace.broker.quorum.quorum import Quorum
 from tailrace.broker.refused_batches import RefusedBatches
-from tailrace.broker.services import Services
+from tailrace.broker.services import Services, secured
 from tailrace.broker.serving.acceptor import Acceptor
 from tailrace.broker.serving.dispatch import Dispatcher
 from tailrace.broker.serving.kafka import KafkaProtocol
@@ -330,7 +330,7 @@ class Broker:
             directories=self.directories,
             future_logs=self.future_logs,
         )
-        return node, services
+        return node, secured(services)
 
     def _make_reports(self, lifecycle: Lifecycle) -> ReplicaReports:
         return ReplicaReports(

@@ -8,6 +8,7 @@ A handler is `handle_x(services, context, request)` and gives one of
                              it is done, and counts the request among those in memory.
 It may also raise
     KafkaError               answered with its code where the response has a place for one;
+    AnsweredError            answered with what it holds;
     UnanswerableError          nothing can be answered: the connection closes after the earlier answers.
 """
 
@@ -37,6 +38,14 @@ class BoundListener(NamedTuple):
 class UnanswerableError(Exception):
     """The connection closes after the answers to earlier requests. Whoever raises it has said why in the log, or means
     a client that asked for no answer (Produce with acks=0)."""
+
+
+class AnsweredError(Exception):
+    """A step before the handler knows the whole answer: the handler is not asked."""
+
+    def __init__(self, answer: Message) -> None:
+        super().__init__()
+        self.answer = answer
 
 
 class RequestContext:

@@ -2,16 +2,18 @@
 
 node           who it is, its metadata and settings, its replicas, and the way to other nodes
 coordination   the coordinators of groups and transactions
+access         what those who ask may do, where there is an authorizer
 the others     what requests share: fetch sessions, refused batches, data folders and moves between them
 """
 
 from __future__ import annotations
 
 from asyncio import Semaphore
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from tailrace.broker.access.access import Access
     from tailrace.broker.cluster.forwarding import Forwarding
     from tailrace.broker.coordinators.coordination import Coordination
     from tailrace.broker.node import JudgeBug, Node
@@ -55,6 +57,7 @@ class Services:
     future_logs: FutureLogs
     slow_checks: Semaphore = field(default_factory=lambda: Semaphore(_SLOW_CHECKS_MAX))
     lanes: LanesVersion = field(default_factory=LanesVersion)
+    access: Access | None = None  # None where everyone may do everything.
 
     # ---- of the node
 
@@ -81,3 +84,27 @@ class Services:
     @property
     def judge_bug(self) -> JudgeBug:
         return self.node.judge_bug
+
+
+def secured(services: Services) -> Services:
+    """With the authorizer that the node's settings name; without one, as they are."""
+    config, quorum, lanes = services.quorum.static_config, services.quorum, services.lanes
+    if not config.authorizer_class_name:
+        return services
+    from tailrace.broker.access.access import Access
+    from tailrace.broker.access.audit import AuditLog
+    from tailrace.controller.security.authorizer import Authorizer
+    from tailrace.model.config import split_principals
+
+    def follow_image(old: MetadataImage, new: MetadataImage) -> None:
+        if old.acls is not new.acls:
+            lanes.raise_number()
+
+    quorum.subscribe(follow_image)
+    access = Access(
+        Authorizer(split_principals(config.super_users), allows_without_acl=config.allow_everyone_if_no_acl_found),
+        lambda: quorum.image,
+        AuditLog(interval_ms=config.authorizer_log_interval_ms, lines_max=config.authorizer_log_max_lines),
+        cache_max_entries=config.authorizer_cache_max_entries,
+    )
+    return replace(services, access=access)

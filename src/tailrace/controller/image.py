@@ -1,4 +1,4 @@
-"""The cluster's metadata as of one offset of the metadata log: topics, partitions, brokers, settings, features.
+"""The cluster's metadata as of one offset of the metadata log: topics, partitions, brokers, settings, features, ACLs.
 
 An image is never changed: whoever holds one may read it at leisure while the log goes on. Two images share all the
 parts that did not change between them, so `old.topics is new.topics` tells at once that no topic did. Only
@@ -10,6 +10,7 @@ from collections.abc import Set as AbstractSet
 from enum import IntEnum
 from typing import Any, NamedTuple
 
+from tailrace.model.acls import Acl
 from tailrace.model.config import Endpoint
 from tailrace.model.ids import ZERO_UUID, NodeId, Uuid
 
@@ -121,6 +122,8 @@ class MetadataImage:
     """All of it. Maps are read-only by agreement: they are shared between images."""
 
     __slots__ = (
+        "acl_ids",
+        "acls",
         "brokers",
         "cluster_id",
         "collisions",
@@ -150,6 +153,9 @@ class MetadataImage:
     configs: Mapping[tuple[int, str], Mapping[str, str]]
     features: Mapping[str, int]
     next_producer_id: int
+    # Each ACL once; its id is random, and names it when it is removed.
+    acls: Mapping[Uuid, Acl]
+    acl_ids: Mapping[Acl, Uuid]
 
     def __init__(self, cluster_id: str, **parts: Any) -> None:
         self.cluster_id = cluster_id
@@ -164,6 +170,8 @@ class MetadataImage:
         self.configs = parts.get("configs", {})
         self.features = parts.get("features", {})
         self.next_producer_id = parts.get("next_producer_id", 0)
+        self.acls = parts.get("acls", {})
+        self.acl_ids = parts.get("acl_ids", {})
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, MetadataImage):

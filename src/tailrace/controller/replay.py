@@ -2,7 +2,7 @@
 
 A record was valid when it was decided and is on the log: replaying never refuses it. One that cannot apply means that
 the log or this code is wrong; the assert stops the broker, for wrong metadata loses data.
-Records of features that this version does not have (tokens, quotas, ACLs) change nothing yet.
+Records of features that this version does not have (tokens, quotas) change nothing yet.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,6 +17,7 @@ from tailrace.controller.image import (
     TopicImage,
 )
 from tailrace.controller.names import collision_key
+from tailrace.model.acls import Acl, Kind, Operation, PatternType, Permission
 from tailrace.model.config import Endpoint
 from tailrace.model.ids import NodeId, Uuid
 from tailrace.wire.apis import stored_records
@@ -269,6 +270,16 @@ class Replay:
         assert record.next_producer_id > self._part("next_producer_id"), "producer ids were given out twice"
         self._parts["next_producer_id"] = record.next_producer_id
 
+    def _replay_acl(self, record: stored_records.AccessControlEntryRecord) -> None:
+        acl, acl_id = _acl(record), Uuid(record.id)
+        acls, ids = self._own("acls"), self._own("acl_ids")
+        assert acl not in ids, "an ACL was created twice"
+        acls[acl_id], ids[acl] = acl, acl_id
+
+    def _replay_remove_acl(self, record: stored_records.RemoveAccessControlEntryRecord) -> None:
+        acl = self._own("acls").pop(record.id)
+        del self._own("acl_ids")[acl]
+
     _HANDLERS: ClassVar[dict[type[Message], Callable[[Any, Any], None]]] = {
         stored_records.TopicRecord: _replay_topic,
         stored_records.RemoveTopicRecord: _replay_remove_topic,
@@ -282,7 +293,21 @@ class Replay:
         stored_records.ClearElrRecord: _replay_clear_elr,
         stored_records.FeatureLevelRecord: _replay_feature,
         stored_records.ProducerIdsRecord: _replay_producer_ids,
+        stored_records.AccessControlEntryRecord: _replay_acl,
+        stored_records.RemoveAccessControlEntryRecord: _replay_remove_acl,
     }
+
+
+def _acl(record: stored_records.AccessControlEntryRecord) -> Acl:
+    return Acl(
+        Kind(record.resource_type),
+        record.resource_name,
+        PatternType(record.pattern_type),
+        record.principal,
+        record.host,
+        Operation(record.operation),
+        Permission(record.permission_type),
+    )
 
 
 def _nodes(numbers: Sequence[int]) -> tuple[NodeId, ...]:

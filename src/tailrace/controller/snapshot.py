@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 
 from tailrace.controller.image import METADATA_VERSION, BrokerImage, ControllerImage, MetadataImage, PartitionImage
+from tailrace.model.acls import Acl
 from tailrace.model.ids import Uuid
 from tailrace.wire.apis import stored_records
 from tailrace.wire.schema import Message
@@ -39,6 +40,21 @@ def _records(image: MetadataImage) -> Iterator[Message]:
             yield stored_records.ConfigRecord(resource_type=resource_type, resource_name=name, name=key, value=value)
     if image.next_producer_id:
         yield stored_records.ProducerIdsRecord(broker_id=-1, next_producer_id=image.next_producer_id)
+    for acl_id, acl in image.acls.items():
+        yield acl_record(acl_id, acl)
+
+
+def acl_record(acl_id: Uuid, acl: Acl) -> Message:
+    return stored_records.AccessControlEntryRecord(
+        id=acl_id,
+        resource_type=acl.kind,
+        resource_name=acl.name,
+        pattern_type=acl.pattern_type,
+        principal=acl.principal,
+        host=acl.host,
+        operation=acl.operation,
+        permission_type=acl.permission,
+    )
 
 
 def _broker_record(broker: BrokerImage) -> Message:

@@ -11,6 +11,7 @@ from tailrace.coordinator.offsets.deletion import places_of
 from tailrace.coordinator.offsets.simple import find_group
 from tailrace.coordinator.offsets.store import offset_record
 from tailrace.coordinator.op import Call, Caller, Result, Steps, StoredRecord, unchanged
+from tailrace.model.acls import OPERATIONS, Kind, bit_field
 from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.wire.apis.groups import (
     DeleteGroupsRequest,
@@ -24,7 +25,7 @@ _Described = DescribeGroupsResponse.DescribedGroup
 _Member = DescribeGroupsResponse.DescribedGroupMember
 
 # What may be done to a group, as bits by the numbers of Kafka's AclOperation. Without ACLs everybody may.
-ALL_GROUP_OPERATIONS = sum(1 << operation for operation in (3, 6, 8, 10, 11))
+ALL_GROUP_OPERATIONS = bit_field(OPERATIONS[Kind.GROUP])
 _FIRST_DESCRIBE_WITH_NOT_FOUND = 6
 _DEAD = "Dead"
 

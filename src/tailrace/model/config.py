@@ -54,6 +54,7 @@ __all__ = [
     "parse_endpoint",
     "parse_group_config",
     "parse_topic_config",
+    "split_principals",
     "unknown_broker_setting",
 ]
 
@@ -81,6 +82,7 @@ _NO_PURGATORY = "No effect: what is finished is dropped at once."
 _BOUNDED_OTHERWISE = "No effect."
 _NO_SHARE_GROUPS = "No effect: share groups are not served."
 
+STANDARD_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 _SECURED_LISTENERS = ("SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
 # Settings of Kafka whose loss would change what is protected or promised, by the beginning or the end of their names.
@@ -97,10 +99,7 @@ _REFUSED = (
         "listeners are PLAINTEXT, so that nobody logs in and nothing is encrypted",
     ),
     (("delegation.token.",), "there are no delegation tokens"),
-    (
-        ("authorizer.class.name", "super.users", "allow.everyone.if.no.acl.found", "principal.builder.class"),
-        "there are no ACLs, so that everyone may do everything",
-    ),
+    (("principal.builder.class",), "classes of Java cannot be loaded"),
     ((".policy.class.name",), "classes of Java cannot be loaded"),
     (
         ("quota.", "client.quota.", "controller.quota.", "max.connection.creation.rate"),
@@ -148,6 +147,18 @@ def parse_endpoint(text: str) -> Endpoint:
     if name in _SECURED_LISTENERS:
         raise ValueError(f"Listeners with {name} are not served: use PLAINTEXT.")
     return Endpoint(name, match[2] or match[3], int(match[4]))
+
+
+def split_principals(text: str) -> tuple[str, ...]:
+    """Semicolons stand between them, for a name taken from a certificate has commas."""
+    return tuple(part.strip() for part in text.split(";") if part.strip())
+
+
+def _check_principals(text: str) -> str:
+    for principal in split_principals(text):
+        if not all(principal.partition(":")):
+            raise ValueError(f"{principal!r} is not of the form Type:name. Write User:admin;User:broker.")
+    return text
 
 
 def _parse_throttled_replica(text: str) -> str:
@@ -594,6 +605,48 @@ class BrokerConfig(Config, scope="broker"):
         minimum=1,
         ours=True,
         doc="Delay of the event loop from which on it is logged: all connections wait that long.",
+    )
+    # ---- who may do what
+    authorizer_class_name: str = string(
+        default="",
+        choices=("", STANDARD_AUTHORIZER),
+        doc="What decides who may do what: ACLs, or nothing if it is empty, and then everyone may do everything. All "
+        "nodes of a cluster should have the same.",
+    )
+    super_users: str = string(
+        default="",
+        convert=_check_principals,
+        doc="Principals that may do everything, separated by semicolons: User:admin;User:broker. The nodes of a "
+        "cluster have to be among them, or need CLUSTER_ACTION by an ACL.",
+    )
+    allow_everyone_if_no_acl_found: bool = boolean(
+        default=False, doc="Whether everyone may do everything with a resource that no ACL is about."
+    )
+    early_start_listeners: frozenset[str] = items(
+        default=frozenset(),
+        convert=str.upper,
+        doc="Listeners that may be served before the ACLs are loaded. Those of controllers always are; those of "
+        "clients wait for the metadata, and so for the ACLs, whether they are named here or not.",
+    )
+    authorizer_cache_max_entries: int = integer(
+        default=20_000,
+        minimum=1,
+        ours=True,
+        doc="Decisions that are remembered until the next change of an ACL, each some 300 bytes. A client may ask for "
+        "names that do not exist: when it is full it is begun anew.",
+    )
+    authorizer_log_interval_ms: int = integer(
+        default=10 * SECOND_MS,
+        minimum=1,
+        ours=True,
+        doc="How long a denial that was written to the log of the authorizer is not written again; then it is counted.",
+    )
+    authorizer_log_max_lines: int = integer(
+        default=100,
+        minimum=1,
+        ours=True,
+        doc="Different denials that are written in such an interval: no client can fill the disk with what it may not "
+        "do.",
     )
     # ---- topics
     auto_create_topics_enable: bool = boolean(
@@ -1507,6 +1560,9 @@ def _check_broker(config: BrokerConfig) -> None:
     _check_protocols(config, names)
     _check_advertised(config, names)
     _check_roles(config, names)
+    for name in config.early_start_listeners:
+        if name not in names:
+            raise invalid("early.start.listeners", name, "Each of them must be one of listeners.")
     if config.remote_log_storage_system_enable:
         raise invalid("remote.log.storage.system.enable", "true", "There is no remote storage: set it to false.")
     _check_group(GroupConfig(**_group_defaults(config)), config)

@@ -1,12 +1,12 @@
 """Fetch: records from the logs of partitions, as slices of their files.
 
 A request is answered at once if it finds `min_bytes` or an error, else it is parked until enough has been appended or
-`max_wait_ms` is over. Topics that do not exist are told of in time, but do not cut the wait for the others short:
-consumers ask for a deleted topic until their metadata is refreshed, and would spin meanwhile. Followers are told at
-once, for they pause and ask again: a leader may hear of a new topic later than they do. Partitions are read in their
-order until `max_bytes` are found; the first one that has records always yields a whole batch, however large, so that a
-consumer can never get stuck. A consumer sees nothing above the high watermark (read_uncommitted) or the last stable
-offset (read_committed).
+`max_wait_ms` is over. Topics that do not exist or may not be read are told of in time, but do not cut the wait for the
+others short: consumers ask for a deleted topic until their metadata is refreshed, and would spin meanwhile. Followers
+are told at once, for they pause and ask again: a leader may hear of a new topic later than they do. Partitions are read
+in their order until `max_bytes` are found; the first one that has records always yields a whole batch, however large,
+so that a consumer can never get stuck. A consumer sees nothing above the high watermark (read_uncommitted) or the last
+stable offset (read_committed).
 
 A follower reads up to the log end. What it asks for tells what it has, which may raise the high watermark and put it in
 the in-sync set: it is noted once a request, when it comes, and only if it names the leader epoch of now and its
@@ -47,6 +47,8 @@ FetchPartition = FetchRequest.FetchPartition
 PartitionData = FetchResponse.PartitionData
 
 _UNKNOWN = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
+# What a consumer asks for again and again though there is nothing to be read.
+_UNREADABLE = (*_UNKNOWN, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 _READ_COMMITTED = 1
 _CONSUMER = -1
 _FIRST_VERSION_WITH_ZSTD = 10
@@ -65,11 +67,19 @@ def handle_fetch(services: Services, context: RequestContext, request: FetchRequ
     replica_id = NodeId(request.replica_state.replica_id if has_state else request.replica_id)
     follower_id = replica_id if replica_id > _CONSUMER else None
     plan = services.sessions.plan(request, version, follower_id=follower_id)
-    attempt = FetchAttempt(services, context, request, plan, replica_id)
+    attempt = _attempt_type(services)(services, context, request, plan, replica_id)
     attempt.read()
     if attempt.is_enough or request.max_wait_ms <= 0:
         return attempt.respond()
     return PendingFetch(attempt, request.max_wait_ms)
+
+
+def _attempt_type(services: Services) -> type[FetchAttempt]:
+    if services.access is None:
+        return FetchAttempt
+    from tailrace.broker.access.records import GuardedFetch
+
+    return GuardedFetch
 
 
 class FetchAttempt:
@@ -96,7 +106,7 @@ class FetchAttempt:
         self._min_bytes = min(request.min_bytes, self._max_bytes)
         self._answers: list[tuple[FetchKey, PartitionData]] = []
         self._leaders: set[int] = set()
-        self._unknown: int | None = None  # How many partitions did not exist when the request came.
+        self._unknown: int | None = None  # How many partitions did not exist, or were refused, when the request came.
         self.waits_for: list[Partition] = []  # Those that may have more later.
         self.is_enough = False
 
@@ -111,8 +121,8 @@ class FetchAttempt:
                 must_answer = must_answer or answer.diverging_epoch.epoch >= 0 or answer.preferred_read_replica >= 0
             except KafkaError as error:
                 answer = self._failure(key, error)
-                unknown += error.code in _UNKNOWN
-                must_answer = must_answer or self._is_follower or error.code not in _UNKNOWN
+                unknown += error.code in _UNREADABLE
+                must_answer = must_answer or self._is_follower or error.code not in _UNREADABLE
             self._answers.append((key, answer))
         self._is_first_read = False
         if self._unknown is None:

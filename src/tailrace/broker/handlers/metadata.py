@@ -3,7 +3,7 @@
 A request for the metadata of a missing topic creates it if auto.create.topics.enable and the request allow it. The
 answer waits a moment for the creation, and then mostly has the topic in it; else it says that there is none, as Kafka's
 always does, and the client asks again. Internal topics are created as their coordinators do.
-Without authentication everyone may do everything, and the fields of authorized operations say so.
+Without an authorizer everyone may do everything, and the fields of authorized operations say so.
 
 Version notes of Metadata: 0 asks for all topics by an empty list, later ones by null; 4 adds the permission to
 create; 6 names a missing listener instead of LEADER_NOT_AVAILABLE; 12 asks by topic id (a request does so for all its
@@ -12,11 +12,12 @@ topics or none); authorized operations of the cluster moved to DescribeCluster w
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Iterable, Iterator
+from collections.abc import Collection, Coroutine, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from tailrace.controller.image import BrokerImage, MetadataImage, PartitionImage, TopicImage
 from tailrace.controller.names import check_topic_name
+from tailrace.model.acls import OPERATIONS, Kind, Operation, bit_field
 from tailrace.model.config import Endpoint
 from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.model.ids import CLUSTER_METADATA_TOPIC, INTERNAL_TOPICS, TRANSACTION_STATE_TOPIC, ZERO_UUID, Uuid
@@ -37,9 +38,8 @@ _ResponsePartition = MetadataResponse.MetadataResponsePartition
 _DescribedTopic = DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic
 _DescribedPartition = DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponsePartition
 
-# Bits by the numbers of Kafka's AclOperation: all that exist for a topic, and for the cluster.
-ALL_TOPIC_OPERATIONS = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11))
-ALL_CLUSTER_OPERATIONS = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
+ALL_TOPIC_OPERATIONS = bit_field(OPERATIONS[Kind.TOPIC])
+ALL_CLUSTER_OPERATIONS = bit_field(OPERATIONS[Kind.CLUSTER])
 _BROKERS_ENDPOINT = 1
 _CONTROLLERS_ENDPOINT = 2
 _NO_NODE = -1
@@ -160,10 +160,23 @@ def _respond(
     )
     if request.include_topic_authorized_operations:
         for topic in response.topics:
-            topic.topic_authorized_operations = ALL_TOPIC_OPERATIONS
+            if topic.name is not None or services.access is None:
+                topic.topic_authorized_operations = _topic_operations(services, context, topic.name or "")
     if request.include_cluster_authorized_operations:
-        response.cluster_authorized_operations = ALL_CLUSTER_OPERATIONS
+        response.cluster_authorized_operations = _cluster_operations(services, context)
     return response
+
+
+def _topic_operations(services: Services, context: RequestContext, name: str) -> int:
+    return ALL_TOPIC_OPERATIONS if services.access is None else services.access.operations(context, Kind.TOPIC, name)
+
+
+def _cluster_operations(services: Services, context: RequestContext) -> int:
+    access = services.access
+    if access is None:
+        return ALL_CLUSTER_OPERATIONS
+    may_describe = access.may(context, Operation.DESCRIBE, Kind.CLUSTER, api_key=context.api_key)
+    return access.operations(context, Kind.CLUSTER) if may_describe else 0
 
 
 def reachable_brokers(
@@ -275,7 +288,7 @@ def handle_describe_cluster(
         ],
     )
     if request.include_cluster_authorized_operations:
-        response.cluster_authorized_operations = ALL_CLUSTER_OPERATIONS
+        response.cluster_authorized_operations = _cluster_operations(services, context)
     return response
 
 
@@ -296,7 +309,7 @@ def _describe_controllers(
                     DescribeClusterResponse.DescribeClusterBroker(broker_id=node_id, host=host, port=port)
                 )
     if request.include_cluster_authorized_operations:
-        response.cluster_authorized_operations = ALL_CLUSTER_OPERATIONS
+        response.cluster_authorized_operations = _cluster_operations(services, context)
     return response
 
 
@@ -318,7 +331,7 @@ def handle_describe_topic_partitions(
     """Topics by name from the cursor on, until the limit of partitions is reached; then the next cursor is given."""
     cluster = _Cluster(services, context)
     cursor = request.cursor
-    wanted = {topic.name for topic in request.topics} or cluster.image.topics.keys()
+    wanted = {topic.name for topic in request.topics} or _all_described(services, context)
     names = sorted(name for name in wanted if cursor is None or name >= cursor.topic_name)
     is_wrong = cursor is not None and (
         cursor.partition_index < 0 or (request.topics and cursor.topic_name not in wanted)
@@ -338,6 +351,7 @@ def handle_describe_topic_partitions(
         topic = cluster.image.topics.get(name)
         start = cursor.partition_index if cursor is not None and cursor.topic_name == name else 0
         described = _describe_topic(cluster, name, topic, start, remaining)
+        described.topic_authorized_operations = _topic_operations(services, context, name)
         response.topics.append(described)
         remaining -= len(described.partitions)
         if topic is not None and start + len(described.partitions) < len(topic.partitions):
@@ -347,12 +361,18 @@ def handle_describe_topic_partitions(
     return response
 
 
+def _all_described(services: Services, context: RequestContext) -> Collection[str]:
+    """The names of all topics that whoever asks may describe."""
+    names, access = services.image.topics.keys(), services.access
+    if access is None:
+        return names
+    return [name for name in names if access.may(context, Operation.DESCRIBE, Kind.TOPIC, name, is_logged=False)]
+
+
 def _describe_topic(
     cluster: _Cluster, name: str, topic: TopicImage | None, start: int, limit: int
 ) -> DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic:
-    described = _DescribedTopic(
-        name=name, is_internal=name in INTERNAL_TOPICS, topic_authorized_operations=ALL_TOPIC_OPERATIONS
-    )
+    described = _DescribedTopic(name=name, is_internal=name in INTERNAL_TOPICS)
     if topic is None:
         described.error_code = _missing_error(name)
         return described

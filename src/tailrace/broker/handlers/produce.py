@@ -105,7 +105,7 @@ def _finish(
     services: Services, context: RequestContext, request: ProduceRequest, appends: _Appends, response: ProduceResponse
 ) -> Answer:
     if request.acks == 0:
-        if appends.has_failed:
+        if appends.has_failed or context.joins:  # Of what was refused before there would be something to tell.
             raise UnanswerableError
         return None
     if appends.leaders:
@@ -182,7 +182,7 @@ class _Appends:
     def _unverified_producer(self, partition: Partition, records: memoryview) -> TransactionalProducer | None:
         """The producer of a transactional batch, unless its transaction is open in this partition."""
         transactional_id = self._request.transactional_id
-        if transactional_id is None or not _is_transactional(records):
+        if transactional_id is None or not is_transactional(records):
             return None
         header = read_header(records)
         producer_id, epoch = header.producer_id, header.producer_epoch
@@ -326,7 +326,7 @@ class _Appends:
             raise KafkaError(
                 ErrorCode.INVALID_REQUIRED_ACKS, f"acks must be -1 (all), 0 or 1, not {self._request.acks}"
             )
-        if self._request.transactional_id is None and _is_transactional(records):
+        if self._request.transactional_id is None and is_transactional(records):
             # Nobody would ever end that transaction, and it would hold back every read_committed consumer.
             raise KafkaError(
                 ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
@@ -360,7 +360,7 @@ class _Appends:
                 self.leaders.add(leader[0])
 
 
-def _is_transactional(records: memoryview) -> bool:
+def is_transactional(records: memoryview) -> bool:
     return len(records) > _ATTRIBUTES_LOW_BYTE and bool(records[_ATTRIBUTES_LOW_BYTE] & _TRANSACTIONAL_BIT)
 
 

@@ -93,7 +93,7 @@ class KafkaConnection:
         self._slots_count = 0  # How many answers they stand for.
         self._express = None
         if protocol.has_express:
-            self._express = Express(protocol.services, self._outbox, self._slots, self._keep_run)
+            self._express = Express(protocol.services, self._outbox, self._slots, self._keep_run, self)
         self._last_taken_bytes = 0  # In the last turn: the next one is likely to bring as much.
         self._queued_bytes = 0  # Bytes of answers, since there was last none to send.
         self._seen_sent_bytes = 0

@@ -1,8 +1,9 @@
 """The way of a request, told in one screen: `dispatch` and `encode`.
 
     decode      header and request, by its API and version
-    authorise   \\  the steps `before` that its row of the catalogue names: each is given the request and gives it back,
-    admit       /  whole or without what is refused, and then leaves in the context what joins the answers; or raises
+    authorise   \\  what its row of the catalogue asks, where the node has an authorizer (broker/access), then the steps
+    admit       /  `before` that it names: each is given the request and gives it back, whole or without what is
+                   refused, and then leaves in the context what joins the answers; or raises
     handle      the handler answers at once, parks the request (Pending), or goes on as a task
     account     the steps `after`: each is given the answer and gives it back, with throttle_time_ms for one
     encode      the answer to bytes
@@ -30,9 +31,9 @@ from struct import Struct
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from tailrace.broker.context import BoundListener, Pending, RequestContext, UnanswerableError
+from tailrace.broker.context import AnsweredError, BoundListener, Pending, RequestContext, UnanswerableError
 from tailrace.broker.serving.measuring import Measure, Measurement, error_codes
-from tailrace.catalogue import CATALOGUE, Audience, load, load_handler
+from tailrace.catalogue import CATALOGUE, Audience, Served, load, load_handler
 from tailrace.model import events
 from tailrace.model.errors import ErrorCode, KafkaError, ProtocolError
 from tailrace.model.ports import Bytes, FileSlice
@@ -165,7 +166,7 @@ class Dispatcher:
         route = Route(
             decoder(RequestHeader, request_header_version(api_key, version)),
             decoder(apis.request_type(api_key), version),
-            tuple(map(load, api.before)),
+            (*self._judges(served), *map(load, api.before)),
             load_handler(served),
             tuple(map(load, api.after)),
             # What is in an Envelope is sent by that.
@@ -173,6 +174,14 @@ class Dispatcher:
         )
         self._routes[api_key, version] = route
         return route
+
+    def _judges(self, served: Served) -> tuple[Before, ...]:
+        """The steps that ask whether whoever asks may."""
+        if self._services.access is None:
+            return ()
+        from tailrace.broker.access.judging import steps_for
+
+        return steps_for(served.asks)
 
     def _answer_unknown_api_versions(self, context: RequestContext) -> tuple[RequestContext, Message]:
         """In version 0, which every client understands, listing ApiVersions alone (KIP-511)."""
@@ -194,6 +203,8 @@ class Dispatcher:
 
         if isinstance(error, UnanswerableError):
             raise error
+        if isinstance(error, AnsweredError):
+            return error.answer
         if not isinstance(error, KafkaError):
             self._report_bug(context, error)
             error = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "The broker failed on this request; its log says why.")

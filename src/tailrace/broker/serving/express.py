@@ -11,8 +11,9 @@ turn.
 The steps of the pipeline (`dispatch`), and what becomes of them here:
 
     decode      once for a lane, when it is learned: requests with the same bytes mean the same
-    authorise   \\
-    admit       |  left out, for Produce has no such steps. Where the catalogue names one there are no lanes at all
+    authorise   once for a lane, when it is learned: the number below is raised whenever an ACL has changed.
+                Transactional batches, of which more is asked, have no lanes
+    admit       \\  left out, for Produce has no such steps. Where the catalogue names one there are no lanes at all
     account     /  (`may_be_used`)
     handle      here, in the same `Partition` as the general path
     encode      once for a lane: what differs between two answers is packed into the first one's bytes
@@ -67,6 +68,7 @@ from tailrace.log.log import AppendResult
 from tailrace.log.plain_batches import PlainBatch, read_plain
 from tailrace.log.producers import follows
 from tailrace.log.validation import Origin
+from tailrace.model.acls import Kind, Operation
 from tailrace.model.errors import KafkaError, ProtocolError
 from tailrace.model.ids import INTERNAL_TOPICS, Uuid
 from tailrace.model.ports import Buffer, Bytes, FileSlice
@@ -79,6 +81,7 @@ from tailrace.wire.records import BatchHeader
 if TYPE_CHECKING:
     from tailrace.broker.refused_batches import Place
     from tailrace.broker.services import Services
+    from tailrace.broker.serving.dispatch import RequestOrigin
     from tailrace.replica.partition import Partition
 
 PartitionAnswer = ProduceResponse.PartitionProduceResponse
@@ -225,7 +228,18 @@ def may_be_used() -> bool:
 class Express:
     """The lanes of one connection."""
 
-    __slots__ = ("_credit", "_keep", "_lane", "_lanes", "_measures", "_number", "_outbox", "_services", "_slots")
+    __slots__ = (
+        "_credit",
+        "_keep",
+        "_lane",
+        "_lanes",
+        "_measures",
+        "_number",
+        "_origin",
+        "_outbox",
+        "_services",
+        "_slots",
+    )
 
     def __init__(
         self,
@@ -233,6 +247,7 @@ class Express:
         outbox: Outbox,
         slots: Sized,
         keep: Callable[[list[Bytes], PendingRun | None, Measurement | None], None],
+        origin: RequestOrigin,
     ) -> None:
         """`slots` are the answers that go before; while there are some, or if the run has to wait, its own are given to
         `keep`."""
@@ -240,6 +255,7 @@ class Express:
         self._outbox = outbox
         self._slots = slots
         self._keep = keep
+        self._origin = origin
         self._lane: ExpressLane | None = None  # The one used last.
         # By version and prefix, in the order in which they were learned.
         self._lanes: dict[tuple[int, bytes], ExpressLane] = {}
@@ -436,6 +452,11 @@ class Express:
         if version >= FIRST_VERSION_WITH_TOPIC_IDS:
             name = self._services.image.topic_names.get(Uuid(topic.topic_id), "")
         if not records or request.acks not in (1, -1) or name in INTERNAL_TOPICS or not name:
+            return None
+        access = self._services.access
+        if access is not None and not access.may(
+            self._origin, Operation.WRITE, Kind.TOPIC, name, api_key=ApiKey.PRODUCE, is_logged=False
+        ):
             return None
         start, end = _HEAD_BYTES - 4, index_position(version, len(frame), len(records))
         if prefix_end(frame, version, start) != end:

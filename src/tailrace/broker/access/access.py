@@ -1,0 +1,120 @@
+"""The decisions of a node's authorizer: asked by requests, cached, and told to the audit log.
+
+A decision holds until the ACLs of the published image are others: then all are forgotten, and the lanes of producers
+(`broker.serving.express`) are learned anew. The cache is bounded by `authorizer.cache.max.entries`: a client may ask
+for names that do not exist, and when it is full it is begun anew.
+
+Until a node has metadata it knows no ACL. Super users pass even then, for by them the nodes of a cluster find each
+other; everybody else is told to ask another controller rather than refused.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, Protocol
+
+from tailrace.broker.access.audit import AuditLog, Question
+from tailrace.controller.image import METADATA_VERSION, MetadataImage
+from tailrace.controller.security.authorizer import Authorizer, Decision, Resource
+from tailrace.model.acls import CLUSTER_NAME, OPERATIONS, REFUSALS, Kind, Operation
+from tailrace.model.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tailrace.model.security import Principal
+
+# The texts of addresses that are remembered: those of clients who come again and again.
+_HOSTS_MAX = 4096
+
+
+class Asker(Protocol):
+    """Whoever asks: a request, or a connection."""
+
+    @property
+    def principal(self) -> Principal: ...
+
+    @property
+    def peer(self) -> str: ...
+
+
+class Access:
+    def __init__(
+        self, authorizer: Authorizer, image: Callable[[], MetadataImage], audit: AuditLog, *, cache_max_entries: int
+    ) -> None:
+        self._authorizer = authorizer
+        self._image = image
+        self._audit = audit
+        self._cache_max_entries = cache_max_entries
+        self._decided: dict[Question, Decision] = {}
+
+    def may(
+        self,
+        asker: Asker,
+        operation: Operation,
+        kind: Kind,
+        name: str = CLUSTER_NAME,
+        *,
+        api_key: int = -1,
+        is_logged: bool = True,
+    ) -> bool:
+        """Whether whoever asks may do so. What is not logged is only looked at, and not what was asked for."""
+        image = self._image()
+        if image.acls is not self._authorizer.index.acls:
+            self._authorizer.index.follow(image.acls)
+            self._decided.clear()
+        host = host_text(asker.peer)
+        question = asker.principal, host, operation, kind, name
+        decision = self._decided.get(question)
+        if decision is None:
+            decision = self._decide(image, question)
+        if is_logged:
+            self._audit.note(decision, question, api_key)
+        return decision.is_allowed
+
+    def _decide(self, image: MetadataImage, question: Question) -> Decision:
+        who, host, operation, kind, name = question
+        principal = str(who)
+        decision = self._authorizer.decide(principal, host, operation, Resource(kind, name))
+        if METADATA_VERSION not in image.features and not self._authorizer.is_super_user(principal):
+            raise KafkaError(ErrorCode.NOT_CONTROLLER, "This node has not loaded the ACLs yet: ask another, or later")
+        if len(self._decided) >= self._cache_max_entries:
+            self._decided.clear()
+        self._decided[question] = decision
+        return decision
+
+    def may_on_any(self, asker: Asker, operation: Operation, kind: Kind) -> bool:
+        """Whether there is some resource of the kind with which whoever asks may do so."""
+        self._authorizer.index.follow(self._image().acls)
+        return self._authorizer.decide_by_kind(str(asker.principal), host_text(asker.peer), operation, kind)
+
+    def operations(self, asker: Asker, kind: Kind, name: str = CLUSTER_NAME) -> int:
+        """What may be done with a resource, as `authorized_operations` tell it: a bit for each operation."""
+        return sum(1 << each for each in OPERATIONS[kind] if self.may(asker, each, kind, name, is_logged=False))
+
+
+def refusal(asker: Asker, operation: Operation, kind: Kind) -> KafkaError:
+    """It says what is missing, and nothing of what is there."""
+    what = "the cluster" if kind is Kind.CLUSTER else f"this {kind.name.lower().replace('_', ' ')}"
+    return KafkaError(REFUSALS[kind], f"{operation.name} on {what} is not allowed to {asker.principal}")
+
+
+@lru_cache(maxsize=_HOSTS_MAX)
+def _host_text(host: str) -> str:
+    from ipaddress import IPv6Address, ip_address
+
+    try:
+        address = ip_address(host.partition("%")[0])
+    except ValueError:
+        return host
+    if not isinstance(address, IPv6Address):
+        return str(address)
+    if address.ipv4_mapped is not None:
+        return str(address.ipv4_mapped)
+    return ":".join(part.lstrip("0") or "0" for part in address.exploded.split(":"))
+
+
+def host_text(peer: str) -> str:
+    """The address as Java writes it, and so as it stands in ACLs: of IPv6 all eight parts."""
+    host = peer.rpartition(":")[0]
+    return _host_text(host.strip("[]")) if ":" in host else host

@@ -1,0 +1,96 @@
+"""The columns of the catalogue: what a row says of an API.
+
+versions, listeners   which versions are served to clients, which to other nodes of the metadata quorum: ApiVersions
+                      advertises just that
+answered by           who decides: this node, the active controller, the quorum's leader, a coordinator
+handler               the function that serves it, in broker/handlers; its name begins with `handle_`
+asks                  what whoever asks must be allowed to, where the node has an authorizer: there is no default, so
+                      that no API is without one
+op                    the pure function that decides, in controller/ or coordinator/, for whom others answer
+failure               how it is refused as a whole: where the error code stands in its answer; see broker/failures
+is_forwardable        whether a broker hands it on to the controller for a client, in an Envelope
+before, after,        steps of its own on the way of a request; see broker/serving/dispatch
+measures
+"""
+
+from enum import Enum
+from typing import NamedTuple
+
+from tailrace.model.acls import Kind, Operation
+from tailrace.wire.apis.keys import ApiKey
+
+Versions = tuple[int, int]  # the lowest and the highest
+# How it is refused as a whole: at the top, in the items of arrays, or by a function. See broker/failures.
+Form = tuple[str, ...] | str
+
+
+class AnsweredBy(Enum):
+    THIS_NODE = "this node"
+    CONTROLLER = "the active controller"
+    QUORUM = "the leader of the metadata quorum"
+    GROUPS = "the coordinator of a group"
+    TRANSACTIONS = "the coordinator of a transactional id"
+
+
+class Audience(Enum):
+    """Where a request comes in."""
+
+    CLIENTS = "a listener of clients"
+    CONTROLLERS = "a listener of the metadata quorum"
+    FORWARDED = "in an Envelope"
+
+
+class Need(NamedTuple):
+    """An operation on what a request names. Whoever lacks it gets the code that the kind of resource has, in the form
+    in which the API is refused: for the items that may not be, or for the whole."""
+
+    operation: Operation
+    kind: Kind
+    # Where the names stand: `group_id` is a field, `topics.name` a field of each item, `groups[]` the items themselves.
+    # Items without a name have a topic id: one that is unknown is not judged, its handler says so. Empty: the cluster.
+    names: str = ""
+    # An operation on the cluster that is enough as well.
+    or_cluster: Operation | None = None
+
+
+# One after the other; a name is that of a function in broker/access, where one need does not say it all.
+Asks = tuple[Need | str, ...]
+# For APIs that tell of nothing that could be kept back, or only of what others have judged.
+OPEN: Asks = ()
+
+
+class Served(NamedTuple):
+    """On one kind of listeners: the versions (both inclusive, as on the wire), the function that does it, and what
+    whoever asks must be allowed to."""
+
+    version_min: int
+    version_max: int
+    handler: str
+    asks: Asks
+
+
+class Api(NamedTuple):
+    key: ApiKey
+    # By listeners of clients, and by those of the metadata quorum; None where it is not served.
+    for_clients: Served | None = None
+    for_controllers: Served | None = None
+    answered_by: AnsweredBy = AnsweredBy.THIS_NODE
+    op: str = ""
+    failure: Form = ()
+    is_forwardable: bool = False
+    # The lowest version that is advertised, where it is not the lowest that is served.
+    advertised_min: int | None = None
+
+    # Functions, by their full names: who may ask and who must wait; what an answer has cost; what all of it has taken.
+    before: tuple[str, ...] = ()
+    after: tuple[str, ...] = ()
+    measures: tuple[str, ...] = ()
+
+    def served_to(self, audience: Audience) -> Served | None:
+        match audience:
+            case Audience.CLIENTS:
+                return self.for_clients
+            case Audience.CONTROLLERS:
+                return self.for_controllers
+            case Audience.FORWARDED:
+                return self.for_controllers if self.is_forwardable else None
