@@ -82,7 +82,13 @@ class Node:
         )
         sessions = FetchSessions(self.clock, SimRandom(self.id), slots_max=100, partitions_max=10_000)
         self.broker = SimpleNamespace(
-            replicas=self.replicas, sessions=sessions, config=config, image=None, node_id=self.id, listeners=()
+            replicas=self.replicas,
+            sessions=sessions,
+            config=config,
+            image=None,
+            node_id=self.id,
+            listeners=(),
+            access=None,
         )
         self.is_up = True
         self.image = None
