@@ -139,7 +139,10 @@ class Cluster:
     ) -> ReportReplicasResponse:
         """How far the replica of partition 0 reaches."""
         replica = ReportReplicasRequest.Replica(
-            log_end_offset=log_end_offset, last_epoch=last_epoch, is_damaged=is_damaged
+            log_end_offset=log_end_offset,
+            last_epoch=last_epoch,
+            is_damaged=is_damaged,
+            leader_epoch=self.partition(topic_name).leader_epoch,
         )
         told = ReportReplicasRequest.Topic(topic_id=self.image.topics[topic_name].id, replicas=[replica])
         epoch = self.image.brokers[node_id].epoch

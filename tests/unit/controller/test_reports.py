@@ -7,6 +7,7 @@ from tailrace.controller.partitions.change import RECOVERED, RECOVERING
 from tailrace.model.errors import ErrorCode
 from tailrace.wire.apis.admin import ElectLeadersRequest, ElectLeadersResponse
 from tailrace.wire.apis.own import AllowTruncationRequest, AllowTruncationResponse
+from tailrace.wire.apis.quorum import AlterPartitionResponse
 from tests.unit.controller.cluster import Cluster, alter_topic, assigned
 
 WAIT_MS = 3_000
@@ -88,6 +89,89 @@ def test_a_better_one_that_cannot_lead_yet_is_waited_for() -> None:
     restart(cluster, 2, 90)
     assert cluster.partition("orders").leader == NO_LEADER
     cluster.unfence(1, epoch)
+    assert cluster.partition("orders").leader == 1
+
+
+def live_with(cluster: Cluster, *nodes: int) -> None:
+    """Longer than the session of the others, and shorter than the wait for them."""
+    for _ in range(10):
+        for node_id in nodes:
+            cluster.heartbeat(node_id)
+        cluster.pass_time(280)
+
+
+def cluster_in_which_one_restarts(*, min_insync: str = "2") -> Cluster:
+    """All were killed at once, and broker 3 is back before the silence of the others is noticed."""
+    cluster = Cluster(brokers=3, features=True, broker_session_timeout_ms=2500)
+    cluster.create(assigned("orders", [1, 2, 3]))
+    alter_topic(cluster, "orders", "min.insync.replicas", min_insync)
+    restart(cluster, 3, 100)
+    partition = cluster.partition("orders")
+    assert (partition.leader, partition.isr, partition.eligible_leader_replicas) == (1, (1, 2), ())
+    return cluster
+
+
+@pytest.mark.parametrize("min_insync", ["1", "2"])
+def test_whoever_was_back_first_leads_if_its_log_reaches_further_than_all_others(min_insync: str) -> None:
+    cluster = cluster_in_which_one_restarts(min_insync=min_insync)
+    restart(cluster, 1, 90)
+    restart(cluster, 2, 80)
+    assert cluster.partition("orders").leader == NO_LEADER, "the first has told nobody yet that its log is longer"
+    cluster.report(3, "orders", 100)
+    cluster.report(1, "orders", 90)
+    cluster.report(2, "orders", 80)
+    partition = cluster.partition("orders")
+    assert (partition.leader, partition.isr, partition.leader_recovery_state) == (3, (3,), RECOVERED)
+
+
+def test_whoever_was_back_first_does_not_lead_if_others_have_gone_on_without_it() -> None:
+    cluster = cluster_in_which_one_restarts()
+    restart(cluster, 1, 120)
+    restart(cluster, 2, 110)
+    for node_id, log_end_offset in ((3, 100), (2, 110), (1, 120)):
+        cluster.report(node_id, "orders", log_end_offset)
+    assert cluster.partition("orders").leader == 1
+
+
+def test_whoever_was_back_first_is_compared_with_those_that_are_there() -> None:
+    cluster = cluster_in_which_one_restarts()
+    restart(cluster, 1, 90)
+    live_with(cluster, 1, 3)
+    assert cluster.partition("orders").leader == NO_LEADER
+    cluster.report(3, "orders", 100)
+    cluster.report(1, "orders", 90)
+    live_with(cluster, 1, 3)
+    assert cluster.partition("orders").leader == 3
+
+
+def test_whoever_was_back_first_does_not_lead_by_itself() -> None:
+    cluster = cluster_in_which_one_restarts()
+    live_with(cluster, 3)
+    cluster.report(3, "orders", 100)
+    live_with(cluster, 3)
+    assert cluster.partition("orders").leader == NO_LEADER, "nobody has told what the others have committed since"
+
+
+def test_whoever_was_back_first_and_is_damaged_or_proves_nothing_is_not_compared() -> None:
+    for is_damaged in (True, False):
+        cluster = cluster_in_which_one_restarts()
+        restart(cluster, 1, 90)
+        restart(cluster, 2, 80)
+        if not is_damaged:
+            cluster.register(3)
+        cluster.report(3, "orders", 100, is_damaged=is_damaged)
+        cluster.report(2, "orders", 80)
+        cluster.report(1, "orders", 90)
+        assert cluster.partition("orders").leader == 1
+
+
+def test_a_leader_that_is_at_work_ends_the_candidacy_of_whoever_has_restarted() -> None:
+    cluster = cluster_in_which_one_restarts()
+    cluster.do(cluster.proposal("orders", [1]), AlterPartitionResponse)
+    cluster.report(3, "orders", 200)
+    restart(cluster, 1, 90)
+    restart(cluster, 2, 80)
+    cluster.report(1, "orders", 90)
     assert cluster.partition("orders").leader == 1
 
 

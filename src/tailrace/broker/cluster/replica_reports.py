@@ -64,8 +64,9 @@ class ReplicaReports:
         self._image = image
         self._controller = controller
         self._broker_epoch = broker_epoch
-        # Partitions without a leader of which a replica is here, and those of them that are still to be told.
-        self._leaderless: dict[TopicPartition, None] = {}
+        # Partitions without a leader of which a replica is here, with their leader epochs; and those of them that are
+        # still to be told.
+        self._leaderless: dict[TopicPartition, int] = {}
         self._untold: dict[TopicPartition, None] = {}
         self._told: _Listener | None = None
         self._wake = asyncio.Event()
@@ -122,8 +123,10 @@ class ReplicaReports:
                 continue
             for index, state in topic.partitions.items():
                 key = TopicPartition(name, PartitionIndex(index))
-                if state.leader == NO_LEADER and node_id in state.replicas and key not in self._leaderless:
-                    self._leaderless[key] = self._untold[key] = None
+                is_news = self._leaderless.get(key) != state.leader_epoch
+                if state.leader == NO_LEADER and node_id in state.replicas and is_news:
+                    self._leaderless[key] = state.leader_epoch
+                    self._untold[key] = None
         if self._untold:
             self._wake.set()
 
@@ -171,12 +174,15 @@ class ReplicaReports:
     async def _tell_leaderless(self) -> None:
         listener = _Listener(*self._controller(), self._broker_epoch())
         if listener != self._told:
-            self._untold = dict(self._leaderless)
+            self._untold = dict.fromkeys(self._leaderless)
         due = [*self._untold]
         if due:
-            await self._tell(due)
-            for key in due:
-                self._untold.pop(key, None)
+            self._untold.clear()
+            try:
+                await self._tell(due)
+            except BaseException:
+                self._untold |= dict.fromkeys(due)
+                raise
         self._told = listener
 
     async def _tell(self, topic_partitions: Sequence[TopicPartition]) -> set[TopicPartition]:
@@ -203,6 +209,9 @@ class ReplicaReports:
             if topic is None:
                 continue
             replica = ReportReplicasRequest.Replica(partition_index=key.partition, is_damaged=key in damaged)
+            state = topic.partitions.get(key.partition)
+            if state is not None:
+                replica.leader_epoch = state.leader_epoch
             partition = self._replicas.partitions.get(key)
             if partition is not None and key not in self._replicas.broken:
                 log = partition.log

@@ -16,6 +16,7 @@ from tailrace.controller.image import BrokerImage, MetadataImage
 from tailrace.controller.partitions.change import PartitionChanges
 from tailrace.controller.view import Result, View
 from tailrace.model.errors import ErrorCode, KafkaError
+from tailrace.model.ids import NodeId
 from tailrace.wire.apis.quorum import (
     AllocateProducerIdsRequest,
     AllocateProducerIdsResponse,
@@ -139,8 +140,15 @@ def _decide_death(
     if view.image.brokers.keys() == {node_id}:
         return _decide_lone_death(view, node_id, has_everything=has_everything)
     leaving, lost = ({node_id}, set()) if has_everything else (set(), {node_id})
+    partitions = list(view.image.partitions_of(node_id))
+    if has_everything:
+        in_sync = ((topic.id, index) for topic, index, partition in partitions if node_id in partition.isr)
+        view.candidates.note_restarted(NodeId(node_id), in_sync, view.image)
+    else:
+        for topic, index, _ in partitions:
+            view.candidates.forget_restarted((topic.id, index), NodeId(node_id))
     changes = PartitionChanges(view, leaving=leaving, lost=lost)
-    return changes.decide_all((topic, index) for topic, index, _ in view.image.partitions_of(node_id))
+    return changes.decide_all((topic, index) for topic, index, _ in partitions)
 
 
 def _decide_lone_death(view: View, node_id: int, *, has_everything: bool) -> list[PartitionChangeRecord]:

@@ -38,6 +38,8 @@ def alter_partition(view: View, request: AlterPartitionRequest) -> Result:
             if topic is None or error:
                 result.partitions.append(_refused(proposed, error))
                 continue
+            # The leader is at work: whoever was not there since may lack what it has committed.
+            view.candidates.forget_restarted((topic.id, proposed.partition_index))
             record, answer = _alter(changes, topic, proposed)
             records += [] if record is None else [record]
             result.partitions.append(answer)

@@ -8,9 +8,9 @@ reassigned, an election is asked for) becomes the partition as it is wanted, and
     eligible    below min.insync.replicas nothing more is committed, so that a replica which leaves the in-sync set then
                 has everything committed: it stays eligible (KIP-966), unless it may have lost data
     elect       in this order: the leader it has, the first in-sync replica; with nobody in sync the best of the
-                eligible ones (`candidates`), which may mean to wait for them; with none of these the last known
-                leader; and if the topic allows unclean elections, the best of all. Only active brokers whose directory
-                works can be elected
+                eligible ones and of those that have only started again (`candidates`), which may mean to wait for
+                them; with none of these the last known leader; and if the topic allows unclean elections, the best of
+                all. Only active brokers whose directory works can be elected
     compare     what differs becomes a PartitionChangeRecord
 
 The last two kinds of leader may lack records: they have to recover, and the others follow them. A replica that was
@@ -92,8 +92,16 @@ class PartitionChanges:
         wanted = complete_reassignment(wanted)
         wanted = self._place(old, wanted)
         wanted = self._keep_eligible(old, wanted, rules)
-        leader = self._find_leader((topic.id, index), old, wanted, election or rules.election, is_asked=bool(election))
-        wanted = self._without_leader(old, wanted) if leader == NO_LEADER else _with_leader(wanted, leader)
+        key = (topic.id, index)
+        leader, has_everything = self._find_leader(
+            key, old, wanted, election or rules.election, is_asked=bool(election)
+        )
+        if leader == NO_LEADER:
+            wanted = self._without_leader(old, wanted)
+        else:
+            if leader not in wanted.isr:
+                self._view.candidates.forget_restarted(key)
+            wanted = _with_leader(wanted, leader, has_everything=has_everything)
         if wanted.eligible_leader_replicas and self._can_commit(wanted, rules):
             # An eligible replica that was elected is enough to commit: from now on the others fall behind.
             wanted = wanted._replace(eligible_leader_replicas=())
@@ -139,24 +147,43 @@ class PartitionChanges:
 
     def _find_leader(
         self, key: Key, old: PartitionImage, wanted: PartitionImage, election: Election, *, is_asked: bool
-    ) -> NodeId:
+    ) -> tuple[NodeId, bool]:
+        """Who leads, and whether it has everything that was committed."""
         first = wanted.replicas[:1] if election is Election.PREFERRED else ()
         able = [node for node in dict.fromkeys((*first, old.leader, *wanted.replicas)) if self._can_lead(wanted, node)]
         for node in able:
             if node in wanted.isr:
-                return node
+                return node, True
         eligible, last_known = wanted.eligible_leader_replicas, wanted.last_known_elr
         if not wanted.isr and any(node in eligible for node in able):
-            return self._choose(key, eligible, [node for node in able if node in eligible], is_asked=is_asked)
+            return self._choose(key, eligible, able, self._restarted(key, wanted), is_asked=is_asked), True
         if not wanted.isr and not eligible and self._keeps_elr and len(last_known) == 1 and last_known[0] in able:
-            return last_known[0]
+            return last_known[0], False
         if election is Election.UNCLEAN and able:
-            return self._choose(key, wanted.replicas, able, is_asked=is_asked)
-        return NO_LEADER
+            return self._choose(key, wanted.replicas, able, is_asked=is_asked), False
+        return NO_LEADER, False
 
-    def _choose(self, key: Key, members: Collection[NodeId], able: Sequence[NodeId], *, is_asked: bool) -> NodeId:
-        view = self._view
-        chosen = view.candidates.choose(key, view.image.brokers, members=members, able=able, is_urgent=is_asked)
+    def _restarted(self, key: Key, wanted: PartitionImage) -> list[NodeId]:
+        known = (self._view.image.brokers.keys() & wanted.replicas) - self._lost
+        return [node for node in self._view.candidates.restarted(key) if node in known]
+
+    def _choose(
+        self,
+        key: Key,
+        members: Collection[NodeId],
+        able: Sequence[NodeId],
+        restarted: Collection[NodeId] = (),
+        *,
+        is_asked: bool,
+    ) -> NodeId:
+        chosen = self._view.candidates.choose(
+            key,
+            self._view.image,
+            members=members,
+            able=[node for node in able if node in members or node in restarted],
+            restarted=restarted,
+            is_urgent=is_asked,
+        )
         return NO_LEADER if chosen is None else chosen
 
     def _without_leader(self, old: PartitionImage, wanted: PartitionImage) -> PartitionImage:
@@ -187,12 +214,12 @@ class PartitionChanges:
         return broker.has_online(partition.directory(node))
 
 
-def _with_leader(wanted: PartitionImage, leader: NodeId) -> PartitionImage:
+def _with_leader(wanted: PartitionImage, leader: NodeId, *, has_everything: bool) -> PartitionImage:
     if leader != wanted.leader or wanted.last_known_elr:
         wanted = wanted._replace(leader=leader, last_known_elr=())
     if leader in wanted.isr:
         return wanted
-    if leader in wanted.eligible_leader_replicas:
+    if has_everything:
         eligible = tuple(node for node in wanted.eligible_leader_replicas if node != leader)
         return wanted._replace(isr=(leader,), eligible_leader_replicas=eligible)
     return wanted._replace(isr=(leader,), eligible_leader_replicas=(), leader_recovery_state=RECOVERING)

@@ -50,14 +50,20 @@ def report_replicas(view: View, request: ReportReplicasRequest) -> Result:
             if partition is None or node_id not in partition.replicas:
                 continue
             end = ReplicaEnd(
-                broker.epoch, replica.last_epoch, replica.log_end_offset, log_start_offset=replica.log_start_offset
+                broker_epoch=broker.epoch,
+                leader_epoch=replica.leader_epoch,
+                last_epoch=replica.last_epoch,
+                log_end_offset=replica.log_end_offset,
+                log_start_offset=replica.log_start_offset,
             )
             # An epoch that nobody has led in yet is a flipped bit: no CRC covers it.
             is_possible = replica.last_epoch <= partition.leader_epoch
             view.candidates.note((topic.id, index), node_id, end if is_possible else end._replace(last_epoch=-1))
             if is_possible and not replica.is_damaged:
                 records.append(others.decide(topic, index) if partition.leader == NO_LEADER else None)
-            elif _has_other_candidates(partition, node_id):
+                continue
+            view.candidates.forget_restarted((topic.id, index), node_id)
+            if _has_other_candidates(partition, node_id):
                 records.append(damaged.decide(topic, index))
             else:
                 irreplaceable.append(index)

@@ -2,6 +2,8 @@
 
 import asyncio
 
+import pytest
+
 from tailrace.log.run_marks import RUN_MARK
 from tests.unit.broker.cluster.test_wiring import create, send, wait_topic
 from tests.unit.broker.cluster_world import ClusterWorld, running_cluster, simulated
@@ -32,18 +34,21 @@ async def test_a_log_that_is_gone_is_told_refilled_and_then_as_good_as_any():
         assert await send(world, "t", b"3") == 3
 
 
+@pytest.mark.parametrize("min_insync_replicas", ["1", "2"])
+@pytest.mark.parametrize("whole", [1, 2, 3])
 @simulated
-async def test_the_longest_log_leads_when_all_were_away():
-    async with running_cluster(settings={"min.insync.replicas": "2"}) as world:
+async def test_the_longest_log_leads_when_all_were_away(whole: int, min_insync_replicas: str):
+    async with running_cluster(settings={"min.insync.replicas": min_insync_replicas}) as world:
         await create(await world.connect(1), "t", partitions=1)
         await wait_topic(world, "t")
         for number in range(3):
             await send(world, "t", b"%d" % number)
         await kill_all(world)
-        # Cut at the edge of a batch, above all that its checkpoints tell: it looks whole.
-        file = world.nodes[1].disk.open("data/t-0/00000000000000000000.log")
-        file.truncate(file.size * 2 // 3)
+        for node_id in {1, 2, 3} - {whole}:
+            # Cut at the edge of a batch, above all that its checkpoints tell: it looks whole.
+            file = world.nodes[node_id].disk.open("data/t-0/00000000000000000000.log")
+            file.truncate(file.size * 2 // 3)
         await world.start_all()
         await wait_topic(world, "t")
-        assert world.active.image.topics["t"].partitions[0].leader != 1
+        assert world.active.image.topics["t"].partitions[0].leader == whole
         assert await send(world, "t", b"3") == 3
