@@ -10,7 +10,8 @@ A session belongs to nobody and survives its connection; an id that is unknown o
 with an error, on which clients start anew with a full fetch. Sessions are bounded by
 `max.incremental.fetch.session.cache.slots`, and since a client may name partitions that do not exist, what they
 remember by `max.incremental.fetch.session.partitions`: when all is taken, one that was not used for two minutes makes
-room, else the client goes on with full fetches.
+room, else the client goes on with full fetches. Followers come first, as in Kafka: for them any consumer's session
+makes room, the least recently used one first.
 
 A follower's session is watched: of a thousand partitions only those are read that it asked for anew, or that were
 appended to, confirmed or led anew since they were read last. Each request of a session is sent after the answer to the
@@ -268,7 +269,7 @@ class FetchSessions:
         self._partition_count -= len(session.partitions)
         session.change(request)
         self._partition_count += len(session.partitions)
-        if self._partition_count > self._partitions_max:
+        if not self._make_room(slots=0, partitions=0, is_follower=session.watch is not None):
             self._end(session.id)
             raise _not_found(session.id)
         if not session.partitions:
@@ -303,27 +304,40 @@ class FetchSessions:
     def _create(
         self, partitions: list[tuple[FetchKey, FetchPartition]], version: int, watch: Watch | None
     ) -> FetchSession | None:
-        now_ms = self._clock.monotonic_ms()
-        while len(self._sessions) >= self._slots_max or self._partition_count + len(partitions) > self._partitions_max:
-            if not self._evict(now_ms):
-                return None
+        if not self._make_room(slots=1, partitions=len(partitions), is_follower=watch is not None):
+            return None
         session_id = NO_SESSION
         while session_id == NO_SESSION or session_id in self._sessions:
             session_id = self._random.randrange(_EPOCH_MAX) + 1
         uses_topic_ids = version >= _FIRST_VERSION_WITH_TOPIC_IDS
-        session = FetchSession(session_id, uses_topic_ids=uses_topic_ids, now_ms=now_ms, watch=watch)
+        session = FetchSession(
+            session_id, uses_topic_ids=uses_topic_ids, now_ms=self._clock.monotonic_ms(), watch=watch
+        )
         for key, fetch in partitions:
             session.take(key, fetch)
         self._sessions[session_id] = session
         self._partition_count += len(session.partitions)
         return session
 
-    def _evict(self, now_ms: float) -> bool:
-        oldest = next(iter(self._sessions.values()), None)
-        if oldest is None or now_ms - oldest.last_used_ms <= _EVICTABLE_AFTER_MS:
+    def _make_room(self, *, slots: int, partitions: int, is_follower: bool) -> bool:
+        if slots > self._slots_max or partitions > self._partitions_max:
             return False
-        self._end(oldest.id)
+        while (
+            len(self._sessions) + slots > self._slots_max or self._partition_count + partitions > self._partitions_max
+        ):
+            session = self._find_evictable(is_follower=is_follower)
+            if session is None:
+                return False
+            self._end(session.id)
         return True
+
+    def _find_evictable(self, *, is_follower: bool) -> FetchSession | None:
+        oldest = next(iter(self._sessions.values()), None)
+        if oldest is not None and self._clock.monotonic_ms() - oldest.last_used_ms > _EVICTABLE_AFTER_MS:
+            return oldest
+        if not is_follower:
+            return None
+        return next((session for session in self._sessions.values() if session.watch is None), None)
 
     def _end(self, session_id: int, *, kept: Collection[FetchKey] = ()) -> None:
         session = self._sessions.pop(session_id, None)

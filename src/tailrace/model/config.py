@@ -833,7 +833,10 @@ class BrokerConfig(Config, scope="broker"):
         default=55 * MIB, minimum=1024, doc="Most bytes of records in one answer, whatever the client asks for."
     )
     max_incremental_fetch_session_cache_slots: int = integer(
-        default=1000, minimum=0, doc="Fetch sessions kept; above it clients send their whole list each time."
+        default=1000,
+        minimum=0,
+        doc="Fetch sessions kept; above it clients send their whole list each time. Followers come first: they put "
+        "consumers out.",
     )
     max_incremental_fetch_session_partitions: int = integer(
         default=200_000,

@@ -16,9 +16,9 @@ VERSION = 12
 NODE = NodeId(2)
 
 
-def make_sessions(slots_max: int = 10) -> tuple[FetchSessions, SimClock]:
+def make_sessions(slots_max: int = 10, partitions_max: int = 1000) -> tuple[FetchSessions, SimClock]:
     clock = SimClock()
-    return FetchSessions(clock, SimRandom(1), slots_max=slots_max, partitions_max=1000), clock
+    return FetchSessions(clock, SimRandom(1), slots_max=slots_max, partitions_max=partitions_max), clock
 
 
 def request(session_id: int, epoch: int, partitions: dict[int, int], forgotten: tuple[int, ...] = ()) -> FetchRequest:
@@ -180,6 +180,41 @@ def test_sessions_are_bounded_and_the_longest_idle_makes_room():
     third = open_session(sessions, {0: 0})
     assert set(sessions._sessions) == {first, third}
     assert second not in sessions._sessions
+
+
+def test_a_consumers_session_makes_room_for_a_follower():
+    sessions, _ = make_sessions(slots_max=2)
+    first, second = open_session(sessions, {0: 0}), open_session(sessions, {0: 0})
+    sessions.plan(request(first, 1, {}), VERSION)
+    plan = sessions.plan(request(0, 0, {0: 0}), VERSION, follower_id=NODE)
+    follower, _ = plan.settle(answers_of(plan))
+    assert follower != 0
+    with pytest.raises(KafkaError, match=str(second)):
+        sessions.plan(request(second, 1, {}), VERSION)
+    sessions.plan(request(first, 2, {}), VERSION)
+    assert len(sessions) == 2
+    for _ in range(2):
+        # Neither does another follower put the first one out, nor a consumer.
+        plan = sessions.plan(request(0, 0, {0: 0}), VERSION, follower_id=NodeId(3))
+        plan.settle(answers_of(plan))
+    plan = sessions.plan(request(0, 0, {0: 0}), VERSION)
+    assert plan.settle(answers_of(plan))[0] == 0
+    sessions.plan(request(follower, 1, {}), VERSION)
+
+
+def test_partitions_of_consumers_make_room_for_those_of_a_follower():
+    sessions, _ = make_sessions(partitions_max=6)
+    consumer = open_session(sessions, dict.fromkeys(range(4), 0))
+    plan = sessions.plan(request(0, 0, {0: 0, 1: 0}), VERSION, follower_id=NODE)
+    follower, _ = plan.settle(answers_of(plan))
+    sessions.plan(request(follower, 1, {2: 0}), VERSION)
+    with pytest.raises(KafkaError):
+        sessions.plan(request(consumer, 1, {}), VERSION)
+    too_many = sessions.plan(request(0, 0, dict.fromkeys(range(7), 0)), VERSION, follower_id=NODE)
+    assert too_many.settle(answers_of(too_many))[0] == 0
+    with pytest.raises(KafkaError):
+        sessions.plan(request(follower, 2, dict.fromkeys(range(7), 0)), VERSION)
+    assert len(sessions) == 0
 
 
 def test_keys_by_id_and_by_name_differ():
