@@ -163,6 +163,10 @@ class Stream(Protocol):
         """Takes a prefix of the parts, as much as fits now (perhaps 0), and returns its size in bytes. File slices
         go by sendfile. OSError if it broke, or if a slice's file has become shorter."""
 
+    def left_bytes(self) -> int | None:
+        """What can still be received, at most, if the other side has closed; None while more may come. For those who do
+        not receive now, and so would not meet the end."""
+
     def watch_reads(self, callback: Callable[[], None] | None) -> None:
         """Calls back on the loop whenever there is something to receive; None stops it."""
 

@@ -9,9 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import fcntl
 import os
 import resource
+import select
 import socket
+import sys
+import termios
 from collections.abc import Callable, Sequence
 from itertools import islice
 
@@ -106,6 +110,14 @@ class SocketStream:
         if taken == 0 and part.size:
             raise OSError(errno.EIO, f"the file ends before position {part.position}", part.file.path)
         return taken
+
+    def left_bytes(self) -> int | None:
+        poll = select.poll()
+        poll.register(self._descriptor, select.POLLRDHUP)
+        if not poll.poll(0):
+            return None
+        unread = fcntl.ioctl(self._descriptor, termios.FIONREAD, bytes(4))
+        return int.from_bytes(unread, sys.byteorder)
 
     def watch_reads(self, callback: Callable[[], None] | None) -> None:
         if callback is None:

@@ -217,6 +217,11 @@ class TlsStream:
         if not self._unsent and self._on_writable is not None:
             self._on_writable()
 
+    def left_bytes(self) -> int | None:
+        left = self._below.left_bytes()
+        # Encrypted it is more.
+        return None if left is None else left + self._incoming.pending + self._tls.pending()
+
     def watch_reads(self, callback: Callable[[], None] | None) -> None:
         self._on_readable = callback
         self._below.watch_reads(callback)

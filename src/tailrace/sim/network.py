@@ -333,6 +333,11 @@ class SimStream:
             self._transmit(b"".join(pieces))
         return size
 
+    def left_bytes(self) -> int | None:
+        if self._failure is not None:
+            return 0
+        return sum(map(len, self._received)) if self._has_ended else None
+
     def watch_reads(self, callback: Callable[[], None] | None) -> None:
         self._on_readable = callback
         self._notice_readable()

@@ -35,6 +35,9 @@ class Socket:
         self.taken += taken
         return len(taken)
 
+    def left_bytes(self) -> int | None:
+        return None
+
     def watch_reads(self, callback: Callable[[], None] | None) -> None:
         pass
 

@@ -164,3 +164,37 @@ async def test_requests_that_wait_for_each_other_are_given_up_soon_and_the_small
         assert asyncio.get_running_loop().time() - began < 60
         assert produced(await honest.receive()).base_offset == 0
         assert world.running[0].statistics()["request_buffer_bytes"] == 0
+
+
+@simulated
+async def test_a_client_that_leaves_while_it_waits_for_memory_frees_what_it_holds():
+    settings = {"queued.max.request.bytes": str(1 << 20), "queued.max.request.bytes.per.ip": "-1"}
+    async with alone(settings) as world:
+        holder, leaving, last = [await world.connect(1) for _ in range(3)]
+        await create_topic(last, "t", min_insync_replicas="1")
+        holder.writer.write(struct.pack(">i", 90_000_000) + bytes(600_000))
+        await asyncio.sleep(1)
+        leaving.writer.write(struct.pack(">i", 90_000_000) + bytes(400_000))
+        await asyncio.sleep(0.5)
+        held_bytes = world.running[0].statistics()["request_buffer_bytes"]
+        await leaving.close()
+        await asyncio.sleep(LOOK_SECONDS)
+        assert world.running[0].statistics()["request_buffer_bytes"] < held_bytes
+        assert world.running[0].statistics()["connections"] == 2
+
+
+@simulated
+async def test_a_whole_request_of_a_client_that_has_left_is_served_once_there_is_memory():
+    settings = {"queued.max.request.bytes": str(1 << 20), "queued.max.request.bytes.per.ip": "-1"}
+    async with alone(settings) as world:
+        holder, leaving, last = [await world.connect(1) for _ in range(3)]
+        await create_topic(last, "t", min_insync_replicas="1")
+        holder.writer.write(struct.pack(">i", 90_000_000) + bytes(1_000_000))
+        await asyncio.sleep(1)
+        leaving.send(produce("t", batch(b"x" * 60_000), acks=0), 9)
+        await asyncio.sleep(0.5)
+        await leaving.close()
+        await asyncio.sleep(LOOK_SECONDS)
+        await holder.close()
+        await asyncio.sleep(LOOK_SECONDS)
+        assert fetched(await last.request(fetch("t", 0), 11)).high_watermark == 1

@@ -48,6 +48,20 @@ async def test_send_keeps_the_order_of_bytes_and_file_slices(tmp_path):
     theirs.close()
 
 
+async def test_what_is_left_of_a_peer_that_has_closed_is_known_without_reading():
+    listener = socket.create_server(("127.0.0.1", 0))
+    theirs = socket.create_connection(listener.getsockname())
+    stream = SocketStream(listener.accept()[0], asyncio.get_running_loop())
+    theirs.sendall(b"12345")
+    assert stream.left_bytes() is None
+    theirs.close()
+    assert stream.left_bytes() == 5
+    assert stream.recv_into(memoryview(bytearray(3))) == 3
+    assert stream.left_bytes() == 2
+    stream.close()
+    listener.close()
+
+
 async def test_send_takes_a_prefix_when_the_socket_is_full(tmp_path):
     stream, theirs = await _connected()
     content = os.urandom(3 << 20)

@@ -9,11 +9,10 @@ Rules
 - Answers are joined and sent once a turn, or at once when no other is waited for. While output is queued no further
   request is taken, nor while the answers of this connection that are not sent exceed a bound in bytes, so a slow reader
   is held back by TCP and costs at most one buffer, that bound and one answer.
-- A turn ends after a number of requests or, since some take long, a few milliseconds; whoever has more waits in line
-  (`turns`).
+- A turn ends after some requests or, since these may take long, some milliseconds; who has more waits (`turns`).
 - A request that is not whole must come in fast enough (`arrival`); small ones have memory whatever others hold.
 - While requests are held back, what arrives is received only as far as the lent buffer has room: enough to notice
-  that the client is gone.
+  that the client is gone. One that waits for memory receives nothing, and is asked now and then (`has_lost_client`).
 - Whatever breaks the protocol closes the connection, after the answers to earlier requests. A disconnect drops the
   slots; an append is never undone, and a handler under way runs to its end.
 """
@@ -117,6 +116,12 @@ class KafkaConnection:
     @property
     def waits_for_memory(self) -> bool:
         return self._is_waiting and self._protocol.buffers.is_waiting(self._on_waited)
+
+    @property
+    def has_lost_client(self) -> bool:
+        """It waits for memory, and its client has gone without sending the rest."""
+        left_bytes = self._stream.left_bytes() if self.waits_for_memory else None
+        return left_bytes is not None and left_bytes < self.inbox.missing_bytes
 
     @property
     def is_held_back(self) -> bool:

@@ -80,6 +80,10 @@ class KafkaProtocol:
     def tend(self, acceptor: Acceptor, now_ms: float) -> None:
         connections = cast("list[KafkaConnection]", list(acceptor.connections))
         holders = [each for each in connections if each.inbox.buffer is not None]
+        for connection in [each for each in holders if each.has_lost_client]:
+            _log.debug("a client has left in the middle of a request", peer=connection.peer)
+            connection.close()
+        holders = [each for each in holders if not each.is_closed]
         short = self.buffers.find_short()
         wanted = [each for each in holders if short is None or each.inbox.account in short]
         self._close_late(holders, set(wanted), acceptor, now_ms)
