@@ -4,14 +4,16 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-from tailrace.controller.image import MetadataImage
+from tailrace.broker.broker import Broker
 from tailrace.model.errors import ErrorCode
+from tailrace.sim.cluster import CONTROLLER_LISTENER, CONTROLLER_PORT
 from tailrace.wire.apis.admin import (
     CreatePartitionsRequest,
     CreateTopicsRequest,
     DeleteTopicsRequest,
     UnregisterBrokerRequest,
 )
+from tailrace.wire.apis.quorum import AddRaftVoterRequest, RemoveRaftVoterRequest
 from tailrace.wire.schema import Message
 from tests.unit.broker.cluster_world import ClusterWorld, running_cluster, simulated
 from tests.unit.broker.world import Peer, create_topic
@@ -40,14 +42,14 @@ async def running() -> AsyncIterator[tuple[ClusterWorld, Peer]]:
 
 
 async def answer_across_a_change(
-    world: ClusterWorld, peer: Peer, request: Message, version: int, is_done: Callable[[MetadataImage], bool]
+    world: ClusterWorld, peer: Peer, request: Message, version: int, is_done: Callable[[Broker], bool]
 ) -> Any:
     """The controller makes the change and dies before its answer arrives; the broker asks the next one."""
     active = world.active
     world.network.cut(f"node-{active.node_id}", f"node-{BROKER}")
     peer.send(request, version)
     others = [each for each in world.running if each.node_id not in (active.node_id, BROKER, 5)]
-    await world.wait(lambda: all(is_done(each.image) for each in others), "the change is made")
+    await world.wait(lambda: all(is_done(each) for each in others), "the change is made")
     await world.kill(active.node_id)
     answer = await peer.receive()
     world.network.heal()
@@ -59,7 +61,7 @@ async def answer_across_a_change(
 async def test_a_topic_that_the_first_try_has_created():
     async with running() as (world, peer):
         request = creation("new", "old", retention_ms="1000")
-        answer = await answer_across_a_change(world, peer, request, 7, lambda image: "new" in image.topics)
+        answer = await answer_across_a_change(world, peer, request, 7, lambda node: "new" in node.image.topics)
         created, existing = answer.topics
         assert (created.error_code, created.error_message) == (0, None)
         topic = world.active.image.topics["new"]
@@ -87,7 +89,7 @@ async def test_a_topic_that_the_first_try_has_deleted():
     async with running() as (world, peer):
         topic_id = world.active.image.topics["old"].id
         request = DeleteTopicsRequest(topic_names=["old", "none"], timeout_ms=5000)
-        answer = await answer_across_a_change(world, peer, request, 5, lambda image: "old" not in image.topics)
+        answer = await answer_across_a_change(world, peer, request, 5, lambda node: "old" not in node.image.topics)
         assert [(each.name, each.error_code) for each in answer.responses] == [
             ("old", 0),
             ("none", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
@@ -99,8 +101,8 @@ async def test_a_topic_that_the_first_try_has_deleted():
 
 @simulated
 async def test_partitions_that_the_first_try_has_added():
-    def has_three(image: MetadataImage) -> bool:
-        return "old" in image.topics and len(image.topics["old"].partitions) == 3
+    def has_three(node: Broker) -> bool:
+        return "old" in node.image.topics and len(node.image.topics["old"].partitions) == 3
 
     async with running() as (world, peer):
         asked = CreatePartitionsRequest.CreatePartitionsTopic(name="old", count=3, assignments=None)
@@ -116,6 +118,61 @@ async def test_a_broker_that_the_first_try_has_unregistered():
     async with running() as (world, peer):
         await world.stop(5)
         request = UnregisterBrokerRequest(broker_id=5)
-        answer = await answer_across_a_change(world, peer, request, 0, lambda image: 5 not in image.brokers)
+        answer = await answer_across_a_change(world, peer, request, 0, lambda node: 5 not in node.image.brokers)
         assert answer.error_code == 0
         assert (await peer.request(request, 0)).error_code == ErrorCode.BROKER_ID_NOT_REGISTERED
+
+
+def is_voter(node: Broker, node_id: int) -> bool:
+    return node_id in [voter.key.id for voter in node.quorum.driver.voters]
+
+
+async def addition_of_another(world: ClusterWorld) -> AddRaftVoterRequest:
+    """Of a controller that has just been started."""
+    joining = world.add("controller")
+    await world.start(joining.node_id)
+    return AddRaftVoterRequest(
+        cluster_id=world.cluster_id,
+        timeout_ms=5000,
+        voter_id=joining.node_id,
+        voter_directory_id=world.directory_id(joining),
+        listeners=[AddRaftVoterRequest.Listener(name=CONTROLLER_LISTENER, host=joining.name, port=CONTROLLER_PORT)],
+    )
+
+
+def removal_of(world: ClusterWorld, node_id: int) -> RemoveRaftVoterRequest:
+    directory_id = world.directory_id(world.nodes[node_id])
+    return RemoveRaftVoterRequest(cluster_id=world.cluster_id, voter_id=node_id, voter_directory_id=directory_id)
+
+
+@simulated
+async def test_a_voter_that_the_first_try_has_added():
+    async with running() as (world, peer):
+        request = await addition_of_another(world)
+        answer = await answer_across_a_change(world, peer, request, 1, lambda node: is_voter(node, request.voter_id))
+        assert (answer.error_code, answer.error_message) == (0, None)
+        assert (await peer.request(request, 1)).error_code == ErrorCode.DUPLICATE_VOTER
+
+
+@simulated
+async def test_a_voter_that_the_first_try_has_removed():
+    async with running() as (world, peer):
+        added = await peer.request(await addition_of_another(world), 1)
+        assert added.error_code == 0, added.error_message
+        victim = next(node_id for node_id in (1, 2, 3) if node_id != world.active.node_id)
+        request = removal_of(world, victim)
+        answer = await answer_across_a_change(world, peer, request, 0, lambda node: not is_voter(node, victim))
+        assert (answer.error_code, answer.error_message) == (0, None)
+        assert (await peer.request(request, 0)).error_code == ErrorCode.VOTER_NOT_FOUND
+
+
+@simulated
+async def test_a_controller_that_removes_itself():
+    """It steps down with that, perhaps before it has answered."""
+    async with running() as (world, peer):
+        leader = world.active.node_id
+        answer = await peer.request(removal_of(world, leader), 0)
+        assert (answer.error_code, answer.error_message) == (0, None)
+        await world.wait(lambda: any(each.quorum.is_active for each in world.running), "another is active")
+        assert world.active.node_id != leader
+        assert (await peer.request(removal_of(world, leader), 0)).error_code == ErrorCode.VOTER_NOT_FOUND
