@@ -109,7 +109,6 @@ class ValidatedBatches(NamedTuple):
     view: memoryview
     headers: list[BatchHeader]
     max_timestamp: int
-    max_timestamp_index: int  # which of `headers` holds it; -1 where there is none
     record_count: int
     log_append_time_ms: int  # -1 where the records keep their create time
 
@@ -271,10 +270,10 @@ def _take_all(steps: Steps[T]) -> T:
 def _settle(view: memoryview, header: BatchHeader, config: TopicConfig, now_ms: int) -> ValidatedBatches:
     if config.message_timestamp_type == "CreateTime":
         # Past the NamedTuple's own constructor, which takes as long as all the checks of a header.
-        return tuple.__new__(ValidatedBatches, (view, [header], header[8], 0, header[12], -1))
+        return tuple.__new__(ValidatedBatches, (view, [header], header[8], header[12], -1))
     view = _writable(view)
     set_log_append_time(view, 0, now_ms)
-    return ValidatedBatches(view, [read_header(view)], now_ms, 0, header.record_count, now_ms)
+    return ValidatedBatches(view, [read_header(view)], now_ms, header.record_count, now_ms)
 
 
 def _check_content(
@@ -415,7 +414,7 @@ def _walk_numbered(view: memoryview, max_message_bytes: int | None) -> Validated
     """Batches that a leader has numbered. A fetch may end in the middle of a batch: the rest is cut off."""
     headers: list[BatchHeader] = []
     position = record_count = 0
-    max_timestamp, max_timestamp_index, next_offset, leader_epoch = _NO_TIMESTAMP, -1, -1, -1
+    max_timestamp, next_offset, leader_epoch = _NO_TIMESTAMP, -1, -1
     while len(view) - position >= HEADER_SIZE:
         header = read_header(view, position)
         size = header.size_bytes
@@ -437,12 +436,11 @@ def _walk_numbered(view: memoryview, max_message_bytes: int | None) -> Validated
                 "epochs only grow.",
             )
         next_offset, leader_epoch = header.next_offset, header.leader_epoch
-        if header.max_timestamp > max_timestamp:
-            max_timestamp, max_timestamp_index = header.max_timestamp, len(headers)
+        max_timestamp = max(max_timestamp, header.max_timestamp)
         record_count += header.record_count
         headers.append(header)
         position += size
-    return ValidatedBatches(view[:position], headers, max_timestamp, max_timestamp_index, record_count, -1)
+    return ValidatedBatches(view[:position], headers, max_timestamp, record_count, -1)
 
 
 def _writable(view: memoryview) -> memoryview:

@@ -56,7 +56,7 @@ def plan(first_dirty_offset: int = 0, last_stable_offset: int = 50, **settings: 
 
 
 def test_all_but_the_active_segment_is_cleaned() -> None:
-    assert plan() == Cleanable(0, 40, 0, 400, is_overdue=False)
+    assert plan() == Cleanable(0, 40, 0, 400)
 
 
 def test_the_last_stable_offset_is_a_limit() -> None:

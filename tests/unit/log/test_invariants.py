@@ -103,7 +103,7 @@ def test_segments_out_of_order(world, log, monkeypatch):
 
 
 def found(batch: memoryview, tail: bytes) -> ValidatedBatches:
-    return ValidatedBatches(memoryview(bytearray(bytes(batch) + tail)), [read_header(batch)], 1000, 0, 1, -1)
+    return ValidatedBatches(memoryview(bytearray(bytes(batch) + tail)), [read_header(batch)], 1000, 1, -1)
 
 
 def test_bytes_behind_the_batches_of_a_leader(world, log, monkeypatch):

@@ -40,7 +40,6 @@ class Cleanable(NamedTuple):
     end_offset: int  # the base offset of the first segment that may not be cleaned
     clean_bytes: int
     dirty_bytes: int
-    is_overdue: bool  # max.compaction.lag.ms has passed
 
     @property
     def dirty_ratio(self) -> float:
@@ -77,7 +76,7 @@ def decide_cleanable(
         else:
             dirty_bytes += segment.size_bytes
             is_overdue = is_overdue or _is_overdue(segment, config, now_ms)
-    cleanable = Cleanable(first_dirty_offset, end_offset, clean_bytes, dirty_bytes, is_overdue)
+    cleanable = Cleanable(first_dirty_offset, end_offset, clean_bytes, dirty_bytes)
     if dirty_bytes > 0 and (is_overdue or cleanable.dirty_ratio > config.min_cleanable_dirty_ratio):
         return cleanable
     return None
