@@ -56,6 +56,7 @@ class Services:
     directories: LogDirectories
     future_logs: FutureLogs
     slow_checks: Semaphore = field(default_factory=lambda: Semaphore(_SLOW_CHECKS_MAX))
+    large_answers: Semaphore = field(default_factory=lambda: Semaphore(1))  # One is put together at a time.
     lanes: LanesVersion = field(default_factory=LanesVersion)
     access: Access | None = None  # None where everyone may do everything.
 

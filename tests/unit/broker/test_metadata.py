@@ -5,6 +5,7 @@ import errno
 
 import pytest
 
+from tailrace.broker.handlers import metadata
 from tailrace.broker.handlers.metadata import ALL_CLUSTER_OPERATIONS, ALL_TOPIC_OPERATIONS
 from tailrace.model.errors import ErrorCode
 from tailrace.model.ids import ZERO_UUID, NodeId
@@ -46,6 +47,33 @@ async def test_all_topics_in_every_version(version: int) -> None:
             assert (partition.replica_nodes, partition.isr_nodes, partition.offline_replicas) == ([1], [1], [])
             assert partition.leader_epoch == (0 if version >= 7 else -1)
         assert (topic.topic_authorized_operations, response.cluster_authorized_operations) == (NOT_ASKED, NOT_ASKED)
+
+
+async def test_a_large_answer_is_put_together_while_others_are_served(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with running() as world:
+        peer, neighbour = await world.connect(), await world.connect()
+        for name in ("a", "b"):
+            await create_topic(peer, name, partitions=30)
+        request = MetadataRequest(topics=None, include_topic_authorized_operations=True)
+        at_once = await peer.request(request, 12)
+        monkeypatch.setattr(metadata, "_AT_ONCE_MAX", 50, raising=False)
+        monkeypatch.setattr(metadata, "_SLICE", 1, raising=False)
+        order: list[str] = []
+
+        async def ask(name: str, peer: Peer, asked: MetadataRequest) -> MetadataResponse:
+            answer = await peer.request(asked, 12)
+            order.append(name)
+            return answer
+
+        slow, _ = await asyncio.gather(ask("large", peer, request), ask("small", neighbour, named("a")))
+        assert slow == at_once
+        assert order == ["small", "large"]
+        by_name = await peer.request(named("a", "none", "b", allow_auto_topic_creation=False), 12)
+        assert [(topic.name, topic.error_code) for topic in by_name.topics] == [
+            ("a", 0),
+            ("none", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+            ("b", 0),
+        ]
 
 
 async def test_no_topics_are_asked_for_by_an_empty_list() -> None:

@@ -2,7 +2,8 @@
 
 A request for the metadata of a missing topic creates it if auto.create.topics.enable and the request allow it. The
 answer waits a moment for the creation, and then mostly has the topic in it; else it says that there is none, as Kafka's
-always does, and the client asks again. Internal topics are created as their coordinators do.
+always does, and the client asks again. Internal topics are created as their coordinators do. A large answer is put
+together in slices, by the image of the moment at which it was begun, and one of them at a time.
 Without an authorizer everyone may do everything, and the fields of authorized operations say so.
 
 Version notes of Metadata: 0 asks for all topics by an empty list, later ones by null; 4 adds the permission to
@@ -12,7 +13,9 @@ topics or none); authorized operations of the cluster moved to DescribeCluster w
 
 from __future__ import annotations
 
+from asyncio import sleep
 from collections.abc import Collection, Coroutine, Iterable, Iterator
+from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from tailrace.controller.image import BrokerImage, MetadataImage, PartitionImage, TopicImage
@@ -43,6 +46,9 @@ ALL_CLUSTER_OPERATIONS = bit_field(OPERATIONS[Kind.CLUSTER])
 _BROKERS_ENDPOINT = 1
 _CONTROLLERS_ENDPOINT = 2
 _NO_NODE = -1
+# Topics and partitions that are told of without a pause, and those in a slice, about a millisecond.
+_AT_ONCE_MAX = 1000
+_SLICE = 200
 # What an automatic creation may tell a client, even if the topic is there by then; for the rest it asks again.
 _TOLD_ERRORS = (
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -67,20 +73,20 @@ def handle_metadata(
     asked = request.topics
     version = context.api_version
     if asked is None or (version == 0 and not asked):
-        return _respond(services, context, request, _Cluster(services, context).topics(services.image.topics.values()))
+        return _respond(services, context, request, services.image.topics.values())
     if version < 12 and any(topic.name is None or topic.topic_id != ZERO_UUID for topic in asked):
         # Versions 10 and 11 have a field for the id, which does not work yet.
         wrong = [_ResponseTopic(error_code=ErrorCode.INVALID_REQUEST, name=topic.name or "") for topic in asked]
         return MetadataResponse(topics=wrong)
     ids = [Uuid(topic.topic_id) for topic in asked if topic.topic_id != ZERO_UUID]
     if ids:
-        return _respond(services, context, request, _topics_by_id(services, context, ids))
+        return _respond(services, context, request, _find_by_id(services.image, ids))
     names = list(dict.fromkeys(topic.name for topic in asked if topic.name is not None))
     if request.allow_auto_topic_creation and services.config.auto_create_topics_enable:
         missing = [name for name in names if name not in services.image.topics and _may_be_created(name)]
         if missing:
             return _create_and_respond(services, context, request, names, missing)
-    return _respond(services, context, request, _topics_by_name(services, context, names, {}))
+    return _respond(services, context, request, _find_by_name(services.image, names, {}))
 
 
 async def _create_and_respond(
@@ -91,7 +97,8 @@ async def _create_and_respond(
         for name, error in (await services.coordination.creations.wait(missing)).items()
         if error.code in _TOLD_ERRORS
     }
-    return _respond(services, context, request, _topics_by_name(services, context, names, errors))
+    answer = _respond(services, context, request, _find_by_name(services.image, names, errors))
+    return answer if isinstance(answer, MetadataResponse) else await answer
 
 
 def _may_be_created(name: str) -> bool:
@@ -110,37 +117,33 @@ def _missing_error(name: str) -> ErrorCode:
     return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def _topics_by_name(
-    services: Services, context: RequestContext, names: Iterable[str], errors: dict[str, ErrorCode]
-) -> Iterator[MetadataResponse.MetadataResponseTopic]:
-    cluster = _Cluster(services, context)
+# A topic, or what is to be told instead of one that is not there.
+_Found = TopicImage | _ResponseTopic
+
+
+def _find_by_name(image: MetadataImage, names: Iterable[str], errors: dict[str, ErrorCode]) -> list[_Found]:
+    found: list[_Found] = []
     for name in names:
-        topic = cluster.image.topics.get(name)
+        topic = image.topics.get(name)
         if topic is not None and name not in errors:
-            yield cluster.topic(topic)
+            found.append(topic)
         else:
             error = errors.get(name) or _missing_error(name)
-            yield _ResponseTopic(error_code=error, name=name, is_internal=name in INTERNAL_TOPICS)
+            found.append(_ResponseTopic(error_code=error, name=name, is_internal=name in INTERNAL_TOPICS))
+    return found
 
 
-def _topics_by_id(
-    services: Services, context: RequestContext, ids: Iterable[Uuid]
-) -> Iterator[MetadataResponse.MetadataResponseTopic]:
-    cluster = _Cluster(services, context)
-    for topic_id in dict.fromkeys(ids):
-        topic = cluster.image.topic_by_id(topic_id)
-        if topic is not None:
-            yield cluster.topic(topic)
-        else:
-            yield _ResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id)
+def _find_by_id(image: MetadataImage, ids: Iterable[Uuid]) -> list[_Found]:
+    return [
+        image.topic_by_id(topic_id)
+        or _ResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id)
+        for topic_id in dict.fromkeys(ids)
+    ]
 
 
 def _respond(
-    services: Services,
-    context: RequestContext,
-    request: MetadataRequest,
-    topics: Iterable[MetadataResponse.MetadataResponseTopic],
-) -> MetadataResponse:
+    services: Services, context: RequestContext, request: MetadataRequest, found: Collection[_Found]
+) -> MetadataResponse | Coroutine[Any, Any, MetadataResponse]:
     image, listener_name = services.image, context.listener.name
     # While all are fenced, as when the first of a dead cluster comes back, nobody would be left. Told of no broker at
     # all, librdkafka gives up those that it knows and never asks again; the Java client takes no notice.
@@ -156,15 +159,46 @@ def _respond(
         ],
         cluster_id=image.cluster_id,
         controller_id=_controller_id(services, image),
-        topics=list(topics),
     )
-    if request.include_topic_authorized_operations:
-        for topic in response.topics:
-            if topic.name is not None or services.access is None:
-                topic.topic_authorized_operations = _topic_operations(services, context, topic.name or "")
     if request.include_cluster_authorized_operations:
         response.cluster_authorized_operations = _cluster_operations(services, context)
+    steps = _Cluster(services, context).describe(found, response.topics)
+    if request.include_topic_authorized_operations:
+        steps = _with_operations(services, context, steps, response.topics)
+    if _is_large(found):
+        return _respond_slowly(services, steps, response)
+    for _ in steps:
+        pass
     return response
+
+
+def _is_large(found: Collection[_Found]) -> bool:
+    if len(found) > _AT_ONCE_MAX:
+        return True
+    return sum(len(topic.partitions) for topic in found) > _AT_ONCE_MAX
+
+
+async def _respond_slowly(services: Services, steps: Iterable[None], response: MetadataResponse) -> MetadataResponse:
+    """One such answer at a time: a crowd that asks for them has one slice of each turn, not one each."""
+    async with services.large_answers:
+        for _ in steps:
+            await sleep(0)
+    return response
+
+
+def _with_operations(
+    services: Services,
+    context: RequestContext,
+    steps: Iterable[None],
+    topics: list[MetadataResponse.MetadataResponseTopic],
+) -> Iterator[None]:
+    done = 0
+    for _ in chain(steps, (None,)):
+        for topic in topics[done:]:
+            if topic.name is not None or services.access is None:
+                topic.topic_authorized_operations = _topic_operations(services, context, topic.name or "")
+        done = len(topics)
+        yield
 
 
 def _topic_operations(services: Services, context: RequestContext, name: str) -> int:
@@ -206,16 +240,28 @@ class _Cluster:
         self._reachable = {node.node_id for node, _ in reachable_brokers(self.image, context.listener.name)}
         self._version = context.api_version
 
-    def topics(self, topics: Iterable[TopicImage]) -> Iterator[MetadataResponse.MetadataResponseTopic]:
-        return map(self.topic, topics)
-
-    def topic(self, topic: TopicImage) -> MetadataResponse.MetadataResponseTopic:
-        return _ResponseTopic(
-            name=topic.name,
-            topic_id=topic.id,
-            is_internal=topic.name in INTERNAL_TOPICS,
-            partitions=[self._partition(index, partition) for index, partition in topic.partitions.items()],
-        )
+    def describe(self, found: Iterable[_Found], topics: list[MetadataResponse.MetadataResponseTopic]) -> Iterator[None]:
+        """Fills `topics`, and stops after each slice."""
+        room = _SLICE
+        for topic in found:
+            room -= 1
+            if room <= 0:
+                room = _SLICE
+                yield
+            if isinstance(topic, _ResponseTopic):
+                topics.append(topic)
+                continue
+            partitions: list[MetadataResponse.MetadataResponsePartition] = []
+            is_internal = topic.name in INTERNAL_TOPICS
+            topics.append(
+                _ResponseTopic(name=topic.name, topic_id=topic.id, is_internal=is_internal, partitions=partitions)
+            )
+            for index, partition in topic.partitions.items():
+                partitions.append(self._partition(index, partition))
+                room -= 1
+                if room <= 0:
+                    room = _SLICE
+                    yield
 
     def _partition(self, index: int, partition: PartitionImage) -> _ResponsePartition:
         missing = ErrorCode.LISTENER_NOT_FOUND if self._version >= 6 else ErrorCode.LEADER_NOT_AVAILABLE
