@@ -101,6 +101,9 @@ class Nodes:
         for process in self._processes.values():
             process.communicate()
 
+    def kill(self, node_id: int) -> None:
+        self._processes[node_id].kill()
+
     def _wait_ready(self, node_id: int, process: subprocess.Popen[str]) -> None:
         # A node that never gets ready is killed, which ends the line.
         timer = threading.Timer(DEADLINE_S, process.kill)

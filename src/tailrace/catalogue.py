@@ -386,6 +386,7 @@ _ROWS = (
     _node_to_controller(ApiKey.ALTER_PARTITION, (2, 3), "partitions.alter_partition.alter_partition"),
     _node_to_controller(ApiKey.BROKER_REGISTRATION, (0, 4), "brokers.registration.register_broker"),
     _node_to_controller(ApiKey.BROKER_HEARTBEAT, (0, 2), "brokers.heartbeats.heartbeat"),
+    _node_to_controller(ApiKey.REPORT_DEATH, (0, 0), "brokers.heartbeats.report_death"),
     _node_to_controller(ApiKey.ALLOCATE_PRODUCER_IDS, (0, 0), "brokers.registration.allocate_producer_ids"),
     _node_to_controller(ApiKey.CONTROLLER_REGISTRATION, (0, 0), "brokers.membership.register_controller"),
     _node_to_controller(ApiKey.ASSIGN_REPLICAS_TO_DIRS, (0, 0), "partitions.directories.assign_replicas_to_dirs"),

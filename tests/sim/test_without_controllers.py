@@ -6,10 +6,12 @@ import dataclasses
 import pytest
 
 from tailrace.broker.sessions import FetchSessions
+from tailrace.controller.brokers import heartbeats
+from tailrace.controller.brokers.sessions import Sessions
 from tailrace.replica import lease
 from tailrace.replica.lease import Lease
 from tailrace.sim.groups.groups import GroupPlan
-from tailrace.sim.scenario import Plan, Scenario
+from tailrace.sim.scenario import SESSION_MS, Plan, Scenario
 
 BUSY = Plan(
     is_dedicated=True,
@@ -20,8 +22,8 @@ BUSY = Plan(
     fault_seconds=15.0,
 )
 HEADLESS = dataclasses.replace(BUSY, faults=("headless",), must_go_on=True, groups=(GroupPlan(),))
-APART = ("blind", "lonely", "stop leader", "slow links", "refused")
-SOLE = "a leader that is confirmed past its lease was the only one a session ago"
+APART = ("blind", "lonely", "stop leader", "slow links", "refused", "denied")
+SOLE = "a leader that is confirmed past its lease was the only one a lease ago"
 
 
 def broken_promise(plan: Plan, seeds: range) -> str:
@@ -93,11 +95,35 @@ def test_a_fetch_that_counts_from_when_it_is_read(monkeypatch):
 def test_a_controller_that_does_not_wait_for_what_the_last_one_granted(monkeypatch):
     """The others are refused by the last one and elect at once, while brokers still reach it."""
     monkeypatch.setattr("tailrace.controller.machine.grant_ms", lambda _fetch_timeout_ms: 0.0)
-    found = broken_promise(dataclasses.replace(BUSY, faults=("refused",)), range(1, 5))
+    found = broken_promise(dataclasses.replace(BUSY, faults=("refused",), lease_ms=SESSION_MS), range(1, 5))
     assert found.startswith("a broker is fenced after its lease has ended")
 
 
 def test_a_lease_that_is_longer_than_the_session(monkeypatch):
     monkeypatch.setattr("tailrace.broker.cluster.lifecycle.LEASE_SHARE", 1.2)
-    found = broken_promise(dataclasses.replace(BUSY, faults=("blind",)), range(1, 5))
+    found = broken_promise(dataclasses.replace(BUSY, faults=("blind",), lease_ms=SESSION_MS), range(1, 5))
+    assert found.startswith("a broker is fenced after its lease has ended")
+
+
+def test_a_port_that_refuses_is_taken_for_proof(monkeypatch):
+    """The broker lives, and only the controllers and it refuse each other."""
+    original = Sessions._ends_ms
+
+    def end_at_once(self, session):
+        return session.heard_ms if session.is_refused else original(self, session)
+
+    monkeypatch.setattr(Sessions, "_ends_ms", end_at_once)
+    found = broken_promise(dataclasses.replace(BUSY, faults=("denied",)), range(1, 5))
+    assert found.startswith("a broker is fenced after its lease has ended")
+
+
+def test_word_of_a_death_that_meets_the_successor(monkeypatch):
+    original = heartbeats.report_death
+
+    def forget_the_epoch(view, request):
+        request.broker_epoch = view.image.brokers[request.broker_id].epoch
+        return original(view, request)
+
+    monkeypatch.setattr(heartbeats, "report_death", forget_the_epoch)
+    found = broken_promise(dataclasses.replace(BUSY, faults=("kill",)), range(1, 9))
     assert found.startswith("a broker is fenced after its lease has ended")

@@ -19,12 +19,13 @@ from typing import Any
 from tailrace.catalogue import CATALOGUE, AnsweredBy, load
 from tailrace.controller.brokers.sessions import Sessions, grant_ms
 from tailrace.controller.effective import broker_config
-from tailrace.controller.image import MetadataImage
+from tailrace.controller.image import BrokerImage, MetadataImage
 from tailrace.controller.partitions.candidates import Candidates
 from tailrace.controller.replay import Replay
 from tailrace.controller.view import Decision, Result, View
 from tailrace.model.config import BrokerConfig
 from tailrace.model.errors import ErrorCode, KafkaError
+from tailrace.model.ids import NodeId
 from tailrace.model.ports import Random
 from tailrace.wire.schema import Message
 
@@ -38,7 +39,9 @@ class Controller:
         self._config = config
         self._configs: object = None
         self._sessions = Sessions(
-            config.broker_session_timeout_ms, flapping_pause_max_ms=config.broker_flapping_pause_max_ms
+            config.broker_session_timeout_ms,
+            config.lease_ms,
+            flapping_pause_max_ms=config.broker_flapping_pause_max_ms,
         )
         self._candidates = Candidates(config.eligible_leader_wait_ms)
         # When the balance of leaders is looked at, and which brokers that look has yet to come to.
@@ -94,6 +97,16 @@ class Controller:
         if self._balance_due_ms is not None and monotonic_ms >= self._balance_due_ms:
             return self._balance(view, monotonic_ms)
         return None
+
+    def silent_brokers(self, monotonic_ms: float) -> list[BrokerImage]:
+        """Who has missed heartbeats, and may be dead."""
+        self._advance(monotonic_ms)
+        image = self.image
+        return [image.brokers[node_id] for node_id in self._sessions.silent(image)]
+
+    def note_refused(self, node_id: NodeId, since_ms: float) -> None:
+        """A connection to a silent broker, tried at `since_ms`, was refused: its session ends earlier."""
+        self._sessions.note_refused(node_id, since_ms)
 
     def replay(self, offset: int, record: Message) -> None:
         self._replay.replay_record(offset, record)

@@ -894,14 +894,21 @@ class BrokerConfig(Config, scope="broker"):
         default=500,
         minimum=1,
         ours=True,
-        doc="How often a broker tells the controller that it lives. Kafka's default is 2000.",
+        doc="How often a broker tells the controller that it lives; at least four times in broker.lease.ms. Kafka's "
+        "default is 2000.",
     )
     broker_session_timeout_ms: int = integer(
-        default=2500,
+        default=9 * SECOND_MS,
+        minimum=1,
+        doc="Time without a heartbeat after which the controller fences a broker of which nothing else is known. One "
+        "whose port refuses connections is fenced after broker.lease.ms, one that is known to be dead at once.",
+    )
+    broker_lease_ms: int = integer(
+        default=2 * SECOND_MS,
         minimum=1,
         ours=True,
-        doc="Time without a heartbeat after which a broker is fenced: by the controller, and by itself. Kafka's "
-        "default is 9000; here a dead broker is to be noticed within 3 s.",
+        doc="How long a broker leads without being confirmed: by a heartbeat that was answered or, past that, by all "
+        "who could take over. The same on brokers and controllers; never longer than broker.session.timeout.ms.",
     )
     broker_flapping_pause_max_ms: int = integer(
         default=30 * SECOND_MS,
@@ -1333,6 +1340,11 @@ class BrokerConfig(Config, scope="broker"):
     share_fetch_purgatory_purge_interval_requests: int = integer(
         default=1000, inert=_NO_SHARE_GROUPS, doc="Finished share fetches that are kept before they are dropped."
     )
+
+    @property
+    def lease_ms(self) -> int:
+        """Nobody is fenced before it is over."""
+        return min(self.broker_lease_ms, self.broker_session_timeout_ms)
 
     @property
     def metadata_folder(self) -> str:

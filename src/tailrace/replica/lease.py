@@ -2,7 +2,7 @@
 
     in the lease   no other broker can have been made a leader of what is led here: everything is answered
     past it        by partition: it is answered while everyone who could take over has followed this leader in this
-                   leader epoch within the session time. With nobody who could, it always is
+                   leader epoch within the time of a lease. With nobody who could, it always is
 
 Rules past the lease
 - Those who could take over are decided by what the metadata say and by what this leader has proposed (`decide_takers`).
@@ -63,17 +63,17 @@ StateOf = Callable[[TopicPartition], PartitionImage | None]
 class Lease:
     """`state_of` gives what the metadata say of a partition."""
 
-    __slots__ = ("_monotonic_ms", "_node_id", "_session_ms", "_state_of", "ends_ms")
+    __slots__ = ("_lease_ms", "_monotonic_ms", "_node_id", "_state_of", "ends_ms")
 
     def __init__(
-        self, node_id: NodeId, monotonic_ms: Callable[[], float], state_of: StateOf, *, session_ms: float
+        self, node_id: NodeId, monotonic_ms: Callable[[], float], state_of: StateOf, *, lease_ms: float
     ) -> None:
         # Monotonic. Until then nobody else leads what is led here; for ever on a node that is a cluster by itself.
         self.ends_ms = inf
         self._node_id = node_id
         self._monotonic_ms = monotonic_ms
         self._state_of = state_of
-        self._session_ms = session_ms
+        self._lease_ms = lease_ms
 
     @property
     def is_past(self) -> bool:
@@ -89,11 +89,11 @@ class Lease:
             raise self._unconfirmed(partition)
 
     def is_confirmed(self, partition: Partition) -> bool:
-        """Whether everyone who could take over has followed this leader within the session time."""
+        """Whether everyone who could take over has followed this leader within the time of a lease."""
         state = self._state_of(partition.topic_partition)
         if self.ends_ms == NO_LEASE_YET or state is None or not partition.is_leader:
             return False
-        since_ms = self._monotonic_ms() - self._session_ms
+        since_ms = self._monotonic_ms() - self._lease_ms
         takers = decide_takers(
             partition.node_id,
             isr=partition.isr,

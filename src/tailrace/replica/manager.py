@@ -82,7 +82,7 @@ class ReplicaManager:
         # Told of a log that is about to be deleted, before its folder gives up its name: a compaction or a copy that
         # went on would put its files, or the offset that it has come to, under the name of a topic that comes later.
         self.before_deletion: list[Callable[[TopicPartition], None]] = []
-        self.lease = Lease(self.node_id, self.monotonic_ms, self._state_of, session_ms=static.broker_session_timeout_ms)
+        self.lease = Lease(self.node_id, self.monotonic_ms, self._state_of, lease_ms=static.lease_ms)
         self.leader_throttle = Throttle()  # For what followers fetch from here.
         self._broker_epoch = NO_BROKER_EPOCH
         self._static = static

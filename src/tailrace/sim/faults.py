@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 
 from tailrace.sim.apart.apart import Apart
+from tailrace.sim.apart.deaths import Deaths
 from tailrace.sim.checks.replicas import ReplicaChecks
 from tailrace.sim.cluster import FOLDERS, Node, SimCluster, World
 from tailrace.sim.network import SimNetwork
@@ -62,6 +63,7 @@ class Faults:
         self._losers: dict[str, Node] = {}  # Who has lost power or its disk, or has a bad or a damaged one.
         self._is_held = False
         self._stopped: str | None = None  # The controller that is to be stopped when another one says something to it.
+        self._deaths = Deaths(cluster, self._random)
         self._watch_arrivals(world.network)
         self._kinds: dict[str, Fault] = {
             "kill": self._kill_one,
@@ -194,6 +196,7 @@ class Faults:
     async def _kill(self, nodes: list[Node]) -> None:
         for node in nodes:
             node.kill()
+            self._deaths.note(node)
         for node in nodes:
             await self._sleep(0.0, _FAULT_SECONDS_MAX / len(nodes))
             self._start(node)

@@ -50,8 +50,10 @@ _START_SECONDS_MAX = 30.0
 _FULL_CHECK_SECONDS = 2.0
 _TRANSACTIONS_SHARE = 0.3
 _TRANSACTIONS_SECONDS_MAX = 10.0
+SESSION_MS = 3000
 # Quick enough for several elections in a run, slow enough that a busy node is not taken for a dead one.
 _SETTINGS = {
+    "broker.session.timeout.ms": str(SESSION_MS),
     "replica.lag.time.max.ms": "3000",
     "replica.fetch.backoff.ms": "200",
     "broker.flapping.pause.max.ms": "4000",
@@ -114,6 +116,7 @@ class Plan:
     fault_seconds: float = 5.0
     faults: tuple[str, ...] = ALL_KINDS
     has_damage: bool = False  # disks lose what they had synced
+    lease_ms: int = SESSION_MS // 2  # at most SESSION_MS: then no hint shortens a session
     must_go_on: bool = False  # whether no fault of this run may keep a partition from acknowledging
 
     @classmethod
@@ -140,6 +143,7 @@ class Plan:
             has_snapshots=random.random() < 0.5,
             folders=2 if random.random() < 0.25 else 1,
             joins=random.random() < 0.5,
+            lease_ms=SESSION_MS if random.random() < 0.3 else SESSION_MS // 2,
             fault_seconds=random.between(6, 20),
             faults=(
                 *ALL_KINDS,
@@ -187,6 +191,7 @@ class Plan:
         extras += "snapshots, " if self.has_snapshots else ""
         extras += "two folders, " if self.folders > 1 else ""
         extras += "auto join, " if self.joins else ""
+        extras += "leases as long as sessions, " if self.lease_ms == SESSION_MS else ""
         extras += "".join(f"group {group}, " for group in self.groups)
         extras += "damage, " if self.has_damage else ""
         extras += f"{self.transactions}, " if self.transactions is not None else ""
@@ -432,6 +437,7 @@ def nodes_of(world: World, plan: Plan) -> list[Node]:
                 **({"log.flush.interval.messages": "1"} if "power of all" in plan.faults else {}),
                 "offsets.topic.replication.factor": str(min(3, plan.brokers)),
                 "node.id": str(index),
+                "broker.lease.ms": str(plan.lease_ms),
                 "log.dirs": ",".join(FOLDERS[: plan.folders]),
                 "metadata.log.dir": FOLDERS[0],
                 "controller.quorum.auto.join.enable": str(plan.joins and "controller" in role).lower(),

@@ -27,6 +27,7 @@ from tailrace.testing.scoped import Scoped
 LOW_LATENCY: Mapping[str, str | int | float | bool] = {
     "broker.heartbeat.interval.ms": 100,
     "broker.session.timeout.ms": 500,
+    "broker.lease.ms": 500,
     "controller.quorum.election.timeout.ms": 200,
     "controller.quorum.election.backoff.max.ms": 100,
     "controller.quorum.fetch.timeout.ms": 400,

@@ -96,6 +96,10 @@ class ClusterWorld:
         self._cluster.wipe(self.nodes[node_id])
 
     @property
+    def loop(self) -> SimLoop:
+        return self._world.loop
+
+    @property
     def cluster_id(self) -> str:
         return self._cluster.cluster_id
 

@@ -94,6 +94,10 @@ class Cluster:
             self.replay(decision.records if decision else [])
         self.monotonic_ms = end_ms
 
+    def silent(self) -> list[int]:
+        """The brokers that the controller looks for."""
+        return [broker.node_id for broker in self.controller.silent_brokers(self.monotonic_ms)]
+
     def registration(self, node_id: int, *, previous_broker_epoch: int = -1) -> BrokerRegistrationRequest:
         """The request of a new incarnation."""
         return BrokerRegistrationRequest(

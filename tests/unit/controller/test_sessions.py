@@ -4,6 +4,8 @@ import pytest
 
 from tailrace.controller.image import NO_LEADER
 from tailrace.model.errors import ErrorCode
+from tailrace.model.ids import NodeId
+from tailrace.wire.apis.own import ReportDeathRequest, ReportDeathResponse
 from tailrace.wire.apis.quorum import BrokerHeartbeatRequest, BrokerHeartbeatResponse, BrokerRegistrationResponse
 from tests.unit.controller.cluster import Cluster, assigned, directory_id
 
@@ -50,6 +52,80 @@ def test_a_broker_comes_back_once_it_knows_who_leads_now(cluster: Cluster, *, is
     assert cluster.do(stopped, BrokerHeartbeatResponse).is_fenced, "it still takes itself for the leader"
     stopped.current_metadata_offset = cluster.image.next_offset - 1
     assert not cluster.do(stopped, BrokerHeartbeatResponse).is_fenced
+
+
+def test_a_broker_whose_port_refuses_is_fenced_when_its_lease_is_over() -> None:
+    cluster = Cluster(brokers=3, features=True, broker_session_timeout_ms=9000, broker_lease_ms=2000)
+    keep_alive(cluster, 1, 2, 3, milliseconds=1000)
+    heard_ms = cluster.monotonic_ms - 100
+    keep_alive(cluster, 2, 3, milliseconds=800)
+    assert cluster.silent() == []
+    keep_alive(cluster, 2, 3, milliseconds=300)
+    assert cluster.silent() == [1]
+    cluster.controller.note_refused(NodeId(1), cluster.monotonic_ms)
+    cluster.pass_time(heard_ms + 1999 - cluster.monotonic_ms)
+    assert fenced(cluster) == [], "no hint is a proof: it may lead that long"
+    cluster.pass_time(2)
+    assert fenced(cluster) == [1]
+
+
+def test_a_refusal_is_forgotten_when_its_broker_is_heard() -> None:
+    cluster = Cluster(brokers=3, features=True, broker_session_timeout_ms=9000, broker_lease_ms=2000)
+    keep_alive(cluster, 2, 3, milliseconds=1500)
+    tried_ms = cluster.monotonic_ms
+    cluster.controller.note_refused(NodeId(1), tried_ms)
+    keep_alive(cluster, 1, 2, 3, milliseconds=100)
+    cluster.controller.note_refused(NodeId(1), tried_ms)  # An answer that comes late.
+    keep_alive(cluster, 2, 3, milliseconds=8000)
+    assert fenced(cluster) == []
+    keep_alive(cluster, 2, 3, milliseconds=1200)
+    assert fenced(cluster) == [1]
+
+
+def test_a_new_controller_counts_the_lease_from_what_its_predecessor_may_have_granted() -> None:
+    cluster = Cluster(brokers=3, features=True, broker_session_timeout_ms=9000, broker_lease_ms=2000)
+    cluster.controller.deactivate()
+    cluster.controller.activate(cluster.monotonic_ms)
+    keep_alive(cluster, 2, 3, milliseconds=2300)
+    cluster.controller.note_refused(NodeId(1), cluster.monotonic_ms)
+    keep_alive(cluster, 2, 3, milliseconds=600)
+    assert fenced(cluster) == []
+    keep_alive(cluster, 2, 3, milliseconds=300)
+    assert fenced(cluster) == [1]
+
+
+def test_a_death_that_is_reported_fences_at_once(cluster: Cluster) -> None:
+    epoch = cluster.image.brokers[1].epoch
+    report = ReportDeathRequest(broker_id=1, broker_epoch=epoch)
+    assert cluster.do(report, ReportDeathResponse).error_code == ErrorCode.NONE
+    assert fenced(cluster) == [1]
+    assert (cluster.partition("orders").leader, cluster.partition("orders").isr) == (2, (2, 3))
+    # Its last heartbeat comes after the word of its death.
+    late = BrokerHeartbeatRequest(
+        broker_id=1, broker_epoch=epoch, current_metadata_offset=cluster.image.next_offset - 4
+    )
+    assert cluster.do(late, BrokerHeartbeatResponse).is_fenced
+    offset = cluster.image.next_offset
+    assert cluster.do(report, ReportDeathResponse).error_code == ErrorCode.NONE
+    assert cluster.image.next_offset == offset, "twice is once"
+
+
+def test_the_death_of_an_earlier_incarnation_is_no_news(cluster: Cluster) -> None:
+    first = cluster.image.brokers[1].epoch
+    cluster.register(1, previous_broker_epoch=first)
+    report = ReportDeathRequest(broker_id=1, broker_epoch=first)
+    assert cluster.do(report, ReportDeathResponse).error_code == ErrorCode.STALE_BROKER_EPOCH
+    assert cluster.do(ReportDeathRequest(broker_id=9), ReportDeathResponse).error_code == (
+        ErrorCode.BROKER_ID_NOT_REGISTERED
+    )
+    assert fenced(cluster) == []
+
+
+def test_nobody_takes_over_from_a_lone_broker_that_has_died() -> None:
+    cluster = Cluster(brokers=1, features=True)
+    report = ReportDeathRequest(broker_id=1, broker_epoch=cluster.image.brokers[1].epoch)
+    assert cluster.do(report, ReportDeathResponse).error_code == ErrorCode.NONE
+    assert fenced(cluster) == []
 
 
 def test_brokers_that_go_together_are_fenced_together(cluster: Cluster) -> None:

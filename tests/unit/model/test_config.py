@@ -68,6 +68,7 @@ def test_a_setting_is_as_in_kafka(row: list[str]) -> None:
 
 # Bounds that Kafka does not have: ours are stricter where a value could only fail later.
 STRICTER = {
+    "broker.session.timeout.ms",
     "group.consumer.assignors",
     "log.cleaner.dedupe.buffer.size",
     "internal.segment.bytes",

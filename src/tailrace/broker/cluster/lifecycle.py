@@ -4,9 +4,9 @@
 
 Rules
 - One task sends heartbeats, one at a time, from the registration until the end: while the logs are recovered too.
-- The lease: a broker may act as a leader for broker.session.timeout.ms, but for what clocks may differ by, from the
-  moment at which it SENT the last heartbeat that was answered as unfenced. The controller counts from the moment at
-  which it received it, so the lease ends before anyone else can be made leader.
+- The lease: a broker may act as a leader for broker.lease.ms, but for what clocks may differ by, from the moment at
+  which it SENT the last heartbeat that was answered as unfenced. The controller counts from the moment at which it
+  received it, so the lease ends before anyone else can be made leader.
 - An epoch that the controller does not know any more (it was unregistered, or another process took its id and left) is
   got anew by registering again; in a live process nothing was lost, so the last epoch is the proof of it.
 """
@@ -70,6 +70,8 @@ _REFUSALS = {
 _CHANNEL = "heartbeat"
 # Of the time that the controller waits. The clocks of both may run at speeds that differ by two percent.
 LEASE_SHARE = 0.97
+# Heartbeats in a lease, at least: one that is lost or late does not end it.
+_HEARTBEATS_IN_LEASE = 4
 
 
 class BrokerIdentity(NamedTuple):
@@ -268,18 +270,17 @@ class Lifecycle:
             want_shut_down=self._wants_shut_down,
             offline_log_dirs=list[bytes](offline),
         )
-        session_timeout_ms = self._config.broker_session_timeout_ms
         response = await self._forwarding.ask(
             request,
             BrokerHeartbeatResponse,
-            timeout_ms=session_timeout_ms / 2,
+            timeout_ms=self._config.lease_ms / 2,
             channel=_CHANNEL,
             # The lease would run out before the metadata log tells of the next controller.
             is_urgent=True,
         )
         if response.error_code in _WHY_FORGOTTEN:
             _log.warning(_WHY_FORGOTTEN[ErrorCode(response.error_code)], code=response.error_code)
-            await self._register_once(timeout_ms=session_timeout_ms)
+            await self._register_once(timeout_ms=self._config.broker_session_timeout_ms)
             self._hurry.set()
             return
         if response.error_code:
@@ -294,7 +295,7 @@ class Lifecycle:
             )
         self.is_fenced = response.is_fenced
         if not response.is_fenced:
-            self._lease_ends_ms = sent_ms + self._config.broker_session_timeout_ms * LEASE_SHARE
+            self._lease_ends_ms = sent_ms + self._config.lease_ms * LEASE_SHARE
             self._on_lease(self._lease_ends_ms)
             self._watch_lease()
             _complete(self._unfenced)
@@ -315,7 +316,8 @@ class Lifecycle:
 
     async def _wait_next(self, sent_ms: float) -> None:
         is_waited_for = (self.is_fenced and not self._wants_fence) or self._wants_shut_down
-        interval_ms, least_ms = float(self._config.broker_heartbeat_interval_ms), 0.0
+        often_ms = self._config.lease_ms / _HEARTBEATS_IN_LEASE
+        interval_ms, least_ms = min(float(self._config.broker_heartbeat_interval_ms), often_ms), 0.0
         if is_waited_for:
             interval_ms = least_ms = min(interval_ms, _EAGER_PAUSE_MS * 2**self._eager_count)
         self._eager_count = min(self._eager_count + 1, _EAGER_DOUBLINGS_MAX) if is_waited_for else 0

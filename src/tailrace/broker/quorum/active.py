@@ -30,8 +30,10 @@ from tailrace.wire.apis.stored_records import NoOpRecord
 if TYPE_CHECKING:
     from tailrace.broker.quorum.driver import RaftDriver
     from tailrace.broker.quorum.metadata_log import MetadataLog
+    from tailrace.controller.image import BrokerImage
     from tailrace.controller.machine import Controller
     from tailrace.model.config import BrokerConfig
+    from tailrace.model.ids import NodeId
     from tailrace.model.ports import Clock
     from tailrace.wire.schema import Message
 
@@ -110,6 +112,13 @@ class ActiveController:
         waiter = _Waiter(end_offset, asyncio.get_running_loop().create_future())
         self._waiters.append(waiter)
         await waiter.done
+
+    def silent_brokers(self) -> list[BrokerImage]:
+        return self._controller.silent_brokers(self._now_ms())
+
+    def note_refused(self, node_id: NodeId, since_ms: float) -> None:
+        self._controller.note_refused(node_id, since_ms)
+        self._arm()
 
     def on_committed(self, high_watermark: int) -> None:
         image: MetadataImage | None = None

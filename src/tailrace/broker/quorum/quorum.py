@@ -37,6 +37,7 @@ from tailrace.wire.records import iterate_records
 
 if TYPE_CHECKING:
     from tailrace.broker.cluster.peers import Peers
+    from tailrace.broker.quorum.probes import Probes
     from tailrace.model.config import BrokerConfig, Endpoint
     from tailrace.model.ids import Uuid
     from tailrace.model.ports import Ports
@@ -80,6 +81,7 @@ class Quorum:
         # What is committed, and so published.
         self.image = self._controller.image
         self._active: ActiveController | None = None
+        self._probes: Probes | None = None  # While this node is active, if there are others.
         self._became_active = asyncio.Event()
         self._subscribers: list[Subscriber] = []
         # Who waits until the image has reached an offset: as many as there are tasks of this node that do.
@@ -230,6 +232,8 @@ class Quorum:
     def _end_term(self) -> None:
         if self._active is not None:
             active, self._active = self._active, None
+            if self._probes is not None:
+                self._probes.close()
             self._became_active.clear()
             active.deactivate(self.image, self._why_inactive())
 
@@ -253,7 +257,18 @@ class Quorum:
         )
         self._active.activate()
         self._became_active.set()
+        if self._peers is not None:
+            self._probes = self._make_probes(self._active)
+            self._probes.start()
         _log.debug("this node is the active controller", epoch=self.leadership.epoch, offset=self.image.next_offset)
+
+    def _make_probes(self, active: ActiveController) -> Probes:
+        # A single node does not pay for it.
+        from tailrace.broker.quorum.probes import Probes
+
+        config, ports = self.static_config, self._ports
+        name = config.inter_broker_listener_name
+        return Probes(ports.network, ports.clock, active, listener_name=name, lease_ms=config.lease_ms)
 
     # ---- following
 

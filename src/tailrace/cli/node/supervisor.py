@@ -3,13 +3,15 @@
 Everything a node imports is imported here first, once: a forked node shares that memory and starts in milliseconds. So
 this process has no event loop and no thread (a fork would copy their state), only a selector.
 
-A node that dies is restarted after a pause, which grows while it dies early; its death is logged. At the first start a
-node that does not come up ends the whole. SIGINT and SIGTERM stop the brokers, then the controllers, which the brokers
-need until their last moment; a second signal kills them all. Requests come over the socket of `real.supervisor`.
+A node that dies is restarted after a pause, which grows while it dies early; its death is logged, and of a broker's
+the controller is told, by a process that ends then. At the first start a node that does not come up ends the whole.
+SIGINT and SIGTERM stop the brokers, then the controllers, which the brokers need until their last moment; a second
+signal kills them all. Requests come over the socket of `real.supervisor`.
 """
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import os
 import selectors
@@ -21,14 +23,19 @@ import traceback
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
+from tailrace.broker.cluster.deaths import Incarnation, find_dead, report_death
 from tailrace.cli import CommandError
 from tailrace.cli.logs import label_log_lines
 from tailrace.cli.node.nodes import Cluster
-from tailrace.cli.node.plan import NodePlan
+from tailrace.cli.node.plan import CONTROLLER_HOST, NodePlan
 from tailrace.cli.node.preload import preload
 from tailrace.cli.node.process import run_broker
 from tailrace.cli.node.requests import Reply, Requests
+from tailrace.client.connection import Address
 from tailrace.model import events
+from tailrace.model.errors import ErrorCode
+from tailrace.real.disk import RealDisk
+from tailrace.real.network import RealNetwork
 
 _log = events.logger("supervisor")
 
@@ -83,6 +90,8 @@ class Supervisor:
         self._on_ready = on_ready
         self._logs = logs
         self._nodes = {plan.name: Node(plan) for plan in cluster.node_plans()}
+        # Processes that tell the controller of a death; each ends within seconds.
+        self._messengers: list[int] = []
         self._selector = selectors.DefaultSelector()
         self._signals, self._signals_writer = socket.socketpair()
         # Ends with this process, however it ends; the nodes watch the other side.
@@ -179,13 +188,7 @@ class Supervisor:
         """The new process: from here on it is a node and nothing else."""
         exit_code = 1
         try:
-            signal.set_wakeup_fd(-1)
-            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            # Ctrl-C on a terminal, and a service manager's SIGTERM, reach the nodes too; the supervisor alone decides
-            # who stops when.
-            for number in (signal.SIGINT, signal.SIGTERM):
-                signal.signal(number, signal.SIG_IGN)
-            self._let_go(node)
+            self._leave_supervisor(node)
             if self._logs is not None:
                 _redirect_stderr(f"{self._logs}/{node.name}.log")
             label_log_lines(node.name)
@@ -205,8 +208,13 @@ class Supervisor:
             sys.stderr.flush()
             os._exit(exit_code)
 
-    def _let_go(self, own: Node) -> None:
-        """Closes what belongs to the supervisor; else its sockets and pipes would outlive it here."""
+    def _leave_supervisor(self, own: Node | None = None) -> None:
+        """Closes what belongs to the supervisor; else its sockets and pipes would outlive it here. Ctrl-C on a
+        terminal, and a service manager's SIGTERM, reach its processes too; it alone decides who stops when."""
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_IGN)
         self._selector.close()
         self._requests.close()
         self._signals.close()
@@ -244,6 +252,7 @@ class Supervisor:
                 process_id, status = os.waitpid(node.process_id, os.WNOHANG)
                 if process_id:
                     self._note_death(node, os.waitstatus_to_exitcode(status))
+        self._messengers = [each for each in self._messengers if not os.waitpid(each, os.WNOHANG)[0]]
 
     def _note_death(self, node: Node, exit_code: int) -> None:
         if node.ready_pipe is not None:
@@ -251,6 +260,8 @@ class Supervisor:
         lived_s = time.monotonic() - node.started
         was_ready, node.is_ready = node.is_ready, False
         node.process_id = node.kill_at = None
+        if node.plan.is_broker and exit_code and not self._stop_count:
+            self._tell_death(node)
         for reply in node.waiting_dead:
             reply({"node": node.facts(), "exit_code": exit_code})
         for reply in node.waiting_ready:
@@ -268,6 +279,30 @@ class Supervisor:
         how = _death_text(exit_code)
         _log.error(f"a node {how}", node=node.name, lived_s=round(lived_s, 1), restart_after_s=node.pause_s)
         node.pause_s = min(node.pause_s * 2, _RESTART_PAUSE_MAX_S)
+
+    def _tell_death(self, node: Node) -> None:
+        """Before it is started again: then its folders would tell of a live process."""
+        folders = self._cluster.config_of(node.plan).log_dirs
+        dead = find_dead(RealDisk(), folders, node.plan.node_id)
+        if dead is None:
+            return
+        process_id = os.fork()
+        if process_id == 0:
+            self._become_messenger(dead)
+        self._messengers.append(process_id)
+
+    def _become_messenger(self, dead: Incarnation) -> NoReturn:
+        try:
+            self._leave_supervisor()
+            controllers = [Address(CONTROLLER_HOST, each.port) for each in self._cluster.plan.controllers]
+            code = asyncio.run(report_death(RealNetwork(), controllers, dead))
+            if code not in (ErrorCode.NONE, ErrorCode.STALE_BROKER_EPOCH):
+                _log.warning("no controller could be told that a broker is dead", node=dead.node_id, cause=code.name)
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            sys.stderr.flush()
+            os._exit(0)
 
     # ---- the end
 
@@ -291,6 +326,10 @@ class Supervisor:
                 os.kill(node.process_id, signal.SIGKILL)
                 os.waitpid(node.process_id, 0)
                 node.process_id = None
+        for process_id in self._messengers:
+            os.kill(process_id, signal.SIGKILL)
+            os.waitpid(process_id, 0)
+        self._messengers.clear()
 
     # ---- requests
 

@@ -1,8 +1,8 @@
-"""BrokerHeartbeat, and the end of sessions: who may lead.
+"""BrokerHeartbeat, ReportDeath, and the end of sessions: who may lead.
 
     (absent) --registration--> fenced --heartbeat, caught up--> active --wants to stop--> in controlled shutdown
                                   ^                                |                              |
-                                  +----- session ended, wants it --+--- leads nothing, all know --+
+                                  +-- session ended, dead, wants --+--- leads nothing, all know --+
 
 A fenced broker leads nothing and is in no in-sync set. Becoming fenced, active or shutting down is one batch with the
 elections that it brings. A broker in controlled shutdown hands its leaderships over and is told to stop when no active
@@ -18,6 +18,7 @@ from tailrace.controller.partitions.change import PartitionChanges
 from tailrace.controller.view import Result, View
 from tailrace.model.errors import ErrorCode
 from tailrace.model.ids import NodeId
+from tailrace.wire.apis.own import ReportDeathRequest, ReportDeathResponse
 from tailrace.wire.apis.quorum import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from tailrace.wire.apis.stored_records import BrokerRegistrationChangeRecord
 from tailrace.wire.schema import Message
@@ -44,6 +45,19 @@ def heartbeat(view: View, request: BrokerHeartbeatRequest) -> Result:
     if request.want_shut_down and not broker.in_controlled_shutdown and not records:
         records = _decide_controlled_shutdown(view, broker)
     return Result(records, BrokerHeartbeatResponse(is_caught_up=is_caught_up, is_fenced=False), is_divisible=True)
+
+
+def report_death(view: View, request: ReportDeathRequest) -> Result:
+    """Proof, so that the broker is fenced at once: it can answer nobody any more. A word about an incarnation that was
+    replaced since is refused. A broker that is alone is left as it is: nobody could take over."""
+    broker = view.image.brokers.get(request.broker_id)
+    error = check_epoch(broker, request.broker_epoch)
+    if broker is None or error is not ErrorCode.NONE:
+        return Result([], ReportDeathResponse(error_code=error))
+    if broker.fenced or len(view.image.brokers) < 2:
+        return Result([], ReportDeathResponse())
+    view.sessions.end(broker.node_id)
+    return Result(_decide_fencing(view, [broker]), ReportDeathResponse(), is_divisible=True)
 
 
 def decide_expired(view: View) -> list[Message]:

@@ -1,7 +1,13 @@
 """When each broker was last heard, on the active controller. Soft state: a new controller begins with fresh sessions.
 
-A session ends broker.session.timeout.ms after the last heartbeat, and its broker is fenced. A broker counts from when
-it sent the last heartbeat that was answered, which is earlier: its lease is over by the time that it is fenced.
+The end of a session fences its broker. When that is depends on what is known of a broker that falls silent:
+
+    nothing            broker.session.timeout.ms after its last heartbeat: it may be stopped, starved or cut off
+    its port refuses   broker.lease.ms after its last heartbeat: its process has hardly survived, but that is no proof
+    its death          at once: who reports it has held the lock of its folders (`heartbeats.report_death`)
+
+Without proof never before the lease is over. A broker counts that from when it sent the last heartbeat that was
+answered, which is earlier than when it is heard here, and it counts less, by what clocks may differ.
 The answer to a heartbeat grants a lease, so it is given only while a majority of the voters has fetched a moment ago:
 no other controller was elected before that. A new controller's first sessions are longer by that moment, for what the
 one before it may have granted meanwhile, which brokers may still reach when other controllers cannot.
@@ -17,6 +23,7 @@ Times are those of the monotonic clock, in milliseconds.
 """
 
 from collections.abc import Iterable
+from math import inf
 
 from tailrace.controller.brokers.flapping import Flapping
 from tailrace.controller.image import MetadataImage
@@ -28,8 +35,10 @@ _GRANT_MS_MAX = 1000.0
 _GRANT_SHARE = 0.75
 # What clocks may differ by, two of them.
 _CLOCK_ERROR = 1.03
-# Ticks in a session time: a shorter absence is not noticed.
+# Ticks in the time of a lease: a shorter absence is not noticed.
 _TICKS = 5
+# Shares of a lease after which a broker that is not heard is looked for: more than one heartbeat is missing.
+_SILENT_SHARE = 0.5
 
 
 def grant_ms(fetch_timeout_ms: float) -> float:
@@ -38,10 +47,11 @@ def grant_ms(fetch_timeout_ms: float) -> float:
 
 
 class _Session:
-    __slots__ = ("fenced_offset", "heard_ms", "metadata_offset", "shutdown_offset")
+    __slots__ = ("fenced_offset", "heard_ms", "is_refused", "metadata_offset", "shutdown_offset")
 
     def __init__(self, heard_ms: float, fenced_offset: int = -1) -> None:
         self.heard_ms = heard_ms
+        self.is_refused = False  # Its port has refused a connection since.
         # The offset of the change that fenced it last, or of a later one.
         self.fenced_offset = fenced_offset
         # How far the broker has replayed the metadata log.
@@ -51,10 +61,11 @@ class _Session:
 
 
 class Sessions:
-    def __init__(self, timeout_ms: float, *, flapping_pause_max_ms: float = 0.0) -> None:
+    def __init__(self, timeout_ms: float, lease_ms: float, *, flapping_pause_max_ms: float = 0.0) -> None:
         self._timeout_ms = timeout_ms
+        self._lease_ms = lease_ms
         self._flapping = Flapping(flapping_pause_max_ms)
-        self._tick_ms = timeout_ms / _TICKS
+        self._tick_ms = lease_ms / _TICKS
         self._is_active = False
         self._now_ms = 0.0
         # The offset of the last change before this controller's time.
@@ -91,10 +102,21 @@ class Sessions:
     def hear(self, node_id: int, metadata_offset: int) -> None:
         session = self._sessions.setdefault(node_id, _Session(self._now_ms, self._first_offset))
         session.heard_ms = max(session.heard_ms, self._now_ms)
+        session.is_refused = False
         session.metadata_offset = metadata_offset
 
     def note_fenced(self, node_id: int, offset: int) -> None:
         self._sessions.setdefault(node_id, _Session(self._now_ms)).fenced_offset = offset
+
+    def note_refused(self, node_id: int, since_ms: float) -> None:
+        """Its port has refused a connection that was tried at `since_ms`. Whoever is heard later lives."""
+        session = self._sessions.get(node_id)
+        if session is not None and session.heard_ms < since_ms:
+            session.is_refused = True
+
+    def end(self, node_id: int) -> None:
+        """Its process is dead. What it had sent may still come, and must not be taken for life."""
+        self._sessions.setdefault(node_id, _Session(self._now_ms)).heard_ms = -inf
 
     def note_expired(self, node_id: int) -> None:
         self._flapping.note_silence(node_id, self._now_ms)
@@ -111,7 +133,21 @@ class Sessions:
 
     def is_valid(self, node_id: int) -> bool:
         session = self._sessions.get(node_id)
-        return session is not None and self._now_ms < session.heard_ms + self._timeout_ms
+        return session is not None and self._now_ms < self._ends_ms(session)
+
+    def silent(self, image: MetadataImage) -> list[NodeId]:
+        """The unfenced brokers that have missed heartbeats, and of which nothing else is known."""
+        if not self._is_active or len(image.brokers) < 2:
+            return []
+        since_ms = self._now_ms - self._lease_ms * _SILENT_SHARE
+        return [
+            broker.node_id
+            for node_id, broker in sorted(image.brokers.items())
+            if not broker.fenced
+            and (session := self._sessions.get(node_id))
+            and session.heard_ms < since_ms
+            and not session.is_refused
+        ]
 
     def expired(self, image: MetadataImage) -> list[NodeId]:
         """The unfenced brokers that must be fenced. A broker that is alone is left: nobody could take over."""
@@ -129,7 +165,7 @@ class Sessions:
         if not self._is_active or len(image.brokers) < 2:
             return None
         ends = [
-            session.heard_ms + self._timeout_ms if (session := self._sessions.get(node_id)) else self._now_ms
+            self._ends_ms(session) if (session := self._sessions.get(node_id)) else self._now_ms
             for node_id, broker in image.brokers.items()
             if not broker.fenced
         ]
@@ -150,6 +186,9 @@ class Sessions:
             if broker.is_active
         )
         return min(offsets, default=session.shutdown_offset) >= session.shutdown_offset
+
+    def _ends_ms(self, session: _Session) -> float:
+        return session.heard_ms + (self._lease_ms if session.is_refused else self._timeout_ms)
 
     def _prune(self, image: MetadataImage) -> None:
         gone = [node_id for node_id in self._sessions if node_id not in image.brokers]

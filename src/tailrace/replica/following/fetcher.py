@@ -39,7 +39,7 @@ _log = events.logger("fetcher")
 _LATEST, _EARLIEST = -1, -2
 _EPOCH_MAX = 0x7FFFFFFF
 _NO_MORE = -1  # The epoch that ends a session.
-# For a leader that can be reached; another hears of it by itself, once it is not followed for a session time.
+# For a leader that can be reached; another hears of it by itself, once it is not followed for the time of a lease.
 _LEAVE_TIMEOUT_MS = 1000
 # Bytes appended before the loop turns: about a millisecond.
 _BYTES_PER_TURN = 1 << 20

@@ -6,6 +6,7 @@ blind         some brokers see no controller, and go on among themselves
 lonely        a leader is alone in sync, and then cut off while the others come back
 stop leader   a leader is stopped; what its followers had sent lies in its buffers when it goes on
 refused       the other controllers are refused by the active one and elect another at once, while brokers reach both
+denied        a broker and the controllers refuse each other, as if each were dead; clients and other brokers reach it
 
 All but the two in the middle are for runs in which controllers are nodes of their own.
 """
@@ -22,7 +23,7 @@ from tailrace.sim.checks.replicas import ReplicaChecks
 from tailrace.sim.cluster import Node, SimCluster
 from tailrace.sim.random import SimRandom
 
-APART_KINDS = ("headless", "headless", "blind", "blind", "blind", "lonely", "stop leader", "refused")
+APART_KINDS = ("headless", "headless", "blind", "blind", "blind", "lonely", "stop leader", "refused", "denied")
 
 _APART_SECONDS = (3.0, 12.0)
 _STOPPED_SECONDS = 7.0
@@ -48,6 +49,7 @@ class Apart:
             "lonely": partial(self._alone, self._leave_leader_alone),
             "stop leader": partial(self._alone, self._stop_leader),
             "refused": partial(self._alone, self._refuse_controllers),
+            "denied": partial(self._alone, self._deny_broker),
         }
 
     async def _alone(self, fault: Callable[[], Awaitable[None]]) -> None:
@@ -120,14 +122,22 @@ class Apart:
         )
         if active is None or active.is_broker:
             return
-        network = self._cluster.world.network
-        others = [node.name for node in self._cluster.controllers if node is not active]
+        others = [node for node in self._cluster.controllers if node is not active]
         self._note(f"{active.name} and the other controllers refuse each other")
+        await self._refuse(active, others)
+
+    async def _deny_broker(self) -> None:
+        broker = self._random.choice([node for node in self._cluster.brokers if not node.is_controller])
+        self._note(f"{broker.name} and the controllers refuse each other")
+        await self._refuse(broker, [node for node in self._cluster.controllers if not node.is_broker])
+
+    async def _refuse(self, node: Node, others: Sequence[Node]) -> None:
+        network = self._cluster.world.network
         for other in others:
-            network.refuse(active.name, other)
+            network.refuse(node.name, other.name)
         await asyncio.sleep(self._random.between(*_APART_SECONDS))
         for other in others:
-            network.allow(active.name, other)
+            network.allow(node.name, other.name)
 
     async def _go_on_after(self, node: Node, seconds: float) -> None:
         await asyncio.sleep(seconds)

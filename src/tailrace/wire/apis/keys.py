@@ -92,6 +92,7 @@ class ApiKey(IntEnum):
     REPORT_REPLICAS = 10_100, "own"
     ALLOW_TRUNCATION = 10_101, "own"
     MOVE_LEADER = 10_102, "own"
+    REPORT_DEATH = 10_103, "own"
 
     @property
     def is_own(self) -> bool:

@@ -106,3 +106,18 @@ class MoveLeaderResponse(Message, api_key=ApiKey.MOVE_LEADER, versions="0", flex
     throttle_time_ms: int = int32("0+")
     error_code: int = int16("0+")
     error_message: str | None = string("0+", nullable="0+", default=None)
+
+
+class ReportDeathRequest(Message, api_key=ApiKey.REPORT_DEATH, versions="0", flexible="0+"):
+    """The process of this incarnation of a broker is dead: who says so has seen it die, and has found the epoch in its
+    data folders while it held their locks. Asked of the active controller."""
+
+    broker_id: int = int32("0+")
+    broker_epoch: int = int64("0+")
+
+
+class ReportDeathResponse(Message, api_key=ApiKey.REPORT_DEATH, versions="0", flexible="0+"):
+    """STALE_BROKER_EPOCH if another incarnation is registered."""
+
+    throttle_time_ms: int = int32("0+")
+    error_code: int = int16("0+")

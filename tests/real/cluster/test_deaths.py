@@ -1,0 +1,89 @@
+"""How soon processes that die or stand still are noticed, with the times that a cluster has if nobody sets them.
+
+kill -9 under a supervisor and without one, a process that is as silent as a host without power, and one that is stopped
+for a while.
+"""
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tailrace.testing import Cluster
+from tests.nodes import Nodes
+
+from .observe import create_topic, leader_of, partitions_of, wait_in_sync
+
+TOPIC = "deaths"
+PARTITIONS = 3
+
+
+def prepare(bootstrap: str) -> None:
+    create_topic(bootstrap, TOPIC, PARTITIONS)
+    wait_in_sync(bootstrap, TOPIC)
+
+
+def seconds_until_noticed(bootstrap: str, node: int, hurt: Callable[[], None]) -> float:
+    """Until the other brokers say that the node leads nothing and is in no in-sync set."""
+    others = ",".join(each for index, each in enumerate(bootstrap.split(","), 1) if index != node)
+    hurt()
+    begun = time.monotonic()
+    while any(node in (each.leader_id, *each.isr) for each in partitions_of(others, TOPIC).values()):
+        assert time.monotonic() < begun + 30, f"nobody notices that broker {node} is dead"
+        time.sleep(0.01)
+    return time.monotonic() - begun
+
+
+def epochs_of(bootstrap: str) -> dict[int, int]:
+    return {index: each.leader_epoch for index, each in partitions_of(bootstrap, TOPIC).items()}
+
+
+def test_a_supervisor_tells_of_a_death():
+    with Cluster(brokers=3) as cluster:
+        prepare(cluster.bootstrap)
+        for node in (leader_of(cluster.bootstrap, TOPIC), leader_of(cluster.bootstrap, TOPIC, 1)):
+            process_id = cluster.process_id(node)
+            took_s = seconds_until_noticed(cluster.bootstrap, node, lambda: os.kill(process_id, signal.SIGKILL))  # noqa: B023
+            print(f"kill -9 of broker {node} under a supervisor: noticed after {took_s:.2f} s")
+            assert took_s < 1
+            wait_in_sync(cluster.bootstrap, TOPIC)
+
+
+def test_a_dead_process_refuses_connections(tmp_path: Path):
+    with Nodes(tmp_path, lambda _: {}) as nodes:
+        prepare(nodes.bootstrap)
+        node = leader_of(nodes.bootstrap, TOPIC)
+        took_s = seconds_until_noticed(nodes.bootstrap, node, lambda: nodes.kill(node))
+        print(f"kill -9 of node {node} without a supervisor: noticed after {took_s:.2f} s")
+        # If it was the active controller, the next one has to wait for what it may have granted.
+        assert took_s < 4.5
+
+
+@pytest.mark.long
+def test_a_silent_broker_is_fenced_when_its_session_is_over():
+    with Cluster(brokers=3) as cluster:
+        prepare(cluster.bootstrap)
+        node = leader_of(cluster.bootstrap, TOPIC)
+        took_s = seconds_until_noticed(cluster.bootstrap, node, lambda: cluster.pause(node))
+        print(f"broker {node} is silent: noticed after {took_s:.2f} s")
+        assert 7 < took_s < 10
+        cluster.resume(node)
+        wait_in_sync(cluster.bootstrap, TOPIC)
+
+
+@pytest.mark.parametrize("rounds", [2, pytest.param(20, marks=pytest.mark.long)])
+def test_a_broker_that_is_stopped_for_five_seconds_keeps_what_it_leads(rounds: int):
+    with Cluster(brokers=3) as cluster:
+        prepare(cluster.bootstrap)
+        before = epochs_of(cluster.bootstrap)
+        for round_ in range(rounds):
+            node = cluster.broker_ids[round_ % 3]
+            cluster.pause(node)
+            time.sleep(5)
+            cluster.resume(node)
+            time.sleep(1)
+        assert epochs_of(cluster.bootstrap) == before
+        wait_in_sync(cluster.bootstrap, TOPIC)
