@@ -270,6 +270,9 @@ def _named_in_the_catalogue() -> Iterator[str]:
         for served in (api.for_clients, api.for_controllers):
             if served is not None:
                 yield f"tailrace.broker.handlers.{served.handler.rpartition('.')[0]}"
+                yield from (
+                    f"tailrace.broker.access.{each.rpartition('.')[0]}" for each in served.asks if isinstance(each, str)
+                )
         for layer in ("controller", "coordinator"):
             yield f"tailrace.{layer}.{api.op.rpartition('.')[0]}"
 

@@ -46,7 +46,9 @@ def judge_add_partitions_to_txn(
 ) -> AddPartitionsToTxnRequest:
     """If one of a client's partitions is refused, none is added."""
     if context.api_version >= _FIRST_ADDITION_OF_BROKERS:
-        require(services, context, Operation.CLUSTER_ACTION, Kind.CLUSTER)
+        if not ask(services, context, Operation.CLUSTER_ACTION, Kind.CLUSTER, CLUSTER_NAME):
+            # At the top, and not at each partition as other refusals of this API.
+            raise AnsweredError(AddPartitionsToTxnResponse(error_code=int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)))
         return request
     require(services, context, Operation.WRITE, Kind.TRANSACTIONAL_ID, request.v3_and_below_transactional_id)
     refused = {

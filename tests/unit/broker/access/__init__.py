@@ -1,0 +1,1 @@
+"""Tests of what those who ask may do."""

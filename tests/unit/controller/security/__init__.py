@@ -1,0 +1,1 @@
+"""Tests of ACLs and of what follows from them."""
