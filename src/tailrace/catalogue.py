@@ -348,6 +348,20 @@ _ROWS = (
         "admin.configs.list_config_resources",
         (Need(Operation.DESCRIBE_CONFIGS, Kind.CLUSTER),),
     ),
+    _controller(
+        ApiKey.ALTER_CLIENT_QUOTAS,
+        (0, 1),
+        "security.quotas.alter_client_quotas",
+        (Need(Operation.ALTER_CONFIGS, Kind.CLUSTER),),
+        failure="of_alter_client_quotas",
+    ),
+    _this_node(
+        ApiKey.DESCRIBE_CLIENT_QUOTAS,
+        (0, 1),
+        "admin.quotas.describe_client_quotas",
+        (Need(Operation.DESCRIBE_CONFIGS, Kind.CLUSTER),),
+        "of_describe_client_quotas",
+    ),
     _this_node(
         ApiKey.ALTER_REPLICA_LOG_DIRS,
         (1, 2),
