@@ -280,6 +280,7 @@ class Replay:
     def _replay_remove_acl(self, record: stored_records.RemoveAccessControlEntryRecord) -> None:
         acl = self._own("acls").pop(record.id)
         del self._own("acl_ids")[acl]
+
     def _replay_client_quota(self, record: stored_records.ClientQuotaRecord) -> None:
         entity = quota_entity((part.entity_type, part.entity_name) for part in record.entity)
         quotas = self._own("client_quotas")

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 
 from tailrace.controller.image import METADATA_VERSION, BrokerImage, ControllerImage, MetadataImage, PartitionImage
-from tailrace.model.acls import Acl
 from tailrace.controller.security.quotas import quota_record
+from tailrace.model.acls import Acl
 from tailrace.model.ids import Uuid
 from tailrace.wire.apis import stored_records
 from tailrace.wire.schema import Message

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 
 class Windows(NamedTuple):
-    count: int
+    samples: int
     size_ms: float
 
 
@@ -47,7 +47,7 @@ class Rate:
             samples.append(_Sample(now_ms))
         sample = samples[self._current]
         if now_ms - sample.start_ms >= self._windows.size_ms:
-            self._current = (self._current + 1) % (self._windows.count + 1)
+            self._current = (self._current + 1) % (self._windows.samples + 1)
             if self._current == len(samples):
                 samples.append(_Sample(now_ms))
             sample = samples[self._current]
@@ -66,15 +66,15 @@ class Rate:
 
     def _measure(self, now_ms: float) -> tuple[float, float]:
         """What was used, and in which time."""
-        count, size_ms = self._windows
+        samples, size_ms = self._windows
         used, oldest_ms = 0.0, now_ms
         for sample in self._samples:
-            if now_ms - sample.last_ms >= count * size_ms:
+            if now_ms - sample.last_ms >= samples * size_ms:
                 sample.start(now_ms)
             used += sample.value
             oldest_ms = min(oldest_ms, sample.start_ms)
         window_ms = now_ms - oldest_ms
-        missing = count - 1 - int(window_ms / size_ms)
+        missing = samples - 1 - int(window_ms / size_ms)
         if missing > 0:
             window_ms += missing * size_ms
         return used, max(window_ms, 1.0)
@@ -103,7 +103,7 @@ class Bucket:
         return debt_ms
 
     def _refill(self, bound: float, now_ms: float) -> None:
-        burst = self._windows.count * self._windows.size_ms / 1000.0 * bound
+        burst = self._windows.samples * self._windows.size_ms / 1000.0 * bound
         self._tokens = min(burst, self._tokens + bound * (now_ms - self._last_ms) / 1000.0)
         self._last_ms = now_ms
 
