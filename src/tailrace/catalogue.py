@@ -12,7 +12,7 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
-from tailrace.columns import OPEN, AnsweredBy, Api, Asks, Audience, Form, Need, Served, Versions
+from tailrace.columns import OPEN, AnsweredBy, Api, Asks, Audience, Form, Need, Served, Throttled, Versions
 from tailrace.model.acls import Kind, Operation
 from tailrace.wire.apis.keys import ApiKey
 
@@ -71,13 +71,20 @@ _ROWS = (
     # ---- records, and what is known of them
     # librdkafka turns compression on only if Produce is advertised from version 0 (KAFKA-18659): so it is, and requests
     # of versions 0 to 2 close the connection, as in Kafka 4.
-    Api(ApiKey.PRODUCE, Served(3, 13, "produce.produce", ("records.produce",)), failure="of_produce", advertised_min=0),
+    Api(
+        ApiKey.PRODUCE,
+        Served(3, 13, "produce.produce", ("records.produce",)),
+        failure="of_produce",
+        advertised_min=0,
+        throttled=Throttled.BY_PRODUCED,
+    ),
     Api(
         ApiKey.FETCH,
         # Judged where it reads, each time anew: see broker/access/records.
         Served(4, 18, "fetch.fetch", ("records.fetch",)),
         Served(17, 18, "quorum.by_raft", _CLUSTER_ACTION),
         failure="of_fetch",
+        throttled=Throttled.BY_FETCHED,
     ),
     _this_node(
         ApiKey.LIST_OFFSETS,
@@ -239,7 +246,7 @@ _ROWS = (
         "producing.add_partitions_to_txn",
         "partitions.add_partitions",
         ("transactions.add_partitions_to_txn",),
-    ),
+    )._replace(between_brokers_since=4),
     _transaction(
         ApiKey.ADD_OFFSETS_TO_TXN,
         (0, 4),
@@ -278,7 +285,7 @@ _ROWS = (
         "transactions.markers.write_txn_markers",
         (Need(Operation.CLUSTER_ACTION, Kind.CLUSTER, or_cluster=Operation.ALTER),),
         ("markers", "topics", "partition_indexes > partitions.partition_index"),
-    ),
+    )._replace(throttled=Throttled.NEVER),
     # ---- topics, settings and the cluster
     _controller(
         ApiKey.CREATE_TOPICS,
@@ -347,6 +354,20 @@ _ROWS = (
         (0, 1),
         "admin.configs.list_config_resources",
         (Need(Operation.DESCRIBE_CONFIGS, Kind.CLUSTER),),
+    ),
+    _controller(
+        ApiKey.ALTER_CLIENT_QUOTAS,
+        (0, 1),
+        "security.quotas.alter_client_quotas",
+        (Need(Operation.ALTER_CONFIGS, Kind.CLUSTER),),
+        failure="of_alter_client_quotas",
+    ),
+    _this_node(
+        ApiKey.DESCRIBE_CLIENT_QUOTAS,
+        (0, 1),
+        "admin.quotas.describe_client_quotas",
+        (Need(Operation.DESCRIBE_CONFIGS, Kind.CLUSTER),),
+        "of_describe_client_quotas",
     ),
     _this_node(
         ApiKey.ALTER_REPLICA_LOG_DIRS,

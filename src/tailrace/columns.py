@@ -9,6 +9,7 @@ asks                  what whoever asks must be allowed to, where the node has a
 op                    the pure function that decides, in controller/ or coordinator/, for whom others answer
 failure               how it is refused as a whole: where the error code stands in its answer; see broker/failures
 is_forwardable        whether a broker hands it on to the controller for a client, in an Envelope
+throttled             what of it counts for the quotas of its client; see broker/quotas
 before, after,        steps of its own on the way of a request; see broker/serving/dispatch
 measures
 """
@@ -38,6 +39,15 @@ class Audience(Enum):
     CLIENTS = "a listener of clients"
     CONTROLLERS = "a listener of the metadata quorum"
     FORWARDED = "in an Envelope"
+
+
+class Throttled(Enum):
+    """What counts for the quotas of the client, beside the time that the request takes."""
+
+    BY_TIME = "its time alone"
+    BY_PRODUCED = "the bytes of the request"
+    BY_FETCHED = "the bytes of the answer"
+    NEVER = "it is between brokers"
 
 
 class Need(NamedTuple):
@@ -80,6 +90,9 @@ class Api(NamedTuple):
     is_forwardable: bool = False
     # The lowest version that is advertised, where it is not the lowest that is served.
     advertised_min: int | None = None
+    throttled: Throttled = Throttled.BY_TIME
+    # From this version on it is spoken between brokers alone.
+    between_brokers_since: int | None = None
 
     # Functions, by their full names: who may ask and who must wait; what an answer has cost; what all of it has taken.
     before: tuple[str, ...] = ()
@@ -94,3 +107,9 @@ class Api(NamedTuple):
                 return self.for_controllers
             case Audience.FORWARDED:
                 return self.for_controllers if self.is_forwardable else None
+
+    def throttled_in(self, version: int, audience: Audience) -> Throttled:
+        """Clients are throttled by the broker that they ask, not again by the controller that it asks for them."""
+        since = self.between_brokers_since
+        is_of_client = audience is Audience.CLIENTS and (since is None or version < since)
+        return self.throttled if is_of_client else Throttled.NEVER

@@ -28,6 +28,7 @@ from tailrace.broker.coordinators.coordination import Coordination
 from tailrace.broker.loop_lag import LoopLag
 from tailrace.broker.node import Node
 from tailrace.broker.quorum.quorum import Quorum
+from tailrace.broker.quotas.meters import follow_quotas
 from tailrace.broker.refused_batches import RefusedBatches
 from tailrace.broker.services import Services, secured
 from tailrace.broker.serving.acceptor import Acceptor
@@ -260,7 +261,6 @@ class Broker:
     def _make_peers(self) -> Peers | None:
         if self.roles.is_alone:
             return None
-        # A single node does not pay for it.
         from tailrace.broker.cluster.peers import Peers
 
         return Peers(
@@ -329,6 +329,7 @@ class Broker:
             refused_batches=RefusedBatches(ports.clock),
             directories=self.directories,
             future_logs=self.future_logs,
+            meters=follow_quotas(config, ports.clock, self.quorum.subscribe),
         )
         return node, secured(services)
 

@@ -21,6 +21,7 @@ from tailrace.model.security import ANONYMOUS, Principal
 from tailrace.wire.schema import Message
 
 if TYPE_CHECKING:
+    from tailrace.broker.quotas.tolls import Toll
     from tailrace.broker.serving.measuring import Measurement
 
 M = TypeVar("M", bound=Message)
@@ -62,6 +63,7 @@ class RequestContext:
         "measurement",
         "peer",
         "principal",
+        "toll",
     )
 
     def __init__(
@@ -85,6 +87,7 @@ class RequestContext:
         # What puts together the answer and what a step before the handler has refused; called with the answer.
         self.joins: tuple[Callable[[Message], Message], ...] = ()
         self.measurement: Measurement | None = None  # Where its row names functions to measure it.
+        self.toll: Toll | None = None  # While some quota is set: what this request has used.
         self.is_misdirected = False  # It asked a node that is not the active controller, or ceased to be it meanwhile.
 
 

@@ -155,6 +155,29 @@ def of_delete_topics(request: admin.DeleteTopicsRequest, api_version: int, error
     return response
 
 
+def of_alter_client_quotas(request: admin.AlterClientQuotasRequest, _api_version: int, error: KafkaError) -> Message:
+    response = admin.AlterClientQuotasResponse
+    return response(
+        entries=[
+            response.EntryData(
+                error_code=int(error.code),
+                error_message=error.message or None,
+                entity=[
+                    response.EntityData(entity_type=part.entity_type, entity_name=part.entity_name)
+                    for part in entry.entity
+                ],
+            )
+            for entry in request.entries
+        ]
+    )
+
+
+def of_describe_client_quotas(
+    _request: admin.DescribeClientQuotasRequest, _api_version: int, error: KafkaError
+) -> Message:
+    return admin.DescribeClientQuotasResponse(error_code=int(error.code), error_message=error.message, entries=None)
+
+
 def of_find_coordinator(request: groups.FindCoordinatorRequest, api_version: int, error: KafkaError) -> Message:
     nobody: dict[str, Any] = {"node_id": -1, "host": "", "port": -1}
     told: dict[str, Any] = {"error_code": int(error.code), "error_message": error.message or None}

@@ -3,7 +3,8 @@
 node           who it is, its metadata and settings, its replicas, and the way to other nodes
 coordination   the coordinators of groups and transactions
 access         what those who ask may do, where there is an authorizer
-the others     what requests share: fetch sessions, refused batches, data folders and moves between them
+the others     what requests share: fetch sessions, refused batches, data folders and moves between them, what clients
+               have used of their quotas
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from tailrace.broker.coordinators.coordination import Coordination
     from tailrace.broker.node import JudgeBug, Node
     from tailrace.broker.quorum.quorum import Quorum
+    from tailrace.broker.quotas.meters import Meters
     from tailrace.broker.refused_batches import RefusedBatches
     from tailrace.broker.sessions import FetchSessions
     from tailrace.controller.image import MetadataImage
@@ -55,6 +57,7 @@ class Services:
     refused_batches: RefusedBatches
     directories: LogDirectories
     future_logs: FutureLogs
+    meters: Meters
     slow_checks: Semaphore = field(default_factory=lambda: Semaphore(_SLOW_CHECKS_MAX))
     large_answers: Semaphore = field(default_factory=lambda: Semaphore(1))  # One is put together at a time.
     lanes: LanesVersion = field(default_factory=LanesVersion)

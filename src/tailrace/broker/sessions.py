@@ -183,7 +183,7 @@ class FetchSession:
 class FetchPlan:
     """What one request reads, and how its answer is cut down to what is new."""
 
-    __slots__ = ("_incremental", "_new_session", "_partitions", "_settled", "count", "watch")
+    __slots__ = ("_partitions", "_settled", "count", "incremental", "new_session", "watch")
 
     def __init__(
         self,
@@ -193,8 +193,8 @@ class FetchPlan:
         new_session: FetchSession | None = None,
     ) -> None:
         self._partitions = partitions
-        self._incremental = incremental
-        self._new_session = new_session
+        self.incremental = incremental
+        self.new_session = new_session
         session = incremental or new_session
         self.watch = session.watch if session is not None else None
         self.count = len(partitions) if session is None else len(session.partitions)  # All that it is about.
@@ -203,14 +203,14 @@ class FetchPlan:
     def partitions(self) -> list[tuple[FetchKey, FetchPartition]]:
         """To be read now: all, or in a watched session those that may have news."""
         self._settled.clear()
-        session = self._incremental
+        session = self.incremental
         if session is None or session.watch is None:
             return self._partitions
         known = session.partitions
         return [(key, known[key].fetch) for key in session.watch.due if key in known]
 
     def watch_over(self, key: FetchKey, partition: Partition) -> None:
-        session = self._incremental or self._new_session
+        session = self.incremental or self.new_session
         if session is not None and session.watch is not None and key in session.partitions:
             session.partitions[key].watch_over(partition, session.watch, key)
 
@@ -222,11 +222,11 @@ class FetchPlan:
         if self.watch is not None:
             for key in self._settled:
                 self.watch.due.pop(key, None)
-        if self._new_session is not None:
+        if self.new_session is not None:
             for key, answer in answers:
-                self._new_session.partitions[key].take_news(answer)
-            return self._new_session.id, answers
-        session = self._incremental
+                self.new_session.partitions[key].take_news(answer)
+            return self.new_session.id, answers
+        session = self.incremental
         if session is None:
             return NO_SESSION, answers
         news = []
@@ -284,6 +284,13 @@ class FetchSessions:
         if session.watch is not None:
             return FetchPlan([], incremental=session)
         return FetchPlan([(key, known.fetch) for key, known in session.partitions.items()], incremental=session)
+
+    def decline(self, plan: FetchPlan) -> int:
+        """The session id to tell in an answer that tells nothing: the session, if it is no new one, goes on from what
+        its client knows. A new one would have to tell of all its partitions, and so there is none (KIP-219)."""
+        if plan.new_session is not None:
+            self._end(plan.new_session.id)
+        return plan.incremental.id if plan.incremental is not None else NO_SESSION
 
     def _find(self, request: FetchRequest, version: int) -> FetchSession:
         session = self._sessions.get(request.session_id)

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from tailrace.model.acls import Acl
 from tailrace.model.config import Endpoint
 from tailrace.model.ids import ZERO_UUID, NodeId, Uuid
+from tailrace.model.quotas import Quotas
 
 NO_LEADER = NodeId(-1)
 # The feature level of Kafka 4.3: it fixes the versions in which metadata records are written.
@@ -125,6 +126,7 @@ class MetadataImage:
         "acl_ids",
         "acls",
         "brokers",
+        "client_quotas",
         "cluster_id",
         "collisions",
         "configs",
@@ -156,6 +158,8 @@ class MetadataImage:
     # Each ACL once; its id is random, and names it when it is removed.
     acls: Mapping[Uuid, Acl]
     acl_ids: Mapping[Acl, Uuid]
+    # No empty entries: it is empty itself while no quota is set anywhere.
+    client_quotas: Quotas
 
     def __init__(self, cluster_id: str, **parts: Any) -> None:
         self.cluster_id = cluster_id
@@ -172,6 +176,7 @@ class MetadataImage:
         self.next_producer_id = parts.get("next_producer_id", 0)
         self.acls = parts.get("acls", {})
         self.acl_ids = parts.get("acl_ids", {})
+        self.client_quotas = parts.get("client_quotas", {})
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, MetadataImage):

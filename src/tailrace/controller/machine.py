@@ -22,7 +22,7 @@ from tailrace.controller.effective import broker_config
 from tailrace.controller.image import BrokerImage, MetadataImage
 from tailrace.controller.partitions.candidates import Candidates
 from tailrace.controller.replay import Replay
-from tailrace.controller.view import Decision, Result, View
+from tailrace.controller.view import Charge, Decision, Result, View, free_of_charge
 from tailrace.model.config import BrokerConfig
 from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.model.ids import NodeId
@@ -53,11 +53,13 @@ class Controller:
         """As of the last record replayed."""
         return self._replay.image()
 
-    def op(self, request: Message, now_ms: int, monotonic_ms: float | None = None) -> Result:
+    def op(
+        self, request: Message, now_ms: int, monotonic_ms: float | None = None, charge: Charge = free_of_charge
+    ) -> Result:
         """Raises KafkaError if the request fails as a whole; else each of its items has its own error."""
         if monotonic_ms is not None:
             self._advance(monotonic_ms)
-        return _find_op(request)(self._view(now_ms), request)
+        return _find_op(request)(self._view(now_ms, charge), request)
 
     def activate(self, monotonic_ms: float) -> None:
         """The log is replayed and this node decides: every unfenced broker has a session time to be heard."""
@@ -135,11 +137,13 @@ class Controller:
     def _balance_interval_ms(self) -> float:
         return 1000.0 * self._static_config.leader_imbalance_check_interval_seconds
 
-    def _view(self, now_ms: int) -> View:
+    def _view(self, now_ms: int, charge: Charge = free_of_charge) -> View:
         image = self.image
         if self._configs is not image.configs:
             self._configs, self._config = image.configs, broker_config(self._static_config, image)
-        return View(image, self._static_config, self._config, self._random, now_ms, self._sessions, self._candidates)
+        return View(
+            image, self._static_config, self._config, self._random, now_ms, self._sessions, self._candidates, charge
+        )
 
 
 def _find_op(request: Message) -> Callable[[View, Any], Result]:

@@ -2,7 +2,7 @@
 
 A record was valid when it was decided and is on the log: replaying never refuses it. One that cannot apply means that
 the log or this code is wrong; the assert stops the broker, for wrong metadata loses data.
-Records of features that this version does not have (tokens, quotas) change nothing yet.
+Records of features that this version does not have (tokens) change nothing yet.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,6 +20,7 @@ from tailrace.controller.names import collision_key
 from tailrace.model.acls import Acl, Kind, Operation, PatternType, Permission
 from tailrace.model.config import Endpoint
 from tailrace.model.ids import NodeId, Uuid
+from tailrace.model.quotas import quota_entity
 from tailrace.wire.apis import stored_records
 from tailrace.wire.schema import Message
 
@@ -280,6 +281,17 @@ class Replay:
         acl = self._own("acls").pop(record.id)
         del self._own("acl_ids")[acl]
 
+    def _replay_client_quota(self, record: stored_records.ClientQuotaRecord) -> None:
+        entity = quota_entity((part.entity_type, part.entity_name) for part in record.entity)
+        quotas = self._own("client_quotas")
+        values = {key: value for key, value in quotas.get(entity, {}).items() if key != record.key}
+        if not record.remove:
+            values[record.key] = record.value
+        if values:
+            quotas[entity] = values
+        else:
+            quotas.pop(entity, None)
+
     _HANDLERS: ClassVar[dict[type[Message], Callable[[Any, Any], None]]] = {
         stored_records.TopicRecord: _replay_topic,
         stored_records.RemoveTopicRecord: _replay_remove_topic,
@@ -295,6 +307,7 @@ class Replay:
         stored_records.ProducerIdsRecord: _replay_producer_ids,
         stored_records.AccessControlEntryRecord: _replay_acl,
         stored_records.RemoveAccessControlEntryRecord: _replay_remove_acl,
+        stored_records.ClientQuotaRecord: _replay_client_quota,
     }
 
 

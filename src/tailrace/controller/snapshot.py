@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 
 from tailrace.controller.image import METADATA_VERSION, BrokerImage, ControllerImage, MetadataImage, PartitionImage
+from tailrace.controller.security.quotas import quota_record
 from tailrace.model.acls import Acl
 from tailrace.model.ids import Uuid
 from tailrace.wire.apis import stored_records
@@ -38,6 +39,9 @@ def _records(image: MetadataImage) -> Iterator[Message]:
     for (resource_type, name), values in sorted(image.configs.items()):
         for key, value in sorted(values.items()):
             yield stored_records.ConfigRecord(resource_type=resource_type, resource_name=name, name=key, value=value)
+    for entity, quotas in image.client_quotas.items():
+        for key in sorted(quotas):
+            yield quota_record(entity, key, quotas[key])
     if image.next_producer_id:
         yield stored_records.ProducerIdsRecord(broker_id=-1, next_producer_id=image.next_producer_id)
     for acl_id, acl in image.acls.items():

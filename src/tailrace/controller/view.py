@@ -2,7 +2,7 @@
 are replayed, after they were appended to the log. When a broker was last heard, and how far its replicas reach, is no
 metadata, and is noted at once."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from tailrace.controller.brokers.sessions import Sessions
@@ -11,6 +11,12 @@ from tailrace.controller.partitions.candidates import Candidates
 from tailrace.model.config import BrokerConfig
 from tailrace.model.ports import Random
 from tailrace.wire.schema import Message
+
+Charge = Callable[[int], None]
+
+
+def free_of_charge(_partitions: int) -> None:
+    """Who asks has no quota."""
 
 
 class View(NamedTuple):
@@ -23,6 +29,9 @@ class View(NamedTuple):
     now_ms: int
     sessions: Sessions
     candidates: Candidates
+    # Told how many partitions are about to be made or deleted, before they are. Raises KafkaError if that is more than
+    # the quota of who asks for it lets them.
+    charge: Charge = free_of_charge
 
 
 class Result(NamedTuple):

@@ -101,10 +101,7 @@ _REFUSED = (
     (("delegation.token.",), "there are no delegation tokens"),
     (("principal.builder.class",), "classes of Java cannot be loaded"),
     ((".policy.class.name",), "classes of Java cannot be loaded"),
-    (
-        ("quota.", "client.quota.", "controller.quota.", "max.connection.creation.rate"),
-        "there are no quotas of clients",
-    ),
+    (("client.quota.callback.",), "classes of Java cannot be loaded"),
     (("max.connections.per.ip.overrides",), "all addresses have the same bound, max.connections.per.ip"),
     (("remote.", "rsm.config.", "rlmm.config.", "follower.fetch.last.tiered."), "there is no remote storage"),
     (("group.share.",), "there are no share groups"),
@@ -1299,6 +1296,30 @@ class BrokerConfig(Config, scope="broker"):
     )
     alter_log_dirs_replication_quota_window_size_seconds: int = integer(
         default=1, minimum=1, inert=_BOUNDED_OTHERWISE, doc="The time of one such sample."
+    )
+    # ---- quotas of clients
+    quota_window_num: int = integer(
+        default=11,
+        minimum=1,
+        doc="Windows in which the use of clients is counted. A burst of what a quota lets pass in all of them but one "
+        "is free.",
+    )
+    quota_window_size_seconds: int = integer(
+        default=1,
+        minimum=1,
+        doc="The time of one such window; and the longest time for which request_percentage and the rates of "
+        "connections throttle at once.",
+    )
+    controller_quota_window_num: int = integer(
+        default=11, minimum=1, doc="Windows that controller_mutation_rate lets pass at once, when none was used before."
+    )
+    controller_quota_window_size_seconds: int = integer(default=1, minimum=1, doc="The time of one such window.")
+    quota_clients_max: int = integer(
+        default=10_000,
+        minimum=10,
+        ours=True,
+        doc="Clients whose use is kept, while there are quotas. A client chooses its client.id, and could fill the "
+        "memory with them: beyond this number the use of client ids is forgotten.",
     )
     share_coordinator_append_linger_ms: int = integer(
         default=-1, minimum=-1, inert=_NO_SHARE_GROUPS, doc="How long a write of the share coordinator waits for more."

@@ -79,6 +79,7 @@ class Peer:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader = reader
         self.writer = writer
+        self.client_id = "peer"
         self._next_id = 0
         self._sent: list[tuple[int, int, int]] = []
 
@@ -89,24 +90,24 @@ class Peer:
         self._next_id += 1
         if expects_answer:
             self._sent.append((request.api_key, version, self._next_id))
-        parts = encode_request(request.api_key, version, self._next_id, "peer", request)
+        parts = encode_request(request.api_key, version, self._next_id, self.client_id, request)
         return b"".join(bytes(part) for part in parts)
 
-    async def receive(self) -> Any:
+    async def receive(self, *, patience_seconds: float = PATIENCE_SECONDS) -> Any:
         api_key, version, number = self._sent.pop(0)
-        body = await self.receive_frame()
+        body = await self.receive_frame(patience_seconds)
         correlation_id, response = decode_response(api_key, version, body)
         assert correlation_id == number, "answers come in the order of their requests"
         return response
 
-    async def receive_frame(self) -> bytes:
-        async with asyncio.timeout(PATIENCE_SECONDS):
+    async def receive_frame(self, patience_seconds: float = PATIENCE_SECONDS) -> bytes:
+        async with asyncio.timeout(patience_seconds):
             (size,) = _SIZE.unpack(await self.reader.readexactly(4))
             return await self.reader.readexactly(size)
 
-    async def request(self, request: Message, version: int) -> Any:
+    async def request(self, request: Message, version: int, *, patience_seconds: float = PATIENCE_SECONDS) -> Any:
         self.send(request, version)
-        return await self.receive()
+        return await self.receive(patience_seconds=patience_seconds)
 
     async def is_closed(self) -> bool:
         """Waits for the other side to close; False if it does not."""

@@ -134,8 +134,6 @@ def test_a_setting_is_read_or_says_that_it_has_no_effect() -> None:
         "create.topic.policy.class.name",
         "alter.config.policy.class.name",
         "client.quota.callback.class",
-        "quota.window.num",
-        "max.connection.creation.rate",
         "remote.log.storage.manager.class.name",
         "controller.quorum.voters",
         "group.share.max.size",

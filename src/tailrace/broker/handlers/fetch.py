@@ -8,6 +8,8 @@ in their order until `max_bytes` are found; the first one that has records alway
 so that a consumer can never get stuck. A consumer sees nothing above the high watermark (read_uncommitted) or the last
 stable offset (read_committed).
 
+What is more than the quotas of its client let pass is not sent (`quotas.tolls`).
+
 A follower reads up to the log end. What it asks for tells what it has, which may raise the high watermark and put it in
 the in-sync set: it is noted once a request, when it comes, and only if it names the leader epoch of now and its
 log has not parted from ours. With a rack-aware selector a consumer is sent to an in-sync replica in its own rack
@@ -25,6 +27,7 @@ from typing import TYPE_CHECKING
 
 from tailrace.broker.context import Pending
 from tailrace.broker.handlers.leader_hints import hint_leader, node_endpoints
+from tailrace.broker.quotas.tolls import FETCHED_PARTITION_BYTES
 from tailrace.broker.sessions import FetchKey, FetchPlan
 from tailrace.model import events
 from tailrace.model.config import RACK_AWARE_SELECTOR
@@ -66,6 +69,8 @@ def handle_fetch(services: Services, context: RequestContext, request: FetchRequ
     # -1 is a consumer, below it a tool that reads as one.
     replica_id = NodeId(request.replica_state.replica_id if has_state else request.replica_id)
     follower_id = replica_id if replica_id > _CONSUMER else None
+    if follower_id is not None:
+        context.toll = None  # Brokers have no quotas among themselves.
     plan = services.sessions.plan(request, version, follower_id=follower_id)
     attempt = _attempt_type(services)(services, context, request, plan, replica_id)
     attempt.read()
@@ -103,6 +108,9 @@ class FetchAttempt:
             and services.config.replica_selector_class == RACK_AWARE_SELECTOR
         )
         self._max_bytes = min(request.max_bytes, services.config.fetch_max_bytes)
+        self._toll = context.toll
+        if self._toll is not None:
+            self._max_bytes = int(min(self._max_bytes, self._toll.fetch_max_bytes))
         self._min_bytes = min(request.min_bytes, self._max_bytes)
         self._answers: list[tuple[FetchKey, PartitionData]] = []
         self._leaders: set[int] = set()
@@ -130,6 +138,14 @@ class FetchAttempt:
         # Nothing to wait for, or something that was waited for is gone.
         must_answer = must_answer or unknown == self._plan.count or unknown > self._unknown
         self.is_enough = must_answer or found_bytes >= self._min_bytes
+
+    def read_again(self) -> None:
+        if self._toll is None:
+            self.read()
+        else:
+            self._toll.begin_work()
+            self.read()
+            self._toll.end_work()
 
     def _read(self, key: FetchKey, fetch: FetchPartition, left_bytes: int, *, is_first: bool) -> PartitionData:
         partition = self._find(key, fetch)
@@ -271,6 +287,9 @@ class FetchAttempt:
     def respond(self) -> FetchResponse:
         if self._is_follower:
             self._pay_throttle()
+        if self._toll is not None and not self._toll.admits_fetched(self._size_bytes()):
+            # Too much for the client's quotas: it is told of nothing, and its session of nothing that was read.
+            return FetchResponse(session_id=self._services.sessions.decline(self._plan))
         session_id, answers = self._plan.settle(self._answers)
         topics: list[FetchResponse.FetchableTopicResponse] = []
         for key, answer in answers:
@@ -286,6 +305,9 @@ class FetchAttempt:
                 )
             ]
         return response
+
+    def _size_bytes(self) -> int:
+        return sum(len(each.records) + FETCHED_PARTITION_BYTES for _, each in self._answers if each.records)
 
     def _pay_throttle(self) -> None:
         replicas = self._services.replicas
@@ -355,7 +377,7 @@ class PendingFetch(Pending[FetchResponse]):
         """Whatever fails, the client is answered: it would wait for ever, and its connection with it."""
         answer: FetchResponse | None = None
         try:
-            self._attempt.read()
+            self._attempt.read_again()
             if is_last or self._attempt.is_enough:
                 answer = self._attempt.respond()
         except Exception as error:

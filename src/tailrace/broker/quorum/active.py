@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from tailrace.broker.quorum.metadata_log import MetadataLog
     from tailrace.controller.image import BrokerImage
     from tailrace.controller.machine import Controller
+    from tailrace.controller.view import Charge
     from tailrace.model.config import BrokerConfig
     from tailrace.model.ids import NodeId
     from tailrace.model.ports import Clock
@@ -93,9 +94,9 @@ class ActiveController:
             self._append(bootstrap_records(self._config))
         self._arm()
 
-    def decide(self, request: Message) -> Message:
+    def decide(self, request: Message, charge: Charge) -> Message:
         """Its answer may go out after `wait_committed`. KafkaError, and then nothing has changed."""
-        result = self._controller.op(request, self._clock.wall_ms(), monotonic_ms=self._now_ms())
+        result = self._controller.op(request, self._clock.wall_ms(), self._now_ms(), charge)
         if result.records:
             try:
                 (self._append_divided if result.is_divisible else self._append)(result.records)

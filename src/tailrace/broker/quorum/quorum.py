@@ -27,6 +27,7 @@ from tailrace.broker.quorum.metadata_log import MetadataLog
 from tailrace.broker.quorum.snapshots import SnapshotId, read_batches, read_metadata, write_snapshot
 from tailrace.controller.image import MetadataImage
 from tailrace.controller.machine import Controller
+from tailrace.controller.view import Charge, free_of_charge
 from tailrace.model import events
 from tailrace.model.errors import KafkaError, ProtocolError, StorageError
 from tailrace.raft.messages import Leadership
@@ -191,7 +192,7 @@ class Quorum:
 
     # ---- changes
 
-    async def submit_local(self, request: Message) -> Message:
+    async def submit_local(self, request: Message, charge: Charge = free_of_charge) -> Message:
         """Raises KafkaError if the request fails as a whole: NOT_CONTROLLER if this node is not the active controller,
         or ceases to be before the change is committed, which may then be made or not."""
         if self._failure is not None:
@@ -199,7 +200,7 @@ class Quorum:
         active = self._active
         if active is None or not self.driver.may_act:
             raise self._why_inactive()
-        response = active.decide(request)
+        response = active.decide(request, charge)
         if isinstance(request, BrokerHeartbeatRequest) and not self.driver.may_grant:
             # It was heard. But its answer is a lease, and another controller may have been elected a while ago.
             raise self._why_inactive()

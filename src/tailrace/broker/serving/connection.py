@@ -11,6 +11,7 @@ Rules
   is held back by TCP and costs at most one buffer, that bound and one answer.
 - A turn ends after some requests or, since these may take long, some milliseconds; who has more waits (`turns`).
 - A request that is not whole must come in fast enough (`arrival`); small ones have memory whatever others hold.
+- A client that has used more than its quotas let it is answered, and then not read for a while (`quotas.mute`).
 - While requests are held back, what arrives is received only as far as the lent buffer has room: enough to notice
   that the client is gone. One that waits for memory receives nothing, and is asked now and then (`has_lost_client`).
 - Whatever breaks the protocol closes the connection, after the answers to earlier requests. A disconnect drops the
@@ -21,10 +22,12 @@ from __future__ import annotations
 
 from asyncio import Future, ensure_future
 from collections import deque
+from collections.abc import Callable
 from struct import Struct
 from typing import TYPE_CHECKING, Any
 
 from tailrace.broker.context import BoundListener, Pending, RequestContext, UnanswerableError
+from tailrace.broker.quotas.mute import FOR_ROOM, Mutable
 from tailrace.broker.serving.arrival import Arrival
 from tailrace.broker.serving.buffers import START_BYTES, Account
 from tailrace.broker.serving.express import Express, PendingRun
@@ -40,8 +43,7 @@ if TYPE_CHECKING:
     from tailrace.broker.serving.kafka import KafkaProtocol
     from tailrace.broker.serving.measuring import Measurement
 
-_SIZE = Struct(">i")
-_unpack_size = _SIZE.unpack_from
+_unpack_size = Struct(">i").unpack_from
 _PRODUCE_KEY = bytes(2)
 # The smallest request header: api key, version, correlation id.
 REQUEST_MIN_BYTES = 8
@@ -49,14 +51,13 @@ REQUEST_MIN_BYTES = 8
 _REQUESTS_PER_TURN = 32
 
 
-class KafkaConnection:
+class KafkaConnection(Mutable):
     __slots__ = (
         "_acceptor",
         "_express",
         "_held_by",
         "_is_closing",
         "_is_reading",
-        "_is_waiting",
         "_last_taken_bytes",
         "_outbox",
         "_protocol",
@@ -69,7 +70,6 @@ class KafkaConnection:
         "_stream",
         "inbox",
         "is_closed",
-        "last_active_ms",
         "listener",
         "peer",
         "principal",
@@ -78,16 +78,16 @@ class KafkaConnection:
     def __init__(
         self, stream: Stream, listener: BoundListener, protocol: KafkaProtocol, acceptor: Acceptor, account: Account
     ) -> None:
+        super().__init__(protocol.clock.monotonic_ms())
         self.peer = stream.peer
         self.listener = listener
         self.principal = ANONYMOUS
-        self.last_active_ms = protocol.clock.monotonic_ms()
         self.is_closed = False
         self._stream = stream
         self._protocol = protocol
         self._acceptor = acceptor
         self.inbox = Inbox(protocol.buffers, account, hint_max_bytes=protocol.size_hint_max_bytes)
-        self._outbox = Outbox(stream, protocol.background, on_drained=self._on_drained, on_broken=self._on_broken)
+        self._outbox = Outbox(stream, protocol.background, on_drained=self._resume, on_broken=self._on_broken)
         self._slots: deque[Slot] = deque()
         self._slots_count = 0  # How many answers they stand for.
         self._express = None
@@ -98,7 +98,6 @@ class KafkaConnection:
         self._seen_sent_bytes = 0
         # The parked Fetch or the waiting handler that holds later requests back.
         self._held_by: Pending[Any] | Future[Any] | None = None
-        self._is_waiting = False  # For memory, or for the disk to catch up with what producers wrote.
         self._is_reading = True
         self._is_closing = False  # Takes no more requests; closes when the earlier answers are sent.
         self._resume_is_scheduled = False
@@ -111,11 +110,11 @@ class KafkaConnection:
         no better than one that says nothing."""
         if not self._outbox.is_empty:
             return self._outbox.is_blocked
-        return self._held_by is None and not self._slots and not self._is_waiting
+        return self._held_by is None and not self._slots and not self._waits
 
     @property
     def waits_for_memory(self) -> bool:
-        return self._is_waiting and self._protocol.buffers.is_waiting(self._on_waited)
+        return self._protocol.buffers.is_waiting(self._on_waited)
 
     @property
     def has_lost_client(self) -> bool:
@@ -129,7 +128,6 @@ class KafkaConnection:
         return self._resume_is_scheduled or not self._may_take()
 
     def note_progress(self, now_ms: float) -> None:
-        """A client that reads is as active as one that sends."""
         if self._outbox.sent_bytes != self._seen_sent_bytes:
             self._seen_sent_bytes = self._outbox.sent_bytes
             self.last_active_ms = now_ms
@@ -185,7 +183,7 @@ class KafkaConnection:
             self._held_by is None
             and self._outbox.is_empty
             and not self._is_closing
-            and not self._is_waiting
+            and not self._waits
             and self._slots_count < self._protocol.slots_max
             and self._queued_bytes < self._protocol.answers_max_bytes
         )
@@ -221,7 +219,7 @@ class KafkaConnection:
             position = inbox.start
             if express is not None:
                 inbox.start = express.take(buffer, view, position, end)
-                if inbox.start == end or self._slots_count >= slots_max:
+                if inbox.start == end or self._slots_count >= slots_max or self._waits:
                     break
                 if inbox.start > position and protocol.clock.monotonic_ms() < turn_ends_ms:
                     continue
@@ -236,11 +234,13 @@ class KafkaConnection:
             if frame_end > end:
                 break
             if flusher.is_saturated and buffer[position + 4 : position + 6] == _PRODUCE_KEY:
-                self._wait_for_disk()
+                self._wait_for_room(flusher.wait)
                 break
             inbox.start = frame_end
             self._take(view[position + 4 : frame_end])
-            if frame_end == end or self._held_by is not None or self._is_closing or self._slots_count >= slots_max:
+            if frame_end == end or self._held_by is not None or self._is_closing or self._waits:
+                break
+            if self._slots_count >= slots_max:
                 break
             if self._queued_bytes >= protocol.answers_max_bytes or protocol.clock.monotonic_ms() > turn_ends_ms:
                 self._wait_for_turn()
@@ -268,8 +268,11 @@ class KafkaConnection:
             self._answer(context, result)
         elif result is not None:
             self._keep_place(context, result)
-        elif context.measurement is not None:
-            context.measurement.note_unanswered()
+        else:
+            if context.toll is not None:
+                self.mute(context.toll.settle())
+            if context.measurement is not None:
+                context.measurement.note_unanswered()
 
     def _on_handler_done(self, context: RequestContext, task: Future[Any], size_bytes: int) -> None:
         self._held_by = None
@@ -301,6 +304,8 @@ class KafkaConnection:
         try:
             parts = self._protocol.dispatcher.encode(context, answer)
             self._queued_bytes += sum([len(part) for part in parts if not isinstance(part, FileSlice)])
+            if context.toll is not None:
+                self.mute(context.toll.throttle_ms)
             return parts
         except Exception as error:
             self._protocol.report_bug(self, error)
@@ -377,9 +382,6 @@ class KafkaConnection:
             if slot is since:
                 return
 
-    def _on_drained(self) -> None:
-        self._resume()
-
     def _resume_soon(self) -> None:
         """Many answers may come in one turn: they are sent together, at its end."""
         if not self._resume_is_scheduled or self._protocol.turns.leave(self):
@@ -420,18 +422,13 @@ class KafkaConnection:
 
     # ---- the buffer
 
-    def _wait_for_disk(self) -> None:
-        self._is_waiting = True
+    def _wait_for_room(self, wait: Callable[[Callable[[], None]], None]) -> None:
+        self._waits |= FOR_ROOM
         self._stop_reading()
-        self._protocol.services.replicas.flusher.wait(self._on_waited)
-
-    def _wait_for_memory(self) -> None:
-        self._is_waiting = True
-        self._stop_reading()
-        self.inbox.wait_for_memory(self._on_waited)
+        wait(self._on_waited)
 
     def _on_waited(self) -> None:
-        self._is_waiting = False
+        self._waits &= ~FOR_ROOM
         if not self.is_closed:
             self._tidy()
             self._resume()
@@ -443,6 +440,8 @@ class KafkaConnection:
             return
         if inbox.start == inbox.end:
             inbox.give_back()
+        elif self._mute is not None:
+            self._mute.set_aside()
         elif not self._resume_is_scheduled:
             size = len(inbox.view)
             if inbox.start > size // 2 or (inbox.start and inbox.end == size):
@@ -457,7 +456,7 @@ class KafkaConnection:
             self._on_broken(error)
             return
         if not has_grown:
-            self._wait_for_memory()
+            self._wait_for_room(self.inbox.wait_for_memory)
 
     # ---- the end
 
@@ -479,7 +478,6 @@ class KafkaConnection:
             self.close()
 
     def finish(self) -> None:
-        """Takes no more requests; closes when the answers to earlier ones are sent."""
         self._is_closing = True
         if isinstance(self._held_by, Pending):
             self._held_by.hurry()
@@ -496,5 +494,7 @@ class KafkaConnection:
         self._protocol.buffers.note_dropped(self._queued_bytes)
         self._protocol.services.replicas.flusher.stop_waiting(self._on_waited)
         self._drop_slots()
+        if self._mute is not None:
+            self._mute.cancel()
         self.inbox.give_back()
         self._acceptor.forget(self)

@@ -34,6 +34,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from tailrace.broker.context import AnsweredError, BoundListener, Pending, RequestContext, UnanswerableError
 from tailrace.broker.serving.measuring import Measure, Measurement, error_codes
 from tailrace.catalogue import CATALOGUE, Audience, Served, load, load_handler
+from tailrace.columns import Throttled
 from tailrace.model import events
 from tailrace.model.errors import ErrorCode, KafkaError, ProtocolError
 from tailrace.model.ports import Bytes, FileSlice
@@ -72,6 +73,7 @@ class Route(NamedTuple):
     handle: Handler
     after: tuple[After, ...]
     measures: tuple[Measure, ...]
+    throttled: Throttled
 
 
 class RequestOrigin(Protocol):
@@ -92,6 +94,7 @@ class Dispatcher:
         self._services = services
         self.audience = audience
         self._items_max = services.config.max_request_items
+        self._meters = services.meters
         # Bounded by the catalogue: nothing is entered for what is not served.
         self._routes: dict[tuple[int, int], Route] = {}
 
@@ -123,6 +126,8 @@ class Dispatcher:
         if route.measures:
             clock = self._services.ports.clock
             context.measurement = Measurement(route.measures, clock, context.api_key, received_bytes=len(frame))
+        if self._meters.number and route.throttled is not Throttled.NEVER:
+            self._take_toll(context, route.throttled, len(frame))
         request, _end = route.decode(frame, position, self._items_max)
         try:
             if route.before:
@@ -133,6 +138,8 @@ class Dispatcher:
             answer = self._answer_failure(context, request, error)
         if context.measurement is not None:
             context.measurement.note_handled()
+        if context.toll is not None:
+            context.toll.end_work()
         if isinstance(answer, CoroutineType):
             return context, self._supervise(context, request, answer)
         return context, answer
@@ -145,6 +152,8 @@ class Dispatcher:
         if route is not None and route.after:
             for step in route.after:
                 answer = step(self._services, context, answer)
+        if context.toll is not None:
+            context.toll.settle(answer)
         parts = encode_response(context.api_key, context.api_version, context.correlation_id, answer)
         if context.measurement is not None:
             context.measurement.note_answered(parts, error_codes(answer))
@@ -171,6 +180,7 @@ class Dispatcher:
             tuple(map(load, api.after)),
             # What is in an Envelope is sent by that.
             () if self.audience is Audience.FORWARDED else tuple(map(load, api.measures)),
+            api.throttled_in(version, self.audience),
         )
         self._routes[api_key, version] = route
         return route
@@ -183,6 +193,12 @@ class Dispatcher:
 
         return steps_for(served.asks)
 
+    def _take_toll(self, context: RequestContext, throttled: Throttled, received_bytes: int) -> None:
+        from tailrace.broker.quotas.tolls import Toll
+
+        if context.listener.name != self._meters.exempt_listener:
+            context.toll = Toll(self._meters, context, throttled, received_bytes)
+
     def _answer_unknown_api_versions(self, context: RequestContext) -> tuple[RequestContext, Message]:
         """In version 0, which every client understands, listing ApiVersions alone (KIP-511)."""
         from tailrace.broker.handlers.api_versions import unsupported_version_response
@@ -194,6 +210,8 @@ class Dispatcher:
         self, context: RequestContext, request: Message, handling: Coroutine[Any, Any, Answer]
     ) -> Answer:
         try:
+            if context.toll is not None:
+                return await context.toll.time(handling)
             return await handling
         except Exception as error:
             return self._answer_failure(context, request, error)

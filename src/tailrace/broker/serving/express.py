@@ -13,8 +13,9 @@ The steps of the pipeline (`dispatch`), and what becomes of them here:
     decode      once for a lane, when it is learned: requests with the same bytes mean the same
     authorise   once for a lane, when it is learned: the number below is raised whenever an ACL has changed.
                 Transactional batches, of which more is asked, have no lanes
-    admit       \\  left out, for Produce has no such steps. Where the catalogue names one there are no lanes at all
-    account     /  (`may_be_used`)
+    admit       left out, for Produce has no such steps. Where the catalogue names one there are no lanes at all
+                (`may_be_used`)
+    account     once for a run, while some quota is set: its time and bytes, and the throttle goes into its answers
     handle      here, in the same `Partition` as the general path
     encode      once for a lane: what differs between two answers is packed into the first one's bytes
     send        as all answers, in their places
@@ -54,6 +55,7 @@ from typing import TYPE_CHECKING, Any
 
 from tailrace.broker.context import Pending
 from tailrace.broker.handlers.produce import fill_error, not_confirmed
+from tailrace.broker.quotas.tolls import RunToll
 from tailrace.broker.serving.measuring import Measure, Measurement
 from tailrace.broker.serving.outbox import Outbox
 from tailrace.broker.serving.produce_frames import (
@@ -79,9 +81,9 @@ from tailrace.wire.frame import decode_request_header, encode_response
 from tailrace.wire.records import BatchHeader
 
 if TYPE_CHECKING:
+    from tailrace.broker.quotas.tolls import ThrottledClient
     from tailrace.broker.refused_batches import Place
     from tailrace.broker.services import Services
-    from tailrace.broker.serving.dispatch import RequestOrigin
     from tailrace.replica.partition import Partition
 
 PartitionAnswer = ProduceResponse.PartitionProduceResponse
@@ -135,11 +137,14 @@ class ExpressLane:
         "version",
     )
 
-    def __init__(self, version: int, prefix: bytes, topic: str, request: ProduceRequest, template: bytes) -> None:
+    def __init__(
+        self, version: int, prefix: bytes, topic: str, request: ProduceRequest, template: bytes, *, client_id: str
+    ) -> None:
         self.version = version
         self.prefix = prefix
         self.topic = topic
-        self.terms = request.acks, request.timeout_ms  # The same for all requests of a run.
+        # The same for all requests of a run.
+        self.terms = request.acks, request.timeout_ms, client_id
         named = request.topic_data[0]
         # As the client named it, for answers that are not packed.
         self.topic_data = ProduceRequest.TopicProduceData(name=named.name, topic_id=named.topic_id)
@@ -154,6 +159,11 @@ class ExpressLane:
 
     def place(self, partition: Partition) -> Place:
         return self.topic_data.name or self.topic_data.topic_id, partition.topic_partition.partition
+
+    def throttled_tail(self, throttle_ms: int) -> bytes:
+        """In all versions the throttle is the last field of an answer, with nothing but empty tags behind it."""
+        end = len(self.tail) - self.is_flexible
+        return self.tail[: end - 4] + throttle_ms.to_bytes(4, "big") + self.tail[end:]
 
     def encode_error(self, correlation_id: int, index: int, error: KafkaError) -> Bytes:
         answer = PartitionAnswer(index=index)
@@ -247,7 +257,7 @@ class Express:
         outbox: Outbox,
         slots: Sized,
         keep: Callable[[list[Bytes], PendingRun | None, Measurement | None], None],
-        origin: RequestOrigin,
+        origin: ThrottledClient,
     ) -> None:
         """`slots` are the answers that go before; while there are some, or if the run has to wait, its own are given to
         `keep`."""
@@ -292,6 +302,8 @@ class Express:
                 lane.rest = _REST
                 return position
             position = reached
+            if self._origin.is_muted:
+                return position
         return position
 
     def _find_lane(self, buffer: Buffer, version: int, start: int) -> ExpressLane | None:
@@ -312,6 +324,7 @@ class Express:
         clock = self._services.ports.clock
         now_ms = clock.wall_ms()
         measurement = Measurement(self._measures, clock, ApiKey.PRODUCE) if self._measures else None
+        toll = RunToll(self._services.meters, self._origin) if self._services.meters.number else None
         groups: dict[Partition, list[PlainBatch]] = {}
         taken: list[Taken] = []
         group_bytes = 0
@@ -362,7 +375,9 @@ class Express:
             self._credit = min(_CREDIT_MAX, self._credit + len(taken))
             if measurement is not None:
                 measurement.count, measurement.received_bytes = len(taken), group_bytes
-            self._write(groups, taken, measurement, *lane.terms)
+            if toll is not None:
+                toll.received_bytes = group_bytes
+            self._write(groups, taken, measurement, toll, lane.terms)
         return position
 
     def _may_begin(self, lane: ExpressLane, partition: Partition, header: BatchHeader, records: memoryview) -> bool:
@@ -380,9 +395,10 @@ class Express:
         groups: dict[Partition, list[PlainBatch]],
         taken: list[Taken],
         measurement: Measurement | None,
-        acks: int,
-        timeout_ms: int,
+        toll: RunToll | None,
+        terms: tuple[int, int, str],
     ) -> None:
+        acks, timeout_ms, client_id = terms
         offsets: dict[Partition, int] = {}
         failures: dict[Partition, tuple[KafkaError, Iterator[PlainBatch]]] = {}
         waits: dict[Partition, int] = {}
@@ -398,6 +414,7 @@ class Express:
                 AppendResult(first_offset, end_offset, -1), acks
             ):
                 waits[partition] = end_offset
+        throttle_ms = toll.settle(client_id) if toll is not None else 0
         answers: list[Bytes] = []
         errors: list[int] = []
         for correlation_id, lane, index, partition, count in taken:
@@ -410,8 +427,9 @@ class Express:
             base_offset = offsets[partition]
             offsets[partition] = base_offset + count
             start = partition.log.log_start_offset
+            tail = lane.throttled_tail(throttle_ms) if throttle_ms else lane.tail
             answers.append(
-                lane.pack(lane.answer_size, correlation_id, lane.head, index, 0, base_offset, -1, start, lane.tail)
+                lane.pack(lane.answer_size, correlation_id, lane.head, index, 0, base_offset, -1, start, tail)
             )
         if measurement is not None:
             measurement.note_handled()
@@ -438,7 +456,7 @@ class Express:
             return None
         self._credit -= 1
         try:
-            _header, position = decode_request_header(frame)
+            header, position = decode_request_header(frame)
             request, position = decode_from(ProduceRequest, version, frame, position, items_max=_LANE_ITEMS_MAX)
         except ProtocolError:
             return None
@@ -462,7 +480,9 @@ class Express:
         if prefix_end(frame, version, start) != end:
             return None
         template = _encode(version, 0, topic, PartitionAnswer(base_offset=_MARK, log_start_offset=0))
-        lane = ExpressLane(version, bytes(frame[start:end]), name, request, bytes(template))
+        lane = ExpressLane(
+            version, bytes(frame[start:end]), name, request, bytes(template), client_id=header.client_id or ""
+        )
         self._lane = self._lanes[version, lane.prefix] = lane
         if len(self._lanes) > _LANES_MAX:
             del self._lanes[next(iter(self._lanes))]

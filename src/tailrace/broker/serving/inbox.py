@@ -10,7 +10,7 @@ from collections.abc import Callable
 from struct import Struct
 
 from tailrace.broker.serving.arrival import Arrival, ArrivalRules
-from tailrace.broker.serving.buffers import START_BYTES, Account, BufferPool
+from tailrace.broker.serving.buffers import HEAP_MAX_BYTES, START_BYTES, Account, BufferPool
 from tailrace.model.ports import Buffer
 
 _unpack_size = Struct(">i").unpack_from
@@ -59,6 +59,25 @@ class Inbox:
         self.start = self.end = 0
         if buffer is not None:
             self._pool.give_back(buffer, len(view), self.account)
+
+    def set_aside(self) -> bytes:
+        """What is unread, of which nothing is kept here. Nothing, if it is too much to be copied at once."""
+        if self.end - self.start > HEAP_MAX_BYTES:
+            return b""
+        unread = bytes(self.view[self.start : self.end])
+        self.give_back()
+        return unread
+
+    def take_up(self, unread: bytes) -> None:
+        """What was set aside. It is in memory already, and so never refused."""
+        size_bytes = max(START_BYTES, 1 << (len(unread) - 1).bit_length())
+        buffer = self._pool.lend(size_bytes, self.account)
+        if buffer is None:
+            self._pool.hold(size_bytes, self.account)
+            buffer = bytearray(size_bytes)
+        self.buffer, self.view = buffer, memoryview(buffer)
+        self.view[: len(unread)] = unread
+        self.start, self.end = 0, len(unread)
 
     def compact(self) -> None:
         """Moves what is unread to the front."""

@@ -25,7 +25,9 @@ def create_partitions(view: View, request: CreatePartitionsRequest) -> Result:
         try:
             if times_named[topic.name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-            records += _add_partitions(view, topic, already_added=len(records))
+            added = _add_partitions(view, topic, already_added=len(records))
+            view.charge(len(added))
+            records += added
             results[topic.name] = CreatePartitionsTopicResult(name=topic.name)
         except KafkaError as error:
             results[topic.name] = CreatePartitionsTopicResult(

@@ -1,1 +1,1 @@
-"""Who may do what: ACLs as metadata records, and what follows from them."""
+"""Who may do what, and how much: ACLs and quotas as metadata records, and what follows from them."""
