@@ -106,6 +106,17 @@ _ROWS = (
         Served(0, 4, "api_versions.api_versions", OPEN),
         Served(0, 4, "api_versions.api_versions", OPEN),
     ),
+    # Taken where a login is due, by `broker.auth`; a connection that may speak is told that this is not the moment.
+    Api(
+        ApiKey.SASL_HANDSHAKE,
+        Served(0, 1, "sasl.sasl_handshake", OPEN),
+        Served(0, 1, "sasl.sasl_handshake", OPEN),
+    ),
+    Api(
+        ApiKey.SASL_AUTHENTICATE,
+        Served(0, 2, "sasl.sasl_authenticate", OPEN),
+        Served(0, 2, "sasl.sasl_authenticate", OPEN),
+    ),
     _this_node(ApiKey.METADATA, (0, 13), "metadata.metadata", ("topics.metadata",), "of_metadata"),
     _this_node(
         ApiKey.DESCRIBE_TOPIC_PARTITIONS,

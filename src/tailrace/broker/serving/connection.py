@@ -81,7 +81,7 @@ class KafkaConnection:
     ) -> None:
         self.peer = stream.peer
         self.listener = listener
-        self.principal = ANONYMOUS
+        self.principal = ANONYMOUS  # Until whoever made it says otherwise.
         self.last_active_ms = protocol.clock.monotonic_ms()
         self.is_closed = False
         self._stream = stream
