@@ -367,6 +367,19 @@ _ROWS = (
         "of_alter_replica_log_dirs",
     ),
     _this_node(ApiKey.DESCRIBE_LOG_DIRS, (1, 5), "log_dirs.describe_log_dirs", _DESCRIBE_CLUSTER),
+    # ---- who may log in by SCRAM
+    Api(
+        ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
+        Served(0, 0, "admin.credentials.describe_user_scram_credentials", _DESCRIBE_CLUSTER),
+        Served(0, 0, "admin.credentials.describe_user_scram_credentials", _DESCRIBE_CLUSTER),
+    ),
+    _controller(
+        ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
+        (0, 0),
+        "security.credentials.alter_user_scram_credentials",
+        _ALTER_CLUSTER,
+        failure="of_alter_user_scram_credentials",
+    ),
     # ---- who may do what. Where there is no authorizer these are refused with SECURITY_DISABLED.
     Api(
         ApiKey.DESCRIBE_ACLS,

@@ -155,7 +155,7 @@ class Broker:
         if is_secured(self._static_config):
             from tailrace.broker.auth.security import Security
 
-            self._security = Security(self._static_config, self.ports, self.roles)
+            self._security = Security(self._static_config, self.ports, self.roles, image=lambda: self.quorum.image)
             await self._security.open()
         doors = None if self._security is None else self._security.doors
         for endpoints, is_controller in (

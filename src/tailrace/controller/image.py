@@ -118,6 +118,18 @@ class ControllerImage(NamedTuple):
     features: Mapping[str, tuple[int, int]]
 
 
+class ScramCredential(NamedTuple):
+    """See controller.security.credentials. Nothing of it is ever told or logged."""
+
+    salt: bytes
+    stored_key: bytes
+    server_key: bytes
+    iterations: int
+
+    def __repr__(self) -> str:
+        return f"ScramCredential({self.iterations} iterations)"
+
+
 class MetadataImage:
     """All of it. Maps are read-only by agreement: they are shared between images."""
 
@@ -134,6 +146,7 @@ class MetadataImage:
         "next_producer_id",
         "partition_count",
         "partitions_by_broker",
+        "scram_credentials",
         "topic_names",
         "topics",
     )
@@ -156,6 +169,7 @@ class MetadataImage:
     # Each ACL once; its id is random, and names it when it is removed.
     acls: Mapping[Uuid, Acl]
     acl_ids: Mapping[Acl, Uuid]
+    scram_credentials: Mapping[tuple[str, int], ScramCredential]  # By user and ScramMechanism.
 
     def __init__(self, cluster_id: str, **parts: Any) -> None:
         self.cluster_id = cluster_id
@@ -172,6 +186,7 @@ class MetadataImage:
         self.next_producer_id = parts.get("next_producer_id", 0)
         self.acls = parts.get("acls", {})
         self.acl_ids = parts.get("acl_ids", {})
+        self.scram_credentials = parts.get("scram_credentials", {})
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, MetadataImage):

@@ -8,7 +8,7 @@ are only facts: nothing is decided, read or encrypted. No secret is part of a re
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from enum import StrEnum
+from enum import IntEnum, StrEnum
 from typing import NamedTuple
 
 
@@ -46,6 +46,23 @@ def parse_principal(text: str) -> Principal:
     if not kind or not colon or not name:
         raise ValueError("Write a kind and a name, such as User:alice.")
     return Principal(kind, name)
+
+
+class ScramMechanism(IntEnum):
+    """By Kafka's numbers."""
+
+    SCRAM_SHA_256 = 1
+    SCRAM_SHA_512 = 2
+
+    @property
+    def mechanism_name(self) -> str:
+        """As SaslHandshake has it."""
+        return self.name.replace("_", "-")
+
+    @property
+    def hash_name(self) -> str:
+        """As hashlib has it."""
+        return {1: "sha256", 2: "sha512"}[self.value]
 
 
 TLS_VERSIONS = ("TLSv1.2", "TLSv1.3")

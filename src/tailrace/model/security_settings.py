@@ -7,10 +7,10 @@ A part of the table in model.config, in the same language. Most of these may als
 
 from __future__ import annotations
 
-from tailrace.model.security import TLS_VERSIONS, ClientAuth, SecurityProtocol
+from tailrace.model.security import TLS_VERSIONS, ClientAuth, ScramMechanism, SecurityProtocol
 from tailrace.model.settings import Config, Kind, Setting, boolean, integer, items, string
 
-MECHANISMS = ("PLAIN",)
+MECHANISMS = ("PLAIN", *(each.mechanism_name for each in ScramMechanism))
 _PEM_ALONE = (
     "PEM is all that is read: convert a store by: keytool -importkeystore -srckeystore STORE -destkeystore STORE.p12 "
     "-deststoretype PKCS12 && openssl pkcs12 -in STORE.p12 -out STORE.pem -nodes"
@@ -111,7 +111,8 @@ class SecurityConfig(Config, scope="broker"):
         default=(),
         ours=True,
         convert=_parse_mechanism,
-        doc="Ways to log in that SASL listeners take: PLAIN. Kafka's default is GSSAPI, which is not served.",
+        doc="Ways to log in that SASL listeners take: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512. Kafka's default is GSSAPI, "
+        "which is not served.",
     )
     sasl_jaas_config: str | None = password(
         doc="A login module with its options, for one listener and mechanism alone: "

@@ -5,12 +5,13 @@ from starting, with the setting that would help.
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tailrace.broker.auth.conversations import Conversation, hear_plain
+from tailrace.broker.auth.conversations import Conversation, hear_plain, hear_scram
 from tailrace.broker.auth.doors import Door, Handshakes, Limits
 from tailrace.broker.auth.login import Mechanisms
 from tailrace.broker.auth.principals import parse_rules
@@ -19,10 +20,12 @@ from tailrace.broker.cluster.roles import Roles
 from tailrace.client.security.jaas import parse_jaas
 from tailrace.client.security.login import SaslLogin, Token
 from tailrace.client.security.settings import TokenSettings, parse_security, parse_tls
+from tailrace.controller.image import MetadataImage, ScramCredential
+from tailrace.controller.security.credentials import Pretence, decide_pretence
 from tailrace.model.errors import KafkaError
 from tailrace.model.listeners import prefix_of, protocol_of, settings_of
 from tailrace.model.ports import Ports, Tls
-from tailrace.model.security import ClientAuth, SecurityProtocol
+from tailrace.model.security import ClientAuth, ScramMechanism, SecurityProtocol
 from tailrace.model.settings import invalid
 
 if TYPE_CHECKING:
@@ -34,13 +37,17 @@ _USER_PREFIX = "user_"
 class Security:
     """`open` first: it reads the certificates."""
 
-    def __init__(self, config: BrokerConfig, ports: Ports, roles: Roles) -> None:
+    def __init__(self, config: BrokerConfig, ports: Ports, roles: Roles, *, image: Callable[[], MetadataImage]) -> None:
         self.doors: dict[str, Door] = {}  # By the names of listeners. Those that are PLAINTEXT have none.
         plain: Way = ports.network, None
         self.ways = Ways(plain, plain)
         self._config = config
         self._ports = ports
         self._roles = roles
+        self._image = image
+        # What those who do not exist are asked with, and the credentials that it was made from.
+        self._pretended_from: object = None
+        self._pretence: Pretence
 
     async def open(self) -> None:
         """Raises KafkaError INVALID_CONFIG with cause and remedy."""
@@ -106,8 +113,21 @@ class Security:
         return {name: self._make_mechanism(listener_name, name) for name in names}
 
     def _make_mechanism(self, listener_name: str, mechanism: str) -> Callable[[], Conversation]:
-        assert mechanism == "PLAIN", f"{mechanism} is not served"
-        return partial(hear_plain, self._passwords(listener_name))
+        if mechanism == "PLAIN":
+            return partial(hear_plain, self._passwords(listener_name))
+        scram = next(each for each in ScramMechanism if each.mechanism_name == mechanism)
+        random = self._ports.random
+        find = partial(self._find_credential, scram)
+        return lambda: hear_scram(scram, find, b64encode(random.uuid() + random.uuid()).decode())
+
+    def _find_credential(self, mechanism: ScramMechanism, user: str) -> tuple[ScramCredential, bool]:
+        image = self._image()
+        real = image.scram_credentials.get((user, mechanism))
+        if self._pretended_from is not image.scram_credentials:
+            self._pretended_from, self._pretence = image.scram_credentials, decide_pretence(image)
+        # Made for everybody, so that it takes as long.
+        pretended = self._pretence.credential(user, mechanism)
+        return (pretended, False) if real is None else (real, True)
 
     def _passwords(self, listener_name: str) -> dict[str, str]:
         setting = prefix_of(listener_name, "PLAIN") + "sasl.jaas.config"

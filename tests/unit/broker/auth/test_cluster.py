@@ -72,7 +72,7 @@ async def test_a_node_with_a_wrong_password_is_not_let_in():
         (broker,) = world.running
         wrong = SECURED | {"listener.name.controller.plain.sasl.jaas.config": JAAS.replace('"secret" user', '"x" user')}
         config = parse_broker_config(world.nodes[1].settings | wrong)
-        security = Security(config, broker.ports, decide_roles(config))
+        security = Security(config, broker.ports, decide_roles(config), image=lambda: broker.image)
         await security.open()
         peers = Peers(config, broker.ports, ways=security.ways)
         endpoint = next(each for each in broker.listeners if each.is_controller)

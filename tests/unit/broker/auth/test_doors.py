@@ -10,8 +10,10 @@ import pytest
 
 from tailrace.broker.broker import Broker
 from tailrace.client.connection import Connection
+from tailrace.controller.security.credentials import salt_password
 from tailrace.model.config import parse_broker_config
 from tailrace.model.errors import ErrorCode, KafkaError
+from tailrace.model.security import ScramMechanism
 from tailrace.wire.apis.admin import CreateTopicsRequest, CreateTopicsResponse
 from tailrace.wire.apis.data import (
     ApiVersionsRequest,
@@ -22,6 +24,10 @@ from tailrace.wire.apis.data import (
     ProduceResponse,
 )
 from tailrace.wire.apis.security import (
+    AlterUserScramCredentialsRequest,
+    AlterUserScramCredentialsResponse,
+    DescribeUserScramCredentialsRequest,
+    DescribeUserScramCredentialsResponse,
     SaslAuthenticateRequest,
     SaslAuthenticateResponse,
     SaslHandshakeRequest,
@@ -190,6 +196,63 @@ async def test_the_older_handshake_is_followed_by_bare_messages():
             else:
                 assert await wait_closed(raw) == b""
         assert world.principals == ["User:alice"]
+
+
+async def set_scram(connection: Connection, user: str, mechanism: ScramMechanism, password: str) -> None:
+    salt, iterations = b"salt of the test", 4096
+    upsertion = AlterUserScramCredentialsRequest.ScramCredentialUpsertion(
+        name=user,
+        mechanism=mechanism,
+        iterations=iterations,
+        salt=salt,
+        salted_password=salt_password(mechanism, password, salt, iterations),
+    )
+    request = AlterUserScramCredentialsRequest(upsertions=[upsertion])
+    assert "salt of the test" not in repr(request)
+    answer = await connection.call(request, AlterUserScramCredentialsResponse)
+    assert answer.results[0].error_code == 0
+
+
+@pytest.mark.parametrize("mechanism", ScramMechanism)
+@pytest.mark.parametrize("listener", ["LOGIN", "BOTH"])
+async def test_who_has_a_credential_comes_in_by_scram(listener, mechanism):
+    enabled = "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512"
+    settings = client_settings(listener) | {"sasl.mechanism": mechanism.mechanism_name, "sasl.username": "carol"}
+    async with secured(sasl_enabled_mechanisms=enabled) as world:
+        admin = await world.log_in("OPEN")
+        with pytest.raises(KafkaError, match="invalid credentials"):
+            await world.log_in(listener, settings)
+        await set_scram(admin, "carol", mechanism, PASSWORD)
+        with pytest.raises(KafkaError, match="invalid credentials"):
+            await world.log_in(listener, settings | {"sasl.password": "wrong"})
+        other = next(each for each in ScramMechanism if each is not mechanism)
+        with pytest.raises(KafkaError, match="invalid credentials"):
+            await world.log_in(listener, settings | {"sasl.mechanism": other.mechanism_name})
+        await world.log_in(listener, settings)
+        assert world.principals == ["User:ANONYMOUS", "User:carol"]
+        described = await admin.call(
+            DescribeUserScramCredentialsRequest(users=None), DescribeUserScramCredentialsResponse
+        )
+        assert [(each.user, each.error_code) for each in described.results] == [("carol", 0)]
+        assert [(each.mechanism, each.iterations) for each in described.results[0].credential_infos] == [
+            (mechanism, 4096)
+        ]
+
+
+async def test_whose_credentials_are_told():
+    user = DescribeUserScramCredentialsRequest.UserName
+    async with secured() as world:
+        admin = await world.log_in("OPEN")
+        for name in ("a", "b"):
+            await set_scram(admin, name, ScramMechanism.SCRAM_SHA_512, "x")
+        for names, told in (
+            ([], {"a": 0, "b": 0}),
+            (["b"], {"b": 0}),
+            (["b", "b", "c"], {"b": ErrorCode.DUPLICATE_RESOURCE, "c": ErrorCode.RESOURCE_NOT_FOUND}),
+        ):
+            request = DescribeUserScramCredentialsRequest(users=[user(name=name) for name in names])
+            answer = await admin.call(request, DescribeUserScramCredentialsResponse)
+            assert {each.user: each.error_code for each in answer.results} == told
 
 
 async def test_a_mechanism_that_is_not_enabled():
