@@ -25,10 +25,14 @@ log.dirs = ["/var/lib/tailrace"]
 A topic setting is looked up in the topic, then in the dynamic settings of the broker, in those of all brokers, in the
 broker's file, and last in the defaults below. The broker settings that give it its default are named beside it.
 
+Settings of TLS and SASL may be written for one listener, as `listener.name.<name>.<setting>`, and those of SASL for one
+mechanism of it, as `listener.name.<name>.<mechanism>.<setting>`. The more special one wins, and `sasl.jaas.config` is
+read in its most special form alone.
+
 A `server.properties` of Kafka is taken as it is, by its ending: by `tailrace format -c server.properties`, and then by
 `tailrace broker -c server.properties`. What is said to have no effect is checked, kept and shown all the same, and a
 start names it in a warning. Settings of Kafka whose loss would change what is protected or promised are refused, with
-the reason: those of TLS, SASL, ACLs, delegation tokens, quotas, policies, remote storage, share groups and streams
+the reason: those of ACLs, delegation tokens, quotas, policies, remote storage, share groups and streams
 groups.
 """
 

@@ -113,6 +113,17 @@ _ROWS = (
         Served(0, 4, "api_versions.api_versions", OPEN),
         Served(0, 4, "api_versions.api_versions", OPEN),
     ),
+    # Taken where a login is due, by `broker.auth`; a connection that may speak is told that this is not the moment.
+    Api(
+        ApiKey.SASL_HANDSHAKE,
+        Served(0, 1, "sasl.sasl_handshake", OPEN),
+        Served(0, 1, "sasl.sasl_handshake", OPEN),
+    ),
+    Api(
+        ApiKey.SASL_AUTHENTICATE,
+        Served(0, 2, "sasl.sasl_authenticate", OPEN),
+        Served(0, 2, "sasl.sasl_authenticate", OPEN),
+    ),
     _this_node(ApiKey.METADATA, (0, 13), "metadata.metadata", ("topics.metadata",), "of_metadata"),
     _this_node(
         ApiKey.DESCRIBE_TOPIC_PARTITIONS,
@@ -377,6 +388,19 @@ _ROWS = (
         "of_alter_replica_log_dirs",
     ),
     _this_node(ApiKey.DESCRIBE_LOG_DIRS, (1, 5), "log_dirs.describe_log_dirs", _DESCRIBE_CLUSTER),
+    # ---- who may log in by SCRAM
+    Api(
+        ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
+        Served(0, 0, "admin.credentials.describe_user_scram_credentials", _DESCRIBE_CLUSTER),
+        Served(0, 0, "admin.credentials.describe_user_scram_credentials", _DESCRIBE_CLUSTER),
+    ),
+    _controller(
+        ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
+        (0, 0),
+        "security.credentials.alter_user_scram_credentials",
+        _ALTER_CLUSTER,
+        failure="of_alter_user_scram_credentials",
+    ),
     # ---- who may do what. Where there is no authorizer these are refused with SECURITY_DISABLED.
     Api(
         ApiKey.DESCRIBE_ACLS,

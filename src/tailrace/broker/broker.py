@@ -16,6 +16,7 @@ import asyncio
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
+from tailrace.broker.bugs import is_about_data
 from tailrace.broker.cluster.forwarding import Forwarding
 from tailrace.broker.cluster.leads import scrub
 from tailrace.broker.cluster.lifecycle import BrokerIdentity, Lifecycle
@@ -43,6 +44,7 @@ from tailrace.model import events
 from tailrace.model.config import BrokerConfig, Endpoint, decide_advertised
 from tailrace.model.errors import ErrorCode, KafkaError, StorageError
 from tailrace.model.ids import NodeId, Uuid, uuid_text
+from tailrace.model.listeners import is_secured
 from tailrace.model.ports import Ports
 from tailrace.replica.directories import LogDirectories
 from tailrace.replica.future_logs import FutureLogs
@@ -51,6 +53,7 @@ from tailrace.replica.maintenance import Maintenance
 from tailrace.replica.manager import ReplicaManager
 
 if TYPE_CHECKING:
+    from tailrace.broker.auth.security import Security
     from tailrace.broker.cluster.assignments import DirectoryAssignments
     from tailrace.broker.cluster.peers import Peers
     from tailrace.broker.cluster.registration import ControllerRegistration
@@ -61,8 +64,6 @@ _log = events.logger("broker")
 _FEATURES = tuple((name, low, high) for name, (low, high) in SUPPORTED_FEATURES.items())
 # How long a clean stop waits for answers that are under way.
 _ANSWERS_TIMEOUT_MS = 5000.0
-# Layers whose failed assertions are not passed over.
-_TRUSTED_LAYERS = tuple(f"tailrace.{layer}." for layer in ("log", "replica", "raft", "controller", "coordinator"))
 
 
 class Broker:
@@ -85,6 +86,7 @@ class Broker:
         self._static_config = config
         self._acceptors: list[Acceptor] = []  # That for clients first, then that for the metadata quorum.
         self._protocols: list[KafkaProtocol] = []  # One for each of them, once it is opened.
+        self._security: Security | None = None  # Where a listener is more than PLAINTEXT.
         self._peers: Peers | None = None
         self._registration: ControllerRegistration | None = None  # Set on a controller with peers.
         self._maintenance: Maintenance | None = None
@@ -151,12 +153,18 @@ class Broker:
 
     async def _bind(self, undo: AsyncExitStack) -> None:
         """All listeners or none. Whoever connects waits until its server is opened."""
+        if is_secured(self._static_config):
+            from tailrace.broker.auth.security import Security
+
+            self._security = Security(self._static_config, self.ports, self.roles, image=lambda: self.quorum.image)
+            await self._security.open()
+        doors = None if self._security is None else self._security.doors
         for endpoints, is_controller in (
             (self.roles.client_listeners, False),
             (self.roles.controller_listeners, True),
         ):
             if endpoints:
-                acceptor = Acceptor(lambda: self.config, self.ports, is_controller=is_controller)
+                acceptor = Acceptor(lambda: self.config, self.ports, is_controller=is_controller, doors=doors)
                 undo.push_async_callback(acceptor.close, answers_timeout_ms=0)
                 self.listeners += await acceptor.listen(endpoints)
                 self._acceptors.append(acceptor)
@@ -268,6 +276,7 @@ class Broker:
             self.ports,
             image=lambda: self.quorum.image,
             listener_name=self.roles.inter_broker_listener_name,
+            ways=None if self._security is None else self._security.ways,
         )
 
     async def _join_as_broker(self, undo: AsyncExitStack) -> None:
@@ -461,7 +470,7 @@ class Broker:
         """A bug of ours was met, and logged. An assertion that failed below the shell means that data cannot be trusted
         any more: those of `partition`, which goes offline here; if nobody can tell, all: whoever runs the broker must
         end the process."""
-        if not isinstance(error, AssertionError) or not _raised_in(error).startswith(_TRUSTED_LAYERS):
+        if not is_about_data(error):
             return
         if partition is None:
             self._fail(error)
@@ -490,11 +499,3 @@ class Broker:
             "loop_lag_ms": self._lag.last_ms,
             "loop_lag_max_ms": self._lag.max_ms,
         }
-
-
-def _raised_in(error: BaseException) -> str:
-    """The name of the module that raised it."""
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    return "" if trace is None else str(trace.tb_frame.f_globals.get("__name__", ""))

@@ -20,7 +20,7 @@ from tailrace.catalogue import CATALOGUE
 from tailrace.coordinator.transactions.waiters import refuse as refuse_transaction
 from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.wire import apis
-from tailrace.wire.apis import admin, data, groups, transactions
+from tailrace.wire.apis import admin, data, groups, security, transactions
 from tailrace.wire.schema import Message, Struct
 
 _INVALID_OFFSET = -1
@@ -144,6 +144,17 @@ def of_alter_replica_log_dirs(
             for topic in folder.topics
         ]
     )
+
+
+def of_alter_user_scram_credentials(
+    request: security.AlterUserScramCredentialsRequest, _api_version: int, error: KafkaError
+) -> Message:
+    response = security.AlterUserScramCredentialsResponse
+    names = [each.name for each in request.deletions] + [each.name for each in request.upsertions]
+    results = [response.AlterUserScramCredentialsResult(user=name) for name in dict.fromkeys(names)]
+    for result in results:
+        _fill(result, error)
+    return response(results=results)
 
 
 def of_delete_topics(request: admin.DeleteTopicsRequest, api_version: int, error: KafkaError) -> Message:

@@ -119,6 +119,18 @@ class ControllerImage(NamedTuple):
     features: Mapping[str, tuple[int, int]]
 
 
+class ScramCredential(NamedTuple):
+    """See controller.security.credentials. Nothing of it is ever told or logged."""
+
+    salt: bytes
+    stored_key: bytes
+    server_key: bytes
+    iterations: int
+
+    def __repr__(self) -> str:
+        return f"ScramCredential({self.iterations} iterations)"
+
+
 class MetadataImage:
     """All of it. Maps are read-only by agreement: they are shared between images."""
 
@@ -136,6 +148,7 @@ class MetadataImage:
         "next_producer_id",
         "partition_count",
         "partitions_by_broker",
+        "scram_credentials",
         "topic_names",
         "topics",
     )
@@ -160,6 +173,7 @@ class MetadataImage:
     acl_ids: Mapping[Acl, Uuid]
     # No empty entries: it is empty itself while no quota is set anywhere.
     client_quotas: Quotas
+    scram_credentials: Mapping[tuple[str, int], ScramCredential]  # By user and ScramMechanism.
 
     def __init__(self, cluster_id: str, **parts: Any) -> None:
         self.cluster_id = cluster_id
@@ -177,6 +191,7 @@ class MetadataImage:
         self.acls = parts.get("acls", {})
         self.acl_ids = parts.get("acl_ids", {})
         self.client_quotas = parts.get("client_quotas", {})
+        self.scram_credentials = parts.get("scram_credentials", {})
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, MetadataImage):

@@ -14,6 +14,7 @@ from tailrace.controller.image import (
     MetadataImage,
     PartitionImage,
     ResourceType,
+    ScramCredential,
     TopicImage,
 )
 from tailrace.controller.names import collision_key
@@ -292,6 +293,14 @@ class Replay:
         else:
             quotas.pop(entity, None)
 
+    def _replay_scram_credential(self, record: stored_records.UserScramCredentialRecord) -> None:
+        self._own("scram_credentials")[record.name, record.mechanism] = ScramCredential(
+            record.salt, record.stored_key, record.server_key, record.iterations
+        )
+
+    def _replay_remove_scram_credential(self, record: stored_records.RemoveUserScramCredentialRecord) -> None:
+        del self._own("scram_credentials")[record.name, record.mechanism]
+
     _HANDLERS: ClassVar[dict[type[Message], Callable[[Any, Any], None]]] = {
         stored_records.TopicRecord: _replay_topic,
         stored_records.RemoveTopicRecord: _replay_remove_topic,
@@ -308,6 +317,8 @@ class Replay:
         stored_records.AccessControlEntryRecord: _replay_acl,
         stored_records.RemoveAccessControlEntryRecord: _replay_remove_acl,
         stored_records.ClientQuotaRecord: _replay_client_quota,
+        stored_records.UserScramCredentialRecord: _replay_scram_credential,
+        stored_records.RemoveUserScramCredentialRecord: _replay_remove_scram_credential,
     }
 
 

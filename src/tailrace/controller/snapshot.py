@@ -46,6 +46,8 @@ def _records(image: MetadataImage) -> Iterator[Message]:
         yield stored_records.ProducerIdsRecord(broker_id=-1, next_producer_id=image.next_producer_id)
     for acl_id, acl in image.acls.items():
         yield acl_record(acl_id, acl)
+    for (user, mechanism), credential in sorted(image.scram_credentials.items()):
+        yield stored_records.UserScramCredentialRecord(name=user, mechanism=mechanism, **credential._asdict())
 
 
 def acl_record(acl_id: Uuid, acl: Acl) -> Message:

@@ -15,6 +15,8 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from tailrace.model.errors import ErrorCode, KafkaError
+from tailrace.model.listeners import PREFIX, check_setting, find_setting, protocol_of
+from tailrace.model.security_settings import SecurityConfig
 from tailrace.model.settings import (
     INT_MAX,
     LONG_MAX,
@@ -77,27 +79,20 @@ _WITH_TIERS = "No effect yet: comes with remote storage."
 _GROWING = "No effect: segments grow as they are written."
 _ONE_THREAD = "No effect: a broker has one thread of logic, and helper threads as they are needed."
 _NO_JMX = "No effect: there is no JMX."
-_NOBODY_LOGS_IN = "No effect: listeners are PLAINTEXT, and nobody logs in."
+_NO_KERBEROS = "No effect: GSSAPI is not served."
 _NO_PURGATORY = "No effect: what is finished is dropped at once."
 _BOUNDED_OTHERWISE = "No effect."
 _NO_SHARE_GROUPS = "No effect: share groups are not served."
 
 STANDARD_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
-_SECURED_LISTENERS = ("SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
 # Settings of Kafka whose loss would change what is protected or promised, by the beginning or the end of their names.
 _REFUSED = (
     (
-        (
-            "ssl.",
-            "sasl.",
-            "security.",
-            "listener.name.",
-            "connections.max.reauth.",
-            "connection.failed.authentication.",
-        ),
-        "listeners are PLAINTEXT, so that nobody logs in and nothing is encrypted",
+        ("ssl.", "sasl.", "security."),
+        "of TLS and SASL there is what docs/configuration.md has, and nothing else",
     ),
+    (("connections.max.reauth.",), "who has logged in need not do so again"),
     (("delegation.token.",), "there are no delegation tokens"),
     (("principal.builder.class",), "classes of Java cannot be loaded"),
     ((".policy.class.name",), "classes of Java cannot be loaded"),
@@ -132,7 +127,7 @@ class Endpoint(NamedTuple):
         return f"{self.listener_name}://{host}:{self.port}"
 
 
-_ENDPOINT = r"([A-Za-z0-9_]+)://(?:\[([0-9A-Fa-f:%._]+)\]|([A-Za-z0-9_.%-]*)):([0-9]{1,5})"
+_ENDPOINT = r"([A-Za-z0-9_-]+)://(?:\[([0-9A-Fa-f:%._]+)\]|([A-Za-z0-9_.%-]*)):([0-9]{1,5})"
 
 
 def parse_endpoint(text: str) -> Endpoint:
@@ -140,10 +135,7 @@ def parse_endpoint(text: str) -> Endpoint:
     match = re.fullmatch(_ENDPOINT, text)
     if match is None or int(match[4]) > 65535:
         raise ValueError("Write NAME://host:port, such as PLAINTEXT://127.0.0.1:9092 or PLAINTEXT://[::1]:9092.")
-    name = match[1].upper()
-    if name in _SECURED_LISTENERS:
-        raise ValueError(f"Listeners with {name} are not served: use PLAINTEXT.")
-    return Endpoint(name, match[2] or match[3], int(match[4]))
+    return Endpoint(match[1].upper(), match[2] or match[3], int(match[4]))
 
 
 def split_principals(text: str) -> tuple[str, ...]:
@@ -414,7 +406,7 @@ class GroupConfig(Config, scope="group"):
     )
 
 
-class BrokerConfig(Config, scope="broker"):
+class BrokerConfig(SecurityConfig, scope="broker"):
     """The settings of one node. Those declared `dynamic` may be changed by IncrementalAlterConfigs."""
 
     # ---- identity and folders
@@ -461,19 +453,6 @@ class BrokerConfig(Config, scope="broker"):
         convert=str.upper,
         ours=True,
         doc="Listeners of the metadata quorum. None are needed for a single combined node.",
-    )
-    listener_security_protocol_map: str = string(
-        default="SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",
-        ours=True,
-        doc="NAME:PROTOCOL of each listener. PLAINTEXT is the only protocol that is served. Kafka's default has no "
-        "other names; here a listener that is not in the default is PLAINTEXT.",
-    )
-    security_inter_broker_protocol: str = string(
-        default="PLAINTEXT",
-        choices=("PLAINTEXT",),
-        ours=True,
-        inert="No effect: it is the only one that is served.",
-        doc="How brokers talk to each other.",
     )
     inter_broker_listener_name: str | None = string(
         default=None,
@@ -1193,22 +1172,22 @@ class BrokerConfig(Config, scope="broker"):
         default=10, minimum=1, inert=_NO_JMX, doc="How often those look."
     )
     sasl_kerberos_kinit_cmd: str = string(
-        default="/usr/bin/kinit", dynamic=True, inert=_NOBODY_LOGS_IN, doc="Where kinit is."
+        default="/usr/bin/kinit", dynamic=True, inert=_NO_KERBEROS, doc="Where kinit is."
     )
     sasl_kerberos_min_time_before_relogin: int = long(
-        default=60000, dynamic=True, inert=_NOBODY_LOGS_IN, doc="Pause between two logins."
+        default=60000, dynamic=True, inert=_NO_KERBEROS, doc="Pause between two logins."
     )
     sasl_kerberos_principal_to_local_rules: tuple[str, ...] = items(
-        default=("DEFAULT",), dynamic=True, inert=_NOBODY_LOGS_IN, doc="How principals become short names."
+        default=("DEFAULT",), dynamic=True, inert=_NO_KERBEROS, doc="How principals become short names."
     )
     sasl_kerberos_service_name: str | None = string(
-        default=None, dynamic=True, inert=_NOBODY_LOGS_IN, doc="The principal of the brokers."
+        default=None, dynamic=True, inert=_NO_KERBEROS, doc="The principal of the brokers."
     )
     sasl_kerberos_ticket_renew_jitter: float = double(
-        default=0.05, dynamic=True, inert=_NOBODY_LOGS_IN, doc="What is added at random to the time of renewal."
+        default=0.05, dynamic=True, inert=_NO_KERBEROS, doc="What is added at random to the time of renewal."
     )
     sasl_kerberos_ticket_renew_window_factor: float = double(
-        default=0.8, dynamic=True, inert=_NOBODY_LOGS_IN, doc="After which share of its time a ticket is renewed."
+        default=0.8, dynamic=True, inert=_NO_KERBEROS, doc="After which share of its time a ticket is renewed."
     )
     fetch_purgatory_purge_interval_requests: int = integer(
         default=1000, inert=_NO_PURGATORY, doc="Finished fetches that are kept before they are dropped."
@@ -1467,6 +1446,10 @@ def _advertised(broker: BrokerConfig) -> tuple[Endpoint, ...]:
 def _parse_all(texts: Mapping[str, str], settings: Mapping[str, Setting], *, what: str) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for name, text in texts.items():
+        if settings is SETTINGS and name.startswith(PREFIX):
+            check_setting(name, text)
+            values["listener_settings"] = (*values.get("listener_settings", ()), (name, text))
+            continue
         setting = settings.get(name)
         if setting is None:
             raise unknown_broker_setting(name) if settings is SETTINGS else unknown(name, settings, what=what)
@@ -1593,7 +1576,7 @@ def _check_broker(config: BrokerConfig) -> None:
     if len(set(ports)) != len(ports) or len(set(names)) != len(names):
         text = ",".join(map(str, config.listeners))
         raise invalid("listeners", text, "Each listener must have a different name and port.")
-    _check_protocols(config, names)
+    _check_security(config, names)
     _check_advertised(config, names)
     _check_roles(config, names)
     for name in config.early_start_listeners:
@@ -1606,20 +1589,14 @@ def _check_broker(config: BrokerConfig) -> None:
         raise invalid("cluster.id", config.cluster_id, "A cluster id is 22 base64url characters.")
 
 
-def _check_protocols(config: BrokerConfig, names: list[str]) -> None:
-    text = config.listener_security_protocol_map
-    pairs = [part.strip().upper().partition(":") for part in text.split(",") if part.strip()]
-    protocols = {name: protocol for name, _, protocol in pairs}
-    for name in dict.fromkeys((*names, *config.controller_listener_names)):
-        is_given = "listener_security_protocol_map" in config.given
-        protocol = protocols.get(name, "" if is_given else "PLAINTEXT")
-        if not protocol:
-            raise invalid(
-                "listener.security.protocol.map", text, f"It does not name listener {name}: add {name}:PLAINTEXT."
-            )
-        if protocol != "PLAINTEXT":
-            reason = f"Listener {name} cannot have {protocol}: PLAINTEXT is all that is served."
-            raise invalid("listener.security.protocol.map", text, reason)
+def _check_security(config: BrokerConfig, names: list[str]) -> None:
+    known = dict.fromkeys((*names, *config.controller_listener_names))
+    for name in known:
+        protocol_of(config, name)
+    for name, _text in config.listener_settings:
+        found = find_setting(name)
+        if found is not None and found[0] not in known:
+            raise invalid(name, "(hidden)", f"There is no listener {found[0]}: it must be one of {', '.join(known)}.")
 
 
 def _check_roles(config: BrokerConfig, names: list[str]) -> None:
@@ -1638,8 +1615,18 @@ def _check_roles(config: BrokerConfig, names: list[str]) -> None:
     if "broker" in config.process_roles and not clients:
         raise invalid("listeners", ",".join(names), "A broker needs a listener that is not a controller's.")
     inter_broker = config.inter_broker_listener_name
-    if "broker" in config.process_roles and inter_broker is not None and inter_broker.upper() not in clients:
+    if "broker" not in config.process_roles:
+        return
+    if inter_broker is not None and inter_broker.upper() not in clients:
         raise invalid("inter.broker.listener.name", inter_broker, "It must be a listener, and not a controller's.")
+    if "security_inter_broker_protocol" in config.given:
+        protocol = config.security_inter_broker_protocol
+        if inter_broker is not None:
+            reason = "inter.broker.listener.name says the same thing: set one of the two."
+            raise invalid("security.inter.broker.protocol", protocol, reason)
+        if protocol not in [protocol_of(config, name) for name in clients]:
+            reason = "No listener has it that is not a controller's."
+            raise invalid("security.inter.broker.protocol", protocol, reason)
 
 
 def _check_advertised(config: BrokerConfig, names: list[str]) -> None:

@@ -9,7 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, TypeVar, overload
+from enum import Enum
+from typing import Any, Protocol, TypeVar, overload
+
+from tailrace.model.security import TlsSettings
 
 T = TypeVar("T")
 Bytes = bytes | bytearray | memoryview
@@ -201,6 +204,40 @@ class Network(Protocol):
         """Raises OSError, among them UntrustedPeerError."""
 
 
+class Want(Enum):
+    """What a step of a handshake waits for."""
+
+    NOTHING = "it is done"
+    READ = "something to receive"
+    WRITE = "room to send"
+
+
+class SecureStream(Stream, Protocol):
+    """The side of a TLS connection that listened. Nothing is received or sent before the handshake is done."""
+
+    @property
+    def subject(self) -> str | None:
+        """Of the peer's certificate, which was verified, as Java writes it (RFC 2253); None if it showed none."""
+
+    def shake_hands(self) -> Want:
+        """As far as it goes now. Takes about half a millisecond: Background only, and nobody else touches the stream
+        meanwhile. Raises UntrustedPeerError, or another OSError if the peer is gone."""
+
+
+class Tls(Protocol):
+    """An identity is a certificate with its key and who is trusted, as files or settings had it when it was read.
+    Only who made it can use it."""
+
+    def read_identity(self, settings: TlsSettings, *, listens: bool) -> Any:
+        """May block: Background only. Raises KafkaError INVALID_CONFIG with cause and remedy."""
+
+    def accept(self, stream: Stream, identity: Any) -> SecureStream:
+        """Takes over a stream that was accepted, before anything is received from it."""
+
+    def network(self, below: Network, identity: Any) -> Network:
+        """Connects as `below` does, by TLS."""
+
+
 class Background(Protocol):
     """Helper threads for calls that block or release the GIL. They decide nothing."""
 
@@ -253,3 +290,4 @@ class Ports:
     network: Network
     background: Background
     memory: Memory = field(default_factory=HeapMemory)
+    tls: Tls | None = None  # None where nobody uses it.

@@ -1,12 +1,14 @@
 """Who somebody is, and how a listener finds out.
 
 A `Principal` is what a connection has proved of its client, and what ACLs, quotas and logs speak of. It is written as
-`User:alice`. Whoever has proved nothing is `ANONYMOUS`. Here are only facts: nothing is decided, read or encrypted.
+`User:alice`. Whoever has proved nothing is `ANONYMOUS`. What TLS is made of is named here, and read by `real.tls`. Here
+are only facts: nothing is decided, read or encrypted. No secret is part of a repr.
 """
 
 from __future__ import annotations
 
-from enum import StrEnum
+from dataclasses import dataclass, field
+from enum import IntEnum, StrEnum
 from typing import NamedTuple
 
 
@@ -44,3 +46,55 @@ def parse_principal(text: str) -> Principal:
     if not kind or not colon or not name:
         raise ValueError("Write a kind and a name, such as User:alice.")
     return Principal(kind, name)
+
+
+class ScramMechanism(IntEnum):
+    """By Kafka's numbers."""
+
+    SCRAM_SHA_256 = 1
+    SCRAM_SHA_512 = 2
+
+    @property
+    def mechanism_name(self) -> str:
+        """As SaslHandshake has it."""
+        return self.name.replace("_", "-")
+
+    @property
+    def hash_name(self) -> str:
+        """As hashlib has it."""
+        return {1: "sha256", 2: "sha512"}[self.value]
+
+
+TLS_VERSIONS = ("TLSv1.2", "TLSv1.3")
+
+
+class ClientAuth(StrEnum):
+    """Whether a listener asks clients for a certificate (ssl.client.auth)."""
+
+    NONE = "none"
+    REQUESTED = "requested"
+    REQUIRED = "required"
+
+
+@dataclass(frozen=True)
+class Pem:
+    """Certificates or a key: in a file, or written into the setting itself."""
+
+    setting: str
+    path: str | None = None
+    text: str | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True)
+class TlsSettings:
+    """Of either side."""
+
+    authorities: Pem | None = None  # None: those that the machine trusts
+    certificates: Pem | None = None  # a broker's own; a client's own for brokers that ask for one
+    key: Pem | None = None  # None: in the same file as the certificates
+    key_password: str | None = field(default=None, repr=False)
+    is_host_checked: bool = True
+    versions: tuple[str, ...] = TLS_VERSIONS
+    # Of the side that listens.
+    client_auth: ClientAuth = ClientAuth.NONE
+    cipher_suites: tuple[str, ...] = ()  # By Java's names; none: what OpenSSL takes for good.

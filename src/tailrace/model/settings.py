@@ -177,8 +177,9 @@ class Config:
             row.scope = scope
             # The view's values live in the instance; a row left on the class would answer for a missing one.
             delattr(cls, row.attribute)
-        cls.SETTINGS = {row.name: row for row in rows}
-        cls._defaults = {row.attribute: row.default for row in rows if not row.required}
+        # A table may go on in a class that builds on another.
+        cls.SETTINGS = {**getattr(cls, "SETTINGS", {}), **{row.name: row for row in rows}}
+        cls._defaults = {row.attribute: row.default for row in cls.SETTINGS.values() if not row.required}
 
     def __init__(self, **values: Any) -> None:
         # A plain dict filled at once: cheaper to create than slots, and as fast to read.
@@ -203,7 +204,10 @@ class Config:
         return hash(tuple(self._values().values()))
 
     def __repr__(self) -> str:
-        given = ", ".join(f"{name}={vars(self)[name]!r}" for name in sorted(self.given))
+        hidden = {row.attribute for row in self.SETTINGS.values() if row.sensitive}
+        given = ", ".join(
+            f"{name}={'(hidden)' if name in hidden else repr(vars(self)[name])}" for name in sorted(self.given)
+        )
         return f"{type(self).__name__}({given})"
 
     @property
@@ -364,7 +368,7 @@ def _convert(setting: Setting, text: str) -> Any:
     try:
         return setting.convert(text)
     except ValueError as error:
-        raise invalid(setting.name, text, str(error)) from None
+        raise invalid(setting.name, "(hidden)" if setting.sensitive else text, str(error)) from None
 
 
 def _format_double(value: float) -> str:

@@ -23,8 +23,8 @@ def open_cluster(
     login = None
     # Only who needs them pays for these imports.
     if security.tls is not None:
-        from tailrace.real.certificates import make_tls_context
-        from tailrace.real.tls import TlsNetwork
+        from tailrace.real.tls.certificates import make_tls_context
+        from tailrace.real.tls.client import TlsNetwork
 
         ports = replace(ports, network=TlsNetwork(ports.network, make_tls_context(security.tls)))
     if security.sasl is not None:

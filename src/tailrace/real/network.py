@@ -131,6 +131,12 @@ class SocketStream:
         else:
             self._loop.add_writer(self._descriptor, callback)
 
+    def detach(self) -> socket.socket:
+        """The socket, for who speaks by other means from now on."""
+        self._loop.remove_reader(self._descriptor)
+        self._loop.remove_writer(self._descriptor)
+        return self._socket
+
     def close(self) -> None:
         if self._socket.fileno() < 0:
             return

@@ -7,6 +7,7 @@ from tailrace.real.disk import RealDisk
 from tailrace.real.memory import RealMemory
 from tailrace.real.network import RealNetwork
 from tailrace.real.random import RealRandom
+from tailrace.real.tls.port import RealTls
 
 
 def real_ports() -> Ports:
@@ -17,4 +18,5 @@ def real_ports() -> Ports:
         network=RealNetwork(),
         background=RealBackground(),
         memory=RealMemory(),
+        tls=RealTls(),
     )

@@ -210,6 +210,10 @@ def struct(
     return Field("struct", versions, default, nullable=nullable, tag=tag, item=kind)
 
 
+# Fields that nobody should find in a log or a trace.
+_SECRETS = frozenset({"auth_bytes", "salt", "salted_password", "stored_key", "server_key", "hmac"})
+
+
 @dataclass_transform(kw_only_default=True)
 class StructType(type):
     """Turns the declared fields into slots and keeps their specifications in `fields`."""
@@ -277,7 +281,7 @@ class Struct(metaclass=StructType):
         shown = []
         for field in self.fields:
             value = getattr(self, field.name)
-            if field.kind == "records" and value is not None:
+            if (field.kind == "records" or field.name in _SECRETS) and value is not None:
                 shown.append(f"{field.name}=<{len(value)} bytes>")
             elif value != field.fresh_default():
                 shown.append(f"{field.name}={value!r}")

@@ -26,6 +26,12 @@ from tailrace.model.settings import Kind, Setting, format_value, parse_value
 BROKER = BrokerConfig(node_id=1)
 PACKAGE = Path(__file__).parents[3] / "src" / "tailrace"
 TABLES = {"broker": SETTINGS, "topic": TOPIC_SETTINGS, "group": GROUP_SETTINGS}
+# What holds for a listener is read by Kafka's names.
+SECURITY_READERS = (
+    PACKAGE / "model" / "listeners.py",
+    PACKAGE / "client" / "security" / "settings.py",
+    PACKAGE / "broker" / "auth" / "security.py",
+)
 ALL_SETTINGS = [row for table in TABLES.values() for row in table.values()]
 
 
@@ -98,6 +104,7 @@ def _attributes_read() -> set[str]:
     read = set()
     for path in PACKAGE.rglob("*.py"):
         is_table = path == PACKAGE / "model" / "config.py"
+        reads_texts = path in SECURITY_READERS
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Attribute):
                 value = node.value.func if isinstance(node.value, ast.Call) else node.value
@@ -106,6 +113,8 @@ def _attributes_read() -> set[str]:
                     read.add(node.attr)
             elif is_table and isinstance(node, ast.Constant) and isinstance(node.value, str):
                 read.add(node.value)
+            elif reads_texts and isinstance(node, ast.Constant) and isinstance(node.value, str):
+                read.add(node.value.replace(".", "_"))
     return read
 
 
@@ -124,10 +133,10 @@ def test_a_setting_is_read_or_says_that_it_has_no_effect() -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        "ssl.keystore.location",
-        "listener.name.internal.ssl.keystore.location",
-        "sasl.enabled.mechanisms",
-        "sasl.jaas.config",
+        "ssl.provider",
+        "sasl.login.class",
+        "security.providers",
+        "connections.max.reauth.ms",
         "authorizer.class.name",
         "super.users",
         "principal.builder.class",
@@ -148,9 +157,13 @@ def test_what_changes_a_promise_is_not_ignored(name: str) -> None:
 @pytest.mark.parametrize(
     ("settings", "told"),
     [
-        ({"listener.security.protocol.map": "PLAINTEXT:SSL"}, "Listener PLAINTEXT cannot have SSL"),
+        ({"listener.security.protocol.map": "PLAINTEXT:TLS"}, "Listener PLAINTEXT cannot have TLS"),
         ({"listener.security.protocol.map": "CONTROLLER:PLAINTEXT"}, "It does not name listener PLAINTEXT"),
-        ({"security.inter.broker.protocol": "SASL_SSL"}, "String must be one of: PLAINTEXT"),
+        ({"security.inter.broker.protocol": "SASL_SSL"}, "No listener has it"),
+        ({"sasl.enabled.mechanisms": "GSSAPI"}, "Served are: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512"),
+        ({"ssl.keystore.type": "JKS"}, "keytool -importkeystore"),
+        ({"ssl.enabled.protocols": "TLSv1.1"}, "String must be one of: TLSv1.2, TLSv1.3"),
+        ({"listener.settings": "x"}, "Write listener.name"),
         ({"remote.log.storage.system.enable": "true"}, "There is no remote storage"),
         ({"broker.id": "2"}, "It is the older name of node.id, which is 1"),
     ],
@@ -323,7 +336,10 @@ def test_what_is_advertised_where_nothing_is_said() -> None:
         ({"node.id": "1", "nod.id": "1"}, "Unknown broker config name: nod.id. Did you mean node.id?"),
         ({"node.id": "1", "listeners": "localhost:9092"}, "Write NAME://host:port"),
         ({"node.id": "1", "listeners": "PLAINTEXT://h:70000"}, "Write NAME://host:port"),
-        ({"node.id": "1", "listeners": "SASL_SSL://h:9092"}, "Listeners with SASL_SSL are not served: use PLAINTEXT."),
+        ({"node.id": "1", "listener.name.gone.ssl.client.auth": "none"}, "There is no listener GONE"),
+        ({"node.id": "1", "listener.name.plaintext.node.id": "2"}, "There is no such setting of a listener"),
+        ({"node.id": "1", "listener.name.plaintext.ssl.client.auth": "maybe"}, "String must be one of: none"),
+        ({"node.id": "1", "listener.name.plaintext.plain.ssl.client.auth": "none"}, "There is no such setting"),
         ({"node.id": "1", "listeners": ""}, "At least one listener is needed"),
         ({"node.id": "1", "listeners": "A://h:1,B://h:1"}, "Each listener must have a different name and port"),
         ({"node.id": "1", "listeners": "A://h:1,A://h:2"}, "Each listener must have a different name and port"),

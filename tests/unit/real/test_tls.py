@@ -16,10 +16,10 @@ from tailrace.client.metadata import Cluster
 from tailrace.client.security.settings import parse_security
 from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.model.ports import Bytes, FileSlice, Stream
-from tailrace.real.certificates import make_tls_context
 from tailrace.real.cluster import open_cluster
 from tailrace.real.network import RealNetwork
-from tailrace.real.tls import TlsNetwork, TlsStream
+from tailrace.real.tls.certificates import make_tls_context
+from tailrace.real.tls.client import TlsNetwork, TlsStream
 from tailrace.wire.apis.data import MetadataRequest, MetadataResponse
 from tests.certificates import KEY_PASSWORD, Authority, Identity, encrypted_key, pkcs12
 from tests.unit.client.peer import Peer

@@ -1,8 +1,9 @@
 """Connections to the other nodes: one for each (address, channel), opened when it is first needed.
 
 A node answers the requests of one connection in order, and a fetch may wait for half a second: whoever must not wait
-for another has a channel of its own. A connection that fails is opened anew by the next call, after a pause that
-doubles while the address cannot be reached, so that a dead peer is not hammered; the call waits for it.
+for another has a channel of its own. Brokers and controllers are called by listeners of their own, each with its TLS
+and its login. A connection that fails is opened anew by the next call, after a pause that doubles while the address
+cannot be reached, so that a dead peer is not hammered; the call waits for it.
 
 Every failure is a KafkaError; NETWORK_EXCEPTION means that no answer came, and the request may or may not have been
 done. Nothing is sent twice here: only the caller knows whether that is right.
@@ -12,17 +13,24 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
-from tailrace.client.connection import Address, Connection, ConnectionLimits, open_connection
+from tailrace.client.connection import Address, Connection, ConnectionLimits, Login, open_connection
 from tailrace.controller.image import MetadataImage
 from tailrace.model.config import BrokerConfig
 from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.model.ids import NodeId
-from tailrace.model.ports import Ports
+from tailrace.model.ports import Network, Ports
 from tailrace.wire.schema import Message
 
 R = TypeVar("R", bound=Message)
+Way = tuple[Network, Login | None]  # How a listener of other nodes is called.
+
+
+class Ways(NamedTuple):
+    to_brokers: Way
+    to_controllers: Way
+
 
 # Kafka's reconnect.backoff.ms, and a maximum below its second: a peer that restarts is back sooner than that.
 _RECONNECT_PAUSE_MS = 50.0
@@ -41,11 +49,13 @@ class Peers:
         *,
         image: Callable[[], MetadataImage] | None = None,
         listener_name: str | None = None,
+        ways: Ways | None = None,
     ) -> None:
         self.image = image
         self._ports = ports
         self._client_id = f"node-{config.node_id}"
         self._listener_name = listener_name or config.inter_broker_listener_name or "PLAINTEXT"
+        self._ways = ways or Ways((ports.network, None), (ports.network, None))
         self._channels: dict[tuple[Address, str], _Channel] = {}
         self._is_closed = False
 
@@ -60,21 +70,25 @@ class Peers:
                 ErrorCode.NETWORK_EXCEPTION,
                 f"cannot reach broker {node_id}: the metadata has no address of it on listener {self._listener_name}",
             )
-        return await self.call_address(
-            endpoint.host, endpoint.port, request, response_type, timeout_ms=timeout_ms, channel=channel
-        )
+        address = Address(endpoint.host, endpoint.port)
+        return await self._call((address, channel), self._ways.to_brokers, request, response_type, timeout_ms)
 
     async def call_address(
         self, host: str, port: int, request: Message, response_type: type[R], *, timeout_ms: int, channel: str = ""
     ) -> R:
-        """`timeout_ms` bounds the whole call, a new connection included."""
+        """Asks a controller. `timeout_ms` bounds the whole call, a new connection included."""
         key = Address(host, port), channel
+        return await self._call(key, self._ways.to_controllers, request, response_type, timeout_ms)
+
+    async def _call(
+        self, key: tuple[Address, str], way: Way, request: Message, response_type: type[R], timeout_ms: int
+    ) -> R:
         found = self._channels.get(key)
         if found is None:
             if self._is_closed:
                 raise KafkaError(ErrorCode.NETWORK_EXCEPTION, "this node is stopping")
             self._make_room()
-            found = self._channels[key] = _Channel(self._ports, key[0], f"{self._client_id}-{channel}")
+            found = self._channels[key] = _Channel(self._ports, way, key[0], f"{self._client_id}-{key[1]}")
         ready = found.ready_connection
         if ready is not None:
             # It bounds the time itself; another timer for each fetch would be a tenth of its cost.
@@ -105,8 +119,9 @@ class Peers:
 class _Channel:
     """One connection at a time; all who need it while it is being opened wait for the same one."""
 
-    def __init__(self, ports: Ports, address: Address, client_id: str) -> None:
+    def __init__(self, ports: Ports, way: Way, address: Address, client_id: str) -> None:
         self._ports = ports
+        self._network, self._login = way
         self._address = address
         self._client_id = client_id
         self._connection: Connection | None = None
@@ -146,7 +161,9 @@ class _Channel:
         pause_ms = self._next_try_ms - self._ports.clock.monotonic_ms()
         if pause_ms > 0:
             await asyncio.sleep(pause_ms / 1000)
-        return await open_connection(self._ports.network, self._address, client_id=self._client_id, limits=_LIMITS)
+        return await open_connection(
+            self._network, self._address, client_id=self._client_id, limits=_LIMITS, login=self._login
+        )
 
     def _on_opened(self, opening: asyncio.Task[Connection]) -> None:
         self._opening = None

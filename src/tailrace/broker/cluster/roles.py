@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from tailrace.model.config import BrokerConfig, Endpoint
+from tailrace.model.listeners import protocol_of
 
 
 class Roles(NamedTuple):
@@ -29,7 +30,7 @@ def decide_roles(config: BrokerConfig) -> Roles:
     controller_names = frozenset(config.controller_listener_names)
     is_broker, is_controller = "broker" in config.process_roles, "controller" in config.process_roles
     clients = tuple(each for each in config.listeners if each.listener_name not in controller_names)
-    inter_broker = config.inter_broker_listener_name or (clients[0].listener_name if clients else "")
+    inter_broker = config.inter_broker_listener_name or _first_listener(config, clients)
     return Roles(
         is_broker=is_broker,
         is_controller=is_controller,
@@ -40,3 +41,11 @@ def decide_roles(config: BrokerConfig) -> Roles:
         else (),
         inter_broker_listener_name=inter_broker.upper(),
     )
+
+
+def _first_listener(config: BrokerConfig, clients: tuple[Endpoint, ...]) -> str:
+    """The first of them, or the first with the protocol that is set for brokers."""
+    if "security_inter_broker_protocol" not in config.given:
+        return clients[0].listener_name if clients else ""
+    names = (each.listener_name for each in clients)
+    return next((name for name in names if protocol_of(config, name) == config.security_inter_broker_protocol), "")

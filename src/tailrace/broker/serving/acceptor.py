@@ -1,7 +1,8 @@
 """Listeners of a kind, and the connections on them: accepts, bounds, and ends those that are idle.
 
 What is spoken on a connection is the business of a `SpokenProtocol`, which is given each stream that was let in.
-Until there is one, whoever connects waits.
+Until there is one, whoever connects waits. Where a listener has a door (`broker.auth`), whoever comes stands there
+until it is known who it is.
 
 Bounds, all of them settings: connections in all and per address, idle time. A peer that breaks its protocol is named in
 the log, at most once a second for all such peers, so that garbage cannot fill the disk either.
@@ -11,13 +12,19 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Collection
-from typing import Protocol
+from collections.abc import Callable, Collection, Mapping
+from typing import TYPE_CHECKING, Protocol
 
 from tailrace.broker.context import BoundListener
 from tailrace.model import events
 from tailrace.model.config import BrokerConfig, Endpoint
 from tailrace.model.ports import Listener, Ports, Stream
+from tailrace.model.security import ANONYMOUS, Principal
+
+if TYPE_CHECKING:
+    from tailrace.broker.auth.doors import Door
+    from tailrace.broker.auth.entrance import Entrance
+    from tailrace.broker.services import Services
 
 _log = events.logger("connections")
 
@@ -48,7 +55,10 @@ class Speaker(Protocol):
 
 
 class SpokenProtocol(Protocol):
-    def speak(self, stream: Stream, listener: BoundListener, acceptor: Acceptor) -> Speaker: ...
+    @property
+    def services(self) -> Services: ...
+
+    def speak(self, stream: Stream, listener: BoundListener, acceptor: Acceptor, principal: Principal) -> Speaker: ...
 
     def tend(self, acceptor: Acceptor, now_ms: float) -> None:
         """Called about once a second."""
@@ -57,10 +67,19 @@ class SpokenProtocol(Protocol):
 class Acceptor:
     """Has the listeners of clients, or with `is_controller` those of the metadata quorum."""
 
-    def __init__(self, config: Callable[[], BrokerConfig], ports: Ports, *, is_controller: bool = False) -> None:
+    def __init__(
+        self,
+        config: Callable[[], BrokerConfig],
+        ports: Ports,
+        *,
+        is_controller: bool = False,
+        doors: Mapping[str, Door] | None = None,
+    ) -> None:
         self.is_controller = is_controller
         self.connections: dict[Speaker, None] = {}  # In order of arrival. Bounded by max.connections.
         self.refused_count = 0
+        self._doors = doors or {}  # By the names of listeners.
+        self._at_the_door: dict[Entrance, None] = {}  # Counted among the connections.
         self._config = config
         self._ports = ports
         self._protocol: SpokenProtocol | None = None
@@ -110,6 +129,8 @@ class Acceptor:
             self._reaper.cancel()
         for stream, _listener in self._held_back:
             stream.close()
+        for entrance in list(self._at_the_door):
+            entrance.close()
         for connection in list(self.connections):
             connection.finish()
         if self.connections:
@@ -132,13 +153,34 @@ class Acceptor:
             return
         config = self._config()
         host = host_of(stream.peer)
-        if len(self.connections) >= config.max_connections:
+        if len(self.connections) + len(self._at_the_door) >= config.max_connections:
             self._turn_away(stream, f"max.connections={config.max_connections} is reached")
         elif self._per_host[host] >= config.max_connections_per_ip:
             self._turn_away(stream, f"max.connections.per.ip={config.max_connections_per_ip} is reached")
         else:
             self._per_host[host] += 1
-            self.connections[self._protocol.speak(stream, listener, self)] = None
+            door = self._doors.get(listener.name)
+            if door is None:
+                self.connections[self._protocol.speak(stream, listener, self, ANONYMOUS)] = None
+            else:
+                self._ask(stream, listener, door, self._protocol.services)
+
+    def _ask(self, stream: Stream, listener: BoundListener, door: Door, services: Services) -> None:
+        from tailrace.broker.auth.entrance import Entrance
+
+        entrance = Entrance(stream, listener, door, self, services)
+        self._at_the_door[entrance] = None
+        entrance.open()
+
+    def admit(self, entrance: Entrance, stream: Stream, listener: BoundListener, principal: Principal) -> None:
+        """It is known who that is."""
+        assert self._protocol is not None, "nobody stands at the door before it is open"
+        del self._at_the_door[entrance]
+        self.connections[self._protocol.speak(stream, listener, self, principal)] = None
+
+    def forget_entrance(self, entrance: Entrance) -> None:
+        if self._at_the_door.pop(entrance, self) is None:
+            self._leave(entrance.peer)
 
     def _turn_away(self, stream: Stream, reason: str) -> None:
         self.report("turned a connection away", peer=stream.peer, reason=reason)
@@ -146,12 +188,15 @@ class Acceptor:
 
     def forget(self, connection: Speaker) -> None:
         if self.connections.pop(connection, self) is None:
-            host = host_of(connection.peer)
-            self._per_host[host] -= 1
-            if not self._per_host[host]:
-                del self._per_host[host]
+            self._leave(connection.peer)
             if self._all_gone is not None and not self.connections:
                 self._all_gone.set()
+
+    def _leave(self, peer: str) -> None:
+        host = host_of(peer)
+        self._per_host[host] -= 1
+        if not self._per_host[host]:
+            del self._per_host[host]
 
     def _reap(self) -> None:
         assert self._protocol is not None, "it is open"

@@ -81,7 +81,7 @@ class KafkaConnection(Mutable):
         super().__init__(protocol.clock.monotonic_ms())
         self.peer = stream.peer
         self.listener = listener
-        self.principal = ANONYMOUS
+        self.principal = ANONYMOUS  # Until whoever made it says otherwise.
         self.is_closed = False
         self._stream = stream
         self._protocol = protocol

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from tailrace.broker.services import Services
     from tailrace.broker.serving.acceptor import Acceptor
     from tailrace.model.ports import Stream
+    from tailrace.model.security import Principal
 
 _log = events.logger("connections")
 
@@ -73,9 +74,13 @@ class KafkaProtocol:
         hint_max_bytes = min(HEAP_MAX_BYTES, config.socket_read_bytes_per_turn)
         self.size_hint_max_bytes = max(START_BYTES, 1 << (hint_max_bytes.bit_length() - 1))
 
-    def speak(self, stream: Stream, listener: BoundListener, acceptor: Acceptor) -> KafkaConnection:
+    def speak(
+        self, stream: Stream, listener: BoundListener, acceptor: Acceptor, principal: Principal
+    ) -> KafkaConnection:
         account = self._accounts.setdefault(host_of(stream.peer), Account())
-        return KafkaConnection(stream, listener, self, acceptor, account)
+        connection = KafkaConnection(stream, listener, self, acceptor, account)
+        connection.principal = principal
+        return connection
 
     def tend(self, acceptor: Acceptor, now_ms: float) -> None:
         connections = cast("list[KafkaConnection]", list(acceptor.connections))

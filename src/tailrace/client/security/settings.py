@@ -13,10 +13,10 @@ from enum import StrEnum
 
 from tailrace.client.security.jaas import JaasEntry, parse_jaas
 from tailrace.model.errors import KafkaError
+from tailrace.model.security import TLS_VERSIONS, Pem, TlsSettings
 from tailrace.model.settings import invalid
 
 _PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-TLS_VERSIONS = ("TLSv1.2", "TLSv1.3")
 
 
 class Mechanism(StrEnum):
@@ -24,25 +24,6 @@ class Mechanism(StrEnum):
     SCRAM_SHA_256 = "SCRAM-SHA-256"
     SCRAM_SHA_512 = "SCRAM-SHA-512"
     OAUTHBEARER = "OAUTHBEARER"
-
-
-@dataclass(frozen=True)
-class Pem:
-    """Certificates or a key: in a file, or written into the setting itself."""
-
-    setting: str
-    path: str | None = None
-    text: str | None = field(default=None, repr=False)
-
-
-@dataclass(frozen=True)
-class TlsSettings:
-    authorities: Pem | None = None  # None: those that the machine trusts
-    certificates: Pem | None = None  # this client's own, for brokers that ask for one
-    key: Pem | None = None  # None: in the same file as the certificates
-    key_password: str | None = field(default=None, repr=False)
-    is_host_checked: bool = True
-    versions: tuple[str, ...] = TLS_VERSIONS
 
 
 @dataclass(frozen=True)
@@ -117,7 +98,7 @@ def parse_security(settings: Mapping[str, str]) -> Security:
     if protocol not in _PROTOCOLS:
         raise invalid("security.protocol", protocol, f"It must be one of: {', '.join(_PROTOCOLS)}")
     return Security(
-        tls=_parse_tls(settings) if protocol.endswith("SSL") else None,
+        tls=parse_tls(settings) if protocol.endswith("SSL") else None,
         sasl=_parse_sasl(settings) if protocol.startswith("SASL") else None,
     )
 
@@ -125,7 +106,7 @@ def parse_security(settings: Mapping[str, str]) -> Security:
 # --- TLS
 
 
-def _parse_tls(settings: Mapping[str, str]) -> TlsSettings:
+def parse_tls(settings: Mapping[str, str]) -> TlsSettings:
     authorities = _pem(
         settings,
         files=("ssl.truststore.location", "ssl.ca.location"),

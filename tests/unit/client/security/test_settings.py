@@ -6,8 +6,9 @@ import pytest
 
 from tailrace.client.security.jaas import parse_jaas
 from tailrace.client.security.properties import parse_properties
-from tailrace.client.security.settings import PLAINTEXT, Mechanism, Pem, Security, TlsSettings, parse_security
+from tailrace.client.security.settings import PLAINTEXT, Mechanism, Security, parse_security
 from tailrace.model.errors import ErrorCode, KafkaError
+from tailrace.model.security import Pem, TlsSettings
 
 PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
 SCRAM_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"

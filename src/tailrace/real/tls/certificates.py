@@ -1,4 +1,5 @@
-"""From the `ssl.*` settings to an SSLContext: reads the certificates and keys, which must be PEM.
+"""From the `ssl.*` settings to an SSLContext, of the side that connects and of that which listens: reads the
+certificates and keys, which must be PEM.
 
 Java's own stores are recognised by their first bytes, and refused with the command that converts them.
 Every refusal is a KafkaError INVALID_CONFIG that names the setting.
@@ -12,13 +13,14 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tailrace.client.security.settings import Pem, TlsSettings
 from tailrace.model.errors import KafkaError
+from tailrace.model.security import ClientAuth, Pem, TlsSettings
 from tailrace.model.settings import invalid
 
 _PEM_BEGIN = "-----BEGIN "
 _JKS_MAGIC = bytes.fromhex("feedfeed")
 _DER_SEQUENCE = b"\x30"
+_TLS13_SUITES = frozenset({"TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256"})
 _VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 
 
@@ -36,6 +38,72 @@ def make_tls_context(settings: TlsSettings) -> ssl.SSLContext:
     if settings.certificates is not None:
         _load_own(context, settings.certificates, settings.key, settings.key_password)
     return context
+
+
+def make_server_context(settings: TlsSettings) -> ssl.SSLContext:
+    if settings.certificates is None:
+        raise invalid(
+            "ssl.keystore.location",
+            "(nothing)",
+            "A listener with TLS needs a certificate: name a PEM file that holds it and its key",
+        )
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    # A client that comes again shakes hands in full: that costs little more, and its certificate is looked at again.
+    context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION | ssl.OP_NO_TICKET
+    context.options |= ssl.OP_CIPHER_SERVER_PREFERENCE
+    context.num_tickets = 0
+    context.minimum_version = min(_VERSIONS[name] for name in settings.versions)
+    context.maximum_version = max(_VERSIONS[name] for name in settings.versions)
+    if settings.cipher_suites:
+        _choose_suites(context, settings.cipher_suites)
+    _load_own(context, settings.certificates, settings.key, settings.key_password)
+    if settings.client_auth is not ClientAuth.NONE:
+        _ask_clients(context, settings)
+    return context
+
+
+def _ask_clients(context: ssl.SSLContext, settings: TlsSettings) -> None:
+    if settings.authorities is None:
+        reason = "Whose certificates are taken? Name the authorities in ssl.truststore.location (a PEM file)"
+        raise invalid("ssl.client.auth", settings.client_auth, reason)
+    _load_authorities(context, settings.authorities)
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    is_required = settings.client_auth is ClientAuth.REQUIRED
+    context.verify_mode = ssl.CERT_REQUIRED if is_required else ssl.CERT_OPTIONAL
+
+
+def _choose_suites(context: ssl.SSLContext, names: tuple[str, ...]) -> None:
+    """By Java's names. Python cannot choose among the suites of TLS 1.3: they are there together, or not at all."""
+    newer = _TLS13_SUITES & set(names)
+    older = [name for name in names if name not in newer]
+    if newer and newer != _TLS13_SUITES:
+        missing = ",".join(sorted(_TLS13_SUITES - newer))
+        reason = f"Of the suites of TLS 1.3 all or none can be had here: add {missing}"
+        raise invalid("ssl.cipher.suites", ",".join(names), reason)
+    if not newer:
+        context.maximum_version = min(context.maximum_version, ssl.TLSVersion.TLSv1_2)
+    if not older:
+        context.minimum_version = max(context.minimum_version, ssl.TLSVersion.TLSv1_3)
+        return
+    try:
+        context.set_ciphers(":".join(_openssl_name(name) for name in older))
+    except ssl.SSLError:
+        raise invalid("ssl.cipher.suites", ",".join(names), "OpenSSL has none of the suites of TLS 1.2") from None
+
+
+def _openssl_name(name: str) -> str:
+    """TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384 is ECDHE-RSA-AES256-GCM-SHA384 there."""
+    found = re.fullmatch(
+        r"TLS_(ECDHE_RSA|ECDHE_ECDSA|DHE_RSA|RSA)_WITH_(?:AES_(128|256)_(GCM|CBC)|(CHACHA20_POLY1305))_(SHA|SHA256|SHA384)",
+        name,
+    )
+    if found is None:
+        raise invalid("ssl.cipher.suites", name, "No such suite is known: write Java's name of one of TLS 1.2 or 1.3")
+    keys, bits, mode, chacha, digest = found.groups()
+    exchange = "" if keys == "RSA" else keys.replace("_", "-") + "-"
+    if chacha:
+        return f"{exchange}CHACHA20-POLY1305"
+    return f"{exchange}AES{bits}-{'GCM-' if mode == 'GCM' else ''}{digest}"
 
 
 def _load_authorities(context: ssl.SSLContext, source: Pem) -> None:

@@ -1,0 +1,148 @@
+"""The requests of a login, in the only order in which they are taken:
+
+    ApiVersions        once, and not at all if the client likes; again only if its version was not known
+    SaslHandshake      names the mechanism
+    SaslAuthenticate   as often as the mechanism needs; after SaslHandshake version 0 its messages come bare
+
+Pure: a generator that is sent a request and yields the answer, bytes with their size; first it yields nothing. It ends
+with an `Admission`. Whatever else comes is a ProtocolError, and the connection closes without an answer. A refusal is a
+`LoginRefusedError`, with the last answer. No other API is ever reached from here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping
+from struct import Struct
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+from tailrace.broker.auth.conversations import Accepted, Conversation
+from tailrace.broker.context import RequestContext
+from tailrace.broker.handlers.api_versions import handle_api_versions, unsupported_version_response
+from tailrace.model.errors import ErrorCode, KafkaError, ProtocolError
+from tailrace.model.security import Principal
+from tailrace.wire.apis.data import ApiVersionsRequest
+from tailrace.wire.apis.keys import ApiKey
+from tailrace.wire.apis.security import (
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+    SaslHandshakeRequest,
+    SaslHandshakeResponse,
+)
+from tailrace.wire.compile import decode
+from tailrace.wire.frame import RequestHeader, decode_request_header, encode_response
+from tailrace.wire.schema import Message
+
+if TYPE_CHECKING:
+    from tailrace.broker.context import BoundListener
+    from tailrace.broker.services import Services
+
+M = TypeVar("M", bound=Message)
+Mechanisms = Mapping[str, Callable[[], Conversation]]
+
+_SIZE = Struct(">i")
+_HEADER_MIN_BYTES = 8
+
+
+class Admission(NamedTuple):
+    principal: Principal
+    last: bytes  # The answer to the last request.
+
+
+class LoginRefusedError(Exception):
+    """The connection closes after the `answer`, if there is one; both are held back for a while."""
+
+    def __init__(self, answer: bytes, cause: str) -> None:
+        super().__init__(cause)
+        self.answer = answer
+
+
+Login = Generator[bytes, bytes, Admission]
+
+
+def log_in(services: Services, listener: BoundListener, peer: str, mechanisms: Mechanisms) -> Login:
+    header, body = _read((yield b""))
+    while header.request_api_key == ApiKey.API_VERSIONS:
+        is_known = header.request_api_version in ApiVersionsRequest.versions
+        request = yield _tell_versions(services, listener, peer, header, body)
+        header, body = _read(request)
+        if is_known:
+            break
+    if header.request_api_key != ApiKey.SASL_HANDSHAKE:
+        raise ProtocolError(f"API key {header.request_api_key} before a login, where SaslHandshake belongs")
+    mechanism = _decode(SaslHandshakeRequest, header, body).mechanism
+    conversation = mechanisms.get(mechanism)
+    answer = SaslHandshakeResponse(mechanisms=list(mechanisms))
+    if conversation is None:
+        answer.error_code = ErrorCode.UNSUPPORTED_SASL_MECHANISM
+        raise LoginRefusedError(_encode(header, answer), "it wants a SASL mechanism that is not enabled")
+    message = yield _encode(header, answer)
+    if header.request_api_version == 0:
+        return (yield from _converse_bare(conversation(), message))
+    return (yield from _converse(conversation(), message))
+
+
+def _converse(conversation: Conversation, request: bytes) -> Login:
+    next(conversation)
+    while True:
+        header, body = _read(request)
+        if header.request_api_key != ApiKey.SASL_AUTHENTICATE:
+            raise ProtocolError(f"API key {header.request_api_key} within a login, where SaslAuthenticate belongs")
+        message = _decode(SaslAuthenticateRequest, header, body).auth_bytes
+        try:
+            answer = conversation.send(message)
+        except StopIteration as end:
+            accepted: Accepted = end.value
+            last = _encode(header, SaslAuthenticateResponse(auth_bytes=accepted.last))
+            return Admission(Principal("User", accepted.user), last)
+        except KafkaError as error:
+            refused = SaslAuthenticateResponse(error_code=error.code, error_message=error.message)
+            raise LoginRefusedError(_encode(header, refused), error.message) from None
+        request = yield _encode(header, SaslAuthenticateResponse(auth_bytes=answer))
+
+
+def _converse_bare(conversation: Conversation, message: bytes) -> Login:
+    next(conversation)
+    while True:
+        try:
+            answer = conversation.send(message)
+        except StopIteration as end:
+            accepted: Accepted = end.value
+            return Admission(Principal("User", accepted.user), _SIZE.pack(len(accepted.last)) + accepted.last)
+        except KafkaError as error:
+            raise LoginRefusedError(b"", error.message) from None
+        message = yield _SIZE.pack(len(answer)) + answer
+
+
+def _tell_versions(services: Services, listener: BoundListener, peer: str, header: RequestHeader, body: bytes) -> bytes:
+    version = header.request_api_version
+    if version not in ApiVersionsRequest.versions:
+        # In version 0, which every client understands (KIP-511).
+        return _encode(header, unsupported_version_response(), version=0)
+    context = RequestContext(
+        api_key=ApiKey.API_VERSIONS,
+        api_version=version,
+        correlation_id=header.correlation_id,
+        client_id=header.client_id,
+        peer=peer,
+        listener=listener,
+    )
+    return _encode(header, handle_api_versions(services, context, decode(ApiVersionsRequest, version, body)))
+
+
+def _read(request: bytes) -> tuple[RequestHeader, bytes]:
+    if len(request) < _HEADER_MIN_BYTES:
+        raise ProtocolError(f"a request of {len(request)} bytes before a login")
+    header, position = decode_request_header(request)
+    return header, request[position:]
+
+
+def _decode(request_type: type[M], header: RequestHeader, body: bytes) -> M:
+    if header.request_api_version not in request_type.versions:
+        raise ProtocolError(f"{request_type.__name__} in version {header.request_api_version}")
+    return decode(request_type, header.request_api_version, body)
+
+
+def _encode(header: RequestHeader, answer: Message, *, version: int | None = None) -> bytes:
+    version = header.request_api_version if version is None else version
+    parts = encode_response(header.request_api_key, version, header.correlation_id, answer)
+    return b"".join(bytes(part) for part in parts)  # type: ignore[arg-type] # No answer of a login is a file.
