@@ -42,6 +42,16 @@ _SEND_TURN_BYTES = 4 * 1024 * 1024
 _EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
 
+def left_in(descriptor: int) -> int | None:
+    """What can be received from a socket whose other side has closed; None while it has not."""
+    poll = select.poll()
+    poll.register(descriptor, select.POLLRDHUP)
+    if not poll.poll(0):
+        return None
+    unread = fcntl.ioctl(descriptor, termios.FIONREAD, bytes(4))
+    return int.from_bytes(unread, sys.byteorder)
+
+
 class SocketStream:
     """One connected socket."""
 
@@ -112,12 +122,7 @@ class SocketStream:
         return taken
 
     def left_bytes(self) -> int | None:
-        poll = select.poll()
-        poll.register(self._descriptor, select.POLLRDHUP)
-        if not poll.poll(0):
-            return None
-        unread = fcntl.ioctl(self._descriptor, termios.FIONREAD, bytes(4))
-        return int.from_bytes(unread, sys.byteorder)
+        return left_in(self._descriptor)
 
     def watch_reads(self, callback: Callable[[], None] | None) -> None:
         if callback is None:

@@ -15,7 +15,7 @@ import ssl
 from collections.abc import Callable, Sequence
 
 from tailrace.model.ports import Bytes, FileSlice, UntrustedPeerError, Want
-from tailrace.real.network import SocketStream
+from tailrace.real.network import SocketStream, left_in
 from tailrace.real.tls.subjects import subject_of
 
 # Encrypted at a time. Pieces of 256 KB cost less than smaller ones: a turn of the loop costs more than the cache gives.
@@ -85,6 +85,10 @@ class TlsServerStream:
                 raise
         self._recall_reader()
         return received
+
+    def left_bytes(self) -> int | None:
+        left = left_in(self._tls.fileno())
+        return None if left is None else left + self._tls.pending()  # Encrypted it is more.
 
     def _recall_reader(self) -> None:
         if self._on_readable is not None and not self._is_recalled and self._tls.pending():

@@ -91,7 +91,7 @@ def test_what_means_nothing_is_refused_alone(changes: dict[str, Any]) -> None:
 
 
 def test_odd_ones_are_taken() -> None:
-    """An operation that makes no sense for the resource, any text as a host, other kinds of principals, a prefix `*`."""
+    """A senseless operation for the resource, any text as a host, other kinds of principals, a prefix `*`."""
     cluster = Cluster()
     odd = [
         creation(resource_type=Kind.GROUP, operation=Operation.CREATE_TOKENS),
