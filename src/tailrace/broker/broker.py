@@ -25,17 +25,13 @@ from tailrace.broker.cluster.proof import find_epoch
 from tailrace.broker.cluster.replica_reports import ReplicaReports
 from tailrace.broker.cluster.roles import decide_roles
 from tailrace.broker.context import BoundListener
-from tailrace.broker.coordinators.coordination import Coordination
 from tailrace.broker.loop_lag import LoopLag
 from tailrace.broker.node import Node
 from tailrace.broker.quorum.quorum import Quorum
-from tailrace.broker.quotas.meters import follow_quotas
-from tailrace.broker.refused_batches import RefusedBatches
-from tailrace.broker.services import Services, secured
+from tailrace.broker.services import Services, make_services
 from tailrace.broker.serving.acceptor import Acceptor
 from tailrace.broker.serving.dispatch import Dispatcher
 from tailrace.broker.serving.kafka import KafkaProtocol
-from tailrace.broker.sessions import FetchSessions
 from tailrace.catalogue import Audience
 from tailrace.controller.features import SUPPORTED_FEATURES
 from tailrace.controller.image import MetadataImage
@@ -310,10 +306,9 @@ class Broker:
         self.services.coordination.open()
 
     def _make_services(self) -> tuple[Node, Services]:
-        config, ports = self._static_config, self.ports
         node = Node(
             node_id=self.node_id,
-            ports=ports,
+            ports=self.ports,
             quorum=self.quorum,
             forwarding=self.forwarding,
             replicas=self.replicas,
@@ -322,25 +317,8 @@ class Broker:
             broker_epoch=lambda: self.broker_epoch,
             judge_bug=self.judge_bug,
         )
-        sessions = FetchSessions(
-            ports.clock,
-            ports.random,
-            slots_max=config.max_incremental_fetch_session_cache_slots,
-            partitions_max=config.max_incremental_fetch_session_partitions,
-        )
-        self.future_logs = FutureLogs(self.replicas, self.directories, background=ports.background)
-        services = Services(
-            node=node,
-            ports=ports,
-            replicas=self.replicas,
-            coordination=Coordination(node),
-            sessions=sessions,
-            refused_batches=RefusedBatches(ports.clock),
-            directories=self.directories,
-            future_logs=self.future_logs,
-            meters=follow_quotas(config, ports.clock, self.quorum.subscribe),
-        )
-        return node, secured(services)
+        self.future_logs = FutureLogs(self.replicas, self.directories, background=self.ports.background)
+        return node, make_services(node, self.directories, self.future_logs)
 
     def _make_reports(self, lifecycle: Lifecycle) -> ReplicaReports:
         return ReplicaReports(

@@ -13,15 +13,17 @@ from asyncio import Semaphore
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from tailrace.broker.coordinators.coordination import Coordination
+from tailrace.broker.quotas.meters import follow_quotas
+from tailrace.broker.refused_batches import RefusedBatches
+from tailrace.broker.sessions import FetchSessions
+
 if TYPE_CHECKING:
     from tailrace.broker.access.access import Access
     from tailrace.broker.cluster.forwarding import Forwarding
-    from tailrace.broker.coordinators.coordination import Coordination
     from tailrace.broker.node import JudgeBug, Node
     from tailrace.broker.quorum.quorum import Quorum
     from tailrace.broker.quotas.meters import Meters
-    from tailrace.broker.refused_batches import RefusedBatches
-    from tailrace.broker.sessions import FetchSessions
     from tailrace.controller.image import MetadataImage
     from tailrace.model.config import BrokerConfig
     from tailrace.model.ports import Ports
@@ -90,7 +92,29 @@ class Services:
         return self.node.judge_bug
 
 
-def secured(services: Services) -> Services:
+def make_services(node: Node, directories: LogDirectories, future_logs: FutureLogs) -> Services:
+    config, ports = node.quorum.static_config, node.ports
+    sessions = FetchSessions(
+        ports.clock,
+        ports.random,
+        slots_max=config.max_incremental_fetch_session_cache_slots,
+        partitions_max=config.max_incremental_fetch_session_partitions,
+    )
+    services = Services(
+        node=node,
+        ports=ports,
+        replicas=node.replicas,
+        coordination=Coordination(node),
+        sessions=sessions,
+        refused_batches=RefusedBatches(ports.clock),
+        directories=directories,
+        future_logs=future_logs,
+        meters=follow_quotas(config, ports.clock, node.quorum.subscribe),
+    )
+    return _secured(services)
+
+
+def _secured(services: Services) -> Services:
     """With the authorizer that the node's settings name; without one, as they are."""
     config, quorum, lanes = services.quorum.static_config, services.quorum, services.lanes
     if not config.authorizer_class_name:
