@@ -99,6 +99,12 @@ def test_the_low_latency_profile() -> None:
         ("docs/reliability.md", r"`replica.cut.retention.bytes` \((\d+) GB\)", "replica.cut.retention.bytes", 1 << 30),
         ("docs/reliability.md", r"at (\d+) MB/s at most \(`log.scrub.max", "log.scrub.max.bytes.per.second", 1 << 20),
         ("docs/reliability.md", r"to half a second, from ([\d.]+) s", "broker.session.timeout.ms", 1000),
+        (
+            "docs/reliability.md",
+            r"Above (\d+) partition changes a second",
+            "controller.partition.changes.max.per.second",
+            1,
+        ),
         ("docs/groups.md", r"the last (\d+) of a group \(`group.history", "group.history.max.rebalances", 1),
     ],
 )

@@ -17,6 +17,7 @@ from importlib import import_module
 from typing import Any
 
 from tailrace.catalogue import CATALOGUE, AnsweredBy, load
+from tailrace.controller.brokers.pace import Pace
 from tailrace.controller.brokers.sessions import Sessions, grant_ms
 from tailrace.controller.effective import broker_config
 from tailrace.controller.image import BrokerImage, MetadataImage
@@ -38,9 +39,11 @@ class Controller:
         # With the dynamic settings applied, and those that they were applied from: most ops find them unchanged.
         self._config = config
         self._configs: object = None
+        self._pace = Pace(config.controller_partition_changes_max_per_second)
         self._sessions = Sessions(
             config.broker_session_timeout_ms,
             config.lease_ms,
+            self._pace,
             flapping_pause_max_ms=config.broker_flapping_pause_max_ms,
         )
         self._candidates = Candidates(config.eligible_leader_wait_ms)
@@ -59,7 +62,9 @@ class Controller:
         """Raises KafkaError if the request fails as a whole; else each of its items has its own error."""
         if monotonic_ms is not None:
             self._advance(monotonic_ms)
-        return _find_op(request)(self._view(now_ms, charge), request)
+        result = _find_op(request)(self._view(now_ms, charge), request)
+        self._pace.spend(result.records, self._sessions.now_ms)
+        return result
 
     def activate(self, monotonic_ms: float) -> None:
         """The log is replayed and this node decides: every unfenced broker has a session time to be heard."""
@@ -91,13 +96,21 @@ class Controller:
     def on_deadline(self, monotonic_ms: float, now_ms: int = 0) -> Decision | None:
         """What is due, if anything. Its records are appended and replayed as those of an op are."""
         self._advance(monotonic_ms)
-        view = self._view(now_ms)
+        decision = self._decide_due(self._view(now_ms), monotonic_ms)
+        if decision is not None:
+            self._pace.spend(decision.records, monotonic_ms)
+        return decision
+
+    def _decide_due(self, view: View, monotonic_ms: float) -> Decision | None:
         if self._sessions.expired(view.image):
             return Decision(_import("brokers.heartbeats").decide_expired(view))
         if self._candidates.due(view.image):
             return Decision(_import("partitions.reports").decide_held_back(view))
         if self._balance_due_ms is not None and monotonic_ms >= self._balance_due_ms:
-            return self._balance(view, monotonic_ms)
+            wait_ms = self._pace.wait_ms(monotonic_ms)
+            if not wait_ms:
+                return self._balance(view, monotonic_ms)
+            self._balance_due_ms = monotonic_ms + wait_ms
         return None
 
     def silent_brokers(self, monotonic_ms: float) -> list[BrokerImage]:

@@ -892,6 +892,14 @@ class BrokerConfig(SecurityConfig, scope="broker"):
         doc="Longest time for which a live broker that falls silent again and again is kept fenced. Each time it comes "
         "back, all its partitions are rewritten in the metadata. 0: it comes back at once.",
     )
+    controller_partition_changes_max_per_second: int = integer(
+        default=500,
+        minimum=1,
+        ours=True,
+        doc="Partition changes a second, on average, above which the controller waits with what repeats itself: fencing"
+        " and letting in brokers that have been silent before, and moving leaders back to their preferred replicas. "
+        "Each change is a record that every node replays; a broker that comes and goes brings three for each replica.",
+    )
     initial_broker_registration_timeout_ms: int = integer(
         default=MINUTE_MS, doc="How long a starting broker tries to register before it gives up."
     )

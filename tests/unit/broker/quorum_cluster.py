@@ -23,6 +23,7 @@ from tailrace.sim.clock import ProcessClock
 from tailrace.sim.cluster import voter_of
 from tailrace.sim.disk import SimDisk
 from tailrace.sim.loop import Process, SimLoop
+from tailrace.sim.network import SimNetwork
 from tailrace.sim.random import SimRandom
 from tailrace.wire.compile import decode, encode
 from tailrace.wire.schema import Message
@@ -62,8 +63,9 @@ class Node:
         loop = self.cluster.loop
         process = self.process = loop.process(f"node-{self.node_id}")
         clock = ProcessClock(process)
-        # They call each other as `Calls` lets them.
-        ports = Ports(clock, self.random, self.disk, None, SlowBackground(self.random))  # type: ignore[arg-type]
+        # They call each other as `Calls` lets them. On the network nobody listens: connections are refused.
+        network = self.cluster.network.port(f"node-{self.node_id}", process)
+        ports = Ports(clock, self.random, self.disk, network, SlowBackground(self.random))
         quorum = Quorum(
             self.config,
             ports,
@@ -144,6 +146,7 @@ class Cluster:
     def __init__(self, loop: SimLoop, *, voters: int, observers: int = 0, **settings: Any) -> None:
         self.loop = loop
         self.delay_seconds = 0.001
+        self.network = SimNetwork(loop, SimRandom(99))
         self.cut_off: set[int] = set()
         ids = list(range(1, voters + 1))
         self.bootstrap = tuple(f"node:{node_id}" for node_id in ids)

@@ -7,6 +7,7 @@ from tailrace.model.errors import ErrorCode
 from tailrace.model.ids import NodeId
 from tailrace.wire.apis.own import ReportDeathRequest, ReportDeathResponse
 from tailrace.wire.apis.quorum import BrokerHeartbeatRequest, BrokerHeartbeatResponse, BrokerRegistrationResponse
+from tailrace.wire.apis.stored_records import PartitionChangeRecord
 from tests.unit.controller.cluster import Cluster, assigned, directory_id
 
 SESSION_MS = 2500
@@ -305,3 +306,68 @@ def test_a_broker_that_is_needed_is_not_kept_out(cluster: Cluster) -> None:
     assert fenced(cluster) == [1]
     keep_alive(cluster, 1, 3, milliseconds=SESSION_MS + 200)
     assert fenced(cluster) == [2], "a partition has lost its leader with broker 2"
+
+
+def flapping_cluster(partitions: int, *, pace: int) -> Cluster:
+    cluster = Cluster(
+        brokers=3,
+        features=True,
+        broker_session_timeout_ms=SESSION_MS,
+        broker_flapping_pause_max_ms=6000,
+        controller_partition_changes_max_per_second=pace,
+    )
+    cluster.create(*(assigned(f"t-{index}", [1, 2, 3]) for index in range(partitions)))
+    return cluster
+
+
+def fence_silent(cluster: Cluster, node: int, *, most_ms: int) -> float:
+    """How long after the end of its session a broker is fenced that falls silent now."""
+    start_ms = cluster.monotonic_ms
+    others = [each for each in (1, 2, 3) if each != node]
+    while not cluster.image.brokers[node].fenced:
+        keep_alive(cluster, *others, milliseconds=100)
+        assert cluster.monotonic_ms - start_ms < SESSION_MS + most_ms
+    return cluster.monotonic_ms - start_ms - SESSION_MS
+
+
+def test_brokers_that_are_silent_again_and_again_are_fenced_at_a_pace() -> None:
+    cluster = flapping_cluster(partitions=300, pace=100)
+    assert fence_silent(cluster, 1, most_ms=200) <= 200, "it costs 300 changes, three seconds of the pace"
+    cluster.heartbeat(1)
+    assert fenced(cluster) == [], "the first time it comes back at once"
+    cluster.controller.note_refused(NodeId(1), -1.0)  # A word of before it came back.
+    assert fence_silent(cluster, 1, most_ms=1000) >= 300, "the second time it waits for its turn"
+    cluster.heartbeat(1)
+    assert fenced(cluster) == [1], "and is let in when that is paid for"
+    keep_alive(cluster, 1, 2, 3, milliseconds=3500)
+    assert fenced(cluster) == []
+
+
+def test_a_broker_that_was_never_silent_does_not_wait_for_those_that_were() -> None:
+    cluster = flapping_cluster(partitions=1000, pace=100)
+    fence_silent(cluster, 1, most_ms=200)
+    cluster.heartbeat(1)
+    assert fence_silent(cluster, 2, most_ms=200) <= 200, "though ten seconds of the pace are spent"
+    # Nor does a silent broker that has to wait get its leaderships.
+    cluster.heartbeat(2)
+    keep_alive(cluster, 2, milliseconds=SESSION_MS + 200)
+    assert fenced(cluster) == [1, 3], "broker 3 is silent for the first time, and takes broker 1 with it"
+
+
+def test_partition_changes_are_bounded_while_brokers_come_and_go() -> None:
+    cluster = flapping_cluster(partitions=100, pace=20)
+    before, start_ms = len(cluster.records), cluster.monotonic_ms
+    for round_ in range(20):
+        node = 1 + round_ % 3
+        fence_silent(cluster, node, most_ms=60_000)
+        for _ in range(200):
+            keep_alive(cluster, 1, 2, 3, milliseconds=100)
+            if not cluster.image.brokers[node].fenced:
+                break
+        for name, topic in cluster.image.topics.items():
+            if node not in topic.partitions[0].isr:
+                cluster.expand(name, node)
+    changes = sum(isinstance(each, PartitionChangeRecord) for each in cluster.records[before:])
+    passed_s = (cluster.monotonic_ms - start_ms) / 1000
+    assert changes >= 20 * 200, "they do come and go"
+    assert changes <= 20 * passed_s + 3 * 200, f"{changes} in {passed_s} s"

@@ -26,12 +26,21 @@ class Flapping:
         is_old = now_ms - last_ms > _MEMORY * self._pause_max_ms
         self._silences[node_id] = (1 if is_old else count + 1), now_ms
 
+    def was_silent(self, node_id: int, now_ms: float) -> bool:
+        """Lately, while its process lived on."""
+        found = self._silences.get(node_id)
+        return found is not None and now_ms - found[1] <= _MEMORY * self._pause_max_ms
+
     def forget(self, node_id: int) -> None:
         """It was started anew."""
         self._silences.pop(node_id, None)
 
+    def is_repeated(self, node_id: int) -> bool:
+        """The first time it comes back at once."""
+        return self._silences.get(node_id, (0, 0.0))[0] >= 2
+
     def must_wait(self, node_id: int, now_ms: float) -> bool:
-        count, last_ms = self._silences.get(node_id, (0, now_ms))
-        if count < 2:
+        if not self.is_repeated(node_id):
             return False
+        count, last_ms = self._silences[node_id]
         return now_ms - last_ms < self._pause_max_ms * min(1.0, _FIRST_SHARE * (1 << min(count - 2, _DOUBLINGS_MAX)))

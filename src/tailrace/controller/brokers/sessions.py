@@ -26,6 +26,7 @@ from collections.abc import Iterable
 from math import inf
 
 from tailrace.controller.brokers.flapping import Flapping
+from tailrace.controller.brokers.pace import Pace
 from tailrace.controller.image import MetadataImage
 from tailrace.model.ids import NodeId
 
@@ -61,13 +62,14 @@ class _Session:
 
 
 class Sessions:
-    def __init__(self, timeout_ms: float, lease_ms: float, *, flapping_pause_max_ms: float = 0.0) -> None:
+    def __init__(self, timeout_ms: float, lease_ms: float, pace: Pace, *, flapping_pause_max_ms: float) -> None:
         self._timeout_ms = timeout_ms
         self._lease_ms = lease_ms
+        self._pace = pace
         self._flapping = Flapping(flapping_pause_max_ms)
         self._tick_ms = lease_ms / _TICKS
         self._is_active = False
-        self._now_ms = 0.0
+        self.now_ms = 0.0  # As it was told last.
         # The offset of the last change before this controller's time.
         self._first_offset = -1
         # One for each registered broker that was ever heard; pruned when they are looked through.
@@ -77,7 +79,7 @@ class Sessions:
         """`brokers` are not fenced; `offset` is that of the last record. For `granted_ms` more an earlier controller
         may grant leases."""
         self._is_active = True
-        self._now_ms = monotonic_ms
+        self.now_ms = monotonic_ms
         self._first_offset = offset
         first_ms = monotonic_ms + granted_ms * _CLOCK_ERROR
         self._sessions = {node_id: _Session(first_ms) for node_id in brokers}
@@ -88,25 +90,25 @@ class Sessions:
 
     def advance(self, monotonic_ms: float) -> None:
         """Tells the time. After an absence of more than two ticks all sessions grow by it."""
-        gap_ms = monotonic_ms - self._now_ms
+        gap_ms = monotonic_ms - self.now_ms
         if gap_ms > 2 * self._tick_ms:
             for session in self._sessions.values():
                 session.heard_ms += gap_ms
-        self._now_ms = max(self._now_ms, monotonic_ms)
+        self.now_ms = max(self.now_ms, monotonic_ms)
 
     def begin(self, node_id: int) -> None:
         """A new incarnation was heard for the first time."""
         self._flapping.forget(node_id)
-        self._sessions[node_id] = _Session(self._now_ms)
+        self._sessions[node_id] = _Session(self.now_ms)
 
     def hear(self, node_id: int, metadata_offset: int) -> None:
-        session = self._sessions.setdefault(node_id, _Session(self._now_ms, self._first_offset))
-        session.heard_ms = max(session.heard_ms, self._now_ms)
+        session = self._sessions.setdefault(node_id, _Session(self.now_ms, self._first_offset))
+        session.heard_ms = max(session.heard_ms, self.now_ms)
         session.is_refused = False
         session.metadata_offset = metadata_offset
 
     def note_fenced(self, node_id: int, offset: int) -> None:
-        self._sessions.setdefault(node_id, _Session(self._now_ms)).fenced_offset = offset
+        self._sessions.setdefault(node_id, _Session(self.now_ms)).fenced_offset = offset
 
     def note_refused(self, node_id: int, since_ms: float) -> None:
         """Its port has refused a connection that was tried at `since_ms`. Whoever is heard later lives."""
@@ -116,14 +118,15 @@ class Sessions:
 
     def end(self, node_id: int) -> None:
         """Its process is dead. What it had sent may still come, and must not be taken for life."""
-        self._sessions.setdefault(node_id, _Session(self._now_ms)).heard_ms = -inf
+        self._sessions.setdefault(node_id, _Session(self.now_ms)).heard_ms = -inf
 
     def note_expired(self, node_id: int) -> None:
-        self._flapping.note_silence(node_id, self._now_ms)
+        self._flapping.note_silence(node_id, self.now_ms)
 
     def is_kept_out(self, node_id: int) -> bool:
-        """It has come and gone too often of late."""
-        return self._flapping.must_wait(node_id, self._now_ms)
+        """It has come and gone too often of late, or had before and the metadata have changed too much since."""
+        is_paced = self._flapping.is_repeated(node_id) and self._pace.wait_ms(self.now_ms) > 0
+        return is_paced or self._flapping.must_wait(node_id, self.now_ms)
 
     def has_heard_of_fencing(self, node_id: int) -> bool:
         """Whether the broker knows who leads in its place: one that was stopped for a while must not be let in while it
@@ -133,13 +136,13 @@ class Sessions:
 
     def is_valid(self, node_id: int) -> bool:
         session = self._sessions.get(node_id)
-        return session is not None and self._now_ms < self._ends_ms(session)
+        return session is not None and self.now_ms < self._ends_ms(session)
 
     def silent(self, image: MetadataImage) -> list[NodeId]:
         """The unfenced brokers that have missed heartbeats, and of which nothing else is known."""
         if not self._is_active or len(image.brokers) < 2:
             return []
-        since_ms = self._now_ms - self._lease_ms * _SILENT_SHARE
+        since_ms = self.now_ms - self._lease_ms * _SILENT_SHARE
         return [
             broker.node_id
             for node_id, broker in sorted(image.brokers.items())
@@ -154,25 +157,23 @@ class Sessions:
         self._prune(image)
         if not self._is_active or len(image.brokers) < 2:
             return []
-        return [
+        ended = [
             broker.node_id
             for node_id, broker in sorted(image.brokers.items())
             if not broker.fenced and not self.is_valid(node_id)
         ]
+        # All or none: whoever waits for its turn must not be made leader in place of the others.
+        return ended if any(self.now_ms >= self._fenced_ms(node_id) for node_id in ended) else []
 
     def next_deadline_ms(self, image: MetadataImage) -> float | None:
         """When to look again. Never later than a tick: else an absence could not be told from a quiet time."""
         if not self._is_active or len(image.brokers) < 2:
             return None
-        ends = [
-            self._ends_ms(session) if (session := self._sessions.get(node_id)) else self._now_ms
-            for node_id, broker in image.brokers.items()
-            if not broker.fenced
-        ]
-        return min(*ends, self._now_ms + self._tick_ms) if ends else None
+        ends = [self._fenced_ms(node_id) for node_id, broker in image.brokers.items() if not broker.fenced]
+        return min(*ends, self.now_ms + self._tick_ms) if ends else None
 
     def begin_shutdown(self, node_id: int, offset: int) -> None:
-        self._sessions.setdefault(node_id, _Session(self._now_ms)).shutdown_offset = offset
+        self._sessions.setdefault(node_id, _Session(self.now_ms)).shutdown_offset = offset
 
     def has_shutdown_spread(self, image: MetadataImage, node_id: int) -> bool:
         """Whether all active brokers know the leaders that were elected when this one began to shut down, so that no
@@ -186,6 +187,17 @@ class Sessions:
             if broker.is_active
         )
         return min(offsets, default=session.shutdown_offset) >= session.shutdown_offset
+
+    def _fenced_ms(self, node_id: int) -> float:
+        """When a broker is to be fenced, if it is not heard. One that is not known to be dead, and has been silent and
+        come back before, waits for its turn (`pace`)."""
+        session = self._sessions.get(node_id)
+        if session is None:
+            return self.now_ms
+        ends_ms = self._ends_ms(session)
+        if session.is_refused or session.heard_ms == -inf or not self._flapping.was_silent(node_id, self.now_ms):
+            return ends_ms
+        return max(ends_ms, self.now_ms + self._pace.wait_ms(self.now_ms))
 
     def _ends_ms(self, session: _Session) -> float:
         return session.heard_ms + (self._lease_ms if session.is_refused else self._timeout_ms)
