@@ -11,6 +11,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from bench.authorizer import authorizer
 from bench.cluster import cluster
 from bench.decode import decode
 from bench.encode import encoding
@@ -32,6 +33,7 @@ GROUPS = (
     "cluster",
     "decode",
     "encode",
+    "authorizer",
     "spark",
 )
 # Spark takes minutes and needs Java: it is measured where it is asked for.
@@ -45,7 +47,7 @@ def main() -> int:
     if load > 0.5:
         print(f"this machine is busy (load {load:.1f}): the figures will be lower than they could be", file=sys.stderr)
     plan = Plan(options.seconds, options.rounds)
-    alone = set(options.only) - {"groups", "transactions", "cluster", "decode", "encode", "spark"}
+    alone = set(options.only) - {"groups", "transactions", "cluster", "decode", "encode", "authorizer", "spark"}
     figures = all_figures(plan, alone) if alone else []
     if "groups" in options.only:
         figures += groups(plan)
@@ -57,6 +59,8 @@ def main() -> int:
         figures += decode(plan)
     if "encode" in options.only:
         figures += encoding(plan)
+    if "authorizer" in options.only:
+        figures += authorizer(plan)
     if "spark" in options.only:
         from bench.spark import spark  # Starts a JVM.
 

@@ -38,6 +38,7 @@ COMMANDS = {
     "transaction": Command(
         "tailrace.cli.transaction", "list and describe transactions; find and abort those that hang"
     ),
+    "acl": Command("tailrace.cli.acl", "say who may do what: add, list, remove and explain ACLs"),
     "quota": Command("tailrace.cli.quota", "set, list and remove quotas of clients"),
     "pipeline": Command(
         "tailrace.cli.pipeline", "run pipelines on Spark: topics to tables and topics, backfills, audits"

@@ -43,6 +43,10 @@ class Caller(Told, Protocol):
         """The client's end of the connection: another connection has another one."""
 
     @property
+    def may_describe(self) -> Callable[[str], bool] | None:
+        """Whether the client may know of a topic; None where everyone may."""
+
+    @property
     def is_over(self) -> bool:
         """The client is gone: an answer would reach nobody."""
 

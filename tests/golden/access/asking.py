@@ -30,7 +30,8 @@ from tailrace.wire.apis.security import (
 )
 from tailrace.wire.apis.transactions import InitProducerIdRequest
 from tailrace.wire.schema import Message, Struct
-from tests.golden.access.cases import CASES, GROUP, OTHER, TOPIC, TRANSACTIONAL_ID, Case, State, variants
+from tests.golden.access.cases import CASES, Case, variants
+from tests.golden.access.requests import GROUP, OTHER, TOPIC, TRANSACTIONAL_ID, State
 
 RECORDED = Path(__file__).parent / "kafka.json"
 # Codes that rights decide; all others say that the request was let through.

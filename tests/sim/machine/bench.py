@@ -26,6 +26,7 @@ class Asked:
     """Who waits for an answer, and what became of it."""
 
     client_host = "/127.0.0.1"
+    may_describe = None
     peer = "127.0.0.1:50000"
 
     def __init__(self, request: Message, api_version: int, client_id: str, asked_ms: float) -> None:

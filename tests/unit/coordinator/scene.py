@@ -26,6 +26,7 @@ class Asked:
     """A request, and what came back; a Caller to the machine."""
 
     client_host = "/127.0.0.1"
+    may_describe = None
     is_over = False
 
     def __init__(self, api_version: int, client_id: str = "app", peer: str = "127.0.0.1:50000") -> None:

@@ -34,7 +34,7 @@ _TRANSLATIONS = {
 
 
 class CoordinatorCall(Pending[Message]):
-    __slots__ = ("api_version", "client_id", "open_calls", "peer", "request")
+    __slots__ = ("api_version", "client_id", "may_describe", "open_calls", "peer", "request")
 
     def __init__(self, context: RequestContext, request: Message) -> None:
         super().__init__()
@@ -42,6 +42,7 @@ class CoordinatorCall(Pending[Message]):
         self.api_version = context.api_version
         self.client_id = context.client_id or ""
         self.peer = context.peer
+        self.may_describe: Callable[[str], bool] | None = None
         # Those of its shard, among which it stands until it is answered.
         self.open_calls: dict[Told, None] | None = None
 

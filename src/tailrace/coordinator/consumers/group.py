@@ -20,7 +20,7 @@ being computed.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from tailrace.controller.image import MetadataImage
@@ -94,6 +94,8 @@ class ConsumerGroup:
         self.unconfirmed: dict[str, str] = {}
         # Its expressions are being resolved.
         self.is_resolving = False
+        # What the last member with an expression may know of, from whom it was heard; None where everyone may.
+        self.may_describe: Callable[[str], bool] | None = None
         # Who made that necessary, if it was a member.
         self.resolving_for: Rebalance | None = None
 

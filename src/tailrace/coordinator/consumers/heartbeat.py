@@ -63,6 +63,8 @@ def heartbeat(state: GroupState, call: Call, caller: Caller, request: ConsumerGr
     # From here on nothing is refused: what is not on the log changes at once.
     is_new = old.member_id not in group.members
     member = _updated(old, request, caller)
+    if member.subscribed_topic_regex:
+        group.may_describe = caller.may_describe
     cause, detail = _describe_cause(group, old, member, is_new=is_new)
     is_changed = change.update(old, member, cause=cause, detail=detail)
     change.keep_session(member)

@@ -2,8 +2,10 @@
 
 A group's metadata hash tells whether a change of its topics matters to it (see `topics`). Regular expressions are those
 of RE2, which take time linear in the length of a name, whatever the expression is, and bounded memory (see
-docs/decisions/0015-regular-expressions.md); which topics they stand for is found in slices, and stored on the log. In
-both cases the group gets a new epoch and new targets, which its members learn with their next heartbeats.
+docs/decisions/0015-regular-expressions.md); which topics they stand for is found in slices, and stored on the log.
+Topics that the member which was heard last may not describe are left out, as in Kafka: what an expression stands for is
+one thing for all members of a group. In both cases the group gets a new epoch and new targets, which its members learn
+with their next heartbeats.
 """
 
 from __future__ import annotations
@@ -151,6 +153,12 @@ def _live_groups(state: GroupState) -> Iterator[ConsumerGroup]:
 def _resolve(state: GroupState, call: Call, group: ConsumerGroup, *, is_new: bool) -> Steps:
     found: dict[str, frozenset[str]] = {}
     hashes = _Hashes(call.image)
+    may_describe = group.may_describe
+    if may_describe is None and call.config.authorizer_class_name:
+        # After a change of coordinators: until a member is heard nobody knows what it may know of.
+        group.is_resolving = False
+        want_regexes_soon(state, call, group)
+        return Result()
     try:
         for regex in sorted(group.regex_counts):
             if is_new and regex in group.regexes:
@@ -163,7 +171,7 @@ def _resolve(state: GroupState, call: Call, group: ConsumerGroup, *, is_new: boo
             topics: list[str] = []
             names_each = max(1, min(_STEP_NAMES, _STEP_WORK // pattern.programsize))
             for count, name in enumerate(call.image.topics):
-                if pattern.fullmatch(name):
+                if pattern.fullmatch(name) and (may_describe is None or may_describe(name)):
                     topics.append(name)
                     hashes.add(name)
                 if count % names_each == names_each - 1:

@@ -33,7 +33,7 @@ class SecuredWorld:
         return list(self.world.broker._acceptors[0].connections)
 
     async def add(self, *acls: Acl) -> None:
-        answer = await self.root.request(CreateAclsRequest(creations=[_creation(acl) for acl in acls]), 3)
+        answer = await self.root.request(CreateAclsRequest(creations=[creation_of(acl) for acl in acls]), 3)
         assert [each.error_code for each in answer.results] == [0] * len(acls)
 
     async def clear(self) -> None:
@@ -75,7 +75,7 @@ def deny(operation: Operation, kind: Kind, name: str = CLUSTER_NAME, **rest: Any
     return allow(operation, kind, name, permission=Permission.DENY, **rest)
 
 
-def _creation(acl: Acl) -> CreateAclsRequest.AclCreation:
+def creation_of(acl: Acl) -> CreateAclsRequest.AclCreation:
     return CreateAclsRequest.AclCreation(
         resource_type=acl.kind,
         resource_name=acl.name,

@@ -138,9 +138,9 @@ def test_no_api_is_served_without_saying_what_it_asks() -> None:
         if each is not None
     }
     is_open = {name for name, each in served.items() if each.asks is OPEN}
+    of_logins = ("API_VERSIONS", "SASL_HANDSHAKE", "SASL_AUTHENTICATE")
     assert is_open == {
-        ("API_VERSIONS", "clients"),
-        ("API_VERSIONS", "controllers"),
+        *((name, place) for name in of_logins for place in ("clients", "controllers")),
         ("DESCRIBE_CLUSTER", "clients"),
     }
     assert all(each.asks for name, each in served.items() if name not in is_open)

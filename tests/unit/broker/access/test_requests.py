@@ -8,6 +8,7 @@ import asyncio
 from tailrace.model.acls import Kind, Operation, PatternType
 from tailrace.model.errors import ErrorCode
 from tailrace.wire.apis.data import FetchRequest, MetadataRequest
+from tailrace.wire.apis.groups import ConsumerGroupHeartbeatRequest, FindCoordinatorRequest
 from tailrace.wire.apis.security import CreateAclsRequest, DeleteAclsRequest, DescribeAclsRequest
 from tests.unit.broker.access.secured_world import allow, deny, secured
 from tests.unit.broker.world import batch, create_topic, fetch, fetched, produce, produced, running
@@ -147,3 +148,27 @@ async def test_a_cache_that_is_full_is_begun_anew() -> None:
         access = world.world.broker.services.access
         assert access is not None
         assert 0 < len(access._decided) <= 10
+
+
+async def test_an_expression_does_not_stand_for_hidden_topics() -> None:
+    settings = {"offsets.topic.replication.factor": "1", "offsets.topic.num.partitions": "1"}
+    async with secured(settings) as world:
+        shown = await create_topic(world.root, "orders")
+        await create_topic(world.root, "orders-secret")
+        await world.add(allow(Operation.READ, Kind.GROUP, "g"), allow(Operation.DESCRIBE, Kind.TOPIC, "orders"))
+        alice = await world.connect_as("alice")
+        beat = ConsumerGroupHeartbeatRequest(
+            group_id="g",
+            member_id="AAAAAAAAAAAAAAAAAAAAAA",
+            member_epoch=0,
+            rebalance_timeout_ms=10_000,
+            subscribed_topic_regex="orders.*",
+            topic_partitions=[],
+        )
+        for _ in range(100):
+            await alice.request(FindCoordinatorRequest(key_type=0, coordinator_keys=["g"]), 4)
+            answer = await alice.request(beat, 1)
+            if answer.error_code not in (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR):
+                break
+        assert answer.error_code == ErrorCode.NONE
+        assert [each.topic_id for each in answer.assignment.topic_partitions] == [shown]

@@ -120,7 +120,7 @@ def told(asked: Asked) -> Partitions:
 
 def durable(machine: Any) -> dict[str, Any]:
     """All that the log tells about the groups of a machine."""
-    soft = {"waiting", "unconfirmed", "is_resolving", "resolving_for"}
+    soft = {"waiting", "unconfirmed", "is_resolving", "resolving_for", "may_describe"}
     return {
         name: {field: value for field, value in vars(group).items() if field not in soft}
         for name, group in machine.state.groups.items()

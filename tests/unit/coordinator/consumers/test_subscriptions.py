@@ -7,7 +7,7 @@ from tailrace.coordinator.history import Cause
 from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.wire.record_envelopes import encode_coordinator_key, encode_coordinator_value
 from tests.unit.coordinator.consumers.scene import ASSIGNMENT_MS, Scene, named, told
-from tests.unit.coordinator.scene import Written, run
+from tests.unit.coordinator.scene import Asked, Written, run
 
 BATCH_MS = 1_000
 
@@ -78,6 +78,21 @@ def test_a_member_that_subscribes_by_an_expression_gets_its_topics_with_the_firs
     assert [(each.cause, each.member_id, each.epoch) for each in scene.history] == [(Cause.MEMBER_JOINED, "a", 2)]
     assert scene.group.is_subscribed_to("orders-1")
     assert not scene.group.is_subscribed_to("orders")
+
+
+def test_what_a_member_may_not_describe_is_left_out(monkeypatch):
+    """A new coordinator does not know what members may know of until it hears of one."""
+    monkeypatch.setattr(Asked, "may_describe", staticmethod(lambda name: name != "orders-2"))
+    scene = Scene({"orders-1": 1, "orders-2": 1}, authorizer_class_name="one")
+    asked = scene.join("a", subscribed_topic_regex="orders-.*")
+    assert told(asked) == {"orders-1": {0}}
+    scene.fail_over()
+    scene.set_topics({"orders-1": 1, "orders-2": 1, "orders-3": 1})
+    scene.pass_ms(5_000)
+    assert not scene.group.is_subscribed_to("orders-3")
+    scene.beat("a", 2)
+    scene.pass_ms(5_000)
+    assert [scene.group.is_subscribed_to(f"orders-{number}") for number in (1, 2, 3)] == [True, False, True]
 
 
 def test_names_and_an_expression_together():

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tailrace.broker.coordinators.calls import CoordinatorCall, HoldingCall
+from tailrace.model.acls import Kind, Operation
 from tailrace.model.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -53,5 +54,8 @@ def handle_consumer_group_heartbeat(
     services: Services, context: RequestContext, request: ConsumerGroupHeartbeatRequest
 ) -> CoordinatorCall:
     call = CoordinatorCall(context, request)
+    access = services.access
+    if access is not None:
+        call.may_describe = lambda name: access.may(context, Operation.DESCRIBE, Kind.TOPIC, name, is_logged=False)
     services.coordination.groups.submit(request.group_id, call)
     return call
