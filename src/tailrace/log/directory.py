@@ -52,7 +52,7 @@ log = events.logger("log.directory")
 
 
 class _Removal(NamedTuple):
-    due_ms: int
+    due_ms: float  # By the monotonic clock.
     folder: str
 
 
@@ -270,7 +270,7 @@ class LogDirectory:
         if target is None:
             log.warning("the folder of a deleted log was gone already", folder=folder)
         else:
-            self._removals.append(_Removal(self._clock.wall_ms() + delay_ms, target))
+            self._removals.append(_Removal(self._clock.monotonic_ms() + delay_ms, target))
 
     def set_stray_aside(self, topic_partition: TopicPartition) -> str | None:
         """A log that the metadata does not know gives up its name but keeps its files, for as well the metadata may
@@ -330,7 +330,7 @@ class LogDirectory:
             target = f"{self.path}/{unique_folder_name(topic_partition, self._random, DELETE_SUFFIX)}"
             with disk_errors(f"{self.path}/{name} cannot be renamed", self.judge):
                 self._disk.rename(f"{self.path}/{name}", target)
-            self._removals.append(_Removal(self._clock.wall_ms(), target))
+            self._removals.append(_Removal(0, target))
 
     def _find_future(self, topic_partition: TopicPartition) -> str | None:
         with disk_errors(f"{self.path} cannot be read"):
@@ -427,7 +427,7 @@ class LogDirectory:
 
     # Housekeeping
 
-    def begin_removal(self, now_ms: int) -> Callable[[], None] | None:
+    def begin_removal(self, now_ms: float) -> Callable[[], None] | None:
         """Work for Background that removes what was deleted and is due; None if nothing is. What it cannot remove
         (it raises OSError) is left for the next start."""
         due = [each.folder for each in self._removals if each.due_ms <= now_ms]

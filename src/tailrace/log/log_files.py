@@ -42,7 +42,7 @@ class LogFiles:
         self.durability = Durability(disk, folder, self.epochs, loaded.ledger, recovery_point=loaded.recovery_point)
         self.damage = KnownDamage(loaded.topic_partition)
         self.is_stored = loaded.is_stored  # a start would find all that is to be known
-        self.last_flush_ms = clock.wall_ms()
+        self.last_flush_ms = clock.monotonic_ms()
         self.offline_reason: str | None = None
         self.on_offline: Callable[[str], None] | None = None  # with the reason; once
         self.on_disk_error: Callable[[OSError], None] | None = None
@@ -241,8 +241,8 @@ class LogFiles:
         self.is_stored = False
 
     @property
-    def _due_ms(self) -> int:
-        return self._clock.wall_ms() + self._config.file_delete_delay_ms
+    def _due_ms(self) -> float:
+        return self._clock.monotonic_ms() + self._config.file_delete_delay_ms
 
     def _prune_snapshots(self, end_offset: int) -> None:
         bases = {segment.base_offset for segment in self.segments.all}
@@ -267,7 +267,7 @@ class LogFiles:
 
     def mark_synced(self, end_offset: int) -> None:
         self.durability.end(end_offset)
-        self.last_flush_ms = self._clock.wall_ms()
+        self.last_flush_ms = self._clock.monotonic_ms()
 
     def mark_sync_failed(self, end_offset: int, error: Exception) -> None:
         """An OSError takes the log offline: the kernel may have dropped what it could not write, so a second sync that

@@ -93,7 +93,7 @@ class Maintenance:
         self._tasks.append(asyncio.create_task(repeated, name=work.__name__))
 
     async def flush_due(self) -> None:
-        now_ms = self._clock.wall_ms()
+        now_ms = self._clock.monotonic_ms()
         interval_ms: float = _FLUSH_INTERVAL_MS
         async for partition in self._sweep():
             log = partition.log
@@ -152,7 +152,7 @@ class Maintenance:
 
     async def remove_due(self) -> None:
         for directory in self._replicas.directories.online:
-            work = directory.begin_removal(self._clock.wall_ms())
+            work = directory.begin_removal(self._clock.monotonic_ms())
             if work is not None:
                 await self._run_on(directory, work)
 

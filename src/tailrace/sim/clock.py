@@ -32,6 +32,10 @@ class SimClock:
         self._monotonic_ms += duration_ms
         self._wall_ms += duration_ms
 
+    def jump_ms(self, duration_ms: float) -> None:
+        """Somebody sets the wall clock."""
+        self._wall_ms += duration_ms
+
 
 class ProcessClock:
     """The clock of one process: as fast as the process is, and wrong by `wall_skew_ms`, which may change any time."""

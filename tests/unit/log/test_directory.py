@@ -45,7 +45,7 @@ def load(directory):
 
 
 def remove_due(machine, directory):
-    work = directory.begin_removal(machine.clock.wall_ms())
+    work = directory.begin_removal(machine.clock.monotonic_ms())
     if work is not None:
         work()
 
@@ -417,7 +417,7 @@ def test_expired_segments_are_removed_with_the_deleted_logs(machine):
     log.roll()
     assert expire_segments(log, now_ms=machine.clock.wall_ms(), high_watermark=log.log_end_offset) == 1
     assert log.delete_expired_segments() == 1
-    assert directory.begin_removal(machine.clock.wall_ms()) is None
+    assert directory.begin_removal(machine.clock.monotonic_ms()) is None
     machine.clock.advance_ms(log.config.file_delete_delay_ms)
     remove_due(machine, directory)
     assert not any(name.endswith(".deleted") for name in machine.disk.list(log.folder))

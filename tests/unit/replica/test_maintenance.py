@@ -34,13 +34,15 @@ async def _turns() -> None:
         await asyncio.sleep(0)
 
 
-async def test_flush_ms():
+@pytest.mark.parametrize("jump_ms", [0, 3_600_000, -3_600_000])
+async def test_flush_ms(jump_ms: int):
     cluster = Cluster()
     cluster.publish({"soon": 1, "never": 1}, configs={"soon": {"flush.ms": "100"}})
     maintenance = make_maintenance(cluster)
     logs = [cluster.replicas.find(name, 0).log for name in ("soon", "never")]
     for name in ("soon", "never"):
         cluster.replicas.find(name, 0).append(batch(b"x"), required_acks=1)
+    cluster.disk.clock.jump_ms(jump_ms)
     await maintenance.flush_due()
     await _turns()
     assert [log.recovery_point for log in logs] == [0, 0]

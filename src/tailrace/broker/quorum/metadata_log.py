@@ -336,7 +336,7 @@ class MetadataLog:
             self._log.advance_start(snapshot.offset)
             expire_segments(self._log, now_ms=self._ports.clock.wall_ms(), high_watermark=snapshot.offset)
             self._log.delete_expired_segments()
-        segments = self._log.files.segments.take_due(self._ports.clock.wall_ms())
+        segments = self._log.files.segments.take_due(self._ports.clock.monotonic_ms())
 
         def work() -> None:
             removal()

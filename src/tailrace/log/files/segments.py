@@ -54,7 +54,8 @@ class Segments:
         self.active = segments[-1]
         self._bases = [segment.base_offset for segment in segments]
         self._opened: list[Segment] = []  # closed segments whose handles are open, oldest first
-        self._due: list[tuple[int, Segment]] = []  # deleted ones and when their files may go
+        # Deleted ones, and when their files may go, by the monotonic clock.
+        self._due: list[tuple[float, Segment]] = []
 
     def floor(self, offset: int) -> int:
         """The number of the segment that holds `offset`, or would; -1 if it is before the first."""
@@ -161,7 +162,7 @@ class Segments:
         self._bases.append(segment.base_offset)
         self.active = segment
 
-    def delete(self, segments: Sequence[Segment], *, due_ms: int) -> None:
+    def delete(self, segments: Sequence[Segment], *, due_ms: float) -> None:
         """Takes segments out, in an order that leaves no gap whenever a crash or an error stops it: those at the start
         of the log first to last, those at its end last to first."""
         for segment in list(segments if segments and segments[0] is self.all[0] else reversed(segments)):
@@ -192,7 +193,7 @@ class Segments:
                 raise
         self._set([*self.all[:number], new, *self.all[number + len(old) :]])
 
-    def take_due(self, now_ms: int) -> list[Segment]:
+    def take_due(self, now_ms: float) -> list[Segment]:
         """Deleted segments whose files may go now; they are the caller's to remove."""
         due = [segment for due_ms, segment in self._due if due_ms <= now_ms]
         if due:
