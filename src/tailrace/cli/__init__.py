@@ -39,6 +39,7 @@ COMMANDS = {
         "tailrace.cli.transaction", "list and describe transactions; find and abort those that hang"
     ),
     "quota": Command("tailrace.cli.quota", "set, list and remove quotas of clients"),
+    "user": Command("tailrace.cli.secure.user", "create, list and delete users that log in by SCRAM"),
     "pipeline": Command(
         "tailrace.cli.pipeline", "run pipelines on Spark: topics to tables and topics, backfills, audits"
     ),
