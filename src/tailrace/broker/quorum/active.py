@@ -50,6 +50,7 @@ class _Waiter(NamedTuple):
 
 class ActiveController:
     """`publish` is told each image once it is committed; `on_bug` of an error that only a bug of ours can be.
+    `bootstrap` gives what `format` left for the first term of all.
     `idle_interval_ms` is 0 where nobody has to be shown that the quorum lives."""
 
     def __init__(
@@ -64,8 +65,10 @@ class ActiveController:
         idle_interval_ms: int,
         publish: Callable[[MetadataImage], None],
         on_bug: Callable[[Exception], None],
+        bootstrap: Callable[[], Sequence[Message]],
     ) -> None:
         self.epoch = epoch
+        self._bootstrap = bootstrap
         self._config = config
         self._controller = controller
         self._driver = driver
@@ -91,7 +94,7 @@ class ActiveController:
         if METADATA_VERSION not in self._controller.image.features:
             from tailrace.controller.features import bootstrap_records
 
-            self._append(bootstrap_records(self._config))
+            self._append([*bootstrap_records(self._config), *self._bootstrap()])
         self._arm()
 
     def decide(self, request: Message, charge: Charge) -> Message:

@@ -22,6 +22,7 @@ from contextlib import AsyncExitStack, suppress
 from typing import TYPE_CHECKING
 
 from tailrace.broker.quorum.active import ActiveController, not_controller, storage_error
+from tailrace.broker.quorum.bootstrap import read_bootstrap
 from tailrace.broker.quorum.driver import RaftDriver
 from tailrace.broker.quorum.metadata_log import MetadataLog
 from tailrace.broker.quorum.snapshots import SnapshotId, read_batches, read_metadata, write_snapshot
@@ -255,6 +256,7 @@ class Quorum:
             idle_interval_ms=0 if self._peers is None else config.metadata_max_idle_interval_ms,
             publish=self._publish,
             on_bug=self._fail,
+            bootstrap=lambda: read_bootstrap(self._ports.disk, config.metadata_folder),
         )
         self._active.activate()
         self._became_active.set()

@@ -16,6 +16,7 @@ from tailrace.cli import CommandError
 if TYPE_CHECKING:
     from tailrace.cli.node.storage import Voter
     from tailrace.model.config import BrokerConfig
+    from tailrace.wire.apis.stored_records import UserScramCredentialRecord
 
 DESCRIPTION = "Prepare the data folders that a node's settings name. Data that is there is never touched."
 EXAMPLES = """\
@@ -51,6 +52,15 @@ def register(parser: argparse.ArgumentParser) -> None:
         "-N", "--no-initial-controllers", action="store_true", help="this controller joins a quorum that is there"
     )
     parser.add_argument(
+        "-S",
+        "--add-scram",
+        action="append",
+        default=[],
+        metavar="CREDENTIAL",
+        help="a credential that a new cluster begins with: SCRAM-SHA-512=[name=alice,password-file=FILE], - for "
+        "standard input; repeatable, and the same for all controllers",
+    )
+    parser.add_argument(
         "--directory-id",
         metavar="ID",
         help="restore the lost meta.properties of a folder that holds data: its id, which the metadata names "
@@ -68,6 +78,7 @@ def run(options: argparse.Namespace) -> int:
         folders_of,
         format_folder,
         new_uuid_text,
+        store_credentials,
         store_voters,
         stored_cluster_id,
         unformatted_folders,
@@ -86,6 +97,7 @@ def run(options: argparse.Namespace) -> int:
     cluster_id = _decide_cluster_id(options, config, stored_cluster_id(formatted)) or new_uuid_text()
     own_id = new_uuid_text()
     voters = _decide_voters(options, config, own_id)
+    credentials = _read_credentials(options, config)
     if voters:
         own_id = next(_text(voter) for voter in voters if voter.node_id == config.node_id)
     for folder in new:
@@ -93,9 +105,21 @@ def run(options: argparse.Namespace) -> int:
         if is_voter:
             store_voters(folder, voters)
         directory_id = own_id if is_voter else None
+        if credentials and folder == config.metadata_folder:
+            store_credentials(folder, credentials)
         format_folder(folder, cluster_id=cluster_id, node_id=config.node_id, directory_id=directory_id)
         print(f"formatted {folder} for node {config.node_id} of cluster {cluster_id}")
     return 0
+
+
+def _read_credentials(options: argparse.Namespace, config: BrokerConfig) -> list[UserScramCredentialRecord]:
+    if not options.add_scram:
+        return []
+    if "controller" not in config.process_roles:
+        raise CommandError("--add-scram is for controllers: they write the first metadata of a cluster")
+    from tailrace.cli.secure.passwords import parse_add_scram
+
+    return [parse_add_scram(text) for text in options.add_scram]
 
 
 def _restore(options: argparse.Namespace, config: BrokerConfig) -> int:

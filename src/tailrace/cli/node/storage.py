@@ -20,6 +20,7 @@ from tailrace.real.random import RealRandom
 
 if TYPE_CHECKING:
     from tailrace.model.config import BrokerConfig
+    from tailrace.wire.apis.stored_records import UserScramCredentialRecord
 
 # The levels of kraft.version that this release can follow: 0 fixed voters, 1 voters that are records.
 _KRAFT_VERSIONS = range(2)
@@ -99,6 +100,16 @@ def store_voters(metadata_folder: str, voters: Sequence[Voter]) -> None:
     folder = f"{metadata_folder}/{CLUSTER_METADATA_TOPIC}-0"
     try:
         store_bootstrap_snapshot(RealDisk(), folder, records, timestamp_ms=RealClock().wall_ms())
+    except StorageError as error:
+        raise CommandError(str(error)) from None
+
+
+def store_credentials(metadata_folder: str, credentials: Sequence[UserScramCredentialRecord]) -> None:
+    """What the first active controller makes metadata of: the same on each of them, before any of them starts."""
+    from tailrace.broker.quorum.bootstrap import store_bootstrap
+
+    try:
+        store_bootstrap(RealDisk(), metadata_folder, credentials, timestamp_ms=RealClock().wall_ms())
     except StorageError as error:
         raise CommandError(str(error)) from None
 

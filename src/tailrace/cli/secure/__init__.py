@@ -1,0 +1,1 @@
+"""Who may come in, from the command line: passwords, SCRAM credentials, certificates."""
