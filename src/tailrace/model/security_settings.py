@@ -52,6 +52,12 @@ class SecurityConfig(Config, scope="broker"):
         doc="Brokers call each other by the first listener with this protocol, if it is set and "
         "inter.broker.listener.name is not.",
     )
+    max_connection_creation_rate: int = integer(
+        default=2**31 - 1,
+        minimum=0,
+        dynamic=True,
+        doc="New connections a second; whoever comes faster waits. That of a listener holds beside it.",
+    )
     listener_settings: tuple[tuple[str, str], ...] = items(
         default=(),
         internal=True,
@@ -157,5 +163,5 @@ class SecurityConfig(Config, scope="broker"):
 LISTENER_SETTINGS = frozenset(
     name
     for name, row in SecurityConfig.SETTINGS.items()
-    if name.startswith(("ssl.", "sasl.")) and name != "ssl.handshakes.max"
+    if name.startswith(("ssl.", "sasl.", "max.connection.")) and name != "ssl.handshakes.max"
 )

@@ -4,8 +4,9 @@ What is spoken on a connection is the business of a `SpokenProtocol`, which is g
 Until there is one, whoever connects waits. Where a listener has a door (`broker.auth`), whoever comes stands there
 until it is known who it is.
 
-Bounds, all of them settings: connections in all and per address, idle time. A peer that breaks its protocol is named in
-the log, at most once a second for all such peers, so that garbage cannot fill the disk either.
+Bounds, all of them settings: connections in all and per address, how fast they come (`quotas.connections`), idle time.
+A peer that breaks its protocol is named in the log, at most once a second for all such peers, so that garbage cannot
+fill the disk either.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Protocol
 
 from tailrace.broker.context import BoundListener
+from tailrace.broker.quotas.connections import Gate
 from tailrace.model import events
 from tailrace.model.config import BrokerConfig, Endpoint
 from tailrace.model.ports import Listener, Ports, Stream
@@ -83,6 +85,7 @@ class Acceptor:
         self._config = config
         self._ports = ports
         self._protocol: SpokenProtocol | None = None
+        self._gate = Gate(config, ports.clock, let_in=self._let_in, turn_away=self._turn_away)
         self._per_host: Counter[str] = Counter()
         self._listeners: list[Listener] = []
         self._held_back: list[tuple[Stream, BoundListener]] = []  # Accepted before there is a protocol.
@@ -127,6 +130,7 @@ class Acceptor:
         self._close_listeners()
         if self._reaper is not None:
             self._reaper.cancel()
+        self._gate.close()
         for stream, _listener in self._held_back:
             stream.close()
         for entrance in list(self._at_the_door):
@@ -150,7 +154,13 @@ class Acceptor:
     def _accept(self, stream: Stream, listener: BoundListener) -> None:
         if self._protocol is None:
             self._held_back.append((stream, listener))
-            return
+        elif self.is_controller:
+            self._let_in(stream, listener)
+        else:
+            self._gate.arrive(stream, listener, self._protocol.services.image.client_quotas)
+
+    def _let_in(self, stream: Stream, listener: BoundListener) -> None:
+        assert self._protocol is not None, "it is open"
         config = self._config()
         host = host_of(stream.peer)
         if len(self.connections) + len(self._at_the_door) >= config.max_connections:

@@ -26,6 +26,7 @@ from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.model.quotas import (
     CLIENT_ID,
     CLIENT_KEYS,
+    CONNECTION_CREATION_RATE,
     ENTITY_TYPES,
     IP,
     IP_KEYS,
@@ -230,12 +231,27 @@ def find_limit(quotas: Quotas, key: str, user: str, client_id: str) -> Limit | N
     return None
 
 
-def find_address_limit(quotas: Quotas, key: str, address: str) -> float | None:
-    """Of an address as `parse_address` gives it. The first that was set of several ways to write it."""
-    for entity, values in quotas.items():
-        if entity[0][0] == IP and entity[0][1] is not None and key in values and parse_address(entity[0][1]) == address:
-            return values[key]
-    return quotas.get(((IP, None),), {}).get(key)
+class AddressLimits:
+    """How fast connections may come from addresses, as `parse_address` writes them. False while there is no limit."""
+
+    def __init__(self, quotas: Quotas) -> None:
+        self._default: float | None = None
+        self._own: dict[str, float] = {}
+        for entity, values in quotas.items():
+            bound = values.get(CONNECTION_CREATION_RATE)
+            name = dict(entity).get(IP, "")
+            if bound is None or name == "":
+                continue
+            if name is None:
+                self._default = bound
+            elif (address := parse_address(name)) is not None:
+                self._own.setdefault(address, bound)  # The first that was set of several ways to write one.
+
+    def __bool__(self) -> bool:
+        return self._default is not None or bool(self._own)
+
+    def find(self, address: str) -> float | None:
+        return self._own.get(address, self._default)
 
 
 def _invalid(message: str) -> KafkaError:

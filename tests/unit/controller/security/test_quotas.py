@@ -9,7 +9,7 @@ import pytest
 
 from tailrace.controller.image import MetadataImage
 from tailrace.controller.replay import Replay
-from tailrace.controller.security.quotas import Limit, find_address_limit, find_limit, parse_address
+from tailrace.controller.security.quotas import AddressLimits, Limit, find_limit, parse_address
 from tailrace.controller.snapshot import records_of
 from tailrace.model.errors import ErrorCode
 from tailrace.model.quotas import QuotaEntity, quota_entity
@@ -76,10 +76,13 @@ def test_an_address_has_many_spellings() -> None:
         (("ip", "a.host.of.another.node"),): {key: 9.0},
         (("user", "u"),): {key: 9.0},
     }
-    assert find_address_limit(quotas, key, parse_address("2001:db8::1") or "") == 1.0
-    assert find_address_limit(quotas, key, parse_address("::ffff:10.0.0.1") or "") == 2.0
-    assert find_address_limit(quotas, key, "10.0.0.2") is None
-    assert find_address_limit({**quotas, (("ip", None),): {key: 3.0}}, key, "10.0.0.2") == 3.0
+    limits = AddressLimits(quotas)
+    assert limits.find(parse_address("2001:db8::1") or "") == 1.0
+    assert limits.find(parse_address("::ffff:10.0.0.1") or "") == 2.0
+    assert limits.find("10.0.0.2") is None
+    assert AddressLimits({**quotas, (("ip", None),): {key: 3.0}}).find("10.0.0.2") == 3.0
+    assert limits
+    assert not AddressLimits({(("user", "u"),): {key: 9.0}})
 
 
 def test_they_are_replayed_and_kept_by_snapshots() -> None:
