@@ -117,8 +117,8 @@ def test_librdkafka_tells_of_throttles(broker: Broker, configs: Tool, topic: str
 def test_changes_of_partitions_are_refused_or_wait(
     broker: Broker, configs: Tool, kafka_tool: Tool, fresh_name: Callable[[], str], tmp_path: Path
 ) -> None:
-    """20 are free, then 10 a second. Kafka's own tool is refused; librdkafka's requests are older, and done, and the next
-    one waits."""
+    """20 are free, then 10 a second. Kafka's own tool is refused. The requests of librdkafka are older: they are done,
+    and the next one waits."""
     configs("--alter", "--add-config", "controller_mutation_rate=10", *CLIENTS, "--entity-name", "maker")
     settings = tmp_path / "client.properties"
     settings.write_text("client.id=maker\n")

@@ -1,10 +1,10 @@
 """What one request has used of its client's quotas, and the time for which its connection is not read then (KIP-219).
 
-Made only while some quota is set. Charged once, when the answer is about to go out:
+Made only while some quota is set. Charged once, most of it when the answer is about to go out:
 
     time      for which it has held the loop: decoded and handled, in all steps of a task, and read again while it was
               parked. Its throttle is at most one window
-    Produce   the bytes of the request
+    Produce   the bytes of the request, as soon as it has come: a client that hangs up before its answer has used them
     Fetch     the bytes of its answer. One that is too much is not sent, and not counted: the client gets an empty one,
               and its session stays as it was. But an answer goes out if nothing else was sent lately: it may be one
               batch that is larger than all that the quota lets pass in its windows, and would never be sent else
@@ -38,7 +38,6 @@ class Toll:
         "_is_charged",
         "_meters",
         "_of",
-        "_received_bytes",
         "_throttled",
         "_work_ms",
         "throttle_ms",
@@ -48,11 +47,12 @@ class Toll:
         self._meters = meters
         self._of: ClientMeters = meters.of(context.principal.name, context.client_id or "")
         self._throttled = throttled
-        self._received_bytes = received_bytes
         self._is_charged = False
         self._work_ms = 0.0
         self._began_ms = meters.clock.monotonic_ms()
         self.throttle_ms = 0
+        if throttled is Throttled.BY_PRODUCED and self._of.produced is not None:
+            self._of.produced.rate.note(received_bytes, self._began_ms)
 
     # ---- time
 
@@ -99,7 +99,8 @@ class Toll:
         now_ms = self._meters.clock.monotonic_ms()
         self._charge_time(now_ms)
         if self._throttled is Throttled.BY_PRODUCED and self._of.produced is not None:
-            self.throttle_ms = max(self.throttle_ms, self._of.produced.charge(self._received_bytes, now_ms))
+            produced, bound = self._of.produced
+            self.throttle_ms = max(self.throttle_ms, produced.throttle_ms(bound, now_ms))
         if hasattr(answer, "throttle_time_ms"):
             self.throttle_ms = answer.throttle_time_ms = max(self.throttle_ms, answer.throttle_time_ms)
         return self.throttle_ms
