@@ -393,6 +393,7 @@ _ROWS = (
         ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
         Served(0, 0, "admin.credentials.describe_user_scram_credentials", _DESCRIBE_CLUSTER),
         Served(0, 0, "admin.credentials.describe_user_scram_credentials", _DESCRIBE_CLUSTER),
+        failure=("users > results",),
     ),
     _controller(
         ApiKey.ALTER_USER_SCRAM_CREDENTIALS,

@@ -351,6 +351,10 @@ CASES = (
     Case("DescribeAcls", requests.describe_acls, (1, 3), _of_cluster(Operation.DESCRIBE)),
     Case("CreateAcls", requests.create_acls, (1, 3), _of_cluster(Operation.ALTER)),
     Case("DeleteAcls", requests.delete_acls, (1, 3), _of_cluster(Operation.ALTER)),
+    Case("DescribeUserScramCredentials", requests.describe_credentials, (0, 0), _of_cluster(Operation.DESCRIBE)),
+    Case("AlterUserScramCredentials", requests.alter_credentials, (0, 0), _of_cluster(Operation.ALTER)),
+    Case("DescribeClientQuotas", requests.describe_quotas, (0, 1), _of_cluster(Operation.DESCRIBE_CONFIGS)),
+    Case("AlterClientQuotas", requests.alter_quotas, (0, 1), _of_cluster(Operation.ALTER_CONFIGS)),
     # The last: whoever is allowed has deleted something.
     Case("DeleteTopics, old", requests.delete_topics_old, (1, 5), ((Operation.DESCRIBE, Kind.TOPIC, MISSING),)),
     Case(

@@ -342,5 +342,27 @@ def delete_acls(_state: State) -> Message:
     return security.DeleteAclsRequest(filters=[wanted])
 
 
+def describe_credentials(_state: State) -> Message:
+    """Of a named user: for all of them Kafka does not answer at all to whoever may not ask."""
+    user = security.DescribeUserScramCredentialsRequest.UserName(name="nobody")
+    return security.DescribeUserScramCredentialsRequest(users=[user])
+
+
+def alter_credentials(_state: State) -> Message:
+    deletion = security.AlterUserScramCredentialsRequest.ScramCredentialDeletion(name="nobody", mechanism=1)
+    return security.AlterUserScramCredentialsRequest(deletions=[deletion])
+
+
+def describe_quotas(_state: State) -> Message:
+    return admin.DescribeClientQuotasRequest(components=[], strict=False)
+
+
+def alter_quotas(_state: State) -> Message:
+    request = admin.AlterClientQuotasRequest
+    entity = request.EntityData(entity_type="user", entity_name="nobody")
+    removal = request.OpData(key="producer_byte_rate", value=0.0, remove=True)
+    return request(entries=[request.EntryData(entity=[entity], ops=[removal])], validate_only=True)
+
+
 def plain(request: Message) -> Callable[[State], Message]:
     return lambda _state: request
