@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from tailrace.testing.child import Child, Guard
 from tailrace.testing.scoped import Scoped
+from tailrace.testing.users import ClientSettings, create_user, read_admin
 
 if TYPE_CHECKING:
     from typing import Self
@@ -30,6 +31,9 @@ class Broker(Scoped):
 
     `data` is a folder to keep; without it the data lives in a temporary folder for the life of this object, across
     `kill` and `restart`. `port` 0 picks a free one, which `restart` takes again.
+
+    With `secure=True` it is a broker as `tailrace up --secure` starts it: TLS, SCRAM and ACLs. `client_settings` let
+    its admin in, and `user` makes others. It needs the extra `security`.
     """
 
     def __init__(
@@ -40,6 +44,7 @@ class Broker(Scoped):
         port: int = 0,
         data: str | os.PathLike[str] | None = None,
         in_process: bool = False,
+        secure: bool = False,
         log_level: str = "info",
         start_timeout_s: float = 15.0,
     ) -> None:
@@ -47,7 +52,10 @@ class Broker(Scoped):
         self.port = port
         self.settings = {name: setting_text(value) for name, value in (settings or {}).items()}
         self._data = None if data is None else os.fspath(data)
+        if secure and in_process:
+            raise ValueError("a secure broker is a process of its own: leave in_process out")
         self._in_process = in_process
+        self._secure = secure
         self._log_level = log_level
         self._start_timeout_s = start_timeout_s
         self._folder: str | None = None
@@ -59,6 +67,18 @@ class Broker(Scoped):
     def bootstrap(self) -> str:
         """`host:port`, for a client's `bootstrap.servers`."""
         return f"{self.host}:{self.port}"
+
+    @property
+    def client_settings(self) -> ClientSettings:
+        """How the admin of a secure broker comes in."""
+        if not self._secure:
+            raise RuntimeError("clients need no settings but bootstrap: the broker is not secure")
+        return ClientSettings(self.bootstrap, read_admin(self.data))
+
+    def user(self, name: str) -> ClientSettings:
+        """A new user of a secure broker, or a new password of one that is there. ACLs say what it may do."""
+        admin = self.client_settings
+        return ClientSettings(self.bootstrap, create_user(self.bootstrap, admin.login, name))
 
     @property
     def data(self) -> str:
@@ -158,7 +178,7 @@ class Broker(Scoped):
         words = ["--host", self.host, "--port", str(self.port), "--data", self.data, "--log-level", self._log_level]
         for name, value in self.settings.items():
             words += ["--set", f"{name}={value}"]
-        return words
+        return [*words, "--secure"] if self._secure else words
 
     def _log_path(self) -> str:
         if self._folder is None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -28,6 +29,7 @@ examples:
   tailrace up --data ./data --port 9093       keeps its data
   tailrace up --brokers 3 --data ./data       three brokers and three controllers, every topic on three brokers
   tailrace up --host 0.0.0.0 --set advertised.listeners=PLAINTEXT://queue.example:9092
+  tailrace up --secure --data ./data          TLS, an admin user, ACLs; says where its settings are
   tailrace up --set log.retention.hours=1 --set num.partitions=4
 """
 
@@ -48,6 +50,18 @@ def register(parser: argparse.ArgumentParser) -> None:
         metavar="KEY=VALUE",
         help="any broker setting, by Kafka's name; repeatable",
     )
+    parser.add_argument(
+        "--secure",
+        action="store_true",
+        help="TLS, logins and ACLs: makes certificates and an admin user in the data folder, and says where",
+    )
+    parser.add_argument(
+        "--name",
+        action="append",
+        default=[],
+        metavar="HOST",
+        help="with --secure: another name or address of this machine, for its certificate; repeatable",
+    )
     parser.add_argument("--logs", metavar="DIR", help="several brokers: a log file for each here, and not on stderr")
     add_log_options(parser)
     parser.set_defaults(run=run)
@@ -56,16 +70,26 @@ def register(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     if options.brokers is not None and not 1 <= options.brokers <= 100:
         raise CommandError(f"--brokers {options.brokers}: one machine runs 1 to 100 brokers")
+    if options.secure and options.brokers not in (None, 1):
+        raise CommandError("--secure sets up one broker; docs/security.md tells how a cluster is secured")
+    if options.name and not options.secure:
+        raise CommandError("--name is for the certificate that --secure makes")
     if options.port is not None and not 0 <= options.port <= 65535:
         raise CommandError(f"--port {options.port}: a port is a number from 0 (a free one) to 65535")
     settings = _own_settings(options)
     start_logging(options)
+    _say_who_may_connect(options)
     with _data_folder(options.data) as folder:
         if _is_cluster(options, folder):
             return _run_cluster(options, folder, settings)
         # Imported after the command line was judged: it brings asyncio and the whole broker.
         from tailrace.cli.node.process import run_broker
 
+        if options.secure:
+            from tailrace.cli.secure.setup import prepare, tell
+
+            prepare(folder, names=_names(options))
+            tell(folder)
         return run_broker(_config(options, folder, settings))
 
 
@@ -91,6 +115,18 @@ def _own_settings(options: argparse.Namespace) -> dict[str, str]:
     return settings
 
 
+def _say_who_may_connect(options: argparse.Namespace) -> None:
+    is_local = options.host == "localhost" or options.host.startswith("127.") or options.host == "::1"
+    if not is_local and not options.secure and "listener.security.protocol.map" not in " ".join(options.set):
+        print(f"tailrace: anyone who reaches {options.host or '*'} may do everything; see --secure", file=sys.stderr)
+
+
+def _names(options: argparse.Namespace) -> list[str]:
+    """By which others reach this machine, besides the loopback ones."""
+    names = [*options.name, _advertised_host(options.host)]
+    return [name for name in dict.fromkeys(names) if name not in ("localhost", "127.0.0.1", "::1")]
+
+
 def _advertised_host(host: str) -> str:
     """Clients are told an address to come back to, and cannot connect to "all addresses"."""
     if host not in _ALL_ADDRESSES:
@@ -110,8 +146,14 @@ def _config(options: argparse.Namespace, folder: str, own: dict[str, str]) -> Br
 
     port = 9092 if options.port is None else options.port
     settings = single_node_settings(options.host, port, folder)
+    protocol = "PLAINTEXT"
+    if options.secure:
+        from tailrace.cli.secure.setup import secure_settings
+
+        protocol, endpoint = "SASL_SSL", settings["listeners"].partition("://")[2]
+        settings |= secure_settings(folder, endpoint)
     if options.host in _ALL_ADDRESSES:
-        settings["advertised.listeners"] = f"PLAINTEXT://{_advertised_host(options.host)}:{port}"
+        settings["advertised.listeners"] = f"{protocol}://{_advertised_host(options.host)}:{port}"
     try:
         return parse_broker_config(settings | own)
     except KafkaError as error:

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from tailrace.model.security import ScramMechanism
     from tailrace.wire.apis.stored_records import UserScramCredentialRecord
 
-ITERATIONS = 4096
 _FORM = "SCRAM-SHA-512=[name=alice,password-file=FILE]"
 _STDIN = "-"
 
@@ -54,6 +53,7 @@ def new_password() -> str:
 def parse_add_scram(text: str) -> UserScramCredentialRecord:
     """The form of kafka-storage, SCRAM-SHA-256=[name=alice,password=secret], with iterations=, salt=, saltedpassword=
     (both base64) or password-file= if you like."""
+    from tailrace.client.security.users import ITERATIONS
     from tailrace.controller.security.credentials import ITERATIONS_MAX, ITERATIONS_MIN, credential_record
 
     found = re.fullmatch(r"(SCRAM-SHA-256|SCRAM-SHA-512)=\[(.*)\]", text.strip())

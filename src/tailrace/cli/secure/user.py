@@ -1,29 +1,17 @@
-"""`tailrace user create|list|delete`: who may log in by SCRAM. Works against any Kafka.
-
-The password never leaves this machine: it is salted here, and the broker keeps what follows from that.
-"""
+"""`tailrace user create|list|delete`: who may log in by SCRAM. Works against any Kafka."""
 
 from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Sequence
 
 from tailrace.cli import Actions, CommandError
 from tailrace.cli.output import note, print_json, print_rows
-from tailrace.cli.secure.passwords import ITERATIONS, find_mechanism, new_password, read_password
+from tailrace.cli.secure.passwords import find_mechanism, new_password, read_password
 from tailrace.cli.session import Work, add_client_work
-from tailrace.client.connection import error_code
 from tailrace.client.metadata import Cluster
-from tailrace.controller.security.credentials import salt_password
-from tailrace.model.errors import KafkaError
+from tailrace.client.security.users import ITERATIONS, delete_credential, describe_users, set_credential
 from tailrace.model.security import ScramMechanism
-from tailrace.wire.apis.security import (
-    AlterUserScramCredentialsRequest,
-    AlterUserScramCredentialsResponse,
-    DescribeUserScramCredentialsRequest,
-    DescribeUserScramCredentialsResponse,
-)
 
 DESCRIPTION = "Create, list and delete users that log in by SCRAM."
 EXAMPLES = """\
@@ -63,15 +51,14 @@ def _add_action(actions: Actions, name: str, work: Work, help_text: str, example
 
 async def _create(cluster: Cluster, options: argparse.Namespace) -> int:
     password = new_password() if options.generate else read_password(options.password_file)
-    mechanism, salt = find_mechanism(options.mechanism), os.urandom(_SALT_BYTES)
-    upsertion = AlterUserScramCredentialsRequest.ScramCredentialUpsertion(
-        name=options.name,
-        mechanism=mechanism,
+    await set_credential(
+        cluster,
+        options.name,
+        find_mechanism(options.mechanism),
+        password,
+        salt=os.urandom(_SALT_BYTES),
         iterations=options.iterations,
-        salt=salt,
-        salted_password=salt_password(mechanism, password, salt, options.iterations),
     )
-    await _alter(cluster, AlterUserScramCredentialsRequest(upsertions=[upsertion]))
     facts = {"user": options.name, "mechanism": options.mechanism, "iterations": options.iterations}
     if options.json:
         print_json(facts | ({"password": password} if options.generate else {}))
@@ -84,7 +71,7 @@ async def _create(cluster: Cluster, options: argparse.Namespace) -> int:
 async def _list(cluster: Cluster, options: argparse.Namespace) -> int:
     rows = [
         (result.user, ScramMechanism(info.mechanism).mechanism_name, info.iterations)
-        for result in await _describe(cluster, None)
+        for result in await describe_users(cluster)
         for info in result.credential_infos
     ]
     if options.json:
@@ -98,37 +85,15 @@ async def _delete(cluster: Cluster, options: argparse.Namespace) -> int:
     if options.mechanism is not None:
         mechanisms = [find_mechanism(options.mechanism)]
     else:
-        (described,) = await _describe(cluster, [options.name])
+        (described,) = await describe_users(cluster, [options.name])
         if described.error_code:
             raise CommandError(f"{options.name} has no credentials: {described.error_message}")
         mechanisms = [ScramMechanism(info.mechanism) for info in described.credential_infos]
     # A request may name a user once.
     for mechanism in mechanisms:
-        deletion = AlterUserScramCredentialsRequest.ScramCredentialDeletion(name=options.name, mechanism=mechanism)
-        await _alter(cluster, AlterUserScramCredentialsRequest(deletions=[deletion]))
+        await delete_credential(cluster, options.name, mechanism)
     names = [mechanism.mechanism_name for mechanism in mechanisms]
     if options.json:
         print_json({"user": options.name, "deleted": names})
     note(f"{options.name} may not log in by {', '.join(names)} any more; connections that it has live on")
     return 0
-
-
-async def _alter(cluster: Cluster, request: AlterUserScramCredentialsRequest) -> None:
-    connection = await cluster.any_connection()
-    answer = await connection.call(request, AlterUserScramCredentialsResponse)
-    for result in answer.results:
-        if result.error_code:
-            raise KafkaError(error_code(result.error_code), f"{result.user}: {result.error_message}")
-
-
-async def _describe(
-    cluster: Cluster, names: Sequence[str] | None
-) -> list[DescribeUserScramCredentialsResponse.DescribeUserScramCredentialsResult]:
-    user = DescribeUserScramCredentialsRequest.UserName
-    users = None if names is None else [user(name=name) for name in names]
-    connection = await cluster.any_connection()
-    request = DescribeUserScramCredentialsRequest(users=users)
-    answer = await connection.call(request, DescribeUserScramCredentialsResponse)
-    if answer.error_code:
-        raise KafkaError(error_code(answer.error_code), answer.error_message or "The broker does not tell its users")
-    return answer.results
