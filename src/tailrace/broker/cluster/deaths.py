@@ -2,7 +2,8 @@
 
     find     which incarnation it was: its data folders say, while their locks are held. A live process holds these, so
              the one that wrote there is dead, and nobody else can be taken for it
-    report   asks one controller after the other until the active one has answered
+    report   asks one controller after the other until the active one has answered, with the rights of the dead: by its
+             settings for calls of controllers
 
 It is proof, on which the controller fences at once. Without it, as after a death of the whole machine, the session of
 the broker ends in its time.
@@ -15,11 +16,16 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import NamedTuple
 
+from tailrace.broker.cluster.peers import Way
+from tailrace.broker.cluster.roles import decide_roles
 from tailrace.client.connection import Address, ConnectionLimits, open_connection
+from tailrace.controller.image import MetadataImage
 from tailrace.log.identity import take_lock
 from tailrace.log.run_marks import read_last_run
+from tailrace.model.config import BrokerConfig
 from tailrace.model.errors import ErrorCode, KafkaError, StorageError
-from tailrace.model.ports import Disk, Network
+from tailrace.model.listeners import is_secured
+from tailrace.model.ports import Disk, Ports
 from tailrace.wire.apis.own import ReportDeathRequest, ReportDeathResponse
 
 # While controllers elect one of them; after that the broker's port has told as much, or its successor has registered.
@@ -46,14 +52,26 @@ def find_dead(disk: Disk, folders: Sequence[str], node_id: int) -> Incarnation |
     return Incarnation(node_id, epoch) if epoch >= 0 else None
 
 
-async def report_death(network: Network, controllers: Sequence[Address], dead: Incarnation) -> ErrorCode:
+async def find_way(config: BrokerConfig, ports: Ports) -> Way:
+    """How a broker with these settings calls controllers. KafkaError."""
+    if not is_secured(config):
+        return ports.network, None
+    # Only who needs it pays for it.
+    from tailrace.broker.auth.security import Security
+
+    security = Security(config, ports, decide_roles(config), image=lambda: MetadataImage(config.cluster_id or ""))
+    await security.open()
+    return security.ways.to_controllers
+
+
+async def report_death(way: Way, controllers: Sequence[Address], dead: Incarnation) -> ErrorCode:
     """The answer of the active controller; REQUEST_TIMED_OUT if none was found in time."""
     request = ReportDeathRequest(broker_id=dead.node_id, broker_epoch=dead.broker_epoch)
     try:
         async with asyncio.timeout(_TIMEOUT_SECONDS):
             while True:
                 for address in controllers:
-                    code = await _ask(network, address, request)
+                    code = await _ask(way, address, request)
                     if code not in _ASK_NEXT:
                         return code
                 await asyncio.sleep(_PAUSE_SECONDS)
@@ -61,9 +79,10 @@ async def report_death(network: Network, controllers: Sequence[Address], dead: I
         return ErrorCode.REQUEST_TIMED_OUT
 
 
-async def _ask(network: Network, address: Address, request: ReportDeathRequest) -> ErrorCode:
+async def _ask(way: Way, address: Address, request: ReportDeathRequest) -> ErrorCode:
+    network, login = way
     try:
-        connection = await open_connection(network, address, client_id="supervisor", limits=_LIMITS)
+        connection = await open_connection(network, address, client_id="supervisor", limits=_LIMITS, login=login)
     except KafkaError as error:
         return error.code
     try:

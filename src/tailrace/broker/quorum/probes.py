@@ -22,8 +22,11 @@ if TYPE_CHECKING:
 
 _log = events.logger("controller")
 
-# Looks in the time of a lease. A broker is silent after half of one, so it is tried several times before that is over.
+# Looks in the time of a lease, so that a broker is tried soon after it counts as silent, which is after half of one.
 _LOOKS_IN_LEASE = 8
+# Shares of a lease until a broker whose port did not refuse is tried again. One that heartbeats every other second, as
+# Kafka's do, is not bothered more often than that.
+_PAUSE_SHARE = 0.5
 
 
 class Watch(Protocol):
@@ -45,7 +48,7 @@ class Probes:
         self._clock = clock
         self._watch = watch
         self._listener_name = (listener_name or "").upper()
-        self._interval_seconds = lease_ms / _LOOKS_IN_LEASE / 1000
+        self._lease_seconds = lease_ms / 1000
         self._look: asyncio.Task[None] | None = None
         # By broker; bounded by those that are registered.
         self._tries: dict[NodeId, asyncio.Task[None]] = {}
@@ -60,7 +63,7 @@ class Probes:
 
     async def _look_for_ever(self) -> None:
         while True:
-            await asyncio.sleep(self._interval_seconds)
+            await asyncio.sleep(self._lease_seconds / _LOOKS_IN_LEASE)
             for broker in self._watch.silent_brokers():
                 if broker.node_id not in self._tries:
                     task = asyncio.create_task(self._try(broker), name=f"probe of broker {broker.node_id}")
@@ -73,11 +76,13 @@ class Probes:
             return
         since_ms = self._clock.patient_ms()
         try:
-            async with asyncio.timeout(self._interval_seconds * _LOOKS_IN_LEASE):
+            async with asyncio.timeout(self._lease_seconds):
                 stream = await self._network.connect(endpoint.host, endpoint.port)
             stream.close()
         except ConnectionRefusedError:
             _log.info("a silent broker refuses connections", node=broker.node_id, at=f"{endpoint.host}:{endpoint.port}")
             self._watch.note_refused(broker.node_id, since_ms)
+            return
         except OSError as error:  # A TimeoutError is one.
             _log.debug("a silent broker cannot be asked", node=broker.node_id, cause=error)
+        await asyncio.sleep(self._lease_seconds * _PAUSE_SHARE)

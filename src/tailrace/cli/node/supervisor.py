@@ -23,7 +23,7 @@ import traceback
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
-from tailrace.broker.cluster.deaths import Incarnation, find_dead, report_death
+from tailrace.broker.cluster.deaths import Incarnation, find_dead, find_way, report_death
 from tailrace.cli import CommandError
 from tailrace.cli.logs import label_log_lines
 from tailrace.cli.node.nodes import Cluster
@@ -33,9 +33,10 @@ from tailrace.cli.node.process import run_broker
 from tailrace.cli.node.requests import Reply, Requests
 from tailrace.client.connection import Address
 from tailrace.model import events
+from tailrace.model.config import BrokerConfig
 from tailrace.model.errors import ErrorCode
 from tailrace.real.disk import RealDisk
-from tailrace.real.network import RealNetwork
+from tailrace.real.ports import real_ports
 
 _log = events.logger("supervisor")
 
@@ -282,20 +283,19 @@ class Supervisor:
 
     def _tell_death(self, node: Node) -> None:
         """Before it is started again: then its folders would tell of a live process."""
-        folders = self._cluster.config_of(node.plan).log_dirs
-        dead = find_dead(RealDisk(), folders, node.plan.node_id)
+        config = self._cluster.config_of(node.plan)
+        dead = find_dead(RealDisk(), config.log_dirs, node.plan.node_id)
         if dead is None:
             return
         process_id = os.fork()
         if process_id == 0:
-            self._become_messenger(dead)
+            self._become_messenger(config, dead)
         self._messengers.append(process_id)
 
-    def _become_messenger(self, dead: Incarnation) -> NoReturn:
+    def _become_messenger(self, config: BrokerConfig, dead: Incarnation) -> NoReturn:
         try:
             self._leave_supervisor()
-            controllers = [Address(CONTROLLER_HOST, each.port) for each in self._cluster.plan.controllers]
-            code = asyncio.run(report_death(RealNetwork(), controllers, dead))
+            code = asyncio.run(self._report(config, dead))
             if code not in (ErrorCode.NONE, ErrorCode.STALE_BROKER_EPOCH):
                 _log.warning("no controller could be told that a broker is dead", node=dead.node_id, cause=code.name)
         except BaseException:
@@ -303,6 +303,10 @@ class Supervisor:
         finally:
             sys.stderr.flush()
             os._exit(0)
+
+    async def _report(self, config: BrokerConfig, dead: Incarnation) -> ErrorCode:
+        controllers = [Address(CONTROLLER_HOST, each.port) for each in self._cluster.plan.controllers]
+        return await report_death(await find_way(config, real_ports()), controllers, dead)
 
     # ---- the end
 

@@ -40,6 +40,6 @@ class Deaths:
     async def _tell(self, dead: Incarnation, delay_seconds: float, network: ProcessNetwork) -> None:
         await asyncio.sleep(delay_seconds)
         controllers = [Address(node.name, CONTROLLER_PORT) for node in self._cluster.controllers]
-        code = await report_death(network, controllers, dead)
+        code = await report_death((network, None), controllers, dead)
         note = f"told of the death of broker {dead.node_id} in epoch {dead.broker_epoch}: {code.name}"
         self._cluster.world.trace.note("world", note)

@@ -5,11 +5,12 @@ import asyncio
 
 import pytest
 
-from tailrace.broker.cluster.deaths import Incarnation, find_dead, report_death
+from tailrace.broker.cluster.deaths import Incarnation, find_dead, find_way, report_death
 from tailrace.client.connection import Address
 from tailrace.model.config import BrokerConfig
 from tailrace.model.errors import ErrorCode
 from tailrace.sim.cluster import CONTROLLER_PORT
+from tests.unit.broker.auth.test_cluster import SECURED
 from tests.unit.broker.cluster.test_wiring import create, leader_of, wait_topic
 from tests.unit.broker.cluster_world import ClusterWorld, running_cluster, simulated
 
@@ -34,7 +35,11 @@ async def seconds_until_fenced(world: ClusterWorld, node_id: int) -> float:
 
 async def tell(world: ClusterWorld, dead: Incarnation) -> ErrorCode:
     network = world.network.port("supervisor", world.loop.world)
-    return await report_death(network, [Address(f"node-{each}", CONTROLLER_PORT) for each in (4, 5, 6)], dead)
+    return await report_death((network, None), controllers(4, 5, 6), dead)
+
+
+def controllers(*nodes: int) -> list[Address]:
+    return [Address(f"node-{each}", CONTROLLER_PORT) for each in nodes]
 
 
 @simulated
@@ -107,3 +112,17 @@ async def test_word_of_a_death_finds_the_next_controller():
 @pytest.mark.parametrize(("lease_ms", "expected"), [(2000, 1500), (700, 700)])
 def test_a_lease_is_no_longer_than_a_session(lease_ms: int, expected: int) -> None:
     assert BrokerConfig(node_id=1, broker_session_timeout_ms=1500, broker_lease_ms=lease_ms).lease_ms == expected
+
+
+@simulated
+async def test_who_tells_of_a_death_logs_in_as_the_dead_would():
+    async with running_cluster(settings=SECURED | SETTINGS) as world:
+        await asyncio.sleep(2)
+        chosen = next(each for each in (1, 2, 3) if each != world.active.node_id)
+        dead = Incarnation(chosen, world.active.image.brokers[chosen].epoch)
+        await world.kill(chosen)
+        way = await find_way(world.nodes[chosen].config, world.active.ports)
+        assert not is_fenced(world, chosen)
+        assert await report_death(way, controllers(1, 2, 3), dead) is ErrorCode.NONE
+        assert is_fenced(world, chosen)
+        await world.start(chosen)
