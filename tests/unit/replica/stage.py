@@ -64,7 +64,9 @@ class Stage(Cluster):
     def do_cluster(self, *, brokers: str, features: str = "yes", **settings: str) -> None:
         """Broker 1 leads the partition, and all are in sync. Settings are those of the topic."""
         super().__init__(self.loop, nodes=int(brokers), seed=1)
-        self.controller = controllers.Cluster(brokers=int(brokers), features=features == "yes")
+        self.controller = controllers.Cluster(
+            brokers=int(brokers), features=features == "yes", broker_session_timeout_ms=2500
+        )
         self.slow_seconds: dict[int, float] = {}
         self.fenced: set[int] = set()
         self._has_proof = True

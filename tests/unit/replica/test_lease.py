@@ -13,7 +13,7 @@ from tests.unit.replica.replicas import ME, led_by, make_partition
 
 A, B = NodeId(2), NodeId(3)
 ALL = (ME, A, B)
-SESSION_MS = 1000.0
+LEASE_MS = 1000.0
 
 
 class Leader:
@@ -24,7 +24,7 @@ class Leader:
         self.partition: Partition = make_partition(**config)
         self.state = led_by(ME, epoch=1, isr=isr, replicas=ALL)._replace(eligible_leader_replicas=eligible)
         self.partition.follow_image(self.state)
-        self.lease = Lease(ME, lambda: self.now_ms, lambda _: self.state, session_ms=SESSION_MS)
+        self.lease = Lease(ME, lambda: self.now_ms, lambda _: self.state, lease_ms=LEASE_MS)
         self.lease.ends_ms = 5000.0
         self.proofs: dict[NodeId, FollowingProof] = {}
 
