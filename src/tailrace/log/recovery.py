@@ -431,10 +431,12 @@ class LogLoader:
         if not segments or self._log_start_offset >= end_offset:
             return
         if not is_loaded or self.epochs.epoch_for(self._log_start_offset) < 0:
-            epoch_history.rebuild(self.epochs, segments)
+            epoch_history.rebuild(self.epochs, epoch_history.read_history(segments)[0])
         elif problem := epoch_history.find_problem(self.epochs, segments, end_offset):
-            self._report("the history of leader epochs is rebuilt", cause=problem)
-            epoch_history.rebuild(self.epochs, segments)
+            history, is_contradictory = epoch_history.read_history(segments)
+            if not is_contradictory:
+                self._report("the history of leader epochs is rebuilt", cause=problem)
+                epoch_history.rebuild(self.epochs, history)
 
     def _load_producers(self, segments: list[Segment], end_offset: int) -> None:
         load_producers(self.producers, self.snapshots, segments, end_offset=end_offset, now_ms=self.clock.wall_ms())
