@@ -24,6 +24,8 @@ CLEANER_OFFSETS = "cleaner-offset-checkpoint"
 META_PROPERTIES = "meta.properties"
 PARTITION_METADATA = "partition.metadata"
 
+_META_KEYS = {"cluster.id", "node.id", "directory.id"}
+_OTHER_META_KEYS = {"version", "broker.id"}  # The latter is of Kafka's older versions.
 _VERSION = "0"
 
 log = events.logger("log.checkpoints")
@@ -106,11 +108,15 @@ class OffsetCheckpoint:
             self._stored = offsets
 
 
-def read_topic_id(disk: Disk, folder: str) -> Uuid | None:
-    """From partition.metadata; None if it is missing or damaged."""
+def read_topic_id(disk: Disk, folder: str, expected: Uuid | None = None) -> Uuid | None:
+    """From partition.metadata; None if it is missing or damaged. Ids of two topics differ in nearly all characters: one
+    that differs from the `expected` id in a single one is that id with a flipped bit."""
     try:
         properties = _parse_properties(disk.read(f"{folder}/{PARTITION_METADATA}"), ":")
-        return parse_uuid(properties["topic_id"])
+        text = properties["topic_id"]
+        if expected is not None and sum(map(str.__ne__, text, uuid_text(expected))) == 1:
+            raise StorageError(f"{text} is {uuid_text(expected)} but for one character")
+        return parse_uuid(text)
     except FileNotFoundError:
         return None
     except (StorageError, KeyError, ValueError) as error:
@@ -124,11 +130,24 @@ def write_topic_id(disk: Disk, folder: str, topic_id: Uuid) -> None:
 
 
 def read_meta_properties(disk: Disk, folder: str) -> dict[str, str] | None:
-    """None if the folder is new. StorageError if the file does not parse."""
+    """None if the folder is new. StorageError if the file cannot be what was written."""
     try:
-        return _parse_properties(disk.read(f"{folder}/{META_PROPERTIES}"), "=")
+        properties = _parse_properties(disk.read(f"{folder}/{META_PROPERTIES}"), "=")
+        missing, strange = _META_KEYS - properties.keys(), sorted(properties.keys() - _META_KEYS - _OTHER_META_KEYS)
+        if missing and strange:
+            raise StorageError(f"{strange[0]!r} is no property of it, and {min(missing)} is missing")
+        if any(f"{key}=" in value for key in _META_KEYS for value in properties.values()):
+            raise StorageError("two of its lines are one")
+        if "directory.id" in properties:
+            parse_uuid(properties["directory.id"])
+        return properties
     except FileNotFoundError:
         return None
+    except (StorageError, ValueError) as error:
+        raise StorageError(
+            f"{folder}/{META_PROPERTIES} is damaged ({error}): it does not say whose this folder is. Restore it from a "
+            "backup; or remove it, and have it written by `tailrace format` with --cluster-id and --directory-id."
+        ) from error
 
 
 def write_meta_properties(disk: Disk, folder: str, properties: Mapping[str, str]) -> None:

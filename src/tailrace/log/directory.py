@@ -191,7 +191,7 @@ class LogDirectory:
     def may_hold(self, topic_partition: TopicPartition, topic_id: Uuid) -> bool:
         """Whether the folder holds this topic's log, or nothing: a topic that was deleted and made again has the same
         name but another id."""
-        return checkpoints.read_topic_id(self._disk, f"{self.path}/{topic_partition}") in (None, topic_id)
+        return checkpoints.read_topic_id(self._disk, f"{self.path}/{topic_partition}", topic_id) in (None, topic_id)
 
     def open_log(
         self,

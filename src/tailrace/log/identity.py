@@ -52,11 +52,7 @@ def unusable(path: str, error: OSError) -> StorageError:
 
 def settle_identity(disk: Disk, random: Random, path: str, *, node_id: int, cluster_id: str) -> Uuid:
     """Checks that the folder is this node's, or makes it so; returns its directory id."""
-    file = f"{path}/{checkpoints.META_PROPERTIES}"
-    try:
-        stored = checkpoints.read_meta_properties(disk, path)
-    except StorageError as error:
-        raise StorageError(f"{file} is damaged ({error}): restore it, or remove the folder to start anew.") from error
+    stored = checkpoints.read_meta_properties(disk, path)
     if stored is None:
         evidence = find_data(disk, path)
         if evidence is not None:
@@ -72,10 +68,7 @@ def settle_identity(disk: Disk, random: Random, path: str, *, node_id: int, clus
     if "directory.id" not in stored:
         stored["directory.id"] = uuid_text(Uuid(random.uuid()))
         checkpoints.write_meta_properties(disk, path, stored)
-    try:
-        return parse_uuid(stored["directory.id"])
-    except ValueError as error:
-        raise StorageError(f"{file} is damaged ({error}): restore it, or remove the folder to start anew.") from error
+    return parse_uuid(stored["directory.id"])
 
 
 def find_data(disk: Disk, path: str) -> str | None:

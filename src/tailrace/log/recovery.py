@@ -219,7 +219,7 @@ class LogLoader:
         """The id in partition.metadata, which is written where it is missing; the folder is made if it must be."""
         stored = None
         if self.disk.is_folder(self.folder):
-            stored = read_topic_id(self.disk, self.folder)
+            stored = read_topic_id(self.disk, self.folder, topic_id)
         else:
             self.disk.make_folder(self.folder)
         if stored is None and topic_id is not None:

@@ -1,7 +1,9 @@
 """A machine is replayed from the log of its partition, from the start to the end, in slices of a millisecond.
 
 Everything in the log counts, beyond the high watermark too: this broker leads, so that all of it will be committed.
-Answers wait for that. Records of a type that is not known were written by a newer version, and are passed over.
+Answers wait for that. Records of a type that is not known were written by a newer version, and are passed over. So are
+those that the disk has damaged, where there is no other replica to take them from: without them their groups or
+transactions are as they were before; with a wait for them nobody here would ever be served again.
 """
 
 from __future__ import annotations
@@ -55,7 +57,11 @@ class _Loading:
         began_ms = clock.monotonic_ms()
         offset = log.log_start_offset
         while offset < log.log_end_offset:
-            piece = log.read(offset, _READ_BYTES, end_offset=log.log_end_offset, at_least_one_batch=True)
+            try:
+                piece = log.read(offset, _READ_BYTES, end_offset=log.log_end_offset, at_least_one_batch=True)
+            except KafkaError as error:
+                offset = self._pass_over(offset, error)
+                continue
             assert piece is not None, "a log has a batch at each of its offsets, or after it"
             data = await self._ports.background.run(piece.read)
             if self._shard.state is not State.LOADING:
@@ -95,6 +101,20 @@ class _Loading:
         return KafkaError(
             ErrorCode.CORRUPT_MESSAGE, f"The CRC of the batch at offset {header.base_offset} does not match"
         )
+
+    def _pass_over(self, offset: int, error: KafkaError) -> int:
+        log = self._partition.log
+        damage = [each for each in log.files.damage.ranges if each.start_offset <= offset < each.end_offset]
+        if not damage or len(self._partition.replicas) > 1:
+            raise error
+        lost = f"{offset}-{damage[0].end_offset - 1}"
+        _log.error(
+            "a coordinator goes on without records that are damaged: no other replica has them",
+            partition=log.topic_partition,
+            lost_offsets=lost,
+            cause=damage[0].cause,
+        )
+        return damage[0].end_offset
 
     def _note(self, count: int) -> None:
         """What was loaded stays, and holds no cycles. Unless it is set aside, the garbage collector walks through all

@@ -31,8 +31,9 @@ from tailrace.controller.machine import Controller
 from tailrace.controller.view import Charge, free_of_charge
 from tailrace.model import events
 from tailrace.model.errors import KafkaError, ProtocolError, StorageError
+from tailrace.model.ids import uuid_text
 from tailrace.raft.messages import Leadership
-from tailrace.raft.types import ReplicaKey
+from tailrace.raft.types import ReplicaKey, VoterSet
 from tailrace.wire.apis.quorum import BrokerHeartbeatRequest
 from tailrace.wire.record_envelopes import decode_metadata_record
 from tailrace.wire.records import iterate_records
@@ -122,6 +123,8 @@ class Quorum:
             undo.push_async_callback(self._stop)
             await self.driver.start()
             voters = self.driver.voters
+            if voters.ids == (self._key.id,) and not voters.contains(self._key):
+                raise StorageError(_describe_stranger(voters, self._key))
             if len(voters) == 1 and voters.contains(self._key) and not self.driver.node.must_catch_up:
                 await self._wait_active()
             undo.pop_all()
@@ -428,3 +431,12 @@ class Quorum:
             if not is_large and not is_old:
                 return
             await self._ports.background.run(log.remove_before(following))
+
+
+def _describe_stranger(voters: VoterSet, key: ReplicaKey) -> str:
+    (voter,) = voters
+    return (
+        f"The only voter of this cluster is node {key.id} with the directory id {uuid_text(voter.key.directory_id)}, "
+        f"but meta.properties of this node says {uuid_text(key.directory_id)}: so nobody can lead. If it is the same "
+        f"folder, set directory.id={uuid_text(voter.key.directory_id)} there; else start the node with its own folder."
+    )

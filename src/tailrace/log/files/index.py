@@ -140,3 +140,9 @@ class SparseIndex:
 
 OFFSET_ENTRY = Struct(">ii")
 TIME_ENTRY = Struct(">qi")
+
+
+def is_indexable(relative_offset: int) -> bool:
+    """Whether an entry can tell of it. Where not, a bit of the batch's offset has flipped: the log never rolls so
+    late."""
+    return -(1 << 31) <= relative_offset < 1 << 31

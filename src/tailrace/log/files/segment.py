@@ -18,7 +18,7 @@ from zlib import crc32
 
 from tailrace.log.files.aborted import AbortedIndex
 from tailrace.log.files.damaged import DamagedError, DamagedRange, damage_at
-from tailrace.log.files.index import OFFSET_ENTRY, TIME_ENTRY, SparseIndex
+from tailrace.log.files.index import OFFSET_ENTRY, TIME_ENTRY, SparseIndex, is_indexable
 from tailrace.model import events
 from tailrace.model.config import TopicConfig
 from tailrace.model.errors import KafkaError, StorageError
@@ -226,9 +226,9 @@ class Segment:
         (self._file or self._disk.open(self.path(LOG_SUFFIX))).sync()
 
     def _add_time_entry(self) -> None:
-        last = self.time_index.last()
-        if self._max_timestamp > (last[0] if last else NO_TIMESTAMP):
-            self.time_index.append(self._max_timestamp, self._offset_of_max_timestamp - self.base_offset)
+        last, offset = self.time_index.last(), self._offset_of_max_timestamp - self.base_offset
+        if self._max_timestamp > (last[0] if last else NO_TIMESTAMP) and is_indexable(offset):
+            self.time_index.append(self._max_timestamp, offset)
 
     def _cut_tail(self, file: File) -> None:
         self._is_torn = True
@@ -401,7 +401,8 @@ class Segment:
     def rebuild_indexes(self) -> None:
         self.reset_indexes()
         for position, header in self.headers():
-            self.note_batch(position, header.size_bytes, header.last_offset, header.max_timestamp)
+            if is_indexable(header.last_offset - self.base_offset):
+                self.note_batch(position, header.size_bytes, header.last_offset, header.max_timestamp)
         # Durably: a part that a power loss has left would be taken for the whole.
         self.seal(sync=True)
 

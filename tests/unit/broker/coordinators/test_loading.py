@@ -9,8 +9,11 @@ import pytest
 from tailrace.broker.coordinators.loading import load
 from tailrace.broker.coordinators.shard import State
 from tailrace.coordinator.op import StoredRecord
+from tailrace.log.files.damaged import DamagedRange
+from tailrace.log.files.segment import LOG_SUFFIX
 from tailrace.log.validation import Origin
 from tailrace.model.errors import ErrorCode, KafkaError
+from tailrace.model.ids import NodeId
 from tailrace.replica.partition import Partition
 from tailrace.wire.record_envelopes import encode_coordinator_key, encode_coordinator_value
 from tailrace.wire.records import Compression, build_batch
@@ -135,3 +138,26 @@ async def test_what_the_disk_has_changed_is_not_loaded() -> None:
         assert refused.value.code is ErrorCode.CORRUPT_MESSAGE
         assert desk.shard.state is State.LOADING
         assert world.broker.replicas.suspects == {partition.topic_partition: (1, False)}
+
+
+@pytest.mark.parametrize("has_other_replica", [False, True])
+async def test_damage_that_nobody_can_repair_is_passed_over(has_other_replica: bool, caplog) -> None:
+    async with running() as world:
+        partition = await partition_of(world)
+        for name in ("a", "b", "a"):
+            append(partition, [record(name, partition.log.log_end_offset)])
+        segment = partition.log.active
+        size_bytes = segment.size_bytes // 3
+        damage = DamagedRange(segment.path(LOG_SUFFIX), size_bytes, 2 * size_bytes, 1, 2, "a bit has flipped")
+        partition.log.note_damaged_ranges(segment, (damage,))
+        if has_other_replica:
+            partition.replicas = (NodeId(1), NodeId(2))
+        desk = Desk(world.broker.node, partition)
+        if has_other_replica:
+            with pytest.raises(KafkaError) as refused:
+                await load(world.broker.node, desk.shard, partition)
+            assert refused.value.code is ErrorCode.CORRUPT_MESSAGE
+        else:
+            await load(world.broker.node, desk.shard, partition)
+            assert desk.ledger.values == {"a": 2}
+            assert "goes on without records that are damaged" in caplog.text
