@@ -18,6 +18,7 @@ examples:
   tailrace sim 7
   tailrace sim 1 --count 1000 --quiet
   tailrace sim 7 --damage
+  tailrace sim 7 --rights
 """
 
 
@@ -25,26 +26,31 @@ def register(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("seed", type=int, metavar="SEED", help="any number")
     parser.add_argument("--count", type=int, default=1, metavar="N", help="run N seeds, from SEED on, over all cores")
     parser.add_argument("--damage", action="store_true", help="disks lose what they had stored, one at a time")
+    parser.add_argument("--rights", action="store_true", help="with an authorizer; ACLs come and go, and are tried")
     parser.add_argument("--quiet", action="store_true", help="print the outcome of each seed alone")
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
     if options.count > 1:
-        return _run_swarm(range(options.seed, options.seed + options.count), has_damage=options.damage)
+        return _run_swarm(range(options.seed, options.seed + options.count), _kinds(options))
     from tailrace.sim.scenario import Scenario
 
-    outcome = Scenario(options.seed, has_damage=options.damage, echo=None if options.quiet else print).run()
+    outcome = Scenario(options.seed, **_kinds(options), echo=None if options.quiet else print).run()
     print(_describe(outcome, is_traced=not options.quiet))
     return 1 if outcome.failure else 0
 
 
-def _run_swarm(seeds: range, *, has_damage: bool) -> int:
+def _kinds(options: argparse.Namespace) -> dict[str, bool]:
+    return {"has_damage": options.damage, "has_rights": options.rights}
+
+
+def _run_swarm(seeds: range, kinds: dict[str, bool]) -> int:
     import multiprocessing
 
     failed = []
     with multiprocessing.Pool() as pool:
-        for outcome in pool.imap_unordered(partial(_run_seed, has_damage=has_damage), seeds):
+        for outcome in pool.imap_unordered(partial(_run_seed, kinds=kinds), seeds):
             print(_describe(outcome, is_traced=False), flush=True)
             if outcome.failure:
                 failed.append(outcome.seed)
@@ -52,10 +58,10 @@ def _run_swarm(seeds: range, *, has_damage: bool) -> int:
     return 1 if failed else 0
 
 
-def _run_seed(seed: int, *, has_damage: bool) -> Outcome:
+def _run_seed(seed: int, *, kinds: dict[str, bool]) -> Outcome:
     from tailrace.sim.scenario import Scenario
 
-    return Scenario(seed, has_damage=has_damage).run()
+    return Scenario(seed, **kinds).run()
 
 
 def _describe(outcome: Outcome, *, is_traced: bool) -> str:

@@ -42,6 +42,7 @@ from tailrace.sim.loop import DeadError, Process, SimLoop, StuckError
 from tailrace.sim.network import SimNetwork
 from tailrace.sim.operators import Operator
 from tailrace.sim.random import SimRandom
+from tailrace.sim.rights.rights import GUARDED_LISTENER, GUARDED_PORT, Rights, rights_settings
 from tailrace.sim.trace import Trace
 from tailrace.sim.transactions.transactions import OUTPUT, TRANSACTION_SETTINGS, TransactionPlan, Transactions
 from tailrace.sim.workload import Clients, Ledger, partitions_of
@@ -70,6 +71,7 @@ _SETTINGS = {
 _SMALL_SEGMENTS = (("internal.segment.bytes", "4000"),)
 # Damage is drawn from a sequence of its own: the rest of a run begins as it would without.
 _DAMAGE_SEED_MASK = 0x64616D616765
+_RIGHTS_SEED_MASK = 0x726967687473
 _SNAPSHOT_SETTINGS = {
     "metadata.log.max.record.bytes.between.snapshots": "2000",
     "metadata.log.segment.ms": "1500",
@@ -88,11 +90,13 @@ class Outcome:
     failure: str | None = None
     lines: list[str] = field(default_factory=list)
     has_damage: bool = False
+    has_rights: bool = False
 
     @property
     def command(self) -> str:
         """What runs it again."""
-        return f"tailrace sim {self.seed}" + (" --damage" if self.has_damage else "")
+        options = (" --damage" if self.has_damage else "") + (" --rights" if self.has_rights else "")
+        return f"tailrace sim {self.seed}{options}"
 
 
 @dataclass(frozen=True)
@@ -116,6 +120,7 @@ class Plan:
     fault_seconds: float = 5.0
     faults: tuple[str, ...] = ALL_KINDS
     has_damage: bool = False  # disks lose what they had synced
+    has_rights: bool = False  # there is an authorizer, and ACLs come and go
     lease_ms: int = SESSION_MS // 2  # at most SESSION_MS: then no hint shortens a session
     must_go_on: bool = False  # whether no fault of this run may keep a partition from acknowledging
 
@@ -194,6 +199,7 @@ class Plan:
         extras += "leases as long as sessions, " if self.lease_ms == SESSION_MS else ""
         extras += "".join(f"group {group}, " for group in self.groups)
         extras += "damage, " if self.has_damage else ""
+        extras += "rights, " if self.has_rights else ""
         extras += f"{self.transactions}, " if self.transactions is not None else ""
         return (
             f"{self.brokers} brokers, {self.voters} {kind} controllers, topics {topics}, "
@@ -208,6 +214,7 @@ class Scenario:
         seed: int,
         *,
         has_damage: bool = False,
+        has_rights: bool = False,
         echo: Callable[[str], None] | None = None,
         plan: Plan | None = None,
     ) -> None:
@@ -216,6 +223,8 @@ class Scenario:
         self.plan = plan or Plan.of(random)
         if has_damage:
             self.plan = self.plan.with_damage(damage_random)
+        if has_rights:
+            self.plan = replace(self.plan, has_rights=True)
         self.loop = SimLoop(random.fork())
         self.trace = Trace(self.loop, echo)
         self.world = World(self.loop, SimNetwork(self.loop, random.fork()), random, self.trace)
@@ -263,6 +272,9 @@ class Scenario:
             damage=self.damage,
             expects_voters=self.plan.joins,
         )
+        self.rights: Rights | None = None
+        if self.plan.has_rights:
+            self.rights = Rights(self.world, self.cluster, self.clients, SimRandom(seed ^ _RIGHTS_SEED_MASK))
         self._nodes_by_name = {node.name: node for node in self.cluster.nodes}
         self._errors: list[str] = []
         self._violation: ViolationError | None = None  # Found by a client, in a callback.
@@ -292,6 +304,7 @@ class Scenario:
             failure,
             list(self.trace.lines),
             self.plan.has_damage,
+            self.plan.has_rights,
         )
 
     async def _run(self) -> None:
@@ -316,6 +329,8 @@ class Scenario:
             self.clients.start_operator(Operator(self.world.random.fork(), moved, brokers, growing=growing))
         self.groups.start()
         self.transactions.start(partitions, outputs)
+        if self.rights is not None:
+            await self.rights.start()
         disturbing = [asyncio.ensure_future(each.disturb()) for each in (self.groups, self.transactions)]
         if self.plan.must_go_on:
             self.progress.start(partitions[: self.plan.pipelines])
@@ -329,6 +344,8 @@ class Scenario:
         self.groups.heal()
         self.transactions.heal()
         await self.final.run(partitions)
+        if self.rights is not None:
+            await self.rights.stop()
         self.metadata.replay_all()
         self.coordinators.replay_all()
         demand(self.coordinators.compared_count or not self.plan.groups, "coordinators of groups can be found")
@@ -366,6 +383,8 @@ class Scenario:
             if node.failure is not None:
                 raise ViolationError(f"{node.name} found its own state wrong: {node.failure!r}")
             if node.process is process:
+                if self.rights is not None:
+                    self.rights.look(node)
                 self.metadata.look(node)
                 self.replicas.look(node)
                 self.leases.look(node)
@@ -375,6 +394,8 @@ class Scenario:
             self.groups.check()
             self.transactions.check()
             self.faults.check()
+            if self.rights is not None:
+                self.rights.check()
             self.progress.check(self.loop.now)
         if self._violation is not None:
             raise self._violation
@@ -412,6 +433,8 @@ class Scenario:
         lives = sum(node.lives for node in self.cluster.nodes)
         told = f"{ledger.acked_count} acked, {ledger.failed_count} failed, {ledger.read_count} read, {lives} lives"
         told += f", {self.damage.count} damaged" if self.plan.has_damage else ""
+        if self.rights is not None:
+            told += f", {self.rights.tried_count} tried, {self.rights.refused_count} refused"
         return told + self.groups.story() + self.transactions.story()
 
 
@@ -432,6 +455,7 @@ def nodes_of(world: World, plan: Plan) -> list[Node]:
                 **(_SNAPSHOT_SETTINGS if plan.has_snapshots else {}),
                 **GROUP_SETTINGS,
                 **TRANSACTION_SETTINGS,
+                **(rights_settings(role) if plan.has_rights else {}),
                 "transaction.state.log.replication.factor": str(min(3, plan.brokers)),
                 # What is acknowledged, offsets too, survives the loss of all power in such runs.
                 **({"log.flush.interval.messages": "1"} if "power of all" in plan.faults else {}),
@@ -444,7 +468,7 @@ def nodes_of(world: World, plan: Plan) -> list[Node]:
                 "process.roles": role,
                 "controller.listener.names": CONTROLLER_LISTENER,
                 "controller.quorum.bootstrap.servers": ",".join(voters),
-                "listeners": _listeners_of(name, role),
+                "listeners": _listeners_of(name, role, has_rights=plan.has_rights),
                 "default.replication.factor": str(min(3, plan.brokers)),
                 "min.insync.replicas": str(min(2, plan.brokers)),
                 **({"broker.rack": f"rack-{index}"} if "broker" in role else {}),
@@ -458,10 +482,11 @@ def _name_of(role: str, index: int) -> str:
     return f"{'node' if ',' in role else role}-{index}"
 
 
-def _listeners_of(name: str, role: str) -> str:
+def _listeners_of(name: str, role: str, *, has_rights: bool) -> str:
     listeners = []
     if "broker" in role:
         listeners.append(f"PLAINTEXT://{name}:{CLIENT_PORT}")
+        listeners += [f"{GUARDED_LISTENER}://{name}:{GUARDED_PORT}"] if has_rights else []
     if "controller" in role:
         listeners.append(f"{CONTROLLER_LISTENER}://{name}:{CONTROLLER_PORT}")
     return ",".join(listeners)
