@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -33,24 +34,22 @@ def register(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     if options.count > 1:
-        return _run_swarm(range(options.seed, options.seed + options.count), _kinds(options))
+        run_seed = partial(_run_seed, has_damage=options.damage, has_rights=options.rights)
+        return _run_swarm(range(options.seed, options.seed + options.count), run_seed)
     from tailrace.sim.scenario import Scenario
 
-    outcome = Scenario(options.seed, **_kinds(options), echo=None if options.quiet else print).run()
+    echo = None if options.quiet else print
+    outcome = Scenario(options.seed, has_damage=options.damage, has_rights=options.rights, echo=echo).run()
     print(_describe(outcome, is_traced=not options.quiet))
     return 1 if outcome.failure else 0
 
 
-def _kinds(options: argparse.Namespace) -> dict[str, bool]:
-    return {"has_damage": options.damage, "has_rights": options.rights}
-
-
-def _run_swarm(seeds: range, kinds: dict[str, bool]) -> int:
+def _run_swarm(seeds: range, run_seed: Callable[[int], Outcome]) -> int:
     import multiprocessing
 
     failed = []
     with multiprocessing.Pool() as pool:
-        for outcome in pool.imap_unordered(partial(_run_seed, kinds=kinds), seeds):
+        for outcome in pool.imap_unordered(run_seed, seeds):
             print(_describe(outcome, is_traced=False), flush=True)
             if outcome.failure:
                 failed.append(outcome.seed)
@@ -58,10 +57,10 @@ def _run_swarm(seeds: range, kinds: dict[str, bool]) -> int:
     return 1 if failed else 0
 
 
-def _run_seed(seed: int, *, kinds: dict[str, bool]) -> Outcome:
+def _run_seed(seed: int, *, has_damage: bool, has_rights: bool) -> Outcome:
     from tailrace.sim.scenario import Scenario
 
-    return Scenario(seed, **kinds).run()
+    return Scenario(seed, has_damage=has_damage, has_rights=has_rights).run()
 
 
 def _describe(outcome: Outcome, *, is_traced: bool) -> str:
