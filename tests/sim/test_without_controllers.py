@@ -121,7 +121,8 @@ def test_word_of_a_death_that_meets_the_successor(monkeypatch):
     original = heartbeats.report_death
 
     def forget_the_epoch(view, request):
-        request.broker_epoch = view.image.brokers[request.broker_id].epoch
+        for word in request.brokers:
+            word.broker_epoch = view.image.brokers[word.broker_id].epoch
         return original(view, request)
 
     monkeypatch.setattr(heartbeats, "report_death", forget_the_epoch)

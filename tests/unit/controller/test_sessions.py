@@ -24,6 +24,11 @@ def fenced(cluster: Cluster) -> list[int]:
     return [node_id for node_id, broker in sorted(cluster.image.brokers.items()) if broker.fenced]
 
 
+def deaths(*epochs: tuple[int, int]) -> ReportDeathRequest:
+    brokers = [ReportDeathRequest.Broker(broker_id=node, broker_epoch=epoch) for node, epoch in epochs]
+    return ReportDeathRequest(brokers=brokers)
+
+
 def keep_alive(cluster: Cluster, *nodes: int, milliseconds: float) -> None:
     for _ in range(int(milliseconds / 100)):
         for node in nodes:
@@ -97,7 +102,7 @@ def test_a_new_controller_counts_the_lease_from_what_its_predecessor_may_have_gr
 
 def test_a_death_that_is_reported_fences_at_once(cluster: Cluster) -> None:
     epoch = cluster.image.brokers[1].epoch
-    report = ReportDeathRequest(broker_id=1, broker_epoch=epoch)
+    report = deaths((1, epoch))
     assert cluster.do(report, ReportDeathResponse).error_code == ErrorCode.NONE
     assert fenced(cluster) == [1]
     assert (cluster.partition("orders").leader, cluster.partition("orders").isr) == (2, (2, 3))
@@ -114,17 +119,34 @@ def test_a_death_that_is_reported_fences_at_once(cluster: Cluster) -> None:
 def test_the_death_of_an_earlier_incarnation_is_no_news(cluster: Cluster) -> None:
     first = cluster.image.brokers[1].epoch
     cluster.register(1, previous_broker_epoch=first)
-    report = ReportDeathRequest(broker_id=1, broker_epoch=first)
+    report = deaths((1, first))
     assert cluster.do(report, ReportDeathResponse).error_code == ErrorCode.STALE_BROKER_EPOCH
-    assert cluster.do(ReportDeathRequest(broker_id=9), ReportDeathResponse).error_code == (
-        ErrorCode.BROKER_ID_NOT_REGISTERED
-    )
+    assert cluster.do(deaths((9, 0)), ReportDeathResponse).error_code == ErrorCode.BROKER_ID_NOT_REGISTERED
     assert fenced(cluster) == []
+
+
+def test_those_who_died_together_are_all_candidates(cluster: Cluster) -> None:
+    """Had the last of them been fenced after the others, it would have been the only one: whatever is left of its log
+    would be taken for all there was."""
+    epochs = [(node, cluster.image.brokers[node].epoch) for node in (2, 3, 1)]
+    assert cluster.do(deaths(*epochs), ReportDeathResponse).error_code == ErrorCode.NONE
+    assert fenced(cluster) == [1, 2, 3]
+    orders = cluster.partition("orders")
+    assert orders.leader == NO_LEADER
+    assert {*orders.isr, *orders.eligible_leader_replicas} == {1, 2, 3}
+
+
+def test_of_the_dead_those_without_a_successor_are_fenced(cluster: Cluster) -> None:
+    first = cluster.image.brokers[2].epoch
+    cluster.register(2, previous_broker_epoch=first)
+    report = deaths((2, first), (3, cluster.image.brokers[3].epoch))
+    assert cluster.do(report, ReportDeathResponse).error_code == ErrorCode.NONE
+    assert fenced(cluster) == [3]
 
 
 def test_nobody_takes_over_from_a_lone_broker_that_has_died() -> None:
     cluster = Cluster(brokers=1, features=True)
-    report = ReportDeathRequest(broker_id=1, broker_epoch=cluster.image.brokers[1].epoch)
+    report = deaths((1, cluster.image.brokers[1].epoch))
     assert cluster.do(report, ReportDeathResponse).error_code == ErrorCode.NONE
     assert fenced(cluster) == []
 

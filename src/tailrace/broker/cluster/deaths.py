@@ -1,4 +1,4 @@
-"""Word of a broker's death, from who has seen its process end: the supervisor of a cluster on one machine.
+"""Word of brokers' deaths, from who has seen their processes end: the supervisor of a cluster on one machine.
 
     find     which incarnation it was: its data folders say, while their locks are held. A live process holds these, so
              the one that wrote there is dead, and nobody else can be taken for it
@@ -64,9 +64,10 @@ async def find_way(config: BrokerConfig, ports: Ports) -> Way:
     return security.ways.to_controllers
 
 
-async def report_death(way: Way, controllers: Sequence[Address], dead: Incarnation) -> ErrorCode:
+async def report_deaths(way: Way, controllers: Sequence[Address], dead: Sequence[Incarnation]) -> ErrorCode:
     """The answer of the active controller; REQUEST_TIMED_OUT if none was found in time."""
-    request = ReportDeathRequest(broker_id=dead.node_id, broker_epoch=dead.broker_epoch)
+    brokers = [ReportDeathRequest.Broker(broker_id=each.node_id, broker_epoch=each.broker_epoch) for each in dead]
+    request = ReportDeathRequest(brokers=brokers)
     try:
         async with asyncio.timeout(_TIMEOUT_SECONDS):
             while True:

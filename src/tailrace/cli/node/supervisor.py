@@ -3,8 +3,8 @@
 Everything a node imports is imported here first, once: a forked node shares that memory and starts in milliseconds. So
 this process has no event loop and no thread (a fork would copy their state), only a selector.
 
-A node that dies is restarted after a pause, which grows while it dies early; its death is logged, and of a broker's
-the controller is told, by a process that ends then. At the first start a node that does not come up ends the whole.
+A node that dies is restarted after a pause, which grows while it dies early; its death is logged, and of brokers'
+deaths the controller is told, together where they are, by a process that ends then. At the first start a node that does not come up ends the whole.
 SIGINT and SIGTERM stop the brokers, then the controllers, which the brokers need until their last moment; a second
 signal kills them all. Requests come over the socket of `real.supervisor`.
 """
@@ -20,10 +20,10 @@ import socket
 import sys
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
-from tailrace.broker.cluster.deaths import Incarnation, find_dead, find_way, report_death
+from tailrace.broker.cluster.deaths import Incarnation, find_dead, find_way, report_deaths
 from tailrace.cli import CommandError
 from tailrace.cli.logs import label_log_lines
 from tailrace.cli.node.nodes import Cluster
@@ -33,7 +33,6 @@ from tailrace.cli.node.process import run_broker
 from tailrace.cli.node.requests import Reply, Requests
 from tailrace.client.connection import Address
 from tailrace.model import events
-from tailrace.model.config import BrokerConfig
 from tailrace.model.errors import ErrorCode
 from tailrace.real.disk import RealDisk
 from tailrace.real.ports import real_ports
@@ -45,6 +44,9 @@ _RESTART_PAUSE_MAX_S = 10.0
 # A node that lived so long did not die of its start: the next pause is short again.
 _LONG_LIFE_S = 30.0
 STOP_TIMEOUT_S = 20.0
+# Brokers that die within this time of each other died together, as those do that somebody kills all at once: the
+# controller must not take the last of them for one that was alone in sync.
+_TOGETHER_S = 0.1
 # What tells a node to stop cleanly; nobody else sends it.
 _STOP = signal.SIGUSR1
 
@@ -91,7 +93,9 @@ class Supervisor:
         self._on_ready = on_ready
         self._logs = logs
         self._nodes = {plan.name: Node(plan) for plan in cluster.node_plans()}
-        # Processes that tell the controller of a death; each ends within seconds.
+        # The dead of whom the controller is told next, and when; and processes that tell it, which end within seconds.
+        self._dead: list[Incarnation] = []
+        self._tell_at: float | None = None
         self._messengers: list[int] = []
         self._selector = selectors.DefaultSelector()
         self._signals, self._signals_writer = socket.socketpair()
@@ -156,10 +160,14 @@ class Supervisor:
 
     def _wait_s(self) -> float | None:
         times = [at for node in self._nodes.values() for at in (node.restart_at, node.kill_at) if at is not None]
+        if self._tell_at is not None:
+            times.append(self._tell_at)
         return max(0.0, min(times) - time.monotonic()) if times else None
 
     def _keep_times(self) -> None:
         now = time.monotonic()
+        if self._tell_at is not None and self._tell_at <= now:
+            self._tell_deaths()
         for node in self._nodes.values():
             if node.restart_at is not None and node.restart_at <= now:
                 self._spawn(node)
@@ -262,7 +270,7 @@ class Supervisor:
         was_ready, node.is_ready = node.is_ready, False
         node.process_id = node.kill_at = None
         if node.plan.is_broker and exit_code and not self._stop_count:
-            self._tell_death(node)
+            self._remember_death(node)
         for reply in node.waiting_dead:
             reply({"node": node.facts(), "exit_code": exit_code})
         for reply in node.waiting_ready:
@@ -281,32 +289,38 @@ class Supervisor:
         _log.error(f"a node {how}", node=node.name, lived_s=round(lived_s, 1), restart_after_s=node.pause_s)
         node.pause_s = min(node.pause_s * 2, _RESTART_PAUSE_MAX_S)
 
-    def _tell_death(self, node: Node) -> None:
+    def _remember_death(self, node: Node) -> None:
         """Before it is started again: then its folders would tell of a live process."""
-        config = self._cluster.config_of(node.plan)
-        dead = find_dead(RealDisk(), config.log_dirs, node.plan.node_id)
-        if dead is None:
-            return
+        dead = find_dead(RealDisk(), self._cluster.config_of(node.plan).log_dirs, node.plan.node_id)
+        if dead is not None:
+            self._dead.append(dead)
+            self._tell_at = self._tell_at or time.monotonic() + _TOGETHER_S
+
+    def _tell_deaths(self) -> None:
+        dead, self._dead, self._tell_at = self._dead, [], None
         process_id = os.fork()
         if process_id == 0:
-            self._become_messenger(config, dead)
+            self._become_messenger(dead)
         self._messengers.append(process_id)
 
-    def _become_messenger(self, config: BrokerConfig, dead: Incarnation) -> NoReturn:
+    def _become_messenger(self, dead: Sequence[Incarnation]) -> NoReturn:
         try:
             self._leave_supervisor()
-            code = asyncio.run(self._report(config, dead))
+            code = asyncio.run(self._report(dead))
             if code not in (ErrorCode.NONE, ErrorCode.STALE_BROKER_EPOCH):
-                _log.warning("no controller could be told that a broker is dead", node=dead.node_id, cause=code.name)
+                nodes = [each.node_id for each in dead]
+                _log.warning("no controller could be told that brokers are dead", nodes=nodes, cause=code.name)
         except BaseException:
             traceback.print_exc()
         finally:
             sys.stderr.flush()
             os._exit(0)
 
-    async def _report(self, config: BrokerConfig, dead: Incarnation) -> ErrorCode:
+    async def _report(self, dead: Sequence[Incarnation]) -> ErrorCode:
+        """With the rights of the dead: all brokers have the same."""
+        config = next(self._cluster.config_of(node.plan) for node in self._nodes.values() if node.plan.is_broker)
         controllers = [Address(CONTROLLER_HOST, each.port) for each in self._cluster.plan.controllers]
-        return await report_death(await find_way(config, real_ports()), controllers, dead)
+        return await report_deaths(await find_way(config, real_ports()), controllers, dead)
 
     # ---- the end
 

@@ -48,16 +48,25 @@ def heartbeat(view: View, request: BrokerHeartbeatRequest) -> Result:
 
 
 def report_death(view: View, request: ReportDeathRequest) -> Result:
-    """Proof, so that the broker is fenced at once: it can answer nobody any more. A word about an incarnation that was
-    replaced since is refused. A broker that is alone is left as it is: nobody could take over."""
-    broker = view.image.brokers.get(request.broker_id)
-    error = check_epoch(broker, request.broker_epoch)
-    if broker is None or error is not ErrorCode.NONE:
+    """Proof, so that brokers are fenced at once: they can answer nobody any more. A word about an incarnation that was
+    replaced since is no news. A broker that is alone is left as it is: nobody could take over.
+
+    Those who died together are fenced together. One by one the last of them would seem to have been alone in sync, and
+    if its disk is damaged the others could not be asked for what they have."""
+    error, known = ErrorCode.NONE, []
+    for word in request.brokers:
+        broker = view.image.brokers.get(word.broker_id)
+        error = check_epoch(broker, word.broker_epoch)
+        if broker is not None and error is ErrorCode.NONE:
+            known.append(broker)
+    if not known:
         return Result([], ReportDeathResponse(error_code=error))
-    if broker.fenced or len(view.image.brokers) < 2:
+    dead = [broker for broker in known if not broker.fenced]
+    if not dead or len(view.image.brokers) < 2:
         return Result([], ReportDeathResponse())
-    view.sessions.end(broker.node_id)
-    return Result(_decide_fencing(view, [broker]), ReportDeathResponse(), is_divisible=True)
+    for broker in dead:
+        view.sessions.end(broker.node_id)
+    return Result(_decide_fencing(view, dead), ReportDeathResponse(), is_divisible=True)
 
 
 def decide_expired(view: View) -> list[Message]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 
-from tailrace.broker.cluster.deaths import Incarnation, find_dead, report_death
+from tailrace.broker.cluster.deaths import Incarnation, find_dead, report_deaths
 from tailrace.client.connection import Address
 from tailrace.sim.cluster import CONTROLLER_PORT, Node, SimCluster
 from tailrace.sim.network import ProcessNetwork
@@ -40,6 +40,6 @@ class Deaths:
     async def _tell(self, dead: Incarnation, delay_seconds: float, network: ProcessNetwork) -> None:
         await asyncio.sleep(delay_seconds)
         controllers = [Address(node.name, CONTROLLER_PORT) for node in self._cluster.controllers]
-        code = await report_death((network, None), controllers, dead)
+        code = await report_deaths((network, None), controllers, [dead])
         note = f"told of the death of broker {dead.node_id} in epoch {dead.broker_epoch}: {code.name}"
         self._cluster.world.trace.note("world", note)

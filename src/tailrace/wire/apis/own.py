@@ -109,15 +109,18 @@ class MoveLeaderResponse(Message, api_key=ApiKey.MOVE_LEADER, versions="0", flex
 
 
 class ReportDeathRequest(Message, api_key=ApiKey.REPORT_DEATH, versions="0", flexible="0+"):
-    """The process of this incarnation of a broker is dead: who says so has seen it die, and has found the epoch in its
-    data folders while it held their locks. Asked of the active controller."""
+    """The processes of these incarnations of brokers are dead: who says so has seen them die, and has found the epochs
+    in their data folders while it held their locks. Asked of the active controller."""
 
-    broker_id: int = int32("0+")
-    broker_epoch: int = int64("0+")
+    class Broker(Struct):
+        broker_id: int = int32("0+")
+        broker_epoch: int = int64("0+")
+
+    brokers: list[Broker] = array(Broker, "0+")
 
 
 class ReportDeathResponse(Message, api_key=ApiKey.REPORT_DEATH, versions="0", flexible="0+"):
-    """STALE_BROKER_EPOCH if another incarnation is registered."""
+    """STALE_BROKER_EPOCH if none of them is registered as that incarnation any more."""
 
     throttle_time_ms: int = int32("0+")
     error_code: int = int16("0+")

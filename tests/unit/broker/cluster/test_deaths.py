@@ -5,7 +5,7 @@ import asyncio
 
 import pytest
 
-from tailrace.broker.cluster.deaths import Incarnation, find_dead, find_way, report_death
+from tailrace.broker.cluster.deaths import Incarnation, find_dead, find_way, report_deaths
 from tailrace.client.connection import Address
 from tailrace.model.config import BrokerConfig
 from tailrace.model.errors import ErrorCode
@@ -35,7 +35,7 @@ async def seconds_until_fenced(world: ClusterWorld, node_id: int) -> float:
 
 async def tell(world: ClusterWorld, dead: Incarnation) -> ErrorCode:
     network = world.network.port("supervisor", world.loop.world)
-    return await report_death((network, None), controllers(4, 5, 6), dead)
+    return await report_deaths((network, None), controllers(4, 5, 6), [dead])
 
 
 def controllers(*nodes: int) -> list[Address]:
@@ -123,6 +123,6 @@ async def test_who_tells_of_a_death_logs_in_as_the_dead_would():
         await world.kill(chosen)
         way = await find_way(world.nodes[chosen].config, world.active.ports)
         assert not is_fenced(world, chosen)
-        assert await report_death(way, controllers(1, 2, 3), dead) is ErrorCode.NONE
+        assert await report_deaths(way, controllers(1, 2, 3), [dead]) is ErrorCode.NONE
         assert is_fenced(world, chosen)
         await world.start(chosen)
