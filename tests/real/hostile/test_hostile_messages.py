@@ -25,7 +25,9 @@ def topic_ids(broker: Broker) -> list[bytes]:
         for name in ("fuzz-0", "fuzz-1"):
             client.create_topic(name, partitions=3)
         client.send(b"".join(map(bytes, encode_request(METADATA, 12, 1, None, MetadataRequest(topics=None)))))
-        return [topic.topic_id for topic in decode_response(METADATA, 12, client.receive())[1].topics]
+        topics = decode_response(METADATA, 12, client.receive())[1].topics
+        # Without that of the healthy client: whoever knows its id may delete it.
+        return [topic.topic_id for topic in topics if topic.name != "healthy"]
 
 
 def test_every_sound_request_is_answered(broker: Broker, topic_ids: list[bytes]):
