@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from tailrace.testing import Cluster
+from tailrace.testing import Broker, Cluster
 from tests.nodes import NODE_IDS, Nodes
 
 from .clients import DEADLINE_S
@@ -89,6 +89,19 @@ def test_the_quorum_is_described(cluster: Cluster, kafka_tool: Tool, broker: int
     roles = {int(line.split()[0]): line.split()[-1] for line in listed}
     assert {node: role for node, role in roles.items() if node in BROKERS} == dict.fromkeys(BROKERS, "Observer")
     assert sorted(roles[node] for node in CONTROLLERS) == ["Follower", "Follower", "Leader"]
+    endpoints = [voter["endpoints"] for voter in json.loads(status["CurrentVoters"])]
+    assert all(re.fullmatch(r"CONTROLLER://127\.0\.0\.1:\d+", address) for (address,) in endpoints), endpoints
+
+
+def test_a_quorum_of_one_is_where_its_clients_are(kafka_tool: Tool):
+    with Broker() as broker:
+        at = ("--bootstrap-server", broker.bootstrap)
+        status = _status(kafka_tool, at)
+        (voter,) = json.loads(status["CurrentVoters"])
+        assert status["LeaderId"] == str(voter["id"])
+        assert voter["endpoints"] == [f"PLAINTEXT://{broker.bootstrap}"]
+        listed = kafka_tool("MetadataQuorumCommand", *at, "describe", "--replication").splitlines()[1:]
+        assert [(line.split()[0], line.split()[-1]) for line in listed] == [(str(voter["id"]), "Leader")]
 
 
 def test_a_controller_is_asked(cluster: Cluster, kafka_tool: Tool):
