@@ -92,7 +92,6 @@ _REFUSED = (
         ("ssl.", "sasl.", "security."),
         "of TLS and SASL there is what docs/configuration.md has, and nothing else",
     ),
-    (("connections.max.reauth.",), "who has logged in need not do so again"),
     (("delegation.token.",), "there are no delegation tokens"),
     (("principal.builder.class",), "classes of Java cannot be loaded"),
     ((".policy.class.name",), "classes of Java cannot be loaded"),

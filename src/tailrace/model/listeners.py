@@ -67,7 +67,7 @@ def find_setting(name: str) -> tuple[str, Setting] | None:
         rest = rest[len(mechanism) + 1 :]
     if not listener or not dot or rest not in LISTENER_SETTINGS:
         return None
-    if mechanism is not None and not rest.startswith("sasl."):
+    if mechanism is not None and rest.startswith("ssl."):
         return None
     return listener.upper(), SecurityConfig.SETTINGS[rest]
 

@@ -8,7 +8,7 @@ A part of the table in model.config, in the same language. Most of these may als
 from __future__ import annotations
 
 from tailrace.model.security import TLS_VERSIONS, ClientAuth, ScramMechanism, SecurityProtocol
-from tailrace.model.settings import Config, Kind, Setting, boolean, integer, items, string
+from tailrace.model.settings import Config, Kind, Setting, boolean, integer, items, long, string
 
 MECHANISMS = ("PLAIN", *(each.mechanism_name for each in ScramMechanism))
 _PEM_ALONE = (
@@ -143,6 +143,14 @@ class SecurityConfig(Config, scope="broker"):
     connection_failed_authentication_delay_ms: int = integer(
         default=100, minimum=0, doc="How long the answer to a failed login is held back."
     )
+    connections_max_reauth_ms: int = long(
+        default=0,
+        minimum=0,
+        ours=True,
+        doc="How long a login by SASL is good for; 0 for ever. Before the end a client logs in again on its connection "
+        "(KIP-368); what comes later closes it. Kafka takes numbers below 0, and means 0. Requests of such a "
+        "connection take a longer way.",
+    )
     connection_login_max_ms: int = integer(
         default=10_000,
         minimum=1,
@@ -163,5 +171,5 @@ class SecurityConfig(Config, scope="broker"):
 LISTENER_SETTINGS = frozenset(
     name
     for name, row in SecurityConfig.SETTINGS.items()
-    if name.startswith(("ssl.", "sasl.", "max.connection.")) and name != "ssl.handshakes.max"
+    if name.startswith(("ssl.", "sasl.", "connections.", "max.connection.")) and name != "ssl.handshakes.max"
 )

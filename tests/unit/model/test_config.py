@@ -136,7 +136,6 @@ def test_a_setting_is_read_or_says_that_it_has_no_effect() -> None:
         "ssl.provider",
         "sasl.login.class",
         "security.providers",
-        "connections.max.reauth.ms",
         "principal.builder.class",
         "create.topic.policy.class.name",
         "alter.config.policy.class.name",

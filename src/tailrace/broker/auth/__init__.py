@@ -5,6 +5,7 @@ others. Nothing here is imported by a node whose listeners are PLAINTEXT.
     doors           what is asked at the door of one listener
     entrance        a connection that is not let in yet: TLS handshake, login, deadline
     login           the requests of a login, as a generator
+    sessions        a connection whose login is good for a while only
     conversations   what each SASL mechanism asks, as generators
     principals      from the subject of a certificate to a name
 """

@@ -16,6 +16,7 @@ from struct import Struct
 from typing import TYPE_CHECKING
 
 from tailrace.broker.auth.login import Admission, Login, LoginRefusedError, log_in
+from tailrace.broker.auth.sessions import SessionConnection
 from tailrace.model.errors import ProtocolError
 from tailrace.model.ports import SecureStream, Stream, Want
 from tailrace.model.security import ANONYMOUS, Principal
@@ -146,7 +147,7 @@ class Entrance:
             self._send(self._login.send(request), then=self._listen)
         except StopIteration as end:
             admission: Admission = end.value
-            self._send(admission.last, then=lambda: self._admit(admission.principal))
+            self._send(admission.last, then=lambda: self._admit(admission.principal, admission))
         except LoginRefusedError as error:
             self._acceptor.report("refused a login", peer=self.peer, listener=self._listener.name, cause=str(error))
             answer = error.answer
@@ -177,11 +178,15 @@ class Entrance:
 
     # ---- the end
 
-    def _admit(self, principal: Principal) -> None:
+    def _admit(self, principal: Principal, admission: Admission | None = None) -> None:
         self._stream.watch_reads(None)
         self._deadline.cancel()
         self._is_closed = True  # As far as this one is concerned.
-        self._acceptor.admit(self, self._stream, self._listener, principal)
+        connection = self._acceptor.admit(self, self._stream, self._listener, principal, admission)
+        if isinstance(connection, SessionConnection):
+            assert admission is not None, "a session begins with a login"
+            assert self._door.mechanisms is not None, "there is SASL"
+            connection.begin(admission, self._door.mechanisms)
 
     def _refuse(self, cause: str) -> None:
         self._acceptor.report(

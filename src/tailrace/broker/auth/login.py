@@ -37,15 +37,25 @@ if TYPE_CHECKING:
     from tailrace.broker.services import Services
 
 M = TypeVar("M", bound=Message)
-Mechanisms = Mapping[str, Callable[[], Conversation]]
 
 _SIZE = Struct(">i")
 _HEADER_MIN_BYTES = 8
+_FIRST_VERSION_WITH_SESSIONS = 1
+
+
+class Mechanism(NamedTuple):
+    begin: Callable[[], Conversation]
+    session_ms: int = 0  # How long a login is good for (KIP-368); 0 for ever.
 
 
 class Admission(NamedTuple):
     principal: Principal
     last: bytes  # The answer to the last request.
+    mechanism: str = ""
+    session_ms: int = 0
+
+
+Mechanisms = Mapping[str, Mechanism]
 
 
 class LoginRefusedError(Exception):
@@ -69,19 +79,25 @@ def log_in(services: Services, listener: BoundListener, peer: str, mechanisms: M
             break
     if header.request_api_key != ApiKey.SASL_HANDSHAKE:
         raise ProtocolError(f"API key {header.request_api_key} before a login, where SaslHandshake belongs")
-    mechanism = _decode(SaslHandshakeRequest, header, body).mechanism
-    conversation = mechanisms.get(mechanism)
+    name = _decode(SaslHandshakeRequest, header, body).mechanism
+    mechanism = mechanisms.get(name)
     answer = SaslHandshakeResponse(mechanisms=list(mechanisms))
-    if conversation is None:
+    if mechanism is None:
         answer.error_code = ErrorCode.UNSUPPORTED_SASL_MECHANISM
         raise LoginRefusedError(_encode(header, answer), "it wants a SASL mechanism that is not enabled")
     message = yield _encode(header, answer)
-    if header.request_api_version == 0:
-        return (yield from _converse_bare(conversation(), message))
-    return (yield from _converse(conversation(), message))
+    converse = _converse_bare if header.request_api_version == 0 else _converse
+    admission = yield from converse(mechanism.begin(), message, mechanism.session_ms)
+    return admission._replace(mechanism=name, session_ms=mechanism.session_ms)
 
 
-def _converse(conversation: Conversation, request: bytes) -> Login:
+def read_handshake(request: bytes) -> tuple[int, str]:
+    """Its version, and the mechanism that it names. Raises ProtocolError."""
+    header, body = _read(request)
+    return header.request_api_version, _decode(SaslHandshakeRequest, header, body).mechanism
+
+
+def _converse(conversation: Conversation, request: bytes, session_ms: int) -> Login:
     next(conversation)
     while True:
         header, body = _read(request)
@@ -92,15 +108,17 @@ def _converse(conversation: Conversation, request: bytes) -> Login:
             answer = conversation.send(message)
         except StopIteration as end:
             accepted: Accepted = end.value
-            last = _encode(header, SaslAuthenticateResponse(auth_bytes=accepted.last))
-            return Admission(Principal("User", accepted.user), last)
+            told = SaslAuthenticateResponse(auth_bytes=accepted.last)
+            if header.request_api_version >= _FIRST_VERSION_WITH_SESSIONS:
+                told.session_lifetime_ms = session_ms
+            return Admission(Principal("User", accepted.user), _encode(header, told))
         except KafkaError as error:
             refused = SaslAuthenticateResponse(error_code=error.code, error_message=error.message)
             raise LoginRefusedError(_encode(header, refused), error.message) from None
         request = yield _encode(header, SaslAuthenticateResponse(auth_bytes=answer))
 
 
-def _converse_bare(conversation: Conversation, message: bytes) -> Login:
+def _converse_bare(conversation: Conversation, message: bytes, _session_ms: int) -> Login:
     next(conversation)
     while True:
         try:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from tailrace.broker.auth.conversations import Conversation, hear_plain, hear_scram
 from tailrace.broker.auth.doors import Door, Handshakes, Limits
-from tailrace.broker.auth.login import Mechanisms
+from tailrace.broker.auth.login import Mechanism, Mechanisms
 from tailrace.broker.auth.principals import parse_rules
 from tailrace.broker.cluster.peers import Way, Ways
 from tailrace.broker.cluster.roles import Roles
@@ -112,7 +112,11 @@ class Security:
             raise invalid("sasl.enabled.mechanisms", "(nothing)", reason)
         return {name: self._make_mechanism(listener_name, name) for name in names}
 
-    def _make_mechanism(self, listener_name: str, mechanism: str) -> Callable[[], Conversation]:
+    def _make_mechanism(self, listener_name: str, mechanism: str) -> Mechanism:
+        session_ms = int(settings_of(self._config, listener_name, mechanism)["connections.max.reauth.ms"])
+        return Mechanism(self._find_conversation(listener_name, mechanism), session_ms)
+
+    def _find_conversation(self, listener_name: str, mechanism: str) -> Callable[[], Conversation]:
         if mechanism == "PLAIN":
             return partial(hear_plain, self._passwords(listener_name))
         scram = next(each for each in ScramMechanism if each.mechanism_name == mechanism)

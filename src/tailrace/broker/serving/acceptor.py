@@ -26,6 +26,7 @@ from tailrace.model.security import ANONYMOUS, Principal
 if TYPE_CHECKING:
     from tailrace.broker.auth.doors import Door
     from tailrace.broker.auth.entrance import Entrance
+    from tailrace.broker.auth.login import Admission
     from tailrace.broker.services import Services
 
 _log = events.logger("connections")
@@ -60,7 +61,16 @@ class SpokenProtocol(Protocol):
     @property
     def services(self) -> Services: ...
 
-    def speak(self, stream: Stream, listener: BoundListener, acceptor: Acceptor, principal: Principal) -> Speaker: ...
+    def speak(
+        self,
+        stream: Stream,
+        listener: BoundListener,
+        acceptor: Acceptor,
+        principal: Principal,
+        *,
+        has_session: bool = False,
+    ) -> Speaker:
+        """With a session its login is good for a while only."""
 
     def tend(self, acceptor: Acceptor, now_ms: float) -> None:
         """Called about once a second."""
@@ -182,11 +192,21 @@ class Acceptor:
         self._at_the_door[entrance] = None
         entrance.open()
 
-    def admit(self, entrance: Entrance, stream: Stream, listener: BoundListener, principal: Principal) -> None:
-        """It is known who that is."""
+    def admit(
+        self,
+        entrance: Entrance,
+        stream: Stream,
+        listener: BoundListener,
+        principal: Principal,
+        admission: Admission | None,
+    ) -> Speaker:
+        """It is known who that is, by its login if there was one."""
         assert self._protocol is not None, "nobody stands at the door before it is open"
         del self._at_the_door[entrance]
-        self.connections[self._protocol.speak(stream, listener, self, principal)] = None
+        has_session = admission is not None and admission.session_ms > 0
+        speaker = self._protocol.speak(stream, listener, self, principal, has_session=has_session)
+        self.connections[speaker] = None
+        return speaker
 
     def forget_entrance(self, entrance: Entrance) -> None:
         if self._at_the_door.pop(entrance, self) is None:

@@ -75,10 +75,21 @@ class KafkaProtocol:
         self.size_hint_max_bytes = max(START_BYTES, 1 << (hint_max_bytes.bit_length() - 1))
 
     def speak(
-        self, stream: Stream, listener: BoundListener, acceptor: Acceptor, principal: Principal
+        self,
+        stream: Stream,
+        listener: BoundListener,
+        acceptor: Acceptor,
+        principal: Principal,
+        *,
+        has_session: bool = False,
     ) -> KafkaConnection:
         account = self._accounts.setdefault(host_of(stream.peer), Account())
-        connection = KafkaConnection(stream, listener, self, acceptor, account)
+        kind = KafkaConnection
+        if has_session:
+            from tailrace.broker.auth.sessions import SessionConnection
+
+            kind = SessionConnection
+        connection = kind(stream, listener, self, acceptor, account)
         connection.principal = principal
         return connection
 

@@ -346,7 +346,7 @@ async def test_requests_behind_a_login_that_is_taken_are_served():
 @pytest.mark.parametrize("listener", ["TLS", "LOGIN", "BOTH"])
 @pytest.mark.parametrize("said", [b"", b"\x16\x03", b"\0\0"])
 async def test_whoever_does_not_go_on_is_not_waited_for_for_ever(listener, said):
-    async with secured(connection_login_max_ms="150") as world:
+    async with secured(connection_login_max_ms="2000") as world:
         raws = [await world.call_raw(listener) for _ in range(20)]
         for raw in raws:
             raw[1].write(said)
