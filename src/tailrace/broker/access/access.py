@@ -13,19 +13,21 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING, Protocol
 
-from tailrace.broker.access.audit import AuditLog, Question
+from tailrace.broker.access.audit import AuditLog, Question, is_verbose
 from tailrace.controller.image import METADATA_VERSION, MetadataImage
 from tailrace.controller.security.authorizer import Authorizer, Decision, Resource
 from tailrace.model.acls import CLUSTER_NAME, OPERATIONS, REFUSALS, Kind, Operation
 from tailrace.model.errors import ErrorCode, KafkaError
+from tailrace.wire.apis.keys import ApiKey
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tailrace.model.security import Principal
 
-# The texts of addresses that are remembered: those of clients who come again and again.
+# The ends of connections whose addresses are remembered as texts.
 _HOSTS_MAX = 4096
+_OPERATION_BITS = 8
 
 
 class Asker(Protocol):
@@ -46,7 +48,8 @@ class Access:
         self._image = image
         self._audit = audit
         self._cache_max_entries = cache_max_entries
-        self._decided: dict[Question, Decision] = {}
+        # By principal, host, kind and operation as one number, and name: the hash of an enum is a call of Python.
+        self._decided: dict[tuple[Principal, str, int, str], Decision] = {}
 
     def may(
         self,
@@ -64,12 +67,12 @@ class Access:
             self._authorizer.index.follow(image.acls)
             self._decided.clear()
         host = host_text(asker.peer)
-        question = asker.principal, host, operation, kind, name
-        decision = self._decided.get(question)
+        key = asker.principal, host, kind << _OPERATION_BITS | operation, name
+        decision = self._decided.get(key)
         if decision is None:
-            decision = self._decide(image, question)
-        if is_logged:
-            self._audit.note(decision, question, api_key)
+            decision = self._decided[key] = self._decide(image, (asker.principal, host, operation, kind, name))
+        if is_logged and (not decision.is_allowed or is_verbose()):
+            self._audit.note(decision, (asker.principal, host, operation, kind, name), api_key)
         return decision.is_allowed
 
     def _decide(self, image: MetadataImage, question: Question) -> Decision:
@@ -80,8 +83,13 @@ class Access:
             raise KafkaError(ErrorCode.NOT_CONTROLLER, "This node has not loaded the ACLs yet: ask another, or later")
         if len(self._decided) >= self._cache_max_entries:
             self._decided.clear()
-        self._decided[question] = decision
         return decision
+
+    def may_have_lane(self, asker: Asker, topic: str) -> bool:
+        """Whether a producer may take the short way to a topic. If not, its request takes the general way, and is
+        denied and logged there."""
+        may_write = self.may(asker, Operation.WRITE, Kind.TOPIC, topic, is_logged=False)
+        return may_write and self.may(asker, Operation.WRITE, Kind.TOPIC, topic, api_key=ApiKey.PRODUCE)
 
     def may_on_any(self, asker: Asker, operation: Operation, kind: Kind) -> bool:
         """Whether there is some resource of the kind with which whoever asks may do so."""
@@ -100,21 +108,17 @@ def refusal(asker: Asker, operation: Operation, kind: Kind) -> KafkaError:
 
 
 @lru_cache(maxsize=_HOSTS_MAX)
-def _host_text(host: str) -> str:
-    from ipaddress import IPv6Address, ip_address
-
-    try:
-        address = ip_address(host.partition("%")[0])
-    except ValueError:
-        return host
-    if not isinstance(address, IPv6Address):
-        return str(address)
-    if address.ipv4_mapped is not None:
-        return str(address.ipv4_mapped)
-    return ":".join(part.lstrip("0") or "0" for part in address.exploded.split(":"))
-
-
 def host_text(peer: str) -> str:
     """The address as Java writes it, and so as it stands in ACLs: of IPv6 all eight parts."""
     host = peer.rpartition(":")[0]
-    return _host_text(host.strip("[]")) if ":" in host else host
+    if ":" not in host:
+        return host
+    from ipaddress import IPv6Address
+
+    try:
+        address = IPv6Address(host.strip("[]").partition("%")[0])
+    except ValueError:
+        return host
+    if address.ipv4_mapped is not None:
+        return str(address.ipv4_mapped)
+    return ":".join(part.lstrip("0") or "0" for part in address.exploded.split(":"))

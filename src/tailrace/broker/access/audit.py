@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from asyncio import TimerHandle, get_running_loop
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tailrace.model import events
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from tailrace.model.security import Principal
 
 _log = events.logger("authorizer")
-_is_enabled = logging.getLogger("tailrace.authorizer").isEnabledFor
+is_verbose = partial(logging.getLogger("tailrace.authorizer").isEnabledFor, logging.DEBUG)
 
 # Principal, host, operation, and the kind and name of a resource.
 Question = tuple["Principal", str, "Operation", "Kind", str]
@@ -36,10 +37,10 @@ class AuditLog:
         self._timer: TimerHandle | None = None
 
     def note(self, decision: Decision, question: Question, api_key: int) -> None:
+        """What is allowed only if the log `is_verbose`."""
         key = question, api_key
         if decision.is_allowed:
-            if _is_enabled(logging.DEBUG):
-                _log.debug("allowed", **_facts(key, decision))
+            _log.debug("allowed", **_facts(key, decision))
             return
         if self._timer is None:
             self._timer = get_running_loop().call_later(self._interval_ms / 1000, self._end_interval)

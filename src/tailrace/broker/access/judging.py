@@ -22,7 +22,7 @@ from tailrace.model.ids import ZERO_UUID, Uuid
 if TYPE_CHECKING:
     from tailrace.broker.context import RequestContext
     from tailrace.broker.services import Services
-    from tailrace.model.errors import KafkaError
+    from tailrace.model.errors import ErrorCode, KafkaError
 
 Step = Callable[["Services", "RequestContext", Any], Any]
 # Says why an item is refused; None if it is not.
@@ -67,11 +67,11 @@ class _ItemsStep:
         if not items or may_by_cluster(services, context, need.or_cluster):
             return request
 
-        error = refusal(context, need.operation, need.kind)
-
         def judge(item: Any) -> KafkaError | None:
             name = name_of(services, item, self._field)
-            return None if name is None or ask(services, context, need.operation, need.kind, name) else error
+            if name is None or ask(services, context, need.operation, need.kind, name):
+                return None
+            return refusal(context, need.operation, need.kind)
 
         return keep_allowed(context, request, self._array, judge)
 
@@ -88,15 +88,17 @@ def keep_allowed(context: RequestContext, request: Any, array: str, judge: Judge
     """The request without the items that are refused; what they are told is joined to the answer, or is the answer if
     no item is left."""
     allowed: list[Any] = []
-    refused: dict[KafkaError, list[Any]] = {}
+    refused: dict[ErrorCode, tuple[KafkaError, list[Any]]] = {}
     for item in getattr(request, array):
         error = judge(item)
         if error is None:
             allowed.append(item)
         else:
-            refused.setdefault(error, []).append(item)
-    told = [refuse_items(context, request, array, items, error) for error, items in refused.items()]
-    if told and not allowed:
+            refused.setdefault(error.code, (error, []))[1].append(item)
+    if not refused:
+        return request
+    told = [refuse_items(context, request, array, items, error) for error, items in refused.values()]
+    if not allowed:
         for each in told[1:]:
             _append(told[0], each)
         raise AnsweredError(told[0])

@@ -10,19 +10,19 @@ so by the next answer.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tailrace.broker.access.access import refusal
-from tailrace.broker.access.judging import ask, change_answer, keep_allowed, name_of
+from tailrace.broker.access.judging import access_of, ask, change_answer, keep_allowed
 from tailrace.broker.handlers.fetch import FetchAttempt
 from tailrace.broker.handlers.produce import is_transactional
 from tailrace.model.acls import CLUSTER_NAME, Kind, Operation
+from tailrace.model.ids import Uuid
 
 if TYPE_CHECKING:
     from tailrace.broker.context import RequestContext
     from tailrace.broker.services import Services
     from tailrace.broker.sessions import FetchKey
-    from tailrace.model.errors import KafkaError
     from tailrace.replica.partition import Partition
     from tailrace.wire.apis.data import FetchRequest, ProduceRequest
 
@@ -36,36 +36,35 @@ def judge_produce(services: Services, context: RequestContext, request: ProduceR
             services, context, Operation.WRITE, Kind.TRANSACTIONAL_ID, transactional_id
         ):
             raise refusal(context, Operation.WRITE, Kind.TRANSACTIONAL_ID)
+    may, names, api_key = access_of(services).may, services.image.topic_names, context.api_key
+    refused = []
+    for topic in request.topic_data:
+        name = topic.name or names.get(Uuid(topic.topic_id))
+        if name is not None and not may(context, Operation.WRITE, Kind.TOPIC, name, api_key=api_key):
+            refused.append(id(topic))
+    return _without(context, request, refused) if refused else request
+
+
+def _without(context: RequestContext, request: ProduceRequest, refused: list[int]) -> ProduceRequest:
+    """A client that wants no answer can be told by the end of its connection alone, once the rest is written."""
     error = refusal(context, Operation.WRITE, Kind.TOPIC)
-
-    def judge(topic: Any) -> KafkaError | None:
-        name = name_of(services, topic, "name")
-        return None if name is None or ask(services, context, Operation.WRITE, Kind.TOPIC, name) else error
-
-    if request.acks == 0:
-        return _keep_silently(context, request, [topic for topic in request.topic_data if judge(topic) is None], error)
-    kept: ProduceRequest = keep_allowed(context, request, "topic_data", judge)
+    allowed = [topic for topic in request.topic_data if id(topic) not in refused]
+    if request.acks == 0 and allowed:
+        request.topic_data = allowed
+        change_answer(context, lambda answer: answer)
+        return request
+    kept: ProduceRequest = keep_allowed(
+        context, request, "topic_data", lambda topic: error if id(topic) in refused else None
+    )
     return kept
 
 
-def _keep_silently(
-    context: RequestContext, request: ProduceRequest, allowed: list[Any], error: KafkaError
-) -> ProduceRequest:
-    """A client that wants no answer can be told by the end of its connection alone, once the rest is written."""
-    if len(allowed) < len(request.topic_data):
-        if not allowed:
-            raise error
-        request.topic_data = allowed
-        change_answer(context, lambda answer: answer)
-    return request
-
-
 def _has_transactional(request: ProduceRequest) -> bool:
-    return any(
-        isinstance(each.records, memoryview) and is_transactional(each.records)
-        for topic in request.topic_data
-        for each in topic.partition_data
-    )
+    for topic in request.topic_data:
+        for each in topic.partition_data:
+            if isinstance(each.records, memoryview) and is_transactional(each.records):
+                return True
+    return False
 
 
 def judge_fetch(_services: Services, _context: RequestContext, request: FetchRequest) -> FetchRequest:

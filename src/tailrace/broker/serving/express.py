@@ -70,7 +70,6 @@ from tailrace.log.log import AppendResult
 from tailrace.log.plain_batches import PlainBatch, read_plain
 from tailrace.log.producers import follows
 from tailrace.log.validation import Origin
-from tailrace.model.acls import Kind, Operation
 from tailrace.model.errors import KafkaError, ProtocolError
 from tailrace.model.ids import INTERNAL_TOPICS, Uuid
 from tailrace.model.ports import Buffer, Bytes, FileSlice
@@ -472,9 +471,7 @@ class Express:
         if not records or request.acks not in (1, -1) or name in INTERNAL_TOPICS or not name:
             return None
         access = self._services.access
-        if access is not None and not access.may(
-            self._origin, Operation.WRITE, Kind.TOPIC, name, api_key=ApiKey.PRODUCE, is_logged=False
-        ):
+        if access is not None and not access.may_have_lane(self._origin, name):
             return None
         start, end = _HEAD_BYTES - 4, index_position(version, len(frame), len(records))
         if prefix_end(frame, version, start) != end:

@@ -64,6 +64,9 @@ async def test_without_an_answer_the_end_of_the_connection_tells() -> None:
         assert await alice.is_closed()
         assert fetched(await world.root.request(fetch("t", 0), 11)).high_watermark == 1
         assert fetched(await world.root.request(fetch("u", 0), 11)).high_watermark == 0
+        again = await world.connect_as("alice")
+        again.send(produce("u", batch(b"a"), acks=0), 9, expects_answer=False)
+        assert await again.is_closed()
 
 
 async def test_a_session_notices_what_has_changed() -> None:
