@@ -37,6 +37,6 @@ def test_a_quota_that_is_forgotten_is_found(monkeypatch: pytest.MonkeyPatch) -> 
             original(self, record)
 
     monkeypatch.setitem(Replay._HANDLERS, ClientQuotaRecord, forget)
-    failure = run(1, ("slow links",)).failure
+    failure = run(5, ("slow links",)).failure
     assert failure is not None
     assert failure.startswith("a confirmed quota is there")

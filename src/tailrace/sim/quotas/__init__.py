@@ -78,8 +78,10 @@ class Quotas:
             if connection is muted:
                 demand(loop.time() >= until, "a throttled connection is not read", until=until, now=loop.time())
                 self.kept_count += 1
-            muted, until = connection, began + answer.throttle_time_ms / 1000 * (1 - _CLOCK_ERROR)
-            self.throttled_count += answer.throttle_time_ms > 0
+            muted = None
+            if answer.throttle_time_ms:
+                muted, until = connection, began + answer.throttle_time_ms / 1000 * (1 - _CLOCK_ERROR)
+                self.throttled_count += 1
             await asyncio.sleep(0.01)
         cluster.close()
 
