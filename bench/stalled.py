@@ -128,11 +128,11 @@ def main() -> int:
 
 def _measure(subject: Subject, gather: Callable[[int], Crowd], seconds: float) -> list[str]:
     topic = subject.create_topic("neighbour", warm=True)
-    _neighbour(subject.port, topic, 2, lambda: None)
-    alone = _neighbour(subject.port, topic, 10, lambda: None)
+    neighbour(subject.port, topic, 2, lambda: None)
+    alone = neighbour(subject.port, topic, 10, lambda: None)
     before = subject.resident_bytes()
     crowd = gather(subject.port)
-    beside = _neighbour(subject.port, topic, seconds, lambda: crowd.push(seconds))
+    beside = neighbour(subject.port, topic, seconds, lambda: crowd.push(seconds))
     meanwhile = subject.resident_bytes()
     crowd.leave()
     time.sleep(_AFTER_S)
@@ -147,7 +147,7 @@ def _measure(subject: Subject, gather: Callable[[int], Crowd], seconds: float) -
     ]
 
 
-def _neighbour(port: int, topic: str, seconds: float, meanwhile: Callable[[], None]) -> Waits:
+def neighbour(port: int, topic: str, seconds: float, meanwhile: Callable[[], None]) -> Waits:
     ours, theirs = multiprocessing.Pipe()
     process = multiprocessing.get_context("fork").Process(target=_ask, args=(port, topic, seconds, theirs))
     process.start()

@@ -41,6 +41,7 @@ from tailrace.sim.groups.groups import GROUP_SETTINGS, GroupPlan, Groups
 from tailrace.sim.loop import DeadError, Process, SimLoop, StuckError
 from tailrace.sim.network import SimNetwork
 from tailrace.sim.operators import Operator
+from tailrace.sim.quotas import QUOTA_SETTINGS, Quotas
 from tailrace.sim.random import SimRandom
 from tailrace.sim.rights.rights import GUARDED_LISTENER, GUARDED_PORT, Rights, rights_settings
 from tailrace.sim.trace import Trace
@@ -113,6 +114,7 @@ class Plan:
     is_reckless: bool = False  # whether another producer does not wait for replicas
     consumers: int = 0
     has_operator: bool = False
+    has_quotas: bool = False  # a reader with a quota, which changes
     has_snapshots: bool = False  # snapshots of the metadata, all the time, with the log cut behind them
     joins: bool = False  # whether controllers with an empty disk become voters again by themselves
     groups: tuple[GroupPlan, ...] = ()
@@ -192,6 +194,7 @@ class Plan:
         topics = " ".join(f"{name}:{count}{dict(configs) or ''}" for name, count, configs in self.topics)
         kind = "dedicated" if self.is_dedicated else "combined"
         extras = "an operator, " if self.has_operator else ""
+        extras += "quotas, " if self.has_quotas else ""
         extras += "a reckless producer, " if self.is_reckless else ""
         extras += "snapshots, " if self.has_snapshots else ""
         extras += "two folders, " if self.folders > 1 else ""
@@ -275,6 +278,7 @@ class Scenario:
         self.rights: Rights | None = None
         if self.plan.has_rights:
             self.rights = Rights(self.world, self.cluster, self.clients, SimRandom(seed ^ _RIGHTS_SEED_MASK))
+        self.quotas = Quotas(self.world, self.clients, is_there=self.plan.has_quotas)
         self._nodes_by_name = {node.name: node for node in self.cluster.nodes}
         self._errors: list[str] = []
         self._violation: ViolationError | None = None  # Found by a client, in a callback.
@@ -327,6 +331,7 @@ class Scenario:
             moved += partitions_of(TRANSACTION_STATE_TOPIC, 2) if self.plan.transactions is not None else ()
             growing = [name for name, _count, _configs in self.plan.topics] if self.plan.groups else []
             self.clients.start_operator(Operator(self.world.random.fork(), moved, brokers, growing=growing))
+        self.quotas.start(partitions)
         self.groups.start()
         self.transactions.start(partitions, outputs)
         if self.rights is not None:
@@ -346,6 +351,7 @@ class Scenario:
         await self.final.run(partitions)
         if self.rights is not None:
             await self.rights.stop()
+        self.quotas.check(self.replicas.image)
         self.metadata.replay_all()
         self.coordinators.replay_all()
         demand(self.coordinators.compared_count or not self.plan.groups, "coordinators of groups can be found")
@@ -435,7 +441,7 @@ class Scenario:
         told += f", {self.damage.count} damaged" if self.plan.has_damage else ""
         if self.rights is not None:
             told += f", {self.rights.tried_count} tried, {self.rights.refused_count} refused"
-        return told + self.groups.story() + self.transactions.story()
+        return told + self.quotas.story() + self.groups.story() + self.transactions.story()
 
 
 def nodes_of(world: World, plan: Plan) -> list[Node]:
@@ -453,6 +459,7 @@ def nodes_of(world: World, plan: Plan) -> list[Node]:
             {
                 **_SETTINGS,
                 **(_SNAPSHOT_SETTINGS if plan.has_snapshots else {}),
+                **(QUOTA_SETTINGS if plan.has_quotas else {}),
                 **GROUP_SETTINGS,
                 **TRANSACTION_SETTINGS,
                 **(rights_settings(role) if plan.has_rights else {}),

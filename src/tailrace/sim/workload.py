@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
+from typing import Any
 
 from tailrace.client.connection import Address, Connection, ConnectionLimits, error_code
 from tailrace.client.consumer import Consumer, ConsumerOptions
@@ -137,6 +138,14 @@ class Clients:
         process, cluster = self.connect("operator")
         self.operator = operator
         self._tasks.append(process.spawn(operator.run(cluster), name="operator"))
+
+    def start(self, name: str, run: Callable[[Cluster], Coroutine[Any, Any, None]]) -> None:
+        process, cluster = self.connect(name)
+        self._tasks.append(process.spawn(run(cluster), name=name))
+
+    @property
+    def is_stopping(self) -> bool:
+        return self._is_stopping
 
     def stop(self) -> None:
         """Producers finish what they have begun."""
