@@ -4,9 +4,9 @@ Everything a node imports is imported here first, once: a forked node shares tha
 this process has no event loop and no thread (a fork would copy their state), only a selector.
 
 A node that dies is restarted after a pause, which grows while it dies early; its death is logged, and of brokers'
-deaths the controller is told, together where they are, by a process that ends then. At the first start a node that does not come up ends the whole.
-SIGINT and SIGTERM stop the brokers, then the controllers, which the brokers need until their last moment; a second
-signal kills them all. Requests come over the socket of `real.supervisor`.
+deaths the controller is told, together where they are, by a process that ends then. At the first start a node that does
+not come up ends the whole. SIGINT and SIGTERM stop the brokers, then the controllers, which the brokers need until
+their last moment; a second signal kills them all. Requests come over the socket of `real.supervisor`.
 """
 
 from __future__ import annotations
