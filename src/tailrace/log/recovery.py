@@ -47,7 +47,7 @@ from tailrace.log.files.segment import (
     TIME_INDEX_SUFFIX,
     Segment,
 )
-from tailrace.log.files.tail import find_gap, find_problem, has_batch_behind, walk_batches
+from tailrace.log.files.tail import find_gap, find_problem, has_batch_behind, walk_batches, with_following
 from tailrace.log.producers import ProducerStates
 from tailrace.log.scrub import epoch_history
 from tailrace.log.scrub.ending import find_lost, note_lost, read_end
@@ -350,7 +350,8 @@ class LogLoader:
             if number > first:
                 # It was not synced yet: its name may be there and its content not.
                 write_snapshot(self.producers, self.snapshots, next_offset)
-            next_offset, problem = self._scan(segment, next_offset, is_last=segment is segments[-1])
+            following_offset = segments[number + 1].base_offset if segment is not segments[-1] else None
+            next_offset, problem = self._scan(segment, next_offset, following_offset)
             if problem:
                 self._drop_from(segments, number + 1, "an earlier segment was cut")
                 break
@@ -358,23 +359,23 @@ class LogLoader:
             segment.seal()
         return next_offset
 
-    def _scan(self, segment: Segment, next_offset: int, *, is_last: bool) -> tuple[int, str]:
+    def _scan(self, segment: Segment, next_offset: int, following_offset: int | None) -> tuple[int, str]:
         """Checks every batch and notes it in indexes, epochs and producers. Cuts the segment at the first problem;
-        returns the next offset and the problem, if any."""
+        returns the next offset and the problem, if any. The next segment begins with `following_offset`."""
         segment.reset_indexes()
         segment.aborted.truncate(0)
         end = segment.size_bytes
         self.scanned_bytes += end
         good_end = 0
         problem = ""
-        for position, header, batch in walk_batches(segment):
+        for (position, header, batch), behind in with_following(walk_batches(segment), following_offset):
             problem = find_problem(
                 segment, header, batch, next_offset, epoch=self.epochs.latest, epoch_max=self._leader_epoch
             )
             if header is None or problem:
                 break
-            if is_last and not self._is_compacted and position + header.size_bytes == end:
-                problem = find_gap(header, next_offset)
+            if not self._is_compacted and header.base_offset != next_offset:
+                problem = find_gap(header, next_offset, behind)
                 if problem:
                     break
             self._note(segment, position, header, batch)
@@ -385,7 +386,7 @@ class LogLoader:
         if is_torn:
             problem = "it ends in the middle of a batch"
         if problem:
-            if not (is_torn and is_last) or has_batch_behind(segment, good_end, next_offset):
+            if not (is_torn and following_offset is None) or has_batch_behind(segment, good_end, next_offset):
                 self._note_damage(f"{segment.path(LOG_SUFFIX)} at {good_end}: {problem}", next_offset + 1)
             self._report(
                 "cut a torn or damaged tail",

@@ -100,6 +100,22 @@ def test_a_leader_epoch_that_cannot_be_is_damage(world, epoch):
     assert f"leader epoch {epoch}" in damage.cause
 
 
+@pytest.mark.parametrize("number", [0, 1, -2, -1], ids=["first", "second", "last but one", "last"])
+@pytest.mark.parametrize("segment", [1, -1], ids=["amid the log", "at its end"])
+def test_an_offset_that_has_risen_is_cut_off_with_what_is_behind_it(world, segment, number):
+    """No CRC covers it. Did the log end with it, what lies before would be missing for good."""
+    fill(world)
+    name = names(world)[segment]
+    position = batch_positions(world, name)[number]
+    content = world.disk.read(f"{FOLDER}/{name}")
+    offset = int.from_bytes(content[position : position + 8], "big")
+    corrupt(world, name, position, (offset + 64).to_bytes(8, "big"))
+    world.disk.crash()
+    reopened = world.open(leader_epoch=4)
+    assert reopened.log_end_offset == offset
+    assert reopened.damage is not None
+
+
 def test_a_segment_that_is_gone_from_the_middle_is_damage(world):
     log = fill(world)
     every = names(world)

@@ -1,7 +1,7 @@
 """The tail of a log that was not stopped cleanly: its batches as far as they are good, and what is wrong with the first
 that is not. Changes nothing; OSError."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from tailrace.log.files.segment import MAX_RELATIVE_OFFSET, SCAN_BYTES, Segment
 from tailrace.log.scrub.walk import Bounds, find_candidates
@@ -11,7 +11,11 @@ from tailrace.model.ports import Bytes
 from tailrace.wire.records import HEADER_SIZE, BatchHeader, crc_is_valid, read_header
 
 
-def walk_batches(segment: Segment) -> Iterator[tuple[int, BatchHeader | None, Bytes]]:
+# Position, header and bytes.
+Walked = tuple[int, BatchHeader | None, Bytes]
+
+
+def walk_batches(segment: Segment) -> Iterator[Walked]:
     """Every batch as far as its length can be followed; a header that makes no sense comes as None."""
     file, position, end = segment.file, 0, segment.size_bytes
     chunk, chunk_start = memoryview(b""), 0
@@ -51,12 +55,25 @@ def find_problem(
     return ""
 
 
-def find_gap(header: BatchHeader, next_offset: int) -> str:
-    """What is wrong with the last batch of a log that is not compacted, if it does not follow directly on
-    `next_offset`: its offset has risen. Of earlier ones the batch behind them tells."""
-    if header.base_offset == next_offset:
+def find_gap(header: BatchHeader, next_offset: int, following_offset: int | None) -> str:
+    """What is wrong with a batch of a log that is not compacted, if it does not follow directly on `next_offset` and
+    the one behind it does not follow on it, or there is none: its offset has risen. If only that one were cut off, the
+    log would end with an offset that is a lie, and what lies before it would never be missed."""
+    is_contradicted = following_offset is None or following_offset < header.next_offset
+    if header.base_offset == next_offset or not is_contradicted:
         return ""
     return f"offset {header.base_offset} follows {next_offset - 1}, and nothing was compacted between them"
+
+
+def with_following(batches: Iterable[Walked], last_offset: int | None) -> Iterator[tuple[Walked, int | None]]:
+    """Each batch with the first offset of the next; the last one with `last_offset`."""
+    earlier: Walked | None = None
+    for each in batches:
+        if earlier is not None:
+            yield earlier, each[1].base_offset if each[1] is not None else None
+        earlier = each
+    if earlier is not None:
+        yield earlier, last_offset
 
 
 def has_batch_behind(segment: Segment, position: int, next_offset: int) -> bool:
