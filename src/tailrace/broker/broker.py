@@ -153,6 +153,7 @@ class Broker:
             from tailrace.broker.auth.security import Security
 
             self._security = Security(self._static_config, self.ports, self.roles, image=lambda: self.quorum.image)
+            undo.callback(self._security.close)
             await self._security.open()
         doors = None if self._security is None else self._security.doors
         for endpoints, is_controller in (
@@ -422,6 +423,8 @@ class Broker:
         await self._close(Audience.CONTROLLERS)
         if self._peers is not None:
             self._peers.close()
+        if self._security is not None:
+            self._security.close()
         self._lag.stop()
         background = self.ports.background
         for directory in self.directories:

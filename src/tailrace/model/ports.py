@@ -231,6 +231,9 @@ class Tls(Protocol):
     def read_identity(self, settings: TlsSettings, *, listens: bool) -> Any:
         """May block: Background only. Raises KafkaError INVALID_CONFIG with cause and remedy."""
 
+    def stamp(self, settings: TlsSettings) -> object:
+        """Changes when the files do that an identity is read from. May block: Background only."""
+
     def accept(self, stream: Stream, identity: Any) -> SecureStream:
         """Takes over a stream that was accepted, before anything is received from it."""
 

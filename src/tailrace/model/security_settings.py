@@ -112,6 +112,13 @@ class SecurityConfig(Config, scope="broker"):
         doc="Steps of TLS handshakes under way at once, in helper threads. Each takes about half a millisecond; there "
         "are twelve such threads, and disks need them too.",
     )
+    ssl_files_check_interval_ms: int = long(
+        default=10_000,
+        minimum=0,
+        ours=True,
+        doc="How often the files of certificates are looked at; they are read again once they have changed. 0 for "
+        "never. Kafka reads them again when their settings are set again.",
+    )
     # ---- SASL
     sasl_enabled_mechanisms: tuple[str, ...] = items(
         default=(),
@@ -160,16 +167,17 @@ class SecurityConfig(Config, scope="broker"):
     )
     # ---- what Kafka has, and does nothing here
     ssl_allow_dn_changes: bool = boolean(
-        default=False, inert="No effect: certificates are read at the start.", doc="Whether a subject may change."
+        default=False, inert="No effect: a new certificate may differ in both.", doc="Whether a subject may change."
     )
     ssl_allow_san_changes: bool = boolean(
-        default=False, inert="No effect: certificates are read at the start.", doc="Whether names may change."
+        default=False, inert="No effect: a new certificate may differ in both.", doc="Whether names may change."
     )
 
 
+_OF_THE_NODE = ("ssl.handshakes.max", "ssl.files.check.interval.ms")
 # What may be written for a single listener.
 LISTENER_SETTINGS = frozenset(
     name
-    for name, row in SecurityConfig.SETTINGS.items()
-    if name.startswith(("ssl.", "sasl.", "connections.", "max.connection.")) and name != "ssl.handshakes.max"
+    for name in SecurityConfig.SETTINGS
+    if name.startswith(("ssl.", "sasl.", "connections.", "max.connection.")) and name not in _OF_THE_NODE
 )

@@ -6,11 +6,12 @@ from asyncio import Future, ensure_future
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from tailrace.broker.auth.identities import Identity
 from tailrace.broker.auth.login import Mechanisms
 from tailrace.broker.auth.principals import Rule, map_subject
-from tailrace.model.ports import Background, Tls, Want
+from tailrace.model.ports import Background, Want
 from tailrace.model.security import ANONYMOUS, Principal
 
 
@@ -27,9 +28,7 @@ class Door:
     listener_name: str
     limits: Limits
     handshakes: Handshakes
-    # With TLS: who makes the streams, and as whom this node answers.
-    tls: Tls | None = None
-    identity: Any = None
+    identity: Identity | None = None  # With TLS: as whom this node answers.
     rules: tuple[Rule, ...] = (Rule(None),)
     # With SASL: what may be spoken. None without.
     mechanisms: Mechanisms | None = field(default=None, repr=False)

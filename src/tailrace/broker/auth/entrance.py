@@ -53,11 +53,12 @@ class Entrance:
         self._deadline = get_running_loop().call_later(door.limits.login_max_ms / 1000, self._on_late)
 
     def open(self) -> None:
-        if self._door.tls is None:
+        identity = self._door.identity
+        if identity is None:
             self._greet()
             return
         try:
-            self._stream = self._secure = self._door.tls.accept(self._stream, self._door.identity)
+            self._stream = self._secure = identity.tls.accept(self._stream, identity.current)
         except OSError as error:
             self._refuse(_cause(error))
             return

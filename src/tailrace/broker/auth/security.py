@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from tailrace.broker.auth.conversations import Conversation, hear_plain, hear_scram
 from tailrace.broker.auth.doors import Door, Handshakes, Limits
+from tailrace.broker.auth.identities import Identity, SecuredNetwork, Watch
 from tailrace.broker.auth.login import Mechanism, Mechanisms
 from tailrace.broker.auth.principals import parse_rules
 from tailrace.broker.cluster.peers import Way, Ways
@@ -24,8 +25,8 @@ from tailrace.controller.image import MetadataImage, ScramCredential
 from tailrace.controller.security.credentials import Pretence, decide_pretence
 from tailrace.model.errors import KafkaError
 from tailrace.model.listeners import prefix_of, protocol_of, settings_of
-from tailrace.model.ports import Ports, Tls
-from tailrace.model.security import ClientAuth, ScramMechanism, SecurityProtocol
+from tailrace.model.ports import Network, Ports
+from tailrace.model.security import ClientAuth, ScramMechanism, SecurityProtocol, TlsSettings
 from tailrace.model.settings import invalid
 
 if TYPE_CHECKING:
@@ -45,6 +46,8 @@ class Security:
         self._ports = ports
         self._roles = roles
         self._image = image
+        self._identities: list[Identity] = []
+        self._watch: Watch | None = None
         # What those who do not exist are asked with, and the credentials that it was made from.
         self._pretended_from: object = None
         self._pretence: Pretence
@@ -57,8 +60,13 @@ class Security:
             name = endpoint.listener_name
             if protocol_of(config, name) is not SecurityProtocol.PLAINTEXT:
                 self.doors[name] = await self._make_door(name, handshakes)
-        if roles.is_alone:
-            return
+        if not roles.is_alone:
+            await self._find_ways()
+        interval_ms = config.ssl_files_check_interval_ms
+        self._watch = Watch(self._identities, self._ports, interval_ms=interval_ms)
+
+    async def _find_ways(self) -> None:
+        config, roles = self._config, self._roles
         if roles.is_broker:
             mechanism = config.sasl_mechanism_inter_broker_protocol
             setting = "sasl.mechanism.inter.broker.protocol"
@@ -86,11 +94,10 @@ class Security:
             else None,
         )
         if protocol.has_tls:
-            tls, settings = self._tls, parse_tls(texts)
+            settings = parse_tls(texts)
             suites = tuple(filter(None, texts["ssl.cipher.suites"].split(",")))
             settings = replace(settings, client_auth=self._client_auth(listener_name), cipher_suites=suites)
-            door.tls = tls
-            door.identity = await self._ports.background.run(lambda: tls.read_identity(settings, listens=True))
+            door.identity = await self._read(settings, listener_name, listens=True)
         return door
 
     def _client_auth(self, listener_name: str) -> ClientAuth:
@@ -100,10 +107,16 @@ class Security:
         own = dict(self._config.listener_settings).get(prefix_of(listener_name) + "ssl.client.auth")
         return ClientAuth.NONE if own is None else ClientAuth(own.strip())
 
-    @property
-    def _tls(self) -> Tls:
+    async def _read(self, settings: TlsSettings, listener_name: str, *, listens: bool) -> Identity:
         assert self._ports.tls is not None, "these ports have no TLS"
-        return self._ports.tls
+        identity = Identity(self._ports.tls, settings, listener_name, listens=listens)
+        await self._ports.background.run(identity.read)
+        self._identities.append(identity)
+        return identity
+
+    def close(self) -> None:
+        if self._watch is not None:
+            self._watch.close()
 
     def _make_mechanisms(self, listener_name: str, enabled: str) -> Mechanisms:
         names = [name for name in enabled.split(",") if name]
@@ -154,7 +167,8 @@ class Security:
 
     async def _find_way(self, listener_name: str, mechanism: str | None, mechanism_setting: str) -> Way:
         """How this node calls that listener of others."""
-        network, login = self._ports.network, None
+        network: Network = self._ports.network
+        login = None
         protocol = protocol_of(self._config, listener_name)
         if protocol is SecurityProtocol.PLAINTEXT:
             return network, None
@@ -169,9 +183,7 @@ class Security:
             reason = f"{error.message} (for calls of listener {listener_name}: {prefix_of(listener_name)}...)"
             raise KafkaError(error.code, reason) from None
         if security.tls is not None:
-            tls, settings = self._tls, security.tls
-            identity = await self._ports.background.run(lambda: tls.read_identity(settings, listens=False))
-            network = tls.network(network, identity)
+            network = SecuredNetwork(network, await self._read(security.tls, listener_name, listens=False))
         if security.sasl is not None:
             login = SaslLogin(security.sasl, self._ports, _no_token)
         return network, login

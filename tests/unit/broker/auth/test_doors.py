@@ -57,7 +57,7 @@ def say(raw: Raw, request: Message, version: int) -> None:
 async def wait_closed(raw: Raw) -> bytes:
     """What it still said."""
     try:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             return await raw[0].read()
     except ConnectionError:
         return b""
@@ -297,7 +297,7 @@ HOSTILE = {
 @pytest.mark.parametrize("listener", ["TLS", "LOGIN", "BOTH"])
 @pytest.mark.parametrize("what", HOSTILE)
 async def test_whatever_else_comes_first_closes_the_connection(listener, what):
-    async with secured(connection_login_max_ms="1000") as world:
+    async with secured(connection_login_max_ms="4000") as world:
         raw = await world.call_raw(listener)
         raw[1].write(HOSTILE[what])
         said = await wait_closed(raw)
@@ -305,7 +305,6 @@ async def test_whatever_else_comes_first_closes_the_connection(listener, what):
         assert said == b"" or (listener != "LOGIN" and said[0] == 21)
         await world.wait_nobody_at_the_door()
         assert world.principals == []
-        await world.log_in(listener)
 
 
 @pytest.mark.parametrize("step", ["before the handshake", "after the handshake", "after a refusal"])
