@@ -244,13 +244,9 @@ class Scenario:
         self.damage = Damage(self.cluster, self.replicas, self.faults, damage_random)
         self.coordinators = CoordinatorChecks(self.cluster, self.replicas)
         topics = [name for name, _count, _configs in self.plan.topics]
+        plans, coordinators = self.plan.groups, self.coordinators
         self.groups = Groups(
-            self.world,
-            self.clients,
-            self.ledger,
-            coordinators=self.coordinators,
-            plans=self.plan.groups,
-            topics=topics,
+            self.world, self.clients, self.ledger, coordinators=coordinators, plans=plans, topics=topics
         )
         self.transaction_state = TransactionStateChecks(self.cluster, self.replicas)
         self.faults.wait_decision = self.transaction_state.wait_decision

@@ -92,13 +92,17 @@ def handle_metadata(
 async def _create_and_respond(
     services: Services, context: RequestContext, request: MetadataRequest, names: list[str], missing: list[str]
 ) -> MetadataResponse:
-    errors = {
-        name: error.code
-        for name, error in (await services.coordination.creations.wait(missing)).items()
-        if error.code in _TOLD_ERRORS
-    }
+    failed = await services.coordination.creations.wait(missing)
+    errors = {name: error.code for name, error in failed.items() if error.code in _TOLD_ERRORS}
     answer = _respond(services, context, request, _find_by_name(services.image, names, errors))
-    return answer if isinstance(answer, MetadataResponse) else await answer
+    if not isinstance(answer, MetadataResponse):
+        answer = await answer
+    charge = services.meters.mutations(context)
+    if charge is not None:
+        made = [topic for name in missing if (topic := services.image.topics.get(name)) is not None]
+        charge(sum(len(topic.partitions) for topic in made))
+        answer.throttle_time_ms = charge.throttle_ms
+    return answer
 
 
 def _may_be_created(name: str) -> bool:

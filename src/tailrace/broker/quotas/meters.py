@@ -37,8 +37,14 @@ if TYPE_CHECKING:
 _Place = TypeVar("_Place", bound=tuple[str | None, ...])
 
 # From these versions on clients know the code with which a change is refused (KIP-599). Older ones have it done, and
-# are throttled then.
-_STRICT_SINCE = {ApiKey.CREATE_TOPICS: 6, ApiKey.DELETE_TOPICS: 5, ApiKey.CREATE_PARTITIONS: 3}
+# are throttled then; so are those who ask for the metadata of topics that come to be by it.
+_NEVER = 1 << 15
+_STRICT_SINCE = {
+    ApiKey.CREATE_TOPICS: 6,
+    ApiKey.DELETE_TOPICS: 5,
+    ApiKey.CREATE_PARTITIONS: 3,
+    ApiKey.METADATA: _NEVER,
+}
 
 
 class Metered(NamedTuple):
@@ -136,7 +142,7 @@ class Meters:
         _drop_client_ids(self._buckets, self._meters_max // 2)
 
     def mutations(self, context: RequestContext) -> MutationCharge | None:
-        """What the controller charges a client's request with; None if it has no quota."""
+        """What a client's request is charged with by who makes the change; None if it has no quota."""
         if not self.number or context.api_key not in _STRICT_SINCE:
             return None
         metered = self.of(context.principal.name, context.client_id or "").mutations

@@ -95,10 +95,11 @@ class Bucket:
         return self._debt_ms(bound)
 
     def ask(self, value: float, bound: float, now_ms: float) -> int:
-        """Gives them unless it is overdrawn already: then it tells for how long."""
+        """Gives them unless it is overdrawn already: then it tells for how long. Less than half a millisecond is no
+        debt: Kafka refuses then, and says that there is nothing to wait for."""
         self._refill(bound, now_ms)
         debt_ms = self._debt_ms(bound)
-        if self._tokens >= 0:
+        if not debt_ms:
             self._tokens -= value
         return debt_ms
 

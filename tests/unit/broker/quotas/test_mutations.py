@@ -84,6 +84,25 @@ async def test_new_versions_are_refused_and_nothing_is_done(roles: tuple[str, ..
 
 
 @simulated
+async def test_topics_that_come_to_be_by_metadata_are_counted() -> None:
+    async with running_cluster(
+        "broker,controller", settings={"num.partitions": "6", "default.replication.factor": "1"}
+    ) as world:
+        peer = await world.connect(1)
+        await set_quota(peer, USER, controller_mutation_rate=1.0)
+        throttles = []
+        for name in ("a", "b", "b", "c"):
+            topic = MetadataRequest.MetadataRequestTopic(name=name)
+            _, answer = await timed(peer, MetadataRequest(topics=[topic], allow_auto_topic_creation=True), 9)
+            throttles.append(answer.throttle_time_ms)
+        assert throttles[0] == throttles[2] == 0, "what is there is not made again"
+        assert throttles[1] == pytest.approx(1000, abs=300)
+        assert throttles[3] == pytest.approx(6000, abs=300)
+        names = {topic.name for topic in (await timed(peer, MetadataRequest(topics=None), 9))[1].topics}
+        assert {"a", "b", "c"} <= names
+
+
+@simulated
 async def test_what_fails_for_another_reason_costs_nothing() -> None:
     async with running_cluster("broker,controller") as world:
         peer = await world.connect(1)
