@@ -8,8 +8,10 @@ who is to have it gets it (KIP-429).
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
+from math import inf
 
 from tailrace.client.connection import error_code
 from tailrace.client.groups.assignors import ASSIGNORS, COOPERATIVE_STICKY
@@ -26,6 +28,8 @@ from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.model.ids import TopicPartition
 from tailrace.model.ports import Bytes
 from tailrace.wire.apis.groups import (
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
     HeartbeatRequest,
     HeartbeatResponse,
     JoinGroupRequest,
@@ -135,14 +139,19 @@ class ClassicMembership(Membership):
         return answer
 
     async def _assign(self, joined: JoinGroupResponse) -> dict[str, list[TopicPartition]]:
-        """What the leader decides; nothing from everybody else."""
+        """What the leader decides; nothing from everybody else. A static leader that is back goes on with what it had
+        decided (KIP-814), but watches its topics: partitions may have come while it was away."""
         self._topics_led = []
-        if joined.leader != joined.member_id or joined.skip_assignment:
+        if joined.leader != joined.member_id:
             return {}
         members = {
             member.member_id: read_subscriber(member.metadata, member.group_instance_id) for member in joined.members
         }
         self._topics_led = sorted({topic for member in members.values() for topic in member.topics})
+        if joined.skip_assignment:
+            self._partition_counts = await self._count_assigned()
+            self._counted_ms = -inf  # To be compared at once.
+            return {}
         self._partition_counts = await self._count_partitions()
         assert joined.protocol_name is not None
         return ASSIGNORS[joined.protocol_name](members, self._partition_counts)
@@ -152,6 +161,16 @@ class ClassicMembership(Membership):
         self._counted_ms = self._clock.monotonic_ms()
         found = await self._coordinator.cluster.refresh(None)
         return {name: len(found[name].partitions) for name in self._topics_led if name in found}
+
+    async def _count_assigned(self) -> dict[str, int]:
+        """As the coordinator has it, for nobody else knows what the members were given."""
+        request = DescribeGroupsRequest(groups=[self._coordinator.group_id])
+        answer = await self._coordinator.call(request, DescribeGroupsResponse)
+        assigned: set[TopicPartition] = set()
+        for group in answer.groups:
+            self._check(group.error_code, "learn the assignment of")
+            assigned.update(*(read_assignment(member.member_assignment) for member in group.members))
+        return dict(Counter(partition.topic for partition in assigned))
 
     async def _sync(self, joined: JoinGroupResponse, assignment: dict[str, list[TopicPartition]]) -> Bytes:
         request = SyncGroupRequest(

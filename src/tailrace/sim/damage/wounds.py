@@ -153,9 +153,13 @@ class Wounds:
         return self._flip(segment, header, position + at)
 
     def _header_rot(self, segment: _Segment, known_end: int) -> Wound:
-        """In what it does not cover. A batch whose length is wrong may look like one that was never written in full."""
+        """In what it does not cover. A batch whose length is wrong may look like one that was never written in full.
+        An offset that rises is not promised to be noticed before it is read, unless recovery looks at it: where that
+        does not reach, another field is hit."""
         position, header = self._random.choice(segment.batches)
         at = self._random.randrange(_MAGIC_AT)
+        if at < _LENGTH_AT and header.base_offset < known_end:
+            at += _LENGTH_AT
         is_length = _LENGTH_AT <= at < _LEADER_EPOCH_AT
         wound = self._flip(segment, header, position + at)
         return wound._replace(is_hidden=is_length and header.base_offset >= known_end)

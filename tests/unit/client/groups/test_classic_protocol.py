@@ -13,6 +13,8 @@ from tailrace.client.groups.membership import MemberOptions
 from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.model.ids import TopicPartition
 from tailrace.wire.apis.groups import (
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
     HeartbeatRequest,
     HeartbeatResponse,
     JoinGroupRequest,
@@ -43,6 +45,7 @@ class Coordinator(GroupPeer):
                 SyncGroupRequest: self._sync,
                 HeartbeatRequest: self._heartbeat,
                 LeaveGroupRequest: lambda _: LeaveGroupResponse(),
+                DescribeGroupsRequest: self._describe,
             }
         )
         self.assignments = list(assignments)
@@ -52,6 +55,7 @@ class Coordinator(GroupPeer):
         self.joins: list[ErrorCode | str] = []
         self.syncs: list[ErrorCode | str] = []
         self.heartbeats: list[ErrorCode | str] = []
+        self.had_decided: list[int] | None = None  # What the static leader had given itself, if it is back.
 
     def _join(self, request: JoinGroupRequest) -> Message | str:
         if not request.member_id and request.group_instance_id is None:
@@ -74,18 +78,27 @@ class Coordinator(GroupPeer):
             leader=me.member_id if self.leads else "z",
             member_id=me.member_id,
             members=[me, other] if self.leads else [],
+            skip_assignment=self.had_decided is not None and self.generation == 1,
         )
+
+    def _describe(self, _request: DescribeGroupsRequest) -> Message:
+        mine = DescribeGroupsResponse.DescribedGroupMember(member_assignment=_on_t(self.had_decided or []))
+        others = DescribeGroupsResponse.DescribedGroupMember(member_assignment=_on_t([2]))
+        return DescribeGroupsResponse(groups=[DescribeGroupsResponse.DescribedGroup(members=[mine, others])])
 
     def _sync(self, request: SyncGroupRequest) -> Message | str:
         step = self.syncs.pop(0) if self.syncs else ErrorCode.NONE
         if isinstance(step, str) or step is not ErrorCode.NONE:
             return step if isinstance(step, str) else SyncGroupResponse(error_code=step)
+        if self.had_decided is not None and self.generation == 1:
+            assert request.assignments == []
+            return SyncGroupResponse(assignment=_on_t(self.had_decided))
         if self.leads:
             (mine,) = [each.assignment for each in request.assignments if each.member_id == request.member_id]
             return SyncGroupResponse(assignment=mine)
         assert request.assignments == []
         partitions = self.assignments.pop(0) if len(self.assignments) > 1 else self.assignments[0]
-        return SyncGroupResponse(assignment=assignment_bytes(TopicPartition("t", index) for index in partitions))
+        return SyncGroupResponse(assignment=_on_t(partitions))
 
     def _heartbeat(self, _request: HeartbeatRequest) -> Message | str:
         step = self.heartbeats.pop(0) if self.heartbeats else ErrorCode.NONE
@@ -99,6 +112,10 @@ class Coordinator(GroupPeer):
                 owned = read_subscriber(request.protocols[0].metadata, None).owned
                 found.append(sorted(partition.partition for partition in owned))
         return found
+
+
+def _on_t(partitions: list[int]) -> bytes:
+    return assignment_bytes(TopicPartition("t", index) for index in partitions)
 
 
 def watch(peer: Coordinator, member: MemberOptions = MEMBER, **options: object) -> Watched:
@@ -130,6 +147,15 @@ async def test_the_leader_joins_again_when_the_topic_has_grown():
         assert peer.generation == 1
         peer.partitions = 5
         await member.poll_until(lambda: member.story == ["+0 +1", "-0 -1", "+0 +1 +2"])
+
+
+@pytest.mark.parametrize(("had_decided", "joins"), [([0, 1], 1), ([0], 2)], ids=["all is assigned", "it has grown"])
+async def test_a_static_leader_that_is_back_looks_for_partitions_that_came_meanwhile(had_decided, joins):
+    async with Coordinator(leads=True) as peer, watch(peer, COOPERATIVE._replace(instance_id="i")) as member:
+        peer.had_decided = had_decided
+        await member.poll_until(lambda: peer.generation == joins and len(peer.received(HeartbeatRequest)) > 3)
+        assert peer.generation == joins
+        assert len(peer.received(DescribeGroupsRequest)) == 1
 
 
 async def test_an_eager_member_gives_everything_up_before_it_joins_again():
