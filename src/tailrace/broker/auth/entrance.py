@@ -16,7 +16,6 @@ from struct import Struct
 from typing import TYPE_CHECKING
 
 from tailrace.broker.auth.login import Admission, Login, LoginRefusedError, log_in
-from tailrace.broker.auth.sessions import SessionConnection
 from tailrace.model.errors import ProtocolError
 from tailrace.model.ports import SecureStream, Stream, Want
 from tailrace.model.security import ANONYMOUS, Principal
@@ -183,11 +182,7 @@ class Entrance:
         self._stream.watch_reads(None)
         self._deadline.cancel()
         self._is_closed = True  # As far as this one is concerned.
-        connection = self._acceptor.admit(self, self._stream, self._listener, principal, admission)
-        if isinstance(connection, SessionConnection):
-            assert admission is not None, "a session begins with a login"
-            assert self._door.mechanisms is not None, "there is SASL"
-            connection.begin(admission, self._door.mechanisms)
+        self._acceptor.admit(self, self._stream, self._listener, principal, admission)
 
     def _refuse(self, cause: str) -> None:
         self._acceptor.report(

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping
 from struct import Struct
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from tailrace.broker.auth.conversations import Accepted, Conversation
 from tailrace.broker.context import RequestContext
@@ -46,16 +46,18 @@ _FIRST_VERSION_WITH_SESSIONS = 1
 class Mechanism(NamedTuple):
     begin: Callable[[], Conversation]
     session_ms: int = 0  # How long a login is good for (KIP-368); 0 for ever.
+    make_connection: Callable[..., Any] | None = None  # Where it is not for ever: one that knows how late it is.
+
+
+Mechanisms = Mapping[str, Mechanism]
 
 
 class Admission(NamedTuple):
     principal: Principal
     last: bytes  # The answer to the last request.
-    mechanism: str = ""
-    session_ms: int = 0
-
-
-Mechanisms = Mapping[str, Mechanism]
+    name: str = ""
+    mechanism: Mechanism | None = None
+    mechanisms: Mechanisms = {}  # By which it may log in again.
 
 
 class LoginRefusedError(Exception):
@@ -88,7 +90,7 @@ def log_in(services: Services, listener: BoundListener, peer: str, mechanisms: M
     message = yield _encode(header, answer)
     converse = _converse_bare if header.request_api_version == 0 else _converse
     admission = yield from converse(mechanism.begin(), message, mechanism.session_ms)
-    return admission._replace(mechanism=name, session_ms=mechanism.session_ms)
+    return admission._replace(name=name, mechanism=mechanism, mechanisms=mechanisms)
 
 
 def read_handshake(request: bytes) -> tuple[int, str]:

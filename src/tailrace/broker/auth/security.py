@@ -16,6 +16,7 @@ from tailrace.broker.auth.doors import Door, Handshakes, Limits
 from tailrace.broker.auth.identities import Identity, SecuredNetwork, Watch
 from tailrace.broker.auth.login import Mechanism, Mechanisms
 from tailrace.broker.auth.principals import parse_rules
+from tailrace.broker.auth.sessions import SessionConnection
 from tailrace.broker.cluster.peers import Way, Ways
 from tailrace.broker.cluster.roles import Roles
 from tailrace.client.security.jaas import parse_jaas
@@ -127,7 +128,8 @@ class Security:
 
     def _make_mechanism(self, listener_name: str, mechanism: str) -> Mechanism:
         session_ms = int(settings_of(self._config, listener_name, mechanism)["connections.max.reauth.ms"])
-        return Mechanism(self._find_conversation(listener_name, mechanism), session_ms)
+        conversation = self._find_conversation(listener_name, mechanism)
+        return Mechanism(conversation, session_ms, SessionConnection if session_ms else None)
 
     def _find_conversation(self, listener_name: str, mechanism: str) -> Callable[[], Conversation]:
         if mechanism == "PLAIN":

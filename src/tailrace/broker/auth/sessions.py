@@ -45,20 +45,24 @@ class SessionConnection(KafkaConnection):
         protocol: KafkaProtocol,
         acceptor: Acceptor,
         account: Account,
+        *,
+        admission: Admission,
     ) -> None:
         super().__init__(stream, listener, protocol, acceptor, account)
         self._express = None
-        self._session: Session | None = None
         self._login: Login | None = None  # While one is under way again.
+        self._session: Session
+        self._begin(admission)
 
-    def begin(self, admission: Admission, mechanisms: Mechanisms) -> None:
+    def _begin(self, admission: Admission) -> None:
         now_ms = self._protocol.clock.monotonic_ms()
         self.principal = admission.principal
-        self._session = Session(admission.mechanism, mechanisms, now_ms, now_ms + admission.session_ms)
+        assert admission.mechanism is not None, "there was a login"
+        ends_ms = now_ms + admission.mechanism.session_ms
+        self._session = Session(admission.name, admission.mechanisms, now_ms, ends_ms)
 
     def _take(self, frame: memoryview) -> None:
         session = self._session
-        assert session is not None, "it has begun"
         now_ms = self._protocol.clock.monotonic_ms()
         key = int.from_bytes(frame[:2], "big")
         if self._login is not None:
@@ -85,7 +89,6 @@ class SessionConnection(KafkaConnection):
 
     def _go_on(self, request: bytes) -> None:
         assert self._login is not None, "a login is under way"
-        assert self._session is not None, "it has begun"
         try:
             self._send(self._login.send(request))
         except StopIteration as end:
@@ -94,7 +97,7 @@ class SessionConnection(KafkaConnection):
             if admission.principal != self.principal:
                 self._refuse("a login as somebody else within a session")
                 return
-            self.begin(admission, self._session.mechanisms)
+            self._begin(admission)
             self._send(admission.last)
         except LoginRefusedError as error:
             self._send(error.answer)

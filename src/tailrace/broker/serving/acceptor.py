@@ -67,10 +67,9 @@ class SpokenProtocol(Protocol):
         listener: BoundListener,
         acceptor: Acceptor,
         principal: Principal,
-        *,
-        has_session: bool = False,
+        admission: Admission | None = None,
     ) -> Speaker:
-        """With a session its login is good for a while only."""
+        """`admission` where there was a login."""
 
     def tend(self, acceptor: Acceptor, now_ms: float) -> None:
         """Called about once a second."""
@@ -199,14 +198,11 @@ class Acceptor:
         listener: BoundListener,
         principal: Principal,
         admission: Admission | None,
-    ) -> Speaker:
+    ) -> None:
         """It is known who that is, by its login if there was one."""
         assert self._protocol is not None, "nobody stands at the door before it is open"
         del self._at_the_door[entrance]
-        has_session = admission is not None and admission.session_ms > 0
-        speaker = self._protocol.speak(stream, listener, self, principal, has_session=has_session)
-        self.connections[speaker] = None
-        return speaker
+        self.connections[self._protocol.speak(stream, listener, self, principal, admission)] = None
 
     def forget_entrance(self, entrance: Entrance) -> None:
         if self._at_the_door.pop(entrance, self) is None:

@@ -21,6 +21,7 @@ from tailrace.catalogue import Audience
 from tailrace.model import events
 
 if TYPE_CHECKING:
+    from tailrace.broker.auth.login import Admission
     from tailrace.broker.context import BoundListener
     from tailrace.broker.services import Services
     from tailrace.broker.serving.acceptor import Acceptor
@@ -80,16 +81,16 @@ class KafkaProtocol:
         listener: BoundListener,
         acceptor: Acceptor,
         principal: Principal,
-        *,
-        has_session: bool = False,
+        admission: Admission | None = None,
     ) -> KafkaConnection:
         account = self._accounts.setdefault(host_of(stream.peer), Account())
-        kind = KafkaConnection
-        if has_session:
-            from tailrace.broker.auth.sessions import SessionConnection
-
-            kind = SessionConnection
-        connection = kind(stream, listener, self, acceptor, account)
+        mechanism = None if admission is None else admission.mechanism
+        if mechanism is not None and mechanism.make_connection is not None:
+            session: KafkaConnection = mechanism.make_connection(
+                stream, listener, self, acceptor, account, admission=admission
+            )
+            return session
+        connection = KafkaConnection(stream, listener, self, acceptor, account)
         connection.principal = principal
         return connection
 
