@@ -10,7 +10,6 @@ from tailrace.model.ids import NO_EPOCH
 from tailrace.model.ports import Bytes
 from tailrace.wire.records import HEADER_SIZE, BatchHeader, crc_is_valid, read_header
 
-
 # Position, header and bytes.
 Walked = tuple[int, BatchHeader | None, Bytes]
 
