@@ -253,7 +253,7 @@ def test_offsets_that_count_though_their_transaction_was_aborted(monkeypatch):
     assert found.startswith("every input record has its effect")
 
 
-@pytest.mark.parametrize(("is_classic", "first_seed"), [(True, 46), (False, 78)])
+@pytest.mark.parametrize(("is_classic", "first_seed"), [(True, 142), (False, 78)])
 def test_offsets_of_members_that_are_not_fenced(monkeypatch, is_classic, first_seed):
     for group in (ClassicGroup, ConsumerGroup):
         monkeypatch.setattr(group, "check_offset_commit", lambda *_arguments, **_options: None)
