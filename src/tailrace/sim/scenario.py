@@ -271,14 +271,17 @@ class Scenario:
             damage=self.damage,
             expects_voters=self.plan.joins,
         )
-        self.rights: Rights | None = None
-        if self.plan.has_rights:
-            self.rights = Rights(self.world, self.cluster, self.clients, SimRandom(seed ^ _RIGHTS_SEED_MASK))
+        self.rights = self._make_rights()
         self.quotas = Quotas(self.world, self.clients, is_there=self.plan.has_quotas)
         self._nodes_by_name = {node.name: node for node in self.cluster.nodes}
         self._errors: list[str] = []
         self._violation: ViolationError | None = None  # Found by a client, in a callback.
         self._next_full_check = _FULL_CHECK_SECONDS
+
+    def _make_rights(self) -> Rights | None:
+        if not self.plan.has_rights:
+            return None
+        return Rights(self.world, self.cluster, self.clients, SimRandom(self.seed ^ _RIGHTS_SEED_MASK))
 
     def run(self) -> Outcome:
         """What a check, a broker or a client finds wrong is told in the outcome, never raised."""
