@@ -82,7 +82,10 @@ def test_broker_does_not_take_an_unformatted_folder(config: Path, capsys: pytest
     [
         ("node.id = ", "is not TOML"),
         ("node.id = 1\nno.such.setting = 2", "no.such.setting"),
-        ("node.id = 1\nssl.keystore.location = 'x'", "ssl.keystore.location is not served: listeners are PLAINTEXT"),
+        (
+            "node.id = 1\ncreate.topic.policy.class.name = 'x'",
+            "create.topic.policy.class.name is not served: classes of",
+        ),
         ("num.partitions = 2", "node.id"),
         ('node.id = "one"', "node.id"),
     ],
