@@ -45,17 +45,17 @@ check: setup ## format, lint, types, layering, tidiness (budget: 60 s)
 # Two processes where tests mostly wait; those of real processes are about time, and Spark fills both cores by itself.
 # Tests that a missing part has skipped are noted in this file, and told at the end.
 test: export TAILRACE_MISSING_PARTS := $(CURDIR)/.cache/missing-parts
-test: check ## check, then every test that is not marked `long` (15 minutes at most)
+test: check ## check, then every test that is not marked `long` (about 16 minutes)
 	@rm -f $(TAILRACE_MISSING_PARTS)
-	@echo "== unit, golden, property: 190 s"
+	@echo "== unit, golden, property: 210 s"
 	$(PYTEST) -n 2 tests/unit tests/golden tests/property
-	@echo "== simulated clusters: 90 s"
+	@echo "== simulated clusters: 115 s"
 	$(PYTEST) -n 2 tests/sim
-	@echo "== real processes: 340 s"
+	@echo "== real processes: 385 s"
 	$(PYTEST) tests/real
-	@echo "== clients: 80 s"
+	@echo "== clients: 85 s"
 	$(PYTEST) -n 2 tests/compat
-	@echo "== Spark: 170 s"
+	@echo "== Spark: 155 s"
 	$(PYTEST) tests/spark
 	@$(BIN)/python -m tests.parts report
 
