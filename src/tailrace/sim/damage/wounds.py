@@ -71,7 +71,7 @@ class Wounds:
         if not closed:
             return None
         kind = self._random.choice(("rot", "rot", "rot", "header rot", "edge", "lost"))
-        return self._of_segment(self._random.choice(closed), kind, 0, segments)
+        return self._of_segment(self._random.choice(closed), kind, _NOWHERE, segments)
 
     def of_side_file(self, partition: TopicPartition) -> Wound | None:
         """Indexes, snapshots of producers, the history of epochs, the topic's id."""
