@@ -432,9 +432,10 @@ class LogLoader:
         if not segments or self._log_start_offset >= end_offset:
             return
         if not is_loaded or self.epochs.epoch_for(self._log_start_offset) < 0:
-            epoch_history.rebuild(self.epochs, epoch_history.read_history(segments)[0])
+            history, _ = epoch_history.read_history(segments, epoch_max=self._leader_epoch)
+            epoch_history.rebuild(self.epochs, history)
         elif problem := epoch_history.find_problem(self.epochs, segments, end_offset):
-            history, is_contradictory = epoch_history.read_history(segments)
+            history, is_contradictory = epoch_history.read_history(segments, epoch_max=self._leader_epoch)
             if not is_contradictory:
                 self._report("the history of leader epochs is rebuilt", cause=problem)
                 epoch_history.rebuild(self.epochs, history)

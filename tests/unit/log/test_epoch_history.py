@@ -44,6 +44,14 @@ def test_a_batch_that_contradicts_others_does_not_change_it(number: int, epoch: 
     assert entries == RIGHT or not is_contradictory
 
 
+def test_an_epoch_in_which_nobody_has_led_does_not_change_it() -> None:
+    """In the last batch no other contradicts it."""
+    world = _closed_log(is_clean=True)
+    _set_epoch(world, len(EPOCHS) - 1, 1 << 18)
+    reopened = world.open(recovery_point=len(EPOCHS), is_clean=True, leader_epoch=4)
+    assert [tuple(entry) for entry in reopened.epochs.entries] == RIGHT
+
+
 @pytest.mark.parametrize(
     ("number", "epoch", "found"),
     [

@@ -31,14 +31,16 @@ def find_problem(epochs: LeaderEpochs, segments: list[Segment], end_offset: int)
     return ""
 
 
-def read_history(segments: list[Segment]) -> tuple[list[EpochEntry], bool]:
+def read_history(segments: list[Segment], *, epoch_max: int) -> tuple[list[EpochEntry], bool]:
     """The history that the batches tell, and whether they contradict each other. Of those that do, a single batch above
-    the ones behind it is passed over, else the one that falls."""
+    the ones behind it is passed over, else the one that falls. In no epoch after `epoch_max` has anybody led."""
     entries: list[EpochEntry] = []
     batches_in_last, is_contradictory = 0, False
     for epoch, offset in _epochs_of_batches(segments):
         latest = entries[-1].epoch if entries else NO_EPOCH
-        if epoch < latest:
+        if epoch > epoch_max:
+            is_contradictory = True
+        elif epoch < latest:
             is_contradictory = True
             if batches_in_last > 1 or (len(entries) > 1 and entries[-2].epoch > epoch):
                 continue
