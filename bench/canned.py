@@ -14,11 +14,11 @@ _TIMESTAMP_MS = int(time.time() * 1000)
 _CLIENT = b"\x00\x05bench"
 
 
-def produce_request(topic: str, *, records: int, value_bytes: int, acks: int = 1) -> bytes:
+def produce_request(topic: str, *, records: int, value_bytes: int, acks: int = 1, version: int = 8) -> bytes:
     """A Produce of one batch to partition 0."""
     batch = _batch(records, value_bytes)
     body = struct.pack(">hhii", -1, acks, 30_000, 1) + _string(topic) + struct.pack(">iii", 1, 0, len(batch)) + batch
-    return _frame(0, 8, body)
+    return _frame(0, version, body)
 
 
 def produce_response_bytes(topic: str) -> int:

@@ -33,6 +33,7 @@ class Flood(NamedTuple):
     flooders: int
     request: Callable[[str], bytes]
     quota: float | None = None
+    connections: int = 1  # Of each.
 
 
 def _large(topic: str) -> bytes:
@@ -57,6 +58,7 @@ FLOODS = {
     "1 that fetches 1 MB again and again": Flood(1, _fetch),
     "4 that do": Flood(4, _fetch),
     "20 of Metadata, pipelined": Flood(20, _metadata),
+    "1 with 100 connections of small produces, pipelined": Flood(1, _small, connections=100),
     "2 of large batches, held to 10 MB/s": Flood(2, _large, quota=_QUOTA),
 }
 
@@ -86,7 +88,7 @@ def _measure(subject: Subject, flood: Flood, seconds: float, rounds: int) -> lis
     beside: list[Waits] = []
     for _ in range(rounds):
         alone.append(neighbour(subject.port, topic, seconds, lambda: None))
-        processes = [_start(subject.port, flood.request(flooded)) for _ in range(flood.flooders)]
+        processes = [_start(subject.port, flood.request(flooded), flood.connections) for _ in range(flood.flooders)]
         time.sleep(0.5)
         beside.append(neighbour(subject.port, topic, seconds, lambda: None))
         for process in processes:
@@ -103,29 +105,37 @@ def _measure(subject: Subject, flood: Flood, seconds: float, rounds: int) -> lis
     ]
 
 
-def _start(port: int, request: bytes) -> BaseProcess:
-    process = get_context("fork").Process(target=_flood, args=(port, request), daemon=True)
+def _start(port: int, request: bytes, connections: int) -> BaseProcess:
+    process = get_context("fork").Process(target=_flood, args=(port, request, connections), daemon=True)
     process.start()
     return process
 
 
-def _flood(port: int, request: bytes) -> None:
-    """Keeps some requests under way, and reads what comes. It has another client id than the neighbour."""
+def _flood(port: int, request: bytes, count: int) -> None:
+    """Keeps some requests under way on each connection, and reads what comes. It has another client id than the
+    neighbour."""
     request = request.replace(b"\x00\x05bench", b"\x00\x05flood")
-    with socket.create_connection(("127.0.0.1", port)) as connected:
+    scratch = bytearray(1 << 20)
+    rests: dict[socket.socket, memoryview] = {}
+    for _ in range(count):
+        connected = socket.create_connection(("127.0.0.1", port))
         connected.setblocking(False)
-        rest = memoryview(request)
-        scratch = bytearray(1 << 20)
-        while True:
+        rests[connected] = memoryview(request)
+    while True:
+        is_idle = True
+        for connected, rest in rests.items():
             try:
-                rest = rest[connected.send(rest[: 1 << 20]) :] or memoryview(request)
+                rests[connected] = rest[connected.send(rest[: 1 << 20]) :] or memoryview(request)
+                is_idle = False
             except BlockingIOError:
-                time.sleep(0.0002)
+                pass
             try:
                 while connected.recv_into(scratch):
                     pass
             except BlockingIOError:
                 pass
+        if is_idle:
+            time.sleep(0.0002)
 
 
 def _fill(port: int, topic: str) -> None:

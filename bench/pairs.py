@@ -1,4 +1,6 @@
-"""`python -m bench.pairs --before COMMIT [--pairs 60]`: is this tree slower than a commit before it?
+"""`python -m bench.pairs --before COMMIT [--pairs 60] [--set NAME=VALUE]`: is this tree slower than a commit before it?
+
+With settings, which the broker of this tree alone gets, and HEAD as the commit: what do these settings cost?
 
 Two brokers run side by side, one of each source, with the same Python and the same client. They take turns: a pair is
 the same work on the one and then on the other, in an order that changes from pair to pair. What counts is the broker's
@@ -42,15 +44,16 @@ class Verdict(NamedTuple):
     median: float
     low: float
     high: float
+    bound: float = BOUND
 
     @property
     def text(self) -> str:
-        if self.high < BOUND:
+        if self.high < self.bound:
             return "passed"
-        return "slower" if self.low > BOUND else "not decided"
+        return "slower" if self.low > self.bound else "not decided"
 
 
-def judge(ratios: Sequence[float]) -> Verdict:
+def judge(ratios: Sequence[float], bound: float = BOUND) -> Verdict:
     """The median of paired ratios, and the interval between two of them that holds it with the wanted confidence."""
     ordered, count = sorted(ratios), len(ratios)
     tail, rank = 0.0, 0
@@ -61,7 +64,7 @@ def judge(ratios: Sequence[float]) -> Verdict:
         rank += 1
     # Below `rank` lie too few to be on the wrong side by chance; with few pairs that is all of them.
     outer = max(0, rank - 1)
-    return Verdict(statistics.median(ordered), ordered[outer], ordered[count - 1 - outer])
+    return Verdict(statistics.median(ordered), ordered[outer], ordered[count - 1 - outer], bound)
 
 
 # ---- the work: each gives how much of it was done
@@ -70,6 +73,14 @@ def judge(ratios: Sequence[float]) -> Verdict:
 def _small_produces(subject: Subject, seconds: float) -> float:
     request = produce_request(_TOPIC, records=1, value_bytes=100)
     return seconds * answered_per_second(subject.port, request, produce_response_bytes(_TOPIC), seconds)
+
+
+def _general_produces(subject: Subject, seconds: float) -> float:
+    """In a version that has no express lane."""
+    request = produce_request(_TOPIC, records=1, value_bytes=100, version=6)
+    with Connection(subject.port) as connection:
+        response_bytes = connection.ask_raw(request)
+    return seconds * answered_per_second(subject.port, request, response_bytes, seconds)
 
 
 def _large_produces(subject: Subject, seconds: float) -> float:
@@ -101,6 +112,7 @@ def _in_turns(subject: Subject, request: bytes, seconds: float) -> float:
 
 WORK: dict[str, Callable[[Subject, float], float]] = {
     "produces of 100 B, pipelined": _small_produces,
+    "the same, the general way": _general_produces,
     "produces of 64 KB, pipelined": _large_produces,
     "fetches of 1 MB": _fetches,
     "metadata, 10 connections": _metadata,
@@ -158,23 +170,26 @@ def main() -> int:
     parser.add_argument("--starts", type=int, default=6, help="over how many starts of both brokers they spread (6)")
     parser.add_argument("--seconds", type=float, default=0.5, help="of one piece of work (0.5)")
     parser.add_argument("--only", nargs="+", choices=WORK, default=list(WORK), metavar="NAME")
+    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="for the broker of this tree")
+    parser.add_argument("--bound", type=float, default=BOUND, help=f"of the ratio ({BOUND})")
     options = parser.parse_args()
+    settings = dict(each.split("=", 1) for each in options.set)
     load = os.getloadavg()[0]
     if load > 0.5:
         print(f"this machine is busy (load {load:.1f}): more will stay undecided", file=sys.stderr)
     pairs_of_start = max(1, options.pairs // options.starts)
     pairs = pairs_of_start * options.starts
-    print(f"after / before, median of {pairs} pairs and its {CONFIDENCE:.0%} interval; passed below {BOUND}")
+    print(f"after / before, median of {pairs} pairs and its {CONFIDENCE:.0%} interval; passed below {options.bound}")
     ratios: dict[str, list[float]] = {name: [] for name in options.only}
     with _source(options.before) as source_before:
         for _start in range(options.starts):
-            with running(source=source_before) as before, running(source=_ROOT / "src") as after:
+            with running(source=source_before) as before, running(source=_ROOT / "src", settings=settings) as after:
                 for subject in (before, after):
                     _prepare(subject)
                 for name in options.only:
                     taken = take_pairs(before, after, name, count=pairs_of_start, seconds=options.seconds)
                     ratios[name] += taken
-    verdicts = {name: judge(taken) for name, taken in ratios.items()}
+    verdicts = {name: judge(taken, options.bound) for name, taken in ratios.items()}
     for name, verdict in verdicts.items():
         told = f"{verdict.median:.3f} ({verdict.low:.3f} to {verdict.high:.3f})"
         print(f"{name:<34} {told:<26} {verdict.text}", flush=True)

@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tailrace.client.admin import Admin
+from tailrace.sim.clients.workload import Clients, Ledger
 from tailrace.sim.cluster import Node, SimCluster, World
 from tailrace.sim.faults import is_active_controller
 from tailrace.sim.loop import SimLoop
@@ -22,7 +23,6 @@ from tailrace.sim.network import SimNetwork
 from tailrace.sim.random import SimRandom
 from tailrace.sim.scenario import Plan, nodes_of
 from tailrace.sim.trace import Trace
-from tailrace.sim.workload import Clients, Ledger
 
 SIZES = ((10, 200), (25, 500), (50, 1000))
 MANY = (10, 10_000)

@@ -61,7 +61,7 @@ class State(NamedTuple):
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.starved", description=__doc__.splitlines()[0])
-    parser.add_argument("rivals", nargs="*", choices=[[], *_RIVALS], default=list(_RIVALS))
+    parser.add_argument("rivals", nargs="*", metavar="RIVAL", help=f"of {', '.join(_RIVALS)}; both without one")
     parser.add_argument("--partitions", type=int, default=1000)
     parser.add_argument("--loops", type=int, default=60)
     parser.add_argument("--seconds", type=float, default=600.0)
@@ -69,6 +69,8 @@ def main() -> None:
     parser.add_argument("--loop-nice", type=int, default=-5, help="the priority of the loops")
     parser.add_argument("--node-nice", type=int, default=0, help="that of the nodes")
     options = parser.parse_args()
+    if unknown := set(options.rivals) - set(_RIVALS):
+        parser.error(f"no rival is called {', '.join(sorted(unknown))}; there are {', '.join(_RIVALS)}")
     for name in options.rivals or _RIVALS:
         rival = _RIVALS[name]
         if rival.missing():

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -79,13 +79,16 @@ def _data_folder(process_id: int) -> str:
 
 
 @contextmanager
-def running(brokers: int = 1, *, source: Path | None = None) -> Iterator[Subject]:
+def running(
+    brokers: int = 1, *, source: Path | None = None, settings: Mapping[str, str] | None = None
+) -> Iterator[Subject]:
     """Brokers with their data in a temporary folder, from the moment clients can connect until the end of the block.
-    `source` is the folder that they import tailrace from, if not the one that is installed."""
+    `source` is the folder that they import tailrace from, if not the one that is installed; `settings` are added to
+    those of every measurement."""
     with tempfile.TemporaryDirectory(prefix="tailrace-bench-", ignore_cleanup_errors=True) as folder:
         command = [sys.executable, "-m", "tailrace", "up", "--brokers", str(brokers), "--port", "0"]
         command += ["--data", f"{folder}/data"]
-        for name, value in _SETTINGS.items():
+        for name, value in (_SETTINGS | dict(settings or {})).items():
             command += ["--set", f"{name}={value}"]
         with open(f"{folder}/log", "w+") as log:
             start = time.perf_counter()

@@ -1,5 +1,6 @@
-"""`make demo`: a broker, a client that others wrote, our own commands, a cluster whose leader is killed at work,
-transactions whose producer is, and a data pipeline on Spark that survives both (demo_pipeline.py).
+"""`make demo`: a broker, a client that others wrote, our own commands, a cluster that lets in only who may come
+(demo_secure.py), one whose leader is killed at work, transactions whose producer is, and a data pipeline on Spark that
+survives both (demo_pipeline.py).
 
 Everything shown happens; a step that goes wrong ends the demo with a message and exit code 1.
 """
@@ -16,6 +17,7 @@ from pathlib import Path
 
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from demo_pipeline import ORDERS, REVENUE, finish_and_audit, pipelines_under_fire
+from demo_secure import LEDGER, SETTINGS, refuse, renew, throttle
 from exactly_once import PAYMENTS, RECEIPTS
 
 from tailrace.spark.session import JavaNotFoundError, find_java_home
@@ -48,6 +50,7 @@ def main() -> None:
             show("SIGTERM: answers sent, logs closed, exit code 0")
     finally:
         broker.close()
+    secure_cluster()
     # A group whose only member is known in advance need not wait for others.
     cluster = Cluster({"group.initial.rebalance.delay.ms": 0}, brokers=3, log_level="warning")
     with step("Three brokers and three controllers, every record on three disks"):
@@ -68,6 +71,27 @@ def main() -> None:
     finally:
         cluster.close()
     print(f"\n{bold('All of it worked')}, in {time.monotonic() - started:.1f} s. Next: `tailrace up`, or README.md.")
+
+
+def secure_cluster() -> None:
+    cluster = Cluster(SETTINGS, brokers=3, secure=True, log_level="warning")
+    with step("A secure cluster: TLS between all, an admin with a password, and ACLs"):
+        begun = time.monotonic()
+        cluster.start()
+        show("$ tailrace up --secure --brokers 3 --data ./data")
+        show(f"ready: {cluster.bootstrap}   ({milliseconds(begun)} ms after the command)")
+    try:
+        admin = ("--command-config", f"{cluster.data}/client.properties")
+        command(cluster, "topic", "create", LEDGER, "--partitions", "1", hidden=admin)
+        with step("Who has no password is refused, and who has no rights"):
+            refuse(cluster, show, expect)
+        with step("Who floods is held to a quota"):
+            throttle(cluster, lambda *words: command(cluster, *words, hidden=admin), show, expect)
+        with step("The certificate is renewed while clients write"):
+            renew(cluster, lambda *words: command(None, *words), show, expect)
+        cluster.stop()
+    finally:
+        cluster.close()
 
 
 def data_pipeline(cluster: Cluster) -> None:
@@ -318,13 +342,17 @@ def read_all(broker: Broker | Cluster, topic: str) -> list[tuple[int, bytes]]:
         consumer.close()
 
 
-def command(broker: Broker | Cluster, *words: str, text: str | None = None) -> None:
+def command(
+    broker: Broker | Cluster | None, *words: str, hidden: tuple[str, ...] = (), text: str | None = None
+) -> None:
+    """`hidden` says who asks."""
     shown = " ".join(words)
+    place = () if broker is None else ("--bootstrap", broker.bootstrap)
     show(f"$ tailrace {shown}" if text is None else f"$ tailrace {shown} <<END\n{text}END")
     # A terminal of its own, so that it prints for people and not for a pipe.
     screen, terminal = os.openpty()
     process = subprocess.Popen(
-        [sys.executable, "-m", "tailrace", *words, "--bootstrap", broker.bootstrap],
+        [sys.executable, "-m", "tailrace", *words, *hidden, *place],
         stdin=subprocess.PIPE,
         stdout=terminal,
         stderr=subprocess.DEVNULL if text else terminal,

@@ -54,6 +54,10 @@ class Nodes:
         """Where others are told to connect to."""
         return self.bound(node_id, listener)
 
+    def launcher(self, _node_id: int) -> list[str]:
+        """What stands before a node's command: a program that becomes it."""
+        return []
+
     def data(self, node_id: int) -> Path:
         return self.folder / f"broker-{node_id}"
 
@@ -78,18 +82,12 @@ class Nodes:
             for node_id, directory_id in self.directory_ids.items()
         )
         for node_id in NODE_IDS:
-            lines = [f"{name} = {value!r}" for name, value in self.settings(node_id).items()]
-            config = self.folder / f"node-{node_id}.toml"
-            config.write_text("\n".join(lines) + "\n")
-            _tailrace(
-                "format", "--config", str(config), "--cluster-id", self.cluster_id, "--initial-controllers", voters
-            )
-            with open(self.folder / f"node-{node_id}.log", "wb") as log:
-                command = [sys.executable, "-m", "tailrace", "broker", "--config", str(config)]
-                self._processes[node_id] = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
+            words = ("--cluster-id", self.cluster_id, "--initial-controllers", voters)
+            _tailrace("format", "--config", self._write_settings(node_id), *words)
+            self._start(node_id)
         try:
-            for node_id, process in self._processes.items():
-                self._wait_ready(node_id, process)
+            for node_id in NODE_IDS:
+                self._wait_ready(node_id)
         except BaseException:
             self.__exit__()
             raise
@@ -104,14 +102,41 @@ class Nodes:
     def kill(self, node_id: int) -> None:
         self._processes[node_id].kill()
 
-    def _wait_ready(self, node_id: int, process: subprocess.Popen[str]) -> None:
+    def restart(self, node_id: int) -> None:
+        """A clean stop, and a start with the settings that it has by then."""
+        process = self._processes[node_id]
+        process.terminate()
+        assert process.wait(DEADLINE_S) == 0, self._log(node_id).read_text()[-4000:]
+        process.communicate()
+        self._write_settings(node_id)
+        self._start(node_id)
+        self._wait_ready(node_id)
+
+    def _write_settings(self, node_id: int) -> str:
+        """The path of the file."""
+        lines = [f"{name} = {value!r}" for name, value in self.settings(node_id).items()]
+        config = self.folder / f"node-{node_id}.toml"
+        config.write_text("\n".join(lines) + "\n")
+        return str(config)
+
+    def _log(self, node_id: int) -> Path:
+        return self.folder / f"node-{node_id}.log"
+
+    def _start(self, node_id: int) -> None:
+        config = str(self.folder / f"node-{node_id}.toml")
+        command = [*self.launcher(node_id), sys.executable, "-m", "tailrace", "broker", "--config", config]
+        with open(self._log(node_id), "ab") as log:
+            self._processes[node_id] = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
+
+    def _wait_ready(self, node_id: int) -> None:
+        process = self._processes[node_id]
         # A node that never gets ready is killed, which ends the line.
         timer = threading.Timer(DEADLINE_S, process.kill)
         timer.start()
         assert process.stdout is not None
         line = process.stdout.readline()
         timer.cancel()
-        assert line.startswith("ready: "), (self.folder / f"node-{node_id}.log").read_text()[-4000:]
+        assert line.startswith("ready: "), self._log(node_id).read_text()[-4000:]
 
 
 def _tailrace(*words: str) -> str:

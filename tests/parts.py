@@ -40,6 +40,7 @@ DEBIAN_PACKAGES = {
     "mvn": "maven",
     "node": "nodejs",
     "npm": "npm",
+    "faketime": "faketime",
 }
 # The jars of each pom, and their folder below .cache.
 POMS = {

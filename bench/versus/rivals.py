@@ -53,7 +53,7 @@ def _start_tailrace(brokers: int, settings: dict[str, str], folder: Path) -> Run
     for node in nodes.addresses:
         quorum = {"controller.quorum.bootstrap.servers": ",".join(nodes.controllers.values())}
         file = folder / f"node-{node}.toml"
-        chosen = nodes.settings(node) | quorum | settings
+        chosen = nodes.settings(node, settings) | quorum
         file.write_text("".join(f"{name} = {value!r}\n" for name, value in chosen.items()))
         words = ["--config", str(file), "--cluster-id", _CLUSTER_ID, "--initial-controllers", voters]
         output([*tailrace, "format", *words])
@@ -69,7 +69,7 @@ def _start_kafka(brokers: int, settings: dict[str, str], folder: Path) -> Runnin
     processes = {}
     for node in nodes.addresses:
         quorum = {"controller.quorum.voters": ",".join(f"{n}@{where}" for n, where in nodes.controllers.items())}
-        chosen = nodes.settings(node) | quorum | settings
+        chosen = nodes.settings(node, settings) | quorum
         file = folder / f"server-{node}.properties"
         file.write_text("".join(f"{name}={value}\n" for name, value in chosen.items()))
         output(["java", *java, "kafka.tools.StorageTool", "format", "-t", _CLUSTER_ID, "-c", str(file)])
@@ -88,8 +88,9 @@ class _Nodes:
         self.addresses = {node: f"127.0.0.1:{ports[node - 1]}" for node in numbers}
         self.controllers = {node: f"127.0.0.1:{ports[brokers + node - 1]}" for node in numbers}
 
-    def settings(self, node: int) -> dict[str, str]:
-        return {
+    def settings(self, node: int, given: dict[str, str]) -> dict[str, str]:
+        """With those that a row gives; its listeners come beside these."""
+        own = {
             "process.roles": "broker,controller",
             "node.id": str(node),
             "listeners": f"PLAINTEXT://{self.addresses[node]},CONTROLLER://{self.controllers[node]}",
@@ -97,6 +98,8 @@ class _Nodes:
             "log.dirs": str(self._folder / f"data-{node}"),
             **(_REPLICATED if len(self.addresses) > 1 else _ALONE),
         }
+        listeners = ",".join(each["listeners"] for each in (own, given) if "listeners" in each)
+        return own | given | {"listeners": listeners}
 
     def all_known(self, address: str) -> bool:
         return brokers_known(address) == len(self.addresses)

@@ -5,7 +5,7 @@ What a row says is in `columns`.
 A new API that the controller answers is a row here, a handler where `handle_by_controller` does not do, and an op.
 Modules are named, not imported: they are loaded with their first request, so that a start does not pay for them.
 
-Not here are APIs that do not work yet: clients call whatever is advertised (telemetry, share groups, tokens).
+Not here are APIs that do not work yet: clients call whatever is advertised (telemetry, share groups).
 """
 
 from collections.abc import Callable
@@ -23,10 +23,27 @@ def _this_node(key: ApiKey, versions: Versions, handler: str, asks: Asks, failur
     return Api(key, for_clients=Served(*versions, handler, asks), failure=failure)
 
 
-def _controller(key: ApiKey, versions: Versions, op: str, asks: Asks, *, failure: Form = ()) -> Api:
+def _controller(
+    key: ApiKey,
+    versions: Versions,
+    op: str,
+    asks: Asks,
+    *,
+    failure: Form = (),
+    handler: str = "admin.controller.by_controller",
+) -> Api:
     """Asked of any broker, which hands it on, or of a controller itself (KIP-919). Both judge it: they may be one."""
-    served = Served(*versions, "admin.controller.by_controller", asks)
+    served = Served(*versions, handler, asks)
     return Api(key, served, served, AnsweredBy.CONTROLLER, op, failure, is_forwardable=True)
+
+
+def _token(key: ApiKey, versions: Versions, op: str, asks: Asks, *, failure: Form = ()) -> Api:
+    return _controller(key, versions, f"security.tokens.{op}", asks, failure=failure)._replace(before=_MAY_HAVE_TOKENS)
+
+
+def _alter_configs(key: ApiKey, versions: Versions, op: str) -> Api:
+    asks, handler = ("cluster.alter_configs",), "admin.stores.alter_configs"
+    return _controller(key, versions, op, asks, failure=("resources > responses",), handler=handler)
 
 
 def _node_to_controller(key: ApiKey, versions: Versions, op: str) -> Api:
@@ -60,6 +77,7 @@ def _transaction(
     return Api(key, served, None, AnsweredBy.TRANSACTIONS, f"transactions.{op}", failure)
 
 
+_MAY_HAVE_TOKENS = ("tailrace.broker.handlers.admin.tokens.check_may_have_tokens",)
 _PARTITIONS = ("topics", "partitions")
 _CLUSTER_ACTION = (Need(Operation.CLUSTER_ACTION, Kind.CLUSTER),)
 _ALTER_CLUSTER = (Need(Operation.ALTER, Kind.CLUSTER),)
@@ -261,7 +279,7 @@ _ROWS = (
     _transaction(
         ApiKey.ADD_OFFSETS_TO_TXN,
         (0, 4),
-        "producing.of_transaction",
+        "producing.add_offsets_to_txn",
         "partitions.add_offsets",
         (_WRITE_AS_ID, _READ_GROUP),
     ),
@@ -318,20 +336,8 @@ _ROWS = (
         (Need(Operation.ALTER, Kind.TOPIC, "topics.name"),),
         failure=("topics > results",),
     ),
-    _controller(
-        ApiKey.ALTER_CONFIGS,
-        (0, 2),
-        "configs.alter_configs",
-        ("cluster.alter_configs",),
-        failure=("resources > responses",),
-    ),
-    _controller(
-        ApiKey.INCREMENTAL_ALTER_CONFIGS,
-        (0, 1),
-        "configs.incremental_alter_configs",
-        ("cluster.alter_configs",),
-        failure=("resources > responses",),
-    ),
+    _alter_configs(ApiKey.ALTER_CONFIGS, (0, 2), "configs.alter_configs"),
+    _alter_configs(ApiKey.INCREMENTAL_ALTER_CONFIGS, (0, 1), "configs.incremental_alter_configs"),
     _controller(
         ApiKey.ELECT_LEADERS,
         (0, 2),
@@ -401,6 +407,23 @@ _ROWS = (
         "security.credentials.alter_user_scram_credentials",
         _ALTER_CLUSTER,
         failure="of_alter_user_scram_credentials",
+    ),
+    # ---- who may log in for whom (KIP-48, KIP-373)
+    _token(
+        ApiKey.CREATE_DELEGATION_TOKEN,
+        (1, 3),
+        "create_delegation_token",
+        ("tokens.create_delegation_token",),
+        failure="of_create_delegation_token",
+    ),
+    # Whether it is one's own is the controller's to decide: it knows whose it is.
+    _token(ApiKey.RENEW_DELEGATION_TOKEN, (1, 2), "renew_delegation_token", OPEN),
+    _token(ApiKey.EXPIRE_DELEGATION_TOKEN, (1, 2), "expire_delegation_token", OPEN),
+    Api(
+        ApiKey.DESCRIBE_DELEGATION_TOKEN,
+        Served(1, 3, "admin.tokens.describe_delegation_token", ("tokens.describe_delegation_token",)),
+        Served(1, 3, "admin.tokens.describe_delegation_token", ("tokens.describe_delegation_token",)),
+        before=_MAY_HAVE_TOKENS,
     ),
     # ---- who may do what. Where there is no authorizer these are refused with SECURITY_DISABLED.
     Api(

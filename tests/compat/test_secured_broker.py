@@ -6,6 +6,7 @@ Each mechanism with and without TLS, certificates of clients, and Apache Kafka's
 from __future__ import annotations
 
 import asyncio
+import os
 import ssl
 import subprocess
 from collections.abc import Callable, Iterator
@@ -22,12 +23,13 @@ from tailrace.cli import main
 from tailrace.testing import Broker
 from tests.certificates import Authority, Identity
 from tests.nodes import free_ports
-from tests.parts import need_node_clients
+from tests.parts import ROOT, need_node_clients, need_program
 
 from .clients import DEADLINE_S
 
 pytestmark = pytest.mark.long
 
+GO = ROOT / "tests" / "compat" / "go"
 PASSWORD = "alice-secret"
 PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
 SCRAM_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
@@ -218,6 +220,30 @@ def test_kafkajs(secured: Secured, fresh_name: Callable[[], str], listener: str,
         assert (done.stdout == "hello\n") == (password == PASSWORD), done.stderr
         if password != PASSWORD:
             assert "SASL" in done.stderr
+
+
+@pytest.fixture(scope="module")
+def franz_go(tmp_path_factory: pytest.TempPathFactory) -> str:
+    need_program("go")
+    built = str(tmp_path_factory.mktemp("go") / "secured")
+    # Go fetches its modules and compiles them, the first time.
+    subprocess.run(["go", "build", "-o", built, "."], cwd=GO, check=True, capture_output=True, timeout=300)
+    return built
+
+
+@pytest.mark.parametrize(("listener", "mechanism"), DOORS)
+def test_franz_go(secured: Secured, franz_go: str, fresh_name: Callable[[], str], listener: str, mechanism: str):
+    topic = fresh_name()
+    words = [franz_go, secured.addresses[listener], topic, mechanism or "-"]
+    if PROTOCOLS[listener].endswith("SSL"):
+        words.append(str(secured.authority.certificate))
+    if listener == "MUTUAL":
+        words += [str(secured.client.certificate), str(secured.client.key)]
+    for password in (PASSWORD, "wrong") if mechanism else ("",):
+        environment = os.environ | {"CLIENT_USER": "alice", "CLIENT_PASSWORD": password}
+        done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False, env=environment)
+        assert (done.stdout == "hello\n") == (password != "wrong"), done.stderr
+        assert ("SASL_AUTHENTICATION_FAILED" in done.stderr) == (password == "wrong"), done.stderr
 
 
 def test_kafka_s_own_commands_change_users(

@@ -29,7 +29,7 @@ def test_the_readme_has_the_same_list():
     assert readme is not None
     listed = [re.sub(r" \(.*\)", "", " ".join(item.split())) for item in readme[1].split(";")]
     assert listed == missing
-    assert {"GSSAPI", "OAUTHBEARER"} <= set(re.findall(r"\w+", readme[1]))
+    assert "GSSAPI" in readme[1]
 
 
 def listed_keys() -> list[int]:

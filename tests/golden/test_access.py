@@ -1,11 +1,21 @@
 """Who is told what, as Apache Kafka 4.3.0 does it: every API, asked by somebody with no right, each single right, some
-denied, prefixes and wildcards. `access/kafka.json` is what a Kafka broker with the StandardAuthorizer answered.
+denied, prefixes and wildcards, in every version that is served. `access/kafka.json` is what a Kafka broker with the
+StandardAuthorizer answered, `access/controllers.json` what a controller did.
 """
 
 import json
 
-from tests.golden.access.asking import RECORDED, ask_all
+import pytest
+
+from tailrace.catalogue import CATALOGUE, Audience
+from tailrace.wire.apis.keys import ApiKey
+from tests.golden.access import asking
+from tests.golden.access.asking import RECORDED, RECORDED_OF_CONTROLLERS, ask_all, log_in
+from tests.golden.access.cases import CASES, Case
+from tests.golden.access.controllers import CONTROLLER_CASES
+from tests.golden.access.requests import OTHER, TOPIC, State
 from tests.unit.broker.access.secured_world import secured
+from tests.unit.broker.cluster_world import running_cluster, simulated
 
 SETTINGS = {
     "offsets.topic.replication.factor": "1",
@@ -24,3 +34,57 @@ async def test_rights_are_kafkas() -> None:
         ours = json.loads(json.dumps(await ask_all(world.root, await world.connect_as("alice"))))
     assert ours.keys() == kafka.keys()
     assert {label: (answer, kafka[label]) for label, answer in ours.items() if answer != kafka[label]} == {}
+
+
+@simulated
+async def test_rights_at_controllers_are_kafkas() -> None:
+    kafka = json.loads(RECORDED_OF_CONTROLLERS.read_text())
+    settings = SETTINGS | asking.SETTINGS | ONE_NODE
+    async with running_cluster("broker,controller", settings=settings) as world:
+        keeper, client = [await world.connect(1, "CONTROLLER", host="127.0.0.1") for _ in range(2)]
+        await log_in(keeper, "root")
+        await log_in(client, "alice")
+        answers = await ask_all(await world.connect(1), client, CONTROLLER_CASES, keeper=keeper)
+    ours = json.loads(json.dumps(answers))
+    assert ours.keys() == kafka.keys()
+    differing = {label: (answer, kafka[label]) for label, answer in ours.items() if answer != kafka[label]}
+    assert {label: both for label, both in differing.items() if not label.startswith(NOT_JUDGED_BY_KAFKA)} == {}
+    assert all(ours["0-0"]["error_code"] == 31 and "error_code" not in theirs for ours, theirs in differing.values())
+
+
+# Kafka's controllers tell anyone who has SCRAM credentials; we ask for DESCRIBE, as its brokers do.
+NOT_JUDGED_BY_KAFKA = "DescribeUserScramCredentials"
+ONE_NODE = {
+    "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:SASL_PLAINTEXT",
+    "default.replication.factor": "1",
+    "min.insync.replicas": "1",
+}
+
+
+@pytest.mark.parametrize(("audience", "cases"), [(Audience.CLIENTS, CASES), (Audience.CONTROLLERS, CONTROLLER_CASES)])
+def test_every_version_of_every_api_is_asked(audience: Audience, cases: tuple[Case, ...]) -> None:
+    state = State({TOPIC: bytes(16), OTHER: bytes(16)})
+    asked = {
+        (case.build(state).api_key, version)
+        for case in cases
+        for version in range(case.versions[0], case.versions[1] + 1)
+    }
+    served = {
+        (api.key, version)
+        for api in CATALOGUE.values()
+        if (listened := api.served_to(audience)) is not None and not api.key.is_own and api.key not in ELSEWHERE
+        for version in range(listened.version_min, listened.version_max + 1)
+    }
+    assert served - asked == set()
+
+
+# The first need no right; those of tokens are about whose a token is, and have rows of their own (`tokens`).
+ELSEWHERE = {
+    ApiKey.API_VERSIONS,
+    ApiKey.SASL_HANDSHAKE,
+    ApiKey.SASL_AUTHENTICATE,
+    ApiKey.CREATE_DELEGATION_TOKEN,
+    ApiKey.RENEW_DELEGATION_TOKEN,
+    ApiKey.EXPIRE_DELEGATION_TOKEN,
+    ApiKey.DESCRIBE_DELEGATION_TOKEN,
+}

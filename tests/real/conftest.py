@@ -1,6 +1,7 @@
 """Topics of a test's own, and a bystander who must not notice what others do to the broker."""
 
 import itertools
+import resource
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -11,6 +12,8 @@ from tailrace.testing import Broker
 from .raw import RawClient, batch
 
 _serial = itertools.count()
+# For a test with a thousand connections, of which this process holds the other ends.
+_FILES = 2000
 
 
 @pytest.fixture(scope="session")
@@ -52,3 +55,13 @@ def bystander(tailrace_broker: Broker, create_topic: Callable[..., str]) -> Iter
         yield
         assert other.fetch(topic) == (0, stored)
         assert other.produce(topic, batch(b"after"))[:2] == (0, 1)
+
+
+@pytest.fixture
+def many_files() -> Iterator[None]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < _FILES:
+        pytest.skip(f"this user may open {hard} files only")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, _FILES), hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

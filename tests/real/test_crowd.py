@@ -4,9 +4,7 @@ None of them may cost the others anything: another client is served as before, a
 """
 
 import os
-import resource
 import struct
-from collections.abc import Iterator
 from contextlib import ExitStack
 
 import pytest
@@ -21,17 +19,6 @@ SLOW_READERS = 20
 STORED_BYTES = 32 << 20
 # 1,000 connections without unread bytes hold no buffers; each of the others one of 64 KB and what the kernel takes.
 MEMORY_MAX_BYTES = 48 << 20
-
-
-@pytest.fixture
-def many_files() -> Iterator[None]:
-    """This process holds the other end of every connection."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if hard != resource.RLIM_INFINITY and hard < 2 * IDLE_CONNECTIONS:
-        pytest.skip(f"this user may open {hard} files only")
-    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 2 * IDLE_CONNECTIONS), hard))
-    yield
-    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 @pytest.mark.usefixtures("many_files")

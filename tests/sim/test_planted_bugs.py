@@ -16,7 +16,8 @@ from tailrace.replica import partition
 from tailrace.replica.following import changes
 from tailrace.replica.partition import Partition
 from tailrace.sim.checks.replicas import ReplicaChecks
-from tailrace.sim.scenario import Plan, Scenario
+from tailrace.sim.plan import Plan
+from tailrace.sim.scenario import Scenario
 from tailrace.wire.records import set_log_append_time
 
 SMALL = Plan(faults=("slow links",))

@@ -13,7 +13,8 @@ from tailrace.coordinator.consumers.group import ConsumerGroup
 from tailrace.sim.checks.history import ViolationError
 from tailrace.sim.groups.groups import GroupPlan
 from tailrace.sim.groups.members import CONSUMER
-from tailrace.sim.scenario import Plan, Scenario
+from tailrace.sim.plan import Plan
+from tailrace.sim.scenario import Scenario
 from tests.sim.machine.play import Play
 
 RANGE = ("range",)

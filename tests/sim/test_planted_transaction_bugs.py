@@ -17,7 +17,8 @@ from tailrace.log.producers import ProducerStates
 from tailrace.replica.partition import Partition
 from tailrace.sim.checks.transaction_logs import TransactionLog
 from tailrace.sim.checks.transactions import Transaction, TransactionChecks
-from tailrace.sim.scenario import Plan, Scenario
+from tailrace.sim.plan import Plan
+from tailrace.sim.scenario import Scenario
 from tailrace.sim.transactions.transactions import TransactionPlan, Transactions
 
 PRODUCERS = TransactionPlan(ids=2, producers=3, timeout_ms=1000)

@@ -2,10 +2,11 @@
 
 import pytest
 
-from tailrace.broker.quotas.mute import Mutable
+from tailrace.broker.serving.connection import KafkaConnection
 from tailrace.controller.replay import Replay
 from tailrace.sim.faults import PROCESS_AND_LINK_KINDS
-from tailrace.sim.scenario import Outcome, Plan, Scenario
+from tailrace.sim.plan import Plan
+from tailrace.sim.scenario import Outcome, Scenario
 from tailrace.wire.apis.stored_records import ClientQuotaRecord
 
 
@@ -22,7 +23,7 @@ def test_quotas_hold_under_faults(seed: int) -> None:
 
 
 def test_a_connection_that_is_read_all_the_same_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Mutable, "mute", lambda _self, _throttle_ms: None)
+    monkeypatch.setattr(KafkaConnection, "mute", lambda _self, _throttle_ms: None)
     failure = run(1, ("slow links",)).failure
     assert failure is not None
     assert failure.startswith("a throttled connection is not read")
@@ -37,6 +38,5 @@ def test_a_quota_that_is_forgotten_is_found(monkeypatch: pytest.MonkeyPatch) -> 
             original(self, record)
 
     monkeypatch.setitem(Replay._HANDLERS, ClientQuotaRecord, forget)
-    failure = run(5, ("slow links",)).failure
-    assert failure is not None
-    assert failure.startswith("a confirmed quota is there")
+    failures = (run(seed, ("slow links",)).failure for seed in range(3, 9))
+    assert next(filter(None, failures), "none").startswith("a confirmed quota is there")

@@ -10,7 +10,8 @@ from tailrace.controller.replay import Replay
 from tailrace.controller.security import authorizer
 from tailrace.model.acls import Operation
 from tailrace.model.security import ANONYMOUS
-from tailrace.sim.scenario import Plan, Scenario
+from tailrace.sim.plan import Plan
+from tailrace.sim.scenario import Scenario
 from tailrace.wire import principals
 
 PLAN = Plan(faults=("slow links",), producers=1, has_rights=True)

@@ -4,8 +4,9 @@ import pytest
 
 from tailrace.coordinator.transactions import beginning, ending, transaction
 from tailrace.log import producers
+from tailrace.sim.plan import Plan
 from tailrace.sim.random import SimRandom
-from tailrace.sim.scenario import Plan, Scenario
+from tailrace.sim.scenario import Scenario
 from tailrace.sim.transactions.transactions import TransactionPlan
 
 SEEDS = range(1, 7)

@@ -11,7 +11,8 @@ from tailrace.controller.brokers.sessions import Sessions
 from tailrace.replica import lease
 from tailrace.replica.lease import Lease
 from tailrace.sim.groups.groups import GroupPlan
-from tailrace.sim.scenario import SESSION_MS, Plan, Scenario
+from tailrace.sim.plan import SESSION_MS, Plan
+from tailrace.sim.scenario import Scenario
 
 BUSY = Plan(
     is_dedicated=True,
@@ -23,7 +24,7 @@ BUSY = Plan(
 )
 HEADLESS = dataclasses.replace(BUSY, faults=("headless",), must_go_on=True, groups=(GroupPlan(),))
 APART = ("blind", "lonely", "stop leader", "slow links", "refused", "denied")
-SOLE = "a leader that is confirmed past its lease was the only one a lease ago"
+SOLE = "a leader that is confirmed past its lease was the only one a session ago"
 
 
 def broken_promise(plan: Plan, seeds: range) -> str:
@@ -58,7 +59,7 @@ def test_more_clusters_without_controllers(seed: int):
 
 
 def test_a_leader_that_goes_by_its_lease_alone(monkeypatch):
-    monkeypatch.setattr(Lease, "is_confirmed", lambda _self, _partition: False)
+    monkeypatch.setattr(Lease, "_is_followed", lambda _self, _partition, _within_ms: False)
     assert broken_promise(HEADLESS, range(1, 4)).startswith("without controllers partitions go on")
 
 

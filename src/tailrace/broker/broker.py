@@ -291,6 +291,9 @@ class Broker:
         self.quorum.subscribe(self.replicas.follow_image)
         self.quorum.subscribe(self._help_shutdowns)
         self.quorum.subscribe(self.services.coordination.follow_image)
+        if self._security is not None:
+            self.quorum.subscribe(self._security.follow_image)
+            await self._security.take_up()
         self._maintenance = Maintenance(self.replicas, self.ports)
         self._tend_folders(lifecycle, undo)
         reports = self._reports = self._make_reports(lifecycle)
@@ -319,7 +322,8 @@ class Broker:
             judge_bug=self.judge_bug,
         )
         self.future_logs = FutureLogs(self.replicas, self.directories, background=self.ports.background)
-        return node, make_services(node, self.directories, self.future_logs)
+        check_stores = None if self._security is None else self._security.check_stores
+        return node, make_services(node, self.directories, self.future_logs, check_stores)
 
     def _make_reports(self, lifecycle: Lifecycle) -> ReplicaReports:
         return ReplicaReports(
@@ -365,7 +369,7 @@ class Broker:
             self.forwarding,
             identity,
             self.directories,
-            metadata_offset=lambda: self.quorum.image.next_offset - 1,
+            metadata_offset=lambda: self.replicas.late.followed_offset(self.quorum.image),
             find_epoch=lambda incarnation: find_epoch(self.quorum, self.forwarding, self.node_id, incarnation),
             on_epoch=self._take_epoch,
             on_lease=self._take_lease,
@@ -373,6 +377,7 @@ class Broker:
             on_failure=self._fail,
         )
         self.directories.on_offline.append(self._on_directory_offline)
+        self.replicas.late.on_followed = lifecycle.hurry
         return lifecycle
 
     def _on_directory_offline(self, directory: LogDirectory) -> None:
@@ -394,7 +399,7 @@ class Broker:
 
     def _take_lease(self, lease_ends_ms: float) -> None:
         if not self.roles.is_alone:
-            self.replicas.lease.ends_ms = lease_ends_ms
+            self.replicas.lease.grant(lease_ends_ms)
 
     async def stop(self) -> None:
         """A clean stop: leaderships go to others first; whatever was acknowledged is stored, and the next start need

@@ -19,11 +19,13 @@ from tailrace.broker.context import UnanswerableError
 from tailrace.catalogue import CATALOGUE
 from tailrace.coordinator.transactions.waiters import refuse as refuse_transaction
 from tailrace.model.errors import ErrorCode, KafkaError
+from tailrace.model.security import ANONYMOUS, Principal
 from tailrace.wire import apis
 from tailrace.wire.apis import admin, data, groups, security, transactions
 from tailrace.wire.schema import Message, Struct
 
 _INVALID_OFFSET = -1
+_NO_TIMESTAMP = -1
 _FIRST_OFFSET_FETCH_WITH_ERROR = 2
 _FIRST_OFFSET_FETCH_OF_GROUPS = 8
 _FIRST_LEAVE_WITH_MEMBERS = 3
@@ -155,6 +157,25 @@ def of_alter_user_scram_credentials(
     for result in results:
         _fill(result, error)
     return response(results=results)
+
+
+def of_create_delegation_token(
+    _request: security.CreateDelegationTokenRequest, _api_version: int, error: KafkaError
+) -> Message:
+    return refused_token(error.code, owner=ANONYMOUS, requester=ANONYMOUS)
+
+
+def refused_token(code: ErrorCode, *, owner: Principal, requester: Principal) -> security.CreateDelegationTokenResponse:
+    return security.CreateDelegationTokenResponse(
+        error_code=int(code),
+        principal_type=owner.kind,
+        principal_name=owner.name,
+        token_requester_principal_type=requester.kind,
+        token_requester_principal_name=requester.name,
+        issue_timestamp_ms=_NO_TIMESTAMP,
+        expiry_timestamp_ms=_NO_TIMESTAMP,
+        max_timestamp_ms=_NO_TIMESTAMP,
+    )
 
 
 def of_delete_topics(request: admin.DeleteTopicsRequest, api_version: int, error: KafkaError) -> Message:

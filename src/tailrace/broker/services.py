@@ -3,6 +3,7 @@
 node           who it is, its metadata and settings, its replicas, and the way to other nodes
 coordination   the coordinators of groups and transactions
 access         what those who ask may do, where there is an authorizer
+check_stores   whether this node could go on with other certificates
 the others     what requests share: fetch sessions, refused batches, data folders and moves between them, what clients
                have used of their quotas
 """
@@ -11,7 +12,7 @@ from __future__ import annotations
 
 from asyncio import Semaphore
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from tailrace.broker.coordinators.coordination import Coordination
 from tailrace.broker.quotas.meters import follow_quotas
@@ -19,6 +20,8 @@ from tailrace.broker.refused_batches import RefusedBatches
 from tailrace.broker.sessions import FetchSessions
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
     from tailrace.broker.access.access import Access
     from tailrace.broker.cluster.forwarding import Forwarding
     from tailrace.broker.node import JudgeBug, Node
@@ -34,6 +37,10 @@ if TYPE_CHECKING:
 # Produced batches that are checked in slices at one time; the others wait. Each takes half a millisecond of every turn
 # of the loop and the memory of its unpacked records, and more at once would not end sooner: they share one core.
 _SLOW_CHECKS_MAX = 2
+
+
+# Told the dynamic settings that a node would have; raises KafkaError INVALID_CONFIG.
+CheckStores: TypeAlias = "Callable[[Mapping[str, str]], Awaitable[None]]"
 
 
 class LanesVersion:
@@ -64,6 +71,7 @@ class Services:
     large_answers: Semaphore = field(default_factory=lambda: Semaphore(1))  # One is put together at a time.
     lanes: LanesVersion = field(default_factory=LanesVersion)
     access: Access | None = None  # None where everyone may do everything.
+    check_stores: CheckStores | None = None  # None where all listeners are PLAINTEXT.
 
     # ---- of the node
 
@@ -92,7 +100,9 @@ class Services:
         return self.node.judge_bug
 
 
-def make_services(node: Node, directories: LogDirectories, future_logs: FutureLogs) -> Services:
+def make_services(
+    node: Node, directories: LogDirectories, future_logs: FutureLogs, check_stores: CheckStores | None = None
+) -> Services:
     config, ports = node.quorum.static_config, node.ports
     sessions = FetchSessions(
         ports.clock,
@@ -110,6 +120,7 @@ def make_services(node: Node, directories: LogDirectories, future_logs: FutureLo
         directories=directories,
         future_logs=future_logs,
         meters=follow_quotas(config, ports.clock, node.quorum.subscribe),
+        check_stores=check_stores,
     )
     return _secured(services)
 
@@ -131,7 +142,7 @@ def _secured(services: Services) -> Services:
     quorum.subscribe(follow_image)
     access = Access(
         Authorizer(split_principals(config.super_users), allows_without_acl=config.allow_everyone_if_no_acl_found),
-        lambda: quorum.image,
+        quorum,
         AuditLog(interval_ms=config.authorizer_log_interval_ms, lines_max=config.authorizer_log_max_lines),
         cache_max_entries=config.authorizer_cache_max_entries,
     )

@@ -111,11 +111,16 @@ class SessionPartition:
             self._watched.readers.discard(self._marks[1])
 
     def end_following(self, watch: Watch) -> None:
-        """The follower has dropped the partition: it may have heard of another leader. Where records are synced before
-        they are confirmed it does so for each sync, which says nothing."""
+        """The follower has dropped the partition. Where records are synced before they are confirmed it does so for
+        each sync."""
         partition = self._watched
-        if partition is not None and partition.flush_messages == LONG_MAX and watch.node_id in partition.followers:
-            partition.followers[watch.node_id].end_following(watch.proof)
+        if partition is None or watch.node_id not in partition.followers:
+            return
+        follower = partition.followers[watch.node_id]
+        if partition.flush_messages == LONG_MAX:
+            follower.end_following(watch.proof)
+        else:
+            follower.pause_following(watch.proof)
 
     def take_news(self, answer: PartitionData) -> bool:
         """Remembers what the client is about to be told; whether it is anything new."""

@@ -41,6 +41,7 @@ COMMANDS = {
     "acl": Command("tailrace.cli.acl", "say who may do what: add, list, remove and explain ACLs"),
     "quota": Command("tailrace.cli.quota", "set, list and remove quotas of clients"),
     "user": Command("tailrace.cli.secure.user", "create, list and delete users that log in by SCRAM"),
+    "token": Command("tailrace.cli.secure.token", "create, list, renew and expire delegation tokens"),
     "certificate": Command("tailrace.cli.secure.certificate", "make, show and renew certificates"),
     "pipeline": Command(
         "tailrace.cli.pipeline", "run pipelines on Spark: topics to tables and topics, backfills, audits"

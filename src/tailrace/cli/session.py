@@ -15,7 +15,7 @@ from tailrace.cli import CommandError
 from tailrace.client.connection import Address, ConnectionLimits
 from tailrace.client.metadata import Cluster, parse_bootstrap
 from tailrace.client.security.properties import parse_properties
-from tailrace.client.security.settings import PLAINTEXT, SECURITY_SETTINGS, Security, parse_security
+from tailrace.client.security.settings import PLAINTEXT, SECRET_SETTINGS, SECURITY_SETTINGS, Security, parse_security
 from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.real.cluster import open_cluster
 
@@ -68,6 +68,10 @@ def _security(path: str) -> Security:
         with open(path, encoding="utf-8") as file:
             settings = parse_properties(file.read())
         security = parse_security(settings)
+        if any(settings.get(name) for name in SECRET_SETTINGS):
+            from tailrace.cli.secure.passwords import warn_if_open
+
+            warn_if_open(path)
     except OSError as error:
         raise argparse.ArgumentTypeError(f"cannot read {path}: {error.strerror}") from None
     except UnicodeDecodeError:

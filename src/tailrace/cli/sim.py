@@ -20,6 +20,7 @@ examples:
   tailrace sim 1 --count 1000 --quiet
   tailrace sim 7 --damage
   tailrace sim 7 --rights
+  tailrace sim 7 --logins
 """
 
 
@@ -28,18 +29,22 @@ def register(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--count", type=int, default=1, metavar="N", help="run N seeds, from SEED on, over all cores")
     parser.add_argument("--damage", action="store_true", help="disks lose what they had stored, one at a time")
     parser.add_argument("--rights", action="store_true", help="with an authorizer; ACLs come and go, and are tried")
+    parser.add_argument(
+        "--logins", action="store_true", help="--rights, and listeners that ask who comes; users change"
+    )
     parser.add_argument("--quiet", action="store_true", help="print the outcome of each seed alone")
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
+    kinds = {"has_damage": options.damage, "has_rights": options.rights, "has_logins": options.logins}
     if options.count > 1:
-        run_seed = partial(_run_seed, has_damage=options.damage, has_rights=options.rights)
+        run_seed = partial(_run_seed, **kinds)
         return _run_swarm(range(options.seed, options.seed + options.count), run_seed)
     from tailrace.sim.scenario import Scenario
 
     echo = None if options.quiet else print
-    outcome = Scenario(options.seed, has_damage=options.damage, has_rights=options.rights, echo=echo).run()
+    outcome = Scenario(options.seed, **kinds, echo=echo).run()
     print(_describe(outcome, is_traced=not options.quiet))
     return 1 if outcome.failure else 0
 
@@ -57,10 +62,10 @@ def _run_swarm(seeds: range, run_seed: Callable[[int], Outcome]) -> int:
     return 1 if failed else 0
 
 
-def _run_seed(seed: int, *, has_damage: bool, has_rights: bool) -> Outcome:
+def _run_seed(seed: int, *, has_damage: bool, has_rights: bool, has_logins: bool) -> Outcome:
     from tailrace.sim.scenario import Scenario
 
-    return Scenario(seed, has_damage=has_damage, has_rights=has_rights).run()
+    return Scenario(seed, has_damage=has_damage, has_rights=has_rights, has_logins=has_logins).run()
 
 
 def _describe(outcome: Outcome, *, is_traced: bool) -> str:

@@ -20,7 +20,7 @@ from typing import NamedTuple, Protocol, TypeVar, cast
 from tailrace import __version__
 from tailrace.client.frames import FrameReader
 from tailrace.model.errors import ErrorCode, KafkaError, ProtocolError
-from tailrace.model.ports import Bytes, FileSlice, Network, Stream, UntrustedPeerError
+from tailrace.model.ports import Bytes, Dialer, FileSlice, Stream, UntrustedPeerError
 from tailrace.wire.apis import api_name
 from tailrace.wire.apis.data import ApiVersionsRequest, ApiVersionsResponse
 from tailrace.wire.apis.keys import ApiKey
@@ -85,7 +85,7 @@ class _Pending(NamedTuple):
 
 
 async def open_connection(
-    network: Network,
+    dialer: Dialer,
     address: Address,
     *,
     client_id: str = CLIENT_SOFTWARE,
@@ -97,7 +97,7 @@ async def open_connection(
     limits = limits or ConnectionLimits()
     try:
         async with asyncio.timeout(limits.connect_timeout_ms / 1000):
-            stream = await network.connect(address.host, address.port)
+            stream = await dialer.connect(address.host, address.port)
     except TimeoutError:
         raise _unreachable(address, f"no answer within {limits.connect_timeout_ms} ms", "check the address") from None
     except ConnectionRefusedError:

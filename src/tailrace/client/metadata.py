@@ -22,7 +22,7 @@ from tailrace.client.connection import (
 )
 from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.model.ids import NodeId, PartitionIndex, TopicPartition, Uuid
-from tailrace.model.ports import Ports
+from tailrace.model.ports import Dialer, Ports
 from tailrace.wire.apis.data import MetadataRequest, MetadataResponse
 
 T = TypeVar("T")
@@ -73,7 +73,9 @@ class Cluster:
         client_id: str = CLIENT_SOFTWARE,
         limits: ConnectionLimits | None = None,
         login: Login | None = None,
+        dialer: Dialer | None = None,
     ) -> None:
+        """`dialer` if connections are not opened by the network of `ports` as it is."""
         self.ports = ports
         self.brokers: dict[NodeId, Address] = {}
         self.cluster_id: str | None = None
@@ -82,6 +84,7 @@ class Cluster:
         self._bootstrap = tuple(bootstrap)
         self.client_id = client_id
         self._login = login
+        self._dialer = dialer or ports.network
         self._topics: dict[str, TopicMetadata] = {}
         self._connections: dict[Address, Connection] = {}
         # While one caller connects to an address, the others wait for the same connection.
@@ -117,7 +120,7 @@ class Cluster:
     async def open(self, address: Address) -> Connection:
         """A connection that belongs to the caller alone, who closes it."""
         return await open_connection(
-            self.ports.network, address, client_id=self.client_id, limits=self.limits, login=self._login
+            self._dialer, address, client_id=self.client_id, limits=self.limits, login=self._login
         )
 
     def known_topic(self, name: str) -> TopicMetadata | None:

@@ -9,10 +9,11 @@ range and to fit the resource's other settings. Broker settings that are read at
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
+from functools import partial
 from typing import TypeAlias, TypeVar
 
 from tailrace.controller.features import MIN_INSYNC_REPLICAS, keeps_eligible_leader_replicas
-from tailrace.controller.image import ResourceType
+from tailrace.controller.image import MetadataImage, ResourceType
 from tailrace.controller.names import check_topic_name
 from tailrace.controller.partitions.change import decide_without_eligible
 from tailrace.controller.partitions.elections import decide_unclean_elections
@@ -27,6 +28,8 @@ from tailrace.model.config import (
     unknown_broker_setting,
 )
 from tailrace.model.errors import ErrorCode, KafkaError
+from tailrace.model.listeners import PREFIX, find_setting, is_store_setting
+from tailrace.model.security_settings import STORE_SETTINGS
 from tailrace.model.settings import Kind, Setting, parse_value
 from tailrace.wire.apis.admin import (
     AlterConfigsRequest,
@@ -52,24 +55,30 @@ _Response = TypeVar("_Response", AlterConfigsResponse, IncrementalAlterConfigsRe
 
 
 def incremental_alter_configs(view: View, request: IncrementalAlterConfigsRequest) -> Result:
-    def new_texts(resource: IncrementalAlterConfigsRequest.AlterConfigsResource) -> dict[str, str]:
-        texts = dict(view.image.config(resource.resource_type, resource.resource_name))
-        for config in resource.configs:
-            _apply_operation(texts, _settings_of(resource.resource_type), config)
-        return texts
-
-    records, errors = _alter(view, request.resources, new_texts)
+    records, errors = _alter(view, request.resources, partial(new_texts, view.image))
     response = alter_response(IncrementalAlterConfigsResponse, request.resources, errors)
     return Result([] if request.validate_only else records, response)
 
 
 def alter_configs(view: View, request: AlterConfigsRequest) -> Result:
-    def new_texts(resource: AlterConfigsRequest.AlterConfigsResource) -> dict[str, str]:
-        return {config.name: config.value or "" for config in resource.configs}
-
-    records, errors = _alter(view, request.resources, new_texts)
+    records, errors = _alter(view, request.resources, partial(new_texts, view.image))
     response = alter_response(AlterConfigsResponse, request.resources, errors)
     return Result([] if request.validate_only else records, response)
+
+
+def new_texts(image: MetadataImage, resource: _Resource) -> dict[str, str]:
+    """The settings that a resource would have. Raises KafkaError."""
+    if isinstance(resource, AlterConfigsRequest.AlterConfigsResource):
+        return {config.name: config.value or "" for config in resource.configs}
+    texts = dict(image.config(resource.resource_type, resource.resource_name))
+    for config in resource.configs:
+        _apply_operation(texts, _settings_of(resource.resource_type), config)
+    return texts
+
+
+def is_store(name: str) -> bool:
+    """Whether a broker's setting says where certificates come from, for all its listeners or one."""
+    return name in STORE_SETTINGS or is_store_setting(name)
 
 
 def alter_response(
@@ -90,7 +99,7 @@ def alter_response(
 
 
 def _alter(
-    view: View, resources: Sequence[_Resource], new_texts: Callable[..., dict[str, str]]
+    view: View, resources: Sequence[_Resource], texts_of: Callable[[_Resource], dict[str, str]]
 ) -> tuple[list[Message], list[_Error]]:
     """The records of all resources that may be changed, and the error of each one that may not."""
     times_named = Counter((resource.resource_type, resource.resource_name) for resource in resources)
@@ -102,7 +111,7 @@ def _alter(
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
             _check_keys(resource)
             _check_resource_name(view, resource)
-            texts = new_texts(resource)
+            texts = texts_of(resource)
             records += _decide_records(view, resource, texts)
             errors.append(None)
         except KafkaError as error:
@@ -190,13 +199,18 @@ def _decide_records(view: View, resource: _Resource, texts: Mapping[str, str]) -
     """What changes between the settings that the resource has and `texts`, the ones it shall have."""
     current = view.image.config(resource.resource_type, resource.resource_name)
     changed = {name: text for name, text in texts.items() if current.get(name) != text}
+    if resource.resource_type == ResourceType.BROKER:
+        # Set anew, though it is the same: then a broker reads its files again.
+        changed |= {
+            each.name: texts[each.name] for each in resource.configs if each.name in texts and is_store(each.name)
+        }
     allows_unclean = False
     if resource.resource_type == ResourceType.TOPIC:
         allows_unclean = parse_topic_config(texts, view.config).unclean_leader_election_enable
     elif resource.resource_type == ResourceType.GROUP:
         parse_group_config(texts, view.config)
     else:
-        _check_broker_settings(changed)
+        _check_broker_settings(changed, is_for_all=not resource.resource_name)
     changes: dict[str, str | None] = {**changed, **{name: None for name in current if name not in texts}}
     return [
         *(
@@ -242,17 +256,32 @@ def _decide_effects(
     return records
 
 
-def _check_broker_settings(texts: Mapping[str, str]) -> None:
+def _check_broker_settings(texts: Mapping[str, str], *, is_for_all: bool) -> None:
     """Only what is changed is checked: an older version may have stored what this one does not know."""
     for name, text in texts.items():
-        setting = SETTINGS.get(name)
+        setting = _find_setting(name)
         if setting is None:
             raise unknown_broker_setting(name)
-        if not setting.dynamic:
+        if not _is_dynamic(name, setting):
             reason = f"Cannot update these configs dynamically: [{name}]. Edit the broker's file and restart it."
+            raise KafkaError(ErrorCode.INVALID_REQUEST, reason)
+        if is_for_all and setting.name in STORE_SETTINGS:
+            reason = f"Cannot update these configs at default cluster level: [{name}]. Name a single broker."
             raise KafkaError(ErrorCode.INVALID_REQUEST, reason)
         try:
             parse_value(setting, text)
         except KafkaError as error:
             # Kafka answers with this code where it checks broker settings (KAFKA-13609).
             raise KafkaError(ErrorCode.INVALID_REQUEST, error.message) from None
+
+
+def _find_setting(name: str) -> Setting | None:
+    if not name.startswith(PREFIX):
+        return SETTINGS.get(name)
+    found = find_setting(name)
+    return None if found is None else found[1]
+
+
+def _is_dynamic(name: str, setting: Setting) -> bool:
+    """For single listeners nothing but their certificates is taken up while a broker runs."""
+    return setting.dynamic and (name == setting.name or setting.name in STORE_SETTINGS)

@@ -6,6 +6,7 @@ CreateTopics tell it to clients.
 """
 
 from collections.abc import Mapping, Sequence
+from copy import copy
 from enum import IntEnum
 from itertools import dropwhile
 from typing import NamedTuple
@@ -22,6 +23,7 @@ from tailrace.model.config import (
     apply_topic,
     format_value,
 )
+from tailrace.model.listeners import PREFIX, find_setting, is_store_setting
 from tailrace.model.settings import Kind, Setting
 
 
@@ -69,6 +71,7 @@ def broker_layers(static: BrokerConfig, image: MetadataImage) -> Layers:
     given = {
         row.name: format_value(row, static.value(row)) for row in SETTINGS.values() if row.attribute in static.given
     }
+    given |= dict(static.listener_settings)
     defaults = {row.name: format_value(row, row.default) for row in SETTINGS.values()}
     return (
         (Source.DYNAMIC_BROKER, image.config(ResourceType.BROKER, str(static.node_id))),
@@ -81,12 +84,25 @@ def broker_layers(static: BrokerConfig, image: MetadataImage) -> Layers:
 def broker_synonyms(name: str, layers: Layers) -> list[Entry]:
     """All values that a broker setting has, the one that holds first. Settings in other units stand in for one
     another, as log.retention.hours for log.retention.ms; as in Kafka, those before the first value of `name` itself
-    are not listed."""
-    group = _SYNONYM_GROUPS.get(name, (name,))
+    are not listed. That of a listener has the general one behind it."""
+    found = find_setting(name) if name.startswith(PREFIX) else None
+    group = _SYNONYM_GROUPS.get(name, (name,)) if found is None else (name, found[1].name)
     entries = (
         Entry(synonym, texts[synonym], source) for source, texts in layers for synonym in group if synonym in texts
     )
     return list(dropwhile(lambda entry: entry.name != name, entries))
+
+
+def listener_settings(layers: Layers) -> list[Setting]:
+    """What is set for single listeners: rows with whole names."""
+    rows = []
+    for name in sorted({name for _source, texts in layers for name in texts if name.startswith(PREFIX)}):
+        found = find_setting(name)
+        if found is not None:
+            row = copy(found[1])
+            row.name, row.dynamic = name, is_store_setting(name)
+            rows.append(row)
+    return rows
 
 
 def topic_entry(setting: Setting, config: TopicConfig, overrides: Mapping[str, str], layers: Layers) -> Entry:

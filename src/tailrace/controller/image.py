@@ -14,6 +14,7 @@ from tailrace.model.acls import Acl
 from tailrace.model.config import Endpoint
 from tailrace.model.ids import ZERO_UUID, NodeId, Uuid
 from tailrace.model.quotas import Quotas
+from tailrace.model.security import Principal
 
 NO_LEADER = NodeId(-1)
 # The feature level of Kafka 4.3: it fixes the versions in which metadata records are written.
@@ -131,6 +132,22 @@ class ScramCredential(NamedTuple):
         return f"ScramCredential({self.iterations} iterations)"
 
 
+class DelegationToken(NamedTuple):
+    """Who may log in by it as whom, and until when. Its password follows from its id and a key that only nodes have:
+    see controller.security.tokens."""
+
+    id: str
+    owner: Principal
+    requester: Principal  # Who has asked for it: the owner, or somebody who may do that (KIP-373).
+    renewers: tuple[Principal, ...]
+    issue_ms: int
+    max_ms: int  # It cannot be renewed beyond this.
+    expiry_ms: int
+
+    def is_over(self, now_ms: int) -> bool:
+        return self.max_ms < now_ms or self.expiry_ms < now_ms
+
+
 class MetadataImage:
     """All of it. Maps are read-only by agreement: they are shared between images."""
 
@@ -143,6 +160,7 @@ class MetadataImage:
         "collisions",
         "configs",
         "controllers",
+        "delegation_tokens",
         "features",
         "next_offset",
         "next_producer_id",
@@ -174,6 +192,7 @@ class MetadataImage:
     # No empty entries: it is empty itself while no quota is set anywhere.
     client_quotas: Quotas
     scram_credentials: Mapping[tuple[str, int], ScramCredential]  # By user and ScramMechanism.
+    delegation_tokens: Mapping[str, DelegationToken]  # By their ids.
 
     def __init__(self, cluster_id: str, **parts: Any) -> None:
         self.cluster_id = cluster_id
@@ -192,6 +211,7 @@ class MetadataImage:
         self.acl_ids = parts.get("acl_ids", {})
         self.client_quotas = parts.get("client_quotas", {})
         self.scram_credentials = parts.get("scram_credentials", {})
+        self.delegation_tokens = parts.get("delegation_tokens", {})
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, MetadataImage):

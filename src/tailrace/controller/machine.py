@@ -3,7 +3,8 @@
     op(request)      reads the image and decides: records for the log, and the response that waits for them
     replay(record)   the only way to change the image; called for each record once it is on the log
     revert(image)    forgets what was replayed but could not be made durable
-    on_deadline()    decides by itself: sessions that have ended, elections that were held back, leaders out of balance
+    on_deadline()    decides by itself: sessions that have ended, elections that were held back, leaders out of balance,
+                     tokens that have expired
 
 The runtime (broker.quorum) appends the records of an op before it replays them, so the machine is never ahead of the
 log; it may be ahead of what is committed, so a response is held back until the log has caught up.
@@ -12,9 +13,11 @@ Only the active controller decides. `activate` and `deactivate` tell the machine
 image (when it has heard whom) begins anew each time.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tailrace.catalogue import CATALOGUE, AnsweredBy, load
 from tailrace.controller.brokers.pace import Pace
@@ -23,12 +26,15 @@ from tailrace.controller.effective import broker_config
 from tailrace.controller.image import BrokerImage, MetadataImage
 from tailrace.controller.partitions.candidates import Candidates
 from tailrace.controller.replay import Replay
-from tailrace.controller.view import Charge, Decision, Result, View, free_of_charge
+from tailrace.controller.view import THE_NODE, Asker, Decision, Result, View
 from tailrace.model.config import BrokerConfig
 from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.model.ids import NodeId
 from tailrace.model.ports import Random
 from tailrace.wire.schema import Message
+
+if TYPE_CHECKING:
+    from tailrace.controller.security.token_keys import TokenKeys
 
 
 class Controller:
@@ -47,6 +53,9 @@ class Controller:
             flapping_pause_max_ms=config.broker_flapping_pause_max_ms,
         )
         self._candidates = Candidates(config.eligible_leader_wait_ms)
+        self._token_keys = _token_keys(config.delegation_token_secret_key)
+        # When tokens that have expired are looked for; None where there are no tokens.
+        self._tokens_due_ms: float | None = None
         # When the balance of leaders is looked at, and which brokers that look has yet to come to.
         self._balance_due_ms: float | None = None
         self._unbalanced: list[int] = []
@@ -56,13 +65,11 @@ class Controller:
         """As of the last record replayed."""
         return self._replay.image()
 
-    def op(
-        self, request: Message, now_ms: int, monotonic_ms: float | None = None, charge: Charge = free_of_charge
-    ) -> Result:
+    def op(self, request: Message, now_ms: int, monotonic_ms: float | None = None, asker: Asker = THE_NODE) -> Result:
         """Raises KafkaError if the request fails as a whole; else each of its items has its own error."""
         if monotonic_ms is not None:
             self._advance(monotonic_ms)
-        result = _find_op(request)(self._view(now_ms, charge), request)
+        result = _find_op(request)(self._view(now_ms, asker), request)
         self._pace.spend(result.records, self._sessions.now_ms)
         return result
 
@@ -78,11 +85,13 @@ class Controller:
         self._candidates.advance(monotonic_ms)
         self._balance_due_ms = monotonic_ms + self._balance_interval_ms
         self._unbalanced = []
+        if self._token_keys is not None:
+            self._tokens_due_ms = monotonic_ms + self._static_config.delegation_token_expiry_check_interval_ms
 
     def deactivate(self) -> None:
         self._sessions.deactivate()
         self._candidates.clear()
-        self._balance_due_ms = None
+        self._balance_due_ms = self._tokens_due_ms = None
 
     def next_deadline_ms(self) -> float | None:
         """When `on_deadline` wants to be called, by the monotonic clock; it changes with every op and replay."""
@@ -90,6 +99,7 @@ class Controller:
             self._sessions.next_deadline_ms(self.image),
             self._candidates.next_deadline_ms(),
             self._balance_due_ms,
+            self._tokens_due_ms,
         )
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
@@ -106,6 +116,9 @@ class Controller:
             return Decision(_import("brokers.heartbeats").decide_expired(view))
         if self._candidates.due(view.image):
             return Decision(_import("partitions.reports").decide_held_back(view))
+        if self._tokens_due_ms is not None and monotonic_ms >= self._tokens_due_ms:
+            self._tokens_due_ms = monotonic_ms + self._static_config.delegation_token_expiry_check_interval_ms
+            return Decision(_import("security.tokens").decide_expired(view))
         if self._balance_due_ms is not None and monotonic_ms >= self._balance_due_ms:
             wait_ms = self._pace.wait_ms(monotonic_ms)
             if not wait_ms:
@@ -150,12 +163,20 @@ class Controller:
     def _balance_interval_ms(self) -> float:
         return 1000.0 * self._static_config.leader_imbalance_check_interval_seconds
 
-    def _view(self, now_ms: int, charge: Charge = free_of_charge) -> View:
+    def _view(self, now_ms: int, asker: Asker = THE_NODE) -> View:
         image = self.image
         if self._configs is not image.configs:
             self._configs, self._config = image.configs, broker_config(self._static_config, image)
         return View(
-            image, self._static_config, self._config, self._random, now_ms, self._sessions, self._candidates, charge
+            image,
+            self._static_config,
+            self._config,
+            self._random,
+            now_ms,
+            self._sessions,
+            self._candidates,
+            self._token_keys,
+            asker,
         )
 
 
@@ -166,6 +187,13 @@ def _find_op(request: Message) -> Callable[[View, Any], Result]:
         reason = f"The controller does not serve {type(request).__name__}."
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, reason)
     return load(f"tailrace.controller.{api.op}")
+
+
+def _token_keys(secret_key: str | None) -> TokenKeys | None:
+    if not secret_key:
+        return None
+    keys: TokenKeys = _import("security.token_keys").TokenKeys(secret_key)
+    return keys
 
 
 def _import(module: str) -> Any:

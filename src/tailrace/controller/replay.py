@@ -2,7 +2,7 @@
 
 A record was valid when it was decided and is on the log: replaying never refuses it. One that cannot apply means that
 the log or this code is wrong; the assert stops the broker, for wrong metadata loses data.
-Records of features that this version does not have (tokens) change nothing yet.
+Records of features that this version does not have change nothing.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 from tailrace.controller.image import (
     BrokerImage,
     ControllerImage,
+    DelegationToken,
     MetadataImage,
     PartitionImage,
     ResourceType,
@@ -22,6 +23,7 @@ from tailrace.model.acls import Acl, Kind, Operation, PatternType, Permission
 from tailrace.model.config import Endpoint
 from tailrace.model.ids import NodeId, Uuid
 from tailrace.model.quotas import quota_entity
+from tailrace.model.security import Principal
 from tailrace.wire.apis import stored_records
 from tailrace.wire.schema import Message
 
@@ -301,6 +303,21 @@ class Replay:
     def _replay_remove_scram_credential(self, record: stored_records.RemoveUserScramCredentialRecord) -> None:
         del self._own("scram_credentials")[record.name, record.mechanism]
 
+    def _replay_delegation_token(self, record: stored_records.DelegationTokenRecord) -> None:
+        """A new one, or one that was renewed."""
+        self._own("delegation_tokens")[record.token_id] = DelegationToken(
+            record.token_id,
+            _principal(record.owner),
+            _principal(record.requester),
+            tuple(map(_principal, record.renewers)),
+            record.issue_timestamp,
+            record.max_timestamp,
+            record.expiration_timestamp,
+        )
+
+    def _replay_remove_delegation_token(self, record: stored_records.RemoveDelegationTokenRecord) -> None:
+        del self._own("delegation_tokens")[record.token_id]
+
     _HANDLERS: ClassVar[dict[type[Message], Callable[[Any, Any], None]]] = {
         stored_records.TopicRecord: _replay_topic,
         stored_records.RemoveTopicRecord: _replay_remove_topic,
@@ -319,6 +336,8 @@ class Replay:
         stored_records.ClientQuotaRecord: _replay_client_quota,
         stored_records.UserScramCredentialRecord: _replay_scram_credential,
         stored_records.RemoveUserScramCredentialRecord: _replay_remove_scram_credential,
+        stored_records.DelegationTokenRecord: _replay_delegation_token,
+        stored_records.RemoveDelegationTokenRecord: _replay_remove_delegation_token,
     }
 
 
@@ -332,6 +351,11 @@ def _acl(record: stored_records.AccessControlEntryRecord) -> Acl:
         Operation(record.operation),
         Permission(record.permission_type),
     )
+
+
+def _principal(text: str) -> Principal:
+    kind, _, name = text.partition(":")
+    return Principal(kind, name)
 
 
 def _nodes(numbers: Sequence[int]) -> tuple[NodeId, ...]:

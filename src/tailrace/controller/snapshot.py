@@ -7,8 +7,15 @@ They come in small groups, so that whoever writes them can pause between two; a 
 from collections.abc import Iterator, Sequence
 from itertools import islice
 
-from tailrace.controller.image import METADATA_VERSION, BrokerImage, ControllerImage, MetadataImage, PartitionImage
-from tailrace.controller.security.quotas import quota_record
+from tailrace.controller.image import (
+    METADATA_VERSION,
+    BrokerImage,
+    ControllerImage,
+    DelegationToken,
+    MetadataImage,
+    PartitionImage,
+)
+from tailrace.controller.security.limits import quota_record
 from tailrace.model.acls import Acl
 from tailrace.model.ids import Uuid
 from tailrace.wire.apis import stored_records
@@ -48,6 +55,19 @@ def _records(image: MetadataImage) -> Iterator[Message]:
         yield acl_record(acl_id, acl)
     for (user, mechanism), credential in sorted(image.scram_credentials.items()):
         yield stored_records.UserScramCredentialRecord(name=user, mechanism=mechanism, **credential._asdict())
+    yield from map(token_record, image.delegation_tokens.values())
+
+
+def token_record(token: DelegationToken) -> Message:
+    return stored_records.DelegationTokenRecord(
+        owner=str(token.owner),
+        requester=str(token.requester),
+        renewers=[str(renewer) for renewer in token.renewers],
+        issue_timestamp=token.issue_ms,
+        max_timestamp=token.max_ms,
+        expiration_timestamp=token.expiry_ms,
+        token_id=token.id,
+    )
 
 
 def acl_record(acl_id: Uuid, acl: Acl) -> Message:

@@ -48,7 +48,7 @@ def create_topics(view: View, request: CreateTopicsRequest) -> Result:
             _check_new_name(view, topic.name, collisions)
             _check_partition_total(view, total)
             created, result = _create_topic(view, topic, describe)
-            view.charge(result.num_partitions)
+            view.asker.charge(result.num_partitions)
             results[topic.name] = result
             records += created
             collisions[collision_key(topic.name) or topic.name] = topic.name
@@ -78,7 +78,7 @@ def delete_topics(view: View, request: DeleteTopicsRequest) -> Result:
             if topic.id in deleted:
                 reason = "The provided topic name maps to an ID that was already supplied."
                 raise KafkaError(ErrorCode.INVALID_REQUEST, reason)
-            view.charge(len(topic.partitions))
+            view.asker.charge(len(topic.partitions))
             deleted.add(topic.id)
             records.append(RemoveTopicRecord(topic_id=topic.id))
             results[name, topic_id] = DeletableTopicResult(name=topic.name, topic_id=topic.id)

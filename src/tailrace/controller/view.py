@@ -2,21 +2,39 @@
 are replayed, after they were appended to the log. When a broker was last heard, and how far its replicas reach, is no
 metadata, and is noted at once."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from tailrace.controller.brokers.sessions import Sessions
 from tailrace.controller.image import MetadataImage
 from tailrace.controller.partitions.candidates import Candidates
 from tailrace.model.config import BrokerConfig
 from tailrace.model.ports import Random
+from tailrace.model.security import ANONYMOUS, Principal
 from tailrace.wire.schema import Message
+
+if TYPE_CHECKING:
+    from tailrace.controller.security.token_keys import TokenKeys
 
 Charge = Callable[[int], None]
 
 
 def free_of_charge(_partitions: int) -> None:
     """Who asks has no quota."""
+
+
+class Asker(NamedTuple):
+    """Who asks for a change."""
+
+    principal: Principal = ANONYMOUS
+    # Told how many partitions are about to be made or deleted, before they are. Raises KafkaError if that is more than
+    # the quota of who asks for it lets them.
+    charge: Charge = free_of_charge
+
+
+THE_NODE = Asker()  # Nobody asks: a node does, or the controller itself.
 
 
 class View(NamedTuple):
@@ -29,9 +47,8 @@ class View(NamedTuple):
     now_ms: int
     sessions: Sessions
     candidates: Candidates
-    # Told how many partitions are about to be made or deleted, before they are. Raises KafkaError if that is more than
-    # the quota of who asks for it lets them.
-    charge: Charge = free_of_charge
+    token_keys: TokenKeys | None  # None where there are no delegation tokens.
+    asker: Asker = THE_NODE
 
 
 class Result(NamedTuple):

@@ -16,6 +16,7 @@ from tailrace.model import events
 from tailrace.model.errors import StorageError
 from tailrace.model.ids import PartitionIndex, TopicPartition, Uuid, parse_uuid, uuid_text
 from tailrace.model.ports import Disk
+from tailrace.wire.checksum import crc32c
 
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 LOG_START_OFFSETS = "log-start-offset-checkpoint"
@@ -25,7 +26,10 @@ META_PROPERTIES = "meta.properties"
 PARTITION_METADATA = "partition.metadata"
 
 _META_KEYS = {"cluster.id", "node.id", "directory.id"}
-_OTHER_META_KEYS = {"version", "broker.id"}  # The latter is of Kafka's older versions.
+# Of the cluster's id, which a node that is alone can compare with nothing else. Ours: Kafka's nodes read over it, and a
+# file of theirs has none.
+_META_SUM = "tailrace.cluster.id.sum"
+_OTHER_META_KEYS = {"version", "broker.id", _META_SUM}  # The broker.id is of Kafka's older versions.
 _VERSION = "0"
 
 log = events.logger("log.checkpoints")
@@ -140,6 +144,9 @@ def read_meta_properties(disk: Disk, folder: str) -> dict[str, str] | None:
             raise StorageError("two of its lines are one")
         if "directory.id" in properties:
             parse_uuid(properties["directory.id"])
+        expected = properties.pop(_META_SUM, None)
+        if expected not in (None, _sum_of(properties)):
+            raise StorageError(f"its cluster.id has changed; whoever changes it by hand removes {_META_SUM} too")
         return properties
     except FileNotFoundError:
         return None
@@ -151,8 +158,12 @@ def read_meta_properties(disk: Disk, folder: str) -> dict[str, str] | None:
 
 
 def write_meta_properties(disk: Disk, folder: str, properties: Mapping[str, str]) -> None:
-    lines = [f"{key}={value}\n" for key, value in properties.items()]
+    lines = [f"{key}={value}\n" for key, value in {**properties, _META_SUM: _sum_of(properties)}.items()]
     disk.replace(f"{folder}/{META_PROPERTIES}", "".join(lines).encode("utf-8"))
+
+
+def _sum_of(properties: Mapping[str, str]) -> str:
+    return f"{crc32c(properties.get('cluster.id', '').encode()):08x}"
 
 
 class ProducerSnapshots:

@@ -37,7 +37,8 @@ def take_lock(disk: Disk, path: str) -> Lock:
         holder = disk.read(lock_path).decode("ascii", "replace").strip() or "unknown"
         raise StorageError(
             f"The data folder {path} is in use by another process (pid {holder}). "
-            "Stop that broker first, or give this one its own folder (log.dirs, --data)."
+            "Stop that broker first, or give this one its own folder (log.dirs, --data). Or are two folders of "
+            "log.dirs one and the same, by a link?"
         ) from error
     except OSError as error:
         raise unusable(path, error) from error

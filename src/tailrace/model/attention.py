@@ -30,8 +30,8 @@ class Attention:
         self._last_ms = 0.0
         self._patient_ms = 0.0  # At the last look.
         self._told_ms = 0.0  # The patient time never goes back.
-        # Of the absence that the last look ended, what is counted at the next one: a loop that is late every time gets
-        # on, though slowly.
+        # The part of the last absence that is counted at the next look: so the time of a loop that is late every time
+        # goes on, though slowly.
         self._absence_ms = 0.0
 
     def note_look(self, now_ms: float) -> None:

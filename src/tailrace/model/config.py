@@ -12,10 +12,11 @@ import re
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import cached_property
+from posixpath import normpath
 from typing import Any, NamedTuple
 
 from tailrace.model.errors import ErrorCode, KafkaError
-from tailrace.model.listeners import PREFIX, check_setting, find_setting, protocol_of
+from tailrace.model.listeners import PREFIX, check_setting, find_setting, is_store_setting, protocol_of
 from tailrace.model.security_settings import SecurityConfig
 from tailrace.model.settings import (
     INT_MAX,
@@ -92,7 +93,6 @@ _REFUSED = (
         ("ssl.", "sasl.", "security."),
         "of TLS and SASL there is what docs/configuration.md has, and nothing else",
     ),
-    (("delegation.token.",), "there are no delegation tokens"),
     (("principal.builder.class",), "classes of Java cannot be loaded"),
     ((".policy.class.name",), "classes of Java cannot be loaded"),
     (("client.quota.callback.",), "classes of Java cannot be loaded"),
@@ -882,8 +882,8 @@ class BrokerConfig(SecurityConfig, scope="broker"):
         default=2 * SECOND_MS,
         minimum=1,
         ours=True,
-        doc="How long a broker leads without being confirmed: by a heartbeat that was answered or, past that, by all "
-        "who could take over. The same on brokers and controllers; never longer than broker.session.timeout.ms.",
+        doc="How long after a heartbeat that was answered a broker leads without being confirmed by all who could take "
+        "over. The same on brokers and controllers; never longer than broker.session.timeout.ms.",
     )
     broker_flapping_pause_max_ms: int = integer(
         default=30 * SECOND_MS,
@@ -981,6 +981,13 @@ class BrokerConfig(SecurityConfig, scope="broker"):
     )
     replica_fetch_response_max_bytes: int = integer(
         default=10 * MIB, minimum=0, doc="Bytes in all that a follower asks for."
+    )
+    replica_changes_per_turn: int = integer(
+        default=50,
+        minimum=1,
+        ours=True,
+        doc="Partitions that follow a change of the metadata at once; of more, the others follow in the next turns of "
+        "the loop, so that requests are served meanwhile. 50 take about half a millisecond.",
     )
     replica_fetch_backoff_ms: int = integer(default=SECOND_MS, minimum=0, doc="Pause of a follower after an error.")
     replica_socket_timeout_ms: int = integer(
@@ -1410,8 +1417,12 @@ def parse_broker_config(values: Mapping[str, str]) -> BrokerConfig:
 def apply_dynamic(broker: BrokerConfig, *layers: Mapping[str, str]) -> BrokerConfig:
     """The broker's settings under dynamic ones, the later layer winning."""
     values: dict[str, Any] = {}
+    of_listeners: dict[str, str] = {}
     for layer in layers:
         values |= _parse_stored({name: text for name, text in layer.items() if _is_dynamic(name)}, SETTINGS)
+        of_listeners |= {name: text for name, text in layer.items() if is_store_setting(name)}
+    if of_listeners:
+        values["listener_settings"] = tuple((dict(broker.listener_settings) | of_listeners).items())
     return broker.replace(**values) if values else broker
 
 
@@ -1578,6 +1589,9 @@ def _check_broker(config: BrokerConfig) -> None:
         raise invalid("listeners", "", "At least one listener is needed, such as PLAINTEXT://127.0.0.1:9092.")
     if not config.log_dirs:
         raise invalid("log.dirs", "", "At least one data folder is needed.")
+    folders = [normpath(folder) for folder in config.log_dirs]
+    if len(set(folders)) != len(folders):
+        raise invalid("log.dirs", ",".join(config.log_dirs), "A data folder is named twice: name each of them once.")
     ports = [endpoint.port for endpoint in config.listeners if endpoint.port]
     names = [endpoint.listener_name for endpoint in config.listeners]
     if len(set(ports)) != len(ports) or len(set(names)) != len(names):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from tailrace.model.errors import KafkaError
 from tailrace.model.security import SecurityProtocol
-from tailrace.model.security_settings import LISTENER_SETTINGS, MECHANISMS, SecurityConfig
+from tailrace.model.security_settings import LISTENER_SETTINGS, MECHANISMS, STORE_SETTINGS, SecurityConfig
 from tailrace.model.settings import Setting, format_value, invalid, parse_value
 
 if TYPE_CHECKING:
@@ -70,6 +70,12 @@ def find_setting(name: str) -> tuple[str, Setting] | None:
     if mechanism is not None and rest.startswith("ssl."):
         return None
     return listener.upper(), SecurityConfig.SETTINGS[rest]
+
+
+def is_store_setting(name: str) -> bool:
+    """Whether it says, for one listener, where certificates come from: that may change while a broker runs."""
+    found = find_setting(name) if name.startswith(PREFIX) else None
+    return found is not None and found[1].name in STORE_SETTINGS
 
 
 def check_setting(name: str, text: str) -> None:

@@ -7,12 +7,12 @@ called through Background, never on the loop.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Protocol, TypeVar, overload
 
-from tailrace.model.security import TlsSettings
+from tailrace.model.security import CertificateFacts, Ending, TlsSettings
 
 T = TypeVar("T")
 Bytes = bytes | bytearray | memoryview
@@ -186,7 +186,14 @@ class Listener(Protocol):
     def close(self) -> None: ...
 
 
-class Network(Protocol):
+class Dialer(Protocol):
+    """The side of a network that calls."""
+
+    async def connect(self, host: str, port: int) -> Stream:
+        """Raises OSError, among them UntrustedPeerError."""
+
+
+class Network(Dialer, Protocol):
     async def listen(
         self,
         host: str,
@@ -199,9 +206,6 @@ class Network(Protocol):
     ) -> Listener:
         """Port 0 picks a free one. `backlog` connections may wait to be accepted; a buffer size of -1 is the
         kernel's choice."""
-
-    async def connect(self, host: str, port: int) -> Stream:
-        """Raises OSError, among them UntrustedPeerError."""
 
 
 class Want(Enum):
@@ -224,12 +228,26 @@ class SecureStream(Stream, Protocol):
         meanwhile. Raises UntrustedPeerError, or another OSError if the peer is gone."""
 
 
-class Tls(Protocol):
-    """An identity is a certificate with its key and who is trusted, as files or settings had it when it was read.
-    Only who made it can use it."""
+class TlsIdentity(Protocol):
+    """A certificate with its key and who is trusted, as files or settings had it when it was read."""
 
-    def read_identity(self, settings: TlsSettings, *, listens: bool) -> Any:
+    @property
+    def own(self) -> CertificateFacts | None: ...
+
+    @property
+    def endings(self) -> Sequence[Ending]:
+        """Of all that was read: own certificates, authorities, revocation lists."""
+
+
+class Tls(Protocol):
+    """Only who made an identity can use it."""
+
+    def read_identity(self, settings: TlsSettings, *, listens: bool) -> TlsIdentity:
         """May block: Background only. Raises KafkaError INVALID_CONFIG with cause and remedy."""
+
+    def check_terms(self, server: Any, client: Any, host: str) -> None:
+        """Raises KafkaError INVALID_CONFIG if whoever has the one identity could not call who has the other by that
+        name. Background only."""
 
     def stamp(self, settings: TlsSettings) -> object:
         """Changes when the files do that an identity is read from. May block: Background only."""
@@ -237,8 +255,31 @@ class Tls(Protocol):
     def accept(self, stream: Stream, identity: Any) -> SecureStream:
         """Takes over a stream that was accepted, before anything is received from it."""
 
-    def network(self, below: Network, identity: Any) -> Network:
+    def dialer(self, below: Dialer, identity: Any) -> Dialer:
         """Connects as `below` does, by TLS."""
+
+
+class WebRefusalError(OSError):
+    """A server was reached, and does not answer as it should: trying again at once changes nothing. The text has the
+    cause."""
+
+
+@dataclass(frozen=True, slots=True)
+class WebQuestion:
+    url: str  # Of https or http, without a user in it.
+    timeout_ms: int
+    answer_max_bytes: int
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    form: bytes | None = field(default=None, repr=False)  # POST, if there is one.
+    tls: TlsSettings | None = None  # None: the authorities that the machine trusts.
+
+
+class Web(Protocol):
+    """HTTP, to those who issue tokens."""
+
+    def ask(self, question: WebQuestion) -> bytes:
+        """The body of an answer 200. Follows redirects within the same host alone. Blocks: Background only. Raises
+        WebRefusalError, or another OSError if nobody answers."""
 
 
 class Background(Protocol):
@@ -293,4 +334,6 @@ class Ports:
     network: Network
     background: Background
     memory: Memory = field(default_factory=HeapMemory)
-    tls: Tls | None = None  # None where nobody uses it.
+    # None where nobody uses them.
+    tls: Tls | None = None
+    web: Web | None = None

@@ -32,6 +32,7 @@ class SecurityProtocol(StrEnum):
 class Principal(NamedTuple):
     kind: str  # Of those who connect it is always User; ACLs of other kinds may be stored, and never fit.
     name: str
+    is_by_token: bool = False  # It has logged in by a delegation token, and so may have nothing to do with others.
 
     def __str__(self) -> str:
         return f"{self.kind}:{self.name}"
@@ -77,24 +78,42 @@ class ClientAuth(StrEnum):
 
 
 @dataclass(frozen=True)
-class Pem:
-    """Certificates or a key: in a file, or written into the setting itself."""
+class Store:
+    """Certificates, a key or revocation lists: in a file, or written into the setting itself."""
 
     setting: str
     path: str | None = None
     text: str | None = field(default=None, repr=False)
+    password: str | None = field(default=None, repr=False)  # Of a PKCS12 file.
 
 
 @dataclass(frozen=True)
 class TlsSettings:
     """Of either side."""
 
-    authorities: Pem | None = None  # None: those that the machine trusts
-    certificates: Pem | None = None  # a broker's own; a client's own for brokers that ask for one
-    key: Pem | None = None  # None: in the same file as the certificates
+    authorities: Store | None = None  # None: those that the machine trusts
+    certificates: Store | None = None  # a broker's own; a client's own for brokers that ask for one
+    key: Store | None = None  # None: in the same file as the certificates
     key_password: str | None = field(default=None, repr=False)
+    revoked: Store | None = None  # lists of the authorities; None: nobody looks
     is_host_checked: bool = True
     versions: tuple[str, ...] = TLS_VERSIONS
-    # Of the side that listens.
+    # Only the side that listens uses this.
     client_auth: ClientAuth = ClientAuth.NONE
     cipher_suites: tuple[str, ...] = ()  # By Java's names; none: what OpenSSL takes for good.
+
+
+class CertificateFacts(NamedTuple):
+    """Of one certificate."""
+
+    subject: str  # As Java writes it.
+    names: frozenset[str]  # By which its owner may be called: DNS:host, IP:address and so on.
+    begins_ms: int
+    ends_ms: int
+
+
+class Ending(NamedTuple):
+    """Something that is good for a time."""
+
+    what: str
+    ends_ms: int

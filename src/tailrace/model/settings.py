@@ -285,7 +285,7 @@ def _flatten_into(values: dict[str, str], prefix: str, table: Mapping[str, Any])
         if isinstance(value, Mapping):
             _flatten_into(values, name + ".", value)
         elif name in values:
-            raise invalid(name, value, "It is set twice: remove one of the two lines.")
+            raise invalid(name, "(hidden)", "It is set twice: remove one of the two lines.")
         else:
             values[name] = _toml_text(name, value)
 
@@ -297,7 +297,8 @@ def _toml_text(name: str, value: Any) -> str:
         return ",".join(_toml_text(name, element) for element in value)
     if isinstance(value, str | int | float):
         return str(value)
-    raise invalid(name, value, "Write a string, a number, true, false, or a list of these.")
+    kind = type(value).__name__
+    raise invalid(name, f"(a {kind})", "Write a string, a number, true, false, or a list of these.")
 
 
 def _parse_boolean(setting: Setting, text: str) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import replace
 
 from tailrace.client.connection import CLIENT_SOFTWARE, Address, ConnectionLimits
 from tailrace.client.metadata import Cluster
@@ -20,16 +19,15 @@ def open_cluster(
 ) -> Cluster:
     """Connects to nobody yet, but reads the certificates: raises KafkaError INVALID_CONFIG if they are no good."""
     ports = real_ports()
-    login = None
+    login = dialer = None
     # Only who needs them pays for these imports.
     if security.tls is not None:
         from tailrace.real.tls.certificates import make_tls_context
-        from tailrace.real.tls.client import TlsNetwork
+        from tailrace.real.tls.client import TlsDialer
 
-        ports = replace(ports, network=TlsNetwork(ports.network, make_tls_context(security.tls)))
+        dialer = TlsDialer(ports.network, make_tls_context(security.tls))
     if security.sasl is not None:
         from tailrace.client.security.login import SaslLogin
-        from tailrace.real.tokens import fetch_token
 
-        login = SaslLogin(security.sasl, ports, fetch_token)
-    return Cluster(ports, bootstrap, client_id=client_id, limits=limits, login=login)
+        login = SaslLogin(security.sasl, ports)
+    return Cluster(ports, bootstrap, client_id=client_id, limits=limits, login=login, dialer=dialer)

@@ -8,6 +8,7 @@ from tailrace.real.memory import RealMemory
 from tailrace.real.network import RealNetwork
 from tailrace.real.random import RealRandom
 from tailrace.real.tls.port import RealTls
+from tailrace.real.web import RealWeb
 
 
 def real_ports() -> Ports:
@@ -19,4 +20,5 @@ def real_ports() -> Ports:
         background=RealBackground(),
         memory=RealMemory(),
         tls=RealTls(),
+        web=RealWeb(),
     )

@@ -20,7 +20,7 @@ from tailrace.log.directory import LogDirectory
 from tailrace.log.run_marks import NO_BROKER_EPOCH
 from tailrace.model import events
 from tailrace.model.errors import StorageError
-from tailrace.model.ids import NodeId, TopicPartition, Uuid
+from tailrace.model.ids import CLUSTER_METADATA_TOPIC, NodeId, TopicPartition, Uuid
 from tailrace.model.ports import Clock, Disk, Random
 from tailrace.wire.apis.quorum import AssignReplicasToDirsRequest
 
@@ -136,6 +136,32 @@ class LogDirectories(Sequence[LogDirectory]):
         """Whether a log that the metadata places there has to be in a folder that is online now."""
         is_complete = not self.unusable and len(self.online) == len(self._opened)
         return assigned in self.online_directory_ids() or (assigned in NO_DIRECTORY and is_complete)
+
+    def find_logs(self, node_id: NodeId, image: MetadataImage) -> dict[TopicPartition, LogDirectory]:
+        """The logs of the last run, and where they lie. Those of unknown topics are set aside: a kill between a
+        deletion and the renaming of its folders leaves such, but so does a lost metadata log, and then they are all
+        there is."""
+        logs: dict[TopicPartition, LogDirectory] = {}
+        for directory in self:
+            for topic_partition in directory.partitions_on_disk():
+                if topic_partition.topic == CLUSTER_METADATA_TOPIC:
+                    continue
+                topic = image.topics.get(topic_partition.topic)
+                # The log of a replica that was moved elsewhere meanwhile is taken too: its manager deletes it.
+                if (
+                    topic is not None
+                    and topic_partition.partition in topic.partitions
+                    and directory.may_hold(topic_partition, topic.id)
+                ):
+                    found, twin = directory, logs.get(topic_partition)
+                    if twin is not None:
+                        assigned = topic.partitions[topic_partition.partition].directory(node_id)
+                        found = self.settle_twins(topic_partition, directory, twin, assigned)
+                    logs[topic_partition] = found
+                else:
+                    target = directory.set_stray_aside(topic_partition)
+                    _log.warning("set a log aside that the metadata does not know", folder=target)
+        return logs
 
     def settle_twins(
         self, topic_partition: TopicPartition, one: LogDirectory, other: LogDirectory, assigned: Uuid

@@ -102,9 +102,15 @@ class FollowerState:
             self._proof = proof
 
     def end_following(self, proof: FollowingProof) -> None:
-        """It has dropped the partition from the session with this proof."""
+        """It has dropped the partition from the session with this proof: it may have heard of another leader."""
         if proof is self._proof:
             self._proof, self._proven_ms = None, NEVER_MS
+
+    def pause_following(self, proof: FollowingProof) -> None:
+        """It has dropped the partition for a reason of its own. What was proven stays so; the further fetches of the
+        session tell nothing of this partition."""
+        if proof is self._proof:
+            self._proof, self._proven_ms = None, self.followed_ms
 
     def note_given(self, offset: int) -> bool:
         """It was given records from `offset` on. Whether that was so again and again, as if it could not take them."""

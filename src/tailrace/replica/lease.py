@@ -2,9 +2,13 @@
 
     in the lease   no other broker can have been made a leader of what is led here: everything is answered
     past it        by partition: it is answered while everyone who could take over has followed this leader in this
-                   leader epoch within the time of a lease. With nobody who could, it always is
+                   leader epoch within the time of a session. With nobody who could, it always is
 
 Rules past the lease
+- Readers are judged by the clock: what they are told is as old as a session at most.
+- Writers lose nothing by any delay: a record is confirmed by everyone who could take over. So time in which this
+  process was stopped, or had no processor, is not held against its followers: whoever refuses writes because all
+  nodes of a busy machine are late makes their clients ask again, which is the load that nobody has room for.
 - Those who could take over are decided by what the metadata say and by what this leader has proposed (`decide_takers`).
 - A follower counts from the moment at which it must still have followed (`FollowerState.followed_ms`): no message that
   was on its way or lay in a buffer, and no process that was stopped, makes it later than it was.
@@ -19,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from math import inf
+from typing import Protocol
 
 from tailrace.controller.image import PartitionImage
 from tailrace.model.errors import ErrorCode, KafkaError
@@ -60,20 +65,29 @@ _FOR_GOOD = frozenset(
 StateOf = Callable[[TopicPartition], PartitionImage | None]
 
 
+class Times(Protocol):
+    def monotonic_ms(self) -> float: ...
+    def patient_ms(self) -> float:
+        """Without the absences of this process."""
+
+
 class Lease:
     """`state_of` gives what the metadata say of a partition."""
 
-    __slots__ = ("_lease_ms", "_monotonic_ms", "_node_id", "_state_of", "ends_ms")
+    __slots__ = ("_absent_ms", "_monotonic_ms", "_node_id", "_patient_ms", "_session_ms", "_state_of", "ends_ms")
 
-    def __init__(
-        self, node_id: NodeId, monotonic_ms: Callable[[], float], state_of: StateOf, *, lease_ms: float
-    ) -> None:
+    def __init__(self, node_id: NodeId, times: Times, state_of: StateOf, *, session_ms: float) -> None:
         # Monotonic. Until then nobody else leads what is led here; for ever on a node that is a cluster by itself.
         self.ends_ms = inf
+        self._absent_ms = 0.0  # How long this loop had been absent, in its whole life, when the lease was granted.
         self._node_id = node_id
-        self._monotonic_ms = monotonic_ms
+        self._monotonic_ms, self._patient_ms = times.monotonic_ms, times.patient_ms
         self._state_of = state_of
-        self._lease_ms = lease_ms
+        self._session_ms = session_ms
+
+    def grant(self, ends_ms: float) -> None:
+        self.ends_ms = ends_ms
+        self._absent_ms = self._monotonic_ms() - self._patient_ms()
 
     @property
     def is_past(self) -> bool:
@@ -88,12 +102,24 @@ class Lease:
         if not self.allows(partition):
             raise self._unconfirmed(partition)
 
+    def check_write(self, partition: Partition) -> None:
+        """Raises if those who could take over have been silent for so long that a producer should look for another
+        leader."""
+        if self.is_past and not self._is_followed(partition, self._session_ms + self._absent_since_grant_ms()):
+            raise self._unconfirmed(partition)
+
     def is_confirmed(self, partition: Partition) -> bool:
-        """Whether everyone who could take over has followed this leader within the time of a lease."""
+        """Whether everyone who could take over has followed this leader within the time of a session."""
+        return self._is_followed(partition, self._session_ms)
+
+    def _absent_since_grant_ms(self) -> float:
+        return max(0.0, self._monotonic_ms() - self._patient_ms() - self._absent_ms)
+
+    def _is_followed(self, partition: Partition, within_ms: float) -> bool:
         state = self._state_of(partition.topic_partition)
         if self.ends_ms == NO_LEASE_YET or state is None or not partition.is_leader:
             return False
-        since_ms = self._monotonic_ms() - self._lease_ms
+        since_ms = self._monotonic_ms() - within_ms
         takers = decide_takers(
             partition.node_id,
             isr=partition.isr,
@@ -127,8 +153,9 @@ class Lease:
         may be stored all the same: an idempotent producer sends it again, and it is recognised."""
         if not self.is_past:
             return
+        within_ms = self._session_ms + self._absent_since_grant_ms()
         for partition in partitions:
-            if partition.produces and not self.is_confirmed(partition):
+            if partition.produces and not self._is_followed(partition, within_ms):
                 partition.produces.fail(self._unconfirmed(partition))
 
     def _unconfirmed(self, partition: Partition) -> KafkaError:

@@ -5,7 +5,7 @@ The image is applied in the same turn in which it is published, so a topic can b
 creation goes out. Of many new partitions only the first get their logs at once, the others a few a turn, or when they
 are asked for: a log takes up to a millisecond, and a request may create ten thousand. A log that cannot be created
 (disk full, read-only) leaves its partition without a log: KAFKA_STORAGE_ERROR, and it is tried again whenever the
-partition is asked for; other partitions go on.
+partition is asked for; other partitions go on. Of many partitions that change at once most follow later (`late`).
 
 A partition that another broker leads is handed to that leader's fetcher, one that is led here to nobody; a replica that
 was moved elsewhere is deleted. Past its lease this broker may have been replaced without having heard of it (`lease`).
@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from asyncio import get_running_loop, sleep
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from tailrace.controller import effective
@@ -26,14 +26,15 @@ from tailrace.log.log import Log
 from tailrace.model import events
 from tailrace.model.config import BrokerConfig, TopicConfig
 from tailrace.model.errors import ErrorCode, KafkaError, StorageError
-from tailrace.model.ids import CLUSTER_METADATA_TOPIC, NodeId, PartitionIndex, TopicPartition, Uuid
+from tailrace.model.ids import NodeId, PartitionIndex, TopicPartition, Uuid
 from tailrace.model.ports import Background, Clock
-from tailrace.replica.damage import DamagedReplicas
 from tailrace.replica.directories import LogDirectories, StoredHighWatermarks
 from tailrace.replica.flusher import Flusher
 from tailrace.replica.isr import NO_BROKER_EPOCH
+from tailrace.replica.late import Change, LatePartitions, find_changes
 from tailrace.replica.lease import Lease
 from tailrace.replica.partition import OnBug, Partition
+from tailrace.replica.repair.damage import DamagedReplicas
 from tailrace.replica.throttle import Throttle
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ class ReplicaManager:
         # Told of a log that is about to be deleted, before its folder gives up its name: a compaction or a copy that
         # went on would put its files, or the offset that it has come to, under the name of a topic that comes later.
         self.before_deletion: list[Callable[[TopicPartition], None]] = []
-        self.lease = Lease(self.node_id, self.monotonic_ms, self._state_of, lease_ms=static.lease_ms)
+        self.lease = Lease(self.node_id, self, self._state_of, session_ms=static.broker_session_timeout_ms)
         self.leader_throttle = Throttle()  # For what followers fetch from here.
         self._broker_epoch = NO_BROKER_EPOCH
         self._static = static
@@ -98,6 +99,7 @@ class ReplicaManager:
         # Partitions whose log could not be opened, as was logged once. In order, for it is iterated over.
         self._missing: dict[tuple[str, int], None] = {}
         self._owed: list[tuple[str, int]] = []  # New partitions without a log yet. Bounded by what the image holds.
+        self.late = LatePartitions(self._follow_late, per_turn=static.replica_changes_per_turn)
         # Logs that the last run left and that are not open yet, and where they lie.
         self._found: dict[TopicPartition, LogDirectory] = {}
         self._high_watermarks = StoredHighWatermarks(self.directories)
@@ -105,19 +107,24 @@ class ReplicaManager:
     # ---- finding a partition
 
     def find(self, topic: str, index: int) -> Partition:
-        """To answer a client. Raises the error that it should see if the partition is not here, or led elsewhere for
-        all that this broker knows."""
-        partition = self.partitions.get((topic, index))
-        if partition is None:
-            partition = self._find_or_explain(topic, index)
+        """To answer a client. Raises what it should see if the partition is not here, or may be led elsewhere."""
+        partition = self.find_any(topic, index)
         if self.lease.ends_ms != math.inf:
             self.lease.check(partition)
         return partition
 
+    def find_to_write(self, topic: str, index: int) -> Partition:
+        """The same for what is confirmed only when everyone who could take over has it."""
+        partition = self.find_any(topic, index)
+        if self.lease.ends_ms != math.inf:
+            self.lease.check_write(partition)
+        return partition
+
     def find_any(self, topic: str, index: int) -> Partition:
         """For a follower, or for what this broker does by itself: whoever may lead by now."""
-        partition = self.partitions.get((topic, index))
-        return partition if partition is not None else self._find_or_explain(topic, index)
+        if self.late:
+            self.late.follow_now((topic, index))
+        return self.partitions.get((topic, index)) or self._find_or_explain(topic, index)
 
     def on_lease_end(self) -> None:
         self.lease.fail_unconfirmed(self.partitions.values())
@@ -166,7 +173,7 @@ class ReplicaManager:
         if old is None or old.configs is not new.configs or old.brokers is not new.brokers:
             self.config = effective.broker_config(self._static, new)
         if old is None:
-            self._find_logs(new)
+            self._found = self.directories.find_logs(self.node_id, new)
             self.damaged.miss_logs(new, self._found)
         elif old.topics is not new.topics:
             self._remove_deleted(old, new)
@@ -174,10 +181,15 @@ class ReplicaManager:
             self._follow_brokers(old, new)
         # A leader never judges by the settings of one image and the in-sync set of another: min.insync.replicas with an
         # older set, or the other way round, would confirm what an eligible replica does not have.
-        reconfigured = self._reconfigure(new) if old is not None and old.configs is not new.configs else []
+        has_other_settings = old is not None and old.configs is not new.configs
+        reconfigured = self._reconfigure(new) if has_other_settings else []
+        if has_other_settings:
+            self.late.follow_all()
         if old is None or old.topics is not new.topics:
-            changed = [topic for name, topic in new.topics.items() if old is None or old.topics.get(name) is not topic]
-            yield from self._follow_topics(changed, old)
+            changes = list(find_changes(old, new))
+            if old is not None and not has_other_settings and len(changes) > self.late.per_turn:
+                changes = self._put_off(changes, old)
+            yield from self._follow_topics(changes)
         if old is None:
             self.damaged.end_start(self._missing)
         for partition in reconfigured:
@@ -199,27 +211,43 @@ class ReplicaManager:
                 if partition.produces:
                     partition.raise_high_watermark()
 
-    def _follow_topics(self, topics: Sequence[TopicImage], old: MetadataImage | None) -> Iterator[None]:
+    def _put_off(self, changes: Sequence[Change], old: MetadataImage) -> list[Change]:
+        """Those of many that cannot wait: what is not here yet or any more, and what is led here and will not be."""
+        urgent: list[Change] = []
+        for topic, index, state in changes:
+            partition = self.partitions.get((topic.name, index))
+            if partition is None or self.node_id not in state.replicas or partition.ends_leading(state):
+                urgent.append((topic, index, state))
+            else:
+                self.late.add((topic.name, index), old)
+        if len(urgent) < len(changes):
+            _log.info("many partitions change", partitions=len(changes))
+        return urgent
+
+    def _follow_late(self, key: tuple[str, int]) -> None:
+        name, index = key
+        topic = self._image.topics.get(name) if self._image is not None else None
+        if topic is not None and index in topic.partitions and key in self.partitions:
+            self._ensure(topic, index, is_one_of_many=True)
+
+    def _follow_topics(self, changes: Sequence[Change]) -> Iterator[None]:
         """Gives a turn after each log."""
         is_first_debt = not self._owed
         created_count = 0
-        for topic in topics:
-            before = _partitions_before(old, topic)
-            for index, state in topic.partitions.items():
-                if before.get(index) is state:
-                    continue
-                key = TopicPartition(topic.name, PartitionIndex(index))
-                if self.node_id not in state.replicas:
-                    if key in self.partitions or key in self._found:
-                        self._remove(key)
-                    continue
-                is_new = key not in self.partitions and key not in self._found
-                created_count += is_new
-                if is_new and created_count > _CREATED_AT_ONCE_MAX:
-                    self._owed.append(key)
-                else:
-                    self._ensure(topic, index)
-                    yield
+        for topic, index, state in changes:
+            key = TopicPartition(topic.name, PartitionIndex(index))
+            self.late.drop(key)
+            if self.node_id not in state.replicas:
+                if key in self.partitions or key in self._found:
+                    self._remove(key)
+                continue
+            is_new = key not in self.partitions and key not in self._found
+            created_count += is_new
+            if is_new and created_count > _CREATED_AT_ONCE_MAX:
+                self._owed.append(key)
+            else:
+                self._ensure(topic, index)
+                yield
         if self._owed and is_first_debt:
             get_running_loop().call_soon(self._create_owed)
 
@@ -244,7 +272,7 @@ class ReplicaManager:
             self._owed = list(self._missing)
             get_running_loop().call_soon(self._create_owed)
 
-    def _ensure(self, topic: TopicImage, index: int) -> None:
+    def _ensure(self, topic: TopicImage, index: int, *, is_one_of_many: bool = False) -> None:
         """The partition exists here and knows its leader."""
         state = topic.partitions[index]
         partition = self.partitions.get((topic.name, index))
@@ -259,7 +287,7 @@ class ReplicaManager:
             self._missing.pop((topic.name, index), None)
             self.partitions[topic.name, index] = partition
         try:
-            partition.follow_image(state)
+            partition.follow_image(state, is_one_of_many=is_one_of_many)
         except AssertionError as error:
             partition.log.give_up(error)  # The others have to follow the image all the same.
         if self._leaders is not None:
@@ -340,6 +368,7 @@ class ReplicaManager:
 
     def _remove(self, topic_partition: TopicPartition) -> None:
         partition = self.partitions.pop(topic_partition, None)
+        self.late.drop(topic_partition)
         self._missing.pop(topic_partition, None)
         self.broken.pop(topic_partition, None)
         if partition is not None:
@@ -353,29 +382,6 @@ class ReplicaManager:
             # A log that could not be opened has a folder too.
             if directory is found or topic_partition in directory.logs or topic_partition in directory.offline:
                 _delete_log(directory, topic_partition)
-
-    def _find_logs(self, image: MetadataImage) -> None:
-        """Looks for the logs of the last run. Those of unknown topics are set aside: a kill between a deletion and the
-        renaming of its folders leaves such, but so does a lost metadata log, and then they are all there is."""
-        for directory in self.directories:
-            for topic_partition in directory.partitions_on_disk():
-                if topic_partition.topic == CLUSTER_METADATA_TOPIC:
-                    continue
-                topic = image.topics.get(topic_partition.topic)
-                # The log of a replica that was moved elsewhere meanwhile is taken too: `_follow_topics` deletes it.
-                if (
-                    topic is not None
-                    and topic_partition.partition in topic.partitions
-                    and directory.may_hold(topic_partition, topic.id)
-                ):
-                    found, twin = directory, self._found.get(topic_partition)
-                    if twin is not None:
-                        assigned = topic.partitions[topic_partition.partition].directory(self.node_id)
-                        found = self.directories.settle_twins(topic_partition, directory, twin, assigned)
-                    self._found[topic_partition] = found
-                else:
-                    target = directory.set_stray_aside(topic_partition)
-                    _log.warning("set a log aside that the metadata does not know", folder=target)
 
     # ---- among other brokers
 
@@ -478,6 +484,7 @@ class ReplicaManager:
         """Answers all who wait; the logs are closed by their directories."""
         self._is_closed = True
         self._owed.clear()
+        self.late.clear()
         if self._fetchers is not None:
             self._fetchers.close()
         if self._proposals is not None:
@@ -491,9 +498,3 @@ def _delete_log(directory: LogDirectory, topic_partition: TopicPartition) -> Non
         directory.delete_log(topic_partition)
     except StorageError as error:
         _log.error("cannot delete a log", partition=topic_partition, cause=error)
-
-
-def _partitions_before(old: MetadataImage | None, topic: TopicImage) -> Mapping[int, PartitionImage]:
-    """What was followed already, which need not be again."""
-    before = old.topics.get(topic.name) if old is not None else None
-    return before.partitions if before is not None and before.id == topic.id else {}

@@ -123,8 +123,12 @@ class Partition:
 
     # ---- leadership
 
-    def follow_image(self, state: PartitionImage) -> None:
-        """What the committed metadata says of this partition."""
+    def ends_leading(self, state: PartitionImage) -> bool:
+        """Whether it leads, and by this newer state does not, or in another epoch."""
+        return self.is_leader and (state.leader, state.leader_epoch) != (self.leader_id, self.leader_epoch)
+
+    def follow_image(self, state: PartitionImage, *, is_one_of_many: bool = False) -> None:
+        """What the committed metadata says of this partition. A line for each of many would tell nobody anything."""
         assert state.leader_epoch >= self.leader_epoch, f"leader epoch {state.leader_epoch} after {self!r}"
         assert state.partition_epoch >= self.partition_epoch, f"{state.partition_epoch} after {self.partition_epoch}"
         was_leader = self.is_leader
@@ -139,7 +143,7 @@ class Partition:
         self.leader_recovery_state = state.leader_recovery_state
         if self.is_leader:
             self._take_lead(is_new_epoch=is_new_epoch)
-            if is_news and not is_new_epoch:
+            if is_news and not is_new_epoch and not is_one_of_many:
                 _log.info("in-sync replicas", partition=self.topic_partition, isr=self.isr, epoch=self.partition_epoch)
             for node_id in left:  # What it was, it is no more: it is not waited for until it has caught up again.
                 if node_id in self.followers:

@@ -17,7 +17,7 @@ from tailrace.log.checkpoints import write_meta_properties
 from tailrace.model.config import BrokerConfig, parse_broker_config
 from tailrace.model.errors import KafkaError, StorageError
 from tailrace.model.ids import CLUSTER_METADATA_TOPIC, Uuid, uuid_text
-from tailrace.model.ports import Ports
+from tailrace.model.ports import Ports, Tls
 from tailrace.sim.background import SlowBackground
 from tailrace.sim.clock import ProcessClock, SimClock
 from tailrace.sim.disk import SimDisk
@@ -66,6 +66,7 @@ class Node:
         # How far its clocks may be wrong, in speed and by the wall; each life draws anew.
         self.clock_drift_max = _CLOCK_DRIFT_MAX
         self.wall_skew_ms_max = _WALL_SKEW_MS_MAX
+        self.tls: Tls | None = None  # Where it shows certificates.
         self._world = world
         self._random = world.random.fork()
         self.disk = SimDisk(SimClock())
@@ -110,6 +111,7 @@ class Node:
             disk=self.disk,
             network=world.network.port(self.name, self.process),
             background=self.background,
+            tls=self.tls,
         )
         self.broker = Broker(self.config, ports)
         world.trace.note(self.name, f"starts, life {self.lives}")

@@ -17,7 +17,6 @@ from tailrace.client.admin import Admin
 from tailrace.client.metadata import Cluster
 from tailrace.model.errors import KafkaError, StorageError
 from tailrace.model.ids import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
-from tailrace.sim.apart.apart import APART_KINDS
 from tailrace.sim.checks.coordinators import CoordinatorChecks
 from tailrace.sim.checks.final import FinalChecks
 from tailrace.sim.checks.history import ViolationError, demand
@@ -26,59 +25,28 @@ from tailrace.sim.checks.metadata import MetadataChecks
 from tailrace.sim.checks.replicas import ReplicaChecks
 from tailrace.sim.checks.transaction_state import TransactionStateChecks
 from tailrace.sim.checks.transactions import TransactionChecks
-from tailrace.sim.cluster import (
-    CLIENT_PORT,
-    CONTROLLER_LISTENER,
-    CONTROLLER_PORT,
-    FOLDERS,
-    Node,
-    SimCluster,
-    World,
-)
+from tailrace.sim.clients.operators import Operator
+from tailrace.sim.clients.workload import Clients, Ledger, partitions_of
+from tailrace.sim.cluster import SimCluster, World
 from tailrace.sim.damage.damage import Damage
-from tailrace.sim.faults import ALL_KINDS, PROCESS_AND_LINK_KINDS, Faults
-from tailrace.sim.groups.groups import GROUP_SETTINGS, GroupPlan, Groups
+from tailrace.sim.doors.doors import Doors, node_login
+from tailrace.sim.faults import Faults
+from tailrace.sim.groups.groups import Groups
 from tailrace.sim.loop import DeadError, Process, SimLoop, StuckError
 from tailrace.sim.network import SimNetwork
-from tailrace.sim.operators import Operator
-from tailrace.sim.quotas import QUOTA_SETTINGS, Quotas
+from tailrace.sim.plan import Plan, nodes_of
+from tailrace.sim.quotas import Quotas
 from tailrace.sim.random import SimRandom
-from tailrace.sim.rights.rights import GUARDED_LISTENER, GUARDED_PORT, Rights, rights_settings
+from tailrace.sim.rights.rights import Rights
 from tailrace.sim.trace import Trace
-from tailrace.sim.transactions.transactions import OUTPUT, TRANSACTION_SETTINGS, TransactionPlan, Transactions
-from tailrace.sim.workload import Clients, Ledger, partitions_of
+from tailrace.sim.transactions.transactions import OUTPUT, Transactions
 
 _START_SECONDS_MAX = 30.0
 _FULL_CHECK_SECONDS = 2.0
-_TRANSACTIONS_SHARE = 0.3
-_TRANSACTIONS_SECONDS_MAX = 10.0
-SESSION_MS = 3000
-# Quick enough for several elections in a run, slow enough that a busy node is not taken for a dead one.
-_SETTINGS = {
-    "broker.session.timeout.ms": str(SESSION_MS),
-    "replica.lag.time.max.ms": "3000",
-    "replica.fetch.backoff.ms": "200",
-    "broker.flapping.pause.max.ms": "4000",
-    "replica.high.watermark.checkpoint.interval.ms": "1000",
-    "log.initial.task.delay.ms": "1500",
-    # Old segments are read again all the time: damage is found and repaired within a run.
-    "log.scrub.interval.ms": "2000",
-    # A repair closes segments of internal topics, and the checks compare logs offset by offset.
-    "log.cleaner.enable": "false",
-    "loop.lag.warning.ms": "1000000000",
-}
-
-
-_SMALL_SEGMENTS = (("internal.segment.bytes", "4000"),)
 # Damage is drawn from a sequence of its own: the rest of a run begins as it would without.
 _DAMAGE_SEED_MASK = 0x64616D616765
 _RIGHTS_SEED_MASK = 0x726967687473
-_SNAPSHOT_SETTINGS = {
-    "metadata.log.max.record.bytes.between.snapshots": "2000",
-    "metadata.log.segment.ms": "1500",
-    "metadata.max.retention.ms": "2000",
-    "metadata.max.retention.bytes": "0",
-}
+_LOGINS_SEED_MASK = 0x6C6F67696E73
 
 
 @dataclass
@@ -92,123 +60,18 @@ class Outcome:
     lines: list[str] = field(default_factory=list)
     has_damage: bool = False
     has_rights: bool = False
+    has_logins: bool = False
 
     @property
     def command(self) -> str:
         """What runs it again."""
-        options = (" --damage" if self.has_damage else "") + (" --rights" if self.has_rights else "")
+        kinds = {
+            "damage": self.has_damage,
+            "rights": self.has_rights and not self.has_logins,
+            "logins": self.has_logins,
+        }
+        options = "".join(f" --{kind}" for kind, is_there in kinds.items() if is_there)
         return f"tailrace sim {self.seed}{options}"
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What the seed has decided before the run."""
-
-    brokers: int = 3
-    voters: int = 3
-    is_dedicated: bool = False
-    folders: int = 1
-    topics: tuple[tuple[str, int, tuple[tuple[str, str], ...]], ...] = (("orders", 1, ()),)
-    producers: int = 2
-    pipelines: int = 0  # producers with several batches under way
-    is_reckless: bool = False  # whether another producer does not wait for replicas
-    consumers: int = 0
-    has_operator: bool = False
-    has_quotas: bool = False  # a reader with a quota, which changes
-    has_snapshots: bool = False  # snapshots of the metadata, all the time, with the log cut behind them
-    joins: bool = False  # whether controllers with an empty disk become voters again by themselves
-    groups: tuple[GroupPlan, ...] = ()
-    transactions: TransactionPlan | None = None
-    fault_seconds: float = 5.0
-    faults: tuple[str, ...] = ALL_KINDS
-    has_damage: bool = False  # disks lose what they had synced
-    has_rights: bool = False  # there is an authorizer, and ACLs come and go
-    lease_ms: int = SESSION_MS // 2  # at most SESSION_MS: then no hint shortens a session
-    must_go_on: bool = False  # whether no fault of this run may keep a partition from acknowledging
-
-    @classmethod
-    def of(cls, random: SimRandom) -> Plan:
-        is_dedicated = random.random() < 0.35
-        voters = 5 if random.random() < 0.15 else 3
-        topics = []
-        is_synced = random.random() < 0.2
-        for name in ("orders", "events")[: 1 + random.randrange(2)]:
-            configs = {"flush.messages": "1"} if is_synced else {}
-            if random.random() < 0.3:
-                configs["internal.segment.bytes"] = "20000"
-            topics.append((name, 1 + random.randrange(3), tuple(configs.items())))
-        plan = cls(
-            brokers=4 if random.random() < 0.15 else 3,
-            voters=voters,
-            is_dedicated=is_dedicated,
-            topics=tuple(topics),
-            producers=1 + random.randrange(2),
-            pipelines=1 + random.randrange(2),
-            is_reckless=random.random() < 0.5,
-            consumers=random.randrange(2),
-            has_operator=random.random() < 0.5,
-            has_snapshots=random.random() < 0.5,
-            folders=2 if random.random() < 0.25 else 1,
-            joins=random.random() < 0.5,
-            lease_ms=SESSION_MS if random.random() < 0.3 else SESSION_MS // 2,
-            fault_seconds=random.between(6, 20),
-            faults=(
-                *ALL_KINDS,
-                *(("power of all",) * 3 if is_synced else ()),
-                *(APART_KINDS if is_dedicated else ()),
-            ),
-            groups=tuple(GroupPlan.of(random, f"readers-{index}") for index in range(random.choice((0, 0, 1, 2)))),
-        )
-        return plan._with_transactions(random) if random.random() < _TRANSACTIONS_SHARE else plan
-
-    def _with_transactions(self, random: SimRandom) -> Plan:
-        """They cost as much as everything else: there is less of that."""
-        return replace(
-            self,
-            transactions=TransactionPlan.of(random),
-            producers=1,
-            pipelines=min(1, self.pipelines),
-            groups=self.groups[:1],
-            fault_seconds=min(_TRANSACTIONS_SECONDS_MAX, self.fault_seconds),
-            faults=(*self.faults, *(("kill between",) * 8)),
-        )
-
-    def with_damage(self, random: SimRandom) -> Plan:
-        """The same with damaged disks: more logs have closed segments, and controllers are apart more often, so that a
-        damaged broker can be the only one that is back. What takes power or whole disks is left out most of the time,
-        as nothing may be damaged until that is over."""
-        topics = tuple(
-            (name, count, (*configs, *_SMALL_SEGMENTS) if random.random() < 0.6 else configs)
-            for name, count, configs in self.topics
-        )
-        return replace(
-            self,
-            topics=topics,
-            is_dedicated=self.is_dedicated or random.random() < 0.3,
-            fault_seconds=random.between(8, 16),
-            faults=ALL_KINDS if random.random() < 0.2 else PROCESS_AND_LINK_KINDS,
-            has_damage=True,
-        )
-
-    def describe(self) -> str:
-        topics = " ".join(f"{name}:{count}{dict(configs) or ''}" for name, count, configs in self.topics)
-        kind = "dedicated" if self.is_dedicated else "combined"
-        extras = "an operator, " if self.has_operator else ""
-        extras += "quotas, " if self.has_quotas else ""
-        extras += "a reckless producer, " if self.is_reckless else ""
-        extras += "snapshots, " if self.has_snapshots else ""
-        extras += "two folders, " if self.folders > 1 else ""
-        extras += "auto join, " if self.joins else ""
-        extras += "leases as long as sessions, " if self.lease_ms == SESSION_MS else ""
-        extras += "".join(f"group {group}, " for group in self.groups)
-        extras += "damage, " if self.has_damage else ""
-        extras += "rights, " if self.has_rights else ""
-        extras += f"{self.transactions}, " if self.transactions is not None else ""
-        return (
-            f"{self.brokers} brokers, {self.voters} {kind} controllers, topics {topics}, "
-            f"{self.producers}+{self.pipelines} producers, "
-            f"{self.consumers} consumers, {extras}{self.fault_seconds:.1f} s of faults"
-        )
 
 
 class Scenario:
@@ -218,6 +81,7 @@ class Scenario:
         *,
         has_damage: bool = False,
         has_rights: bool = False,
+        has_logins: bool = False,
         echo: Callable[[str], None] | None = None,
         plan: Plan | None = None,
     ) -> None:
@@ -228,6 +92,8 @@ class Scenario:
             self.plan = self.plan.with_damage(damage_random)
         if has_rights:
             self.plan = replace(self.plan, has_rights=True)
+        if has_logins:
+            self.plan = replace(self.plan, has_logins=True, has_rights=True, has_quotas=True)
         self.loop = SimLoop(random.fork())
         self.trace = Trace(self.loop, echo)
         self.world = World(self.loop, SimNetwork(self.loop, random.fork()), random, self.trace)
@@ -271,7 +137,8 @@ class Scenario:
             damage=self.damage,
             expects_voters=self.plan.joins,
         )
-        self.rights = self._make_rights()
+        self.rights, self.doors = self._make_rights(), self._make_doors()
+        self._guards = [each for each in (self.rights, self.doors) if each is not None]
         self.quotas = Quotas(self.world, self.clients, is_there=self.plan.has_quotas)
         self._nodes_by_name = {node.name: node for node in self.cluster.nodes}
         self._errors: list[str] = []
@@ -281,7 +148,15 @@ class Scenario:
     def _make_rights(self) -> Rights | None:
         if not self.plan.has_rights:
             return None
-        return Rights(self.world, self.cluster, self.clients, SimRandom(self.seed ^ _RIGHTS_SEED_MASK))
+        random = SimRandom(self.seed ^ _RIGHTS_SEED_MASK)
+        if self.plan.has_logins:
+            return Rights(self.world, self.cluster, self.clients, random, node_login=node_login)
+        return Rights(self.world, self.cluster, self.clients, random)
+
+    def _make_doors(self) -> Doors | None:
+        if not self.plan.has_logins:
+            return None
+        return Doors(self.world, self.cluster, self.clients, SimRandom(self.seed ^ _LOGINS_SEED_MASK))
 
     def run(self) -> Outcome:
         """What a check, a broker or a client finds wrong is told in the outcome, never raised."""
@@ -308,6 +183,7 @@ class Scenario:
             list(self.trace.lines),
             self.plan.has_damage,
             self.plan.has_rights,
+            self.plan.has_logins,
         )
 
     async def _run(self) -> None:
@@ -333,8 +209,8 @@ class Scenario:
         self.quotas.start(partitions)
         self.groups.start()
         self.transactions.start(partitions, outputs)
-        if self.rights is not None:
-            await self.rights.start()
+        for guard in self._guards:
+            await guard.start()
         disturbing = [asyncio.ensure_future(each.disturb()) for each in (self.groups, self.transactions)]
         if self.plan.must_go_on:
             self.progress.start(partitions[: self.plan.pipelines])
@@ -348,8 +224,8 @@ class Scenario:
         self.groups.heal()
         self.transactions.heal()
         await self.final.run(partitions)
-        if self.rights is not None:
-            await self.rights.stop()
+        for guard in self._guards:
+            await guard.stop()
         self.quotas.check(self.replicas.image)
         self.metadata.replay_all()
         self.coordinators.replay_all()
@@ -388,8 +264,8 @@ class Scenario:
             if node.failure is not None:
                 raise ViolationError(f"{node.name} found its own state wrong: {node.failure!r}")
             if node.process is process:
-                if self.rights is not None:
-                    self.rights.look(node)
+                for guard in self._guards:
+                    guard.look(node)
                 self.metadata.look(node)
                 self.replicas.look(node)
                 self.leases.look(node)
@@ -399,8 +275,8 @@ class Scenario:
             self.groups.check()
             self.transactions.check()
             self.faults.check()
-            if self.rights is not None:
-                self.rights.check()
+            for guard in self._guards:
+                guard.check()
             self.progress.check(self.loop.now)
         if self._violation is not None:
             raise self._violation
@@ -438,61 +314,5 @@ class Scenario:
         lives = sum(node.lives for node in self.cluster.nodes)
         told = f"{ledger.acked_count} acked, {ledger.failed_count} failed, {ledger.read_count} read, {lives} lives"
         told += f", {self.damage.count} damaged" if self.plan.has_damage else ""
-        if self.rights is not None:
-            told += f", {self.rights.tried_count} tried, {self.rights.refused_count} refused"
+        told += "".join(guard.story() for guard in self._guards)
         return told + self.quotas.story() + self.groups.story() + self.transactions.story()
-
-
-def nodes_of(world: World, plan: Plan) -> list[Node]:
-    """Brokers come first; those that are controllers too, unless controllers are apart, and the controllers that are
-    missing for the number of voters."""
-    combined = 0 if plan.is_dedicated else min(plan.brokers, plan.voters)
-    roles = ["broker,controller"] * combined + ["broker"] * (plan.brokers - combined)
-    roles += ["controller"] * (plan.voters - combined)
-    names = [_name_of(role, index) for index, role in enumerate(roles, 1)]
-    voters = [f"{name}:{CONTROLLER_PORT}" for name, role in zip(names, roles, strict=True) if "controller" in role]
-    return [
-        Node(
-            world,
-            name,
-            {
-                **_SETTINGS,
-                **(_SNAPSHOT_SETTINGS if plan.has_snapshots else {}),
-                **(QUOTA_SETTINGS if plan.has_quotas else {}),
-                **GROUP_SETTINGS,
-                **TRANSACTION_SETTINGS,
-                **(rights_settings(role) if plan.has_rights else {}),
-                "transaction.state.log.replication.factor": str(min(3, plan.brokers)),
-                # What is acknowledged, offsets too, survives the loss of all power in such runs.
-                **({"log.flush.interval.messages": "1"} if "power of all" in plan.faults else {}),
-                "offsets.topic.replication.factor": str(min(3, plan.brokers)),
-                "node.id": str(index),
-                "broker.lease.ms": str(plan.lease_ms),
-                "log.dirs": ",".join(FOLDERS[: plan.folders]),
-                "metadata.log.dir": FOLDERS[0],
-                "controller.quorum.auto.join.enable": str(plan.joins and "controller" in role).lower(),
-                "process.roles": role,
-                "controller.listener.names": CONTROLLER_LISTENER,
-                "controller.quorum.bootstrap.servers": ",".join(voters),
-                "listeners": _listeners_of(name, role, has_rights=plan.has_rights),
-                "default.replication.factor": str(min(3, plan.brokers)),
-                "min.insync.replicas": str(min(2, plan.brokers)),
-                **({"broker.rack": f"rack-{index}"} if "broker" in role else {}),
-            },
-        )
-        for index, (name, role) in enumerate(zip(names, roles, strict=True), 1)
-    ]
-
-
-def _name_of(role: str, index: int) -> str:
-    return f"{'node' if ',' in role else role}-{index}"
-
-
-def _listeners_of(name: str, role: str, *, has_rights: bool) -> str:
-    listeners = []
-    if "broker" in role:
-        listeners.append(f"PLAINTEXT://{name}:{CLIENT_PORT}")
-        listeners += [f"{GUARDED_LISTENER}://{name}:{GUARDED_PORT}"] if has_rights else []
-    if "controller" in role:
-        listeners.append(f"{CONTROLLER_LISTENER}://{name}:{CONTROLLER_PORT}")
-    return ",".join(listeners)

@@ -12,13 +12,13 @@ from __future__ import annotations
 import os
 import signal
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING
 
 from tailrace.testing.child import Child, Guard
 from tailrace.testing.scoped import Scoped
-from tailrace.testing.users import ClientSettings, create_user, read_admin
+from tailrace.testing.users import ClientSettings, admin_settings, create_user
 
 if TYPE_CHECKING:
     from typing import Self
@@ -71,14 +71,12 @@ class Broker(Scoped):
     @property
     def client_settings(self) -> ClientSettings:
         """How the admin of a secure broker comes in."""
-        if not self._secure:
-            raise RuntimeError("clients need no settings but bootstrap: the broker is not secure")
-        return ClientSettings(self.bootstrap, read_admin(self.data))
+        return admin_settings(self.bootstrap, self.data, is_secure=self._secure)
 
-    def user(self, name: str) -> ClientSettings:
-        """A new user of a secure broker, or a new password of one that is there. ACLs say what it may do."""
-        admin = self.client_settings
-        return ClientSettings(self.bootstrap, create_user(self.bootstrap, admin.login, name))
+    def user(self, name: str, acls: Sequence[str] = ()) -> ClientSettings:
+        """A new user of a secure broker, or a new password of one that is there; `acls` say what it may do, each like
+        "write topic:orders" or "read group:*"."""
+        return create_user(self.client_settings, name, acls)
 
     @property
     def data(self) -> str:

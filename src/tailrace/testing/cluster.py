@@ -13,13 +13,14 @@ import json
 import os
 import signal
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tailrace.real.supervisor import SupervisorError, ask_supervisor
 from tailrace.testing.broker import setting_text
 from tailrace.testing.child import BrokerFailedError, Child, Guard
 from tailrace.testing.scoped import Scoped
+from tailrace.testing.users import ClientSettings, admin_settings, create_user
 
 # The low-latency profile: settings with which a dead leader is replaced within a second. The price: a node that is
 # stopped for half a second, by a busy machine or a long pause of its disk, is taken for dead. docs/reliability.md tells
@@ -42,7 +43,7 @@ _STOP_TIMEOUT_S = 60.0
 class Cluster(Scoped):
     """`settings` are Kafka's, by their own names, for every node. With three brokers or more topics have three replicas
     and min.insync.replicas 2. `data` is a folder to keep; without it the data lives in a temporary folder for the life
-    of this object, across `kill` and `restart`.
+    of this object, across `kill` and `restart`. `secure=True` is as for a `Broker`.
     """
 
     def __init__(
@@ -53,6 +54,7 @@ class Cluster(Scoped):
         host: str = "127.0.0.1",
         port: int = 0,
         data: str | os.PathLike[str] | None = None,
+        secure: bool = False,
         log_level: str = "info",
         start_timeout_s: float = 30.0,
     ) -> None:
@@ -62,6 +64,7 @@ class Cluster(Scoped):
         self._host = host
         self._port = port
         self._data = None if data is None else os.fspath(data)
+        self._secure = secure
         self._log_level = log_level
         self._start_timeout_s = start_timeout_s
         self._folder: str | None = None
@@ -74,6 +77,15 @@ class Cluster(Scoped):
         if self._data is not None:
             return self._data
         return os.path.join(self._own_folder(), "data")
+
+    @property
+    def client_settings(self) -> ClientSettings:
+        """How the admin of a secure cluster comes in."""
+        return admin_settings(self.bootstrap, self.data, is_secure=self._secure)
+
+    def user(self, name: str, acls: Sequence[str] = ()) -> ClientSettings:
+        """As of a secure `Broker`."""
+        return create_user(self.client_settings, name, acls)
 
     @property
     def nodes(self) -> dict[str, dict[str, Any]]:
@@ -175,7 +187,7 @@ class Cluster(Scoped):
         words += ["--logs", os.path.join(self._own_folder(), "logs"), "--log-level", self._log_level]
         for name, value in self.settings.items():
             words += ["--set", f"{name}={value}"]
-        return words
+        return [*words, "--secure"] if self._secure else words
 
     def _ask(self, action: str, node: int | str | None = None) -> dict[str, Any]:
         with open(os.path.join(self.data, "cluster.json"), encoding="utf-8") as file:

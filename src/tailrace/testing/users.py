@@ -1,13 +1,21 @@
-"""Users of a secure broker under test, and their settings by the names of each client library."""
+"""Users of a secure broker or cluster under test, and their settings by the names of each client library."""
 
 from __future__ import annotations
 
 import asyncio
 from base64 import urlsafe_b64encode
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tailrace.client.connection import Address
+    from tailrace.client.metadata import Cluster
     from tailrace.client.security.users import Login
+    from tailrace.model.acls import Acl
+
+# Until every broker has heard of a new user.
+_KNOWN_TIMEOUT_S = 15.0
+_PAUSE_S = 0.01
 
 
 class ClientSettings:
@@ -49,33 +57,82 @@ class ClientSettings:
         }
 
 
-def read_admin(folder: str) -> Login:
-    """As `tailrace up --secure` left it."""
-    from tailrace.client.security.properties import parse_properties
+def admin_settings(bootstrap: str, folder: str, *, is_secure: bool) -> ClientSettings:
+    """Of the admin that `tailrace up --secure` has made."""
+    if not is_secure:
+        raise RuntimeError("clients need no settings but bootstrap: it was not started with secure=True")
     from tailrace.client.security.users import Login
 
     with open(f"{folder}/librdkafka.conf", encoding="utf-8") as file:
-        found = parse_properties(file.read())
-    return Login(found["sasl.username"], found["sasl.password"], found["ssl.ca.location"])
+        return ClientSettings(bootstrap, Login.parse(file.read()))
 
 
-def create_user(bootstrap: str, admin: Login, name: str) -> Login:
+def create_user(admin: ClientSettings, name: str, acls: Sequence[str]) -> ClientSettings:
+    """Returns when every broker lets the user in. Each of `acls` is like "write topic:orders" or "read group:*"."""
     from tailrace.real.random import RealRandom
 
     random = RealRandom()
-    login = admin._replace(username=name, password=urlsafe_b64encode(random.uuid()).decode().rstrip("="))
-    asyncio.run(_create(bootstrap, admin, login, salt=random.uuid()))
-    return login
+    password = urlsafe_b64encode(random.uuid()).decode().rstrip("=")
+    user = ClientSettings(admin.bootstrap, admin.login._replace(username=name, password=password))
+    asyncio.run(_create(admin, user, [_parse_acl(f"User:{name}", text) for text in acls], salt=random.uuid()))
+    return user
 
 
-async def _create(bootstrap: str, admin: Login, login: Login, *, salt: bytes) -> None:
-    from tailrace.client.metadata import parse_bootstrap
-    from tailrace.client.security.settings import parse_security
-    from tailrace.client.security.users import LOGIN_MECHANISM, set_credential
-    from tailrace.real.cluster import open_cluster
+def _parse_acl(principal: str, text: str) -> Acl:
+    from tailrace.model.acls import CLUSTER_NAME, WILDCARD, Acl, Kind, Operation, PatternType, Permission
 
-    cluster = open_cluster(parse_bootstrap(bootstrap), security=parse_security(admin.java()))
+    operation, _, resource = text.partition(" ")
+    kind, _, name = resource.partition(":")
+    if kind == "cluster":
+        name = CLUSTER_NAME
     try:
-        await set_credential(cluster, login.username, LOGIN_MECHANISM, login.password, salt=salt)
+        found = Kind[kind.upper().replace("-", "_")], Operation[operation.upper().replace("-", "_")]
+    except KeyError:
+        found = None
+    if found is None or not name:
+        raise ValueError(f'{text!r} is no ACL: write OPERATION KIND:NAME, such as "write topic:orders"')
+    return Acl(found[0], name, PatternType.LITERAL, principal, WILDCARD, found[1], Permission.ALLOW)
+
+
+async def _create(admin: ClientSettings, user: ClientSettings, acls: Sequence[Acl], *, salt: bytes) -> None:
+    from tailrace.client.acls import AclAdmin
+    from tailrace.client.metadata import parse_bootstrap
+    from tailrace.client.security.users import LOGIN_MECHANISM, set_credential
+
+    addresses = parse_bootstrap(admin.bootstrap)
+    cluster = _open(addresses, admin.login)
+    try:
+        if acls:
+            await AclAdmin(cluster).create(acls)
+        await set_credential(cluster, user.login.username, LOGIN_MECHANISM, user.login.password, salt=salt)
     finally:
         cluster.close()
+    # Brokers hear of changes in their order: who knows the password knows the ACLs.
+    async with asyncio.timeout(_KNOWN_TIMEOUT_S):
+        for address in addresses:
+            await _wait_known(address, user.login)
+
+
+async def _wait_known(address: Address, login: Login) -> None:
+    """A broker that is not there hears of everything before it serves again."""
+    from tailrace.model.errors import ErrorCode, KafkaError
+
+    cluster = _open([address], login)
+    try:
+        while True:
+            try:
+                await cluster.any_connection()
+                return
+            except KafkaError as error:
+                if error.code is not ErrorCode.SASL_AUTHENTICATION_FAILED:
+                    return
+            await asyncio.sleep(_PAUSE_S)
+    finally:
+        cluster.close()
+
+
+def _open(addresses: Sequence[Address], login: Login) -> Cluster:
+    from tailrace.client.security.settings import parse_security
+    from tailrace.real.cluster import open_cluster
+
+    return open_cluster(addresses, security=parse_security(login.java()))

@@ -21,7 +21,8 @@ _CACHED_MAX = 256
 
 @lru_cache(_CACHED_MAX)
 def encode_principal(principal: Principal) -> bytes:
-    data = DefaultPrincipalData(type=principal.kind, name=principal.name)
+    kind, name, is_by_token = principal
+    data = DefaultPrincipalData(type=kind, name=name, token_authenticated=is_by_token)
     return _VERSION.pack(_WRITTEN_VERSION) + bytes(encode(data, _WRITTEN_VERSION))
 
 
@@ -35,4 +36,4 @@ def decode_principal(data: Bytes) -> Principal:
     found = decode(DefaultPrincipalData, version, data, _VERSION.size)
     if not found.type or not found.name:
         raise ProtocolError("a principal without a kind or without a name")
-    return Principal(found.type, found.name)
+    return Principal(found.type, found.name, found.token_authenticated)

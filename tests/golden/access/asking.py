@@ -2,7 +2,7 @@
 the bit fields of operations. Other codes only say that the request was let through: whether it then finds what it is
 about is told elsewhere.
 
-To record what Apache Kafka answers, into kafka.json beside this file:
+To record what Apache Kafka answers, into kafka.json and controllers.json beside this file:
 
     PYTHONPATH=src python -m tests.golden.access.asking CLASS_PATH
 """
@@ -31,9 +31,11 @@ from tailrace.wire.apis.security import (
 from tailrace.wire.apis.transactions import InitProducerIdRequest
 from tailrace.wire.schema import Message, Struct
 from tests.golden.access.cases import CASES, Case, variants
+from tests.golden.access.controllers import CONTROLLER_CASES
 from tests.golden.access.requests import GROUP, OTHER, TOPIC, TRANSACTIONAL_ID, State
 
 RECORDED = Path(__file__).parent / "kafka.json"
+RECORDED_OF_CONTROLLERS = Path(__file__).parent / "controllers.json"
 # Codes that rights decide; all others say that the request was let through.
 _TOLD = {29, 30, 31, 53, 54, 55, 65}
 _NAMES = (
@@ -48,7 +50,7 @@ _NAMES = (
     "index",
 )
 _BIT_FIELDS = ("authorized_operations", "topic_authorized_operations", "cluster_authorized_operations")
-# Of these it matters whether they are told, and not what is in them; and those of nodes are no matter of rights.
+# It matters whether these lists are told, and not what is in them. Lists of nodes have nothing to do with rights.
 _LISTS = ("configs", "config_resources")
 _OF_NODES = ("brokers", "node_endpoints", "nodes")
 _TRIES = 200
@@ -59,18 +61,21 @@ class Asked(Protocol):
     async def request(self, request: Message, version: int) -> Any: ...
 
 
-async def ask_all(root: Asked, client: Asked, cases: tuple[Case, ...] = CASES) -> dict[str, Any]:
+async def ask_all(
+    root: Asked, client: Asked, cases: tuple[Case, ...] = CASES, *, keeper: Asked | None = None
+) -> dict[str, Any]:
     """By case and variant, versions with the same answer together. `root` may do everything, `client` what the ACLs
-    say."""
+    say, which are kept where `keeper` asks: `root` itself, if it asks at the same listener."""
+    keeper = keeper or root
     state = await _prepare(root)
     answers: dict[str, Any] = {}
     for case in cases:
         for variant in variants(case):
-            await _set_acls(root, variant.acls)
+            await _set_acls(keeper, variant.acls)
             versions = range(case.versions[0], case.versions[1] + 1)
             by_version = {version: told(await client.request(case.build(state), version)) for version in versions}
             answers[f"{case.name} | {variant.name}"] = _by_range(by_version)
-    await _set_acls(root, ())
+    await _set_acls(keeper, ())
     return answers
 
 
@@ -190,37 +195,59 @@ async def _set_acls(root: Asked, acls: tuple[Acl, ...]) -> None:
 # ---- recording
 
 
-async def _record(class_path: str) -> dict[str, Any]:
+async def log_in(client: Asked, user: str) -> None:
+    await client.request(SaslHandshakeRequest(mechanism="PLAIN"), 1)
+    answer = await client.request(SaslAuthenticateRequest(auth_bytes=f"\0{user}\0secret".encode()), 2)
+    assert answer.error_code == ErrorCode.NONE, answer.error_message
+
+
+JAAS = (
+    'org.apache.kafka.common.security.plain.PlainLoginModule required username="root" password="secret" '
+    'user_root="secret" user_alice="secret";'
+)
+# Of Kafka, and of ours where they are compared: nodes log in to controllers as root.
+SETTINGS = {
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "super.users": "User:ANONYMOUS;User:root",
+    "sasl.enabled.mechanisms": "PLAIN",
+    "listener.name.controller.plain.sasl.jaas.config": JAAS,
+    "sasl.mechanism.controller.protocol": "PLAIN",
+    "auto.create.topics.enable": "false",
+}
+
+
+async def _record(class_path: str) -> None:
     from tests.apache_kafka import ApacheKafka
     from tests.unit.broker.world import Peer
 
-    jaas = 'org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="secret";'
-    settings = {
-        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-        "super.users": "User:ANONYMOUS",
-        "sasl.enabled.mechanisms": "PLAIN",
-        "listener.name.inside.plain.sasl.jaas.config": jaas,
-        "auto.create.topics.enable": "false",
+    settings = SETTINGS | {
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,INSIDE:SASL_PLAINTEXT,CONTROLLER:SASL_PLAINTEXT",
+        "listener.name.inside.plain.sasl.jaas.config": JAAS,
         "unstable.api.versions.enable": "true",
     }
 
-    async def connect(address: str) -> Peer:
+    async def connect(address: str, user: str | None = None) -> Peer:
         host, _, port = address.rpartition(":")
-        return Peer(*await asyncio.open_connection(host, int(port)))
+        peer = Peer(*await asyncio.open_connection(host, int(port)))
+        if user is not None:
+            await log_in(peer, user)
+        return peer
 
     with (
         tempfile.TemporaryDirectory() as folder,
         ApacheKafka(class_path, Path(folder), listeners={"INSIDE": "SASL_PLAINTEXT"}, settings=settings) as kafka,
     ):
         root = await connect(kafka.addresses["PLAINTEXT"])
-        client = await connect(kafka.addresses["INSIDE"])
-        await client.request(SaslHandshakeRequest(mechanism="PLAIN"), 1)
-        answer = await client.request(SaslAuthenticateRequest(auth_bytes=b"\0alice\0secret"), 2)
-        assert answer.error_code == ErrorCode.NONE, answer.error_message
-        return await ask_all(root, client)
+        keeper, client = await connect(kafka.controller, "root"), await connect(kafka.controller, "alice")
+        # First: the cases of brokers delete topics at their end.
+        _write(RECORDED_OF_CONTROLLERS, await ask_all(root, client, CONTROLLER_CASES, keeper=keeper))
+        _write(RECORDED, await ask_all(root, await connect(kafka.addresses["INSIDE"], "alice")))
+
+
+def _write(path: Path, recorded: dict[str, Any]) -> None:
+    lines = ",\n".join(f"{json.dumps(label)}: {json.dumps(answer)}" for label, answer in sorted(recorded.items()))
+    path.write_text("{\n" + lines + "\n}\n")
 
 
 if __name__ == "__main__":
-    recorded = asyncio.run(_record(sys.argv[1]))
-    lines = ",\n".join(f"{json.dumps(label)}: {json.dumps(answer)}" for label, answer in sorted(recorded.items()))
-    RECORDED.write_text("{\n" + lines + "\n}\n")
+    asyncio.run(_record(sys.argv[1]))

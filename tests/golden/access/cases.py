@@ -89,14 +89,14 @@ CASES = (
         (_WRITE_TOPIC, _WRITE_ID),
     ),
     Case("Fetch", requests.fetch, (4, 12), (_READ_TOPIC,)),
-    Case("Fetch by id", lambda state: requests.fetch(state, by_id=True), (13, 17), (_READ_TOPIC,)),
+    Case("Fetch by id", lambda state: requests.fetch(state, by_id=True), (13, 18), (_READ_TOPIC,)),
     Case(
         "Fetch as follower",
         lambda state: requests.fetch(state, replica_id=1),
         (11, 12),
         _of_cluster(Operation.CLUSTER_ACTION),
     ),
-    Case("ListOffsets", requests.list_offsets, (1, 10), (_DESCRIBE_TOPIC,)),
+    Case("ListOffsets", requests.list_offsets, (1, 11), (_DESCRIBE_TOPIC,)),
     Case("ListOffsets by READ", requests.list_offsets, (7, 7), (_READ_TOPIC,)),
     Case("ListOffsets by WRITE", requests.list_offsets, (7, 7), (_WRITE_TOPIC,)),
     Case("ListOffsets by CREATE", requests.list_offsets, (7, 7), ((Operation.CREATE, Kind.TOPIC, TOPIC),)),
@@ -104,6 +104,7 @@ CASES = (
     Case("OffsetForLeaderEpoch of brokers", requests.epochs, (4, 4), _of_cluster(Operation.CLUSTER_ACTION)),
     Case("DeleteRecords", requests.delete_records, (0, 2), ((Operation.DELETE, Kind.TOPIC, TOPIC),)),
     Case("Metadata", requests.metadata, (1, 13), (_DESCRIBE_TOPIC,)),
+    Case("Metadata, oldest", requests.metadata, (0, 0), (_DESCRIBE_TOPIC,)),
     Case("Metadata by cluster", requests.metadata, (8, 10), _of_cluster(Operation.DESCRIBE)),
     Case("Metadata by id", lambda state: requests.metadata(state, by_id=True), (12, 13), (_DESCRIBE_TOPIC,)),
     Case("Metadata of all", requests.metadata_of_all, (1, 13), (_DESCRIBE_TOPIC,)),
@@ -166,7 +167,12 @@ CASES = (
     ),
     Case("JoinGroup", requests.join, (0, 9), (_READ_GROUP,)),
     Case(
-        "SyncGroup", requests.plain(groups.SyncGroupRequest(group_id=GROUP, member_id="nobody")), (0, 4), (_READ_GROUP,)
+        "SyncGroup",
+        requests.plain(
+            groups.SyncGroupRequest(group_id=GROUP, member_id="nobody", protocol_type="consumer", protocol_name="range")
+        ),
+        (0, 5),
+        (_READ_GROUP,),
     ),
     Case(
         "Heartbeat", requests.plain(groups.HeartbeatRequest(group_id=GROUP, member_id="nobody")), (0, 4), (_READ_GROUP,)
@@ -198,7 +204,7 @@ CASES = (
         (0, 2),
         ((Operation.DELETE, Kind.GROUP, "strangers"),),
     ),
-    Case("TxnOffsetCommit", requests.txn_commit, (0, 4), (_WRITE_ID, _READ_GROUP, _READ_TOPIC)),
+    Case("TxnOffsetCommit", requests.txn_commit, (0, 5), (_WRITE_ID, _READ_GROUP, _READ_TOPIC)),
     Case("ListGroups", requests.plain(groups.ListGroupsRequest()), (0, 5), (_DESCRIBE_GROUP,)),
     Case("ListGroups by cluster", requests.plain(groups.ListGroupsRequest()), (5, 5), _of_cluster(Operation.DESCRIBE)),
     Case(
@@ -248,7 +254,7 @@ CASES = (
         (0, 5),
         (_WRITE_ID,),
     ),
-    Case("WriteTxnMarkers", requests.markers, (1, 1), _of_cluster(Operation.CLUSTER_ACTION)),
+    Case("WriteTxnMarkers", requests.markers, (1, 2), _of_cluster(Operation.CLUSTER_ACTION)),
     Case("WriteTxnMarkers by ALTER", requests.markers, (1, 1), _of_cluster(Operation.ALTER)),
     Case(
         "DescribeTransactions",
@@ -324,7 +330,7 @@ CASES = (
     Case(
         "DescribeLogDirs",
         requests.plain(admin.DescribeLogDirsRequest(topics=[])),
-        (1, 4),
+        (1, 5),
         _of_cluster(Operation.DESCRIBE),
     ),
     Case("DescribeQuorum", requests.describe_quorum, (0, 2), _of_cluster(Operation.DESCRIBE)),
@@ -339,7 +345,7 @@ CASES = (
     Case(
         "UpdateFeatures",
         requests.plain(admin.UpdateFeaturesRequest(timeout_ms=5000)),
-        (0, 1),
+        (0, 2),
         _of_cluster(Operation.ALTER),
     ),
     Case(
@@ -348,6 +354,8 @@ CASES = (
         (0, 0),
         _of_cluster(Operation.ALTER),
     ),
+    Case("AddRaftVoter", requests.plain(requests.ADD_VOTER), (0, 1), _of_cluster(Operation.ALTER)),
+    Case("RemoveRaftVoter", requests.plain(requests.REMOVE_VOTER), (0, 0), _of_cluster(Operation.ALTER)),
     Case("DescribeAcls", requests.describe_acls, (1, 3), _of_cluster(Operation.DESCRIBE)),
     Case("CreateAcls", requests.create_acls, (1, 3), _of_cluster(Operation.ALTER)),
     Case("DeleteAcls", requests.delete_acls, (1, 3), _of_cluster(Operation.ALTER)),

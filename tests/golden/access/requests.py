@@ -364,5 +364,12 @@ def alter_quotas(_state: State) -> Message:
     return request(entries=[request.EntryData(entity=[entity], ops=[removal])], validate_only=True)
 
 
+# Of another cluster: whoever is let through changes nothing.
+ADD_VOTER = quorum.AddRaftVoterRequest(
+    cluster_id="another", timeout_ms=100, voter_id=77, voter_directory_id=b"?" * 16, listeners=[]
+)
+REMOVE_VOTER = quorum.RemoveRaftVoterRequest(cluster_id="another", voter_id=77, voter_directory_id=b"?" * 16)
+
+
 def plain(request: Message) -> Callable[[State], Message]:
     return lambda _state: request

@@ -9,60 +9,70 @@ from typing import TypeVar
 from tailrace.client.admin import Admin, QuorumDescription
 from tailrace.client.connection import ConnectionLimits
 from tailrace.client.metadata import Cluster, PartitionMetadata, parse_bootstrap
+from tailrace.client.security.settings import parse_security
 from tailrace.model.errors import KafkaError
-from tailrace.real.ports import real_ports
+from tailrace.real.cluster import open_cluster
+from tailrace.testing.users import ClientSettings
 
 T = TypeVar("T")
+# Bootstrap servers, or who comes in there and how.
+Place = str | ClientSettings
 
 WAIT_S = 60.0
 _LIMITS = ConnectionLimits(connect_timeout_ms=1000, request_timeout_ms=5000)
 
 
-def ask(bootstrap: str, work: Callable[[Admin], Awaitable[T]], *, wait_s: float = WAIT_S) -> T:
+def ask(place: Place, work: Callable[[Admin], Awaitable[T]], *, wait_s: float = WAIT_S) -> T:
     """Repeated for as long as it fails with what time may heal."""
 
     async def run() -> T:
-        ports = real_ports()
-        cluster = Cluster(ports, parse_bootstrap(bootstrap), limits=_LIMITS)
+        cluster = _open(place)
         try:
             return await cluster.with_retries(lambda: work(Admin(cluster)), timeout_ms=int(wait_s * 1000))
         finally:
             cluster.close()
-            ports.background.close()
+            cluster.ports.background.close()
 
     return asyncio.run(run())
 
 
-def create_topic(bootstrap: str, name: str, partitions: int, **configs: str) -> None:
-    ask(bootstrap, lambda admin: admin.create_topic(name, partition_count=partitions, configs=configs))
+def _open(place: Place) -> Cluster:
+    if isinstance(place, str):
+        return open_cluster(parse_bootstrap(place), limits=_LIMITS)
+    security = parse_security(place.login.java())
+    return open_cluster(parse_bootstrap(place.bootstrap), security=security, limits=_LIMITS)
 
 
-def partitions_of(bootstrap: str, topic: str) -> dict[int, PartitionMetadata]:
+def create_topic(place: Place, name: str, partitions: int, **configs: str) -> None:
+    ask(place, lambda admin: admin.create_topic(name, partition_count=partitions, configs=configs))
+
+
+def partitions_of(place: Place, topic: str) -> dict[int, PartitionMetadata]:
     async def describe(admin: Admin) -> dict[int, PartitionMetadata]:
         (found,) = await admin.describe_topics([topic])
         return found.partitions
 
-    return ask(bootstrap, describe)
+    return ask(place, describe)
 
 
-def leader_of(bootstrap: str, topic: str, partition: int = 0) -> int:
+def leader_of(place: Place, topic: str, partition: int = 0) -> int:
     deadline = time.monotonic() + WAIT_S
-    while (leader := partitions_of(bootstrap, topic)[partition].leader_id) < 0:
+    while (leader := partitions_of(place, topic)[partition].leader_id) < 0:
         assert time.monotonic() < deadline, f"{topic}-{partition} has no leader"
         time.sleep(0.05)
     return leader
 
 
-def quorum_of(bootstrap: str) -> QuorumDescription:
-    return ask(bootstrap, lambda admin: admin.describe_quorum())
+def quorum_of(place: Place) -> QuorumDescription:
+    return ask(place, lambda admin: admin.describe_quorum())
 
 
-def wait_in_sync(bootstrap: str, topic: str) -> float:
+def wait_in_sync(place: Place, topic: str) -> float:
     """Until every replica is in sync and every partition has a leader; how long that took."""
     begun = time.monotonic()
     while True:
         try:
-            found = partitions_of(bootstrap, topic).values()
+            found = partitions_of(place, topic).values()
             lacking = [each for each in found if each.leader_id < 0 or len(each.isr) < len(each.replicas)]
         except KafkaError as error:
             lacking = [error]
@@ -72,9 +82,9 @@ def wait_in_sync(bootstrap: str, topic: str) -> float:
         time.sleep(0.05)
 
 
-def assert_replicas_equal(data: str, bootstrap: str, topic: str) -> None:
+def assert_replicas_equal(data: str, place: Place, topic: str) -> None:
     """The logs of all replicas, byte for byte: batches are stored as they were sent. Nobody may be writing."""
-    for index, partition in partitions_of(bootstrap, topic).items():
+    for index, partition in partitions_of(place, topic).items():
         deadline = time.monotonic() + WAIT_S
         while True:
             logs = {node: log_bytes(Path(data) / f"broker-{node}" / f"{topic}-{index}") for node in partition.replicas}

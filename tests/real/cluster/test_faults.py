@@ -12,7 +12,7 @@ import pytest
 
 from tailrace.testing import LOW_LATENCY, Cluster
 
-from .observe import assert_replicas_equal, create_topic, leader_of, partitions_of, quorum_of, wait_in_sync
+from .observe import Place, assert_replicas_equal, create_topic, leader_of, partitions_of, quorum_of, wait_in_sync
 from .traffic import Traffic
 
 PARTITIONS = 6
@@ -26,11 +26,12 @@ Fault = Callable[["Run"], str]
 class Run:
     """A cluster, its traffic, and what the faults did to it."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, place: Place | None = None) -> None:
         self.cluster = cluster
-        create_topic(cluster.bootstrap, TOPIC, PARTITIONS)
-        wait_in_sync(cluster.bootstrap, TOPIC)
-        self.traffic = Traffic(cluster.bootstrap, TOPIC, PARTITIONS)
+        self.place = place or cluster.bootstrap
+        create_topic(self.place, TOPIC, PARTITIONS)
+        wait_in_sync(self.place, TOPIC)
+        self.traffic = Traffic(self.place, TOPIC, PARTITIONS)
         self.traffic.wait_acked(RECORDS)
 
     def hurt(self, fault: Fault) -> float:
@@ -44,24 +45,24 @@ class Run:
 
     def heal(self, node: int | str) -> None:
         self.cluster.start(node)
-        wait_in_sync(self.cluster.bootstrap, TOPIC)
+        wait_in_sync(self.place, TOPIC)
 
     def check(self) -> None:
         self.traffic.finish()
-        wait_in_sync(self.cluster.bootstrap, TOPIC)
+        wait_in_sync(self.place, TOPIC)
         self.traffic.check()
-        assert_replicas_equal(self.cluster.data, self.cluster.bootstrap, TOPIC)
+        assert_replicas_equal(self.cluster.data, self.place, TOPIC)
 
     def leader(self) -> int:
-        return leader_of(self.cluster.bootstrap, TOPIC)
+        return leader_of(self.place, TOPIC)
 
     def follower(self) -> int:
         """The broker that leads fewest partitions, so that it is mostly a follower."""
-        leads = [found.leader_id for found in partitions_of(self.cluster.bootstrap, TOPIC).values()]
+        leads = [found.leader_id for found in partitions_of(self.place, TOPIC).values()]
         return min(self.cluster.broker_ids, key=lambda node: (leads.count(node), node))
 
     def active_controller(self) -> str:
-        return self.cluster.name_of(quorum_of(self.cluster.bootstrap).leader_id)
+        return self.cluster.name_of(quorum_of(self.place).leader_id)
 
 
 @pytest.fixture
@@ -174,7 +175,7 @@ def test_paused_for_longer_than_its_session(run: Run):
         return f"SIGSTOP of leader {leader} for 2 s"
 
     run.hurt(pause)
-    wait_in_sync(run.cluster.bootstrap, TOPIC)
+    wait_in_sync(run.place, TOPIC)
     run.check()
 
 
@@ -204,7 +205,7 @@ def test_rolling_restart(run: Run, rounds: int):
                 return f"clean restart of {node}"
 
             assert run.hurt(restart) < 5
-            wait_in_sync(run.cluster.bootstrap, TOPIC)
+            wait_in_sync(run.place, TOPIC)
     run.check()
 
 
@@ -218,7 +219,7 @@ def test_all_killed_at_once(run: Run, rounds: int):
             return "kill -9 of all at once"
 
         run.hurt(kill_all)
-        wait_in_sync(run.cluster.bootstrap, TOPIC)
+        wait_in_sync(run.place, TOPIC)
     run.check()
 
 

@@ -1,8 +1,6 @@
 """Three nodes that trust each other by certificates and let clients in by TLS and a password, as docs/security.md sets
 them up: records survive the death of a node, and nobody comes in without a credential, by any port."""
 
-import socket
-import ssl
 import subprocess
 import sys
 import time
@@ -16,7 +14,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from tailrace.model.config import STANDARD_AUTHORIZER
 from tests.nodes import DEADLINE_S, NODE_IDS, Nodes
-from tests.real.raw import METADATA
+from tests.real.anonymous import answers_to_anonymous, open_ports, processes_of
 
 PASSWORD = "a secret of the admin"
 JAAS = f'org.apache.kafka.common.security.plain.PlainLoginModule required user_admin="{PASSWORD}";'
@@ -66,21 +64,14 @@ def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredNodes]:
         yield running
 
 
-def test_nobody_comes_in_without_a_credential(nodes: SecuredNodes) -> None:
-    """No port answers a client without a certificate and a login: not to plain bytes, and not over TLS."""
-    question = _metadata_request()
-    for node_id in NODE_IDS:
-        for listener in nodes.listeners:
-            host, port = nodes.bound(node_id, listener).split(":")
-            with socket.create_connection((host, int(port)), DEADLINE_S) as plain:
-                assert _ask(plain, question) == b"", listener
-            trusting = ssl.create_default_context(cafile=str(nodes.folder / "authority.pem"))
-            with socket.create_connection((host, int(port)), DEADLINE_S) as plain:
-                try:
-                    with trusting.wrap_socket(plain, server_hostname="127.0.0.1") as secure:
-                        assert _ask(secure, question) == b"", listener
-                except OSError:
-                    pass  # It wants a certificate.
+def test_nobody_comes_in_without_a_credential(nodes: SecuredNodes, tmp_path: Path) -> None:
+    """By no port: not with plain bytes, not over TLS, and not with a certificate that somebody else has signed."""
+    command = ["certificate", "create", "broker-1", "--folder", str(tmp_path)]
+    subprocess.run([sys.executable, "-m", "tailrace", *command], check=True, capture_output=True)
+    places = open_ports(processes_of(str(nodes.folder)))
+    assert len(places) == len(NODE_IDS) * len(nodes.listeners)
+    authority, stranger = str(nodes.folder / "authority.pem"), str(tmp_path / "broker-1.pem")
+    assert not [told for place in places for told in answers_to_anonymous(place, authority, stranger)]
 
 
 def test_a_wrong_password_is_refused(nodes: SecuredNodes) -> None:
@@ -105,20 +96,3 @@ def test_a_node_that_dies_takes_nothing_along(nodes: SecuredNodes) -> None:
             nodes.kill(1)
     assert producer.flush(DEADLINE_S) == 0
     assert outcomes == [None] * 2000
-
-
-def _metadata_request() -> bytes:
-    """Version 1, of all topics."""
-    body = METADATA.to_bytes(2, "big") + (1).to_bytes(2, "big") + (7).to_bytes(4, "big") + b"\xff\xff" + b"\xff" * 4
-    return len(body).to_bytes(4, "big") + body
-
-
-def _ask(connection: socket.socket, question: bytes) -> bytes:
-    """What is answered; nothing if the connection is closed instead. A TLS alert is no answer of Kafka's protocol."""
-    connection.settimeout(DEADLINE_S)
-    try:
-        connection.sendall(question)
-        answer = connection.recv(4096)
-    except OSError:
-        return b""
-    return b"" if answer.startswith(b"\x15\x03") else answer

@@ -11,6 +11,8 @@ from collections import Counter
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
+from .observe import Place
+
 # A client that is not done by then hangs.
 DEADLINE_S = 90.0
 KEYS = 24
@@ -33,21 +35,20 @@ CLIENT: dict[str, object] = {
 class Traffic:
     """Writes to all partitions of a topic until told to stop; `acked[value]` is where each record was stored."""
 
-    def __init__(self, bootstrap: str, topic: str, partitions: int, *, records_per_second: int = 2000) -> None:
+    def __init__(self, place: Place, topic: str, partitions: int, *, records_per_second: int = 2000) -> None:
         self.topic = topic
         self.partitions = partitions
         self.acked: dict[bytes, tuple[int, int]] = {}
         self.failed: list[str] = []
         self.sent = 0
-        self._bootstrap = bootstrap
+        self.place = place
         self._pace = records_per_second
         self._stop = threading.Event()
         self._last_ack = [time.monotonic()] * partitions
         self._gaps = [0.0] * partitions
         self._producer = Producer(
             {
-                **CLIENT,
-                "bootstrap.servers": bootstrap,
+                **_client(place),
                 "enable.idempotence": True,
                 "acks": "all",
                 "linger.ms": 2,
@@ -56,7 +57,7 @@ class Traffic:
                 "request.timeout.ms": 4000,
             }
         )
-        self._tail = Tail(bootstrap, topic, partitions)
+        self._tail = Tail(place, topic, partitions)
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
@@ -91,10 +92,13 @@ class Traffic:
 
     def check(self) -> None:
         """Everything acknowledged is there, and whoever read along has read the same."""
-        stored = read_all(self._bootstrap, self.topic, self.partitions)
+        stored = read_all(self.place, self.topic, self.partitions)
         check_account(self.acked, stored)
         ends = {partition: offset + 1 for partition, offset in sorted(stored)}
-        assert self._tail.finish(ends) == stored, "who read along has read something else"
+        found = self._tail.finish(ends)
+        unread = sorted(set(stored.items()) - set(found.items()))
+        strange = sorted(set(found.items()) - set(stored.items()))
+        assert found == stored, f"who read along has not read {unread[:3]} ({len(unread)}), but {strange[:3]}"
 
     def _run(self) -> None:
         started = time.monotonic()
@@ -149,11 +153,11 @@ def check_account(acked: dict[bytes, tuple[int, int]], stored: dict[tuple[int, i
 class Tail:
     """Reads all partitions as they grow, in a thread, whatever becomes of the brokers meanwhile."""
 
-    def __init__(self, bootstrap: str, topic: str, partitions: int) -> None:
+    def __init__(self, place: Place, topic: str, partitions: int) -> None:
         self.found: dict[tuple[int, int], bytes] = {}
         self._ends: dict[int, int] | None = None
         self._next = dict.fromkeys(range(partitions), 0)
-        self._consumer = _consumer(bootstrap, topic, partitions)
+        self._consumer = _consumer(place, topic, partitions)
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
@@ -174,9 +178,9 @@ class Tail:
                     self._next[message.partition()] = message.offset() + 1
 
 
-def read_all(bootstrap: str, topic: str, partitions: int) -> dict[tuple[int, int], bytes]:
+def read_all(place: Place, topic: str, partitions: int) -> dict[tuple[int, int], bytes]:
     """(partition, offset) -> value, from the first record to the end as it is now."""
-    consumer = _consumer(bootstrap, topic, partitions)
+    consumer = _consumer(place, topic, partitions)
     try:
         left = {}
         for partition in range(partitions):
@@ -197,11 +201,14 @@ def read_all(bootstrap: str, topic: str, partitions: int) -> dict[tuple[int, int
         consumer.close()
 
 
-def _consumer(bootstrap: str, topic: str, partitions: int) -> Consumer:
+def _client(place: Place) -> dict[str, object]:
+    return CLIENT | ({"bootstrap.servers": place} if isinstance(place, str) else place.confluent())
+
+
+def _consumer(place: Place, topic: str, partitions: int) -> Consumer:
     consumer = Consumer(
         {
-            **CLIENT,
-            "bootstrap.servers": bootstrap,
+            **_client(place),
             "group.id": "unused",
             "enable.auto.commit": False,
             "fetch.wait.max.ms": 50,

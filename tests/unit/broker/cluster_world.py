@@ -7,25 +7,25 @@ Every test of it is `simulated`: it runs on a loop of its own, in virtual time. 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from functools import wraps
-from typing import Any, ParamSpec, cast
+from typing import cast
 
 from tailrace.broker.broker import Broker
 from tailrace.model.ids import Uuid, parse_uuid
-from tailrace.model.ports import Stream
 from tailrace.sim.cluster import CLIENT_PORT, CONTROLLER_LISTENER, CONTROLLER_PORT, Node, SimCluster, World
 from tailrace.sim.loop import SimLoop
 from tailrace.sim.network import SimNetwork
 from tailrace.sim.random import SimRandom
 from tailrace.sim.trace import Trace
 from tests.unit.broker.world import Peer
+from tests.unit.simulated import StreamWriter, simulated
 
-P = ParamSpec("P")
+__all__ = ["ClusterWorld", "running_cluster", "simulated"]
 
 PATIENCE_SECONDS = 30.0
 LISTENER_PORTS = {"PLAINTEXT": CLIENT_PORT, CONTROLLER_LISTENER: CONTROLLER_PORT, "REPLICAS": 9094}
+LISTENER_PORTS |= {"LOGIN": 9095, "SESSIONS": 9096}  # Where the settings name them.
 _FOLDER = "data"
 _CLIENT_HOST = "client"
 # Short times, so that a death is noticed soon.
@@ -39,18 +39,6 @@ QUICK = {
     "default.replication.factor": "3",
     "min.insync.replicas": "2",
 }
-
-
-def simulated(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
-    @wraps(test)
-    def run(*args: P.args, **options: P.kwargs) -> None:
-        loop = SimLoop(SimRandom(1))
-        try:
-            loop.run_until_complete(test(*args, **options))
-        finally:
-            loop.close()
-
-    return run
 
 
 class ClusterWorld:
@@ -138,11 +126,12 @@ class ClusterWorld:
     def active(self) -> Broker:
         return next(broker for broker in self.running if broker.quorum.is_active)
 
-    async def connect(self, node_id: int, listener: str = "PLAINTEXT") -> Peer:
-        port = self.network.port(_CLIENT_HOST, self._world.loop.world)
+    async def connect(self, node_id: int, listener: str = "PLAINTEXT", *, host: str = _CLIENT_HOST) -> Peer:
+        """`host` is where the client is."""
+        port = self.network.port(host, self._world.loop.world)
         stream = await port.connect(_host(node_id), LISTENER_PORTS[listener])
         reader = asyncio.StreamReader()
-        self.peers.append(Peer(reader, cast(asyncio.StreamWriter, _Writer(stream, reader))))
+        self.peers.append(Peer(reader, cast(asyncio.StreamWriter, StreamWriter(stream, reader))))
         return self.peers[-1]
 
     async def wait(self, condition: Callable[[], bool], what: str) -> None:
@@ -156,46 +145,6 @@ class ClusterWorld:
 
     def check(self) -> None:
         assert [node.failure for node in self.nodes.values()] == [None] * len(self.nodes)
-
-
-class _Writer:
-    """What a Peer needs of a StreamWriter, over a simulated stream; what arrives goes to `reader`."""
-
-    def __init__(self, stream: Stream, reader: asyncio.StreamReader) -> None:
-        self._stream = stream
-        self._reader = reader
-        self._unsent = b""
-        self._buffer = memoryview(bytearray(1 << 16))
-        stream.watch_reads(self._receive)
-
-    def write(self, data: bytes) -> None:
-        self._unsent += data
-        self._send()
-
-    def _send(self) -> None:
-        try:
-            self._unsent = self._unsent[self._stream.send([self._unsent]) :]
-        except ConnectionError:
-            self._unsent = b""  # The reader is told.
-        self._stream.watch_writes(self._send if self._unsent else None)
-
-    def _receive(self) -> None:
-        try:
-            while size := self._stream.recv_into(self._buffer):
-                self._reader.feed_data(bytes(self._buffer[:size]))
-        except BlockingIOError:
-            return
-        except OSError as error:
-            self._reader.set_exception(error)
-        else:
-            self._reader.feed_eof()
-        self._stream.watch_reads(None)
-
-    def close(self) -> None:
-        self._stream.close()
-
-    async def wait_closed(self) -> None:
-        """It is at once."""
 
 
 @asynccontextmanager

@@ -33,6 +33,8 @@ R = TypeVar("R", bound=Message)
 CLUSTER_ID = "AAAAAAAAAAAAAAAAAAAAAA"
 FOLDER = "/data/__cluster_metadata-0"
 PATIENCE_SECONDS = 30.0
+# A node's port is its id, that of its second controller listener is this much above.
+SECOND_LISTENER = 100
 
 
 class Node:
@@ -116,7 +118,7 @@ class Calls:
         self, host: str, port: int, request: Message, response_type: type[R], *, timeout_ms: int, channel: str = ""
     ) -> R:
         assert host == "node"
-        target = self._cluster.nodes[port]
+        target = self._cluster.nodes[port % SECOND_LISTENER]
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 await asyncio.sleep(self._cluster.delay_seconds)

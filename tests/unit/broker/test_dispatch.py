@@ -132,7 +132,7 @@ async def test_a_broken_promise_that_is_no_partitions_own_stops_the_broker(monke
         await create_topic(peer, "t")
         segments = world.broker.replicas.find("t", 0).log.files.segments
         monkeypatch.setattr(
-            world.broker.replicas, "find", lambda *_arguments: segments.replace([segments.active], None)
+            world.broker.replicas, "find_to_write", lambda *_arguments: segments.replace([segments.active], None)
         )
         peer.send(produce("t", batch(b"a")), 3)
         with pytest.raises(AssertionError):

@@ -4,8 +4,8 @@ import errno
 
 import pytest
 
-from tailrace.broker.serving.express import Express, ExpressLane
-from tailrace.broker.serving.produce_frames import prefix_end
+from tailrace.broker.serving.express import Express
+from tailrace.broker.serving.lanes import Lane, prefix_end
 from tailrace.model.errors import ErrorCode
 from tailrace.replica.partition import Partition
 from tailrace.sim.clock import SimClock
@@ -221,7 +221,7 @@ def learned(monkeypatch) -> list[int]:
     return versions
 
 
-def lanes_of(world: World) -> dict[tuple[int, bytes], ExpressLane]:
+def lanes_of(world: World) -> dict[tuple[int, bytes], Lane]:
     express = next(iter(world.broker._acceptors[0].connections))._express
     return express._lanes
 

@@ -123,7 +123,7 @@ async def test_answers_behind_a_pending_one_are_bounded_by_their_size():
             peer.send(MetadataRequest(topics=None), 9)
         await asyncio.sleep(0.3)
         slow = next(iter(world.broker._acceptors[0].connections))
-        assert sum(len(part) for slot in slow._slots for part in slot.parts or []) < 2 << 20
+        assert sum(len(part) for slot in slow._slots._slots for part in slot.parts or []) < 2 << 20
         background.release_all()
         assert produced(await peer.receive()).base_offset == 0
         for _ in range(200):

@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from tailrace.broker.serving.outbox import JOINED_BYTES, Outbox
+from tailrace.broker.serving.outbox import JOINED_BYTES, WINDOW_BYTES, Outbox
+from tailrace.broker.serving.turns import Turns
 from tailrace.model.ports import Bytes, File, FileSlice
 from tailrace.sim.background import SimBackground
 from tailrace.sim.clock import SimClock
@@ -23,6 +24,7 @@ class Socket:
         self._room = room
         self.taken = bytearray()
         self.calls: list[list[type]] = []
+        self.on_taken: Callable[[], None] = lambda: None
         self._on_room: Callable[[], None] | None = None
 
     def recv_into(self, buffer: memoryview) -> int:
@@ -33,6 +35,7 @@ class Socket:
         whole = b"".join(part.read() if isinstance(part, FileSlice) else part for part in parts)
         taken = whole[: self._room()]
         self.taken += taken
+        self.on_taken()
         return len(taken)
 
     def left_bytes(self) -> int | None:
@@ -69,7 +72,10 @@ class World:
         self.socket = Socket(room)
         self.drained = 0
         self.broken: list[OSError] = []
-        self.outbox = Outbox(self.socket, SimBackground(), on_drained=self._on_drained, on_broken=self.broken.append)
+        self.turns = Turns(SimClock(), asyncio.get_running_loop().call_soon)
+        self.outbox = Outbox(
+            self.socket, SimBackground(), self.turns, on_drained=self._on_drained, on_broken=self.broken.append
+        )
 
     def _on_drained(self) -> None:
         self.drained += 1
@@ -132,3 +138,24 @@ async def test_a_file_that_ends_too_early_breaks_the_connection(file):
     await world.send([b"head", FileSlice(file, len(CONTENT) - 10, 50)])
     assert len(world.broken) == 1
     assert not world.socket.taken
+
+
+async def test_large_pieces_of_many_stand_in_line(file):
+    """And what else there is to do has its turn between them."""
+    worlds = [World() for _ in range(6)]
+    order: list[str] = []
+    for number, world in enumerate(worlds):
+        world.outbox._turns = worlds[0].turns
+        world.socket.on_taken = lambda number=number: order.append(str(number))
+        world.outbox.put([b"head", FileSlice(file, 0, WINDOW_BYTES)])
+        world.outbox.flush()
+    asyncio.get_running_loop().call_soon(order.append, "other")
+    assert order == ["0", "1"]
+    assert worlds[2].outbox.is_blocked
+    worlds[5].outbox.close()
+    async with asyncio.timeout(5):
+        while len(order) < 6:
+            await asyncio.sleep(0)
+    assert order[:2] == ["0", "1"]
+    assert sorted(order[2:]) == ["2", "3", "4", "other"]
+    assert [world.drained for world in worlds] == [0, 0, 1, 1, 1, 0]

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tailrace.broker.quorum.state_file import read_quorum_state, write_quorum_state
+from tailrace.model.config import Endpoint
 from tailrace.model.errors import ErrorCode, KafkaError, StorageError
 from tailrace.model.ids import CLUSTER_METADATA_TOPIC, Uuid, uuid_text
 from tailrace.raft.messages import QuorumState
@@ -17,7 +18,7 @@ from tailrace.sim.disk import SimDisk
 from tailrace.sim.loop import SimLoop
 from tailrace.wire.apis import quorum as wire
 from tailrace.wire.apis.data import FetchRequest, FetchResponse
-from tests.unit.broker.quorum_cluster import CLUSTER_ID, FOLDER, Cluster, Node, run, wait_until
+from tests.unit.broker.quorum_cluster import CLUSTER_ID, FOLDER, SECOND_LISTENER, Cluster, Node, run, wait_until
 from tests.unit.broker.test_quorum_cluster import setting
 
 STATE = f"{FOLDER}/quorum-state"
@@ -35,9 +36,9 @@ def follower_of(cluster: Cluster, leader: Node) -> Node:
     return next(node for node in cluster.nodes.values() if node is not leader)
 
 
-async def ask(node: Node, request: Any) -> Any:
+async def ask(node: Node, request: Any, listener_name: str = "") -> Any:
     assert node.quorum is not None
-    return await node.run(node.quorum.driver.handle(request))
+    return await node.run(node.quorum.driver.handle(request, listener_name))
 
 
 def vote(candidate: Node, voter: Node, *, epoch: int, cluster_id: str = CLUSTER_ID) -> wire.VoteRequest:
@@ -92,6 +93,33 @@ def test_a_vote_is_on_the_device_before_it_is_told() -> None:
         stored = json.loads(second.disk.read(STATE))
         assert (stored["leaderEpoch"], stored["votedId"]) == (epoch, first.node_id)
         assert stored["votedDirectoryId"] == uuid_text(first.directory_id)
+
+    run(story)
+
+
+def test_a_leader_is_named_by_its_address_at_the_listener_that_was_asked() -> None:
+    """A quorum that moves from one listener to another has nodes that know how to speak at one of them alone."""
+
+    async def story(loop: SimLoop) -> None:
+        cluster, _ = await settled(loop)
+        for node in cluster.nodes.values():
+            await node.stop()
+            node.config = node.config.replace(
+                listeners=(*node.config.listeners, Endpoint("SECOND", "node", node.node_id + SECOND_LISTENER)),
+                controller_listener_names=("CONTROLLER", "SECOND"),
+            )
+        for node in cluster.nodes.values():
+            await node.start()
+        leader = await cluster.wait_active()
+        assert leader.quorum is not None
+        driver = leader.quorum.driver
+        await wait_until(lambda: all(len(voter.endpoints) == 2 for voter in driver.voters))
+        await cluster.wait_equal()
+        for asked in cluster.nodes.values():
+            request = vote(follower_of(cluster, asked), asked, epoch=0)
+            for name, offset in (("CONTROLLER", 0), ("SECOND", SECOND_LISTENER)):
+                answer = await ask(asked, request, name)
+                assert [each.port for each in answer.node_endpoints] == [leader.node_id + offset]
 
     run(story)
 

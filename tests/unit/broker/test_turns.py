@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from tailrace.broker.serving.turns import Turns
+from tailrace.broker.serving.turns import RUN_BYTES, Turns
 from tailrace.sim.clock import SimClock
 
 
@@ -118,3 +118,25 @@ def test_those_who_only_receive_share_a_round():
     assert served == crowd
     loop.round()
     assert served == crowd * 2
+
+
+def test_of_many_runs_two_are_in_a_round_and_the_others_have_one_request():
+    loop, served = Loop(), []
+    turns = Turns(loop, loop.call_soon)
+    whole = turns.turn_ms
+    for _ in range(3):
+        assert [turns.begin_run(RUN_BYTES) for _ in range(4)] == [whole, whole, 0.0, 0.0]
+        assert turns.begin_run(RUN_BYTES - 1) == whole
+        loop.round()
+
+    class Runner(Pipeliner):
+        def take_turn(self) -> bool:
+            assert self.turns.begin_run(RUN_BYTES) == self.turns.turn_ms > 0
+            return super().take_turn()
+
+    for each in (Runner(turns, served, 1), Runner(turns, served, 1)):
+        turns.join(each)
+    assert turns.begin_run(RUN_BYTES) == 0.0
+    loop.round()
+    loop.round()
+    assert len(served) == 2

@@ -4,7 +4,8 @@ import pytest
 
 from tailrace.cli import main
 from tailrace.sim.checks.history import ViolationError
-from tailrace.sim.scenario import Plan, Scenario
+from tailrace.sim.plan import Plan
+from tailrace.sim.scenario import Scenario
 
 
 @pytest.fixture(autouse=True)

@@ -1,4 +1,5 @@
-"""A scripted broker on a real socket: it answers each request as a test says, and keeps what came."""
+"""A scripted broker: it answers each request as a test says, and keeps what came. On a real socket, or in a `simulated`
+test on a simulated one."""
 
 from __future__ import annotations
 
@@ -7,19 +8,23 @@ import contextlib
 import ssl
 from collections.abc import Callable
 from types import TracebackType
-from typing import Self
+from typing import Self, cast
 
 from tailrace.client.connection import Address, ConnectionLimits
 from tailrace.client.metadata import Cluster
 from tailrace.model.errors import ErrorCode
+from tailrace.model.ports import Listener, Ports, Stream
 from tailrace.real.ports import real_ports
+from tailrace.sim.loop import SimLoop
 from tailrace.wire.apis import request_type
 from tailrace.wire.apis.data import ApiVersionsRequest, ApiVersionsResponse, MetadataRequest, MetadataResponse
 from tailrace.wire.apis.keys import ApiKey
 from tailrace.wire.compile import decode
 from tailrace.wire.frame import decode_request_header, encode_response
 from tailrace.wire.schema import Message
+from tests.unit.simulated import StreamWriter, simulated_ports
 
+_SIMULATED_HOST = "peer"
 # What a script returns instead of a message: nothing is answered, or the connection is closed.
 SILENCE = "silence"
 HANG_UP = "hang up"
@@ -50,26 +55,42 @@ class Peer:
         self.connections = 0
         self.partitions = partitions
         self._tls = tls
+        self.ports: Ports
+        self._listener: asyncio.Server | Listener
         self._writers: set[asyncio.StreamWriter] = set()
+        self._serving: list[asyncio.Task[None]] = []
 
     async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, ssl=self._tls)
-        self.address = Address("127.0.0.1", self._server.sockets[0].getsockname()[1])
+        loop = asyncio.get_running_loop()
+        if isinstance(loop, SimLoop):
+            self.ports = simulated_ports(loop, _SIMULATED_HOST)
+            self._listener = await self.ports.network.listen(_SIMULATED_HOST, 0, self._accept)
+            self.address = Address(_SIMULATED_HOST, self._listener.port)
+            return self
+        self.ports = real_ports()
+        self._listener = await asyncio.start_server(self._serve, "127.0.0.1", 0, ssl=self._tls)
+        self.address = Address("127.0.0.1", self._listener.sockets[0].getsockname()[1])
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._server.close()
+        self._listener.close()
         for writer in list(self._writers):
             writer.close()
-        await self._server.wait_closed()
+        if isinstance(self._listener, asyncio.Server):
+            await self._listener.wait_closed()
 
     def cluster(self, **limits: int) -> Cluster:
-        return Cluster(real_ports(), [self.address], limits=ConnectionLimits(**limits))
+        return Cluster(self.ports, [self.address], limits=ConnectionLimits(**limits))
 
     def received(self, kind: type[Message]) -> list[Message]:
         return [request for request in self.requests if type(request) is kind]
+
+    def _accept(self, stream: Stream) -> None:
+        reader = asyncio.StreamReader()
+        writer = cast(asyncio.StreamWriter, StreamWriter(stream, reader))
+        self._serving.append(asyncio.ensure_future(self._serve(reader, writer)))
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1

@@ -75,6 +75,19 @@ def test_meta_properties_are_read_as_java_writes_them(disk):
         checkpoints.read_meta_properties(disk, FOLDER)
 
 
+def test_changed_meta_properties_are_noticed(disk):
+    properties = {"version": "1", "node.id": "3", "cluster.id": "abc"}
+    checkpoints.write_meta_properties(disk, FOLDER, properties)
+    assert checkpoints.read_meta_properties(disk, FOLDER) == properties
+    written = disk.read(f"{FOLDER}/meta.properties")
+    disk.replace(f"{FOLDER}/meta.properties", written.replace(b"abc", b"abb"))
+    with pytest.raises(StorageError, match=r"removes tailrace\.cluster\.id\.sum too"):
+        checkpoints.read_meta_properties(disk, FOLDER)
+    by_hand = b"".join(line for line in written.splitlines(True) if b"sum" not in line).replace(b"abc", b"abb")
+    disk.replace(f"{FOLDER}/meta.properties", by_hand)
+    assert checkpoints.read_meta_properties(disk, FOLDER) == properties | {"cluster.id": "abb"}
+
+
 def test_snapshots_are_kept_for_segments_and_the_newest(disk):
     snapshots = checkpoints.ProducerSnapshots(disk, FOLDER)
     for offset in (10, 15, 20, 25, 27, 40):

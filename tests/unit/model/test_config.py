@@ -31,6 +31,7 @@ SECURITY_READERS = (
     PACKAGE / "model" / "listeners.py",
     PACKAGE / "client" / "security" / "settings.py",
     PACKAGE / "broker" / "auth" / "security.py",
+    PACKAGE / "broker" / "auth" / "bearer" / "settings.py",
 )
 ALL_SETTINGS = [row for table in TABLES.values() for row in table.values()]
 
@@ -158,7 +159,7 @@ def test_what_changes_a_promise_is_not_ignored(name: str) -> None:
         ({"listener.security.protocol.map": "CONTROLLER:PLAINTEXT"}, "It does not name listener PLAINTEXT"),
         ({"security.inter.broker.protocol": "SASL_SSL"}, "No listener has it"),
         ({"sasl.enabled.mechanisms": "GSSAPI"}, "Served are: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512"),
-        ({"ssl.keystore.type": "JKS"}, "keytool -importkeystore"),
+        ({"ssl.keystore.type": "BCFKS"}, "keytool -importkeystore"),
         ({"ssl.enabled.protocols": "TLSv1.1"}, "String must be one of: TLSv1.2, TLSv1.3"),
         ({"listener.settings": "x"}, "Write listener.name"),
         ({"remote.log.storage.system.enable": "true"}, "There is no remote storage"),
@@ -343,6 +344,7 @@ def test_what_is_advertised_where_nothing_is_said() -> None:
         ({"node.id": "1", "listeners": "A://0.0.0.0:1"}, "Set advertised.listeners to an address that they can reach"),
         ({"node.id": "1", "advertised.listeners": "B://h:1"}, "Each advertised listener must be one of listeners"),
         ({"node.id": "1", "log.dirs": ""}, "At least one data folder is needed"),
+        ({"node.id": "1", "log.dirs": "/a/b,/c,/a/./b/"}, "A data folder is named twice"),
         ({"node.id": "1", "cluster.id": "short"}, "A cluster id is 22 base64url characters"),
         ({"node.id": "1", "process.roles": "worker"}, "String must be one of: broker, controller"),
     ],

@@ -19,7 +19,7 @@ from tailrace.model.ports import Bytes, FileSlice, Stream
 from tailrace.real.cluster import open_cluster
 from tailrace.real.network import RealNetwork
 from tailrace.real.tls.certificates import make_tls_context
-from tailrace.real.tls.client import TlsNetwork, TlsStream
+from tailrace.real.tls.client import TlsDialer, TlsStream
 from tailrace.wire.apis.data import MetadataRequest, MetadataResponse
 from tests.certificates import KEY_PASSWORD, Authority, Identity, encrypted_key, pkcs12
 from tests.unit.client.peer import Peer
@@ -221,7 +221,7 @@ async def refused(cluster: Cluster, code: ErrorCode = ErrorCode.INVALID_CONFIG) 
 async def test_a_broker_whose_authority_is_not_known(made: Certificates):
     async with Peer(tls=broker_context(made)) as peer:
         told = await refused(cluster_of(peer.address, made, ssl_truststore_location=str(made.stranger.certificate)))
-    assert "certificate is not trusted: unable to get local issuer certificate" in told
+    assert "certificate is not trusted: its authority is unknown" in told
     assert "ssl.truststore.location" in told
 
 
@@ -341,7 +341,7 @@ async def test_a_port_that_never_answers_the_handshake(made: Certificates):
     async def silent(reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> None:
         await reader.read(-1)
 
-    network = TlsNetwork(RealNetwork(), make_tls_context(cluster_tls(made)))
+    network = TlsDialer(RealNetwork(), make_tls_context(cluster_tls(made)))
     async with serving(silent) as address:
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.1):
@@ -362,9 +362,9 @@ def bad_files(made: Certificates, folder: Path) -> list[tuple[dict[str, str], st
     certificate = str(made.client.certificate)
     return [
         ({"ssl_truststore_location": "/no/such/file"}, "/no/such/file .* cannot be read on this machine: No such file"),
-        ({"ssl_truststore_location": str(jks)}, r"keytool -importkeystore -srckeystore .*store\.jks .* openssl pkcs12"),
-        ({"ssl_keystore_location": str(pkcs12(made.client))}, r"PKCS12 store.* openssl pkcs12 -in .*client\.p12 -out"),
-        ({"ssl_truststore_location": str(prose)}, "It is not PEM"),
+        ({"ssl_truststore_location": str(jks)}, r"keytool -importkeystore -srckeystore .*store\.jks "),
+        ({"ssl_keystore_location": str(pkcs12(made.client))}, "PKCS12 store.* ssl.keystore.password"),
+        ({"ssl_truststore_location": str(prose)}, "It is neither a PKCS12 store nor PEM"),
         ({"ssl_truststore_location": str(broken)}, "holds no certificate that can be read"),
         ({"ssl_keystore_location": certificate}, "It holds no private key"),
         ({"ssl_certificate_location": certificate, "ssl_key_location": encrypted}, "the password is missing"),

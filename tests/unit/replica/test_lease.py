@@ -13,7 +13,7 @@ from tests.unit.replica.replicas import ME, led_by, make_partition
 
 A, B = NodeId(2), NodeId(3)
 ALL = (ME, A, B)
-LEASE_MS = 1000.0
+SESSION_MS = 1000.0
 
 
 class Leader:
@@ -24,9 +24,16 @@ class Leader:
         self.partition: Partition = make_partition(**config)
         self.state = led_by(ME, epoch=1, isr=isr, replicas=ALL)._replace(eligible_leader_replicas=eligible)
         self.partition.follow_image(self.state)
-        self.lease = Lease(ME, lambda: self.now_ms, lambda _: self.state, lease_ms=LEASE_MS)
+        self.absent_ms = 0.0
+        self.lease = Lease(ME, self, lambda _: self.state, session_ms=SESSION_MS)
         self.lease.ends_ms = 5000.0
         self.proofs: dict[NodeId, FollowingProof] = {}
+
+    def monotonic_ms(self) -> float:
+        return self.now_ms
+
+    def patient_ms(self) -> float:
+        return self.now_ms - self.absent_ms
 
     def follow(self, node_id: NodeId, at_ms: float) -> None:
         proof = self.proofs.setdefault(node_id, FollowingProof())
@@ -146,6 +153,18 @@ def test_a_follower_that_drops_the_partition_ends_it_at_once():
     assert follower.followed_ms == NEVER_MS
 
 
+def test_a_follower_that_drops_the_partition_for_a_while_is_not_proven_by_what_it_fetches_meanwhile():
+    follower, proof = FollowerState(A), FollowingProof()
+    follower.note_proof(proof)
+    proof.sent_ms = 10.0
+    follower.pause_following(proof)
+    assert follower.followed_ms == 10.0
+    proof.sent_ms = 20.0
+    assert follower.followed_ms == 10.0, "the fetches of other partitions"
+    follower.note_proof(proof)
+    assert follower.followed_ms == 20.0
+
+
 @pytest.mark.parametrize(("ends_ms", "acks", "required"), [(5000.0, 1, ACKS_ALL), (5000.0, 0, 0), (7000.0, 1, 1)])
 def test_one_ack_is_like_all_of_them(ends_ms: float, acks: int, required: int):
     leader = Leader()
@@ -181,3 +200,45 @@ def test_producers_that_wait_are_told_once_a_follower_is_silent():
     leader.now_ms = 6901.0
     leader.lease.fail_unconfirmed([leader.partition])
     assert [error.code for error in told] == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
+
+
+def test_time_in_which_this_process_was_absent_is_not_held_against_the_followers_of_writes():
+    leader, told = Leader(), []
+    leader.follow(A, 5900.0)
+    leader.follow(B, 5900.0)
+    leader.partition.wait_for_high_watermark(1, told.append)
+    leader.now_ms, leader.absent_ms = 16_000.0, 9_500.0
+    assert not leader.is_confirmed, "what readers are told goes by the clock"
+    leader.lease.check_write(leader.partition)
+    leader.lease.fail_unconfirmed([leader.partition])
+    assert not told
+    leader.now_ms = 16_401.0
+    with pytest.raises(KafkaError):
+        leader.lease.check_write(leader.partition)
+    leader.lease.fail_unconfirmed([leader.partition])
+    assert [error.code for error in told] == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
+
+
+def test_only_absences_since_the_lease_was_granted_count():
+    leader = Leader()
+    leader.absent_ms = 50_000.0
+    leader.lease.grant(5000.0)
+    leader.follow(A, 4999.0)
+    leader.follow(B, 4999.0)
+    with pytest.raises(KafkaError):
+        leader.lease.check_write(leader.partition)
+    leader.absent_ms += 1.0
+    leader.lease.check_write(leader.partition)
+
+
+def test_writes_need_no_followers_in_the_lease():
+    leader = Leader()
+    leader.lease.grant(7000.0)
+    leader.lease.check_write(leader.partition)
+
+
+def test_who_was_not_let_in_yet_takes_no_writes():
+    leader = Leader(isr=(ME,))
+    leader.lease.ends_ms = NO_LEASE_YET
+    with pytest.raises(KafkaError):
+        leader.lease.check_write(leader.partition)

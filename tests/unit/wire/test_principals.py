@@ -12,12 +12,17 @@ def test_the_bytes_are_those_of_kafka():
 
 
 def test_what_was_written_is_read():
-    for principal in (ANONYMOUS, Principal("User", "CN=ä,O=b"), Principal("User", "x" * 5000)):
+    for principal in (
+        ANONYMOUS,
+        Principal("User", "CN=ä,O=b"),
+        Principal("User", "x" * 5000),
+        Principal("User", "a", is_by_token=True),
+    ):
         assert decode_principal(encode_principal(principal)) == principal
 
 
 def test_whoever_logged_in_by_a_token_is_read_too():
-    assert decode_principal(b"\0\0\x05User\x06alice\x01\0") == Principal("User", "alice")
+    assert decode_principal(b"\0\0\x05User\x06alice\x01\0") == Principal("User", "alice", is_by_token=True)
 
 
 @pytest.mark.parametrize(

@@ -67,13 +67,16 @@ class _ItemsStep:
         if not items or may_by_cluster(services, context, need.or_cluster):
             return request
 
-        def judge(item: Any) -> KafkaError | None:
+        may = access_of(services).may
+        refused: set[int] = set()
+        for item in items:
             name = name_of(services, item, self._field)
-            if name is None or ask(services, context, need.operation, need.kind, name):
-                return None
-            return refusal(context, need.operation, need.kind)
-
-        return keep_allowed(context, request, self._array, judge)
+            if name is not None and not may(context, need.operation, need.kind, name, api_key=context.api_key):
+                refused.add(id(item))
+        if not refused:
+            return request
+        error = refusal(context, need.operation, need.kind)
+        return keep_allowed(context, request, self._array, lambda item: error if id(item) in refused else None)
 
 
 def name_of(services: Services, item: Any, field: str) -> str | None:

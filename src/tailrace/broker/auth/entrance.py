@@ -10,11 +10,12 @@ Rules
 
 from __future__ import annotations
 
-from asyncio import Future, TimerHandle, get_running_loop
+from asyncio import Future, TimerHandle, ensure_future, get_running_loop
 from collections.abc import Callable
 from struct import Struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from tailrace.broker.auth.conversations import Wait
 from tailrace.broker.auth.login import Admission, Login, LoginRefusedError, log_in
 from tailrace.model.errors import ProtocolError
 from tailrace.model.ports import SecureStream, Stream, Want
@@ -48,6 +49,7 @@ class Entrance:
         self._received = bytearray()  # Of one request, with its size.
         self._unsent = memoryview(b"")
         self._then: Callable[[], None] = self._listen  # What follows once all is sent.
+        self._waiting: Future[Any] | None = None  # For what the login has to know.
         self._timer: TimerHandle | None = None
         self._deadline = get_running_loop().call_later(door.limits.login_max_ms / 1000, self._on_late)
 
@@ -132,7 +134,7 @@ class Entrance:
         if not self._missing_bytes():
             self._received = bytearray()
             self._stream.watch_reads(None)
-            self._take(bytes(received[_SIZE.size :]))
+            self._go_on(bytes(received[_SIZE.size :]))
 
     def _missing_bytes(self) -> int:
         received = self._received
@@ -141,10 +143,16 @@ class Entrance:
         size: int = _SIZE.unpack_from(received)[0]
         return _SIZE.size + size - len(received)
 
-    def _take(self, request: bytes) -> None:
+    def _go_on(self, said: Any) -> None:
+        """`said` by the client, or what was waited for."""
         assert self._login is not None, "it logs in"
         try:
-            self._send(self._login.send(request), then=self._listen)
+            answer = self._login.send(said)
+            if isinstance(answer, Wait):
+                self._waiting = ensure_future(answer.begin())
+                self._waiting.add_done_callback(self._on_found)
+            else:
+                self._send(answer, then=self._listen)
         except StopIteration as end:
             admission: Admission = end.value
             self._send(admission.last, then=lambda: self._admit(admission.principal, admission))
@@ -156,6 +164,15 @@ class Entrance:
             )
         except ProtocolError as error:
             self._refuse(str(error))
+
+    def _on_found(self, found: Future[Any]) -> None:
+        self._waiting = None
+        if self._is_closed:
+            found.cancelled() or found.exception()
+        elif found.cancelled():
+            self.close()
+        else:
+            self._go_on(found.result())
 
     def _send(self, answer: bytes, *, then: Callable[[], None]) -> None:
         self._unsent = memoryview(answer)
@@ -198,8 +215,9 @@ class Entrance:
             return
         self._is_closed = True
         self._deadline.cancel()
-        if self._timer is not None:
-            self._timer.cancel()
+        for pending in (self._timer, self._waiting):
+            if pending is not None:
+                pending.cancel()
         if not self._is_shaking:
             self._stream.close()
         self._acceptor.forget_entrance(self)

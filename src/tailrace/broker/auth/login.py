@@ -4,9 +4,10 @@
     SaslHandshake      names the mechanism
     SaslAuthenticate   as often as the mechanism needs; after SaslHandshake version 0 its messages come bare
 
-Pure: a generator that is sent a request and yields the answer, bytes with their size; first it yields nothing. It ends
-with an `Admission`. Whatever else comes is a ProtocolError, and the connection closes without an answer. A refusal is a
-`LoginRefusedError`, with the last answer. No other API is ever reached from here.
+Pure: a generator that is sent a request and yields the answer, bytes with their size; first it yields nothing. A `Wait`
+of the mechanism goes through. It ends with an `Admission`. Whatever else comes is a ProtocolError, and the connection
+closes without an answer. A refusal is a `LoginRefusedError`, with the last answer. No other API is ever reached from
+here.
 """
 
 from __future__ import annotations
@@ -15,10 +16,10 @@ from collections.abc import Callable, Generator, Mapping
 from struct import Struct
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from tailrace.broker.auth.conversations import Accepted, Conversation
+from tailrace.broker.auth.conversations import Accepted, Conversation, RefusalError, Wait
 from tailrace.broker.context import RequestContext
 from tailrace.broker.handlers.api_versions import handle_api_versions, unsupported_version_response
-from tailrace.model.errors import ErrorCode, KafkaError, ProtocolError
+from tailrace.model.errors import ErrorCode, ProtocolError
 from tailrace.model.security import Principal
 from tailrace.wire.apis.data import ApiVersionsRequest
 from tailrace.wire.apis.keys import ApiKey
@@ -45,8 +46,9 @@ _FIRST_VERSION_WITH_SESSIONS = 1
 
 class Mechanism(NamedTuple):
     begin: Callable[[], Conversation]
-    session_ms: int = 0  # How long a login is good for (KIP-368); 0 for ever.
-    make_connection: Callable[..., Any] | None = None  # Where it is not for ever: one that knows how late it is.
+    session_ms: int = 0  # How long a login is good for at most (KIP-368); 0 for ever.
+    make_connection: Callable[..., Any] | None = None  # Where one may not be for ever: it knows how late it is.
+    receive_max_bytes: int = 1 << 19  # sasl.server.max.receive.size, for whoever logs in again.
 
 
 Mechanisms = Mapping[str, Mechanism]
@@ -55,6 +57,7 @@ Mechanisms = Mapping[str, Mechanism]
 class Admission(NamedTuple):
     principal: Principal
     last: bytes  # The answer to the last request.
+    session_ms: int = 0  # How long it is good for; 0 for ever.
     name: str = ""
     mechanism: Mechanism | None = None
     mechanisms: Mechanisms = {}  # By which it may log in again.
@@ -68,7 +71,7 @@ class LoginRefusedError(Exception):
         self.answer = answer
 
 
-Login = Generator[bytes, bytes, Admission]
+Login = Generator[bytes | Wait, Any, Admission]
 
 
 def log_in(services: Services, listener: BoundListener, peer: str, mechanisms: Mechanisms) -> Login:
@@ -89,7 +92,9 @@ def log_in(services: Services, listener: BoundListener, peer: str, mechanisms: M
         raise LoginRefusedError(_encode(header, answer), "it wants a SASL mechanism that is not enabled")
     message = yield _encode(header, answer)
     converse = _converse_bare if header.request_api_version == 0 else _converse
-    admission = yield from converse(mechanism.begin(), message, mechanism.session_ms)
+    conversation = mechanism.begin()
+    next(conversation)
+    admission = yield from converse(conversation, message, mechanism.session_ms)
     return admission._replace(name=name, mechanism=mechanism, mechanisms=mechanisms)
 
 
@@ -100,37 +105,55 @@ def read_handshake(request: bytes) -> tuple[int, str]:
 
 
 def _converse(conversation: Conversation, request: bytes, session_ms: int) -> Login:
-    next(conversation)
     while True:
         header, body = _read(request)
         if header.request_api_key != ApiKey.SASL_AUTHENTICATE:
             raise ProtocolError(f"API key {header.request_api_key} within a login, where SaslAuthenticate belongs")
         message = _decode(SaslAuthenticateRequest, header, body).auth_bytes
         try:
-            answer = conversation.send(message)
-        except StopIteration as end:
-            accepted: Accepted = end.value
-            told = SaslAuthenticateResponse(auth_bytes=accepted.last)
-            if header.request_api_version >= _FIRST_VERSION_WITH_SESSIONS:
-                told.session_lifetime_ms = session_ms
-            return Admission(Principal("User", accepted.user), _encode(header, told))
-        except KafkaError as error:
+            said = yield from _say(conversation, message)
+        except RefusalError as error:
             refused = SaslAuthenticateResponse(error_code=error.code, error_message=error.message)
-            raise LoginRefusedError(_encode(header, refused), error.message) from None
-        request = yield _encode(header, SaslAuthenticateResponse(auth_bytes=answer))
+            raise LoginRefusedError(_encode(header, refused), error.cause) from None
+        if isinstance(said, Accepted):
+            told = SaslAuthenticateResponse(auth_bytes=said.last)
+            admission = _admission(said, session_ms)
+            if header.request_api_version >= _FIRST_VERSION_WITH_SESSIONS:
+                told.session_lifetime_ms = admission.session_ms
+            return admission._replace(last=_encode(header, told))
+        request = yield _encode(header, SaslAuthenticateResponse(auth_bytes=said))
 
 
-def _converse_bare(conversation: Conversation, message: bytes, _session_ms: int) -> Login:
-    next(conversation)
+def _converse_bare(conversation: Conversation, message: bytes, session_ms: int) -> Login:
     while True:
         try:
-            answer = conversation.send(message)
+            said = yield from _say(conversation, message)
+        except RefusalError as error:
+            raise LoginRefusedError(b"", error.cause) from None
+        if isinstance(said, Accepted):
+            return _admission(said, session_ms)._replace(last=_SIZE.pack(len(said.last)) + said.last)
+        message = yield _SIZE.pack(len(said)) + said
+
+
+def _say(conversation: Conversation, message: bytes) -> Generator[Wait, Any, bytes | Accepted]:
+    """What is said to that, or who it is."""
+    said: Any = message
+    while True:
+        try:
+            answer = conversation.send(said)
         except StopIteration as end:
             accepted: Accepted = end.value
-            return Admission(Principal("User", accepted.user), _SIZE.pack(len(accepted.last)) + accepted.last)
-        except KafkaError as error:
-            raise LoginRefusedError(b"", error.message) from None
-        message = yield _SIZE.pack(len(answer)) + answer
+            return accepted
+        if isinstance(answer, bytes):
+            return answer
+        said = yield answer
+
+
+def _admission(accepted: Accepted, session_ms: int) -> Admission:
+    """A session is over when what was shown is no longer good, or before."""
+    lives_ms = [each for each in (session_ms, accepted.life_ms) if each]
+    principal = Principal("User", accepted.user, accepted.is_by_token)
+    return Admission(principal, b"", min(lives_ms, default=0))
 
 
 def _tell_versions(services: Services, listener: BoundListener, peer: str, header: RequestHeader, body: bytes) -> bytes:

@@ -1,36 +1,44 @@
 """The security of a node, as its settings say: a door for each of its listeners that is more than PLAINTEXT, and the
 ways by which it logs in to other nodes. Made once, at the start; whatever is missing or does not fit keeps the node
-from starting, with the setting that would help.
+from starting, with the setting that would help. Certificates alone may change later (`renewal`).
 """
 
 from __future__ import annotations
 
+import asyncio
+from asyncio import Semaphore
 from base64 import b64encode
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tailrace.broker.auth.conversations import Conversation, hear_plain, hear_scram
+from tailrace.broker.auth.conversations import Conversation, TokenLogin, hear_oauthbearer, hear_plain, hear_scram
 from tailrace.broker.auth.doors import Door, Handshakes, Limits
-from tailrace.broker.auth.identities import Identity, SecuredNetwork, Watch
+from tailrace.broker.auth.identities import Identity, SecuredDialer
 from tailrace.broker.auth.login import Mechanism, Mechanisms
 from tailrace.broker.auth.principals import parse_rules
+from tailrace.broker.auth.renewal import Renewal
 from tailrace.broker.auth.sessions import SessionConnection
 from tailrace.broker.cluster.peers import Way, Ways
 from tailrace.broker.cluster.roles import Roles
 from tailrace.client.security.jaas import parse_jaas
-from tailrace.client.security.login import SaslLogin, Token
-from tailrace.client.security.settings import TokenSettings, parse_security, parse_tls
+from tailrace.client.security.login import SaslLogin
+from tailrace.client.security.settings import Security as ClientSecurity
+from tailrace.client.security.settings import parse_security, parse_tls
+from tailrace.controller.effective import broker_config
 from tailrace.controller.image import MetadataImage, ScramCredential
 from tailrace.controller.security.credentials import Pretence, decide_pretence
+from tailrace.controller.security.token_keys import TokenKeys
+from tailrace.model.config import apply_dynamic, decide_advertised
 from tailrace.model.errors import KafkaError
-from tailrace.model.listeners import prefix_of, protocol_of, settings_of
-from tailrace.model.ports import Network, Ports
+from tailrace.model.listeners import is_store_setting, prefix_of, protocol_of, settings_of
+from tailrace.model.ports import Dialer, Ports
 from tailrace.model.security import ClientAuth, ScramMechanism, SecurityProtocol, TlsSettings
 from tailrace.model.settings import invalid
 
 if TYPE_CHECKING:
+    from tailrace.broker.auth.bearer.judge import Judge
     from tailrace.model.config import BrokerConfig
 
 _USER_PREFIX = "user_"
@@ -48,7 +56,11 @@ class Security:
         self._roles = roles
         self._image = image
         self._identities: list[Identity] = []
-        self._watch: Watch | None = None
+        self._judges: list[Judge] = []  # Of tokens.
+        self._renewal: Renewal | None = None
+        self._following: asyncio.Task[None] | None = None
+        # Credentials of tokens are made in helper threads, as many at a time as steps of handshakes.
+        self._token_turns = Semaphore(config.ssl_handshakes_max)
         # What those who do not exist are asked with, and the credentials that it was made from.
         self._pretended_from: object = None
         self._pretence: Pretence
@@ -63,8 +75,8 @@ class Security:
                 self.doors[name] = await self._make_door(name, handshakes)
         if not roles.is_alone:
             await self._find_ways()
-        interval_ms = config.ssl_files_check_interval_ms
-        self._watch = Watch(self._identities, self._ports, interval_ms=interval_ms)
+        hosts = {each.listener_name: each.host for each in decide_advertised(config, {})}
+        self._renewal = Renewal(config, self._ports, self._identities, hosts)
 
     async def _find_ways(self) -> None:
         config, roles = self._config, self._roles
@@ -90,54 +102,111 @@ class Security:
             ),
             handshakes,
             rules=parse_rules(texts["ssl.principal.mapping.rules"]),
-            mechanisms=self._make_mechanisms(listener_name, texts["sasl.enabled.mechanisms"])
+            mechanisms=await self._make_mechanisms(listener_name, texts["sasl.enabled.mechanisms"])
             if protocol.has_sasl
             else None,
         )
         if protocol.has_tls:
-            settings = parse_tls(texts)
-            suites = tuple(filter(None, texts["ssl.cipher.suites"].split(",")))
-            settings = replace(settings, client_auth=self._client_auth(listener_name), cipher_suites=suites)
-            door.identity = await self._read(settings, listener_name, listens=True)
+            find_settings = partial(_door_settings, listener_name=listener_name)
+            door.identity = await self._read(find_settings, listener_name, listens=True)
         return door
 
-    def _client_auth(self, listener_name: str) -> ClientAuth:
-        """Who logs in by SASL is asked for a certificate only if the listener's own setting says so (KIP-684)."""
-        if not protocol_of(self._config, listener_name).has_sasl:
-            return ClientAuth(settings_of(self._config, listener_name)["ssl.client.auth"])
-        own = dict(self._config.listener_settings).get(prefix_of(listener_name) + "ssl.client.auth")
-        return ClientAuth.NONE if own is None else ClientAuth(own.strip())
-
-    async def _read(self, settings: TlsSettings, listener_name: str, *, listens: bool) -> Identity:
+    async def _read(
+        self, find_settings: Callable[[BrokerConfig], TlsSettings], listener_name: str, *, listens: bool
+    ) -> Identity:
         assert self._ports.tls is not None, "these ports have no TLS"
-        identity = Identity(self._ports.tls, settings, listener_name, listens=listens)
-        await self._ports.background.run(identity.read)
+        identity = Identity(self._ports.tls, find_settings, listener_name, listens=listens)
+        settings = find_settings(self._config)
+        identity.version = await self._ports.background.run(lambda: identity.read(settings))
         self._identities.append(identity)
         return identity
 
     def close(self) -> None:
-        if self._watch is not None:
-            self._watch.close()
+        if self._renewal is not None:
+            self._renewal.close()
+        if self._following is not None:
+            self._following.cancel()
+        for judge in self._judges:
+            judge.source.close()
 
-    def _make_mechanisms(self, listener_name: str, enabled: str) -> Mechanisms:
+    # ---- certificates that change
+
+    async def check_stores(self, texts: Mapping[str, str]) -> None:
+        """Whether this node could go on with these dynamic settings of its own. Raises KafkaError INVALID_CONFIG."""
+        unknown = [name for name in texts if is_store_setting(name) and not self._has_listener(name)]
+        if unknown:
+            raise invalid(unknown[0], "(hidden)", f"This broker has no such listener with TLS: {', '.join(self.doors)}")
+        assert self._renewal is not None, "it was opened"
+        await self._renewal.check(apply_dynamic(self._config, texts))
+
+    def _has_listener(self, setting: str) -> bool:
+        return any(setting.startswith(prefix_of(each.listener_name)) for each in self._identities)
+
+    async def take_up(self) -> None:
+        """The stores that the metadata names by now."""
+        assert self._renewal is not None, "it was opened"
+        await self._renewal.renew(broker_config(self._config, self._image()))
+
+    def follow_image(self, old: MetadataImage, new: MetadataImage) -> None:
+        if old.configs is not new.configs and (self._following is None or self._following.done()):
+            self._following = asyncio.ensure_future(self._follow())
+
+    async def _follow(self) -> None:
+        """Until nothing has changed meanwhile."""
+        configs = None
+        while configs is not self._image().configs:
+            configs = self._image().configs
+            await self.take_up()
+
+    async def _make_mechanisms(self, listener_name: str, enabled: str) -> Mechanisms:
         names = [name for name in enabled.split(",") if name]
         if not names:
             reason = f"Listener {listener_name} has SASL: name the mechanisms that it takes"
             raise invalid("sasl.enabled.mechanisms", "(nothing)", reason)
-        return {name: self._make_mechanism(listener_name, name) for name in names}
+        return {name: await self._make_mechanism(listener_name, name) for name in names}
 
-    def _make_mechanism(self, listener_name: str, mechanism: str) -> Mechanism:
-        session_ms = int(settings_of(self._config, listener_name, mechanism)["connections.max.reauth.ms"])
-        conversation = self._find_conversation(listener_name, mechanism)
-        return Mechanism(conversation, session_ms, SessionConnection if session_ms else None)
+    async def _make_mechanism(self, listener_name: str, mechanism: str) -> Mechanism:
+        texts = settings_of(self._config, listener_name, mechanism)
+        session_ms = int(texts["connections.max.reauth.ms"])
+        receive_max_bytes = int(texts["sasl.server.max.receive.size"])
+        conversation = await self._find_conversation(listener_name, mechanism)
+        # A token has an end of its own, of either kind.
+        ends = session_ms or mechanism == "OAUTHBEARER" or self._config.delegation_token_secret_key
+        return Mechanism(conversation, session_ms, SessionConnection if ends else None, receive_max_bytes)
 
-    def _find_conversation(self, listener_name: str, mechanism: str) -> Callable[[], Conversation]:
+    async def _find_conversation(self, listener_name: str, mechanism: str) -> Callable[[], Conversation]:
+        if mechanism == "OAUTHBEARER":
+            return partial(hear_oauthbearer, (await self._make_judge(listener_name)).judge)
         if mechanism == "PLAIN":
             return partial(hear_plain, self._passwords(listener_name))
         scram = next(each for each in ScramMechanism if each.mechanism_name == mechanism)
         random = self._ports.random
         find = partial(self._find_credential, scram)
-        return lambda: hear_scram(scram, find, b64encode(random.uuid() + random.uuid()).decode())
+        secret_key = self._config.delegation_token_secret_key
+        find_token = partial(self._find_token, TokenKeys(secret_key), scram) if secret_key else None
+        return lambda: hear_scram(scram, find, b64encode(random.uuid() + random.uuid()).decode(), find_token)
+
+    async def _make_judge(self, listener_name: str) -> Judge:
+        from tailrace.broker.auth.bearer.settings import make_judge
+
+        texts = settings_of(self._config, listener_name, "OAUTHBEARER")
+        jaas = texts.get("sasl.jaas.config")
+        judge = await make_judge(
+            texts,
+            self._read_jaas(listener_name, "OAUTHBEARER", jaas) if jaas else {},
+            self._ports,
+            prefix=prefix_of(listener_name, "OAUTHBEARER"),
+            under_way_max=self._config.ssl_handshakes_max,
+        )
+        self._judges.append(judge)
+        return judge
+
+    def _read_jaas(self, listener_name: str, mechanism: str, text: str) -> Mapping[str, str]:
+        try:
+            return parse_jaas(text).options
+        except KafkaError as error:
+            setting = prefix_of(listener_name, mechanism) + "sasl.jaas.config"
+            raise KafkaError(error.code, error.message.replace("sasl.jaas.config", setting, 1)) from None
 
     def _find_credential(self, mechanism: ScramMechanism, user: str) -> tuple[ScramCredential, bool]:
         image = self._image()
@@ -148,13 +217,21 @@ class Security:
         pretended = self._pretence.credential(user, mechanism)
         return (pretended, False) if real is None else (real, True)
 
+    def _find_token(self, keys: TokenKeys, mechanism: ScramMechanism, token_id: str) -> TokenLogin:
+        async def make_credential() -> ScramCredential:
+            async with self._token_turns:
+                return await self._ports.background.run(lambda: keys.credential(token_id, mechanism))
+
+        now_ms = self._ports.clock.wall_ms()
+        token = self._image().delegation_tokens.get(token_id)
+        if token is None or token.is_over(now_ms):
+            return TokenLogin(make_credential, None, 0)
+        return TokenLogin(make_credential, token.owner.name, max(1, min(token.expiry_ms, token.max_ms) - now_ms))
+
     def _passwords(self, listener_name: str) -> dict[str, str]:
         setting = prefix_of(listener_name, "PLAIN") + "sasl.jaas.config"
         jaas = settings_of(self._config, listener_name, "PLAIN").get("sasl.jaas.config")
-        try:
-            users = parse_jaas(jaas).options if jaas else {}
-        except KafkaError as error:
-            raise KafkaError(error.code, error.message.replace("sasl.jaas.config", setting, 1)) from None
+        users = self._read_jaas(listener_name, "PLAIN", jaas) if jaas else {}
         passwords = {
             name.removeprefix(_USER_PREFIX): text for name, text in users.items() if name.startswith(_USER_PREFIX)
         }
@@ -169,27 +246,55 @@ class Security:
 
     async def _find_way(self, listener_name: str, mechanism: str | None, mechanism_setting: str) -> Way:
         """How this node calls that listener of others."""
-        network: Network = self._ports.network
+        dialer: Dialer = self._ports.network
         login = None
         protocol = protocol_of(self._config, listener_name)
         if protocol is SecurityProtocol.PLAINTEXT:
-            return network, None
+            return dialer, None
         if protocol.has_sasl and mechanism is None:
             reason = f"Listener {listener_name} has SASL: say by which mechanism nodes log in to each other there"
             raise invalid(mechanism_setting, "(nothing)", reason)
-        texts = settings_of(self._config, listener_name, mechanism or "")
-        texts |= {"security.protocol": protocol.value} | ({"sasl.mechanism": mechanism} if mechanism else {})
-        try:
-            security = parse_security(texts)
-        except KafkaError as error:
-            reason = f"{error.message} (for calls of listener {listener_name}: {prefix_of(listener_name)}...)"
-            raise KafkaError(error.code, reason) from None
+        find_security = partial(_way_security, listener_name=listener_name, mechanism=mechanism)
+        security = find_security(self._config)
         if security.tls is not None:
-            network = SecuredNetwork(network, await self._read(security.tls, listener_name, listens=False))
+            identity = await self._read(lambda config: _tls_of(find_security(config)), listener_name, listens=False)
+            dialer = SecuredDialer(dialer, identity)
         if security.sasl is not None:
-            login = SaslLogin(security.sasl, self._ports, _no_token)
-        return network, login
+            if mechanism == "OAUTHBEARER":
+                from tailrace.broker.auth.bearer.settings import check_address
+
+                setting = "sasl.oauthbearer.token.endpoint.url"
+                texts = settings_of(self._config, listener_name, mechanism)
+                check_address(prefix_of(listener_name, mechanism) + setting, texts[setting], texts)
+            login = SaslLogin(security.sasl, self._ports)
+        return dialer, login
 
 
-async def _no_token(_settings: TokenSettings) -> Token:
-    raise AssertionError("nodes do not log in to each other by tokens")
+def _door_settings(config: BrokerConfig, listener_name: str) -> TlsSettings:
+    texts = settings_of(config, listener_name)
+    suites = tuple(filter(None, texts["ssl.cipher.suites"].split(",")))
+    return replace(parse_tls(texts), client_auth=_client_auth(config, listener_name), cipher_suites=suites)
+
+
+def _client_auth(config: BrokerConfig, listener_name: str) -> ClientAuth:
+    """Who logs in by SASL is asked for a certificate only if the listener's own setting says so (KIP-684)."""
+    if not protocol_of(config, listener_name).has_sasl:
+        return ClientAuth(settings_of(config, listener_name)["ssl.client.auth"])
+    own = dict(config.listener_settings).get(prefix_of(listener_name) + "ssl.client.auth")
+    return ClientAuth.NONE if own is None else ClientAuth(own.strip())
+
+
+def _way_security(config: BrokerConfig, listener_name: str, mechanism: str | None) -> ClientSecurity:
+    texts = settings_of(config, listener_name, mechanism or "")
+    texts |= {"security.protocol": protocol_of(config, listener_name).value}
+    texts |= {"sasl.mechanism": mechanism} if mechanism else {}
+    try:
+        return parse_security(texts)
+    except KafkaError as error:
+        reason = f"{error.message} (for calls of listener {listener_name}: {prefix_of(listener_name)}...)"
+        raise KafkaError(error.code, reason) from None
+
+
+def _tls_of(security: ClientSecurity) -> TlsSettings:
+    assert security.tls is not None, "protocols do not change"
+    return security.tls

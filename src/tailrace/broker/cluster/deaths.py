@@ -81,9 +81,9 @@ async def report_deaths(way: Way, controllers: Sequence[Address], dead: Sequence
 
 
 async def _ask(way: Way, address: Address, request: ReportDeathRequest) -> ErrorCode:
-    network, login = way
+    dialer, login = way
     try:
-        connection = await open_connection(network, address, client_id="supervisor", limits=_LIMITS, login=login)
+        connection = await open_connection(dialer, address, client_id="supervisor", limits=_LIMITS, login=login)
     except KafkaError as error:
         return error.code
     try:

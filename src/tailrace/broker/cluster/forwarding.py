@@ -166,13 +166,14 @@ class Forwarding:
         """The answer of the first voter, other than the leader that is known, who turns out to be the controller."""
         assert self._peers is not None, "who has no peers has no other voters"
         leadership = self._quorum.leadership
-        for voter in self._quorum.driver.voters:
-            if voter.key.id == leadership.leader_id or not voter.endpoints:
+        driver, timeout_ms = self._quorum.driver, int(_LOOK_SECONDS * 1000)
+        for voter in driver.voters:
+            endpoint = voter.endpoint(driver.node.identity.listener_name)
+            if voter.key.id == leadership.leader_id or endpoint is None:
                 continue
-            host, port = voter.endpoints[0].host, voter.endpoints[0].port
             try:
                 answer = await self._peers.call_address(
-                    host, port, request, response_type, timeout_ms=int(_LOOK_SECONDS * 1000), channel=channel
+                    endpoint.host, endpoint.port, request, response_type, timeout_ms=timeout_ms, channel=channel
                 )
             except KafkaError:
                 continue

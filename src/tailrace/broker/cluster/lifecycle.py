@@ -68,7 +68,7 @@ _REFUSALS = {
     "controller.quorum.bootstrap.servers and log.dirs.",
 }
 _CHANNEL = "heartbeat"
-# Of the time that the controller waits. The clocks of both may run at speeds that differ by two percent.
+# A lease is this share of the time that the controller waits: the clocks of both may differ in speed by two percent.
 LEASE_SHARE = 0.97
 # Heartbeats in a lease, at least: one that is lost or late does not end it.
 _HEARTBEATS_IN_LEASE = 4
@@ -85,7 +85,7 @@ class BrokerIdentity(NamedTuple):
 
 
 class Lifecycle:
-    """`metadata_offset` gives the last offset that this broker's image holds; `find_epoch` the epoch that the metadata
+    """`metadata_offset` gives the last offset that this broker has followed; `find_epoch` the epoch that the metadata
     has for an incarnation of this broker, the last one; `on_epoch` is told of each new epoch,
     `on_lease` of how long the lease lasts, `on_lease_end` when it has ended and again while there is no other,
     `on_failure` if the broker has to stop."""

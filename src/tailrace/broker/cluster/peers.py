@@ -20,11 +20,11 @@ from tailrace.controller.image import MetadataImage
 from tailrace.model.config import BrokerConfig
 from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.model.ids import NodeId
-from tailrace.model.ports import Network, Ports
+from tailrace.model.ports import Dialer, Ports
 from tailrace.wire.schema import Message
 
 R = TypeVar("R", bound=Message)
-Way = tuple[Network, Login | None]  # How a listener of other nodes is called.
+Way = tuple[Dialer, Login | None]  # How a listener of other nodes is called.
 
 
 class Ways(NamedTuple):
@@ -121,7 +121,7 @@ class _Channel:
 
     def __init__(self, ports: Ports, way: Way, address: Address, client_id: str) -> None:
         self._ports = ports
-        self._network, self._login = way
+        self._dialer, self._login = way
         self._address = address
         self._client_id = client_id
         self._connection: Connection | None = None
@@ -162,7 +162,7 @@ class _Channel:
         if pause_ms > 0:
             await asyncio.sleep(pause_ms / 1000)
         return await open_connection(
-            self._network, self._address, client_id=self._client_id, limits=_LIMITS, login=self._login
+            self._dialer, self._address, client_id=self._client_id, limits=_LIMITS, login=self._login
         )
 
     def _on_opened(self, opening: asyncio.Task[Connection]) -> None:
@@ -197,5 +197,7 @@ class _Channel:
             self._opening.cancel()
 
 
-# A peer on the same network answers a connection at once, or is not there; the timeout of a call is shorter still.
-_LIMITS = ConnectionLimits(connect_timeout_ms=2000, request_timeout_ms=30_000)
+# The kernel of a peer answers a connection at once, or is not there. What is asked first by a new one, the versions and
+# the login, its process has to answer: one that is starved needs seconds, and one whose host is gone by then never
+# does, while all calls of the channel wait for it. Calls have times of their own.
+_LIMITS = ConnectionLimits(connect_timeout_ms=2000, request_timeout_ms=10_000)

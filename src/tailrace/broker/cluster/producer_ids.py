@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _log = events.logger("producer ids")
 
-# Of a block. Kafka fetches the next one when a tenth is left.
+# The next block is fetched when this share of the last one is left. Kafka waits until it is a tenth.
 _FETCH_AHEAD = 0.5
 
 

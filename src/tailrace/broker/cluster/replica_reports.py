@@ -1,7 +1,7 @@
 """Tells the controller what this broker's replicas hold (ReportReplicas, a request of our own).
 
-    at the start     before the broker is unfenced: which replicas were found damaged (`replica.damage`), so that none
-                     of them is elected while somebody else has what it lost
+    at the start     before the broker is unfenced: which replicas were found damaged (`replica.repair.damage`), so
+                     that none of them is elected while somebody else has what it lost
     since then       which replicas have given up because an invariant is broken (`LogFiles.give_up`), so that another
                      one leads
     without leader   how far the replicas of partitions without a leader reach, so that the longest log is elected. Told
@@ -212,6 +212,7 @@ class ReplicaReports:
             state = topic.partitions.get(key.partition)
             if state is not None:
                 replica.leader_epoch = state.leader_epoch
+            self._replicas.late.follow_now(key)  # What is told of an epoch is what was there when it was followed.
             partition = self._replicas.partitions.get(key)
             if partition is not None and key not in self._replicas.broken:
                 log = partition.log

@@ -243,7 +243,7 @@ async def write_markers(
 def _append(
     node: Node, group_shard: Callable[[int], Shard], topic: str, index: int, marker: WritableMarker
 ) -> tuple[Partition, int]:
-    partition = node.replicas.find(topic, index)
+    partition = node.replicas.find_to_write(topic, index)
     partition.check_leader()
     partition.log.producers.check_marker(
         marker.producer_id,

@@ -166,7 +166,7 @@ class _Appends:
         name = self._name(topic)
         records = data.records if isinstance(data.records, memoryview) else _EMPTY
         self._check(name, data.index, records)
-        partition = self._services.replicas.find(name, data.index)
+        partition = self._services.replicas.find_to_write(name, data.index)
         producer = self._unverified_producer(partition, records)
         if producer is not None or partition.log.needs_slices(records):
             copied = memoryview(bytearray(records))
@@ -243,7 +243,7 @@ class _Appends:
 
     async def append_slowly(self, append: _SlowAppend) -> None:
         try:
-            partition = self._services.replicas.find(self._name(append.topic), append.partition_index)
+            partition = self._services.replicas.find_to_write(self._name(append.topic), append.partition_index)
             if not partition.log.needs_slices(append.records):
                 self._write_slow(append, partition)
                 return
@@ -279,7 +279,7 @@ class _Appends:
         """The partition is looked up again after each check: it may be gone, or its settings may have changed."""
         checked: CheckedBatch | None = None
         while True:
-            partition = self._services.replicas.find(self._name(append.topic), append.partition_index)
+            partition = self._services.replicas.find_to_write(self._name(append.topic), append.partition_index)
             if checked is not None and checked.config is partition.log.config:
                 return partition, checked
             append.answer.log_start_offset = partition.log.log_start_offset

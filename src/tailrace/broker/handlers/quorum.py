@@ -14,5 +14,5 @@ if TYPE_CHECKING:
     from tailrace.broker.services import Services
 
 
-async def handle_by_raft(services: Services, _context: RequestContext, request: Message) -> Message:
-    return await services.quorum.driver.handle(request)
+async def handle_by_raft(services: Services, context: RequestContext, request: Message) -> Message:
+    return await services.quorum.driver.handle(request, context.listener.name)

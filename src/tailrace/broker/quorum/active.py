@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from tailrace.broker.quorum.metadata_log import MetadataLog
     from tailrace.controller.image import BrokerImage
     from tailrace.controller.machine import Controller
-    from tailrace.controller.view import Charge
+    from tailrace.controller.view import Asker
     from tailrace.model.config import BrokerConfig
     from tailrace.model.ids import NodeId
     from tailrace.model.ports import Clock
@@ -97,9 +97,9 @@ class ActiveController:
             self._append([*bootstrap_records(self._config), *self._bootstrap()])
         self._arm()
 
-    def decide(self, request: Message, charge: Charge) -> Message:
+    def decide(self, request: Message, asker: Asker) -> Message:
         """Its answer may go out after `wait_committed`. KafkaError, and then nothing has changed."""
-        result = self._controller.op(request, self._clock.wall_ms(), self._now_ms(), charge)
+        result = self._controller.op(request, self._clock.wall_ms(), self._now_ms(), asker)
         if result.records:
             try:
                 (self._append_divided if result.is_divisible else self._append)(result.records)

@@ -218,11 +218,11 @@ class RaftDriver:
         self._after_write()
         return end_offset
 
-    async def handle(self, request: Message) -> Message:
-        """A request of the quorum, from a peer or an admin client."""
+    async def handle(self, request: Message, listener_name: str = "") -> Message:
+        """A request of the quorum, from a peer or an admin client, and the listener that it came in by."""
         from tailrace.broker.quorum.service import handle
 
-        return await handle(self, request)
+        return await handle(self, request, listener_name)
 
     async def ask(self, request: Request) -> Reply:
         """What the node says to a request of a peer. KafkaError if it cannot say anything."""

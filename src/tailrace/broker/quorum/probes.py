@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from tailrace.controller.image import BrokerImage
     from tailrace.model.ids import NodeId
-    from tailrace.model.ports import Clock, Network
+    from tailrace.model.ports import Clock, Dialer
 
 _log = events.logger("controller")
 
@@ -42,9 +42,9 @@ class Probes:
     broker that has no such listener, the first one is tried."""
 
     def __init__(
-        self, network: Network, clock: Clock, watch: Watch, *, listener_name: str | None, lease_ms: float
+        self, dialer: Dialer, clock: Clock, watch: Watch, *, listener_name: str | None, lease_ms: float
     ) -> None:
-        self._network = network
+        self._dialer = dialer
         self._clock = clock
         self._watch = watch
         self._listener_name = (listener_name or "").upper()
@@ -77,7 +77,7 @@ class Probes:
         since_ms = self._clock.patient_ms()
         try:
             async with asyncio.timeout(self._lease_seconds):
-                stream = await self._network.connect(endpoint.host, endpoint.port)
+                stream = await self._dialer.connect(endpoint.host, endpoint.port)
             stream.close()
         except ConnectionRefusedError:
             _log.info("a silent broker refuses connections", node=broker.node_id, at=f"{endpoint.host}:{endpoint.port}")

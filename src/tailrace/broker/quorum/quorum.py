@@ -28,7 +28,7 @@ from tailrace.broker.quorum.metadata_log import MetadataLog
 from tailrace.broker.quorum.snapshots import SnapshotId, read_batches, read_metadata, write_snapshot
 from tailrace.controller.image import MetadataImage
 from tailrace.controller.machine import Controller
-from tailrace.controller.view import Charge, free_of_charge
+from tailrace.controller.view import THE_NODE, Asker
 from tailrace.model import events
 from tailrace.model.errors import KafkaError, ProtocolError, StorageError
 from tailrace.model.ids import uuid_text
@@ -196,7 +196,7 @@ class Quorum:
 
     # ---- changes
 
-    async def submit_local(self, request: Message, charge: Charge = free_of_charge) -> Message:
+    async def submit_local(self, request: Message, asker: Asker = THE_NODE) -> Message:
         """Raises KafkaError if the request fails as a whole: NOT_CONTROLLER if this node is not the active controller,
         or ceases to be before the change is committed, which may then be made or not."""
         if self._failure is not None:
@@ -204,7 +204,7 @@ class Quorum:
         active = self._active
         if active is None or not self.driver.may_act:
             raise self._why_inactive()
-        response = active.decide(request, charge)
+        response = active.decide(request, asker)
         if isinstance(request, BrokerHeartbeatRequest) and not self.driver.may_grant:
             # It was heard. But its answer is a lease, and another controller may have been elected a while ago.
             raise self._why_inactive()

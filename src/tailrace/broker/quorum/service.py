@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tailrace.broker.quorum.driver import RaftDriver
 
 
-async def handle(driver: RaftDriver, request: Message) -> Message:
+async def handle(driver: RaftDriver, request: Message, listener_name: str) -> Message:
     if isinstance(request, DescribeQuorumRequest):
         return _describe(driver, request)
     cluster_id = getattr(request, "cluster_id", None)
@@ -42,7 +42,17 @@ async def handle(driver: RaftDriver, request: Message) -> Message:
         from tailrace.broker.quorum.snapshot_transfer import answer_piece
 
         return answer_piece(driver, request, reply)
-    return to_wire_response(request, reply)
+    return to_wire_response(request, _as_reached(driver, reply, listener_name))
+
+
+def _as_reached(driver: RaftDriver, reply: Reply, listener_name: str) -> Reply:
+    """With the leader's address at the listener that the question came in by: at another one the asker may not know how
+    to speak, as while a quorum moves from a listener without TLS to one with it."""
+    leader = driver.voters.find(reply.leader_id)
+    endpoint = leader.endpoint(listener_name) if leader is not None else None
+    if endpoint is None or endpoint.listener_name != listener_name:
+        return reply
+    return reply._replace(endpoint=endpoint)
 
 
 async def _wait_fetched(driver: RaftDriver, request: FetchRequest, asked: Fetch, reply: Reply) -> Reply:

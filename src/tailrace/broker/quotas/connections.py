@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from tailrace.broker.quotas.windows import Rate, Windows
-from tailrace.controller.security.quotas import AddressLimits, parse_address
+from tailrace.controller.security.limits import AddressLimits, parse_address
 from tailrace.model.listeners import prefix_of
 from tailrace.model.settings import INT_MAX
 

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from tailrace.broker.quotas.windows import Bucket, Rate, Windows
-from tailrace.controller.security.quotas import find_limit
+from tailrace.controller.security.limits import find_limit
 from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.model.quotas import (
     CLIENT_KEYS,

@@ -14,13 +14,11 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tailrace.broker.serving.inbox import Inbox
-    from tailrace.broker.serving.kafka import KafkaProtocol
-
-# What a connection waits for: memory, or the disk to catch up with what producers wrote; the end of a mute.
-FOR_ROOM, FOR_UNMUTE = 1, 2
 
 
 class Mute:
+    """Made by a connection when it begins, and let go by it at `on_end`."""
+
     __slots__ = ("_inbox", "_loop", "_on_end", "_set_aside", "_timer")
 
     def __init__(self, inbox: Inbox, on_end: Callable[[], None]) -> None:
@@ -51,48 +49,3 @@ class Mute:
         if self._set_aside:
             self._inbox.take_up(self._set_aside)
         self._on_end()
-
-
-class Mutable:
-    """What of a connection that is. Whoever is one looks at `_waits` before it takes a request or reads."""
-
-    __slots__ = ("_mute", "_waits", "last_active_ms")
-
-    is_closed: bool
-    inbox: Inbox
-    _protocol: KafkaProtocol
-
-    def __init__(self, now_ms: float) -> None:
-        self.last_active_ms = now_ms
-        self._mute: Mute | None = None
-        self._waits = 0  # For what, as bits: FOR_ROOM, FOR_UNMUTE.
-
-    @property
-    def is_muted(self) -> bool:
-        return self._mute is not None
-
-    def mute(self, throttle_ms: int) -> None:
-        if throttle_ms <= 0 or self.is_closed:
-            return
-        if self._mute is None:
-            self._mute = Mute(self.inbox, self._on_unmuted)
-            self._waits |= FOR_UNMUTE
-            self._stop_reading()
-            self._protocol.call_soon(self._tidy)  # Later, since somebody may be looking at the buffer.
-        self._mute.extend(throttle_ms)
-
-    def _on_unmuted(self) -> None:
-        self._mute = None
-        self._waits &= ~FOR_UNMUTE
-        self.last_active_ms = self._protocol.clock.monotonic_ms()
-        self._resume()
-
-    def _stop_reading(self) -> None:
-        raise NotImplementedError
-
-    def _tidy(self) -> None:
-        """Gives back what is not needed of the buffer, and with a mute all of it."""
-        raise NotImplementedError
-
-    def _resume(self) -> None:
-        raise NotImplementedError

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 Answer = TypeVar("Answer")
 
-# Of a second, a millisecond is so many percent.
+# How many percent of a second a millisecond is.
 _PERCENT_PER_MS = 0.1
 # What each partition of an answer to Fetch takes beside its records, about.
 FETCHED_PARTITION_BYTES = 60

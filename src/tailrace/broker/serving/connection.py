@@ -5,7 +5,7 @@ Rules
   that has to wait before its effect copies the records it was given (all else that is decoded are copies already),
   and its request counts as memory in use until it is done.
 - One request at a time, as in Kafka, with one exception: a Produce that has appended lets the next request start and
-  keeps its place in `_slots`. A parked Fetch and a handler that has to wait hold the later requests back.
+  keeps its place (`outbox.Slots`). A parked Fetch and a handler that has to wait hold the later requests back.
 - Answers are joined and sent once a turn, or at once when no other is waited for. While output is queued no further
   request is taken, nor while the answers of this connection that are not sent exceed a bound in bytes, so a slow reader
   is held back by TCP and costs at most one buffer, that bound and one answer.
@@ -21,18 +21,18 @@ Rules
 from __future__ import annotations
 
 from asyncio import Future, ensure_future
-from collections import deque
 from collections.abc import Callable
 from struct import Struct
 from typing import TYPE_CHECKING, Any
 
 from tailrace.broker.context import BoundListener, Pending, RequestContext, UnanswerableError
-from tailrace.broker.quotas.mute import FOR_ROOM, Mutable
+from tailrace.broker.quotas.mute import Mute
 from tailrace.broker.serving.arrival import Arrival
 from tailrace.broker.serving.buffers import START_BYTES, Account
 from tailrace.broker.serving.express import Express, PendingRun
 from tailrace.broker.serving.inbox import Inbox
-from tailrace.broker.serving.outbox import Outbox, Slot
+from tailrace.broker.serving.outbox import Outbox, Slot, Slots
+from tailrace.broker.serving.turns import RUN_BYTES
 from tailrace.model.errors import ProtocolError
 from tailrace.model.ports import Bytes, FileSlice, Stream
 from tailrace.model.security import ANONYMOUS
@@ -49,16 +49,18 @@ _PRODUCE_KEY = bytes(2)
 REQUEST_MIN_BYTES = 8
 # Requests through the general path before other connections have their turn.
 _REQUESTS_PER_TURN = 32
+# What a connection waits for: memory, or the disk to catch up with what producers wrote; the end of a mute.
+_FOR_ROOM, _FOR_UNMUTE = 1, 2
 
 
-class KafkaConnection(Mutable):
+class KafkaConnection:
     __slots__ = (
         "_acceptor",
         "_express",
         "_held_by",
         "_is_closing",
         "_is_reading",
-        "_last_taken_bytes",
+        "_mute",
         "_outbox",
         "_protocol",
         "_queued_bytes",
@@ -66,10 +68,11 @@ class KafkaConnection(Mutable):
         "_resume_is_scheduled",
         "_seen_sent_bytes",
         "_slots",
-        "_slots_count",
         "_stream",
+        "_waits",
         "inbox",
         "is_closed",
+        "last_active_ms",
         "listener",
         "peer",
         "principal",
@@ -78,7 +81,6 @@ class KafkaConnection(Mutable):
     def __init__(
         self, stream: Stream, listener: BoundListener, protocol: KafkaProtocol, acceptor: Acceptor, account: Account
     ) -> None:
-        super().__init__(protocol.clock.monotonic_ms())
         self.peer = stream.peer
         self.listener = listener
         self.principal = ANONYMOUS  # Until whoever made it says otherwise.
@@ -87,13 +89,16 @@ class KafkaConnection(Mutable):
         self._protocol = protocol
         self._acceptor = acceptor
         self.inbox = Inbox(protocol.buffers, account, hint_max_bytes=protocol.size_hint_max_bytes)
-        self._outbox = Outbox(stream, protocol.background, on_drained=self._resume, on_broken=self._on_broken)
-        self._slots: deque[Slot] = deque()
-        self._slots_count = 0  # How many answers they stand for.
+        self._outbox = Outbox(
+            stream, protocol.background, protocol.turns, on_drained=self._resume, on_broken=self._on_broken
+        )
+        self._slots = Slots(self._outbox)
         self._express = None
         if protocol.has_express:
             self._express = Express(protocol.services, self._outbox, self._slots, self._keep_run, self)
-        self._last_taken_bytes = 0  # In the last turn: the next one is likely to bring as much.
+        self.last_active_ms = protocol.clock.monotonic_ms()
+        self._mute: Mute | None = None
+        self._waits = 0  # For what, as bits: no request is taken meanwhile.
         self._queued_bytes = 0  # Bytes of answers, since there was last none to send.
         self._seen_sent_bytes = 0
         # The parked Fetch or the waiting handler that holds later requests back.
@@ -110,7 +115,7 @@ class KafkaConnection(Mutable):
         no better than one that says nothing."""
         if not self._outbox.is_empty:
             return self._outbox.is_blocked
-        return self._held_by is None and not self._slots and not self._waits
+        return self._held_by is None and not self._slots.count and not self._waits
 
     @property
     def waits_for_memory(self) -> bool:
@@ -155,7 +160,7 @@ class KafkaConnection(Mutable):
             self._stop_reading()  # Held back, and the buffer is full.
             return
         try:
-            received = self._stream.recv_into(inbox.view[end : end + self._receive_max_bytes(missing_bytes)])
+            received = self._stream.recv_into(inbox.room(missing_bytes, self._protocol.turn_max_bytes))
         except (BlockingIOError, InterruptedError):
             self._tidy()
             return
@@ -170,21 +175,13 @@ class KafkaConnection(Mutable):
         if self._may_take():
             self._serve(now_ms)
 
-    def _receive_max_bytes(self, missing_bytes: int) -> int:
-        """Large requests are received up to their end and no further: of what follows a part would have to be moved
-        to the front of the buffer, to make room for its rest. That costs more than another system call."""
-        inbox = self.inbox
-        wanted = missing_bytes if inbox.end > inbox.start else self._last_taken_bytes
-        turn_max_bytes = self._protocol.turn_max_bytes
-        return min(wanted, turn_max_bytes) if wanted > START_BYTES else turn_max_bytes
-
     def _may_take(self) -> bool:
         return (
             self._held_by is None
             and self._outbox.is_empty
             and not self._is_closing
             and not self._waits
-            and self._slots_count < self._protocol.slots_max
+            and self._slots.count < self._protocol.slots_max
             and self._queued_bytes < self._protocol.answers_max_bytes
         )
 
@@ -193,7 +190,7 @@ class KafkaConnection(Mutable):
         start = inbox.start
         try:
             self._take_frames(now_ms)
-            self._last_taken_bytes = inbox.start - start
+            inbox.last_taken_bytes = inbox.start - start
         except Exception as error:
             # Dispatch answers what handlers raise; this is a bug around them, and must not leave the client waiting.
             self._protocol.report_bug(self, error)
@@ -213,17 +210,24 @@ class KafkaConnection(Mutable):
             return
         protocol = self._protocol
         request_max_bytes, slots_max = protocol.request_max_bytes, protocol.slots_max
-        flusher, express = protocol.services.replicas.flusher, self._express
-        turn_ends_ms = now_ms + protocol.turns.turn_ms
+        flusher, slots = protocol.services.replicas.flusher, self._slots
+        turn_ms = protocol.turns.turn_ms
+        if end - inbox.start > RUN_BYTES:
+            turn_ms = protocol.turns.begin_run(-inbox.missing_bytes)
+        turn_ends_ms = now_ms + turn_ms
+        run_end = end if turn_ms else min(end, end + inbox.missing_bytes)
         for _ in range(_REQUESTS_PER_TURN):
             position = inbox.start
-            if express is not None:
-                inbox.start = express.take(buffer, view, position, end)
-                if inbox.start == end or self._slots_count >= slots_max or self._waits:
+            if self._express is not None:
+                inbox.start = self._express.take(buffer, view, position, run_end)
+                if inbox.start == end or slots.count >= slots_max or self._waits:
                     break
-                if inbox.start > position and protocol.clock.monotonic_ms() < turn_ends_ms:
-                    continue
-                position = inbox.start
+                if inbox.start > position:
+                    if turn_ms and protocol.clock.monotonic_ms() < turn_ends_ms:
+                        continue
+                    if inbox.missing_bytes <= 0:
+                        self._wait_for_turn()
+                    break
             if end - position < 4:
                 break
             (size,) = _unpack_size(buffer, position)
@@ -240,7 +244,7 @@ class KafkaConnection(Mutable):
             self._take(view[position + 4 : frame_end])
             if frame_end == end or self._held_by is not None or self._is_closing or self._waits:
                 break
-            if self._slots_count >= slots_max:
+            if slots.count >= slots_max:
                 break
             if self._queued_bytes >= protocol.answers_max_bytes or protocol.clock.monotonic_ms() > turn_ends_ms:
                 self._wait_for_turn()
@@ -314,16 +318,8 @@ class KafkaConnection(Mutable):
 
     def _answer(self, context: RequestContext, answer: Message) -> None:
         parts = self._encode(context, answer)
-        if parts is None:
-            return
-        if self._slots:
-            self._add_slot(Slot(None, parts, measurement=context.measurement))
-        else:
-            self._outbox.put(parts, context.measurement)
-
-    def _add_slot(self, slot: Slot) -> None:
-        self._slots.append(slot)
-        self._slots_count += slot.count
+        if parts is not None:
+            self._slots.put(parts, context.measurement)
 
     def _keep_run(
         self, answers: list[Bytes], pending: PendingRun | None, measurement: Measurement | None = None
@@ -332,7 +328,7 @@ class KafkaConnection(Mutable):
         self._queued_bytes += sum(map(len, answers))
         parts: list[Bytes | FileSlice] | None = [b"".join(answers)] if pending is None else None
         slot = Slot(pending, parts, count=len(answers), measurement=measurement)
-        self._add_slot(slot)
+        self._slots.add(slot)
         if pending is not None:
             pending.deliver_to(lambda given: self._settle_slot(slot, [b"".join(given)]))
 
@@ -341,7 +337,7 @@ class KafkaConnection(Mutable):
             self._answer(context, pending.answer)
             return
         slot = Slot(pending, measurement=context.measurement)
-        self._add_slot(slot)
+        self._slots.add(slot)
         if pending.holds_next and not pending.is_over:
             self._held_by = pending
         pending.deliver_to(lambda answer: self._on_answer(context, slot, answer))
@@ -357,30 +353,12 @@ class KafkaConnection(Mutable):
         is_held = self._held_by is slot.pending
         if is_held:
             self._held_by = None
-        slot.pending = None
-        slot.parts = parts
-        slots = self._slots
-        if slot.parts is None:
-            self._drop_slots(since=slot)
-        while slots and slots[0].parts is not None:
-            first = slots.popleft()
-            self._slots_count -= first.count
-            self._outbox.put(first.parts or [], first.measurement)
+        self._slots.settle(slot, parts)
         # The last answer that a client waits for goes out at once: no other can join it.
-        if is_held or (not slots and self.inbox.buffer is None):
+        if is_held or (not self._slots.count and self.inbox.buffer is None):
             self._resume()
         else:
             self._resume_soon()
-
-    def _drop_slots(self, *, since: Slot | None = None) -> None:
-        """The answers from that one on, or all, will not be sent."""
-        while self._slots:
-            slot = self._slots.pop()
-            self._slots_count -= slot.count
-            if slot.pending is not None:
-                slot.pending.abandon()
-            if slot is since:
-                return
 
     def _resume_soon(self) -> None:
         """Many answers may come in one turn: they are sent together, at its end."""
@@ -417,24 +395,44 @@ class KafkaConnection(Mutable):
 
     def _flush(self) -> None:
         self._outbox.flush()
-        if not self._slots and self._outbox.is_empty:
+        if not self._slots.count and self._outbox.is_empty:
             self._queued_bytes = 0
 
-    # ---- the buffer
+    # ---- waiting, and the buffer
+
+    @property
+    def is_muted(self) -> bool:
+        return self._mute is not None
+
+    def mute(self, throttle_ms: int) -> None:
+        if throttle_ms <= 0 or self.is_closed:
+            return
+        if self._mute is None:
+            self._mute = Mute(self.inbox, self._on_unmuted)
+            self._waits |= _FOR_UNMUTE
+            self._stop_reading()
+            self._protocol.call_soon(self._tidy)  # Later, since somebody may be looking at the buffer.
+        self._mute.extend(throttle_ms)
+
+    def _on_unmuted(self) -> None:
+        self._mute = None
+        self._waits &= ~_FOR_UNMUTE
+        self.last_active_ms = self._protocol.clock.monotonic_ms()
+        self._resume()
 
     def _wait_for_room(self, wait: Callable[[Callable[[], None]], None]) -> None:
-        self._waits |= FOR_ROOM
+        self._waits |= _FOR_ROOM
         self._stop_reading()
         wait(self._on_waited)
 
     def _on_waited(self) -> None:
-        self._waits &= ~FOR_ROOM
+        self._waits &= ~_FOR_ROOM
         if not self.is_closed:
             self._tidy()
             self._resume()
 
     def _tidy(self) -> None:
-        """Gives an empty buffer back, makes room for the rest of a frame in a full one."""
+        """Gives an empty buffer back, and with a mute any; makes room for the rest of a frame in a full one."""
         inbox = self.inbox
         if inbox.buffer is None:
             return
@@ -474,7 +472,7 @@ class KafkaConnection(Mutable):
         self.close()
 
     def _close_if_finished(self) -> None:
-        if self._is_closing and self._held_by is None and not self._slots and self._outbox.is_empty:
+        if self._is_closing and self._held_by is None and not self._slots.count and self._outbox.is_empty:
             self.close()
 
     def finish(self) -> None:
@@ -493,7 +491,7 @@ class KafkaConnection(Mutable):
         self._protocol.buffers.forget(self._on_waited)
         self._protocol.buffers.note_dropped(self._queued_bytes)
         self._protocol.services.replicas.flusher.stop_waiting(self._on_waited)
-        self._drop_slots()
+        self._slots.drop()
         if self._mute is not None:
             self._mute.cancel()
         self.inbox.give_back()

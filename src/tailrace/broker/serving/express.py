@@ -3,8 +3,7 @@
 A producer repeats itself: the bytes of its requests from the client id to the number of partitions are the same
 again and again. A lane remembers those bytes and what they mean. While requests match it, what is left of each is
 a partition index, one batch and, in flexible versions, three empty tag sections; the answer is one `pack`. Lanes are
-found by those bytes, whose length a few fields tell (`produce_frames`), so that a producer may write to many topics in
-turn.
+found by those bytes, whose length a few fields tell (`lanes`), so that a producer may write to many topics in turn.
 
     a request of one record costs 15 us the general way, and 2.6 us this way
 
@@ -47,24 +46,18 @@ what the log knows by then. So nothing has to be taken back if the write fails; 
 from __future__ import annotations
 
 from asyncio import TimerHandle, get_running_loop
-from collections.abc import Callable, Iterator, Sized
-from functools import lru_cache, partial
+from collections.abc import Callable, Iterator
+from functools import partial
 from math import inf
 from struct import Struct
 from typing import TYPE_CHECKING, Any
 
 from tailrace.broker.context import Pending
-from tailrace.broker.handlers.produce import fill_error, not_confirmed
+from tailrace.broker.handlers.produce import not_confirmed
 from tailrace.broker.quotas.tolls import RunToll
+from tailrace.broker.serving.lanes import FIRST_VERSION_WITH_TOPIC_IDS, Lane, index_position, prefix_end, records_start
 from tailrace.broker.serving.measuring import Measure, Measurement
-from tailrace.broker.serving.outbox import Outbox
-from tailrace.broker.serving.produce_frames import (
-    FIRST_FLEXIBLE_VERSION,
-    FIRST_VERSION_WITH_TOPIC_IDS,
-    index_position,
-    prefix_end,
-    records_start,
-)
+from tailrace.broker.serving.outbox import Outbox, Slots
 from tailrace.catalogue import CATALOGUE, load
 from tailrace.log.log import AppendResult
 from tailrace.log.plain_batches import PlainBatch, read_plain
@@ -72,22 +65,20 @@ from tailrace.log.producers import follows
 from tailrace.log.validation import Origin
 from tailrace.model.errors import KafkaError, ProtocolError
 from tailrace.model.ids import INTERNAL_TOPICS, Uuid
-from tailrace.model.ports import Buffer, Bytes, FileSlice
-from tailrace.wire.apis.data import ProduceRequest, ProduceResponse
+from tailrace.model.ports import Buffer, Bytes
+from tailrace.wire.apis.data import ProduceRequest
 from tailrace.wire.apis.keys import ApiKey
 from tailrace.wire.compile import decode_from
-from tailrace.wire.frame import decode_request_header, encode_response
+from tailrace.wire.frame import decode_request_header
 from tailrace.wire.records import BatchHeader
 
 if TYPE_CHECKING:
     from tailrace.broker.quotas.tolls import ThrottledClient
-    from tailrace.broker.refused_batches import Place
     from tailrace.broker.services import Services
     from tailrace.replica.partition import Partition
 
-PartitionAnswer = ProduceResponse.PartitionProduceResponse
 # One request of a run: correlation id, lane, partition index, partition, number of records.
-Taken = tuple[int, "ExpressLane", int, "Partition", int]
+Taken = tuple[int, Lane, int, "Partition", int]
 
 _CLIENT = Origin.CLIENT
 # Size, API key and version as one number, correlation id.
@@ -95,8 +86,6 @@ _unpack_head = Struct(">iIi").unpack_from
 _HEAD_BYTES = 12
 _unpack_int = Struct(">i").unpack_from
 _unpack_two_ints = Struct(">ii").unpack_from
-# A third of a lane's memory, were it not shared by those of topics with names of the same length.
-_struct = lru_cache(maxsize=512)(Struct)
 # Produce has API key 0, so that key and version together are the version. Zstd is refused below version 7.
 _VERSION_MIN = 7
 _VERSION_MAX = 13
@@ -114,60 +103,6 @@ RUN_MAX_BYTES = 64 * 1024
 # After a request that fitted a lane but had to go the general way, this many follow it without being tried: those to a
 # compacted topic never are plain.
 _REST = 63
-# Found in no topic name, for it is not UTF-8; marks the place of the base offset in a template.
-_MARK = 0x0123456789ABCDEF
-
-
-class ExpressLane:
-    """What the repeated bytes of a producer's requests mean, and how its answers are built."""
-
-    __slots__ = (
-        "answer_size",
-        "head",
-        "is_flexible",
-        "pack",
-        "partitions",
-        "prefix",
-        "rest",
-        "tail",
-        "terms",
-        "topic",
-        "topic_data",
-        "version",
-    )
-
-    def __init__(
-        self, version: int, prefix: bytes, topic: str, request: ProduceRequest, template: bytes, *, client_id: str
-    ) -> None:
-        self.version = version
-        self.prefix = prefix
-        self.topic = topic
-        # The same for all requests of a run.
-        self.terms = request.acks, request.timeout_ms, client_id
-        named = request.topic_data[0]
-        # As the client named it, for answers that are not packed.
-        self.topic_data = ProduceRequest.TopicProduceData(name=named.name, topic_id=named.topic_id)
-        self.rest = 0  # Requests to let pass because the last one did not fit.
-        self.is_flexible = version >= FIRST_FLEXIBLE_VERSION
-        self.partitions: dict[int, Partition] = {}  # Bounded by the partitions that exist.
-        marked = template.rindex(_MARK.to_bytes(8, "big"))
-        # Size and correlation id, what comes before the partition's own fields, those fields, and the rest.
-        self.head, self.tail = template[8 : marked - 6], template[marked + 24 :]
-        self.answer_size = len(template) - 4
-        self.pack: Callable[..., bytes] = _struct(f">ii{len(self.head)}sihqqq{len(self.tail)}s").pack
-
-    def place(self, partition: Partition) -> Place:
-        return self.topic_data.name or self.topic_data.topic_id, partition.topic_partition.partition
-
-    def throttled_tail(self, throttle_ms: int) -> bytes:
-        """In all versions the throttle is the last field of an answer, with nothing but empty tags behind it."""
-        end = len(self.tail) - self.is_flexible
-        return self.tail[: end - 4] + throttle_ms.to_bytes(4, "big") + self.tail[end:]
-
-    def encode_error(self, correlation_id: int, index: int, error: KafkaError) -> Bytes:
-        answer = PartitionAnswer(index=index)
-        fill_error(answer, error)
-        return _encode(self.version, correlation_id, self.topic_data, answer)
 
 
 class PendingRun(Pending[Any]):
@@ -254,7 +189,7 @@ class Express:
         self,
         services: Services,
         outbox: Outbox,
-        slots: Sized,
+        slots: Slots,
         keep: Callable[[list[Bytes], PendingRun | None, Measurement | None], None],
         origin: ThrottledClient,
     ) -> None:
@@ -265,9 +200,9 @@ class Express:
         self._slots = slots
         self._keep = keep
         self._origin = origin
-        self._lane: ExpressLane | None = None  # The one used last.
+        self._lane: Lane | None = None  # The one used last.
         # By version and prefix, in the order in which they were learned.
-        self._lanes: dict[tuple[int, bytes], ExpressLane] = {}
+        self._lanes: dict[tuple[int, bytes], Lane] = {}
         self._number = services.lanes.number  # With which they were learned.
         self._credit = _CREDIT_MAX
         self._measures: tuple[Measure, ...] = tuple(map(load, CATALOGUE[ApiKey.PRODUCE].measures))
@@ -305,19 +240,19 @@ class Express:
                 return position
         return position
 
-    def _find_lane(self, buffer: Buffer, version: int, start: int) -> ExpressLane | None:
+    def _find_lane(self, buffer: Buffer, version: int, start: int) -> Lane | None:
         lane = self._lane
         if lane is not None and lane.version == version and buffer.startswith(lane.prefix, start):
             return lane
         return self._change_lane(buffer, version, start)
 
-    def _change_lane(self, buffer: Buffer, version: int, start: int) -> ExpressLane | None:
+    def _change_lane(self, buffer: Buffer, version: int, start: int) -> Lane | None:
         lane = self._lanes.get((version, bytes(buffer[start : prefix_end(buffer, version, start)])))
         if lane is not None:
             self._lane = lane
         return lane
 
-    def _run(self, lane: ExpressLane, buffer: Buffer, view: memoryview, position: int, end: int) -> int:
+    def _run(self, lane: Lane, buffer: Buffer, view: memoryview, position: int, end: int) -> int:
         version, prefix, partitions = lane.version, lane.prefix, lane.partitions
         prefix_size, is_flexible = len(prefix), lane.is_flexible
         clock = self._services.ports.clock
@@ -379,7 +314,7 @@ class Express:
             self._write(groups, taken, measurement, toll, lane.terms)
         return position
 
-    def _may_begin(self, lane: ExpressLane, partition: Partition, header: BatchHeader, records: memoryview) -> bool:
+    def _may_begin(self, lane: Lane, partition: Partition, header: BatchHeader, records: memoryview) -> bool:
         """Whether the log would take this batch from its producer now."""
         refused_batches, producers = self._services.refused_batches, partition.log.producers
         try:
@@ -435,12 +370,12 @@ class Express:
             measurement.note_answered(answers, errors)  # Noted again by those that wait.
         if waits:
             self._keep(answers, PendingRun(taken, answers, waits, timeout_ms, measurement), measurement)
-        elif self._slots:
+        elif self._slots.count:
             self._keep(answers, None, measurement)
         else:
             self._outbox.put_all(answers, measurement)
 
-    def _find_partition(self, lane: ExpressLane, index: int) -> Partition | None:
+    def _find_partition(self, lane: Lane, index: int) -> Partition | None:
         partition = self._services.replicas.partitions.get((lane.topic, index))
         if partition is None:
             return None
@@ -449,7 +384,7 @@ class Express:
         lane.partitions[index] = partition
         return partition
 
-    def _learn(self, frame: memoryview, version: int) -> ExpressLane | None:
+    def _learn(self, frame: memoryview, version: int) -> Lane | None:
         """A lane for requests like this one, if it is of the kind that has one."""
         if self._credit <= 0:
             return None
@@ -476,22 +411,8 @@ class Express:
         start, end = _HEAD_BYTES - 4, index_position(version, len(frame), len(records))
         if prefix_end(frame, version, start) != end:
             return None
-        template = _encode(version, 0, topic, PartitionAnswer(base_offset=_MARK, log_start_offset=0))
-        lane = ExpressLane(
-            version, bytes(frame[start:end]), name, request, bytes(template), client_id=header.client_id or ""
-        )
+        lane = Lane(version, bytes(frame[start:end]), name, request, client_id=header.client_id or "")
         self._lane = self._lanes[version, lane.prefix] = lane
         if len(self._lanes) > _LANES_MAX:
             del self._lanes[next(iter(self._lanes))]
         return lane
-
-
-def _encode(
-    version: int, correlation_id: int, topic: ProduceRequest.TopicProduceData, answer: PartitionAnswer
-) -> Bytes:
-    answers = ProduceResponse.TopicProduceResponse(
-        name=topic.name, topic_id=topic.topic_id, partition_responses=[answer]
-    )
-    (encoded,) = encode_response(ApiKey.PRODUCE, version, correlation_id, ProduceResponse(responses=[answers]))
-    assert not isinstance(encoded, FileSlice), "an answer to Produce carries no records"
-    return encoded

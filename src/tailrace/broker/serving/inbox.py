@@ -22,7 +22,18 @@ _STEP_MAX_BYTES = 1024 * 1024
 class Inbox:
     """Owned by one connection, which moves `start` as it takes requests and `end` as it receives."""
 
-    __slots__ = ("_hint_max_bytes", "_pool", "_size_hint", "account", "arrival", "buffer", "end", "start", "view")
+    __slots__ = (
+        "_hint_max_bytes",
+        "_pool",
+        "_size_hint",
+        "account",
+        "arrival",
+        "buffer",
+        "end",
+        "last_taken_bytes",
+        "start",
+        "view",
+    )
 
     def __init__(self, pool: BufferPool, account: Account, *, hint_max_bytes: int) -> None:
         self._pool = pool
@@ -33,6 +44,7 @@ class Inbox:
         self.view = _NOTHING
         self.start = 0
         self.end = 0
+        self.last_taken_bytes = 0  # In the last turn: the next one is likely to bring as much.
         self.arrival: Arrival | None = None  # Of the request at `start`, if it is not whole.
 
     @property
@@ -44,6 +56,13 @@ class Inbox:
             return 4 - unread
         size: int = _unpack_size(self.buffer, self.start)[0]
         return size + 4 - unread
+
+    def room(self, missing_bytes: int, max_bytes: int) -> memoryview:
+        """Where to receive next. Large requests are received up to their end and no further: of what follows a part
+        would have to be moved to the front of the buffer, to make room for its rest. That costs more than another
+        system call."""
+        wanted = missing_bytes if self.end > self.start else self.last_taken_bytes
+        return self.view[self.end : self.end + (wanted if START_BYTES < wanted < max_bytes else max_bytes)]
 
     def borrow(self) -> None:
         buffer = self._pool.lend(self._size_hint, self.account)

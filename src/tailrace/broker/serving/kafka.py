@@ -84,7 +84,7 @@ class KafkaProtocol:
         admission: Admission | None = None,
     ) -> KafkaConnection:
         account = self._accounts.setdefault(host_of(stream.peer), Account())
-        mechanism = None if admission is None else admission.mechanism
+        mechanism = None if admission is None or not admission.session_ms else admission.mechanism
         if mechanism is not None and mechanism.make_connection is not None:
             session: KafkaConnection = mechanism.make_connection(
                 stream, listener, self, acceptor, account, admission=admission

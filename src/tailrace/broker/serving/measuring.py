@@ -46,7 +46,7 @@ class Measurement:
         self.api_key = api_key
         self.count = 1
         self.errors: Counter[int] = Counter()  # How often each code other than 0 stands in the answers.
-        # Of requests and answers, without the four bytes that tell their sizes.
+        # Sizes of requests and answers, without the four bytes that tell them.
         self.received_bytes = received_bytes
         self.sent_bytes = 0
 

@@ -3,19 +3,22 @@
 Writes are joined: a turn of the loop puts many answers here and flushes once. File slices go out by `sendfile` and are
 not read into Python, but for small ones: a copy of those costs less than two more system calls and a second packet.
 Before a slice is sent its next window is probed; if it is not in memory, a helper thread reads it first, so that a cold
-disk stalls a thread and not the loop.
+disk stalls a thread and not the loop. Large pieces stand in line (`turns`) once a few went out in a round
+of the loop.
 """
 
 from __future__ import annotations
 
 import errno
 from asyncio import Future, ensure_future
+from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import Any
 
 from tailrace.broker.context import Pending
 from tailrace.broker.serving.measuring import Measurement
+from tailrace.broker.serving.turns import Turns
 from tailrace.model.ports import Background, Bytes, FileSlice, Stream
 
 # A slice is probed and sent in windows of this size: enough to keep a disk streaming, small enough to begin early.
@@ -23,6 +26,8 @@ WINDOW_BYTES = 1024 * 1024
 # Given to one reader before the other connections have their turn: one that reads as fast as we send would hold the
 # loop for a whole answer, else: 55 MB by default.
 TURN_BYTES = 2 * WINDOW_BYTES
+# Of pieces above this size only a few are sent in a round of the loop.
+LARGE_BYTES = WINDOW_BYTES // 4
 # Slices of up to this size are read and joined with what is around them, as long as the joint piece is no larger.
 JOINED_BYTES = 32 * 1024
 
@@ -46,12 +51,56 @@ class Slot:
         self.measurement = measurement
 
 
+class Slots:
+    """The answers of one connection that wait, each in its place: for itself to be known, or for one before it."""
+
+    __slots__ = ("_outbox", "_slots", "count")
+
+    def __init__(self, outbox: Outbox) -> None:
+        self._outbox = outbox
+        self._slots: deque[Slot] = deque()
+        self.count = 0  # Of answers, which are more than slots where runs are among them.
+
+    def put(self, parts: list[Bytes | FileSlice], measurement: Measurement | None) -> None:
+        """An answer that is known: at once, if none has to go before it."""
+        if self.count:
+            self.add(Slot(None, parts, measurement=measurement))
+        else:
+            self._outbox.put(parts, measurement)
+
+    def add(self, slot: Slot) -> None:
+        self._slots.append(slot)
+        self.count += slot.count
+
+    def settle(self, slot: Slot, parts: list[Bytes | FileSlice] | None) -> None:
+        """What was waited for, and all behind it that is known, is put out; None if neither can be."""
+        slot.pending, slot.parts = None, parts
+        if parts is None:
+            self.drop(since=slot)
+        slots = self._slots
+        while slots and slots[0].parts is not None:
+            first = slots.popleft()
+            self.count -= first.count
+            self._outbox.put(first.parts or [], first.measurement)
+
+    def drop(self, *, since: Slot | None = None) -> None:
+        """The answers from that one on, or all, will not be sent."""
+        while self._slots:
+            slot = self._slots.pop()
+            self.count -= slot.count
+            if slot.pending is not None:
+                slot.pending.abandon()
+            if slot is since:
+                return
+
+
 class Outbox:
     """Owned by one connection, which must not put more in while `is_empty` is false (back-pressure)."""
 
     __slots__ = (
         "_background",
         "_has_slices",
+        "_has_turn",
         "_is_closed",
         "_is_waiting",
         "_on_broken",
@@ -59,6 +108,7 @@ class Outbox:
         "_parts",
         "_put_bytes",
         "_stream",
+        "_turns",
         "_unmeasured",
         "_warming",
         "sent_bytes",
@@ -68,17 +118,20 @@ class Outbox:
         self,
         stream: Stream,
         background: Background,
+        turns: Turns,
         *,
         on_drained: Callable[[], None],
         on_broken: Callable[[OSError], None],
     ) -> None:
         self._stream = stream
         self._background = background
+        self._turns = turns
         self._on_drained = on_drained
         self._on_broken = on_broken
         self._parts: list[Bytes | FileSlice] = []
         self._has_slices = False
-        self._is_waiting = False  # For room in the socket or for a cold window.
+        self._has_turn = False
+        self._is_waiting = False  # For room in the socket, for a cold window or for its turn.
         self._is_closed = False
         # Answers to be measured, each with what will be sent in all when its last byte is. Bounded by the answers that
         # may be outstanding.
@@ -93,7 +146,7 @@ class Outbox:
 
     @property
     def is_blocked(self) -> bool:
-        """The socket takes no more for now, or a cold disk has to be waited for."""
+        """The socket takes no more for now, or a cold disk or others have to be waited for."""
         return self._is_waiting
 
     def put(self, parts: list[Bytes | FileSlice], measurement: Measurement | None = None) -> None:
@@ -127,8 +180,19 @@ class Outbox:
             self._is_waiting = True
             self._stream.watch_writes(self._on_room)
 
+    def take_turn(self) -> bool:
+        """To send one large piece."""
+        self._is_waiting, self._has_turn = False, True
+        self.flush()
+        self._has_turn = False
+        if self._parts or self._is_closed:
+            return True
+        self._on_drained()  # Which goes on with requests.
+        return False
+
     def close(self) -> None:
         self._is_closed = True
+        self._turns.leave(self)
         self._parts.clear()
         self._unmeasured.clear()
 
@@ -173,6 +237,11 @@ class Outbox:
             if cold is not None:
                 self._warm(cold)
                 return
+            if size > LARGE_BYTES and not self._has_turn and not self._turns.admits_piece():
+                self._is_waiting = True
+                self._turns.join(self)
+                return
+            self._has_turn = False
             taken = self._stream.send(self._parts[:count])
             self._advance(taken, count)
             if taken < size:

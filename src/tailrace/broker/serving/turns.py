@@ -1,9 +1,10 @@
-"""Whose requests are taken next, where connections have more of them than a turn holds, or larger ones.
+"""Whose requests are taken next, where connections have more of them than a turn holds, or larger ones or answers.
 
 One loop serves all. A client that pipelines thousands of requests, and need not even read the answers, is served for
-a turn, then waits in line with its like; so do those whose requests are large, once a few were received in a round of
-the loop. In each round one of the line has a turn of a millisecond, or as many as receive in that time, and all others
-are read and answered. So whoever has one small request at a time waits for about that long, however many stand in line.
+a turn, then waits in line with its like; so do those whose requests or answers are large, once a few pieces of them
+were received or sent in a round of the loop. In each round one of the line has a turn of a millisecond, or as many as
+receive or send in that time, and all others are read and answered. So whoever has one small request at a time waits for
+about that long, however many stand in line.
 """
 
 from __future__ import annotations
@@ -17,13 +18,15 @@ from tailrace.model.ports import Clock
 # round of the loop costs about 20 us beside.
 _TURN_MS = 2.0
 _ROUND_MS = 1.0
-# Pieces of large requests, of up to socket.read.bytes.per.turn, that are received in a round without standing in line.
+# Pieces of large requests (up to socket.read.bytes.per.turn) and answers (1 MB) in a round without standing in line.
 _PIECES_PER_ROUND = 2
+# Of small requests, as much as is worth a turn.
+RUN_BYTES = 16 * 1024
 
 
 class Waiting(Protocol):
     def take_turn(self) -> bool:
-        """Whether it has only received. Requests take longer than their turn shows: some go on as a task."""
+        """Whether it has only received or sent. Requests take longer than their turn shows: some go on as a task."""
 
 
 class Turns:
@@ -32,6 +35,7 @@ class Turns:
         self._call_soon = call_soon
         self._line: dict[Waiting, None] = {}  # In order of arrival. Bounded by the connections.
         self._is_scheduled = False
+        self._is_giving = False  # Somebody has its turn now.
         self._pieces_count = 0  # In this round.
         # How long whoever begins to take requests may go on. While there is a line that is for one request: the rest
         # of a pipeline stands in line as well.
@@ -46,13 +50,21 @@ class Turns:
         return self._line.pop(connection, self) is None
 
     def admits_piece(self) -> bool:
-        """Whether a piece of a large request may be received now; else its connection should join."""
+        """Whether a piece of a large request may be received now, or one of an answer be sent; else whoever asks should
+        join."""
         if self._line:
             return False
         if not self._pieces_count:
             self._call_soon(self._end_round)
         self._pieces_count += 1
         return self._pieces_count <= _PIECES_PER_ROUND
+
+    def begin_run(self, more_bytes: int) -> float:
+        """How long whoever begins to take requests may go on, with so much behind the first. Many that came together
+        are a piece too, else a client with many connections would have as many turns in a round: 0 is for one."""
+        if more_bytes < RUN_BYTES or self._is_giving or not self.turn_ms or self.admits_piece():
+            return self.turn_ms
+        return 0.0
 
     def _end_round(self) -> None:
         self._pieces_count = 0
@@ -73,7 +85,11 @@ class Turns:
                 connection = next(iter(self._line))
                 del self._line[connection]
                 self.turn_ms = _ROUND_MS if self._line else _TURN_MS
-                if not connection.take_turn() or self._clock.monotonic_ms() >= ends_ms:
+                self._is_giving = True
+                has_only_moved = connection.take_turn()
+                self._is_giving = False
+                if not has_only_moved or self._clock.monotonic_ms() >= ends_ms:
                     break
         finally:
+            self._is_giving = False
             self._go_on()

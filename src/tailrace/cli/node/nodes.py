@@ -10,12 +10,15 @@ import os
 import socket
 from collections.abc import Mapping
 from errno import EADDRINUSE
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 from tailrace.cli import CommandError
 from tailrace.cli.node.plan import (
     BROKERS_MAX,
     CONTROLLER_HOST,
     CONTROLLER_LISTENER,
+    PLAN_FILE,
     ClusterPlan,
     NodePlan,
     controller_count,
@@ -24,13 +27,21 @@ from tailrace.cli.node.plan import (
     plan_broker,
     plan_controllers,
 )
-from tailrace.cli.node.storage import Voter, format_folder, new_uuid_text, store_voters, unformatted_folders
+from tailrace.cli.node.storage import (
+    Voter,
+    format_folder,
+    new_uuid_text,
+    store_credentials,
+    store_voters,
+    unformatted_folders,
+)
 from tailrace.model.config import BrokerConfig, parse_broker_config
 from tailrace.model.errors import KafkaError
 from tailrace.model.ids import parse_uuid
 from tailrace.real.random import RealRandom
 
-PLAN_FILE = "cluster.json"
+if TYPE_CHECKING:
+    from tailrace.wire.apis.stored_records import UserScramCredentialRecord
 
 # Free ports are looked for below those that the kernel gives to outgoing connections (from 32768 on): one of these
 # could take a broker's port while the broker restarts.
@@ -39,13 +50,21 @@ _FREE_PORTS_TRIES = 200
 
 
 class Cluster:
-    """Made by `open_cluster`. `common` are the settings of every node."""
+    """Made by `open_cluster`. `common` are the settings of every node; a secure one has been prepared."""
 
     def __init__(
-        self, folder: str, plan: ClusterPlan, common: Mapping[str, str], *, host: str, advertised_host: str
+        self,
+        folder: str,
+        plan: ClusterPlan,
+        common: Mapping[str, str],
+        *,
+        host: str,
+        advertised_host: str,
+        is_secure: bool,
     ) -> None:
         self.folder = folder
         self.plan = plan
+        self.is_secure = is_secure
         self._common = common
         self._host = host
         self._advertised_host = advertised_host
@@ -93,12 +112,15 @@ class Cluster:
             self._common,
             host=self._host,
             advertised_host=self._advertised_host,
+            is_secure=self.is_secure,
         )
 
     def _format(self, node: NodePlan) -> None:
         for folder in unformatted_folders(self.config_of(node)):
             if not node.is_broker:
                 store_voters(folder, self._voters())
+            if not node.is_broker and self.is_secure:
+                store_credentials(folder, [self._admin])
             format_folder(folder, cluster_id=self.plan.cluster_id, node_id=node.node_id, directory_id=node.directory_id)
 
     def _voters(self) -> list[Voter]:
@@ -112,6 +134,13 @@ class Cluster:
             )
             for controller in self.plan.controllers
         ]
+
+    @cached_property
+    def _admin(self) -> UserScramCredentialRecord:
+        """The same on each controller, whichever becomes active first."""
+        from tailrace.cli.secure.setup import admin_credential
+
+        return admin_credential(self.folder)
 
     def _store(self) -> None:
         path = f"{self.folder}/{PLAN_FILE}"
@@ -127,7 +156,14 @@ class Cluster:
 
 
 def open_cluster(
-    folder: str, common: Mapping[str, str], *, brokers: int | None, host: str, advertised_host: str, port: int
+    folder: str,
+    common: Mapping[str, str],
+    *,
+    brokers: int | None,
+    host: str,
+    advertised_host: str,
+    port: int,
+    is_secure: bool = False,
 ) -> Cluster:
     """The cluster in the folder, or a new one. More brokers than it has are added; none are left out."""
     plan = read_plan(folder)
@@ -137,7 +173,7 @@ def open_cluster(
         plan = plan.with_port(port or plan.port)
         while brokers is not None and len(plan.broker_ids) < brokers:
             plan = plan.with_broker(plan.next_broker_id)
-    cluster = Cluster(folder, plan, common, host=host, advertised_host=advertised_host)
+    cluster = Cluster(folder, plan, common, host=host, advertised_host=advertised_host, is_secure=is_secure)
     cluster.format_nodes()
     return cluster
 

@@ -4,6 +4,9 @@ Pure: nothing is opened or written here. Brokers have the ids 1, 2, ... and cont
 broker never meets a controller's id. Brokers listen on PORT, PORT + 1, ...; controllers above them, on the loopback
 address alone, and always on the same ports: the voters of a quorum are stored with their addresses, and could not find
 each other on new ones. A broker that is added later takes the next port that no controller has.
+
+In a secure cluster brokers have another listener for each other, on the loopback address and on any free port: they
+find it in the metadata.
 """
 
 from __future__ import annotations
@@ -12,7 +15,10 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+PLAN_FILE = "cluster.json"
 CONTROLLER_LISTENER = "CONTROLLER"
+NODES_LISTENER = "NODES"
+OPEN_LISTENER, SECURE_LISTENER = "PLAINTEXT", "SASL_SSL"
 CONTROLLER_HOST = "127.0.0.1"
 FIRST_CONTROLLER_ID = 1001
 # With three brokers a cluster keeps everything through the loss of one; with fewer there is nothing to elect from.
@@ -134,17 +140,27 @@ def plan_controllers(plan: ClusterPlan, folder: str, common: Mapping[str, str]) 
 
 
 def plan_broker(
-    plan: ClusterPlan, node_id: int, folder: str, common: Mapping[str, str], *, host: str, advertised_host: str
+    plan: ClusterPlan,
+    node_id: int,
+    folder: str,
+    common: Mapping[str, str],
+    *,
+    host: str,
+    advertised_host: str,
+    is_secure: bool = False,
 ) -> NodePlan:
     name = f"broker-{node_id}"
     port = plan.broker_port(node_id)
+    listener = SECURE_LISTENER if is_secure else OPEN_LISTENER
+    # That for clients first: its address is what they are told once the broker is ready.
+    others = f",{NODES_LISTENER}://{CONTROLLER_HOST}:0" if is_secure else ""
     settings = {
         **_settings_of_all(plan),
         **common,
         "node.id": str(node_id),
         "process.roles": "broker",
-        "listeners": f"PLAINTEXT://{_bracketed(host)}:{port}",
-        "advertised.listeners": f"PLAINTEXT://{_bracketed(advertised_host)}:{port}",
+        "listeners": f"{listener}://{_bracketed(host)}:{port}{others}",
+        "advertised.listeners": f"{listener}://{_bracketed(advertised_host)}:{port}{others}",
         "log.dirs": f"{folder}/{name}",
     }
     return NodePlan(name, node_id, True, f"{folder}/{name}", settings, None)

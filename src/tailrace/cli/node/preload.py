@@ -22,6 +22,14 @@ _MODULES = (
     "tailrace.replica.following.fetchers",
     "tailrace.replica.alter_isr",
 )
+_SECURE_MODULES = (
+    "tailrace.broker.auth.security",
+    "tailrace.broker.auth.entrance",
+    "tailrace.broker.access.access",
+    "tailrace.real.tls.certificates",
+    "tailrace.real.tls.client",
+    "tailrace.real.tls.server",
+)
 # What nodes say to each other in the first seconds of a cluster, by its newest version.
 _FIRST_WORDS = (
     *(ApiKey.FETCH, ApiKey.API_VERSIONS, ApiKey.VOTE, ApiKey.BEGIN_QUORUM_EPOCH, ApiKey.ALTER_PARTITION),
@@ -29,8 +37,8 @@ _FIRST_WORDS = (
 )
 
 
-def preload() -> None:
-    for module in _MODULES:
+def preload(*, is_secure: bool) -> None:
+    for module in (*_MODULES, *(_SECURE_MODULES if is_secure else ())):
         import_module(module)
     for api in CATALOGUE.values():
         for served in (api.for_clients, api.for_controllers):

@@ -13,7 +13,9 @@ from tailrace.model.errors import KafkaError
 
 def read_settings(path: str) -> BrokerConfig:
     try:
-        return parse_broker_config(_read_properties(path) if path.endswith(".properties") else _read_toml(path))
+        config = parse_broker_config(_read_properties(path) if path.endswith(".properties") else _read_toml(path))
+        _warn_if_open(path, config)
+        return config
     except OSError as error:
         raise CommandError(f"cannot read {path}: {error.strerror}") from None
     except UnicodeDecodeError:
@@ -22,6 +24,13 @@ def read_settings(path: str) -> BrokerConfig:
         raise CommandError(f"{path} is not TOML: {error}") from None
     except KafkaError as error:
         raise CommandError(f"{path}: {error.message}") from None
+
+
+def _warn_if_open(path: str, config: BrokerConfig) -> None:
+    if any(row.sensitive and config.value(row) for row in config.SETTINGS.values()):
+        from tailrace.cli.secure.passwords import warn_if_open
+
+        warn_if_open(path)
 
 
 def _read_toml(path: str) -> dict[str, str]:

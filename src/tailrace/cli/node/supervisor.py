@@ -112,7 +112,7 @@ class Supervisor:
         except OSError:
             raise CommandError(f"another `tailrace up` runs the cluster in {self._cluster.folder}") from None
         self._watch_signals()
-        preload()
+        preload(is_secure=self._cluster.is_secure)
         # The collector would write into every object it looks at, and so copy the memory that all nodes share.
         gc.collect()
         gc.freeze()
@@ -241,7 +241,8 @@ class Supervisor:
         if not told:
             return
         node.is_ready = True
-        node.bootstrap = told.decode().strip()
+        # The first listener is that of clients.
+        node.bootstrap = told.decode().strip().partition(",")[0]
         for reply in node.waiting_ready:
             reply({"node": node.facts()})
         node.waiting_ready.clear()

@@ -29,7 +29,7 @@ examples:
   tailrace up --data ./data --port 9093       keeps its data
   tailrace up --brokers 3 --data ./data       three brokers and three controllers, every topic on three brokers
   tailrace up --host 0.0.0.0 --set advertised.listeners=PLAINTEXT://queue.example:9092
-  tailrace up --secure --data ./data          TLS, an admin user, ACLs; says where its settings are
+  tailrace up --secure --data ./data          TLS, an admin user, ACLs; says where its settings are; also a cluster
   tailrace up --set log.retention.hours=1 --set num.partitions=4
 """
 
@@ -70,8 +70,6 @@ def register(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     if options.brokers is not None and not 1 <= options.brokers <= 100:
         raise CommandError(f"--brokers {options.brokers}: one machine runs 1 to 100 brokers")
-    if options.secure and options.brokers not in (None, 1):
-        raise CommandError("--secure sets up one broker; docs/security.md tells how a cluster is secured")
     if options.name and not options.secure:
         raise CommandError("--name is for the certificate that --secure makes")
     if options.port is not None and not 0 <= options.port <= 65535:
@@ -80,17 +78,15 @@ def run(options: argparse.Namespace) -> int:
     start_logging(options)
     _say_who_may_connect(options)
     with _data_folder(options.data) as folder:
-        if _is_cluster(options, folder):
-            return _run_cluster(options, folder, settings)
-        # Imported after the command line was judged: it brings asyncio and the whole broker.
-        from tailrace.cli.node.process import run_broker
-
+        is_cluster = _is_cluster(options, folder)
         if options.secure:
             from tailrace.cli.secure.setup import prepare, tell
 
             prepare(folder, names=_names(options))
             tell(folder)
-        return run_broker(_config(options, folder, settings))
+        elif os.path.exists(f"{folder}/security/authority.pem"):
+            raise CommandError(f"{folder} was made with --secure: add it, else anyone could enter")
+        return (_run_cluster if is_cluster else _run_alone)(options, folder, settings)
 
 
 @contextmanager
@@ -139,6 +135,20 @@ def _advertised_host(host: str) -> str:
 # --- one broker
 
 
+def _run_alone(options: argparse.Namespace, folder: str, own: dict[str, str]) -> int:
+    config = _config(options, folder, own)
+    # Imported after the command line was judged: it brings asyncio and the whole broker.
+    from tailrace.cli.node.process import run_broker
+
+    if options.secure:
+        from tailrace.cli.node.storage import properties_of, store_credentials
+        from tailrace.cli.secure.setup import admin_credential
+
+        if properties_of(folder) is None:
+            store_credentials(folder, [admin_credential(folder)])
+    return run_broker(config)
+
+
 def _config(options: argparse.Namespace, folder: str, own: dict[str, str]) -> BrokerConfig:
     from tailrace.broker.single_node import single_node_settings
     from tailrace.model.config import parse_broker_config
@@ -146,12 +156,13 @@ def _config(options: argparse.Namespace, folder: str, own: dict[str, str]) -> Br
 
     port = 9092 if options.port is None else options.port
     settings = single_node_settings(options.host, port, folder)
-    protocol = "PLAINTEXT"
+    protocol, _, endpoint = settings["listeners"].partition("://")
     if options.secure:
+        from tailrace.cli.node.plan import SECURE_LISTENER
         from tailrace.cli.secure.setup import secure_settings
 
-        protocol, endpoint = "SASL_SSL", settings["listeners"].partition("://")[2]
-        settings |= secure_settings(folder, endpoint)
+        protocol = SECURE_LISTENER
+        settings |= {"listeners": f"{protocol}://{endpoint}", **secure_settings(folder)}
     if options.host in _ALL_ADDRESSES:
         settings["advertised.listeners"] = f"{protocol}://{_advertised_host(options.host)}:{port}"
     try:
@@ -185,13 +196,19 @@ def _run_cluster(options: argparse.Namespace, folder: str, own: dict[str, str]) 
         port = 0 if read_plan(folder) is not None else 9092
     if options.logs is not None:
         os.makedirs(options.logs, exist_ok=True)
+    common = own
+    if options.secure:
+        from tailrace.cli.secure.setup import secure_cluster_settings
+
+        common = secure_cluster_settings(folder) | own
     cluster = open_cluster(
         folder,
-        own,
+        common,
         brokers=options.brokers,
         host=options.host,
         advertised_host=_advertised_host(options.host),
         port=port,
+        is_secure=options.secure,
     )
     # The settings are judged before anything starts; the nodes read them again.
     for node in cluster.node_plans():

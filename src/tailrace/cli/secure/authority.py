@@ -19,6 +19,8 @@ from tailrace.cli import CommandError
 AUTHORITY = "authority"
 AUTHORITY_DAYS = 3650
 DAYS = 365
+# From when on one is told that a certificate ends: the default of ssl.expiry.warning.days.
+WARNING_DAYS = 30
 
 
 class Facts(NamedTuple):

@@ -70,7 +70,7 @@ def _show(options: argparse.Namespace) -> int:
 
 
 def _tell(path: str, *, as_json: bool) -> int:
-    from tailrace.cli.secure.authority import read_facts
+    from tailrace.cli.secure.authority import WARNING_DAYS, read_facts
 
     facts = read_facts(path)
     told = {
@@ -82,6 +82,9 @@ def _tell(path: str, *, as_json: bool) -> int:
         "not_after": facts.not_after.isoformat(),
         "days_left": facts.days_left,
     }
+    if facts.days_left < WARNING_DAYS:
+        when = "has ended" if facts.days_left < 0 else f"ends in {facts.days_left} days"
+        note(f"{path} {when}: have it renewed, or see `tailrace certificate renew`")
     if as_json:
         print_json(told)
     else:

@@ -1,12 +1,11 @@
 """Passwords and SCRAM credentials of the command line. A password is never an argument of ours: whoever lists the
-processes of a machine sees those. It comes from a file, from standard input, or from a prompt.
+processes of a machine sees those. It comes from a file, from standard input, from the environment or from a prompt.
 """
 
 from __future__ import annotations
 
 import os
 import re
-import stat
 import sys
 from base64 import b64decode, b64encode
 from typing import TYPE_CHECKING
@@ -40,8 +39,15 @@ def read_password(path: str | None, prompt: str = "password: ") -> str:
     return _checked(password, "the prompt")
 
 
+def password_from_environment(variable: str) -> str:
+    return _checked(os.environ.get(variable, ""), f"the variable {variable}")
+
+
 def warn_if_open(path: str) -> None:
-    if os.stat(path).st_mode & (stat.S_IRGRP | stat.S_IROTH):
+    """Raises OSError."""
+    from tailrace.real.secret_files import can_others_read
+
+    if can_others_read(path):
         print(f"tailrace: others can read {path}: chmod 600 {path}", file=sys.stderr)
 
 

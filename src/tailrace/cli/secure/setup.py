@@ -1,11 +1,14 @@
-"""`tailrace up --secure`: a broker that nobody enters without a credential, from nothing.
+"""`tailrace up --secure`: a broker or a cluster that nobody enters without a credential, from nothing.
 
 The first start makes, in the data folder:
-    security/            an authority of its own and the broker's certificate
+    security/            an authority of its own, and a certificate that all nodes share, as they share machine and user
     client.properties    how the user `admin` comes in: for Java's tools, our commands and Spark
     librdkafka.conf      the same for librdkafka
 Later starts find them, and renew the certificate when it is about to end or lacks a name. The admin's password is
-random, and in these two files alone, which only their owner can read; the broker keeps what follows from it.
+random, and in these two files alone, which only their owner can read; the nodes keep what follows from it.
+
+Clients come in by TLS and a password. The nodes of a cluster have listeners for each other, on the loopback address
+alone, where both sides show that certificate.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tailrace.cli import CommandError
+from tailrace.cli.node.plan import CONTROLLER_LISTENER, NODES_LISTENER, PLAN_FILE, SECURE_LISTENER
 from tailrace.cli.secure.passwords import new_password
 from tailrace.client.security.users import ITERATIONS, LOGIN_MECHANISM, Login
 
@@ -30,7 +34,6 @@ _FOLDER = "security"
 _BROKER = "broker"
 _NAMES = "names"  # Those that the certificate was asked to have.
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
-_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 
 
 # Certificates are made for a year; there is a month to notice that one should be renewed.
@@ -39,16 +42,16 @@ _DAY_SECONDS = 86400
 
 
 def prepare(folder: str, *, names: Sequence[str]) -> None:
-    """Makes what is not there yet. `names` are those by which clients reach the broker."""
-    from tailrace.cli.node.storage import properties_of, store_credentials
+    """Makes what is not there yet. `names` are those by which clients reach the machine."""
+    from tailrace.cli.node.storage import properties_of
 
     if os.path.exists(f"{folder}/{CLIENT_FILE}"):
         _renew(folder, names)
         return
-    if properties_of(folder) is not None:
+    if properties_of(folder) is not None or os.path.exists(f"{folder}/{PLAN_FILE}"):
         raise CommandError(
-            f"{folder} holds the data of a broker that was made without --secure, and has no admin: choose another "
-            "folder, or set up its listeners as docs/security.md tells"
+            f"{folder} holds data that was made without --secure, and has no admin: choose another folder, or set up "
+            "listeners as docs/security.md tells"
         )
     from tailrace.cli.secure.authority import AUTHORITY, make_authority, write_secret
 
@@ -58,24 +61,46 @@ def prepare(folder: str, *, names: Sequence[str]) -> None:
     make_authority(security)
     _make_certificate(security, names)
     login = Login(ADMIN, new_password(), f"{security}/{AUTHORITY}.pem")
-    store_credentials(folder, [_credential(login)])
     write_secret(f"{folder}/{LIBRDKAFKA_FILE}", _lines(login.librdkafka()))
     # The last: a start that was broken off begins anew.
     write_secret(f"{folder}/{CLIENT_FILE}", _lines(login.java()))
 
 
-def secure_settings(folder: str, endpoint: str) -> dict[str, str]:
-    """Of a broker at `host:port`, by Kafka's names."""
+def secure_settings(folder: str) -> dict[str, str]:
+    """Of every node, by Kafka's names; its listeners are its own."""
     from tailrace.cli.secure.authority import AUTHORITY
+    from tailrace.model.config import STANDARD_AUTHORIZER
 
     return {
-        "listeners": f"SASL_SSL://{endpoint}",
         "ssl.keystore.location": f"{folder}/{_FOLDER}/{_BROKER}.pem",
         "ssl.truststore.location": f"{folder}/{_FOLDER}/{AUTHORITY}.pem",
         "sasl.enabled.mechanisms": LOGIN_MECHANISM.mechanism_name,
-        "authorizer.class.name": _AUTHORIZER,
+        "authorizer.class.name": STANDARD_AUTHORIZER,
         "super.users": f"User:{ADMIN}",
     }
+
+
+def secure_cluster_settings(folder: str) -> dict[str, str]:
+    """The same for nodes that have others to talk to."""
+    return {
+        **secure_settings(folder),
+        "listener.security.protocol.map": f"{SECURE_LISTENER}:SASL_SSL,{NODES_LISTENER}:SSL,{CONTROLLER_LISTENER}:SSL",
+        "inter.broker.listener.name": NODES_LISTENER,
+        # Of listeners without SASL.
+        "ssl.client.auth": "required",
+        "super.users": f"User:{ADMIN};User:CN={_BROKER}",
+    }
+
+
+def admin_credential(folder: str) -> UserScramCredentialRecord:
+    """What the metadata of a new cluster begins with."""
+    from tailrace.controller.security.credentials import credential_record, salt_password
+
+    salt = os.urandom(20)
+    with open(f"{folder}/{LIBRDKAFKA_FILE}", encoding="utf-8") as file:
+        login = Login.parse(file.read())
+    salted = salt_password(LOGIN_MECHANISM, login.password, salt, ITERATIONS)
+    return credential_record(login.username, LOGIN_MECHANISM, salted, salt, ITERATIONS)
 
 
 def tell(folder: str) -> None:
@@ -101,14 +126,6 @@ def _make_certificate(security: str, names: Sequence[str]) -> None:
     make_certificate(security, _BROKER, [*_LOOPBACK, *names])
     with open(f"{security}/{_NAMES}", "w", encoding="utf-8") as file:
         file.write("\n".join(names))
-
-
-def _credential(login: Login) -> UserScramCredentialRecord:
-    from tailrace.controller.security.credentials import credential_record, salt_password
-
-    mechanism, salt = LOGIN_MECHANISM, os.urandom(20)
-    salted = salt_password(mechanism, login.password, salt, ITERATIONS)
-    return credential_record(login.username, mechanism, salted, salt, ITERATIONS)
 
 
 def _lines(settings: dict[str, str]) -> bytes:

@@ -7,7 +7,7 @@ import os
 
 from tailrace.cli import Actions, CommandError
 from tailrace.cli.output import note, print_json, print_rows
-from tailrace.cli.secure.passwords import find_mechanism, new_password, read_password
+from tailrace.cli.secure.passwords import find_mechanism, new_password, password_from_environment, read_password
 from tailrace.cli.session import Work, add_client_work
 from tailrace.client.metadata import Cluster
 from tailrace.client.security.users import ITERATIONS, delete_credential, describe_users, set_credential
@@ -33,6 +33,7 @@ def register(parser: argparse.ArgumentParser) -> None:
     create.add_argument("name")
     password = create.add_mutually_exclusive_group()
     password.add_argument("--password-file", metavar="FILE", help="the password is its first line; - for stdin")
+    password.add_argument("--password-env", metavar="VARIABLE", help="the password is in this variable")
     password.add_argument("--generate", action="store_true", help="make a new password and print it")
     create.add_argument("--mechanism", choices=_MECHANISMS, default=_MECHANISMS[-1], help="(default: %(default)s)")
     create.add_argument("--iterations", type=int, default=ITERATIONS, help="4096 to 16384 (default: %(default)s)")
@@ -50,7 +51,7 @@ def _add_action(actions: Actions, name: str, work: Work, help_text: str, example
 
 
 async def _create(cluster: Cluster, options: argparse.Namespace) -> int:
-    password = new_password() if options.generate else read_password(options.password_file)
+    password = _choose_password(options)
     await set_credential(
         cluster,
         options.name,
@@ -66,6 +67,14 @@ async def _create(cluster: Cluster, options: argparse.Namespace) -> int:
         print(password)
     note(f"{options.name} may log in by {options.mechanism}")
     return 0
+
+
+def _choose_password(options: argparse.Namespace) -> str:
+    if options.generate:
+        return new_password()
+    if options.password_env is not None:
+        return password_from_environment(options.password_env)
+    return read_password(options.password_file)
 
 
 async def _list(cluster: Cluster, options: argparse.Namespace) -> int:

@@ -7,7 +7,7 @@ import argparse
 from tailrace.cli import Actions
 from tailrace.cli.session import Work, add_client_work, positive_seconds
 from tailrace.cli.transaction.hanging import abort_transactions, find_hanging_transactions
-from tailrace.cli.transaction.looking import describe_transactions, list_transactions
+from tailrace.cli.transaction.listing import describe_transactions, list_transactions
 
 DESCRIPTION = "List and describe transactions, and find and abort those that hang."
 EXAMPLES = """\

@@ -5,13 +5,12 @@ One `SaslLogin` serves all connections of a client. A token for OAUTHBEARER is k
 
 from __future__ import annotations
 
-from base64 import b64encode, urlsafe_b64encode
-from collections.abc import Awaitable, Callable
-from typing import NamedTuple
+from base64 import b64encode
 
 from tailrace.client.connection import Connection, error_code
+from tailrace.client.security.bearer import Token, fetch_token, unsecured_token
 from tailrace.client.security.mechanisms import Conversation, speak_oauthbearer, speak_plain, speak_scram
-from tailrace.client.security.settings import Mechanism, SaslSettings, TokenSettings
+from tailrace.client.security.settings import Mechanism, SaslSettings
 from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.model.ports import Ports
 from tailrace.wire.apis.security import (
@@ -25,24 +24,12 @@ _HASHES = {Mechanism.SCRAM_SHA_256: "sha256", Mechanism.SCRAM_SHA_512: "sha512"}
 # The share of a token's life in which it is used: the rest is for clocks that differ, as with Kafka's
 # sasl.login.refresh.window.factor.
 _TOKEN_LIFE_SHARE = 0.8
-_UNSECURED_LIFETIME_MS = 3_600_000
-
-
-class Token(NamedTuple):
-    text: str
-    lifetime_ms: int
-
-
-TokenFetcher = Callable[[TokenSettings], Awaitable[Token]]
 
 
 class SaslLogin:
-    """`fetch_token` asks the endpoint of an OAUTHBEARER client for a token; it raises KafkaError."""
-
-    def __init__(self, settings: SaslSettings, ports: Ports, fetch_token: TokenFetcher) -> None:
+    def __init__(self, settings: SaslSettings, ports: Ports) -> None:
         self._settings = settings
         self._ports = ports
-        self._fetch_token = fetch_token
         self._token = Token("", 0)
         self._token_ends_ms = 0.0
 
@@ -86,7 +73,8 @@ class SaslLogin:
                 )
 
     def _refusal(self, connection: Connection, answer: SaslAuthenticateResponse) -> KafkaError:
-        who = f"user {self._settings.username!r}" if self._settings.username else "this client"
+        kind = "token" if self._settings.is_by_delegation_token else "user"
+        who = f"{kind} {self._settings.username!r}" if self._settings.username else "this client"
         return KafkaError(
             error_code(answer.error_code),
             f"{connection.address} does not let {who} in by {self._mechanism}: "
@@ -102,33 +90,19 @@ class SaslLogin:
                 return speak_oauthbearer(await self._current_token(), settings.token.extensions)
             case _:
                 nonce = b64encode(self._ports.random.uuid() + self._ports.random.uuid()).decode()
-                return speak_scram(_HASHES[settings.mechanism], settings.username, settings.password, nonce)
+                name, password, is_by_token = settings.username, settings.password, settings.is_by_delegation_token
+                return speak_scram(_HASHES[settings.mechanism], name, password, nonce, is_by_token=is_by_token)
 
     async def _current_token(self) -> str:
         now_ms = self._ports.clock.monotonic_ms()
         if now_ms >= self._token_ends_ms:
             token = self._settings.token
-            wall_ms = self._ports.clock.wall_ms()
-            is_unsecured = bool(token.unsecured_subject)
-            self._token = unsecured_token(token, wall_ms) if is_unsecured else await self._fetch_token(token)
+            if token.unsecured_subject:
+                self._token = unsecured_token(token, self._ports.clock.wall_ms())
+            else:
+                self._token = await fetch_token(token, self._ports)
             self._token_ends_ms = now_ms + self._token.lifetime_ms * _TOKEN_LIFE_SHARE
         return self._token.text
-
-
-def unsecured_token(settings: TokenSettings, now_ms: int) -> Token:
-    """A claim without a signature: brokers take it only if they are set up for trials."""
-    import json
-
-    issued = now_ms // 1000
-    claims: dict[str, str | int | list[str]] = {
-        "sub": settings.unsecured_subject,
-        "iat": issued,
-        "exp": issued + _UNSECURED_LIFETIME_MS // 1000,
-    }
-    if settings.scope:
-        claims["scope"] = settings.scope.split()
-    parts = [urlsafe_b64encode(json.dumps(part).encode()).decode().rstrip("=") for part in ({"alg": "none"}, claims)]
-    return Token(f"{parts[0]}.{parts[1]}.", _UNSECURED_LIFETIME_MS)
 
 
 def _no_sasl(connection: Connection) -> KafkaError:

@@ -38,10 +38,11 @@ def speak_oauthbearer(token: str, extensions: Iterable[tuple[str, str]] = ()) ->
         raise KafkaError(ErrorCode.SASL_AUTHENTICATION_FAILED, f"the broker refuses the token: {_text(refusal)}")
 
 
-def speak_scram(hash_name: str, username: str, password: str, nonce: str) -> Conversation:
-    """`hash_name` as hashlib has it; `nonce` is new each time, printable and without commas."""
+def speak_scram(hash_name: str, username: str, password: str, nonce: str, *, is_by_token: bool = False) -> Conversation:
+    """`hash_name` as hashlib has it; `nonce` is new each time, printable and without commas. By a delegation token the
+    name is its id and the password its HMAC in base64 (KIP-48)."""
     name = username.replace("=", "=3D").replace(",", "=2C")
-    client_first = f"n={name},r={nonce}"
+    client_first = f"n={name},r={nonce}" + (",tokenauth=true" if is_by_token else "")
     server_first = _text((yield (_NO_CHANNEL_BINDING + client_first).encode()))
     combined_nonce, salt, iterations = _read_server_first(server_first, nonce)
 

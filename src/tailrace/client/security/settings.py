@@ -13,7 +13,8 @@ from enum import StrEnum
 
 from tailrace.client.security.jaas import JaasEntry, parse_jaas
 from tailrace.model.errors import KafkaError
-from tailrace.model.security import TLS_VERSIONS, Pem, TlsSettings
+from tailrace.model.security import TLS_VERSIONS, Store, TlsSettings
+from tailrace.model.security_settings import STORE_TYPES, parse_store_type
 from tailrace.model.settings import invalid
 
 _PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
@@ -38,6 +39,7 @@ class TokenSettings:
     timeout_ms: int = 10_000
     unsecured_subject: str = ""
     extensions: tuple[tuple[str, str], ...] = ()
+    tls: TlsSettings | None = None  # Of the endpoint, where its authority is not one that the machine trusts.
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,7 @@ class SaslSettings:
     username: str = ""
     password: str = field(default="", repr=False)
     token: TokenSettings = TokenSettings()
+    is_by_delegation_token: bool = False  # The username is its id, the password its HMAC in base64.
 
 
 @dataclass(frozen=True)
@@ -76,6 +79,7 @@ SECURITY_SETTINGS = frozenset(
         "ssl.truststore.password",
         "ssl.ca.location",
         "ssl.ca.pem",
+        "ssl.crl.location",
         "ssl.keystore.location",
         "ssl.keystore.certificate.chain",
         "ssl.keystore.key",
@@ -89,6 +93,12 @@ SECURITY_SETTINGS = frozenset(
         "ssl.endpoint.identification.algorithm",
         "ssl.enabled.protocols",
     }
+)
+# Those that hold a secret.
+SECRET_SETTINGS = frozenset(
+    name
+    for name in SECURITY_SETTINGS
+    if name.endswith(("password", "secret", "jaas.config", "keystore.key", "key.pem"))
 )
 
 
@@ -107,17 +117,21 @@ def parse_security(settings: Mapping[str, str]) -> Security:
 
 
 def parse_tls(settings: Mapping[str, str]) -> TlsSettings:
-    authorities = _pem(
+    for name in ("ssl.keystore.type", "ssl.truststore.type"):
+        _check_store_type(name, settings.get(name))
+    authorities = _store(
         settings,
         files=("ssl.truststore.location", "ssl.ca.location"),
         texts=("ssl.truststore.certificates", "ssl.ca.pem"),
+        opened_by="ssl.truststore.password",
     )
-    certificates = _pem(
+    certificates = _store(
         settings,
         files=("ssl.keystore.location", "ssl.certificate.location"),
         texts=("ssl.keystore.certificate.chain", "ssl.certificate.pem"),
+        opened_by="ssl.keystore.password",
     )
-    key = _pem(settings, files=("ssl.key.location",), texts=("ssl.keystore.key", "ssl.key.pem"))
+    key = _store(settings, files=("ssl.key.location",), texts=("ssl.keystore.key", "ssl.key.pem"))
     if key is not None and certificates is None:
         raise invalid(key.setting, "(hidden)", "A key needs its certificate: set ssl.keystore.certificate.chain too")
     if certificates is not None and certificates.text is not None and key is None:
@@ -127,19 +141,31 @@ def parse_tls(settings: Mapping[str, str]) -> TlsSettings:
         certificates=certificates,
         key=key,
         key_password=settings.get("ssl.key.password") or settings.get("ssl.keystore.password"),
+        revoked=_store(settings, files=("ssl.crl.location",)),
         is_host_checked=_is_host_checked(settings.get("ssl.endpoint.identification.algorithm", "https")),
         versions=_tls_versions(settings.get("ssl.enabled.protocols", ",".join(TLS_VERSIONS))),
     )
 
 
-def _pem(settings: Mapping[str, str], *, files: tuple[str, ...], texts: tuple[str, ...]) -> Pem | None:
+def _store(
+    settings: Mapping[str, str], *, files: tuple[str, ...], texts: tuple[str, ...] = (), opened_by: str = ""
+) -> Store | None:
     given = [name for name in (*files, *texts) if settings.get(name)]
     if not given:
         return None
     if len(given) > 1:
         raise invalid(given[1], "(hidden)", f"{given[0]} says the same thing: set one of the two")
     name = given[0]
-    return Pem(name, path=settings[name]) if name in files else Pem(name, text=settings[name])
+    if name in files:
+        return Store(name, path=settings[name], password=settings.get(opened_by))
+    return Store(name, text=settings[name])
+
+
+def _check_store_type(name: str, text: str | None) -> None:
+    try:
+        parse_store_type(text or STORE_TYPES[0])
+    except ValueError as error:
+        raise invalid(name, text, str(error)) from None
 
 
 def _is_host_checked(algorithm: str) -> bool:
@@ -171,8 +197,9 @@ def _parse_sasl(settings: Mapping[str, str]) -> SaslSettings:
     options = {} if entry is None else entry.options
     if mechanism is Mechanism.OAUTHBEARER:
         return SaslSettings(mechanism, token=_parse_token(settings, options))
-    if options.get("tokenauth", "").lower() == "true":
-        raise _bad_jaas("delegation tokens (tokenauth) are not supported: give a username and a password")
+    is_by_token = options.get("tokenauth", "").lower() == "true"
+    if is_by_token and mechanism is Mechanism.PLAIN:
+        raise _bad_jaas("delegation tokens (tokenauth) need sasl.mechanism SCRAM-SHA-256 or SCRAM-SHA-512, not PLAIN")
     username = options.get("username") or settings.get("sasl.username")
     password = options.get("password") or settings.get("sasl.password")
     if not username or not password:
@@ -180,7 +207,7 @@ def _parse_sasl(settings: Mapping[str, str]) -> SaslSettings:
             f"{mechanism} needs a username and a password: set sasl.username and sasl.password, or sasl.jaas.config to "
             f'"org.apache.kafka.common.security.{_MODULES[mechanism]} required username=... password=...;"'
         )
-    return SaslSettings(mechanism, username, password)
+    return SaslSettings(mechanism, username, password, is_by_delegation_token=is_by_token)
 
 
 def _mechanism(settings: Mapping[str, str]) -> Mechanism:
@@ -224,6 +251,7 @@ def _parse_token(settings: Mapping[str, str], options: Mapping[str, str]) -> Tok
         timeout_ms=int(timeout),
         unsecured_subject=options.get("unsecuredLoginStringClaim_sub", ""),
         extensions=tuple((k.removeprefix(prefix), v) for k, v in options.items() if k.startswith(prefix)),
+        tls=parse_token_tls(options),
     )
     if token.unsecured_subject:
         return token
@@ -233,6 +261,11 @@ def _parse_token(settings: Mapping[str, str], options: Mapping[str, str]) -> Tok
     if not token.client_id or not token.client_secret:
         raise _bad_jaas(f"OAUTHBEARER needs clientId and clientSecret: set {credentials}id and {credentials}secret")
     return token
+
+
+def parse_token_tls(options: Mapping[str, str]) -> TlsSettings | None:
+    """Whom to trust as an issuer of tokens stands beside the login module, as in Kafka."""
+    return parse_tls(options) if any(name.startswith("ssl.") for name in options) else None
 
 
 def _bad_jaas(reason: str) -> KafkaError:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from tailrace.client.connection import error_code
 from tailrace.client.metadata import Cluster
+from tailrace.client.security.properties import parse_properties
 from tailrace.controller.security.credentials import salt_password
 from tailrace.model.errors import KafkaError
 from tailrace.model.security import ScramMechanism
@@ -31,6 +32,12 @@ class Login(NamedTuple):
     username: str
     password: str
     authority: str  # The path of a PEM file.
+
+    @classmethod
+    def parse(cls, text: str) -> Login:
+        """From a file that has what `librdkafka` gives."""
+        found = parse_properties(text)
+        return cls(found["sasl.username"], found["sasl.password"], found["ssl.ca.location"])
 
     def __repr__(self) -> str:
         return f"<login of {self.username}>"

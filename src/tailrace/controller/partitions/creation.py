@@ -26,7 +26,7 @@ def create_partitions(view: View, request: CreatePartitionsRequest) -> Result:
             if times_named[topic.name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
             added = _add_partitions(view, topic, already_added=len(records))
-            view.charge(len(added))
+            view.asker.charge(len(added))
             records += added
             results[topic.name] = CreatePartitionsTopicResult(name=topic.name)
         except KafkaError as error:

@@ -109,7 +109,7 @@ class AclIndex:
     def __init__(self) -> None:
         self.acls: Mapping[Uuid, Acl] = {}
         self._holders: dict[tuple[Kind, str, str], _Patterns] = {}
-        # Of all holders, with how many ACLs have the pattern.
+        # How many ACLs, of all holders, have the pattern.
         self._counts: Counter[tuple[Kind, PatternType, str]] = Counter()
         self._all: dict[Kind, _Patterns] = {}
 

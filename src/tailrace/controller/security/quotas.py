@@ -1,36 +1,23 @@
-"""Quotas of clients in the metadata: AlterClientQuotas, DescribeClientQuotas, and which quota holds for whom (KIP-546).
+"""Quotas of clients in the metadata: AlterClientQuotas and DescribeClientQuotas (KIP-546).
 
 Each entry of a request succeeds or fails as a whole, independent of the others, with Kafka's codes. Three things are
 refused that Kafka takes: numbers that are none (NaN, infinity), an entity that stands in a request twice (Kafka says
 that it failed, and does the first of them), and host names for addresses (Kafka asks the name service, and a controller
 that waits for one decides nothing meanwhile).
-
-For a user and a client id the first of these holds that has the key; so two keys may come from two entities:
-
-    user and client id, user and default client id, user,
-    default user and client id, default user and default client id, default user,
-    client id, default client id
-
-What is counted together depends on where the quota was found: one of a user counts all connections of that user, one
-of a user and a client id those of the pair. A default gives each its own count.
 """
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from ipaddress import ip_address
 from math import isfinite
-from typing import NamedTuple
 
+from tailrace.controller.security.limits import parse_address, quota_record
 from tailrace.controller.view import Result, View
 from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.model.quotas import (
-    CLIENT_ID,
     CLIENT_KEYS,
-    CONNECTION_CREATION_RATE,
     ENTITY_TYPES,
     IP,
     IP_KEYS,
-    USER,
     QuotaEntity,
     QuotaKey,
     Quotas,
@@ -43,7 +30,6 @@ from tailrace.wire.apis.admin import (
     DescribeClientQuotasRequest,
     DescribeClientQuotasResponse,
 )
-from tailrace.wire.apis.stored_records import ClientQuotaRecord
 from tailrace.wire.schema import Message
 
 # How much of a fraction a whole number may have: Kafka's own.
@@ -73,16 +59,6 @@ def alter_client_quotas(view: View, request: AlterClientQuotasRequest) -> Result
             answer.error_code, answer.error_message = error.code, error.message
     response = AlterClientQuotasResponse(entries=list(answers.values()))
     return Result([] if request.validate_only else records, response)
-
-
-def quota_record(entity: QuotaEntity, key: str, value: float | None) -> ClientQuotaRecord:
-    """Without a value it takes the quota away."""
-    return ClientQuotaRecord(
-        entity=[ClientQuotaRecord.EntityData(entity_type=kind, entity_name=name) for kind, name in entity],
-        key=key,
-        value=value or 0.0,
-        remove=value is None,
-    )
 
 
 def _entity_of(entry: AlterClientQuotasRequest.EntryData) -> QuotaEntity:
@@ -121,16 +97,6 @@ def _keys_of(entity: QuotaEntity) -> dict[str, QuotaKey]:
     if names[IP] is not None and parse_address(names[IP] or "") is None:
         raise _invalid(f"{names[IP]} is not an IP address. Host names are not looked up: give the address.")
     return dict(IP_KEYS)
-
-
-def parse_address(text: str) -> str | None:
-    """In the one form that an address has here; None if it is none. IPv4 in IPv6 is IPv4, as for Java."""
-    try:
-        address = ip_address(text.strip("[]").partition("%")[0])
-    except ValueError:
-        return None
-    mapped = getattr(address, "ipv4_mapped", None)
-    return str(mapped or address)
 
 
 def _check_value(keys: dict[str, QuotaKey], key: str, value: float) -> None:
@@ -201,57 +167,6 @@ def _filter(request: DescribeClientQuotasRequest) -> Callable[[dict[str, str | N
         return asked <= entity.keys() and all(entity[kind] == name for kind, name in names.items())
 
     return fits
-
-
-# ---- which one holds
-
-
-class Limit(NamedTuple):
-    bound: float
-    # Whose use is counted together: the user, the client id or both; None where they differ.
-    user: str | None
-    client_id: str | None
-
-
-def find_limit(quotas: Quotas, key: str, user: str, client_id: str) -> Limit | None:
-    """The quota that holds for a user with a client id, if there is one."""
-    for names in (
-        {USER: user, CLIENT_ID: client_id},
-        {USER: user, CLIENT_ID: None},
-        {USER: user},
-        {USER: None, CLIENT_ID: client_id},
-        {USER: None, CLIENT_ID: None},
-        {USER: None},
-        {CLIENT_ID: client_id},
-        {CLIENT_ID: None},
-    ):
-        bound = quotas.get(quota_entity(names.items()), {}).get(key)
-        if bound is not None:
-            return Limit(bound, user if USER in names else None, client_id if CLIENT_ID in names else None)
-    return None
-
-
-class AddressLimits:
-    """How fast connections may come from addresses, as `parse_address` writes them. False while there is no limit."""
-
-    def __init__(self, quotas: Quotas) -> None:
-        self._default: float | None = None
-        self._own: dict[str, float] = {}
-        for entity, values in quotas.items():
-            bound = values.get(CONNECTION_CREATION_RATE)
-            name = dict(entity).get(IP, "")
-            if bound is None or name == "":
-                continue
-            if name is None:
-                self._default = bound
-            elif (address := parse_address(name)) is not None:
-                self._own.setdefault(address, bound)  # The first that was set of several ways to write one.
-
-    def __bool__(self) -> bool:
-        return self._default is not None or bool(self._own)
-
-    def find(self, address: str) -> float | None:
-        return self._own.get(address, self._default)
 
 
 def _invalid(message: str) -> KafkaError:

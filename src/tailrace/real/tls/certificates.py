@@ -1,27 +1,94 @@
-"""From the `ssl.*` settings to an SSLContext, of the side that connects and of that which listens: reads the
-certificates and keys, which must be PEM.
+"""From the `ssl.*` settings to an SSLContext, of the side that connects and of that which listens; what its
+certificates say of themselves; and whether two of them would come to terms.
 
-Java's own stores are recognised by their first bytes, and refused with the command that converts them.
-Every refusal is a KafkaError INVALID_CONFIG that names the setting.
+`real.tls.stores` reads the files. Every refusal is a KafkaError INVALID_CONFIG that names the setting.
 """
 
 from __future__ import annotations
 
 import re
 import ssl
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from typing import NamedTuple
 
-from tailrace.model.errors import KafkaError
-from tailrace.model.security import ClientAuth, Pem, TlsSettings
+from tailrace.model.errors import ErrorCode, KafkaError
+from tailrace.model.security import CertificateFacts, ClientAuth, Ending, Store, TlsSettings
 from tailrace.model.settings import invalid
+from tailrace.real.secret_files import warn_if_open
+from tailrace.real.tls.distrust import cause_of_distrust
+from tailrace.real.tls.facts import blocks_of, certificate_facts, list_ending
+from tailrace.real.tls.stores import file_of, read_lists, read_pem, reason_of, refusal
 
-_PEM_BEGIN = "-----BEGIN "
-_JKS_MAGIC = bytes.fromhex("feedfeed")
-_DER_SEQUENCE = b"\x30"
 _TLS13_SUITES = frozenset({"TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256"})
 _VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
+
+
+# Each flight of a handshake in memory takes one; there are four at most.
+_FLIGHTS_MAX = 8
+
+
+class TlsIdentity(NamedTuple):
+    context: ssl.SSLContext
+    own: CertificateFacts | None
+    endings: tuple[Ending, ...]  # Of all that was read: own certificates, authorities and revocation lists.
+
+
+def read_tls_identity(settings: TlsSettings, *, listens: bool) -> TlsIdentity:
+    context = make_server_context(settings) if listens else make_tls_context(settings)
+    own = () if settings.certificates is None else _facts(settings.certificates)
+    others = () if settings.authorities is None or not _verifies(context) else _facts(settings.authorities)
+    endings = [Ending(f"the certificate of {each.subject}", each.ends_ms) for each in dict.fromkeys((*own, *others))]
+    if settings.revoked is not None and _verifies(context):
+        endings += _list_endings(settings.revoked)
+    return TlsIdentity(context, own[0] if own else None, tuple(endings))
+
+
+def check_terms(server: TlsIdentity, client: TlsIdentity, host: str) -> None:
+    """Raises KafkaError INVALID_CONFIG if a node with the one could not call a node with the other by that name. They
+    shake hands in memory."""
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    sides = [
+        client.context.wrap_bio(to_client, to_server, server_hostname=host),
+        server.context.wrap_bio(to_server, to_client, server_side=True),
+    ]
+    try:
+        for _ in range(_FLIGHTS_MAX):
+            done = [_is_done(side) for side in sides]
+            if all(done):
+                return
+    except ssl.SSLCertVerificationError as error:
+        raise KafkaError(
+            ErrorCode.INVALID_CONFIG, f"the certificate is not trusted: {cause_of_distrust(error)}"
+        ) from None
+    except ssl.SSLError as error:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, f"TLS failed: {reason_of(error)}") from None
+    raise KafkaError(ErrorCode.INVALID_CONFIG, "TLS failed: the handshake does not come to an end")
+
+
+def _is_done(side: ssl.SSLObject) -> bool:
+    try:
+        side.do_handshake()
+    except ssl.SSLWantReadError:
+        return False
+    return True
+
+
+def _verifies(context: ssl.SSLContext) -> bool:
+    return context.verify_mode is not ssl.CERT_NONE
+
+
+def _facts(store: Store) -> tuple[CertificateFacts, ...]:
+    try:
+        return tuple(certificate_facts(each) for each in blocks_of(read_pem(store), "CERTIFICATE"))
+    except ValueError as error:
+        raise refusal(store, f"It holds a certificate that cannot be read: {error}") from None
+
+
+def _list_endings(store: Store) -> list[Ending]:
+    try:
+        found = [list_ending(each) for each in blocks_of(read_lists(store), "X509 CRL")]
+    except ValueError as error:
+        raise refusal(store, f"It holds a revocation list that cannot be read: {error}") from None
+    return [ending for ending in found if ending is not None]
 
 
 def make_tls_context(settings: TlsSettings) -> ssl.SSLContext:
@@ -35,6 +102,8 @@ def make_tls_context(settings: TlsSettings) -> ssl.SSLContext:
         context.load_default_certs()
     else:
         _load_authorities(context, settings.authorities)
+    if settings.revoked is not None:
+        _load_revoked(context, settings.revoked)
     if settings.certificates is not None:
         _load_own(context, settings.certificates, settings.key, settings.key_password)
     return context
@@ -45,7 +114,7 @@ def make_server_context(settings: TlsSettings) -> ssl.SSLContext:
         raise invalid(
             "ssl.keystore.location",
             "(nothing)",
-            "A listener with TLS needs a certificate: name a PEM file that holds it and its key",
+            "A listener with TLS needs a certificate: name a PEM or PKCS12 file that holds it and its key",
         )
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     # A client that comes again shakes hands in full: that costs little more, and its certificate is looked at again.
@@ -64,10 +133,12 @@ def make_server_context(settings: TlsSettings) -> ssl.SSLContext:
 
 def _ask_clients(context: ssl.SSLContext, settings: TlsSettings) -> None:
     if settings.authorities is None:
-        reason = "Whose certificates are taken? Name the authorities in ssl.truststore.location (a PEM file)"
+        reason = "Whose certificates are taken? Name the authorities in ssl.truststore.location"
         raise invalid("ssl.client.auth", settings.client_auth, reason)
     _load_authorities(context, settings.authorities)
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    if settings.revoked is not None:
+        _load_revoked(context, settings.revoked)
     is_required = settings.client_auth is ClientAuth.REQUIRED
     context.verify_mode = ssl.CERT_REQUIRED if is_required else ssl.CERT_OPTIONAL
 
@@ -106,97 +177,50 @@ def _openssl_name(name: str) -> str:
     return f"{exchange}AES{bits}-{'GCM-' if mode == 'GCM' else ''}{digest}"
 
 
-def _load_authorities(context: ssl.SSLContext, source: Pem) -> None:
+def _load_authorities(context: ssl.SSLContext, store: Store) -> None:
     try:
-        context.load_verify_locations(cadata=_read(source))
+        context.load_verify_locations(cadata=read_pem(store))
     except ssl.SSLError as error:
-        raise _refusal(source, f"It holds no certificate that can be read ({_reason(error)})") from None
+        raise refusal(store, f"It holds no certificate that can be read ({reason_of(error)})") from None
 
 
-def _load_own(context: ssl.SSLContext, certificates: Pem, key: Pem | None, password: str | None) -> None:
-    chain_text = _read(certificates)
-    key_text = None if key is None else _read(key)
+def _load_revoked(context: ssl.SSLContext, store: Store) -> None:
+    """A list is asked for of every authority between a certificate and what is trusted. An authority that another one
+    has signed, and that is trusted by itself, has no list of its own there: then that of the certificate alone."""
+    try:
+        with file_of(read_lists(store)) as path:
+            context.load_verify_locations(cafile=path)
+    except ssl.SSLError as error:
+        raise refusal(store, f"It holds no revocation list that can be read ({reason_of(error)})") from None
+    is_rooted = all(each["subject"] == each["issuer"] for each in context.get_ca_certs())
+    context.verify_flags |= ssl.VERIFY_CRL_CHECK_CHAIN if is_rooted else ssl.VERIFY_CRL_CHECK_LEAF
+
+
+def _load_own(context: ssl.SSLContext, certificates: Store, key: Store | None, password: str | None) -> None:
+    if (path := (key or certificates).path) is not None:
+        warn_if_open(path)
+    chain_text = read_pem(certificates)
+    key_text = chain_text if key is None else read_pem(key)
 
     def give_password() -> str:
         # Without this OpenSSL would ask on the terminal.
         return password or ""
 
     try:
-        with _file_of(chain_text) as chain_path:
-            if key_text is None:
-                context.load_cert_chain(chain_path, password=give_password)
-            else:
-                with _file_of(key_text) as key_path:
-                    context.load_cert_chain(chain_path, key_path, password=give_password)
+        with file_of(chain_text) as chain_path, file_of(key_text) as key_path:
+            context.load_cert_chain(chain_path, key_path, password=give_password)
     except ssl.SSLError as error:
-        raise _own_refusal(certificates, key or certificates, key_text or chain_text, password, error) from None
+        raise _own_refusal(certificates, key or certificates, key_text, password, error) from None
 
 
-def _own_refusal(certificates: Pem, key: Pem, key_text: str, password: str | None, error: ssl.SSLError) -> KafkaError:
+def _own_refusal(
+    certificates: Store, key: Store, key_text: str, password: str | None, error: ssl.SSLError
+) -> KafkaError:
     if error.reason == "KEY_VALUES_MISMATCH":
-        return _refusal(certificates, f"The key in {key.setting} belongs to another certificate")
+        return refusal(certificates, f"The key in {key.setting} belongs to another certificate")
     if "PRIVATE KEY" not in key_text:
-        return _refusal(key, "It holds no private key: put the key and its certificates into one PEM file")
+        return refusal(key, "It holds no private key: put the key and its certificates into one file")
     if "ENCRYPTED" in key_text:
         what = "is wrong" if password else "is missing"
-        return _refusal(key, f"Its key is encrypted, and the password {what}: set ssl.key.password")
-    return _refusal(certificates, f"It cannot be read ({_reason(error)}): a certificate and its key are expected")
-
-
-@contextmanager
-def _file_of(text: str) -> Iterator[str]:
-    """The ssl module takes keys from files alone. This one is readable for the owner only, and gone after."""
-    with tempfile.NamedTemporaryFile("w", suffix=".pem") as file:
-        file.write(text)
-        file.flush()
-        yield file.name
-
-
-def _read(source: Pem) -> str:
-    if source.text is not None:
-        data = source.text.encode()
-    else:
-        assert source.path is not None, "a Pem has a path or a text"
-        try:
-            with open(source.path, "rb") as file:
-                data = file.read()
-        except OSError as error:
-            reason = f"The file cannot be read on this machine: {error.strerror}"
-            raise invalid(source.setting, source.path, reason) from None
-    return _checked_pem(source, data)
-
-
-def _checked_pem(source: Pem, data: bytes) -> str:
-    text = data.decode("utf-8", "replace")
-    if _PEM_BEGIN in text:
-        return _rewrapped(text)
-    path = source.path or "STORE"
-    to_pem = f"openssl pkcs12 -in {path} -out {path}.pem -nodes"
-    if data.startswith(_JKS_MAGIC):
-        convert = f"keytool -importkeystore -srckeystore {path} -destkeystore {path}.p12 -deststoretype PKCS12"
-        rest = to_pem.replace(f"-in {path} ", f"-in {path}.p12 ")
-        raise _refusal(source, f"It is a Java key store (JKS). Convert it to PEM by: {convert} && {rest}")
-    if data.startswith(_DER_SEQUENCE):
-        raise _refusal(source, f"It is a PKCS12 store. Convert it to PEM by: {to_pem}")
-    raise _refusal(source, "It is not PEM: a text with lines such as -----BEGIN CERTIFICATE-----")
-
-
-def _rewrapped(text: str) -> str:
-    """Settings are often written in one line, with blanks or `\\n` for line ends; OpenSSL wants the lines."""
-    if "\n" in text.strip():
-        return text
-    blocks = re.findall(r"-----BEGIN ([A-Z0-9 ]+)-----(.*?)-----END \1-----", text.replace("\\n", " "))
-    return "".join(
-        f"-----BEGIN {kind}-----\n"
-        + "\n".join(re.findall(".{1,64}", "".join(body.split())))
-        + f"\n-----END {kind}-----\n"
-        for kind, body in blocks
-    )
-
-
-def _reason(error: ssl.SSLError) -> str:
-    return (error.reason or str(error)).replace("_", " ").lower()
-
-
-def _refusal(source: Pem, reason: str) -> KafkaError:
-    return invalid(source.setting, source.path or "(a text)", reason)
+        return refusal(key, f"Its key is encrypted, and the password {what}: set ssl.key.password")
+    return refusal(certificates, f"It cannot be read ({reason_of(error)}): a certificate and its key are expected")

@@ -1,4 +1,4 @@
-"""TLS for the connections that a client opens: a Network whose streams are encrypted, over one that is not.
+"""TLS for the connections that a client opens: a Dialer whose streams are encrypted, over one that is not.
 
 The `ssl` module works in memory here: bytes from the stream below go into one buffer, bytes for it come out of
 another, so any Stream can carry it and nothing ever blocks. Two things need care. What was received may sit decrypted
@@ -17,7 +17,8 @@ import ssl
 from collections.abc import Callable, Sequence
 from typing import cast
 
-from tailrace.model.ports import Bytes, FileSlice, Listener, Network, Stream, UntrustedPeerError
+from tailrace.model.ports import Bytes, Dialer, FileSlice, Stream, UntrustedPeerError
+from tailrace.real.tls.distrust import cause_of_distrust
 
 # Received from the stream below at a time: some TLS records of 16 KB.
 _RECEIVE_BYTES = 128 * 1024
@@ -25,31 +26,12 @@ _RECEIVE_BYTES = 128 * 1024
 _ENCRYPT_MAX_BYTES = 256 * 1024
 
 
-class TlsNetwork:
-    """Connects with TLS. It only listens without: a broker's listeners are another matter."""
+class TlsDialer:
+    """Connects with TLS."""
 
-    def __init__(self, below: Network, context: ssl.SSLContext) -> None:
+    def __init__(self, below: Dialer, context: ssl.SSLContext) -> None:
         self._below = below
         self._context = context
-
-    async def listen(
-        self,
-        host: str,
-        port: int,
-        accept: Callable[[Stream], None],
-        *,
-        backlog: int = 128,
-        receive_buffer_bytes: int = -1,
-        send_buffer_bytes: int = -1,
-    ) -> Listener:
-        return await self._below.listen(
-            host,
-            port,
-            accept,
-            backlog=backlog,
-            receive_buffer_bytes=receive_buffer_bytes,
-            send_buffer_bytes=send_buffer_bytes,
-        )
 
     async def connect(self, host: str, port: int) -> Stream:
         stream = TlsStream(await self._below.connect(host, port), self._context, host)
@@ -258,13 +240,13 @@ def _explain(error: ssl.SSLError) -> UntrustedPeerError:
     reason = error.reason or ""
     if any(word in reason for word in _NO_CERTIFICATE):
         return UntrustedPeerError(
-            "the broker wants a certificate of this client: set ssl.keystore.location to a PEM file with the "
-            "certificate and its key"
+            "the broker wants a certificate of this client: set ssl.keystore.location to a file with the certificate "
+            "and its key"
         )
     if any(word in reason for word in _BAD_CERTIFICATE):
         return UntrustedPeerError(
             "the broker does not trust the certificate of this client, or misses one: set ssl.keystore.location to a "
-            "PEM file with the key and a certificate that an authority known to the broker has signed"
+            "file with the key and a certificate that an authority known to the broker has signed"
         )
     if any(word in reason for word in _NOT_TLS):
         return UntrustedPeerError(
@@ -280,7 +262,4 @@ def _explain_distrust(error: ssl.SSLCertVerificationError) -> str:
             f"the broker's certificate is for another host: {error.verify_message}. Connect by a name that it has, or "
             "set ssl.endpoint.identification.algorithm to an empty text"
         )
-    return (
-        f"the broker's certificate is not trusted: {error.verify_message}. Name the authority that signed it in "
-        "ssl.truststore.location (a PEM file)"
-    )
+    return f"the broker's certificate is not trusted: {cause_of_distrust(error)}"

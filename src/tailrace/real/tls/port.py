@@ -5,23 +5,28 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from tailrace.model.ports import Network, SecureStream, Stream
+from tailrace.model.ports import Dialer, SecureStream, Stream
 from tailrace.model.security import TlsSettings
 
 if TYPE_CHECKING:
-    import ssl
+    from tailrace.real.tls.certificates import TlsIdentity
 
 
 class RealTls:
-    def read_identity(self, settings: TlsSettings, *, listens: bool) -> ssl.SSLContext:
-        from tailrace.real.tls.certificates import make_server_context, make_tls_context
+    def read_identity(self, settings: TlsSettings, *, listens: bool) -> TlsIdentity:
+        from tailrace.real.tls.certificates import read_tls_identity
 
-        return make_server_context(settings) if listens else make_tls_context(settings)
+        return read_tls_identity(settings, listens=listens)
+
+    def check_terms(self, server: TlsIdentity, client: TlsIdentity, host: str) -> None:
+        from tailrace.real.tls.certificates import check_terms
+
+        check_terms(server, client, host)
 
     def stamp(self, settings: TlsSettings) -> object:
         """A file that is replaced has another number, one that is written to another time."""
         stamps: list[tuple[int, int, int] | None] = []
-        for source in (settings.certificates, settings.key, settings.authorities):
+        for source in (settings.certificates, settings.key, settings.authorities, settings.revoked):
             if source is not None and source.path is not None:
                 try:
                     facts = os.stat(source.path)
@@ -30,14 +35,14 @@ class RealTls:
                     stamps.append(None)
         return stamps
 
-    def accept(self, stream: Stream, identity: ssl.SSLContext) -> SecureStream:
+    def accept(self, stream: Stream, identity: TlsIdentity) -> SecureStream:
         from tailrace.real.network import SocketStream
         from tailrace.real.tls.server import TlsServerStream
 
         assert isinstance(stream, SocketStream), "TLS is spoken on sockets"
-        return TlsServerStream(stream, identity)
+        return TlsServerStream(stream, identity.context)
 
-    def network(self, below: Network, identity: ssl.SSLContext) -> Network:
-        from tailrace.real.tls.client import TlsNetwork
+    def dialer(self, below: Dialer, identity: TlsIdentity) -> Dialer:
+        from tailrace.real.tls.client import TlsDialer
 
-        return TlsNetwork(below, identity)
+        return TlsDialer(below, identity.context)

@@ -11,15 +11,23 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
+import socket
 import ssl
 from collections.abc import Callable, Sequence
 
 from tailrace.model.ports import Bytes, FileSlice, UntrustedPeerError, Want
 from tailrace.real.network import SocketStream, left_in
+from tailrace.real.tls.distrust import cause_of_distrust
 from tailrace.real.tls.subjects import subject_of
 
 # Encrypted at a time. Pieces of 256 KB cost less than smaller ones: a turn of the loop costs more than the cache gives.
 _PIECE_MAX_BYTES = 256 * 1024
+_NOT_TLS = "no TLS at all: this listener has it. Set security.protocol=SSL or SASL_SSL in the client"
+# What the first record of a client begins with.
+_HANDSHAKE_RECORD = b"\x16"
+_DISCARDED_BYTES = 64 * 1024
+_INTERNAL_ERROR_ALERT = bytes.fromhex("15030300020250")
 
 
 class TlsServerStream:
@@ -29,6 +37,7 @@ class TlsServerStream:
         # From here on the socket is ours. What arrives before the handshake is asked for stays in the kernel.
         self._tls = context.wrap_socket(below.detach(), server_side=True, do_handshake_on_connect=False)
         self._descriptor = self._tls.fileno()
+        self._is_begun = False  # Its first byte was looked at.
         self._subject: str | None = None
         self._unsent = b""  # Taken, and not yet by OpenSSL.
         self._on_readable: Callable[[], None] | None = None
@@ -47,11 +56,15 @@ class TlsServerStream:
 
     def shake_hands(self) -> Want:
         try:
+            if not self._is_begun:
+                self._look_at_first_byte()
             self._tls.do_handshake()
         except ssl.SSLWantReadError:
             return Want.READ
         except ssl.SSLWantWriteError:
             return Want.WRITE
+        except BlockingIOError:
+            return Want.READ
         except ssl.SSLEOFError:
             raise ConnectionResetError("it hung up during the TLS handshake") from None
         except ssl.SSLError as error:
@@ -63,6 +76,16 @@ class TlsServerStream:
             except ValueError as error:
                 raise UntrustedPeerError(f"its certificate cannot be read: {error}") from None
         return Want.NOTHING
+
+    def _look_at_first_byte(self) -> None:
+        """Whoever speaks another language is told by the alert that Kafka sends; OpenSSL has others, or none."""
+        first = socket.socket.recv(self._tls, 8, socket.MSG_PEEK)  # SSLSocket's own does not look ahead.
+        self._is_begun = True
+        if first and not first.startswith(_HANDSHAKE_RECORD):
+            with contextlib.suppress(OSError):
+                socket.socket.recv(self._tls, _DISCARDED_BYTES)  # Unread, it would make the kernel drop the alert.
+                socket.socket.send(self._tls, _INTERNAL_ERROR_ALERT)
+            raise UntrustedPeerError(_describe_first(first))
 
     def recv_into(self, buffer: memoryview) -> int:
         if self._unsent:
@@ -181,17 +204,21 @@ def _join(parts: Sequence[Bytes | FileSlice]) -> bytes:
     return b"".join(pieces)
 
 
+def _describe_first(first: bytes) -> str:
+    if re.match(rb"[A-Z]{3,7} ", first):
+        return "an HTTP request: this port speaks Kafka's protocol over TLS"
+    return f"a request of Kafka, and {_NOT_TLS}" if first.startswith(b"\0") else _NOT_TLS
+
+
 def _explain(error: ssl.SSLError) -> str:
     """What the log says of a client that could not come in, in words of the settings."""
     reason = error.reason or ""
     if isinstance(error, ssl.SSLCertVerificationError):
-        return f"its certificate is not trusted: {error.verify_message}. See ssl.truststore.location"
+        return f"its certificate is not trusted: {cause_of_distrust(error)}"
     if "PEER_DID_NOT_RETURN_A_CERTIFICATE" in reason:
         return "it shows no certificate, and ssl.client.auth=required"
-    if "HTTP_REQUEST" in reason or "HTTPS_PROXY_REQUEST" in reason:
-        return "an HTTP request: this port speaks Kafka's protocol over TLS"
     if any(word in reason for word in ("WRONG_VERSION_NUMBER", "UNKNOWN_PROTOCOL", "PACKET_LENGTH", "RECORD")):
-        return "no TLS at all: this listener has it. Set security.protocol=SSL or SASL_SSL in the client"
+        return _NOT_TLS
     if "UNSUPPORTED_PROTOCOL" in reason or "VERSION_TOO_LOW" in reason:
         return "its version of TLS is too old: see ssl.enabled.protocols"
     if "NO_SHARED_CIPHER" in reason:

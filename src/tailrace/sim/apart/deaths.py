@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import asyncio
 
-from tailrace.broker.cluster.deaths import Incarnation, find_dead, report_deaths
+from tailrace.broker.cluster.deaths import Incarnation, find_dead, find_way, report_deaths
 from tailrace.client.connection import Address
+from tailrace.model.config import BrokerConfig
+from tailrace.model.ports import Ports
+from tailrace.sim.background import SimBackground
+from tailrace.sim.clock import ProcessClock
 from tailrace.sim.cluster import CONTROLLER_PORT, Node, SimCluster
-from tailrace.sim.network import ProcessNetwork
 from tailrace.sim.random import SimRandom
 
 _HOST = "supervisor"
@@ -35,11 +38,19 @@ class Deaths:
             late = self._random.random() < _LATE_SHARE
             delay_seconds = self._random.between(0, _LATE_SECONDS_MAX) if late else 0.0
             process = self._cluster.world.loop.process(f"{_HOST} of {node.name} in life {node.lives}")
-            process.spawn(self._tell(dead, delay_seconds, self._cluster.world.network.port(_HOST, process)), name=_HOST)
+            ports = Ports(
+                clock=ProcessClock(process),
+                random=self._random,
+                disk=node.disk,
+                network=self._cluster.world.network.port(_HOST, process),
+                background=SimBackground(),
+                tls=node.tls,
+            )
+            process.spawn(self._tell(dead, delay_seconds, node.config, ports), name=_HOST)
 
-    async def _tell(self, dead: Incarnation, delay_seconds: float, network: ProcessNetwork) -> None:
+    async def _tell(self, dead: Incarnation, delay_seconds: float, config: BrokerConfig, ports: Ports) -> None:
         await asyncio.sleep(delay_seconds)
         controllers = [Address(node.name, CONTROLLER_PORT) for node in self._cluster.controllers]
-        code = await report_deaths((network, None), controllers, [dead])
+        code = await report_deaths(await find_way(config, ports), controllers, [dead])
         note = f"told of the death of broker {dead.node_id} in epoch {dead.broker_epoch}: {code.name}"
         self._cluster.world.trace.note("world", note)

@@ -10,11 +10,11 @@ from tailrace.log.checkpoints import read_meta_properties
 from tailrace.model.ids import TopicPartition
 from tailrace.sim.checks.history import demand
 from tailrace.sim.checks.replicas import ReplicaChecks, state_of
+from tailrace.sim.clients.workload import RECKLESS, Clients, Ledger
 from tailrace.sim.cluster import SimCluster
 from tailrace.sim.damage.damage import Damage
 from tailrace.sim.groups.groups import Groups
 from tailrace.sim.transactions.transactions import Transactions
-from tailrace.sim.workload import RECKLESS, Clients, Ledger
 
 # Elections, sessions, the ISR's lag and the back-offs of clients add up to a few seconds.
 _AVAILABLE_SECONDS_MAX = 30.0

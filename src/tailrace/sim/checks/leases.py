@@ -1,8 +1,8 @@
 """What must hold of those who answer as leaders, looked at after every turn of a node.
 
 - A broker is fenced by the controller only after its lease has ended, unless it asked for it or died.
-- A leader past its lease that takes itself for confirmed was the only one the time of a lease ago: nobody had begun to
-  lead in a later epoch by then. So what it tells readers is at most so old.
+- A leader past its lease that takes itself for confirmed was the only one the time of a session ago: nobody had begun
+  to lead in a later epoch by then. So what it tells readers is at most so old.
 - While controllers alone are missing, every partition goes on acknowledging, without a long gap (`Progress`).
 """
 
@@ -67,10 +67,10 @@ class LeaseChecks:
             began.setdefault(partition.leader_epoch, now)
             if len(began) > 1 and is_past and replicas.lease.is_confirmed(partition):
                 later = [time for epoch, time in began.items() if epoch > partition.leader_epoch]
-                lease_seconds = replicas.config.lease_ms / 1000 * _CLOCK_ERROR
+                session_seconds = replicas.config.broker_session_timeout_ms / 1000 * _CLOCK_ERROR
                 demand(
-                    not later or now - min(later) <= lease_seconds,
-                    "a leader that is confirmed past its lease was the only one a lease ago",
+                    not later or now - min(later) <= session_seconds,
+                    "a leader that is confirmed past its lease was the only one a session ago",
                     partition=key,
                     leader=node.name,
                     epoch=partition.leader_epoch,

@@ -16,10 +16,10 @@ from tailrace.model.ids import TopicPartition
 from tailrace.sim.checks.coordinators import CoordinatorChecks
 from tailrace.sim.checks.groups import GroupChecks
 from tailrace.sim.checks.history import demand
+from tailrace.sim.clients.workload import Clients, Ledger
 from tailrace.sim.cluster import World
 from tailrace.sim.groups.members import CONSUMER, HEARTBEAT_MS, SESSION_MS, Kind, Member
 from tailrace.sim.random import SimRandom
-from tailrace.sim.workload import Clients, Ledger
 
 _PAUSE_SECONDS_MAX = 3.0
 _STALL_SECONDS_MAX = 6.0

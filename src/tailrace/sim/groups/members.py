@@ -17,9 +17,9 @@ from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.model.ids import TopicPartition
 from tailrace.sim.checks.groups import GroupChecks, Session
 from tailrace.sim.checks.history import demand
+from tailrace.sim.clients.workload import Ledger
 from tailrace.sim.loop import Process
 from tailrace.sim.random import SimRandom
-from tailrace.sim.workload import Ledger
 
 _POLL_MS = 200
 _COMMIT_CHANCE = 0.3

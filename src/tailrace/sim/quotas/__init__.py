@@ -17,8 +17,8 @@ from tailrace.model.errors import KafkaError
 from tailrace.model.ids import TopicPartition
 from tailrace.model.quotas import CLIENT_ID, CONSUMER_BYTE_RATE, quota_entity
 from tailrace.sim.checks.history import demand
+from tailrace.sim.clients.workload import Clients
 from tailrace.sim.cluster import World
-from tailrace.sim.workload import Clients
 from tailrace.wire.apis.data import FetchRequest, FetchResponse
 
 _READER = "greedy"

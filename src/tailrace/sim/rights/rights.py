@@ -28,7 +28,7 @@ from tailrace.controller.security.authorizer import Resource
 from tailrace.model.acls import WILDCARD, Acl, Kind, Operation, PatternType, Permission
 from tailrace.model.config import STANDARD_AUTHORIZER
 from tailrace.model.errors import ErrorCode, KafkaError
-from tailrace.model.ports import Network
+from tailrace.model.ports import Network, Ports
 from tailrace.model.security import Principal
 from tailrace.sim.checks.history import demand
 from tailrace.sim.cluster import CONTROLLER_PORT, Node, SimCluster, World
@@ -42,7 +42,7 @@ from tailrace.wire.principals import encode_principal
 from tailrace.wire.records import build_batch
 
 if TYPE_CHECKING:
-    from tailrace.sim.workload import Clients
+    from tailrace.sim.clients.workload import Clients
 
 GUARDED_PORT = 9095
 GUARDED_LISTENER = "GUARDED"
@@ -80,7 +80,17 @@ def rights_settings(role: str) -> dict[str, str]:
 class Rights:
     """`start` it when the cluster is ready."""
 
-    def __init__(self, world: World, cluster: SimCluster, clients: Clients, random: SimRandom) -> None:
+    def __init__(
+        self,
+        world: World,
+        cluster: SimCluster,
+        clients: Clients,
+        random: SimRandom,
+        *,
+        node_login: Callable[[Ports], SaslLogin | None] = lambda _ports: None,
+    ) -> None:
+        """`node_login` where nodes log in to controllers."""
+        self.node_login = node_login
         self.tried_count = self.refused_count = 0
         self._world = world
         self._cluster = cluster
@@ -133,6 +143,9 @@ class Rights:
                     is_there=is_there,
                     node=node.name,
                 )
+
+    def story(self) -> str:
+        return f", {self.tried_count} tried, {self.refused_count} refused"
 
     @property
     def is_stopping(self) -> bool:
@@ -231,7 +244,8 @@ class _Asker:
         self._random = random
         self._topic_id = topic_id
         settings = SaslSettings(Mechanism.PLAIN, username=_WHO.name, password=_PASSWORD)
-        self._login = SaslLogin(settings, cluster.ports, _no_tokens)
+        self._login = SaslLogin(settings, cluster.ports)
+        self._node_login = rights.node_login(cluster.ports)
         self._connections: dict[tuple[str, int], Connection] = {}
 
     async def run(self) -> None:
@@ -251,7 +265,7 @@ class _Asker:
     async def _connect(self, node: Node, port: int = GUARDED_PORT) -> Connection:
         place = node.name, port
         if place not in self._connections:
-            login = self._login if port == GUARDED_PORT else None
+            login = self._login if port == GUARDED_PORT else self._node_login
             self._connections[place] = await open_connection(
                 self._network, Address(node.name, port), client_id=_WHO.name, limits=_LIMITS, login=login
             )
@@ -311,7 +325,3 @@ class _Asker:
 def _creation() -> CreateTopicsRequest:
     topic = CreateTopicsRequest.CreatableTopic(name=_NEW_TOPIC, num_partitions=1, replication_factor=1)
     return CreateTopicsRequest(topics=[topic], timeout_ms=1000, validate_only=True)
-
-
-async def _no_tokens(_settings: object) -> Any:
-    raise AssertionError("nobody logs in by tokens here")

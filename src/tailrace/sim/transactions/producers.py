@@ -23,9 +23,9 @@ from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.model.ids import TopicPartition
 from tailrace.sim.checks.history import demand
 from tailrace.sim.checks.transactions import Transaction, TransactionChecks
+from tailrace.sim.clients.workload import Ledger
 from tailrace.sim.loop import Process
 from tailrace.sim.random import SimRandom
-from tailrace.sim.workload import Ledger
 from tailrace.verify.recorder import Ending, Send
 
 # It gives up soon, while what it has sent may be on its way still.

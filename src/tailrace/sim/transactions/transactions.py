@@ -16,12 +16,12 @@ from tailrace.model.ids import TopicPartition
 from tailrace.sim.checks.history import demand
 from tailrace.sim.checks.transaction_state import TransactionStateChecks
 from tailrace.sim.checks.transactions import TransactionChecks
+from tailrace.sim.clients.workload import Clients, Ledger
 from tailrace.sim.cluster import World
 from tailrace.sim.random import SimRandom
 from tailrace.sim.transactions.loops import LoopInstance
 from tailrace.sim.transactions.producers import Instance, ProducerInstance, Surroundings
 from tailrace.sim.transactions.readers import Reader
-from tailrace.sim.workload import Clients, Ledger
 
 OUTPUT = "effects"
 _PAUSE_SECONDS_MAX = 1.5

@@ -1,8 +1,7 @@
 """The numbers of the APIs, in one place, and which module beside this one declares their messages. Everything else
 calls an API by its name here.
 
-Left out are the keys 4 to 7, which Kafka removed, and what is not declared: delegation tokens, telemetry, share groups
-and streams groups.
+Left out are the keys 4 to 7, which Kafka removed, and what is not declared: telemetry, share groups and streams groups.
 """
 
 from enum import IntEnum
@@ -51,6 +50,10 @@ class ApiKey(IntEnum):
     DESCRIBE_LOG_DIRS = 35, "admin"
     SASL_AUTHENTICATE = 36, "security"
     CREATE_PARTITIONS = 37, "admin"
+    CREATE_DELEGATION_TOKEN = 38, "security"
+    RENEW_DELEGATION_TOKEN = 39, "security"
+    EXPIRE_DELEGATION_TOKEN = 40, "security"
+    DESCRIBE_DELEGATION_TOKEN = 41, "security"
     DELETE_GROUPS = 42, "groups"
     ELECT_LEADERS = 43, "admin"
     INCREMENTAL_ALTER_CONFIGS = 44, "admin"

@@ -49,7 +49,7 @@ class ReportReplicasRequest(Message, api_key=ApiKey.REPORT_REPLICAS, versions="0
         last_epoch: int = int32("0+", default=-1)
         # Records that this replica once had are missing.
         is_damaged: bool = boolean("0+")
-        # Of the partition, as the broker knew it when it looked at the log: a later one may have changed the log.
+        # The partition's epoch when the broker looked at the log: a later one may have changed the log.
         leader_epoch: int = int32("0+", default=-1, tag=0)
 
     class Topic(Struct):

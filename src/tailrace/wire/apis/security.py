@@ -1,4 +1,4 @@
-"""Authentication, access control and SCRAM credentials: requests and responses.
+"""Authentication, access control, delegation tokens and SCRAM credentials: requests and responses.
 
 Declarations only, in the language of `wire.schema`; nothing here decides anything. A docstring tells what a version
 changed in meaning; what it changed in form stands in the fields.
@@ -123,6 +123,91 @@ class SaslAuthenticateResponse(Message, api_key=ApiKey.SASL_AUTHENTICATE, versio
     error_message: str | None = string("0+", nullable="0+")
     auth_bytes: bytes = bytes_("0+")
     session_lifetime_ms: int = int64("1+")
+
+
+class CreateDelegationTokenRequest(Message, api_key=ApiKey.CREATE_DELEGATION_TOKEN, versions="1-3", flexible="2+"):
+    """For somebody else since 3 (KIP-373)."""
+
+    class CreatableRenewers(Struct):
+        principal_type: str = string("0+")
+        principal_name: str = string("0+")
+
+    owner_principal_type: str | None = string("3+", nullable="3+")
+    owner_principal_name: str | None = string("3+", nullable="3+")
+    renewers: list[CreatableRenewers] = array(CreatableRenewers, "0+")
+    max_lifetime_ms: int = int64("0+")
+
+
+class CreateDelegationTokenResponse(Message, api_key=ApiKey.CREATE_DELEGATION_TOKEN, versions="1-3", flexible="2+"):
+    error_code: int = int16("0+")
+    principal_type: str = string("0+")
+    principal_name: str = string("0+")
+    token_requester_principal_type: str = string("3+")
+    token_requester_principal_name: str = string("3+")
+    issue_timestamp_ms: int = int64("0+")
+    expiry_timestamp_ms: int = int64("0+")
+    max_timestamp_ms: int = int64("0+")
+    token_id: str = string("0+")
+    hmac: bytes = bytes_("0+")
+    throttle_time_ms: int = int32("0+")
+
+
+class RenewDelegationTokenRequest(Message, api_key=ApiKey.RENEW_DELEGATION_TOKEN, versions="1-2", flexible="2+"):
+    hmac: bytes = bytes_("0+")
+    renew_period_ms: int = int64("0+")
+
+
+class RenewDelegationTokenResponse(Message, api_key=ApiKey.RENEW_DELEGATION_TOKEN, versions="1-2", flexible="2+"):
+    error_code: int = int16("0+")
+    expiry_timestamp_ms: int = int64("0+")
+    throttle_time_ms: int = int32("0+")
+
+
+class ExpireDelegationTokenRequest(Message, api_key=ApiKey.EXPIRE_DELEGATION_TOKEN, versions="1-2", flexible="2+"):
+    """A period below 0 means at once."""
+
+    hmac: bytes = bytes_("0+")
+    expiry_time_period_ms: int = int64("0+")
+
+
+class ExpireDelegationTokenResponse(Message, api_key=ApiKey.EXPIRE_DELEGATION_TOKEN, versions="1-2", flexible="2+"):
+    error_code: int = int16("0+")
+    expiry_timestamp_ms: int = int64("0+")
+    throttle_time_ms: int = int32("0+")
+
+
+class DescribeDelegationTokenRequest(Message, api_key=ApiKey.DESCRIBE_DELEGATION_TOKEN, versions="1-3", flexible="2+"):
+    """Null owners ask for all; none for nothing."""
+
+    class DescribeDelegationTokenOwner(Struct):
+        principal_type: str = string("0+")
+        principal_name: str = string("0+")
+
+    owners: list[DescribeDelegationTokenOwner] | None = array(DescribeDelegationTokenOwner, "0+", nullable="0+")
+
+
+class DescribeDelegationTokenResponse(Message, api_key=ApiKey.DESCRIBE_DELEGATION_TOKEN, versions="1-3", flexible="2+"):
+    class DescribedDelegationTokenRenewer(Struct):
+        principal_type: str = string("0+")
+        principal_name: str = string("0+")
+
+    class DescribedDelegationToken(Struct):
+        principal_type: str = string("0+")
+        principal_name: str = string("0+")
+        token_requester_principal_type: str = string("3+")
+        token_requester_principal_name: str = string("3+")
+        issue_timestamp: int = int64("0+")
+        expiry_timestamp: int = int64("0+")
+        max_timestamp: int = int64("0+")
+        token_id: str = string("0+")
+        hmac: bytes = bytes_("0+")
+        renewers: list[DescribeDelegationTokenResponse.DescribedDelegationTokenRenewer] = array(
+            "DescribedDelegationTokenRenewer", "0+"
+        )
+
+    error_code: int = int16("0+")
+    tokens: list[DescribedDelegationToken] = array(DescribedDelegationToken, "0+")
+    throttle_time_ms: int = int32("0+")
 
 
 class DescribeUserScramCredentialsRequest(

@@ -39,7 +39,7 @@ class Node:
         self.set(*acls)
         self.access = Access(
             Authorizer(["User:root"], allows_without_acl=False),
-            lambda: self.image,
+            self,
             AuditLog(interval_ms=interval_ms, lines_max=lines_max),
             cache_max_entries=100,
         )
@@ -52,11 +52,27 @@ class Node:
         return self.access.may(asker, Operation.READ, Kind.TOPIC, name, **rest)
 
 
+async def test_what_is_granted_is_so_for_one_principal_at_one_peer_until_the_acls_change() -> None:
+    node = Node(allow(Operation.READ, Kind.TOPIC, "t", host="10.0.0.1"))
+    for _ in range(2):
+        assert node.may()
+        assert not node.may(name="u")
+        assert not node.may(Asker(ROOT._replace(name="bob")))
+        assert not node.may(Asker(peer="10.0.0.2:4711"))
+        assert not node.access.may(Asker(), Operation.WRITE, Kind.TOPIC, "t")
+    for port in range(300):
+        assert node.may(Asker(peer=f"10.0.0.1:{port}"))
+    assert len(node.access._granted) <= 100
+    node.set()
+    assert not node.may()
+
+
 async def test_a_decision_holds_until_the_acls_change() -> None:
     node = Node(allow(Operation.READ, Kind.TOPIC, "t"))
     assert node.may()
     assert len(node.access._decided) == 1
     node.set()
+    assert not node.access.may_on_any(Asker(), Operation.READ, Kind.TOPIC)
     assert not node.may()
     assert len(node.access._decided) == 1
 
@@ -120,8 +136,10 @@ async def test_what_is_allowed_is_told_to_those_who_debug(caplog: pytest.LogCapt
     node.may()
     assert not caplog.records
     caplog.set_level(logging.DEBUG, "tailrace.authorizer")
+    node.set(rule)
     node.may()
-    (record,) = caplog.records
+    node.may()
+    record, _again = caplog.records
     assert (record.message, record.facts["rule"]) == ("allowed", str(rule))  # type: ignore[attr-defined]
 
 
@@ -139,8 +157,9 @@ def test_no_api_is_served_without_saying_what_it_asks() -> None:
     }
     is_open = {name for name, each in served.items() if each.asks is OPEN}
     of_logins = ("API_VERSIONS", "SASL_HANDSHAKE", "SASL_AUTHENTICATE")
+    by_secret = ("RENEW_DELEGATION_TOKEN", "EXPIRE_DELEGATION_TOKEN")  # Whoever can name a token has it.
     assert is_open == {
-        *((name, place) for name in of_logins for place in ("clients", "controllers")),
+        *((name, place) for name in (*of_logins, *by_secret) for place in ("clients", "controllers")),
         ("DESCRIBE_CLUSTER", "clients"),
     }
     assert all(each.asks for name, each in served.items() if name not in is_open)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from functools import cache
@@ -12,11 +12,13 @@ from tempfile import mkdtemp
 
 from tailrace.broker.broker import Broker
 from tailrace.client.connection import Address, Connection, ConnectionLimits, open_connection
-from tailrace.client.security.login import SaslLogin, Token
-from tailrace.client.security.settings import TokenSettings, parse_security
+from tailrace.client.security.login import SaslLogin
+from tailrace.client.security.settings import parse_security
+from tailrace.model.ports import Dialer
 from tailrace.real.background import RealBackground
 from tailrace.real.ports import real_ports
 from tailrace.real.tls.port import RealTls
+from tailrace.real.web import RealWeb
 from tests.certificates import Authority, Identity
 from tests.unit.broker.world import World
 
@@ -69,7 +71,7 @@ def client_settings(listener: str, **more: str) -> dict[str, str]:
 class SecuredWorld(World):
     def __init__(self) -> None:
         super().__init__(background=RealBackground())
-        self.ports = replace(self.ports, tls=RealTls())
+        self.ports = replace(self.ports, tls=RealTls(), web=RealWeb())
         self._connections: list[Connection] = []
         self._writers: list[asyncio.StreamWriter] = []
 
@@ -80,14 +82,14 @@ class SecuredWorld(World):
         """Raises KafkaError if it is not let in."""
         ports, login = real_ports(), None
         security = parse_security(client_settings(listener) if settings is None else settings)
-        network = ports.network
+        dialer: Dialer = ports.network
         if security.tls is not None:
             tls = RealTls()
-            network = tls.network(network, tls.read_identity(security.tls, listens=False))
+            dialer = tls.dialer(dialer, tls.read_identity(security.tls, listens=False))
         if security.sasl is not None:
-            login = SaslLogin(security.sasl, ports, _no_token)
+            login = SaslLogin(security.sasl, ports)
         address = Address("127.0.0.1", self.port_of(listener))
-        connection = await open_connection(network, address, limits=LIMITS, login=login)
+        connection = await open_connection(dialer, address, limits=LIMITS, login=login)
         self._connections.append(connection)
         return connection
 
@@ -119,13 +121,13 @@ class SecuredWorld(World):
                 await writer.wait_closed()
 
 
-async def _no_token(_settings: TokenSettings) -> Token:
-    raise AssertionError("nobody asks for tokens here")
-
-
 @asynccontextmanager
-async def secured(**settings: str) -> AsyncIterator[SecuredWorld]:
+async def secured(files: Mapping[str, bytes] = {}, **settings: str) -> AsyncIterator[SecuredWorld]:
+    """`files` lie on its disk beforehand."""
     world = SecuredWorld()
+    for path, data in files.items():
+        world.disk.make_folder(path.rpartition("/")[0])
+        world.disk.replace(path, data)
     given = {name.replace("__", "-").replace("_", "."): text for name, text in settings.items()}
     broker: Broker = await world.start(LISTENERS | tls_settings() | given)
     try:

@@ -6,12 +6,14 @@ import asyncio
 
 import pytest
 
+from tailrace.broker.serving.express import Express
 from tailrace.model.errors import ErrorCode, KafkaError
-from tailrace.wire.apis.data import MetadataRequest, MetadataResponse
+from tailrace.wire.apis.data import MetadataRequest, MetadataResponse, ProduceRequest
 from tailrace.wire.apis.security import SaslAuthenticateRequest, SaslHandshakeRequest
+from tests.unit.broker.world import batch, produce, produced
 
 from .secured import PASSWORD, client_settings, secured
-from .test_doors import Raw, ask, say, wait_closed
+from .test_doors import Raw, ask, create_topic, say, wait_closed
 
 ALICE = f"\0alice\0{PASSWORD}".encode()
 
@@ -81,3 +83,62 @@ async def test_a_mechanism_may_have_a_time_of_its_own():
         await world.log_in("BOTH")
         with pytest.raises(KafkaError):
             await world.log_in("BOTH", client_settings("BOTH") | {"sasl.password": "wrong"})
+
+
+def produces() -> ProduceRequest:
+    return produce("orders", batch(b"value"))
+
+
+async def test_small_produces_are_short_while_the_session_lasts(monkeypatch):
+    taken = []
+    take = Express.take
+
+    def counted(self, buffer, view, position, end):
+        reached = take(self, buffer, view, position, end)
+        taken.append(reached > position)
+        return reached
+
+    monkeypatch.setattr(Express, "take", counted)
+    async with secured(connections_max_reauth_ms="1500") as world:
+        await create_topic(await world.log_in("OPEN"), "orders")
+        raw, late = [await world.call_raw("LOGIN") for _ in range(2)]
+        for each in (raw, late):
+            await log_in(each)
+            assert produced(await ask(each, produces(), 8)).error_code == 0
+        assert taken.count(True) == 2
+        await asyncio.sleep(1.1)
+        assert await log_in(raw) == 1500
+        await asyncio.sleep(0.5)
+        assert produced(await ask(raw, produces(), 8)).base_offset == 2
+        assert taken.count(True) == 3
+        say(late, produces(), 8)
+        assert await wait_closed(late) == b""
+        assert taken.count(True) == 3
+
+
+async def test_a_produce_amid_a_login_is_none_in_the_same_turn_either():
+    async with secured(connections_max_reauth_ms="60000") as world:
+        await create_topic(await world.log_in("OPEN"), "orders")
+        raw = await world.call_raw("LOGIN")
+        await log_in(raw)
+        await ask(raw, produces(), 8)
+        await asyncio.sleep(1.1)
+        say(raw, SaslHandshakeRequest(mechanism="PLAIN"), 1)
+        say(raw, produces(), 8)
+        await wait_closed(raw)
+        assert world.broker.replicas.partitions["orders", 0].log.log_end_offset == 1
+
+
+async def test_the_bound_of_a_login_holds_within_a_session_too():
+    bound = {"sasl.server.max.receive.size": "1000"}
+    async with secured(connections_max_reauth_ms="60000", **bound) as world:
+        raws = [await world.call_raw("LOGIN") for _ in range(2)]
+        for raw in raws:
+            await log_in(raw)
+        await asyncio.sleep(1.1)
+        say(raws[0], SaslHandshakeRequest(mechanism="P" * 2000), 1)
+        await ask(raws[1], SaslHandshakeRequest(mechanism="PLAIN"), 1)
+        say(raws[1], SaslAuthenticateRequest(auth_bytes=bytes(2000)), 1)
+        for raw in raws:
+            assert await wait_closed(raw) == b""
+        assert world.principals == []

@@ -11,8 +11,12 @@ from tailrace.controller.image import BrokerImage, MetadataImage
 from tailrace.model.config import Endpoint, parse_broker_config
 from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.model.ids import NodeId, Uuid
-from tailrace.wire.apis.data import MetadataRequest, MetadataResponse
+from tailrace.sim.loop import SimLoop
+from tailrace.wire.apis.data import ApiVersionsRequest, MetadataRequest, MetadataResponse
 from tests.unit.broker.world import World, running
+from tests.unit.client.peer import SILENCE
+from tests.unit.client.peer import Peer as ScriptedPeer
+from tests.unit.simulated import simulated
 
 CONFIG = parse_broker_config({"node.id": "9", "listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": "data"})
 REQUEST = MetadataRequest(topics=[])
@@ -84,6 +88,31 @@ async def test_a_silent_peer_costs_the_calls_time_and_the_connection():
         assert caught.value.code is ErrorCode.NETWORK_EXCEPTION
         for writer in held:
             writer.close()
+
+
+@simulated
+async def test_a_host_that_vanishes_while_it_is_connected_to_is_given_up():
+    """It has accepted, and never says which versions it has; the next one at its address does."""
+    async with ScriptedPeer() as there:
+        answer = there.scripts[ApiVersionsRequest]
+        there.scripts[ApiVersionsRequest] = lambda _: SILENCE
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, SimLoop)
+        peers = Peers(parse_broker_config({"node.id": "2"}), there.ports)
+        host, port = there.address
+        for _ in range(3):
+            with pytest.raises(KafkaError) as raised:
+                await peers.call_address(host, port, MetadataRequest(topics=[]), MetadataResponse, timeout_ms=1000)
+            assert raised.value.code is ErrorCode.NETWORK_EXCEPTION
+        there.scripts[ApiVersionsRequest] = answer
+        begun = loop.time()
+        while True:
+            try:
+                await peers.call_address(host, port, MetadataRequest(topics=[]), MetadataResponse, timeout_ms=1000)
+                break
+            except KafkaError:
+                assert loop.time() < begun + 9
+        peers.close()
 
 
 async def test_closing_fails_the_calls_that_are_under_way():

@@ -6,6 +6,7 @@ from typing import Any
 
 from tailrace.broker.broker import Broker
 from tailrace.model.errors import ErrorCode
+from tailrace.model.security import Principal
 from tailrace.sim.cluster import CONTROLLER_LISTENER, CONTROLLER_PORT
 from tailrace.wire.apis.admin import (
     CreatePartitionsRequest,
@@ -14,6 +15,11 @@ from tailrace.wire.apis.admin import (
     UnregisterBrokerRequest,
 )
 from tailrace.wire.apis.quorum import AddRaftVoterRequest, RemoveRaftVoterRequest
+from tailrace.wire.apis.security import (
+    CreateDelegationTokenRequest,
+    ExpireDelegationTokenRequest,
+    RenewDelegationTokenRequest,
+)
 from tailrace.wire.schema import Message
 from tests.unit.broker.cluster_world import ClusterWorld, running_cluster, simulated
 from tests.unit.broker.world import Peer, create_topic
@@ -33,8 +39,9 @@ def creation(*names: str, partitions: int = 2, **settings: str) -> CreateTopicsR
 
 
 @asynccontextmanager
-async def running() -> AsyncIterator[tuple[ClusterWorld, Peer]]:
-    async with running_cluster(*ROLES, "broker") as world:
+async def running(**settings: str) -> AsyncIterator[tuple[ClusterWorld, Peer]]:
+    given = {name.replace("_", "."): text for name, text in settings.items()}
+    async with running_cluster(*ROLES, "broker", settings=given) as world:
         peer = await world.connect(BROKER)
         await create_topic(peer, "old")
         await world.wait(lambda: all("old" in each.image.topics for each in world.running), "all have heard of it")
@@ -111,6 +118,28 @@ async def test_partitions_that_the_first_try_has_added():
         assert answer.results[0].error_code == 0
         again = await peer.request(request, 3)
         assert again.results[0].error_code == ErrorCode.INVALID_PARTITIONS
+
+
+@simulated
+async def test_a_token_that_the_first_try_has_ended():
+    """And one that was made just before its controller died is there afterwards."""
+    async with running(delegation_token_secret_key="a key") as (world, peer):
+        (connection,) = next(each for each in world.running if each.node_id == BROKER)._acceptors[0].connections
+        connection.principal = Principal("User", "alice")
+        creation = CreateDelegationTokenRequest(owner_principal_type=None, owner_principal_name=None)
+        kept, ended = await peer.request(creation, 3), await peer.request(creation, 3)
+        await world.wait(
+            lambda: all(ended.token_id in each.image.delegation_tokens for each in world.running),
+            "all have heard of it",
+        )
+        request = ExpireDelegationTokenRequest(hmac=ended.hmac, expiry_time_period_ms=-1)
+        answer = await answer_across_a_change(
+            world, peer, request, 2, lambda node: ended.token_id not in node.image.delegation_tokens
+        )
+        assert answer.error_code == 0
+        assert (await peer.request(request, 2)).error_code == ErrorCode.DELEGATION_TOKEN_NOT_FOUND
+        renewal = RenewDelegationTokenRequest(hmac=kept.hmac, renew_period_ms=-1)
+        assert (await peer.request(renewal, 2)).error_code == 0
 
 
 @simulated

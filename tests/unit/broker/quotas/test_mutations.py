@@ -13,7 +13,7 @@ from tests.unit.broker.cluster_world import running_cluster, simulated
 from tests.unit.broker.quotas.test_throttling import USER, set_quota, timed
 from tests.unit.broker.world import Peer
 
-# Of one process, and of two: the second hands requests on.
+# Clusters of one process, and of two: the second hands requests on.
 CLUSTERS = (("broker,controller",), ("controller", "broker"))
 EXCEEDED = ErrorCode.THROTTLING_QUOTA_EXCEEDED
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from tailrace.broker.cluster.roles import decide_roles
 from tailrace.cli.node.plan import (
     SETTINGS_OF_ONE_NODE,
     ClusterPlan,
@@ -11,7 +12,9 @@ from tailrace.cli.node.plan import (
     plan_broker,
     plan_controllers,
 )
+from tailrace.cli.secure.setup import secure_cluster_settings
 from tailrace.model.config import parse_broker_config
+from tailrace.model.listeners import protocol_of, settings_of
 
 CLUSTER_ID = "pmUXq7nqTtK6M3yHDKm5HA"
 
@@ -76,6 +79,19 @@ def test_settings_of_a_replicated_cluster():
     assert (config.offsets_topic_replication_factor, config.transaction_state_log_min_isr) == (3, 2)
     assert config.controller_quorum_bootstrap_servers == ("127.0.0.1:9095", "127.0.0.1:9096", "127.0.0.1:9097")
     assert config.log_dirs == ("/data/broker-2",)
+
+
+def test_settings_of_a_secure_cluster():
+    common = secure_cluster_settings("/data")
+    node = plan_broker(plan_of(3), 2, "/data", common, host="0.0.0.0", advertised_host="queue.example", is_secure=True)
+    config = parse_broker_config(node.settings)
+    assert config.listeners == (("SASL_SSL", "0.0.0.0", 9093), ("NODES", "127.0.0.1", 0))
+    assert config.advertised_listeners[0] == ("SASL_SSL", "queue.example", 9093)
+    names = ("SASL_SSL", "NODES", "CONTROLLER")
+    assert [protocol_of(config, name).value for name in names] == ["SASL_SSL", "SSL", "SSL"]
+    assert decide_roles(config).inter_broker_listener_name == "NODES"
+    controller = parse_broker_config(plan_controllers(plan_of(3), "/data", common)[0].settings)
+    assert settings_of(controller, "CONTROLLER")["ssl.client.auth"] == "required"
 
 
 def test_settings_of_two_brokers_ask_for_one_replica():

@@ -10,18 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.broker.quorum.bootstrap import read_bootstrap
 from tailrace.cli import CommandError, main
 from tailrace.client.security.properties import parse_properties
 from tailrace.client.security.settings import Mechanism, parse_security
-from tailrace.model.security import ClientAuth, Pem, TlsSettings
-from tailrace.real.disk import RealDisk
+from tailrace.controller.security.credentials import derive_keys, salt_password
+from tailrace.model.security import ClientAuth, ScramMechanism, Store, TlsSettings
 from tailrace.real.tls.certificates import make_server_context, make_tls_context
 
 pytest.importorskip("cryptography", reason="the extra `security` is not installed")
 
 from tailrace.cli.secure.authority import read_facts
-from tailrace.cli.secure.setup import prepare, secure_settings
+from tailrace.cli.secure.setup import admin_credential, prepare, secure_settings
 
 
 def shake_hands(server: ssl.SSLContext, client: ssl.SSLContext, host: str) -> ssl.SSLObject:
@@ -49,9 +48,9 @@ def test_what_the_authority_signs_is_trusted(tmp_path: Path, capsys):
     told = json.loads(capsys.readouterr().out)
     assert (told["subject"], told["names"], told["days_left"]) == ("CN=broker-1", ["queue.example", "10.0.0.7"], 364)
     assert main(["certificate", "create", "alice", "--folder", folder]) == 0
-    authority, own = Pem("a", path=f"{folder}/authority.pem"), Pem("b", path=f"{folder}/broker-1.pem")
+    authority, own = Store("a", path=f"{folder}/authority.pem"), Store("b", path=f"{folder}/broker-1.pem")
     server = make_server_context(TlsSettings(authorities=authority, certificates=own, client_auth=ClientAuth.REQUIRED))
-    client = make_tls_context(TlsSettings(authorities=authority, certificates=Pem("c", path=f"{folder}/alice.pem")))
+    client = make_tls_context(TlsSettings(authorities=authority, certificates=Store("c", path=f"{folder}/alice.pem")))
     for host in ("queue.example", "10.0.0.7"):
         assert shake_hands(server, client, host).getpeercert()
     with pytest.raises(ssl.SSLCertVerificationError):
@@ -91,8 +90,9 @@ def test_a_secure_broker_is_made_once(tmp_path: Path):
     assert (security.sasl.mechanism, security.sasl.username) == (Mechanism.SCRAM_SHA_512, "admin")
     librdkafka = parse_properties((tmp_path / "data" / "librdkafka.conf").read_text())
     assert librdkafka["sasl.password"] == security.sasl.password
-    (credential,) = read_bootstrap(RealDisk(), folder)
-    assert credential.name == "admin"
+    credential = admin_credential(folder)
+    salted = salt_password(ScramMechanism.SCRAM_SHA_512, security.sasl.password, credential.salt, credential.iterations)
+    assert credential.stored_key == derive_keys(ScramMechanism.SCRAM_SHA_512, salted).stored_key
     for name in ("client.properties", "librdkafka.conf", "security/authority.key", "security/broker.pem"):
         assert stat.S_IMODE(os.stat(f"{folder}/{name}").st_mode) == 0o600
     certificate = Path(folder, "security", "broker.pem")
@@ -108,11 +108,12 @@ def test_a_secure_broker_is_made_once(tmp_path: Path):
     os.utime(certificate, (0, 0))
     prepare(folder, names=["queue.example"])
     assert certificate.read_text() != before
-    assert secure_settings(folder, "h:1")["super.users"] == "User:admin"
+    assert secure_settings(folder)["super.users"] == "User:admin"
 
 
-def test_the_folder_of_a_broker_without_security_is_left_alone(tmp_path: Path):
-    (tmp_path / "meta.properties").write_text("version=1\nnode.id=1\ncluster.id=AAAAAAAAAAAAAAAAAAAAAA\n")
+@pytest.mark.parametrize("evidence", ["meta.properties", "cluster.json"])
+def test_what_was_made_without_security_is_left_alone(tmp_path: Path, evidence):
+    (tmp_path / evidence).write_text("version=1\nnode.id=1\ncluster.id=AAAAAAAAAAAAAAAAAAAAAA\n")
     with pytest.raises(CommandError, match="without --secure"):
         prepare(str(tmp_path), names=[])
     assert not (tmp_path / "security").exists()

@@ -5,13 +5,17 @@ import pytest
 from tailrace.cli import main
 
 
-@pytest.mark.parametrize(
-    ("words", "told"),
-    [(["--secure", "--brokers", "3"], "sets up one broker"), (["--name", "queue.example"], "that --secure makes")],
-)
-def test_options_that_do_not_go_together(words, told, capsys):
-    assert main(["up", *words]) == 1
-    assert told in capsys.readouterr().err
+def test_a_name_is_for_a_certificate(capsys):
+    assert main(["up", "--name", "queue.example"]) == 1
+    assert "that --secure makes" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("brokers", ["1", "3"])
+def test_what_was_made_secure_is_not_opened(brokers, tmp_path, capsys):
+    (tmp_path / "security").mkdir()
+    (tmp_path / "security" / "authority.pem").touch()
+    assert main(["up", "--data", str(tmp_path), "--brokers", brokers]) == 1
+    assert "was made with --secure" in capsys.readouterr().err
 
 
 def test_an_open_broker_says_so(capsys):

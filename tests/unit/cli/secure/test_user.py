@@ -54,6 +54,14 @@ def test_what_the_broker_refuses_is_told(run: Run, tmp_path: Path):
     assert (code, "cannot read" in err) == (1, True)
 
 
+def test_a_password_may_come_from_the_environment(run: Run, monkeypatch):
+    monkeypatch.setenv("ALICE", "hunter2")
+    code, out, err = run("user", "create", "alice", "--password-env", "ALICE")
+    assert (code, "hunter2" in out + err) == (0, False)
+    code, _out, err = run("user", "create", "alice", "--password-env", "NOBODY")
+    assert (code, "there is no password in the variable NOBODY" in err) == (1, True)
+
+
 def test_a_credential_is_read_from_its_text(tmp_path: Path, monkeypatch, capsys):
     record = parse_add_scram("SCRAM-SHA-256=[name=alice,iterations=8192,salt=c2FsdA==,password=x]")
     keys = derive_keys(SHA_256, salt_password(SHA_256, "x", b"salt", 8192))

@@ -29,6 +29,7 @@ from tailrace.wire.apis.groups import (
 from tailrace.wire.schema import Message
 from tests.unit.client.groups.group_peer import GroupPeer, Watched
 from tests.unit.client.peer import HANG_UP
+from tests.unit.simulated import simulated
 
 MEMBER = MemberOptions(topics=("t",), assignors=(RANGE,), heartbeat_interval_ms=20)
 COOPERATIVE = MEMBER._replace(assignors=(COOPERATIVE_STICKY,))
@@ -122,6 +123,7 @@ def watch(peer: Coordinator, member: MemberOptions = MEMBER, **options: object) 
     return Watched(peer, GroupProtocol.CLASSIC, member, **options)
 
 
+@simulated
 async def test_joining_following_and_leaving():
     async with Coordinator([0, 1]) as peer:
         async with watch(peer) as member:
@@ -132,6 +134,7 @@ async def test_joining_following_and_leaving():
         assert [each.member_id for each in left.members] == ["m1"]
 
 
+@simulated
 async def test_the_leader_assigns():
     async with Coordinator(leads=True) as peer, watch(peer) as member:
         await member.poll_until(lambda: member.story == ["+0 +1"])
@@ -140,6 +143,7 @@ async def test_the_leader_assigns():
         assert found == {"m1": [("t", 0), ("t", 1)], "z": [("t", 2)]}
 
 
+@simulated
 async def test_the_leader_joins_again_when_the_topic_has_grown():
     async with Coordinator(leads=True) as peer, watch(peer, MEMBER._replace(metadata_max_age_ms=40)) as member:
         await member.poll_until(lambda: member.story == ["+0 +1"])
@@ -150,6 +154,7 @@ async def test_the_leader_joins_again_when_the_topic_has_grown():
 
 
 @pytest.mark.parametrize(("had_decided", "joins"), [([0, 1], 1), ([0], 2)], ids=["all is assigned", "it has grown"])
+@simulated
 async def test_a_static_leader_that_is_back_looks_for_partitions_that_came_meanwhile(had_decided, joins):
     async with Coordinator(leads=True) as peer, watch(peer, COOPERATIVE._replace(instance_id="i")) as member:
         peer.had_decided = had_decided
@@ -158,6 +163,7 @@ async def test_a_static_leader_that_is_back_looks_for_partitions_that_came_meanw
         assert len(peer.received(DescribeGroupsRequest)) == 1
 
 
+@simulated
 async def test_an_eager_member_gives_everything_up_before_it_joins_again():
     async with Coordinator([0, 1], [1, 2]) as peer, watch(peer, auto_commit_interval_ms=100_000) as member:
         await member.poll_until(lambda: member.story == ["+0 +1"])
@@ -167,6 +173,7 @@ async def test_an_eager_member_gives_everything_up_before_it_joins_again():
         assert peer.committed == {0: 0, 1: 0}
 
 
+@simulated
 async def test_an_eager_member_does_not_join_again_before_the_caller_polls():
     async with Coordinator([0]) as peer, watch(peer) as member:
         await member.poll_until(lambda: member.story == ["+0"])
@@ -178,6 +185,7 @@ async def test_an_eager_member_does_not_join_again_before_the_caller_polls():
         await member.poll_until(lambda: peer.generation == 2)
 
 
+@simulated
 async def test_a_cooperative_member_keeps_what_stays_and_joins_once_more():
     async with Coordinator([0, 1], [1], [1, 2]) as peer, watch(peer, COOPERATIVE) as member:
         await member.poll_until(lambda: member.story == ["+0 +1"])
@@ -188,6 +196,7 @@ async def test_a_cooperative_member_keeps_what_stays_and_joins_once_more():
         assert peer.generation == 3
 
 
+@simulated
 async def test_a_cooperative_member_claims_what_it_is_about_to_take():
     async with Coordinator([0, 1], [1]) as peer, watch(peer, COOPERATIVE) as member:
         answer = peer.scripts[OffsetFetchRequest]
@@ -203,6 +212,7 @@ async def test_a_cooperative_member_claims_what_it_is_about_to_take():
 
 
 @pytest.mark.parametrize("code", [ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION])
+@simulated
 async def test_a_member_that_was_forgotten_loses_everything_and_joins_anew(code: ErrorCode):
     async with Coordinator([0]) as peer, watch(peer) as member:
         await member.poll_until(lambda: member.story == ["+0"])
@@ -211,6 +221,7 @@ async def test_a_member_that_was_forgotten_loses_everything_and_joins_anew(code:
         assert member.consumer.member_id == ("m2" if code is ErrorCode.UNKNOWN_MEMBER_ID else "m1")
 
 
+@simulated
 async def test_a_commit_from_before_a_loss_is_not_repeated_after_it():
     async with Coordinator([0]) as peer, watch(peer) as member:
         await member.poll_until(lambda: member.story == ["+0"])
@@ -226,6 +237,7 @@ async def test_a_commit_from_before_a_loss_is_not_repeated_after_it():
         assert peer.committed == {0: 0}
 
 
+@simulated
 async def test_a_consumer_that_is_closed_while_it_joins_says_goodbye():
     async with Coordinator([0]) as peer:
         async with watch(peer) as member:
@@ -236,6 +248,7 @@ async def test_a_consumer_that_is_closed_while_it_joins_says_goodbye():
         assert [each.member_id for each in left.members] == ["m1"]
 
 
+@simulated
 async def test_a_consumer_that_never_polled_is_closed_without_a_word():
     async with Coordinator([0]) as peer:
         async with watch(peer):
@@ -245,6 +258,7 @@ async def test_a_consumer_that_never_polled_is_closed_without_a_word():
 
 @pytest.mark.parametrize("step", [ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, HANG_UP])
 @pytest.mark.parametrize("when", ["joins", "syncs", "heartbeats"])
+@simulated
 async def test_a_coordinator_that_moves_does_not_cost_the_membership(step: ErrorCode | str, when: str):
     async with Coordinator([0]) as peer, watch(peer) as member:
         setattr(peer, when, [step])
@@ -253,6 +267,7 @@ async def test_a_coordinator_that_moves_does_not_cost_the_membership(step: Error
         assert member.story == ["+0"]
 
 
+@simulated
 async def test_a_rebalance_during_the_sync_is_joined():
     async with Coordinator([0]) as peer, watch(peer) as member:
         peer.syncs = [ErrorCode.REBALANCE_IN_PROGRESS]
@@ -261,6 +276,7 @@ async def test_a_rebalance_during_the_sync_is_joined():
 
 
 @pytest.mark.parametrize("code", [ErrorCode.FENCED_INSTANCE_ID, ErrorCode.INCONSISTENT_GROUP_PROTOCOL])
+@simulated
 async def test_what_does_not_pass_reaches_the_caller(code: ErrorCode):
     async with Coordinator([0]) as peer, watch(peer, MEMBER._replace(instance_id="i")) as member:
         peer.joins = [code]
@@ -269,6 +285,7 @@ async def test_what_does_not_pass_reaches_the_caller(code: ErrorCode):
         assert refused.value.code is code
 
 
+@simulated
 async def test_a_static_member_goes_without_a_word():
     async with Coordinator([0]) as peer:
         async with watch(peer, MEMBER._replace(instance_id="i")) as member:
@@ -277,6 +294,7 @@ async def test_a_static_member_goes_without_a_word():
         assert peer.received(LeaveGroupRequest) == []
 
 
+@simulated
 async def test_who_does_not_poll_leaves_and_comes_back():
     async with Coordinator([0]) as peer, watch(peer, MEMBER._replace(rebalance_timeout_ms=100)) as member:
         await member.poll_until(lambda: member.story == ["+0"])

@@ -11,6 +11,7 @@ from tailrace.wire.apis.groups import ConsumerGroupHeartbeatRequest, ConsumerGro
 from tailrace.wire.schema import Message
 from tests.unit.client.groups.group_peer import GroupPeer, Watched
 from tests.unit.client.peer import HANG_UP, TOPIC_ID
+from tests.unit.simulated import simulated
 
 Heartbeat = ConsumerGroupHeartbeatRequest
 MEMBER = MemberOptions(topics=("t",), rack_id="r")
@@ -56,6 +57,7 @@ def watch(peer: Coordinator, member: MemberOptions = MEMBER, **options: object) 
     return Watched(peer, GroupProtocol.CONSUMER, member, **options)
 
 
+@simulated
 async def test_a_heartbeat_says_what_is_new():
     async with Coordinator([0, 1], None, [1, 2]) as peer, watch(peer) as member:
         await member.poll_until(lambda: member.story == ["+0 +1", "-0", "+2"] and len(peer.heartbeats) > 4)
@@ -68,6 +70,7 @@ async def test_a_heartbeat_says_what_is_new():
         assert [request.member_epoch for request in others[:3]] == [1, 1, 2]
 
 
+@simulated
 async def test_after_a_lost_answer_everything_is_said_again():
     async with Coordinator([0], None, HANG_UP) as peer, watch(peer) as member:
         await member.poll_until(lambda: not peer.plan and len(peer.heartbeats) > 4)
@@ -78,12 +81,14 @@ async def test_after_a_lost_answer_everything_is_said_again():
 
 
 @pytest.mark.parametrize("code", [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR])
+@simulated
 async def test_a_coordinator_that_is_not_ready_is_asked_again(code: ErrorCode):
     async with Coordinator(code, code, [0]) as peer, watch(peer) as member:
         await member.poll_until(lambda: member.story == ["+0"])
 
 
 @pytest.mark.parametrize("code", [ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID])
+@simulated
 async def test_a_member_that_was_put_out_loses_everything_and_joins_again(code: ErrorCode):
     async with Coordinator([0, 1], None, code, [1]) as peer, watch(peer) as member:
         await member.poll_until(lambda: member.story == ["+0 +1", "!0 !1", "+1"])
@@ -91,6 +96,7 @@ async def test_a_member_that_was_put_out_loses_everything_and_joins_again(code: 
         assert [owned(request) for request in joins] == [[], []]
 
 
+@simulated
 async def test_it_does_not_join_again_before_the_caller_knows_of_the_loss():
     async with Coordinator([0], None, ErrorCode.FENCED_MEMBER_EPOCH, [0]) as peer, watch(peer) as member:
         await member.poll_until(lambda: member.story == ["+0"])
@@ -101,6 +107,7 @@ async def test_it_does_not_join_again_before_the_caller_knows_of_the_loss():
         await member.poll_until(lambda: member.story == ["+0", "!0", "+0"])
 
 
+@simulated
 async def test_what_does_not_pass_reaches_the_caller():
     async with Coordinator([0], None, ErrorCode.UNSUPPORTED_ASSIGNOR) as peer, watch(peer) as member:
         with pytest.raises(KafkaError, match="because") as refused:
@@ -109,6 +116,7 @@ async def test_what_does_not_pass_reaches_the_caller():
         assert member.story == ["+0", "!0"]
 
 
+@simulated
 async def test_a_static_member_waits_until_its_name_is_free():
     unreleased = ErrorCode.UNRELEASED_INSTANCE_ID
     async with Coordinator(unreleased, unreleased, [0]) as peer:
@@ -118,6 +126,7 @@ async def test_a_static_member_waits_until_its_name_is_free():
         assert {request.instance_id for request in peer.heartbeats} == {"i"}
 
 
+@simulated
 async def test_a_name_that_is_never_free_is_a_failure():
     member = MEMBER._replace(instance_id="i", rebalance_timeout_ms=200)
     async with Coordinator(*[ErrorCode.UNRELEASED_INSTANCE_ID] * 100) as peer, watch(peer, member) as watched:
@@ -126,6 +135,7 @@ async def test_a_name_that_is_never_free_is_a_failure():
         assert refused.value.code is ErrorCode.UNRELEASED_INSTANCE_ID
 
 
+@simulated
 async def test_leaving_commits_hands_over_and_says_so():
     async with Coordinator([0, 1]) as peer:
         async with watch(peer, auto_commit_interval_ms=100_000) as member:
@@ -135,6 +145,7 @@ async def test_leaving_commits_hands_over_and_says_so():
         assert peer.committed == {0: 0, 1: 0}
 
 
+@simulated
 async def test_going_without_a_word_tells_nobody():
     async with Coordinator([0]) as peer:
         member = watch(peer, auto_commit_interval_ms=100_000)
@@ -146,6 +157,7 @@ async def test_going_without_a_word_tells_nobody():
         assert peer.heartbeats[-1].member_epoch != LEAVING
 
 
+@simulated
 async def test_who_does_not_poll_leaves_and_comes_back():
     async with Coordinator([0]) as peer, watch(peer, MEMBER._replace(rebalance_timeout_ms=100)) as member:
         await member.poll_until(lambda: member.story == ["+0"])
@@ -156,6 +168,7 @@ async def test_who_does_not_poll_leaves_and_comes_back():
         await member.poll_until(lambda: member.story == ["+0", "!0", "+0"])
 
 
+@simulated
 async def test_a_topic_that_has_no_name_yet_is_asked_for_again():
     async with Coordinator([0], topic_id=bytes(15) + b"u") as peer, watch(peer) as member:
         await member.poll_until(lambda: len(peer.heartbeats) > 2)
@@ -174,6 +187,7 @@ def refusing(*commits: ErrorCode) -> Coordinator:
 @pytest.mark.parametrize(
     "code", [ErrorCode.STALE_MEMBER_EPOCH, ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS]
 )
+@simulated
 async def test_a_commit_is_repeated_while_that_may_help(code: ErrorCode):
     async with refusing(code, code) as peer, watch(peer) as member:
         await member.poll_until(lambda: member.story == ["+0"])
@@ -182,6 +196,7 @@ async def test_a_commit_is_repeated_while_that_may_help(code: ErrorCode):
 
 
 @pytest.mark.parametrize("code", [ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION])
+@simulated
 async def test_a_commit_that_is_refused_says_so_and_an_automatic_one_does_not(code: ErrorCode):
     async with refusing(code, code) as peer, watch(peer, auto_commit_interval_ms=100_000) as member:
         await member.poll_until(lambda: member.story == ["+0"])

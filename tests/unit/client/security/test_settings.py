@@ -8,7 +8,7 @@ from tailrace.client.security.jaas import parse_jaas
 from tailrace.client.security.properties import parse_properties
 from tailrace.client.security.settings import PLAINTEXT, Mechanism, Security, parse_security
 from tailrace.model.errors import ErrorCode, KafkaError
-from tailrace.model.security import Pem, TlsSettings
+from tailrace.model.security import Store, TlsSettings
 
 PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
 SCRAM_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
@@ -36,8 +36,8 @@ def test_tls_from_kafkas_names():
     )
     assert security == Security(
         tls=TlsSettings(
-            authorities=Pem("ssl.truststore.location", path="/ca.pem"),
-            certificates=Pem("ssl.keystore.location", path="/client.pem"),
+            authorities=Store("ssl.truststore.location", path="/ca.pem"),
+            certificates=Store("ssl.keystore.location", path="/client.pem"),
             key_password="hunter2",
             is_host_checked=False,
             versions=("TLSv1.3",),
@@ -49,15 +49,15 @@ def test_tls_from_texts_and_librdkafkas_names():
     texts = {"ssl.keystore.certificate.chain": "CHAIN", "ssl.keystore.key": "PRIVATE", "ssl.ca.location": "/ca.pem"}
     tls = parse_security({"security.protocol": "SSL"} | texts).tls
     assert tls is not None
-    assert tls.certificates == Pem("ssl.keystore.certificate.chain", text="CHAIN")
-    assert tls.key == Pem("ssl.keystore.key", text="PRIVATE")
-    assert tls.authorities == Pem("ssl.ca.location", path="/ca.pem")
+    assert tls.certificates == Store("ssl.keystore.certificate.chain", text="CHAIN")
+    assert tls.key == Store("ssl.keystore.key", text="PRIVATE")
+    assert tls.authorities == Store("ssl.ca.location", path="/ca.pem")
     files = {"ssl.certificate.location": "/c.pem", "ssl.key.location": "/k.pem"}
     tls = parse_security({"security.protocol": "SSL"} | files).tls
     assert tls is not None
     assert (tls.certificates, tls.key) == (
-        Pem("ssl.certificate.location", path="/c.pem"),
-        Pem("ssl.key.location", path="/k.pem"),
+        Store("ssl.certificate.location", path="/c.pem"),
+        Store("ssl.key.location", path="/k.pem"),
     )
     assert tls.is_host_checked
 
@@ -151,8 +151,8 @@ def test_secrets_are_pickled_but_never_shown():
         (
             {
                 "security.protocol": "SASL_SSL",
-                "sasl.mechanism": "SCRAM-SHA-256",
-                "sasl.jaas.config": f'{SCRAM_MODULE} required username="a" password="hunter2" tokenauth="true";',
+                "sasl.mechanism": "PLAIN",
+                "sasl.jaas.config": f'{PLAIN_MODULE} required username="a" password="hunter2" tokenauth="true";',
             },
             "delegation tokens",
         ),

@@ -9,7 +9,7 @@ import pytest
 
 from tailrace.controller.image import MetadataImage
 from tailrace.controller.replay import Replay
-from tailrace.controller.security.quotas import AddressLimits, Limit, find_limit, parse_address
+from tailrace.controller.security.limits import AddressLimits, Limit, find_limit, parse_address
 from tailrace.controller.snapshot import records_of
 from tailrace.model.errors import ErrorCode
 from tailrace.model.quotas import QuotaEntity, quota_entity

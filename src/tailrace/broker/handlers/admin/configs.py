@@ -21,6 +21,7 @@ from tailrace.controller.effective import (
     Source,
     broker_layers,
     broker_synonyms,
+    listener_settings,
     topic_config,
     topic_entry,
 )
@@ -88,7 +89,7 @@ def _describe_resource(
             _check_broker_name(services, name)
             described = [
                 (setting, _effective(synonyms), synonyms)
-                for setting in _asked(SETTINGS.values(), keys)
+                for setting in _asked([*SETTINGS.values(), *listener_settings(layers)], keys)
                 for synonyms in [broker_synonyms(setting.name, layers)]
             ]
         case ResourceType.CLIENT_METRICS if name:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from tailrace.broker.serving.dispatch import Dispatcher
 from tailrace.catalogue import Audience
-from tailrace.controller.view import Charge, free_of_charge
+from tailrace.controller.view import Asker
 from tailrace.model.errors import ErrorCode, KafkaError, ProtocolError
 from tailrace.model.security import Principal
 from tailrace.wire.apis.quorum import DescribeQuorumResponse, EnvelopeRequest, EnvelopeResponse
@@ -32,20 +32,18 @@ _SIZE_BYTES = 4
 async def handle_by_controller(services: Services, context: RequestContext, request: Message) -> Message:
     charge = services.meters.mutations(context)
     if charge is None:
-        return await _decide(services, context, request)
-    answer: Any = await _decide(services, context, request, charge)
+        return await _decide(services, context, request, Asker(context.principal))
+    answer: Any = await _decide(services, context, request, Asker(context.principal, charge))
     answer.throttle_time_ms = max(charge.throttle_ms, answer.throttle_time_ms)
     return cast("Message", answer)
 
 
-async def _decide(
-    services: Services, context: RequestContext, request: Message, charge: Charge = free_of_charge
-) -> Message:
+async def _decide(services: Services, context: RequestContext, request: Message, asker: Asker) -> Message:
     """By this node, if it is the active controller: then it is charged here, and else there."""
     if not context.listener.is_controller:
-        return await _forward(services, context, request, here=lambda each: services.quorum.submit_local(each, charge))
+        return await _forward(services, context, request, here=lambda each: services.quorum.submit_local(each, asker))
     try:
-        return await services.quorum.submit_local(request, charge)
+        return await services.quorum.submit_local(request, asker)
     except KafkaError as error:
         context.is_misdirected = error.code is ErrorCode.NOT_CONTROLLER
         raise

@@ -10,8 +10,9 @@ So nobody hears of a success without having what they asked for. What the rule c
 made the same change in the same moment: both are told that it was done. For all changes but the creation of a topic
 that is what they would be told anyway, one after the other.
 
-Settings, features and reassignments may be set twice. An election that is not needed any more, and a reassignment that
-cannot be cancelled any more, say so: that is no failure of what was asked for.
+Settings, features and reassignments may be set twice, and tokens made twice: nobody is told of the first one, and it
+expires. An election that is not needed any more, and a reassignment that cannot be cancelled any more, say so: that is
+no failure of what was asked for.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from tailrace.controller.image import ResourceType
 from tailrace.model.errors import ErrorCode
 from tailrace.model.ids import NodeId, Uuid
-from tailrace.wire.apis import admin, quorum
+from tailrace.wire.apis import admin, quorum, security
 
 if TYPE_CHECKING:
     from tailrace.broker.services import Services
@@ -154,6 +155,25 @@ def _settle_unregistration(
     return not answer.error_code
 
 
+def _settle_token_end(
+    services: Services,
+    before: Before,
+    request: security.ExpireDelegationTokenRequest,
+    answer: security.ExpireDelegationTokenResponse,
+) -> bool:
+    from tailrace.controller.security.token_keys import TokenKeys
+
+    secret_key = services.quorum.static_config.delegation_token_secret_key
+    if answer.error_code != ErrorCode.DELEGATION_TOKEN_NOT_FOUND or not secret_key:
+        return True
+    token = TokenKeys(secret_key).find(before.image.delegation_tokens, request.hmac)
+    if token is None:
+        return True
+    if token.id not in services.image.delegation_tokens:
+        answer.error_code, answer.expiry_timestamp_ms = 0, services.ports.clock.wall_ms()
+    return not answer.error_code
+
+
 def _settle_new_voter(
     services: Services, before: Before, request: quorum.AddRaftVoterRequest, answer: quorum.AddRaftVoterResponse
 ) -> bool:
@@ -185,6 +205,7 @@ _RULES: dict[type[Message], Callable[[Services, Before, Any, Any], bool]] = {
     admin.DeleteTopicsRequest: _settle_deletion,
     admin.CreatePartitionsRequest: _settle_partitions,
     admin.UnregisterBrokerRequest: _settle_unregistration,
+    security.ExpireDelegationTokenRequest: _settle_token_end,
     quorum.AddRaftVoterRequest: _settle_new_voter,
     quorum.RemoveRaftVoterRequest: _settle_old_voter,
 }

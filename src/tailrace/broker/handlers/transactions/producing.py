@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, cast
 from tailrace.broker.coordinators.calls import CoordinatorCall, submit_parts
 from tailrace.broker.coordinators.verification import TransactionalProducer, wait_verified
 from tailrace.model.errors import ErrorCode, KafkaError
-from tailrace.model.ids import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
+from tailrace.model.ids import CONSUMER_OFFSETS_TOPIC, NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from tailrace.wire.apis.transactions import (
     AddOffsetsToTxnRequest,
     AddPartitionsToTxnRequest,
@@ -72,9 +72,24 @@ async def _submit_with_new_ids(
     return _submit(services, context, request)
 
 
-def handle_of_transaction(
-    services: Services, context: RequestContext, request: AddOffsetsToTxnRequest | EndTxnRequest
+def handle_add_offsets_to_txn(
+    services: Services, context: RequestContext, request: AddOffsetsToTxnRequest
+) -> Pending[Message] | Coroutine[Any, Any, Pending[Message]]:
+    """A client asks who coordinates the group only after this, so nobody may have asked for the topic yet."""
+    if CONSUMER_OFFSETS_TOPIC not in services.image.topics:
+        return _submit_with_offsets_topic(services, context, request)
+    return _submit(services, context, request)
+
+
+async def _submit_with_offsets_topic(
+    services: Services, context: RequestContext, request: AddOffsetsToTxnRequest
 ) -> Pending[Message]:
+    """Without the topic the machine has the client ask again."""
+    await services.coordination.creations.wait([CONSUMER_OFFSETS_TOPIC])
+    return _submit(services, context, request)
+
+
+def handle_of_transaction(services: Services, context: RequestContext, request: EndTxnRequest) -> Pending[Message]:
     return _submit(services, context, request)
 
 

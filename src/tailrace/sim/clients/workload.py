@@ -21,11 +21,11 @@ from tailrace.model.ids import PartitionIndex, TopicPartition
 from tailrace.model.ports import Ports
 from tailrace.sim.background import SimBackground
 from tailrace.sim.checks.history import demand
+from tailrace.sim.clients.operators import Operator
 from tailrace.sim.clock import ProcessClock
 from tailrace.sim.cluster import CLIENT_PORT, SimCluster, World
 from tailrace.sim.disk import SimDisk
 from tailrace.sim.loop import Process
-from tailrace.sim.operators import Operator
 from tailrace.sim.random import SimRandom
 from tailrace.wire.apis.data import ProduceRequest, ProduceResponse
 from tailrace.wire.apis.transactions import InitProducerIdRequest, InitProducerIdResponse

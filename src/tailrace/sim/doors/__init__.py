@@ -1,0 +1,1 @@
+"""Listeners that ask who comes: handshakes without cryptography, users that change, and strangers."""
