@@ -11,7 +11,6 @@ from pyspark.testing import assertDataFrameEqual
 
 from tests.apache_kafka import ApacheKafka
 from tests.certificates import Authority
-from tests.compat.conftest import maven_jars
 
 pytestmark = pytest.mark.long
 
@@ -20,7 +19,7 @@ SCRAM_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
 
 
 @pytest.fixture(scope="module")
-def options(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+def options(kafka_class_path: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     """Options to read a topic `t` with three partitions behind SASL_SSL."""
     folder = tmp_path_factory.mktemp("secured")
     authority = Authority(folder)
@@ -31,7 +30,7 @@ def options(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]
         "listener.name.secured.scram-sha-512.sasl.jaas.config": f"{SCRAM_MODULE} required;",
     }
     with ApacheKafka(
-        maven_jars("pom.xml", "compat-java"),
+        kafka_class_path,
         folder,
         listeners={"SECURED": "SASL_SSL"},
         settings=settings,

@@ -67,7 +67,7 @@ def add(request: pytest.FixtureRequest) -> Callable[[Crowd], Member]:
     if library == "java":
         command = request.getfixturevalue("compile_java")("GroupMember")
     elif library == "java old":
-        class_path = maven_jars("old/pom.xml", "compat-java-old")
+        class_path = maven_jars("tests/compat/java/old/pom.xml")
         command = request.getfixturevalue("compile_java")("GroupMember", class_path)
     else:
         command = program(library)

@@ -31,7 +31,7 @@ def member(request: pytest.FixtureRequest, compile_java: Callable[..., list[str]
     """The command of a member."""
     if request.param == "4.3":
         return compile_java("GroupMember")
-    return compile_java("GroupMember", maven_jars("old/pom.xml", "compat-java-old"))
+    return compile_java("GroupMember", maven_jars("tests/compat/java/old/pom.xml"))
 
 
 @pytest.mark.parametrize("kind", KINDS)
