@@ -67,7 +67,7 @@ def delete_acls(view: View, request: DeleteAclsRequest) -> Result:
     removed: dict[Uuid, None] = {}
     response = DeleteAclsResponse()
     for each in request.filters:
-        result = DeleteAclsResponse.DeleteAclsFilterResult()
+        result = DeleteAclsResponse.DeleteAclsFilterResult(error_message=None)
         response.filter_results.append(result)
         try:
             fitting = list(matching(view.image.acls, each))
@@ -78,6 +78,7 @@ def delete_acls(view: View, request: DeleteAclsRequest) -> Result:
             removed[acl_id] = None
             result.matching_acls.append(
                 _Matching(
+                    error_message=None,
                     resource_type=acl.kind,
                     resource_name=acl.name,
                     pattern_type=acl.pattern_type,
