@@ -6,7 +6,7 @@ from tailrace.real.clock import RealClock
 from tailrace.real.disk import RealDisk
 from tailrace.real.memory import RealMemory
 from tailrace.real.network import RealNetwork
-from tailrace.real.objects import RealObjectStores
+from tailrace.real.objects.port import RealObjectStores
 from tailrace.real.random import RealRandom
 from tailrace.real.tls.port import RealTls
 from tailrace.real.web import RealWeb

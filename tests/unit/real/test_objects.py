@@ -13,7 +13,7 @@ import pytest
 
 from tailrace.model.errors import KafkaError
 from tailrace.model.ports import Bytes, NoObjectError, StoreAwayError, StoreLimits, StoreRefusalError
-from tailrace.real.objects import RealObjects, RealObjectStores
+from tailrace.real.objects.port import RealObjects, RealObjectStores
 
 LIMITS = StoreLimits(request_timeout_ms=10_000, part_bytes=5 << 20)
 SECRET = "a-secret-that-nobody-may-see"
