@@ -588,6 +588,14 @@ class BrokerConfig(SecurityConfig, scope="broker"):
         ours=True,
         doc="Delay of the event loop from which on it is logged: all connections wait that long.",
     )
+    audit_log_max_lines_per_second: int = integer(
+        default=100,
+        minimum=1,
+        dynamic=True,
+        ours=True,
+        doc="Lines that the log of administrative actions (tailrace.audit) gets in a second; what is left out is "
+        "counted.",
+    )
     # ---- who may do what
     authorizer_class_name: str = string(
         default="",
