@@ -10,8 +10,7 @@ op                    the pure function that decides, in controller/ or coordina
 failure               how it is refused as a whole: where the error code stands in its answer; see broker/failures
 is_forwardable        whether a broker hands it on to the controller for a client, in an Envelope
 throttled             what of it counts for the quotas of its client; see broker/quotas
-before, after,        steps of its own on the way of a request; see broker/serving/dispatch
-measures
+before, after         steps of its own on the way of a request; see broker/serving/dispatch
 """
 
 from enum import Enum
@@ -94,10 +93,9 @@ class Api(NamedTuple):
     # From this version on it is spoken between brokers alone.
     between_brokers_since: int | None = None
 
-    # Functions, by their full names: who may ask and who must wait; what an answer has cost; what all of it has taken.
+    # Functions, by their full names: who may ask and who must wait; what an answer has cost.
     before: tuple[str, ...] = ()
     after: tuple[str, ...] = ()
-    measures: tuple[str, ...] = ()
 
     def served_to(self, audience: Audience) -> Served | None:
         match audience:
