@@ -165,7 +165,7 @@ class Dispatcher:
         """None for ApiVersions in a version that we do not know."""
         api = CATALOGUE.get(api_key)
         served = api.served_to(self.audience) if api is not None else None
-        if api is None or served is None:
+        if api is None or served is None or not self._services.has(api.only_with):
             raise ProtocolError(f"a request for API key {api_key}, which is not served here")
         if not served.version_min <= version <= served.version_max:
             if api_key == ApiKey.API_VERSIONS:
@@ -183,14 +183,8 @@ class Dispatcher:
             decoder(apis.request_type(api_key), version),
             before,
             load_handler(served),
-<<<<<<< HEAD
-            tuple(map(load, api.after)),
-            self._find_measure(api_key, version),
-=======
             after,
-            # What is in an Envelope is sent by that.
-            () if self.audience is Audience.FORWARDED else tuple(map(load, api.measures)),
->>>>>>> main
+            self._find_measure(api_key, version),
             api.throttled_in(version, self.audience),
         )
         self._routes[api_key, version] = route

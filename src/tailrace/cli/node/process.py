@@ -14,12 +14,8 @@ import gc
 import os
 import resource
 import signal
-<<<<<<< HEAD
 from collections.abc import Callable, Mapping, Sequence
-=======
-from collections.abc import Callable
 from typing import TYPE_CHECKING
->>>>>>> main
 
 from tailrace.broker.broker import Broker
 from tailrace.cli import CommandError
@@ -103,13 +99,9 @@ async def _serve(
         return
     # What was built so far lives as long as the process. Walking it takes the collector 3 ms, and the loop waits.
     gc.freeze()
-<<<<<<< HEAD
     on_ready(broker.bootstrap, [] if broker.metrics is None else broker.metrics.urls)
-=======
-    on_ready(broker.bootstrap)
     if manager is not None:
         manager.tell_ready(f"node {broker.node_id} at {broker.bootstrap}")
->>>>>>> main
     await _wait_end(broker, stop)
     if manager is not None:
         manager.tell_stopping()
