@@ -19,7 +19,7 @@ from functools import cache
 from typing import Any
 
 from tailrace.model.ports import Bytes, Clock, FileSlice
-from tailrace.wire.schema import Message, Struct
+from tailrace.wire.schema import Struct
 
 Measure = Callable[["Measurement"], None]
 Errors = Mapping[int, int]
@@ -82,7 +82,7 @@ def count_codes(codes: Iterable[int]) -> Errors:
     return found
 
 
-def errors_of(answer: Message) -> Errors:
+def errors_of(answer: Struct) -> Errors:
     """Those of an answer and of all its items, without the zeros."""
     look = _looker(type(answer))
     if look is None:
