@@ -58,6 +58,7 @@ Area = Literal[
     "stalls",
     "supervisor",
     "telemetry",
+    "tier",
     "tokens",
     "topics",
     "transactions",
