@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from tailrace.real.metrics_targets import read_targets
+from tailrace.real.metrics.targets import read_targets
 from tailrace.testing.child import Child, Guard
 from tailrace.testing.metrics import Metrics, scrape
 from tailrace.testing.scoped import Scoped

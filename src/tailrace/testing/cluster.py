@@ -16,7 +16,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tailrace.real.metrics_targets import read_targets
+from tailrace.real.metrics.targets import read_targets
 from tailrace.real.supervisor import SupervisorError, ask_supervisor
 from tailrace.testing.broker import setting_text
 from tailrace.testing.child import BrokerFailedError, Child, Guard

@@ -22,7 +22,7 @@ from tailrace.cli import CommandError
 from tailrace.model import events
 from tailrace.model.config import SETTINGS, BrokerConfig
 from tailrace.model.errors import KafkaError, StorageError
-from tailrace.real.metrics_targets import write_targets
+from tailrace.real.metrics.targets import write_targets
 from tailrace.real.ports import real_ports
 
 if TYPE_CHECKING:
