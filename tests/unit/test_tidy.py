@@ -27,12 +27,14 @@ WALK_FILES_MAX = 10
 LONG_FILES = {
     "src/tailrace/wire/apis": "the declarations of Kafka's messages, one after the other",
     "src/tailrace/model/config.py": "the table of every setting",
+    "src/tailrace/catalogue.py": "the table of every API",
 }
 
 # Where execution starts: the command, `python -m`, what users import in their tests, and what pytest and Spark load.
 ENTRY_POINTS = (
     "tailrace.__main__",
     "tailrace.cli",
+    "tailrace.schemas",
     "tailrace.testing",
     "tailrace.testing.plugin",
     "tailrace.spark.datasource",

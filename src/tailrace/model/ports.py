@@ -271,11 +271,12 @@ class WebQuestion:
     answer_max_bytes: int
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     form: bytes | None = field(default=None, repr=False)  # POST, if there is one.
+    content_type: str = "application/x-www-form-urlencoded"  # Of the form.
     tls: TlsSettings | None = None  # None: the authorities that the machine trusts.
 
 
 class Web(Protocol):
-    """HTTP, to those who issue tokens."""
+    """HTTP, to those who issue tokens, and to collectors of metrics."""
 
     def ask(self, question: WebQuestion) -> bytes:
         """The body of an answer 200. Follows redirects within the same host alone. Blocks: Background only. Raises
