@@ -49,7 +49,8 @@ def main() -> None:
 def _work(bootstrap: str, end: float) -> None:
     client = {"bootstrap.servers": bootstrap}
     topics = [NewTopic("orders", 6, 3), NewTopic("payments", 3, 3), NewTopic("clicks", 12, 3)]
-    for created in AdminClient(client).create_topics(topics).values():
+    admin = AdminClient(client)
+    for created in admin.create_topics(topics).values():
         created.result(30)
     producer = Producer(client)
     groups = {"billing": ("orders", "consumer"), "fraud": ("payments", "classic")}

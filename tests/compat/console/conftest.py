@@ -52,9 +52,11 @@ def address(broker: Broker) -> Iterator[str]:
 def browser() -> Iterator[Browser]:
     """While it is there, its own event loop counts as running in this thread."""
     chromium = need_program("chromium")
-    with sync_playwright() as playwright:
-        with playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"]) as browser:
-            yield browser
+    with (
+        sync_playwright() as playwright,
+        playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"]) as browser,
+    ):
+        yield browser
 
 
 def fill(bootstrap: str) -> None:

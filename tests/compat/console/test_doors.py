@@ -94,12 +94,9 @@ def test_read_only_changes_nothing(broker: Broker):
     with console("--bootstrap", broker.bootstrap, "--read-only") as address:
         _, text = ask(address, "/topics/orders")
         assert "Delete the topic" not in text
-        answer, _ = ask(address, "/topics")
-        cookie = answer.getheader("Set-Cookie").split(";")[0]
-        assert 'name="token"' not in text
-        # Even who has a token is refused.
-        answer, said = ask(address, "/topics", method="POST", body="name=x", Content_Type=FORM, Cookie=cookie)
+        answer, said = ask(address, "/topics", method="POST", body="name=x", Content_Type=FORM)
         assert answer.status == 403
+        assert "--read-only" in said
 
 
 def test_where_the_cluster_wants_logins_so_does_the_console():
@@ -115,7 +112,7 @@ def test_where_the_cluster_wants_logins_so_does_the_console():
                 assert ask(address, path)[0].status in (303, 403)
             answer, text = ask(address, "/login")
             cookie = answer.getheader("Set-Cookie").split(";")[0]
-            body = form(text, user="admin", password="guessed")  # noqa: S106
+            body = form(text, user="admin", password="guessed")
             answer, text = ask(address, "/login", method="POST", body=body, Content_Type=FORM, Cookie=cookie)
             assert answer.status == 403
             assert "guessed" not in text

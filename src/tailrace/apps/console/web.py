@@ -130,14 +130,14 @@ def change(path: str, page: Page, console: Console) -> Route:
         visit = console.visitors.find(cookie)
         if visit is None:
             return RedirectResponse("/login", 303)
+        if console.options.is_read_only:
+            return console.failed(request, "Nothing was changed", "This console was started with --read-only.", 403)
         form = await read_form(request)
         if form is None:
             return console.failed(request, "The form is too large", f"It has at most {FORM_BYTES_MAX:,} bytes.", 413)
         if not console.visitors.is_token_good(cookie, form.get("token", "")):
             reason = "The page is older than this console, or the form came from elsewhere. Load the page again."
             return console.failed(request, "The form was not taken", reason, 403)
-        if console.options.is_read_only:
-            return console.failed(request, "Nothing was changed", "This console was started with --read-only.", 403)
         request.state.form = form
         return await _told(console, page, visit, request)
 

@@ -30,7 +30,7 @@ def visitors(security=PLAINTEXT, *, now_s=lambda: 0.0):
     return Visitors(Door(security), security, open_cluster, now_s=now_s), opened
 
 
-SASL = Security(sasl=SaslSettings(Mechanism.SCRAM_SHA_512, username="charts", password="secret"))  # noqa: S106
+SASL = Security(sasl=SaslSettings(Mechanism.SCRAM_SHA_512, username="charts", password="secret"))
 
 
 def test_without_logins_everyone_is_a_visitor():
