@@ -1,12 +1,12 @@
 """DescribeConfigs, AlterConfigs, IncrementalAlterConfigs, ListConfigResources.
 
-Settings of a topic, of a group, of this broker, and, under an empty name, those set dynamically for all brokers. Each
-value comes with its source and, if asked for, its synonyms: all places that have a value for it, the one that holds
-first.
+Settings of a topic, of a group, of this broker, the levels of its log, and, under an empty name, those set dynamically
+for all brokers. Each value comes with its source and, if asked for, its synonyms: all places that have a value for it,
+the one that holds first.
 Changes are the controller's to decide (controller.configs); the broker applies them when they are published.
 
 Version notes: DescribeConfigs 3 adds types and documentation. ListConfigResources 0 was ListClientMetricsResources
-and asks for those alone, of which there are none (KIP-1142).
+and asks for those alone (KIP-1142).
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ from tailrace.controller.effective import (
 )
 from tailrace.controller.image import ResourceType
 from tailrace.controller.names import check_topic_name
-from tailrace.model.config import GROUP_SETTINGS, SETTINGS, TOPIC_SETTINGS
+from tailrace.controller.telemetry.subscriptions import CLIENT_METRICS_SETTINGS
+from tailrace.model.config import GROUP_SETTINGS, SETTINGS, TOPIC_SETTINGS, format_value
 from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.model.settings import Setting
 from tailrace.wire.apis.admin import (
@@ -92,11 +93,26 @@ def _describe_resource(
                 for setting in _asked([*SETTINGS.values(), *listener_settings(layers)], keys)
                 for synonyms in [broker_synonyms(setting.name, layers)]
             ]
-        case ResourceType.CLIENT_METRICS if name:
-            described = []
+        case ResourceType.BROKER_LOGGER:
+            return _describe_loggers(services, name, keys)
+        case ResourceType.CLIENT_METRICS:
+            described = _describe_client_metrics(services, name, keys)
         case other:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {other}")
     return [_describe_entry(request, *each) for each in described]
+
+
+def _describe_loggers(services: Services, name: str, keys: frozenset[str]) -> list[_Described]:
+    from tailrace.broker.handlers.admin.loggers import logger_levels
+
+    if not name:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Broker id must not be empty")
+    _check_broker_name(services, name)
+    return [
+        _Described(name=logger, value=level, config_source=Source.BROKER_LOGGER)
+        for logger, level in logger_levels().items()
+        if not keys or logger in keys
+    ]
 
 
 def _describe_topic(
@@ -131,6 +147,21 @@ def _describe_group(
         if setting.name in overrides:
             synonyms.insert(0, Entry(setting.name, overrides[setting.name], Source.GROUP))
         described.append((setting, _effective(synonyms), synonyms))
+    return described
+
+
+def _describe_client_metrics(
+    services: Services, name: str, keys: frozenset[str]
+) -> list[tuple[Setting, Entry, list[Entry]]]:
+    """Whether there is such a subscription or not, as in Kafka."""
+    if not name:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Client metrics subscription name must not be empty")
+    given = services.image.config(ResourceType.CLIENT_METRICS, name)
+    described = []
+    for setting in _asked(CLIENT_METRICS_SETTINGS.values(), keys):
+        default = Entry(setting.name, format_value(setting, setting.default), Source.DEFAULT)
+        synonyms = [Entry(setting.name, given[setting.name], Source.CLIENT_METRICS)] if setting.name in given else []
+        described.append((setting, (synonyms or [default])[0], [*synonyms, default]))
     return described
 
 
@@ -191,15 +222,15 @@ def handle_list_config_resources(
     listed = []
     if ResourceType.TOPIC in asked:
         listed += [resource(resource_name=name, resource_type=ResourceType.TOPIC) for name in services.image.topics]
-    if ResourceType.BROKER in asked:
-        listed += [
-            resource(resource_name=str(node_id), resource_type=ResourceType.BROKER)
-            for node_id in sorted(services.image.brokers)
-        ]
-    if ResourceType.GROUP in asked:
-        listed += [
-            resource(resource_name=name, resource_type=ResourceType.GROUP)
-            for resource_type, name in sorted(services.image.configs)
-            if resource_type == ResourceType.GROUP
-        ]
+    for of_brokers in (ResourceType.BROKER, ResourceType.BROKER_LOGGER):
+        if of_brokers in asked:
+            listed += [
+                resource(resource_name=str(node_id), resource_type=of_brokers)
+                for node_id in sorted(services.image.brokers)
+            ]
+    listed += [
+        resource(resource_name=name, resource_type=resource_type)
+        for resource_type, name in sorted(services.image.configs)
+        if resource_type in asked and resource_type in (ResourceType.GROUP, ResourceType.CLIENT_METRICS)
+    ]
     return ListConfigResourcesResponse(config_resources=listed)
