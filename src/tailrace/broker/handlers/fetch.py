@@ -23,6 +23,7 @@ from 10; a preferred read replica from 11, and followers are read; diverging epo
 from __future__ import annotations
 
 from asyncio import TimerHandle, get_running_loop
+from functools import cache
 from typing import TYPE_CHECKING
 
 from tailrace.broker.context import Pending
@@ -80,8 +81,12 @@ def handle_fetch(services: Services, context: RequestContext, request: FetchRequ
 
 
 def _attempt_type(services: Services) -> type[FetchAttempt]:
-    if services.access is None:
-        return FetchAttempt
+    return FetchAttempt if services.access is None else _guarded_type()
+
+
+@cache
+def _guarded_type() -> type[FetchAttempt]:
+    """Loaded where there is an authorizer; an import costs something each time."""
     from tailrace.broker.access.records import GuardedFetch
 
     return GuardedFetch

@@ -15,6 +15,7 @@ from tailrace.wire.compile import decoder, encoder
 
 _MODULES = (
     "encodings.idna",  # socket.getaddrinfo's
+    "tailrace.cli.debug.server",
     "tailrace.broker.cluster.peers",
     "tailrace.broker.cluster.registration",
     "tailrace.broker.cluster.assignments",

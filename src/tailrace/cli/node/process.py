@@ -81,12 +81,17 @@ async def _serve(
     on_ready(broker.bootstrap)
     if manager is not None:
         manager.tell_ready(f"node {broker.node_id} at {broker.bootstrap}")
+    from tailrace.cli.debug.server import DebugServer  # Not on the way to ready.
+
+    debug = DebugServer(broker, config.metadata_folder)
+    await debug.open()
     await _wait_end(broker, stop)
     if manager is not None:
         manager.tell_stopping()
     for number in stop_signals:
         loop.remove_signal_handler(number)
     await broker.stop()
+    debug.close()
     if manager is not None:
         manager.close()
 
