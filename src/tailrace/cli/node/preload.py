@@ -19,6 +19,7 @@ _MODULES = (
     "tailrace.broker.cluster.peers",
     "tailrace.broker.cluster.registration",
     "tailrace.broker.cluster.assignments",
+    "tailrace.broker.metrics.server",
     "tailrace.broker.quorum.service",
     "tailrace.replica.following.fetchers",
     "tailrace.replica.alter_isr",
