@@ -157,7 +157,7 @@ class Controller:
         if self._unbalanced and len(records) < balance.ELECTIONS_MAX:
             self._unbalanced.pop()
         if not self._unbalanced:
-            records += _import("throttles").decide_stale_throttles(view.image)
+            records += _import("partitions.throttles").decide_stale_throttles(view.image)
         self._balance_due_ms = monotonic_ms + (0 if self._unbalanced else self._balance_interval_ms)
         return Decision(records) if records else None
 

@@ -3,7 +3,7 @@
 import pytest
 
 from tailrace.controller.image import ResourceType
-from tailrace.controller.throttles import (
+from tailrace.controller.partitions.throttles import (
     FOLLOWER_LIST,
     LEADER_LIST,
     RATES,

@@ -23,7 +23,7 @@ from tailrace.balance.run.look import Disk, Limits, Rates, Sight, look, look_at_
 from tailrace.balance.run.throttles import Throttles, TopicSettings
 from tailrace.client.admin import Admin
 from tailrace.client.metadata import PartitionMetadata
-from tailrace.controller.throttles import RUN_MAX
+from tailrace.controller.partitions.throttles import RUN_MAX
 from tailrace.model.errors import ErrorCode
 from tailrace.model.ids import TopicPartition
 

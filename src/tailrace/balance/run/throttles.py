@@ -1,4 +1,4 @@
-"""The throttles of a run, set and taken away on the cluster, with the marks of `controller.throttles`.
+"""The throttles of a run, set and taken away on the cluster, with the marks of `controller.partitions.throttles`.
 
     set       the lists of the topics, then the rate: a crash between them leaves a mark
     removed   the rate, then the lists
@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from tailrace.client.admin import RESOURCE_TOPIC, Admin
 from tailrace.client.connection import error_code
-from tailrace.controller.throttles import (
+from tailrace.controller.partitions.throttles import (
     EVERYTHING,
     FOLLOWER_LIST,
     LEADER_LIST,
