@@ -35,6 +35,7 @@ COMMANDS = {
     "topic": Command("tailrace.cli.topic", "create, list, describe, alter and delete topics"),
     "produce": Command("tailrace.cli.produce", "write records to a topic"),
     "consume": Command("tailrace.cli.consume", "print the records of a topic"),
+    "console": Command("tailrace.cli.apps.console", "show the cluster in a browser"),
     "group": Command("tailrace.cli.group", "list, describe, reset and delete consumer groups; why they rebalanced"),
     "transaction": Command(
         "tailrace.cli.transaction", "list and describe transactions; find and abort those that hang"
