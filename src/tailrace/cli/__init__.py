@@ -31,6 +31,7 @@ COMMANDS = {
     "broker": Command("tailrace.cli.node.broker", "start one node from a settings file"),
     "repair": Command("tailrace.cli.node.repair", "show and mend a damaged metadata log"),
     "cluster": Command("tailrace.cli.cluster", "describe the cluster, add and decommission brokers"),
+    "balance": Command("tailrace.cli.balance", "plan and run moves of partitions that balance the cluster, throttled"),
     "topic": Command("tailrace.cli.topic", "create, list, describe, alter and delete topics"),
     "produce": Command("tailrace.cli.produce", "write records to a topic"),
     "consume": Command("tailrace.cli.consume", "print the records of a topic"),
