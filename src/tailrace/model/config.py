@@ -1623,13 +1623,17 @@ def _parse_all(texts: Mapping[str, str], settings: Mapping[str, Setting], *, wha
 
 
 def unknown_broker_setting(name: str) -> KafkaError:
+    return refused_broker_setting(name) or unknown(name, SETTINGS, what="broker")
+
+
+def refused_broker_setting(name: str) -> KafkaError | None:
     """Says why, if Kafka has such a setting and it must not be ignored."""
     for parts, reason in _REFUSED:
         if any(name.startswith(part) or name.endswith(part) for part in parts):
             return KafkaError(
                 ErrorCode.INVALID_CONFIG, f"{name} is not served: {reason}. Remove the setting if that will do."
             )
-    return unknown(name, SETTINGS, what="broker")
+    return None
 
 
 def _parse_stored(texts: Mapping[str, str], settings: Mapping[str, Setting]) -> dict[str, Any]:
