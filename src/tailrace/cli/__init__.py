@@ -34,6 +34,7 @@ COMMANDS = {
     "topic": Command("tailrace.cli.topic", "create, list, describe, alter and delete topics"),
     "produce": Command("tailrace.cli.produce", "write records to a topic"),
     "consume": Command("tailrace.cli.consume", "print the records of a topic"),
+    "registry": Command("tailrace.cli.schema.registry", "start a schema registry, for any Kafka"),
     "group": Command("tailrace.cli.group", "list, describe, reset and delete consumer groups; why they rebalanced"),
     "transaction": Command(
         "tailrace.cli.transaction", "list and describe transactions; find and abort those that hang"
