@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import tempfile
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
@@ -90,6 +92,21 @@ class Forged:
             entry = x509.RevokedCertificateBuilder().serial_number(each.certificate.serial_number)
             builder = builder.add_revoked_certificate(entry.revocation_date(now).build())
         return builder.sign(self.key, SHA256()).public_bytes(encoding)
+
+
+def signed_with_sha1(name: str, issuer: Forged) -> Forged:
+    """By openssl: the package does not sign so any more."""
+    forged = Forged(name, issuer)
+    with tempfile.TemporaryDirectory() as folder:
+        for file, text in {"own": forged.key_pem(), "key": issuer.key_pem(), "pem": issuer.pem()}.items():
+            Path(folder, file).write_text(text)
+        for command in (
+            f"openssl req -new -key own -subj /CN={name} -out request",
+            "openssl x509 -req -sha1 -in request -CA pem -CAkey key -CAcreateserial -days 9 -out signed",
+        ):
+            subprocess.run(command.split(), cwd=folder, check=True, capture_output=True, timeout=60)
+        forged.certificate = x509.load_pem_x509_certificate(Path(folder, "signed").read_bytes())
+    return forged
 
 
 def _general(host: str) -> x509.GeneralName:

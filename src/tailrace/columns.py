@@ -10,6 +10,7 @@ op                    the pure function that decides, in controller/ or coordina
 failure               how it is refused as a whole: where the error code stands in its answer; see broker/failures
 is_forwardable        whether a broker hands it on to the controller for a client, in an Envelope
 throttled             what of it counts for the quotas of its client; see broker/quotas
+is_audited            whether each request is written to the audit log; see broker/logs/audit
 before, after,        steps of its own on the way of a request; see broker/serving/dispatch
 measures
 """
@@ -23,6 +24,34 @@ from tailrace.wire.apis.keys import ApiKey
 Versions = tuple[int, int]  # the lowest and the highest
 # How it is refused as a whole: at the top, in the items of arrays, or by a function. See broker/failures.
 Form = tuple[str, ...] | str
+
+# What somebody changes for others. Not here is what clients do at work, and what nodes ask of each other.
+AUDITED = frozenset(
+    {
+        ApiKey.CREATE_TOPICS,
+        ApiKey.DELETE_TOPICS,
+        ApiKey.CREATE_PARTITIONS,
+        ApiKey.DELETE_RECORDS,
+        ApiKey.ALTER_CONFIGS,
+        ApiKey.INCREMENTAL_ALTER_CONFIGS,
+        ApiKey.ALTER_REPLICA_LOG_DIRS,
+        ApiKey.ALTER_CLIENT_QUOTAS,
+        ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
+        ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+        ApiKey.ELECT_LEADERS,
+        ApiKey.UPDATE_FEATURES,
+        ApiKey.UNREGISTER_BROKER,
+        ApiKey.ADD_RAFT_VOTER,
+        ApiKey.REMOVE_RAFT_VOTER,
+        ApiKey.CREATE_ACLS,
+        ApiKey.DELETE_ACLS,
+        ApiKey.CREATE_DELEGATION_TOKEN,
+        ApiKey.RENEW_DELEGATION_TOKEN,
+        ApiKey.EXPIRE_DELEGATION_TOKEN,
+        ApiKey.DELETE_GROUPS,
+        ApiKey.OFFSET_DELETE,
+    }
+)
 
 
 class AnsweredBy(Enum):
@@ -98,6 +127,10 @@ class Api(NamedTuple):
     before: tuple[str, ...] = ()
     after: tuple[str, ...] = ()
     measures: tuple[str, ...] = ()
+
+    @property
+    def is_audited(self) -> bool:
+        return self.key in AUDITED
 
     def served_to(self, audience: Audience) -> Served | None:
         match audience:

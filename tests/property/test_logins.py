@@ -16,7 +16,8 @@ from tailrace.broker.auth.conversations import Bearer, Doubt, Wait, hear_oauthbe
 from tailrace.broker.auth.login import Login, LoginRefusedError, Mechanism, log_in
 from tailrace.broker.context import BoundListener
 from tailrace.controller.image import MetadataImage, ScramCredential
-from tailrace.controller.security.credentials import decide_pretence, derive_keys, salt_password
+from tailrace.controller.security.credentials import derive_keys, salt_password
+from tailrace.controller.security.pretence import decide_pretence
 from tailrace.model.errors import ProtocolError
 from tailrace.model.security import ScramMechanism
 from tests.talkers import BEARER, MECHANISMS, PASSWORD, TOKEN, USER, Talker, requests_of_others

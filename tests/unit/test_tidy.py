@@ -33,6 +33,7 @@ LONG_FILES = {
 ENTRY_POINTS = (
     "tailrace.__main__",
     "tailrace.cli",
+    "tailrace.schemas",
     "tailrace.testing",
     "tailrace.testing.plugin",
     "tailrace.spark.datasource",

@@ -55,6 +55,7 @@ class RequestContext:
     __slots__ = (
         "api_key",
         "api_version",
+        "audited",
         "client_id",
         "correlation_id",
         "is_misdirected",
@@ -84,6 +85,7 @@ class RequestContext:
         self.peer = peer  # `host:port` of the client.
         self.listener = listener  # The listener it came in by: clients are told the endpoints of that one.
         self.principal = principal  # Who the client has proved to be.
+        self.audited: str  # What the audit log will say of the request; set by the steps of those APIs alone.
         # What puts together the answer and what a step before the handler has refused; called with the answer.
         self.joins: tuple[Callable[[Message], Message], ...] = ()
         self.measurement: Measurement | None = None  # Where its row names functions to measure it.

@@ -35,6 +35,7 @@ from tailrace.log.files.names import (
     parse_folder_name,
     unique_folder_name,
 )
+from tailrace.log.files.segments import remove_deleted
 from tailrace.log.identity import settle_identity, take_lock, unusable
 from tailrace.log.log import Log
 from tailrace.model import events
@@ -438,12 +439,8 @@ class LogDirectory:
         store_log_starts = self.begin_log_start_checkpoint() if segments else None
 
         def work() -> None:
-            for segment in segments:
-                segment.remove()
             if store_log_starts is not None:
-                # Before they were deleted the disk may have been full. Without the log start behind them the next start
-                # would take them for lost.
-                store_log_starts()
+                remove_deleted(self._disk, segments, store_log_starts)
             for folder in due:
                 self._disk.remove_folder(folder)
 

@@ -36,7 +36,7 @@ class LogFiles:
     def __init__(self, disk: Disk, clock: Clock, folder: str, config: TopicConfig, loaded: LoadedLog) -> None:
         self.disk = disk
         self.folder = folder
-        self.segments = Segments(loaded.segments)
+        self.segments = Segments(loaded.segments, loaded.deleted)
         self.snapshots = loaded.snapshots
         self.epochs = loaded.epochs
         self.durability = Durability(disk, folder, self.epochs, loaded.ledger, recovery_point=loaded.recovery_point)

@@ -15,6 +15,7 @@ What recovery finds, it does:
     a producer snapshot missing or damaged               an older one, and the batches since
     leader-epoch-checkpoint missing, damaged or wrong    rebuilt from the batches
     .deleted .cleaned .tmp                               removed: work that was done or never finished
+    .deleted before the first segment                    emptied, until the log start behind them is stored
     .swap                                                finished: a cleaned segment replaces its originals
 
 What a killed process leaves is a batch that is cut short at the very end of the log. Everything else that is cut, a log
@@ -47,6 +48,7 @@ from tailrace.log.files.segment import (
     TIME_INDEX_SUFFIX,
     Segment,
 )
+from tailrace.log.files.segments import empty_deleted
 from tailrace.log.files.tail import find_gap, find_problem, has_batch_behind, walk_batches, with_following
 from tailrace.log.producers import ProducerStates
 from tailrace.log.scrub import epoch_history
@@ -62,6 +64,8 @@ from tailrace.wire.records import BatchHeader
 _NAME_DIGITS = 20
 _NOWHERE = 1 << 62
 _TEMPORARY_SUFFIX = ".tmp"
+_DELETED_LOG = LOG_SUFFIX + DELETED_SUFFIX
+_IN_USE_SUFFIXES = (LOG_SUFFIX, LOG_SUFFIX + SWAP_SUFFIX)
 _UNSETTLED_SUFFIXES = (DELETED_SUFFIX, CLEANED_SUFFIX, SWAP_SUFFIX, _TEMPORARY_SUFFIX)
 
 log = events.logger("log.recovery")
@@ -89,6 +93,7 @@ class LoadedLog:
     topic_partition: TopicPartition
     topic_id: Uuid
     segments: list[Segment]  # at least one, in order
+    deleted: list[Segment]  # expired, and the log start behind them is not stored yet
     log_start_offset: int
     log_end_offset: int
     recovery_point: int
@@ -133,6 +138,7 @@ class LogLoader:
         self.ledger = AbortedLedger(disk, folder)
         self._aborted_problems: dict[int, str] = {}  # by base offset, of indexes that are there
         self._deleted: set[int] = set()  # of segments that were about to be removed
+        self._proving: list[Segment] = []  # those of them whose names prove that they have expired
         self._lost: dict[int, bool] = {}  # of those whose indexes alone are left, and whether that of aborted ones is
         self.scanned_bytes = 0
         self.cut_bytes = 0
@@ -188,6 +194,7 @@ class LogLoader:
             topic_partition=self.topic_partition,
             topic_id=topic_id,
             segments=segments,
+            deleted=self._proving,
             log_start_offset=log_start_offset,
             log_end_offset=log_end_offset,
             recovery_point=min(recovery_point, log_end_offset),
@@ -246,12 +253,22 @@ class LogLoader:
         """Finishes or undoes what a stop has interrupted; returns the names that are left."""
         if not any(name.endswith(_UNSETTLED_SUFFIXES) for name in names):
             return names
-        self._deleted = {_number(name) for name in names if name.endswith(LOG_SUFFIX + DELETED_SUFFIX)}
-        finish_swaps(self.disk, self.folder)
+        self._deleted = {_number(name) for name in names if name.endswith(_DELETED_LOG)}
+        first_base = min([_number(name) for name in names if name.endswith(_IN_USE_SUFFIXES)], default=0)
+        if self._known.get("is_start_proved", False) and self._known.get("log_start_offset", 0) < first_base:
+            self._proving = [self._deleted_segment(each) for each in sorted(self._deleted) if each < first_base]
+        finish_swaps(self.disk, self.folder, {f"{each.base_offset:020d}{_DELETED_LOG}" for each in self._proving})
+        empty_deleted(self.disk, self._proving)
         for name in self.disk.list(self.folder):
             if name.endswith(_TEMPORARY_SUFFIX):
                 self.disk.remove(f"{self.folder}/{name}")
         return self.disk.list(self.folder)
+
+    def _deleted_segment(self, base_offset: int) -> Segment:
+        now_ms = self.clock.wall_ms()
+        return Segment(
+            self.disk, self.folder, base_offset, config=self.config, created_ms=now_ms, suffix=DELETED_SUFFIX
+        )
 
     def _find_segments(self, names: list[str]) -> list[Segment]:
         present = set(names)

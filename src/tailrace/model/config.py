@@ -16,7 +16,14 @@ from posixpath import normpath
 from typing import Any, NamedTuple
 
 from tailrace.model.errors import ErrorCode, KafkaError
-from tailrace.model.listeners import PREFIX, check_setting, find_setting, is_store_setting, protocol_of
+from tailrace.model.listeners import (
+    PREFIX,
+    check_setting,
+    find_setting,
+    is_store_setting,
+    mapped_protocols,
+    protocol_of,
+)
 from tailrace.model.security_settings import SecurityConfig
 from tailrace.model.settings import (
     INT_MAX,
@@ -580,6 +587,14 @@ class BrokerConfig(SecurityConfig, scope="broker"):
         minimum=1,
         ours=True,
         doc="Delay of the event loop from which on it is logged: all connections wait that long.",
+    )
+    audit_log_max_lines_per_second: int = integer(
+        default=100,
+        minimum=1,
+        dynamic=True,
+        ours=True,
+        doc="Lines that the log of administrative actions (tailrace.audit) gets in a second; what is left out is "
+        "counted.",
     )
     # ---- who may do what
     authorizer_class_name: str = string(
@@ -1614,9 +1629,11 @@ def _check_security(config: BrokerConfig, names: list[str]) -> None:
     known = dict.fromkeys((*names, *config.controller_listener_names))
     for name in known:
         protocol_of(config, name)
+    # A file may be the same for nodes that have a listener and for those that have not.
+    mapped = mapped_protocols(config)
     for name, _text in config.listener_settings:
         found = find_setting(name)
-        if found is not None and found[0] not in known:
+        if found is not None and found[0] not in known and found[0] not in mapped:
             raise invalid(name, "(hidden)", f"There is no listener {found[0]}: it must be one of {', '.join(known)}.")
 
 

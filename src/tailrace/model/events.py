@@ -5,18 +5,70 @@
 
 The standard library does the work; this module only keeps facts apart from the sentence, so that a line can be
 printed as key=value text or as JSON. Nothing is logged per request at the default level (INFO).
+
+`Area` is the list of all sources. Their levels change while a node runs (broker.handlers.admin.loggers), also those of
+modules that are not loaded yet.
 """
 
 import json
 import logging
-from typing import Any
+from typing import Any, Literal, get_args
+
+Area = Literal[
+    "alter_isr",
+    "assignments",
+    "audit",
+    "authorizer",
+    "broker",
+    "certificates",
+    "connections",
+    "controller",
+    "coordinator",
+    "cuts",
+    "directories",
+    "dispatch",
+    "fetch",
+    "fetcher",
+    "flusher",
+    "future_logs",
+    "lifecycle",
+    "log",
+    "log.checkpoints",
+    "log.compaction",
+    "log.directory",
+    "log.ledger",
+    "log.recovery",
+    "log.scrub",
+    "log.segment",
+    "maintenance",
+    "network",
+    "partition",
+    "producer_ids",
+    "proof",
+    "quorum",
+    "registration",
+    "repair",
+    "replicas",
+    "reports",
+    "requests",
+    "scrub",
+    "secrets",
+    "settings",
+    "stalls",
+    "supervisor",
+    "telemetry",
+    "tokens",
+    "topics",
+    "transactions",
+]
+PREFIX = "tailrace"
 
 
 class EventLogger:
     """A named source of events. Keyword arguments become the facts of the line."""
 
     def __init__(self, name: str) -> None:
-        self._logger = logging.getLogger(f"tailrace.{name}")
+        self._logger = logging.getLogger(f"{PREFIX}.{name}")
 
     def debug(self, sentence: str, **facts: Any) -> None:
         if self._logger.isEnabledFor(logging.DEBUG):
@@ -33,8 +85,13 @@ class EventLogger:
         self._logger.error(sentence, extra={"facts": facts}, exc_info=trace)
 
 
-def logger(name: str) -> EventLogger:
-    return EventLogger(name)
+def logger(area: Area) -> EventLogger:
+    return EventLogger(area)
+
+
+def logger_names() -> list[str]:
+    """Of all areas, whether their modules are loaded or not, and of what they have in common."""
+    return sorted((PREFIX, *(f"{PREFIX}.{area}" for area in get_args(Area))))
 
 
 class TextFormatter(logging.Formatter):

@@ -19,11 +19,17 @@ if TYPE_CHECKING:
 PREFIX = "listener.name."
 
 
+def mapped_protocols(config: BrokerConfig) -> dict[str, str]:
+    """As they are written, by the names of listeners, of which this node may have some."""
+    parts = config.listener_security_protocol_map.split(",")
+    pairs = [part.strip().upper().partition(":") for part in parts if part.strip()]
+    return {name.strip(): protocol.strip() for name, _, protocol in pairs}
+
+
 def protocol_of(config: BrokerConfig, listener_name: str) -> SecurityProtocol:
     """Raises KafkaError INVALID_CONFIG."""
     text = config.listener_security_protocol_map
-    pairs = [part.strip().upper().partition(":") for part in text.split(",") if part.strip()]
-    protocol = {name.strip(): protocol.strip() for name, _, protocol in pairs}.get(listener_name)
+    protocol = mapped_protocols(config).get(listener_name)
     if protocol is None and "listener_security_protocol_map" not in config.given:
         protocol = "PLAINTEXT"
     if protocol is None:

@@ -130,7 +130,8 @@ class Maintenance:
 
     async def apply_retention(self) -> None:
         """The log starts are stored before segments go: a start would take missing ones behind an earlier log start for
-        lost (`log.retention`)."""
+        lost (`log.retention`). On a full disk they cannot be: the names of the deleted files tell it until they are
+        (`log.files.segments.remove_deleted`)."""
         expired: list[Partition] = []
         async for partition in self._sweep():
             try:

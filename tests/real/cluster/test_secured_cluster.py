@@ -26,7 +26,8 @@ TOPIC = "t"
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    with Cluster(brokers=3, secure=True) as running:
+    # Beside those that the nodes need.
+    with Cluster({"super.users": "User:root"}, brokers=3, secure=True) as running:
         create_topic(running.client_settings, TOPIC, 3)
         yield running
 
@@ -103,11 +104,12 @@ def test_brokers_come_and_go(cluster: Cluster):
 
 def test_users_may_do_what_their_acls_say(cluster: Cluster):
     writer = Producer(cluster.user("writer", acls=[f"write topic:{TOPIC}"]).confluent() | {"acks": "all"})
+    root = Producer(cluster.user("root").confluent() | {"acks": "all"})
     outcomes: list[object] = []
-    for topic in (TOPIC, "another"):
-        writer.produce(topic, b"x", on_delivery=lambda error, _: outcomes.append(error and error.name()))
-        writer.flush(DEADLINE_S)
-    assert outcomes == [None, "TOPIC_AUTHORIZATION_FAILED"]
+    for producer, topic in ((writer, TOPIC), (writer, "another"), (root, TOPIC)):
+        producer.produce(topic, b"x", on_delivery=lambda error, _: outcomes.append(error and error.name()))
+        producer.flush(DEADLINE_S)
+    assert outcomes == [None, "TOPIC_AUTHORIZATION_FAILED", None]
     nobody = cluster.client_settings.login._replace(username="writer")
     with pytest.raises(KafkaException):
         Producer(ClientSettings(cluster.bootstrap, nobody).confluent() | {"log_level": 0}).list_topics(timeout=2)

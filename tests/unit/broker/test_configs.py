@@ -154,7 +154,8 @@ async def test_dynamic_settings_come_first() -> None:
         (ResourceType.BROKER, "2", ErrorCode.INVALID_REQUEST),
         (ResourceType.BROKER, "x", ErrorCode.INVALID_REQUEST),
         (ResourceType.BROKER, "9" * 5000, ErrorCode.INVALID_REQUEST),
-        (ResourceType.BROKER_LOGGER, "1", ErrorCode.INVALID_REQUEST),
+        (ResourceType.BROKER_LOGGER, "", ErrorCode.INVALID_REQUEST),
+        (ResourceType.BROKER_LOGGER, "2", ErrorCode.INVALID_REQUEST),
         (99, "x", ErrorCode.INVALID_REQUEST),
     ],
 )
@@ -259,6 +260,7 @@ async def test_list_config_resources() -> None:
         assert [(each.resource_type, each.resource_name) for each in everything.config_resources] == [
             (ResourceType.TOPIC, "orders"),
             (ResourceType.BROKER, "1"),
+            (ResourceType.BROKER_LOGGER, "1"),
         ]
         brokers = await peer.request(ListConfigResourcesRequest(resource_types=[ResourceType.BROKER]), 1)
         assert [each.resource_name for each in brokers.config_resources] == ["1"]

@@ -1,11 +1,18 @@
-"""Which segments go, one rule at a time."""
+"""Which segments go, one rule at a time; and how, on a full disk."""
 
+from contextlib import suppress
 from dataclasses import dataclass
 
 import pytest
 
-from tailrace.log.retention import decide_expired_segments
+from tailrace.log.directory import LogDirectory
+from tailrace.log.retention import decide_expired_segments, expire_segments
+from tailrace.log.scrub.ending import find_lost
 from tailrace.model.config import TopicConfig
+from tailrace.sim.disk import DeadError
+from tailrace.sim.random import SimRandom
+
+from .storage import PARTITION, World, append, read_all, sync
 
 DELETE = frozenset({"delete"})
 COMPACT = frozenset({"compact"})
@@ -87,3 +94,82 @@ def test_size_counts_what_time_has_taken() -> None:
     segments = [FakeSegment(0, 300, 1000), FakeSegment(10, 50, 9000), FakeSegment(20, 50, 9000)]
     config = TopicConfig(cleanup_policy=DELETE, retention_ms=100, retention_bytes=150)
     assert expired(config, segments, now_ms=5000) == 1
+
+
+# A disk that is full when segments expire
+
+
+EXPIRING = TopicConfig(retention_ms=1, message_timestamp_before_max_ms=1 << 60)
+
+
+def start(machine):
+    directory = LogDirectory.open(machine.disk, machine.clock, SimRandom(1), "/data", node_id=1, cluster_id="c")
+    directory.proof.note_running(1)
+    return directory, directory.open_log(PARTITION, EXPIRING)
+
+
+@pytest.fixture
+def full():
+    """A folder whose segment expired while the disk had no room for the log start: it and its log."""
+    machine = World()
+    directory, log = start(machine)
+    append(log)
+    log.roll()
+    append(log)
+    sync(log)
+    machine.disk.fill(left_bytes=0)
+    assert expire_segments(log, now_ms=machine.clock.wall_ms(), high_watermark=log.segments[-1].base_offset) == 1
+    with pytest.raises(OSError, match="ENOSPC"):
+        directory.begin_log_start_checkpoint()()
+    assert log.delete_expired_segments() == 1
+    return machine, directory, log
+
+
+def deleted_names(machine, log):
+    return [name for name in machine.disk.list(log.folder) if name.endswith(".deleted")]
+
+
+def test_a_start_that_is_killed_leaves_the_proof_that_segments_have_expired(full):
+    machine, _, log = full
+    expected = log.log_start_offset
+    for _ in range(3):
+        machine.disk.crash()
+        machine.disk.heal()
+        _, log = start(machine)
+        assert (log.damage, log.log_start_offset) == (None, expected)
+    machine.disk.power_loss(SimRandom(7))
+    directory, log = start(machine)
+    assert (log.damage, log.log_start_offset) == (None, expected)
+    directory.begin_removal(machine.clock.monotonic_ms())()
+    assert deleted_names(machine, log) == []
+    machine.disk.crash()
+    _, log = start(machine)
+    assert (log.damage, log.log_start_offset) == (None, expected)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_the_bytes_of_expired_segments_make_room_for_the_log_start(full, seed):
+    machine, directory, log = full
+    records = read_all(log)
+    machine.clock.advance_ms(log.config.file_delete_delay_ms)
+    work = directory.begin_removal(machine.clock.monotonic_ms())
+    machine.disk.die_after(seed % 10, torn_bytes=0, on_death=lambda: None)
+    with suppress(OSError, DeadError):
+        work()
+    machine.disk.power_loss(SimRandom(seed))
+    machine.disk.heal()
+    _, log = start(machine)
+    # The power loss may have given the segment its name back, and then it is whole.
+    assert log.damage is None
+    assert not any(find_lost(machine.disk, log.segments, log.log_start_offset))
+    assert read_all(log)[-len(records) :] == records
+
+
+def test_a_full_disk_loses_its_expired_segments(full):
+    machine, directory, log = full
+    machine.clock.advance_ms(log.config.file_delete_delay_ms)
+    directory.begin_removal(machine.clock.monotonic_ms())()
+    assert deleted_names(machine, log) == []
+    machine.disk.crash()
+    _, log = start(machine)
+    assert (log.damage, log.log_start_offset > 0) == (None, True)

@@ -81,3 +81,11 @@ def test_how_brokers_call_each_other_is_said_once():
         parse_broker_config(both)
     with pytest.raises(KafkaError, match="No listener has it"):
         parse_broker_config({**TWO, "security.inter.broker.protocol": "PLAINTEXT"})
+
+
+def test_settings_of_a_listener_that_only_other_nodes_have():
+    """A controller may be given the file of the brokers; what nobody has is a mistake."""
+    mapped = TWO | {"listener.security.protocol.map": TWO["listener.security.protocol.map"] + ",ELSEWHERE:SSL"}
+    parse_broker_config({**mapped, "listener.name.elsewhere.ssl.client.auth": "required"})
+    with pytest.raises(KafkaError, match="There is no listener ELSEWHERE"):
+        parse_broker_config({**TWO, "listener.name.elsewhere.ssl.client.auth": "required"})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 import subprocess
 from pathlib import Path
 
@@ -9,9 +10,9 @@ import pytest
 
 from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.model.security import CertificateFacts, ClientAuth, Store, TlsSettings
-from tailrace.real.tls.certificates import check_terms, read_tls_identity
+from tailrace.real.tls.certificates import TlsIdentity, check_terms, read_tls_identity
 from tailrace.real.tls.facts import blocks_of, certificate_facts
-from tests.forged import Forged
+from tests.forged import Forged, signed_with_sha1
 
 PASSWORD = "store-secret"
 ROOT = Forged("root", is_authority=True)
@@ -104,3 +105,41 @@ def test_stores_that_java_makes(tmp_path: Path):
     command = raised.value.message.partition("Convert it by: keytool ")[2].split()
     keytool(*command, "-srcstorepass", PASSWORD, "-deststorepass", PASSWORD, "-noprompt")
     check_terms(server, read_tls_identity(TlsSettings(authorities=stores["trust.jks.p12"]), listens=False), "localhost")
+
+
+def test_what_is_too_weak_is_told_with_its_remedy(tmp_path: Path):
+    short = tmp_path / "short.pem"
+    words = (
+        "req",
+        "-x509",
+        "-newkey",
+        "rsa:1024",
+        "-nodes",
+        "-subj",
+        "/CN=short",
+        "-keyout",
+        short,
+        "-out",
+        f"{short}.c",
+    )
+    subprocess.run(["openssl", *map(str, words)], check=True, capture_output=True, timeout=60)
+    short.write_text(short.read_text() + Path(f"{short}.c").read_text())
+    old = signed_with_sha1("old", MIDDLE).store(tmp_path / "old.pem")
+    for path, told in ((str(short), "take RSA of 2048 bits, or P-256"), (old, "was signed with SHA-1 or MD5")):
+        with pytest.raises(KafkaError, match="Its certificate is too weak") as raised:
+            read_tls_identity(TlsSettings(certificates=Store("ssl.keystore.location", path=path)), listens=True)
+        assert told in raised.value.message
+
+
+def test_a_client_signed_with_sha1_is_told_why(tmp_path: Path):
+    """Somebody who has lowered the bar at home."""
+    careless = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    careless.set_ciphers("DEFAULT:@SECLEVEL=0")
+    careless.load_verify_locations(cadata=ROOT.pem())
+    careless.load_cert_chain(signed_with_sha1("old", MIDDLE).store(tmp_path / "old.pem"))
+    asking = TlsSettings(**own(tmp_path, "pem"), authorities=trusted(tmp_path), client_auth=ClientAuth.REQUIRED)
+    server = read_tls_identity(asking, listens=True)
+    with pytest.raises(
+        KafkaError, match="the certificate is not trusted: it, or an authority above it, was signed with"
+    ):
+        check_terms(server, TlsIdentity(careless, None, ()), "localhost")

@@ -28,7 +28,7 @@ from tailrace.client.security.settings import Security as ClientSecurity
 from tailrace.client.security.settings import parse_security, parse_tls
 from tailrace.controller.effective import broker_config
 from tailrace.controller.image import MetadataImage, ScramCredential
-from tailrace.controller.security.credentials import Pretence, decide_pretence
+from tailrace.controller.security.pretence import STEP_USERS, Pretence, count_kinds, decide_pretence
 from tailrace.controller.security.token_keys import TokenKeys
 from tailrace.model.config import apply_dynamic, decide_advertised
 from tailrace.model.errors import KafkaError
@@ -64,6 +64,7 @@ class Security:
         # What those who do not exist are asked with, and the credentials that it was made from.
         self._pretended_from: object = None
         self._pretence: Pretence
+        self._counting: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
         """Raises KafkaError INVALID_CONFIG with cause and remedy."""
@@ -124,8 +125,9 @@ class Security:
     def close(self) -> None:
         if self._renewal is not None:
             self._renewal.close()
-        if self._following is not None:
-            self._following.cancel()
+        for task in (self._following, self._counting):
+            if task is not None:
+                task.cancel()
         for judge in self._judges:
             judge.source.close()
 
@@ -212,10 +214,27 @@ class Security:
         image = self._image()
         real = image.scram_credentials.get((user, mechanism))
         if self._pretended_from is not image.scram_credentials:
-            self._pretended_from, self._pretence = image.scram_credentials, decide_pretence(image)
+            self._pretend_anew(image)
         # Made for everybody, so that it takes as long.
         pretended = self._pretence.credential(user, mechanism)
         return (pretended, False) if real is None else (real, True)
+
+    def _pretend_anew(self, image: MetadataImage) -> None:
+        if self._pretended_from is None or len(image.scram_credentials) <= STEP_USERS:
+            self._pretended_from, self._pretence = image.scram_credentials, decide_pretence(image)
+        elif self._counting is None or self._counting.done():
+            self._counting = asyncio.ensure_future(self._count(image))
+
+    async def _count(self, image: MetadataImage) -> None:
+        """Among many users, while the loop does other things; who logs in meanwhile is asked as before."""
+        steps = count_kinds(image)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                self._pretended_from, self._pretence = image.scram_credentials, end.value
+                return
+            await asyncio.sleep(0)
 
     def _find_token(self, keys: TokenKeys, mechanism: ScramMechanism, token_id: str) -> TokenLogin:
         async def make_credential() -> ScramCredential:

@@ -17,7 +17,7 @@ from tailrace.wire.apis.quorum import AllocateProducerIdsRequest, AllocateProduc
 if TYPE_CHECKING:
     from tailrace.broker.cluster.forwarding import Forwarding
 
-_log = events.logger("producer ids")
+_log = events.logger("producer_ids")
 
 # The next block is fetched when this share of the last one is left. Kafka waits until it is a tenth.
 _FETCH_AHEAD = 0.5

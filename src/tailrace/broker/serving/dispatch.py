@@ -3,7 +3,8 @@
     decode      header and request, by its API and version
     authorise   \\  what its row of the catalogue asks, where the node has an authorizer (broker/access), then the steps
     admit       /  `before` that it names: each is given the request and gives it back, whole or without what is
-                   refused, and then leaves in the context what joins the answers; or raises
+                   refused, and then leaves in the context what joins the answers; or raises. The audit log notes
+                   the request before, and its answer after all others
     handle      the handler answers at once, parks the request (Pending), or goes on as a task
     account     the steps `after`: each is given the answer and gives it back, with throttle_time_ms for one
     encode      the answer to bytes
@@ -52,6 +53,7 @@ from tailrace.wire.frame import (
 from tailrace.wire.schema import Message
 
 if TYPE_CHECKING:
+    from tailrace.broker.logs.audit import Audit
     from tailrace.broker.services import Services
 
 _log = events.logger("dispatch")
@@ -97,6 +99,7 @@ class Dispatcher:
         self._meters = services.meters
         # Bounded by the catalogue: nothing is entered for what is not served.
         self._routes: dict[tuple[int, int], Route] = {}
+        self._audits: Audit | None = None  # Once a request is to be audited.
 
     def dispatch(
         self, frame: memoryview, origin: RequestOrigin
@@ -172,12 +175,16 @@ class Dispatcher:
                 f"{apis.api_name(api_key)} in version {version}: "
                 f"versions {served.version_min} to {served.version_max} are served"
             )
+        before, after = (*self._judges(served), *map(load, api.before)), tuple(map(load, api.after))
+        if api.is_audited and self.audience is not Audience.FORWARDED:
+            audit = self._audit()
+            before, after = (audit.note_request, *before), (*after, audit.note_answer)
         route = Route(
             decoder(RequestHeader, request_header_version(api_key, version)),
             decoder(apis.request_type(api_key), version),
-            (*self._judges(served), *map(load, api.before)),
+            before,
             load_handler(served),
-            tuple(map(load, api.after)),
+            after,
             # What is in an Envelope is sent by that.
             () if self.audience is Audience.FORWARDED else tuple(map(load, api.measures)),
             api.throttled_in(version, self.audience),
@@ -192,6 +199,14 @@ class Dispatcher:
         from tailrace.broker.access.judging import steps_for
 
         return steps_for(served.asks)
+
+    def _audit(self) -> Audit:
+        """One for all routes: they share the bound on its lines."""
+        if self._audits is None:
+            from tailrace.broker.logs.audit import Audit
+
+            self._audits = Audit(self._services)
+        return self._audits
 
     def _take_toll(self, context: RequestContext, throttled: Throttled, received_bytes: int) -> None:
         from tailrace.broker.quotas.tolls import Toll

@@ -2,7 +2,8 @@
 
 SIGINT and SIGTERM stop it cleanly; a second one does not wait. Everything that `up` and `broker` share is here; they
 differ only in where their settings come from. A node of a supervised cluster tells its supervisor when it is ready, and
-ends at once when the supervisor is gone: a crash is safe, and a forgotten process would keep its ports.
+ends at once when the supervisor is gone: a crash is safe, and a forgotten process would keep its ports. systemd is told
+of a process that it has started (`real.systemd`). Once a node is ready it can be looked into (`cli.debug`).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import os
 import resource
 import signal
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from tailrace.broker.broker import Broker
 from tailrace.cli import CommandError
@@ -21,6 +23,9 @@ from tailrace.model import events
 from tailrace.model.config import SETTINGS, BrokerConfig
 from tailrace.model.errors import KafkaError, StorageError
 from tailrace.real.ports import real_ports
+
+if TYPE_CHECKING:
+    from tailrace.real.systemd import ServiceManager
 
 _log = events.logger("settings")
 
@@ -67,16 +72,31 @@ async def _serve(
         loop.add_reader(supervisor, os._exit, _EXIT_ORPHANED)
     for number in stop_signals:
         loop.add_signal_handler(number, stop.set)
+    manager = _service_manager() if supervisor is None else None
     broker = Broker(config, real_ports())
     if not await _start(broker, stop):
         return
     # What was built so far lives as long as the process. Walking it takes the collector 3 ms, and the loop waits.
     gc.freeze()
     on_ready(broker.bootstrap)
+    if manager is not None:
+        manager.tell_ready(f"node {broker.node_id} at {broker.bootstrap}")
     await _wait_end(broker, stop)
+    if manager is not None:
+        manager.tell_stopping()
     for number in stop_signals:
         loop.remove_signal_handler(number)
     await broker.stop()
+    if manager is not None:
+        manager.close()
+
+
+def _service_manager() -> ServiceManager | None:
+    if "NOTIFY_SOCKET" not in os.environ:
+        return None
+    from tailrace.real.systemd import ServiceManager
+
+    return ServiceManager.connect(os.environ)
 
 
 async def _start(broker: Broker, stop: asyncio.Event) -> bool:

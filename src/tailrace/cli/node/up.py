@@ -162,7 +162,8 @@ def _config(options: argparse.Namespace, folder: str, own: dict[str, str]) -> Br
         from tailrace.cli.secure.setup import secure_settings
 
         protocol = SECURE_LISTENER
-        settings |= {"listeners": f"{protocol}://{endpoint}", **secure_settings(folder)}
+        settings |= {"listeners": f"{protocol}://{endpoint}"}
+        own = secure_settings(folder, own)
     if options.host in _ALL_ADDRESSES:
         settings["advertised.listeners"] = f"{protocol}://{_advertised_host(options.host)}:{port}"
     try:
@@ -200,7 +201,7 @@ def _run_cluster(options: argparse.Namespace, folder: str, own: dict[str, str]) 
     if options.secure:
         from tailrace.cli.secure.setup import secure_cluster_settings
 
-        common = secure_cluster_settings(folder) | own
+        common = secure_cluster_settings(folder, own)
     cluster = open_cluster(
         folder,
         common,

@@ -16,7 +16,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from tailrace.cli import CommandError
@@ -34,7 +34,8 @@ _FOLDER = "security"
 _BROKER = "broker"
 _NAMES = "names"  # Those that the certificate was asked to have.
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
-
+_SUPER_USERS = "super.users"
+_SETTINGS_OF_LISTENERS = frozenset({"listener.security.protocol.map", "inter.broker.listener.name"})
 
 # Certificates are made for a year; there is a month to notice that one should be renewed.
 _RENEWED_AFTER_DAYS = 365 - 30
@@ -66,30 +67,53 @@ def prepare(folder: str, *, names: Sequence[str]) -> None:
     write_secret(f"{folder}/{CLIENT_FILE}", _lines(login.java()))
 
 
-def secure_settings(folder: str) -> dict[str, str]:
-    """Of every node, by Kafka's names; its listeners are its own."""
-    from tailrace.cli.secure.authority import AUTHORITY
+def secure_settings(folder: str, own: Mapping[str, str]) -> dict[str, str]:
+    """Of a broker alone, by Kafka's names; its listeners are its own. What the user has set comes last, but for super
+    users: those are added."""
     from tailrace.model.config import STANDARD_AUTHORIZER
+
+    return _with_own(
+        {
+            **_stores(folder),
+            "sasl.enabled.mechanisms": LOGIN_MECHANISM.mechanism_name,
+            "authorizer.class.name": STANDARD_AUTHORIZER,
+            _SUPER_USERS: f"User:{ADMIN}",
+        },
+        own,
+    )
+
+
+def secure_cluster_settings(folder: str, own: Mapping[str, str]) -> dict[str, str]:
+    """The same for nodes that have others to talk to. How they do that is written for these listeners alone, so that
+    other certificates for clients do not lock the nodes out."""
+    if refused := sorted(_SETTINGS_OF_LISTENERS & own.keys()):
+        raise CommandError(f"--set {refused[0]}: the nodes of a secure cluster need listeners as `up` chooses them")
+    among_nodes = {
+        f"listener.name.{listener.lower()}.{name}": text
+        for listener in (NODES_LISTENER, CONTROLLER_LISTENER)
+        for name, text in {**_stores(folder), "ssl.client.auth": "required"}.items()
+    }
+    settings = {
+        "listener.security.protocol.map": f"{SECURE_LISTENER}:SASL_SSL,{NODES_LISTENER}:SSL,{CONTROLLER_LISTENER}:SSL",
+        "inter.broker.listener.name": NODES_LISTENER,
+        **among_nodes,
+    }
+    insiders = f"{own.get(_SUPER_USERS, '')};User:CN={_BROKER}".removeprefix(";")
+    return settings | secure_settings(folder, {**own, _SUPER_USERS: insiders})
+
+
+def _stores(folder: str) -> dict[str, str]:
+    from tailrace.cli.secure.authority import AUTHORITY
 
     return {
         "ssl.keystore.location": f"{folder}/{_FOLDER}/{_BROKER}.pem",
         "ssl.truststore.location": f"{folder}/{_FOLDER}/{AUTHORITY}.pem",
-        "sasl.enabled.mechanisms": LOGIN_MECHANISM.mechanism_name,
-        "authorizer.class.name": STANDARD_AUTHORIZER,
-        "super.users": f"User:{ADMIN}",
     }
 
 
-def secure_cluster_settings(folder: str) -> dict[str, str]:
-    """The same for nodes that have others to talk to."""
-    return {
-        **secure_settings(folder),
-        "listener.security.protocol.map": f"{SECURE_LISTENER}:SASL_SSL,{NODES_LISTENER}:SSL,{CONTROLLER_LISTENER}:SSL",
-        "inter.broker.listener.name": NODES_LISTENER,
-        # Of listeners without SASL.
-        "ssl.client.auth": "required",
-        "super.users": f"User:{ADMIN};User:CN={_BROKER}",
-    }
+def _with_own(settings: dict[str, str], own: Mapping[str, str]) -> dict[str, str]:
+    users = [*settings[_SUPER_USERS].split(";"), *own.get(_SUPER_USERS, "").split(";")]
+    return settings | dict(own) | {_SUPER_USERS: ";".join(dict.fromkeys(filter(None, map(str.strip, users))))}
 
 
 def admin_credential(folder: str) -> UserScramCredentialRecord:

@@ -12,7 +12,6 @@ import hmac
 from collections import Counter
 from typing import NamedTuple
 
-from tailrace.controller.image import MetadataImage, ScramCredential
 from tailrace.controller.view import Result, View
 from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.model.security import ScramMechanism
@@ -101,40 +100,3 @@ def _decide(view: View, change: _Deletion | _Upsertion) -> Message:
     if not change.salted_password or not change.salt:
         raise KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "A credential needs a salt and a salted password")
     return credential_record(change.name, mechanism, change.salted_password, change.salt, change.iterations)
-
-
-_SALT_LETTERS = b"0123456789abcdefghijklmnopqrstuvwxyz"
-
-
-class Pretence(NamedTuple):
-    """What somebody who does not exist is asked with: always the same salt, on all brokers, and one that cannot be told
-    from a real one. So it follows from a secret of the cluster, a key of its first user, that nobody is ever shown, and
-    looks like that user's: as long, and of the same letters. No proof fits it."""
-
-    secret: bytes
-    iterations: int
-    salt_bytes: int = 20
-    has_text_salts: bool = False  # As Kafka's tools make them: digits and small letters.
-
-    def __repr__(self) -> str:
-        return f"Pretence({self.iterations} iterations)"
-
-    def credential(self, user: str, mechanism: ScramMechanism) -> ScramCredential:
-        name = mechanism.hash_name
-        drawn = hmac.digest(self.secret, b"pretended\0" + user.encode(), name)
-        salt = (drawn * (self.salt_bytes // len(drawn) + 1))[: self.salt_bytes]
-        return ScramCredential(
-            salt=bytes(_SALT_LETTERS[each % len(_SALT_LETTERS)] for each in salt) if self.has_text_salts else salt,
-            stored_key=hmac.digest(self.secret, b"stored\0" + drawn, name),
-            server_key=hmac.digest(self.secret, b"server\0" + drawn, name),
-            iterations=self.iterations,
-        )
-
-
-def decide_pretence(image: MetadataImage) -> Pretence:
-    first = min(image.scram_credentials, default=None)
-    if first is None:
-        return Pretence(image.cluster_id.encode(), ITERATIONS_MIN)
-    model = image.scram_credentials[first]
-    is_text = all(each in _SALT_LETTERS for each in model.salt)
-    return Pretence(model.server_key, model.iterations, len(model.salt), is_text)

@@ -13,6 +13,8 @@ before the first of them. `Segments.replace` does steps 2 to 4 in one go, `clean
 at open, before any segment is looked at.
 """
 
+from collections.abc import Collection
+
 from tailrace.log.files.segment import CLEANED_SUFFIX, DELETED_SUFFIX, LOG_SUFFIX, SWAP_SUFFIX
 from tailrace.model import events
 from tailrace.model.errors import KafkaError, StorageError
@@ -25,11 +27,12 @@ _OFFSET_DIGITS = 20
 log = events.logger("log.compaction")
 
 
-def finish_swaps(disk: Disk, folder: str) -> None:
-    """Undoes what had not been decided and completes what had. Does nothing in a folder without such files."""
+def finish_swaps(disk: Disk, folder: str, kept: Collection[str] = ()) -> None:
+    """Undoes what had not been decided and completes what had; the `kept` files stay. Does nothing in a folder without
+    such files."""
     names = [name for name in disk.list(folder) if _is_numbered(name)]
     for name in names:
-        if name.endswith(DELETED_SUFFIX):
+        if name.endswith(DELETED_SUFFIX) and name not in kept:
             disk.remove(f"{folder}/{name}")
     cleaned = [name for name in names if name.endswith(CLEANED_SUFFIX)]
     swaps = [name for name in names if name.endswith(SWAP_SUFFIX)]

@@ -3,7 +3,8 @@
 Rules:
   - Never empty; base offsets grow; the last is the active one.
   - A segment leaves in two steps: its files are renamed to .deleted, and removed after file.delete.delay.ms, so that
-    whoever is about to open them still can. Slices hold their file and outlive both.
+    whoever is about to open them still can. Slices hold their file and outlive both. The names under .deleted prove
+    that a segment was not lost, until the log start behind it is stored.
   - A cleaned segment takes the place of its originals through the suffix .swap, which `compaction.swap` finishes at
     the next start if it must.
   - Handles of closed segments are bounded: the one opened longest ago is closed first.
@@ -12,7 +13,7 @@ Every method that touches files raises OSError.
 """
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from itertools import pairwise
 
@@ -31,7 +32,7 @@ from tailrace.log.files.segment import (
 )
 from tailrace.model.config import TopicConfig
 from tailrace.model.errors import ErrorCode, KafkaError
-from tailrace.model.ports import Clock, File, FileSlice
+from tailrace.model.ports import Clock, Disk, File, FileSlice
 from tailrace.wire.records import iterate_records
 
 # Handles of closed segments kept open per log: as many readers in different old places as are likely at once. With
@@ -48,14 +49,14 @@ _NO_END = 1 << 62
 
 
 class Segments:
-    def __init__(self, segments: list[Segment]) -> None:
+    def __init__(self, segments: list[Segment], deleted: Sequence[Segment] = ()) -> None:
         assert segments, "a log has at least one segment"
         self.all = segments
         self.active = segments[-1]
         self._bases = [segment.base_offset for segment in segments]
         self._opened: list[Segment] = []  # closed segments whose handles are open, oldest first
         # Deleted ones, and when their files may go, by the monotonic clock.
-        self._due: list[tuple[float, Segment]] = []
+        self._due: list[tuple[float, Segment]] = [(0.0, segment) for segment in deleted]
 
     def floor(self, offset: int) -> int:
         """The number of the segment that holds `offset`, or would; -1 if it is before the first."""
@@ -194,7 +195,7 @@ class Segments:
         self._set([*self.all[:number], new, *self.all[number + len(old) :]])
 
     def take_due(self, now_ms: float) -> list[Segment]:
-        """Deleted segments whose files may go now; they are the caller's to remove."""
+        """Deleted segments whose files may go now; they are the caller's to remove (`remove_deleted`)."""
         due = [segment for due_ms, segment in self._due if due_ms <= now_ms]
         if due:
             self._due = [(due_ms, segment) for due_ms, segment in self._due if due_ms > now_ms]
@@ -256,6 +257,29 @@ class Segments:
         self._bases = [segment.base_offset for segment in segments]
         if segments:
             self.active = segments[-1]
+
+
+def remove_deleted(disk: Disk, segments: Sequence[Segment], store_log_starts: Callable[[], None]) -> None:
+    """Removes the files of deleted segments, once the log starts behind them are stored: until then their names are all
+    that tells a start that they are not lost. On a full disk their bytes make room for that, and the names stay.
+    Blocks: Background only. OSError, and then the next start finds the names."""
+    try:
+        store_log_starts()
+    except OSError:
+        empty_deleted(disk, segments)
+        store_log_starts()
+    for segment in segments:
+        segment.remove()
+
+
+def empty_deleted(disk: Disk, segments: Sequence[Segment]) -> None:
+    """Gives the bytes of deleted segments back and keeps their names. OSError."""
+    # The new names first: an empty file that a power loss gave its old name back would look damaged.
+    for folder in sorted({segment.path(LOG_SUFFIX).rpartition("/")[0] for segment in segments}):
+        disk.sync_folder(folder)
+    for segment in segments:
+        with suppress(FileNotFoundError):
+            segment.cut(0)
 
 
 def _find_oldest(segment: Segment, timestamp: int, start_offset: int, max_decompressed_bytes: int) -> Found | None:

@@ -14,7 +14,7 @@ from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.model.security import CertificateFacts, ClientAuth, Ending, Store, TlsSettings
 from tailrace.model.settings import invalid
 from tailrace.real.secret_files import warn_if_open
-from tailrace.real.tls.distrust import cause_of_distrust
+from tailrace.real.tls.distrust import WEAK_KEY, WEAK_SIGNATURE, cause_of_distrust
 from tailrace.real.tls.facts import blocks_of, certificate_facts, list_ending
 from tailrace.real.tls.stores import file_of, read_lists, read_pem, reason_of, refusal
 
@@ -22,6 +22,7 @@ _TLS13_SUITES = frozenset({"TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384", "
 _VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 
 
+_WEAKNESSES = {"CA_MD_TOO_WEAK": WEAK_SIGNATURE, "EE_KEY_TOO_SMALL": WEAK_KEY, "CA_KEY_TOO_SMALL": WEAK_KEY}
 # Each flight of a handshake in memory takes one; there are four at most.
 _FLIGHTS_MAX = 8
 
@@ -223,4 +224,6 @@ def _own_refusal(
     if "ENCRYPTED" in key_text:
         what = "is wrong" if password else "is missing"
         return refusal(key, f"Its key is encrypted, and the password {what}: set ssl.key.password")
+    if error.reason in _WEAKNESSES:
+        return refusal(certificates, f"Its certificate is too weak: {_WEAKNESSES[error.reason]}")
     return refusal(certificates, f"It cannot be read ({reason_of(error)}): a certificate and its key are expected")

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import ssl
 
+WEAK_SIGNATURE = (
+    "it, or an authority above it, was signed with SHA-1 or MD5, which OpenSSL takes no more: sign it with SHA-256"
+)
+WEAK_KEY = "its key, or that of an authority above it, is too short for OpenSSL: take RSA of 2048 bits, or P-256"
 # By OpenSSL's numbers of what a verification found (X509_V_ERR_...).
 _CAUSES = {
     3: "there is no revocation list of the authority that signed it: add one to ssl.crl.location",
@@ -20,6 +24,9 @@ _CAUSES = {
     24: "it was signed by a certificate that is no authority's",
     25: "there are more certificates between it and its authority than that allows",
     26: "it is meant for something else: its extended key usage lacks this side of TLS (clientAuth or serverAuth)",
+    66: WEAK_KEY,
+    67: WEAK_KEY,
+    68: WEAK_SIGNATURE,
     79: "it was signed by a certificate that is no authority's",
 }
 

@@ -82,7 +82,7 @@ def test_settings_of_a_replicated_cluster():
 
 
 def test_settings_of_a_secure_cluster():
-    common = secure_cluster_settings("/data")
+    common = secure_cluster_settings("/data", {})
     node = plan_broker(plan_of(3), 2, "/data", common, host="0.0.0.0", advertised_host="queue.example", is_secure=True)
     config = parse_broker_config(node.settings)
     assert config.listeners == (("SASL_SSL", "0.0.0.0", 9093), ("NODES", "127.0.0.1", 0))

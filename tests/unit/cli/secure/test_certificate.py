@@ -108,7 +108,7 @@ def test_a_secure_broker_is_made_once(tmp_path: Path):
     os.utime(certificate, (0, 0))
     prepare(folder, names=["queue.example"])
     assert certificate.read_text() != before
-    assert secure_settings(folder)["super.users"] == "User:admin"
+    assert secure_settings(folder, {})["super.users"] == "User:admin"
 
 
 @pytest.mark.parametrize("evidence", ["meta.properties", "cluster.json"])

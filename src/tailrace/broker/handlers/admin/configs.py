@@ -1,8 +1,8 @@
 """DescribeConfigs, AlterConfigs, IncrementalAlterConfigs, ListConfigResources.
 
-Settings of a topic, of a group, of this broker, and, under an empty name, those set dynamically for all brokers. Each
-value comes with its source and, if asked for, its synonyms: all places that have a value for it, the one that holds
-first.
+Settings of a topic, of a group, of this broker, the levels of its log, and, under an empty name, those set dynamically
+for all brokers. Each value comes with its source and, if asked for, its synonyms: all places that have a value for it,
+the one that holds first.
 Changes are the controller's to decide (controller.configs); the broker applies them when they are published.
 
 Version notes: DescribeConfigs 3 adds types and documentation. ListConfigResources 0 was ListClientMetricsResources
@@ -92,11 +92,26 @@ def _describe_resource(
                 for setting in _asked([*SETTINGS.values(), *listener_settings(layers)], keys)
                 for synonyms in [broker_synonyms(setting.name, layers)]
             ]
+        case ResourceType.BROKER_LOGGER:
+            return _describe_loggers(services, name, keys)
         case ResourceType.CLIENT_METRICS if name:
             described = []
         case other:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {other}")
     return [_describe_entry(request, *each) for each in described]
+
+
+def _describe_loggers(services: Services, name: str, keys: frozenset[str]) -> list[_Described]:
+    from tailrace.broker.handlers.admin.loggers import logger_levels
+
+    if not name:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Broker id must not be empty")
+    _check_broker_name(services, name)
+    return [
+        _Described(name=logger, value=level, config_source=Source.BROKER_LOGGER)
+        for logger, level in logger_levels().items()
+        if not keys or logger in keys
+    ]
 
 
 def _describe_topic(
@@ -191,11 +206,12 @@ def handle_list_config_resources(
     listed = []
     if ResourceType.TOPIC in asked:
         listed += [resource(resource_name=name, resource_type=ResourceType.TOPIC) for name in services.image.topics]
-    if ResourceType.BROKER in asked:
-        listed += [
-            resource(resource_name=str(node_id), resource_type=ResourceType.BROKER)
-            for node_id in sorted(services.image.brokers)
-        ]
+    for of_brokers in (ResourceType.BROKER, ResourceType.BROKER_LOGGER):
+        if of_brokers in asked:
+            listed += [
+                resource(resource_name=str(node_id), resource_type=of_brokers)
+                for node_id in sorted(services.image.brokers)
+            ]
     if ResourceType.GROUP in asked:
         listed += [
             resource(resource_name=name, resource_type=ResourceType.GROUP)

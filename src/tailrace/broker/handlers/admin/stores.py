@@ -1,8 +1,9 @@
-"""AlterConfigs and IncrementalAlterConfigs: the controller decides, which does not see a broker's files.
+"""AlterConfigs and IncrementalAlterConfigs: the controller decides, except on what is this node's own.
 
-So a broker that is told where to find new certificates of its own tries them first, and refuses what it could not use,
-with Kafka's code for that, INVALID_REQUEST. If somebody else was asked, the broker finds out when the change is
-published, and goes on with what it has.
+Levels of the log are changed here (`loggers`) and never told to the controller. The controller does not see a broker's
+files either. So a broker that is told where to find new certificates of its own tries them first, and refuses what it
+could not use, with Kafka's code for that, INVALID_REQUEST. If somebody else was asked, the broker finds out when the
+change is published, and goes on with what it has.
 """
 
 from __future__ import annotations
@@ -29,21 +30,47 @@ if TYPE_CHECKING:
 _Request: TypeAlias = AlterConfigsRequest | IncrementalAlterConfigsRequest
 _Resource: TypeAlias = AlterConfigsRequest.AlterConfigsResource | IncrementalAlterConfigsRequest.AlterConfigsResource
 
+# Told from None, by identity.
+_NOT_OURS = KafkaError(ErrorCode.NONE, "for the controller")
+
 
 async def handle_alter_configs(services: Services, context: RequestContext, request: _Request) -> Message:
-    errors = [await _try_stores(services, each) for each in request.resources]
-    if not any(errors):
+    outcomes = [await _try_here(services, context, request, each) for each in request.resources]
+    if all(outcome is _NOT_OURS for outcome in outcomes):
         return await handle_by_controller(services, context, request)
-    answer: Any = _answer(request, errors)
-    rest: Any = [each for each, error in zip(request.resources, errors, strict=True) if error is None]
+    answer: Any = _answer(request, [None if outcome is _NOT_OURS else outcome for outcome in outcomes])
+    rest: Any = [each for each, outcome in zip(request.resources, outcomes, strict=True) if outcome is _NOT_OURS]
     if rest:
         request.resources = rest
         decided: Any = await handle_by_controller(services, context, request)
         others = iter(decided.responses)
-        pairs = zip(answer.responses, errors, strict=True)
-        decided.responses = [next(others) if error is None else own for own, error in pairs]
+        pairs = zip(answer.responses, outcomes, strict=True)
+        decided.responses = [next(others) if outcome is _NOT_OURS else own for own, outcome in pairs]
         answer = decided
     return cast("Message", answer)
+
+
+async def _try_here(
+    services: Services, context: RequestContext, request: _Request, resource: _Resource
+) -> KafkaError | None:
+    """The error of a resource that this node settles, None if it was done; _NOT_OURS of one for the controller."""
+    is_logger = resource.resource_type == ResourceType.BROKER_LOGGER
+    if is_logger and isinstance(resource, IncrementalAlterConfigsRequest.AlterConfigsResource):
+        from tailrace.broker.handlers.admin.loggers import alter_loggers
+
+        same = [each for each in request.resources if _key(each) == _key(resource)]
+        try:
+            if len(same) > 1:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
+            alter_loggers(resource, context, node_id=services.node_id, validate_only=request.validate_only)
+        except KafkaError as error:
+            return error
+        return None
+    return await _try_stores(services, resource) or _NOT_OURS
+
+
+def _key(resource: _Resource) -> tuple[int, str]:
+    return resource.resource_type, resource.resource_name
 
 
 def _answer(request: _Request, errors: Sequence[KafkaError | None]) -> Message:

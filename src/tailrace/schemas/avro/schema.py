@@ -1,0 +1,40 @@
+"""An Avro schema as the rest of Tailrace sees it."""
+
+from collections.abc import Mapping, Sequence
+
+from tailrace.schemas.avro import text as texts
+from tailrace.schemas.avro.compatibility import Comparison
+from tailrace.schemas.avro.parser import Parser
+from tailrace.schemas.avro.types import Type
+from tailrace.schemas.json_text import load
+from tailrace.schemas.parsed import AVRO, Difference, InvalidSchema, ParsedSchema
+
+
+class AvroSchema(ParsedSchema):
+    schema_type = AVRO
+
+    def __init__(self, text: str, references: Mapping[str, ParsedSchema]) -> None:
+        self.references = dict(references)
+        known: dict[str, Type] = {}
+        for each in references.values():
+            assert isinstance(each, AvroSchema)
+            known |= each.names
+        parser = Parser(known)
+        self.type = parser.parse(load(text))
+        # Every name that a schema which refers to this one may use.
+        self.names: dict[str, Type] = known | parser.defined
+        self._mentioned = tuple(known)
+        if self.type.name in known and not parser.defined:
+            raise InvalidSchema(f"it is only a name, {self.type.name}, which a reference already defines")
+        self.text = texts.canonical(self.type, self._mentioned)
+
+    def normalized(self) -> str:
+        return AvroSchema(texts.normalized(self.type, self._mentioned), self.references).text
+
+    def formatted(self, format_name: str) -> str:
+        """`resolved` has the types of the references written out."""
+        return texts.canonical(self.type, ()) if format_name == "resolved" else self.text
+
+    def reads(self, writer: ParsedSchema) -> Sequence[Difference]:
+        assert isinstance(writer, AvroSchema)
+        return Comparison().of(self.type, writer.type, "")

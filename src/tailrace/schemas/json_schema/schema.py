@@ -1,0 +1,33 @@
+"""A JSON Schema as the rest of Tailrace sees it."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tailrace.schemas.json_schema.comparison import compare
+from tailrace.schemas.json_schema.loader import Loader
+from tailrace.schemas.json_schema.rules import COMPATIBLE, told
+from tailrace.schemas.json_text import dump, load, ordered
+from tailrace.schemas.parsed import JSON, Difference, ParsedSchema
+
+
+class JsonSchema(ParsedSchema):
+    schema_type = JSON
+
+    def __init__(self, text: str, references: Mapping[str, ParsedSchema]) -> None:
+        self.references = dict(references)
+        self.json = load(text)
+        # A reference may use the references of its own.
+        self.documents: dict[str, Any] = {}
+        for name, each in references.items():
+            assert isinstance(each, JsonSchema)
+            self.documents |= {**each.documents, name: each.json}
+        self._root = Loader(self.json, self.documents).root
+        self.text = dump(self.json)
+
+    def normalized(self) -> str:
+        return dump(ordered(self.json))
+
+    def reads(self, writer: ParsedSchema) -> Sequence[Difference]:
+        assert isinstance(writer, JsonSchema)
+        found = compare(writer._root, self._root)
+        return [told(rule, "#/" + "/".join(path)) for rule, path in found if rule not in COMPATIBLE]
