@@ -47,6 +47,7 @@ Area = Literal[
     "proof",
     "quorum",
     "registration",
+    "registry",
     "repair",
     "replicas",
     "reports",

@@ -100,6 +100,7 @@ async def _run(registry: Registry, door: Door, server: _Server, listener: socket
         serving = asyncio.ensure_future(server.serve(sockets=[listener]))
         ends: list[asyncio.Future[Any]] = [serving, registry.reader.failed, told]
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        await registry.leave()  # While requests are still answered: another may become the writer meanwhile.
         server.should_exit = True
         await serving
         if registry.reader.failed.done():

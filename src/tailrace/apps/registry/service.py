@@ -91,6 +91,12 @@ class Registry:
         except TimeoutError:
             _log.warning("no writer was elected yet", group=self.settings.group_id)
 
+    async def leave(self) -> None:
+        """Writes no more, and lets another do it."""
+        async with self._writing:
+            self.is_writer, self._writer = False, None
+        await self._election.close()
+
     async def close(self) -> None:
         await self._election.close()
         if self._beginning is not None:

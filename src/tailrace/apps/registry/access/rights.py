@@ -26,7 +26,7 @@ from tailrace.model.acls import CLUSTER_NAME, Acl, Kind, Operation
 from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.model.ids import Uuid
 
-_log = events.logger("registry.rights")
+_log = events.logger("registry")
 _RESOURCE_BROKER = 4
 
 

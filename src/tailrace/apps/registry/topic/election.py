@@ -4,6 +4,9 @@
     metadata    {"version":1,"host":...,"port":...,"master_eligibility":true,"scheme":"http"}
     assignment  {"error":0,"master":<member id>,"master_identity":{...},"version":1}, the same for all
 
+A registry is a static member by its address (KIP-345), so that one that comes back after a kill has its place at once,
+and need not wait until the session of its former self has ended.
+
 The group's leader, which is not the writer, chooses the eligible member with the smallest URL. A member goes on as
 before while the group rebalances: fencing keeps the topic safe, and writes need not wait for a member that joins.
 """
@@ -33,7 +36,7 @@ from tailrace.wire.apis.groups import (
     SyncGroupResponse,
 )
 
-_log = events.logger("registry.election")
+_log = events.logger("registry")
 
 _PROTOCOL_TYPE = "sr"
 _PROTOCOL = "v0"
@@ -97,6 +100,7 @@ class Election:
         self._identity = identity
         self._on_result = on_result
         self._coordinator = Coordinator(cluster, settings.group_id)
+        self._instance_id = identity.url
         self._member_id = ""
         self._generation = -1
         self._loop = asyncio.get_running_loop()
@@ -116,8 +120,9 @@ class Election:
         """Leaves, so that another need not wait until the session has ended."""
         if self._task is None:
             return
-        self._task.cancel()
-        await asyncio.wait([self._task])
+        task, self._task = self._task, None
+        task.cancel()
+        await asyncio.wait([task])
         self._coordinator.close()  # A JoinGroup that waits there would hold this up.
         if self._member_id:
             with suppress(KafkaError, TimeoutError):
@@ -166,6 +171,7 @@ class Election:
             session_timeout_ms=self._settings.session_timeout_ms,
             rebalance_timeout_ms=_REBALANCE_TIMEOUT_MS,
             member_id=self._member_id,
+            group_instance_id=self._instance_id,
             protocol_type=_PROTOCOL_TYPE,
             protocols=[
                 JoinGroupRequest.JoinGroupRequestProtocol(
@@ -184,7 +190,7 @@ class Election:
 
     async def _sync(self, joined: JoinGroupResponse) -> bytes:
         assignments = []
-        if joined.leader == joined.member_id:
+        if joined.leader == joined.member_id and not joined.skip_assignment:
             assignment = self._assign(joined)
             assignments = [
                 SyncGroupRequest.SyncGroupRequestAssignment(member_id=member.member_id, assignment=assignment)
@@ -194,6 +200,7 @@ class Election:
             group_id=self._settings.group_id,
             generation_id=joined.generation_id,
             member_id=self._member_id,
+            group_instance_id=self._instance_id,
             protocol_type=_PROTOCOL_TYPE,
             protocol_name=joined.protocol_name,
             assignments=assignments,
@@ -225,18 +232,24 @@ class Election:
             _log.error("the group's assignment cannot be read", cause=repr(error))
             self._on_result(None, False)
             return
-        self._on_result(identity, identity is not None and document.get("master") == self._member_id)
+        # By the address: whoever comes back to its place has another member id than the assignment names.
+        self._on_result(identity, identity is not None and identity.url == self._identity.url)
 
     async def _heartbeat(self) -> None:
         request = HeartbeatRequest(
-            group_id=self._settings.group_id, generation_id=self._generation, member_id=self._member_id
+            group_id=self._settings.group_id,
+            generation_id=self._generation,
+            member_id=self._member_id,
+            group_instance_id=self._instance_id,
         )
         answer = await self._coordinator.call(request, HeartbeatResponse)
         self._check(answer.error_code, "stay in")
         self._heard = self._loop.time()
 
     async def _leave(self) -> None:
-        identity = LeaveGroupRequest.MemberIdentity(member_id=self._member_id, reason="the registry stops")
+        identity = LeaveGroupRequest.MemberIdentity(
+            member_id=self._member_id, group_instance_id=self._instance_id, reason="the registry stops"
+        )
         request = LeaveGroupRequest(group_id=self._settings.group_id, member_id=self._member_id, members=[identity])
         await self._coordinator.call(request, LeaveGroupResponse)
 

@@ -9,7 +9,7 @@ from tailrace.client.metadata import Cluster
 from tailrace.model import events
 from tailrace.model.errors import ErrorCode, KafkaError
 
-_log = events.logger("registry.topic")
+_log = events.logger("registry")
 # With three replicas, what was confirmed is on two disks at least.
 _REPLICAS_FOR_TWO = 3
 

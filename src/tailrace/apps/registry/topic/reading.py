@@ -20,7 +20,7 @@ from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.model.ids import PartitionIndex, TopicPartition
 from tailrace.wire.payload import Record
 
-_log = events.logger("registry.reading")
+_log = events.logger("registry")
 
 _POLL_MS = 1000.0
 _OPTIONS = ConsumerOptions(fetch_max_wait_ms=500, partition_max_bytes=8 * 1024 * 1024)

@@ -25,7 +25,7 @@ from tailrace.model import events
 from tailrace.model.acls import Operation
 from tailrace.model.errors import KafkaError
 
-_log = events.logger("registry.web")
+_log = events.logger("registry")
 
 
 class Call:
