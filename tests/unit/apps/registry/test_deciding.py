@@ -36,7 +36,9 @@ class Registry:
         self.state = State()
         self.parsed = Parsed(10)
 
-    def register(self, subject: str, text: str, *, normalize: bool = False, force: bool = False, **fields) -> Registered:
+    def register(
+        self, subject: str, text: str, *, normalize: bool = False, force: bool = False, **fields
+    ) -> Registered:
         new = NewSchema(fields.pop("schema_type", None), text, **fields)
         prepared = prepare_registration(self.state, subject, new, normalize=normalize)
         judgement = judge(prepared.question, self.parsed)

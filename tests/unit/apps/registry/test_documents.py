@@ -42,7 +42,9 @@ def test_metadata_is_sorted():
     assert list(read_metadata({"properties": {"b": "1", "a": "2"}})["properties"]) == ["a", "b"]
 
 
-@pytest.mark.parametrize("raw", [[], "x", {"tags": ["a"]}, {"properties": "x"}, {"sensitive": {}}, {"tags": {"a": "b"}}])
+@pytest.mark.parametrize(
+    "raw", [[], "x", {"tags": ["a"]}, {"properties": "x"}, {"sensitive": {}}, {"tags": {"a": "b"}}]
+)
 def test_what_is_no_metadata_is_refused(raw):
     with pytest.raises(RegistryError) as caught:
         read_metadata(raw)

@@ -39,9 +39,7 @@ def test_a_schema_is_confluents_to_the_byte():
 
 def test_settings_keep_their_order():
     config = {"compatibilityLevel": "FULL", "normalize": True}
-    assert records.config_record("a", config).value == (
-        b'{"subject":"a","normalize":true,"compatibilityLevel":"FULL"}'
-    )
+    assert records.config_record("a", config).value == (b'{"subject":"a","normalize":true,"compatibilityLevel":"FULL"}')
 
 
 @pytest.mark.parametrize(
