@@ -30,7 +30,7 @@ class RegistryCompanion:
             words += ["--tls-config", write_registry_tls(self._secured_by)]
         # Its lines on stdout come after the `ready:` of the brokers.
         sys.stdout.flush()
-        self._process = subprocess.Popen(
+        self._process = subprocess.Popen(  # noqa: S603 (our own command)
             [sys.executable, "-m", "tailrace", "registry", *words, *self._log_options], stdin=subprocess.PIPE
         )
 

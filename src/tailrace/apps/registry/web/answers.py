@@ -26,31 +26,34 @@ def schema_fields(version: Version, text: str) -> dict[str, Any]:
     return fields | {"schema": text}
 
 
-def version_answer(version: Version, text: str, *, newer: bool) -> dict[str, Any]:
-    named = {"subject": version.subject, "version": version.version, "id": version.id}
-    return {**named, **_guid(version, newer), **schema_fields(version, text), **_newer_fields(version, newer)}
+def version_answer(version: Version, text: str) -> dict[str, Any]:
+    named = {"subject": version.subject, "version": version.version, "id": version.id, "guid": version.guid}
+    return {**named, **schema_fields(version, text), **_history(version)}
 
 
-def registered_answer(version: Version, text: str, *, newer: bool) -> dict[str, Any]:
-    if not newer:
-        return {"id": version.id}
-    return {"id": version.id, "version": version.version, "guid": version.guid, **schema_fields(version, text)}
+def registered_answer(version: Version, new: NewSchema) -> dict[str, Any]:
+    """What was sent is not sent back: clients keep their own text, which may be a descriptor where ours is not. Only
+    where the registry has added something they are told all of it."""
+    named = {"id": version.id, "version": version.version, "guid": version.guid}
+    value = version.value
+    if new.text.strip() and (new.references, new.metadata, new.rules) == (
+        value.references,
+        value.metadata,
+        value.rules,
+    ):
+        return named
+    return {**named, **schema_fields(version, new.text if new.text.strip() else value.text)}
 
 
-def string_answer(version: Version, text: str, *, is_named: bool, newer: bool) -> dict[str, Any]:
+def string_answer(version: Version, text: str, *, is_named: bool) -> dict[str, Any]:
     """By id: a schema, and not whose."""
     named = {"subject": version.subject, "version": version.version} if is_named else {}
-    return {**named, **_guid(version, newer), **schema_fields(version, text), **_newer_fields(version, newer)}
+    return {**named, "guid": version.guid, **schema_fields(version, text), **_history(version)}
 
 
-def _guid(version: Version, newer: bool) -> dict[str, Any]:
-    return {"guid": version.guid} if newer else {}
-
-
-def _newer_fields(version: Version, newer: bool) -> dict[str, Any]:
-    if not newer:
-        return {}
-    return {"ts": version.timestamp_ms, "deleted": version.is_deleted}
+def _history(version: Version) -> dict[str, Any]:
+    told: dict[str, Any] = {"ts": version.timestamp_ms}
+    return {**told, "deleted": True} if version.is_deleted else told
 
 
 def read_new_schema(document: dict[str, Any]) -> NewSchema:

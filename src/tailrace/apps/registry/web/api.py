@@ -77,10 +77,6 @@ class Call:
     def flag(self, name: str) -> bool:
         return http.flag(self.request, name)
 
-    @property
-    def newer(self) -> bool:
-        return http.wants_newer_fields(self.request)
-
 
 Handler = Callable[[Call], Awaitable[Response]]
 

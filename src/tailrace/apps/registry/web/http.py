@@ -18,8 +18,6 @@ _CONSUMED = (*_JSONS, "application/octet-stream")
 _NUMBER_MAX = (1 << 31) - 1
 # Where the body of a request is kept.
 _BODY = "tailrace.body"
-# Answers may have fields that older clients do not know, if the client says that it can bear them.
-_NEWER_FIELDS = b"confluent-accept-unknown-properties"
 
 
 def flag(request: Request, name: str) -> bool:
@@ -76,10 +74,6 @@ def page(found: list[Any], request: Request, limit_max: int | None = None) -> li
     if limit_max is not None and not 0 <= limit <= limit_max:
         limit = limit_max
     return found[offset : offset + limit] if limit >= 0 else found[offset:]
-
-
-def wants_newer_fields(request: Request) -> bool:
-    return any(name == _NEWER_FIELDS and text.lower() == b"true" for name, text in request.scope["headers"])
 
 
 async def body(request: Request, max_bytes: int) -> bytes:

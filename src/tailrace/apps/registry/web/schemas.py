@@ -49,7 +49,7 @@ def schema_routes(api: Api) -> Sequence[Route]:
     async def get_by_id(call: Call) -> Response:
         schema_id = http.path_id(call.request)
         version = _find(call, schema_id)
-        key = (version.subject, schema_id, str(call.request.query_params), call.newer)
+        key = (version.subject, schema_id, str(call.request.query_params))
         revision = call.state.revision
         content = answers.get(revision, key)
         if content is None:
@@ -84,7 +84,7 @@ async def list_schemas(call: Call) -> Response:
     if rule_type:
         found = [each for each in found if _has_rule(each, rule_type)]
     shown = http.page(found, call.request, call.registry.settings.search_limit)
-    return call.answer([version_answer(each, each.value.text, newer=call.newer) for each in shown])
+    return call.answer([version_answer(each, each.value.text) for each in shown])
 
 
 def _has_rule(version: Version, rule_type: str) -> bool:
@@ -96,7 +96,7 @@ def _has_rule(version: Version, rule_type: str) -> bool:
 async def _by_id(call: Call, version: Version) -> dict[str, Any]:
     text = await call.registry.formatted(version, http.query(call.request, "format"))
     is_named = "subject" in call.request.query_params
-    content = string_answer(version, text, is_named=is_named, newer=call.newer)
+    content = string_answer(version, text, is_named=is_named)
     if http.query(call.request, "referenceFormat") == "qualified" and "references" in content:
         for reference in content["references"]:
             reference["subject"] = qualify(version.subject, reference["subject"])
@@ -160,7 +160,7 @@ async def get_by_guid(call: Call) -> Response:
     guid = http.path_text(call.request, "guid")
     for version in _by_guid(call, guid):
         text = await call.registry.formatted(version, http.query(call.request, "format"))
-        return call.answer(string_answer(version, text, is_named=False, newer=call.newer))
+        return call.answer(string_answer(version, text, is_named=False))
     raise errors.schema_not_found(guid)
 
 

@@ -60,7 +60,7 @@ async def list_versions(call: Call) -> Response:
 async def get_version(call: Call) -> Response:
     version = _find_version(call)
     text = await call.registry.formatted(version, http.query(call.request, "format"))
-    content = version_answer(version, text, newer=call.newer)
+    content = version_answer(version, text)
     if http.query(call.request, "referenceFormat") == "qualified" and "references" in content:
         for reference in content["references"]:
             reference["subject"] = qualify(version.subject, reference["subject"])
@@ -104,7 +104,7 @@ async def find_by_metadata(call: Call) -> Response:
             properties = version.value.metadata.get("properties", {})
             if wanted.items() <= properties.items():
                 text = await call.registry.formatted(version, http.query(call.request, "format"))
-                return call.answer(version_answer(version, text, newer=call.newer))
+                return call.answer(version_answer(version, text))
     raise errors.schema_not_found()
 
 
@@ -125,8 +125,7 @@ async def register(call: Call) -> Response:
         version = await call.registry.find_exact(subject, new, normalize=normalize)
     if version is None:
         version = await call.registry.register(subject, new, normalize=normalize, force=force)
-    text = await call.registry.formatted(version, http.query(call.request, "format"))
-    return call.answer(registered_answer(version, text, newer=call.newer))
+    return call.answer(registered_answer(version, new))
 
 
 async def look_up(call: Call) -> Response:
@@ -139,7 +138,7 @@ async def look_up(call: Call) -> Response:
         version = await call.registry.look_up(name, new, normalize=call.flag("normalize"), deleted=with_deleted)
         if version is not None:
             text = await call.registry.formatted(version, http.query(call.request, "format"))
-            return call.answer(version_answer(version, text, newer=call.newer))
+            return call.answer(version_answer(version, text))
     if call.state.has_subjects(subject, deleted=with_deleted):
         raise errors.schema_not_found()
     raise errors.subject_not_found(subject)
