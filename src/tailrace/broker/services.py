@@ -4,6 +4,7 @@ node           who it is, its metadata and settings, its replicas, and the way t
 coordination   the coordinators of groups and transactions
 access         what those who ask may do, where there is an authorizer
 check_stores   whether this node could go on with other certificates
+request_meters what requests have taken, where somebody may ask for it
 the others     what requests share: fetch sessions, refused batches, data folders and moves between them, what clients
                have used of their quotas
 """
@@ -24,9 +25,11 @@ if TYPE_CHECKING:
 
     from tailrace.broker.access.access import Access
     from tailrace.broker.cluster.forwarding import Forwarding
+    from tailrace.broker.metrics.requests import RequestMeters
     from tailrace.broker.node import JudgeBug, Node
     from tailrace.broker.quorum.quorum import Quorum
     from tailrace.broker.quotas.meters import Meters
+    from tailrace.broker.telemetry.telemetry import Telemetry
     from tailrace.controller.image import MetadataImage
     from tailrace.model.config import BrokerConfig
     from tailrace.model.ports import Ports
@@ -72,6 +75,12 @@ class Services:
     lanes: LanesVersion = field(default_factory=LanesVersion)
     access: Access | None = None  # None where everyone may do everything.
     check_stores: CheckStores | None = None  # None where all listeners are PLAINTEXT.
+    request_meters: RequestMeters | None = None  # None where nobody can ask for metrics.
+    telemetry: Telemetry | None = None  # None where nobody receives what clients tell of themselves.
+
+    def has(self, part: str) -> bool:
+        """Whether there is the part that a row of the catalogue names; an empty name needs none."""
+        return not part or getattr(self, part) is not None
 
     # ---- of the node
 
@@ -101,7 +110,11 @@ class Services:
 
 
 def make_services(
-    node: Node, directories: LogDirectories, future_logs: FutureLogs, check_stores: CheckStores | None = None
+    node: Node,
+    directories: LogDirectories,
+    future_logs: FutureLogs,
+    check_stores: CheckStores | None = None,
+    request_meters: RequestMeters | None = None,
 ) -> Services:
     config, ports = node.quorum.static_config, node.ports
     sessions = FetchSessions(
@@ -121,8 +134,20 @@ def make_services(
         future_logs=future_logs,
         meters=follow_quotas(config, ports.clock, node.quorum.subscribe),
         check_stores=check_stores,
+        request_meters=request_meters,
+        telemetry=_make_telemetry(node),
     )
     return _secured(services)
+
+
+def _make_telemetry(node: Node) -> Telemetry | None:
+    if not node.quorum.static_config.client_telemetry_receivers:
+        return None
+    from tailrace.broker.telemetry.telemetry import Telemetry
+
+    telemetry = Telemetry(node.quorum.static_config, node.ports)
+    node.quorum.subscribe(telemetry.follow_image)
+    return telemetry
 
 
 def _secured(services: Services) -> Services:

@@ -51,6 +51,7 @@ COMMANDS = {
     "audit": Command("tailrace.cli.audit", "compare topics, tables and recorded histories, on Spark"),
     "verify": Command("tailrace.cli.verify", "check a recorded history of clients"),
     "plan": Command("tailrace.cli.plan", "say how large a cluster a workload needs"),
+    "debug": Command("tailrace.cli.debug", "look into a node: stacks, profile, a bundle for support"),
     "sim": Command("tailrace.cli.sim", "run a simulated cluster under faults"),
 }
 

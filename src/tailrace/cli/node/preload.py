@@ -15,9 +15,11 @@ from tailrace.wire.compile import decoder, encoder
 
 _MODULES = (
     "encodings.idna",  # socket.getaddrinfo's
+    "tailrace.cli.debug.server",
     "tailrace.broker.cluster.peers",
     "tailrace.broker.cluster.registration",
     "tailrace.broker.cluster.assignments",
+    "tailrace.broker.metrics.server",
     "tailrace.broker.quorum.service",
     "tailrace.replica.following.fetchers",
     "tailrace.replica.alter_isr",

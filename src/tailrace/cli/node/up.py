@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -44,6 +44,12 @@ def register(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1)")
     parser.add_argument(
         "--port", type=int, help="port of the first broker, 0 for a free one; others are above (default: 9092)"
+    )
+    parser.add_argument(
+        "--metrics-port",
+        type=int,
+        metavar="M",
+        help="port of /metrics and /health; of a cluster M, M+1, ..., controllers first (default: free ones)",
     )
     parser.add_argument("--data", metavar="DIR", help="keep the data here (default: a temporary folder)")
     parser.add_argument(
@@ -83,6 +89,8 @@ def run(options: argparse.Namespace) -> int:
         raise CommandError("--name is for the certificate that --secure makes")
     if options.port is not None and not 0 <= options.port <= 65535:
         raise CommandError(f"--port {options.port}: a port is a number from 0 (a free one) to 65535")
+    if options.metrics_port is not None and not 0 <= options.metrics_port <= 65535:
+        raise CommandError(f"--metrics-port {options.metrics_port}: a port is a number from 0 (a free one) to 65535")
     if options.registry_port is not None:
         _check_registry(options.registry_port)
     settings = _own_settings(options)
@@ -138,18 +146,11 @@ def _companion(options: argparse.Namespace, folder: str) -> RegistryCompanion | 
 @contextmanager
 def _beside(companion: RegistryCompanion | None) -> Iterator[tuple[Callable[[str], None], Callable[[], None] | None]]:
     """What is to be done when the brokers are ready, and before they stop."""
-    from tailrace.cli.node.process import print_ready
-
     if companion is None:
-        yield print_ready, None
+        yield lambda _: None, None
         return
-
-    def on_ready(bootstrap: str) -> None:
-        print_ready(bootstrap)
-        companion.start(bootstrap)
-
     try:
-        yield on_ready, companion.stop
+        yield companion.start, companion.stop
     finally:
         companion.stop()
 
@@ -191,7 +192,7 @@ def _advertised_host(host: str) -> str:
 def _run_alone(options: argparse.Namespace, folder: str, own: dict[str, str]) -> int:
     config = _config(options, folder, own)
     # Imported after the command line was judged: it brings asyncio and the whole broker.
-    from tailrace.cli.node.process import run_broker
+    from tailrace.cli.node.process import list_metrics, print_ready, run_broker
 
     if options.secure:
         from tailrace.cli.node.storage import properties_of, store_credentials
@@ -199,8 +200,16 @@ def _run_alone(options: argparse.Namespace, folder: str, own: dict[str, str]) ->
 
         if properties_of(folder) is None:
             store_credentials(folder, [admin_credential(folder)])
-    with _beside(_companion(options, folder)) as (on_ready, on_stop):
-        return run_broker(config, on_ready=on_ready, on_stop=on_stop)
+
+    with _beside(_companion(options, folder)) as (begin, on_stop):
+
+        def tell_ready(bootstrap: str, metrics: Sequence[str]) -> None:
+            if metrics:
+                list_metrics(folder, {f"broker-{config.node_id}": metrics[0]}, is_told=True)
+            print_ready(bootstrap)
+            begin(bootstrap)
+
+        return run_broker(config, on_ready=tell_ready, on_stop=on_stop)
 
 
 def _config(options: argparse.Namespace, folder: str, own: dict[str, str]) -> BrokerConfig:
@@ -210,6 +219,8 @@ def _config(options: argparse.Namespace, folder: str, own: dict[str, str]) -> Br
 
     port = 9092 if options.port is None else options.port
     settings = single_node_settings(options.host, port, folder)
+    if not options.secure:
+        settings["metrics.listeners"] = f"HTTP://127.0.0.1:{options.metrics_port or 0}"
     protocol, _, endpoint = settings["listeners"].partition("://")
     if options.secure:
         from tailrace.cli.node.plan import SECURE_LISTENER
@@ -263,12 +274,19 @@ def _run_cluster(options: argparse.Namespace, folder: str, own: dict[str, str]) 
         host=options.host,
         advertised_host=_advertised_host(options.host),
         port=port,
+        metrics_port=options.metrics_port or 0,
         is_secure=options.secure,
     )
     # The settings are judged before anything starts; the nodes read them again.
     for node in cluster.node_plans():
         cluster.config_of(node)
+    from tailrace.cli.node.process import print_ready
     from tailrace.cli.node.supervisor import Supervisor
 
-    with _beside(_companion(options, folder)) as (on_ready, on_stop):
-        return Supervisor(cluster, on_ready=on_ready, on_stop=on_stop, logs=options.logs).run()
+    with _beside(_companion(options, folder)) as (begin, on_stop):
+
+        def tell_ready(bootstrap: str) -> None:
+            print_ready(bootstrap)
+            begin(bootstrap)
+
+        return Supervisor(cluster, on_ready=tell_ready, on_stop=on_stop, logs=options.logs).run()
