@@ -42,25 +42,30 @@ check: setup ## format, lint, types, layering, tidiness (budget: 60 s)
 	$(PYTEST) tests/unit/test_tidy.py
 
 # Budgets in seconds on two cores: a stage that outgrows its own gives tests to `make test-long`.
-# Two processes where tests mostly wait; those of real processes are about time, and Spark fills both cores by itself.
+# Two processes, as tests mostly wait; Spark fills both cores by itself.
 # Tests that a missing part has skipped are noted in this file, and told at the end.
 test: export TAILRACE_MISSING_PARTS := $(CURDIR)/.cache/missing-parts
-test: check ## check, then every test that is not marked `long` (about 16 minutes)
+test: check ## check, then every test that is not marked `long` (about 13 minutes)
 	@rm -f $(TAILRACE_MISSING_PARTS)
-	@echo "== unit, golden, property: 210 s"
+	@echo "== unit, golden, property: 205 s"
 	$(PYTEST) -n 2 tests/unit tests/golden tests/property
 	@echo "== simulated clusters: 115 s"
 	$(PYTEST) -n 2 tests/sim
-	@echo "== real processes: 385 s"
-	$(PYTEST) tests/real
+	@echo "== real processes: 220 s"
+	$(PYTEST) -n 2 --dist worksteal tests/real
 	@echo "== clients: 85 s"
 	$(PYTEST) -n 2 tests/compat
 	@echo "== Spark: 155 s"
 	$(PYTEST) tests/spark
 	@$(BIN)/python -m tests.parts report
 
-test-long: setup ## the tests marked `long`
-	$(PYTEST) -o faulthandler_timeout=600 -m long tests
+# Hours: every stage is run, and what has failed is told at the end. Two processes only where nobody looks at the clock.
+LONG_STAGES := "-n 2 tests/unit tests/golden tests/property" "-n 2 tests/sim" tests/real tests/compat tests/spark
+test-long: setup ## the tests marked `long`, in stages: make test-long LONG_STAGES=tests/real
+	@failed=; for stage in $(LONG_STAGES); do \
+	  echo "== long: $$stage"; \
+	  $(PYTEST) -o faulthandler_timeout=600 -m long $$stage || failed="$$failed [$$stage]"; \
+	done; test -z "$$failed" || { echo "make: failed:$$failed" >&2; exit 1; }
 
 format: setup ## let ruff format and mend what it can
 	$(BIN)/ruff format src tests bench docs examples

@@ -6,7 +6,18 @@ from types import ModuleType
 
 from tailrace.catalogue import CATALOGUE
 from tailrace.wire import frame
-from tailrace.wire.apis import admin, data, groups, own, quorum, request_type, security, stored_records, transactions
+from tailrace.wire.apis import (
+    admin,
+    data,
+    groups,
+    own,
+    quorum,
+    request_type,
+    security,
+    stored_records,
+    telemetry,
+    transactions,
+)
 from tailrace.wire.schema import Field, Message, Struct
 
 PAGE = Path(__file__).with_name("protocol.md")
@@ -17,6 +28,7 @@ SECTIONS: dict[str, ModuleType] = {
     "Groups": groups,
     "Transactions": transactions,
     "Security": security,
+    "Telemetry": telemetry,
     "Quorum": quorum,
     "Stored records": stored_records,
     "Ours alone": own,

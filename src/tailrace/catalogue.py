@@ -5,7 +5,7 @@ What a row says is in `columns`.
 A new API that the controller answers is a row here, a handler where `handle_by_controller` does not do, and an op.
 Modules are named, not imported: they are loaded with their first request, so that a start does not pay for them.
 
-Not here are APIs that do not work yet: clients call whatever is advertised (telemetry, share groups).
+Not here are APIs that do not work yet: clients call whatever is advertised (share groups).
 """
 
 from collections.abc import Callable
@@ -394,6 +394,11 @@ _ROWS = (
         "of_alter_replica_log_dirs",
     ),
     _this_node(ApiKey.DESCRIBE_LOG_DIRS, (1, 5), "log_dirs.describe_log_dirs", _DESCRIBE_CLUSTER),
+    # ---- what clients tell of themselves (KIP-714). Nobody needs a right for it, as in Kafka.
+    _this_node(ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, (0, 0), "telemetry.get_telemetry_subscriptions", OPEN)._replace(
+        only_with="telemetry"
+    ),
+    _this_node(ApiKey.PUSH_TELEMETRY, (0, 0), "telemetry.push_telemetry", OPEN)._replace(only_with="telemetry"),
     # ---- who may log in by SCRAM
     Api(
         ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,

@@ -8,6 +8,7 @@ asks                  what whoever asks must be allowed to, where the node has a
                       that no API is without one
 op                    the pure function that decides, in controller/ or coordinator/, for whom others answer
 failure               how it is refused as a whole: where the error code stands in its answer; see broker/failures
+only_with             the part of `broker/services` without which it is neither served nor advertised
 is_forwardable        whether a broker hands it on to the controller for a client, in an Envelope
 throttled             what of it counts for the quotas of its client; see broker/quotas
 is_audited            whether each request is written to the audit log; see broker/logs/audit
@@ -120,6 +121,8 @@ class Api(NamedTuple):
     # The lowest version that is advertised, where it is not the lowest that is served.
     advertised_min: int | None = None
     throttled: Throttled = Throttled.BY_TIME
+    # What the node must have: an attribute of Services that is not None.
+    only_with: str = ""
     # From this version on it is spoken between brokers alone.
     between_brokers_since: int | None = None
 

@@ -27,6 +27,7 @@ WALK_FILES_MAX = 10
 LONG_FILES = {
     "src/tailrace/wire/apis": "the declarations of Kafka's messages, one after the other",
     "src/tailrace/model/config.py": "the table of every setting",
+    "src/tailrace/catalogue.py": "the table of every API",
 }
 
 # Where execution starts: the command, `python -m`, what users import in their tests, and what pytest and Spark load.
@@ -38,6 +39,10 @@ ENTRY_POINTS = (
     "tailrace.testing.plugin",
     "tailrace.spark.datasource",
 )
+# Rooms that are whole and tested, and that nothing leads to yet.
+AHEAD = {
+    "tailrace.tier": "tiered storage: brokers refuse remote.storage.enable until all of it works",
+}
 
 
 def test_no_file_is_too_long():
@@ -93,7 +98,9 @@ def test_every_module_is_reachable_from_an_entry_point():
             continue
         reached.add(module)
         waiting += [module.rpartition(".")[0], *_mentions(module, modules[module])]
-    dead = sorted(set(modules) - reached)
+    ahead = {module for module in modules if module.startswith(tuple(AHEAD))}
+    assert ahead - reached, f"take these exemptions away: {AHEAD}"
+    dead = sorted(set(modules) - reached - ahead)
     assert not dead, f"nothing leads to these modules: {dead}"
 
 

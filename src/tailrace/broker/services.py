@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from tailrace.broker.node import JudgeBug, Node
     from tailrace.broker.quorum.quorum import Quorum
     from tailrace.broker.quotas.meters import Meters
+    from tailrace.broker.telemetry.telemetry import Telemetry
     from tailrace.controller.image import MetadataImage
     from tailrace.model.config import BrokerConfig
     from tailrace.model.ports import Ports
@@ -75,6 +76,11 @@ class Services:
     lanes: LanesVersion = field(default_factory=LanesVersion)
     access: Access | None = None  # None where everyone may do everything.
     check_stores: CheckStores | None = None  # None where all listeners are PLAINTEXT.
+    telemetry: Telemetry | None = None  # None where nobody receives what clients tell of themselves.
+
+    def has(self, part: str) -> bool:
+        """Whether there is the part that a row of the catalogue names; an empty name needs none."""
+        return not part or getattr(self, part) is not None
 
     # ---- of the node
 
@@ -125,8 +131,19 @@ def make_services(
         meters=follow_quotas(config, ports.clock, node.quorum.subscribe),
         schema_ids=SchemaIds(config, ports),
         check_stores=check_stores,
+        telemetry=_make_telemetry(node),
     )
     return _secured(services)
+
+
+def _make_telemetry(node: Node) -> Telemetry | None:
+    if not node.quorum.static_config.client_telemetry_receivers:
+        return None
+    from tailrace.broker.telemetry.telemetry import Telemetry
+
+    telemetry = Telemetry(node.quorum.static_config, node.ports)
+    node.quorum.subscribe(telemetry.follow_image)
+    return telemetry
 
 
 def _secured(services: Services) -> Services:

@@ -1,9 +1,10 @@
 """Changing settings: IncrementalAlterConfigs (SET, DELETE, APPEND, SUBTRACT) and AlterConfigs, which replaces all
 settings of a resource by those of the request.
 
-Resources are a topic, a group, a broker by its number, or with an empty name all brokers. One resource succeeds or
-fails as a whole, independent of the others. What is stored is the text as it came; it was checked to parse, to be in
-range and to fit the resource's other settings. Broker settings that are read at the start alone are refused.
+Resources are a topic, a group, a subscription to clients' metrics, a broker by its number, or with an empty name all
+brokers. One resource succeeds or fails as a whole, independent of the others. What is stored is the text as it came; it
+was checked to parse, to be in range and to fit the resource's other settings. Broker settings that are read at the
+start alone are refused.
 """
 
 from collections import Counter
@@ -17,6 +18,7 @@ from tailrace.controller.image import MetadataImage, ResourceType
 from tailrace.controller.names import check_topic_name
 from tailrace.controller.partitions.change import decide_without_eligible
 from tailrace.controller.partitions.elections import decide_unclean_elections
+from tailrace.controller.telemetry.subscriptions import CLIENT_METRICS_SETTINGS, parse_subscription
 from tailrace.controller.view import Result, View
 from tailrace.model.config import (
     GROUP_SETTINGS,
@@ -149,6 +151,9 @@ def _check_resource_name(view: View, resource: _Resource) -> None:
         # It need not exist: a group may be given its settings before its first member comes.
         if not name:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
+    elif resource.resource_type == ResourceType.CLIENT_METRICS:
+        if not name:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "Subscription name can't be empty")
     else:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource.resource_type}")
 
@@ -159,6 +164,8 @@ def _settings_of(resource_type: int) -> Mapping[str, Setting]:
             return TOPIC_SETTINGS
         case ResourceType.GROUP:
             return GROUP_SETTINGS
+        case ResourceType.CLIENT_METRICS:
+            return CLIENT_METRICS_SETTINGS
         case _:
             return SETTINGS
 
@@ -209,6 +216,8 @@ def _decide_records(view: View, resource: _Resource, texts: Mapping[str, str]) -
         allows_unclean = parse_topic_config(texts, view.config).unclean_leader_election_enable
     elif resource.resource_type == ResourceType.GROUP:
         parse_group_config(texts, view.config)
+    elif resource.resource_type == ResourceType.CLIENT_METRICS:
+        parse_subscription(texts)
     else:
         _check_broker_settings(changed, is_for_all=not resource.resource_name)
     changes: dict[str, str | None] = {**changed, **{name: None for name in current if name not in texts}}
@@ -228,7 +237,7 @@ def _decide_effects(
 ) -> list[PartitionChangeRecord]:
     """What changed settings do to partitions, in the same batch."""
     name = resource.resource_name
-    if resource.resource_type == ResourceType.GROUP:
+    if resource.resource_type in (ResourceType.GROUP, ResourceType.CLIENT_METRICS):
         return []
     if resource.resource_type == ResourceType.TOPIC:
         topics = [view.image.topics[name]]

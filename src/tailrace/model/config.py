@@ -79,6 +79,7 @@ GIB = 1 << 30
 COMPRESSION_TYPES = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
 TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
 CLEANUP_POLICIES = ("compact", "delete")
+TELEMETRY_RECEIVERS = ("metrics", "otlp")
 MIGRATION_POLICIES = ("disabled", "downgrade", "upgrade", "bidirectional")
 RACK_AWARE_SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 
@@ -627,6 +628,40 @@ class BrokerConfig(SecurityConfig, scope="broker"):
         ours=True,
         doc="Lines that the log of administrative actions (tailrace.audit) gets in a second; what is left out is "
         "counted.",
+    )
+    # ---- what clients tell of themselves
+    client_telemetry_receivers: tuple[str, ...] = items(
+        default=(),
+        choices=TELEMETRY_RECEIVERS,
+        ours=True,
+        doc="Who gets what clients push of their own metrics (KIP-714): `metrics` shows them on the metrics listener, "
+        "`otlp` hands them on over HTTP. While it is empty clients are not asked for any, as in Kafka without a "
+        "receiver.",
+    )
+    telemetry_max_bytes: int = integer(
+        default=MIB, minimum=1, doc="Largest metrics that a client may push at once; unpacked, too."
+    )
+    client_telemetry_max_series: int = integer(
+        default=20_000,
+        minimum=1,
+        ours=True,
+        doc="Series of all clients that are kept for the metrics listener; those that come later are counted and left "
+        "out.",
+    )
+    client_telemetry_max_series_per_client: int = integer(
+        default=1_000, minimum=1, ours=True, doc="The same for one client: no single one uses up the room of all."
+    )
+    client_telemetry_otlp_endpoint: str = string(
+        default="",
+        ours=True,
+        doc="Where the receiver `otlp` sends clients' metrics to: the full address, such as "
+        "http://collector:4318/v1/metrics.",
+    )
+    client_telemetry_otlp_max_queued_bytes: int = integer(
+        default=16 * MIB,
+        minimum=1,
+        ours=True,
+        doc="Metrics that wait for the receiver `otlp`; what comes while they are too many is counted and left out.",
     )
     # ---- who may do what
     authorizer_class_name: str = string(

@@ -57,6 +57,7 @@ Area = Literal[
     "stalls",
     "supervisor",
     "telemetry",
+    "tier",
     "tokens",
     "topics",
     "transactions",

@@ -7,7 +7,7 @@ called through Background, never on the loop.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Protocol, TypeVar, overload
@@ -273,15 +273,77 @@ class WebQuestion:
     answer_max_bytes: int
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     form: bytes | None = field(default=None, repr=False)  # POST, if there is one.
+    content_type: str = "application/x-www-form-urlencoded"  # Of the form.
     tls: TlsSettings | None = None  # None: the authorities that the machine trusts.
 
 
 class Web(Protocol):
-    """HTTP, to those who issue tokens."""
+    """HTTP, to those who issue tokens, and to collectors of metrics."""
 
     def ask(self, question: WebQuestion) -> bytes:
         """The body of an answer 200. Follows redirects within the same host alone. Blocks: Background only. Raises
         WebRefusalError, or another OSError if nobody answers."""
+
+
+class StoreError(OSError):
+    """An object store did not do what it was asked; the text has the cause and never a secret."""
+
+
+class StoreAwayError(StoreError):
+    """It cannot be reached, is too slow, or says that something is wrong with itself: it may work a little later. What
+    it was asked to change may have been changed."""
+
+
+class StoreRefusalError(StoreError):
+    """It was reached and says no (a wrong key, a bucket that is not there): trying again changes nothing. The text has
+    the remedy."""
+
+
+class NoObjectError(StoreError):
+    """There is no object of that name, or none yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectFacts:
+    name: str
+    size_bytes: int
+    modified_ms: int  # Milliseconds since 1970, by the store's clock.
+
+
+class Objects(Protocol):
+    """A store of whole objects, by names such as `a/b/c`. Stores differ in what they promise, so nothing may rest on
+    more than this: an object that `put` has confirmed is found by `get` and `head` from then on, and nobody sees a part
+    of one. A listing may lack what is new and have what is gone. A call that failed may have had its effect, at once or
+    later. Every method raises StoreError, and may be cancelled, which returns at once."""
+
+    async def put(self, name: str, parts: AsyncIterator[Bytes], size_bytes: int) -> None:
+        """All the parts in order, `size_bytes` in sum, as one object. What `parts` raises comes out here, and then
+        there is no object."""
+
+    async def get(self, name: str, start: int, end: int) -> Bytes:
+        """Of an object that has a byte at `start`. Short at the end of the object. NoObjectError."""
+
+    async def head(self, name: str) -> ObjectFacts:
+        """NoObjectError."""
+
+    def list(self, prefix: str) -> AsyncIterator[Sequence[ObjectFacts]]:
+        """All objects whose names begin with the folder `prefix`, piece by piece, in no order."""
+
+    async def delete(self, names: Sequence[str]) -> None:
+        """One that is not there is no error."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreLimits:
+    request_timeout_ms: int = 30_000  # Of one request of HTTP: a part of a large object is one.
+    part_bytes: int = 8 << 20  # What is larger goes in parts of this size. S3 takes 10,000 of them, 5 MiB or more each.
+    parts_in_flight: int = 2  # Of one object, each in memory.
+
+
+class ObjectStores(Protocol):
+    async def open(self, url: str, options: Mapping[str, str], limits: StoreLimits) -> Objects:
+        """`s3://bucket/prefix`, `gs://bucket/prefix`, `az://container/prefix` or `file:///folder`, with options as the
+        store calls them. Asks the store nothing. Raises KafkaError INVALID_CONFIG with cause and remedy."""
 
 
 class Background(Protocol):
@@ -339,3 +401,4 @@ class Ports:
     # None where nobody uses them.
     tls: Tls | None = None
     web: Web | None = None
+    objects: ObjectStores | None = None

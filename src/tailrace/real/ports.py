@@ -6,6 +6,7 @@ from tailrace.real.clock import RealClock
 from tailrace.real.disk import RealDisk
 from tailrace.real.memory import RealMemory
 from tailrace.real.network import RealNetwork
+from tailrace.real.objects.port import RealObjectStores
 from tailrace.real.random import RealRandom
 from tailrace.real.tls.port import RealTls
 from tailrace.real.web import RealWeb
@@ -21,4 +22,5 @@ def real_ports() -> Ports:
         memory=RealMemory(),
         tls=RealTls(),
         web=RealWeb(),
+        objects=RealObjectStores(),
     )

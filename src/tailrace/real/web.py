@@ -96,7 +96,7 @@ def _exchange(connection: HTTPConnection, url: SplitResult, question: WebQuestio
     if question.form is None:
         connection.request("GET", path, headers=headers)
     else:
-        headers["Content-Type"] = "application/x-www-form-urlencoded"
+        headers["Content-Type"] = question.content_type
         connection.request("POST", path, body=question.form, headers=headers)
     return connection.getresponse()
 

@@ -4,8 +4,9 @@ import itertools
 
 import pytest
 
-from tailrace.client.partitioner import StickyChoice, murmur2, partition_for_key
+from tailrace.client.partitioner import StickyChoice, partition_for_key
 from tailrace.sim.random import SimRandom
+from tailrace.wire.murmur2 import murmur2
 
 
 # Key, murmur2 as Java's int, and the partition of 12 that kafka-clients 4.3.0 produced to.

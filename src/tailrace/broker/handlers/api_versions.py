@@ -1,4 +1,4 @@
-"""ApiVersions: what this node serves, exactly as the catalogue says.
+"""ApiVersions: what this node serves, exactly as the catalogue says; without what needs a part that it does not have.
 
 Version notes: from 3 on a client names its software (KIP-511), which must look like a name; the answer carries
 features (KIP-584), those that may be off (level 0) from 4 on. A request in an unknown version is answered by dispatch,
@@ -33,13 +33,15 @@ def handle_api_versions(
         and re.fullmatch(_SOFTWARE, request.client_software_version)
     ):
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
+    if services.telemetry is not None and context.api_version >= 3:
+        services.telemetry.note_software(context.peer, request.client_software_name, request.client_software_version)
     image = services.image
     audience = Audience.CONTROLLERS if context.listener.is_controller else Audience.CLIENTS
     return ApiVersionsResponse(
         api_keys=[
             _advertise(api, served)
             for api in CATALOGUE.values()
-            if api.key.is_advertised and (served := api.served_to(audience)) is not None
+            if api.key.is_advertised and (served := api.served_to(audience)) is not None and services.has(api.only_with)
         ],
         supported_features=[
             ApiVersionsResponse.SupportedFeatureKey(name=name, min_version=low, max_version=high)

@@ -166,7 +166,7 @@ class Dispatcher:
         """None for ApiVersions in a version that we do not know."""
         api = CATALOGUE.get(api_key)
         served = api.served_to(self.audience) if api is not None else None
-        if api is None or served is None:
+        if api is None or served is None or not self._services.has(api.only_with):
             raise ProtocolError(f"a request for API key {api_key}, which is not served here")
         if not served.version_min <= version <= served.version_max:
             if api_key == ApiKey.API_VERSIONS:

@@ -22,6 +22,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from tailrace.controller.effective import group_config
+from tailrace.controller.patterns import compile_pattern
 from tailrace.coordinator.assignors.spec import Partitions
 from tailrace.coordinator.consumers.change import ConsumerGroupChange, remove_members
 from tailrace.coordinator.consumers.group import ConsumerGroup, Waiting
@@ -37,7 +38,6 @@ from tailrace.coordinator.consumers.targets import records_max_bytes, targets_de
 from tailrace.coordinator.groups import GroupState
 from tailrace.coordinator.history import Cause
 from tailrace.coordinator.op import Call, Caller, Result
-from tailrace.coordinator.patterns import compile_pattern
 from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.model.ids import Uuid, uuid_text
 from tailrace.wire.apis.groups import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse

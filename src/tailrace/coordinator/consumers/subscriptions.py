@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 from tailrace.controller.image import MetadataImage
+from tailrace.controller.patterns import compile_pattern
 from tailrace.coordinator.consumers.group import ConsumerGroup
 from tailrace.coordinator.consumers.records import epoch_record, regex_record
 from tailrace.coordinator.consumers.targets import records_max_bytes, want_targets
@@ -20,7 +21,6 @@ from tailrace.coordinator.consumers.topics import combine, rack_of, topic_hash
 from tailrace.coordinator.groups import GroupState
 from tailrace.coordinator.history import Cause, Rebalance
 from tailrace.coordinator.op import Call, Result, Steps, StoredRecord, unchanged
-from tailrace.coordinator.patterns import compile_pattern
 from tailrace.model.errors import KafkaError
 
 # Topics hashed, and groups looked at, between two steps: some 0.3 ms without racks.

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from tailrace.controller.patterns import compile_pattern
 from tailrace.coordinator.op import Call, Caller, Result
-from tailrace.coordinator.patterns import compile_pattern
 from tailrace.coordinator.transactions.state import TransactionsState
 from tailrace.coordinator.transactions.transaction import Transaction, TransactionState
 from tailrace.model.errors import ErrorCode

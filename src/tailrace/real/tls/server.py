@@ -14,7 +14,7 @@ import contextlib
 import re
 import socket
 import ssl
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from tailrace.model.ports import Bytes, FileSlice, UntrustedPeerError, Want
 from tailrace.real.network import SocketStream, left_in
@@ -23,6 +23,8 @@ from tailrace.real.tls.subjects import subject_of
 
 # Encrypted at a time. Pieces of 256 KB cost less than smaller ones: a turn of the loop costs more than the cache gives.
 _PIECE_MAX_BYTES = 256 * 1024
+# Encrypted in one call of send(): what the caller has found to be in memory, and less than a millisecond.
+_SEND_TURN_BYTES = 1024 * 1024
 _NOT_TLS = "no TLS at all: this listener has it. Set security.protocol=SSL or SASL_SSL in the client"
 # What the first record of a client begins with.
 _HANDSHAKE_RECORD = b"\x16"
@@ -128,10 +130,14 @@ class TlsServerStream:
             self._flush()
             if self._unsent:
                 return 0
-        piece = _join(parts)
-        self._unsent = piece
-        self._flush()
-        return len(piece)
+        taken = 0
+        for piece in _pieces(parts):
+            self._unsent = piece
+            taken += len(piece)
+            self._flush()
+            if self._unsent or taken >= _SEND_TURN_BYTES:
+                break
+        return taken
 
     def _flush(self) -> None:
         try:
@@ -186,22 +192,29 @@ class TlsServerStream:
         self._tls.close()
 
 
-def _join(parts: Sequence[Bytes | FileSlice]) -> bytes:
-    """Joined, since each call makes TLS records of its own; and of files only what is encrypted now."""
-    pieces: list[Bytes] = []
+def _pieces(parts: Sequence[Bytes | FileSlice]) -> Iterator[bytes]:
+    """Joined, since each call makes TLS records of its own; and of files only what is encrypted next."""
+    joined: list[Bytes] = []
     room = _PIECE_MAX_BYTES
     for part in parts:
-        if isinstance(part, FileSlice):
-            piece: Bytes = part.file.read(part.position, min(part.size, room))
-            if len(piece) < min(part.size, room):
-                raise OSError(f"the file {part.file.path} ends before position {part.position + part.size}")
-        else:
-            piece = part if len(part) <= room else memoryview(part)[:room]
-        pieces.append(piece)
-        room -= len(piece)
-        if not room:
-            break
-    return b"".join(pieces)
+        start, size = 0, len(part)
+        while start < size:
+            end = min(start + room, size)
+            if isinstance(part, FileSlice):
+                piece: Bytes = part.file.read(part.position + start, end - start)
+                if len(piece) < end - start:
+                    raise OSError(f"the file {part.file.path} ends before position {part.position + end}")
+            else:
+                piece = part if end - start == size else memoryview(part)[start:end]
+            joined.append(piece)
+            room -= end - start
+            start = end
+            if not room:
+                yield b"".join(joined)
+                joined.clear()
+                room = _PIECE_MAX_BYTES
+    if joined:
+        yield b"".join(joined)
 
 
 def _describe_first(first: bytes) -> str:

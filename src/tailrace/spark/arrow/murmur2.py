@@ -1,4 +1,4 @@
-"""Kafka's hash of keys, over a whole Arrow column at once: what `client.partitioner.murmur2` says, key by key.
+"""Kafka's hash of keys, over a whole Arrow column at once: what `wire.murmur2` says, key by key.
 
 Keys are sorted by length, so that those which still have a word to mix in are always the first ones. Where only a few
 long keys are left, a step over arrays costs more than the plain function: they go through that.
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from tailrace.client.partitioner import murmur2
+from tailrace.wire.murmur2 import murmur2
 
 if TYPE_CHECKING:
     import pyarrow as pa

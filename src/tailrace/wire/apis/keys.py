@@ -1,7 +1,7 @@
 """The numbers of the APIs, in one place, and which module beside this one declares their messages. Everything else
 calls an API by its name here.
 
-Left out are the keys 4 to 7, which Kafka removed, and what is not declared: telemetry, share groups and streams groups.
+Left out are the keys 4 to 7, which Kafka removed, and what is not declared: share groups and streams groups.
 """
 
 from enum import IntEnum
@@ -83,6 +83,8 @@ class ApiKey(IntEnum):
     CONSUMER_GROUP_HEARTBEAT = 68, "groups"
     CONSUMER_GROUP_DESCRIBE = 69, "groups"
     CONTROLLER_REGISTRATION = 70, "quorum"
+    GET_TELEMETRY_SUBSCRIPTIONS = 71, "telemetry"
+    PUSH_TELEMETRY = 72, "telemetry"
     ASSIGN_REPLICAS_TO_DIRS = 73, "quorum"
     LIST_CONFIG_RESOURCES = 74, "admin"
     DESCRIBE_TOPIC_PARTITIONS = 75, "admin"

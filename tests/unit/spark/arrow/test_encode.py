@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 
 from tailrace.client.lanes import ANONYMOUS, ProducerIdentity, ProducerOptions
-from tailrace.client.partitioner import murmur2
 from tailrace.model.errors import KafkaError
 from tailrace.model.ids import NO_SEQUENCE, PartitionIndex, TopicPartition
 from tailrace.spark.arrow.encode import EncodedBatch, Records, encode
 from tailrace.spark.arrow.murmur2 import murmur2_of
+from tailrace.wire.murmur2 import murmur2
 from tailrace.wire.records import Compression, crc_is_valid, iterate_records, read_header
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))

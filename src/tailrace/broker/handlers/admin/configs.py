@@ -6,7 +6,7 @@ the one that holds first.
 Changes are the controller's to decide (controller.configs); the broker applies them when they are published.
 
 Version notes: DescribeConfigs 3 adds types and documentation. ListConfigResources 0 was ListClientMetricsResources
-and asks for those alone, of which there are none (KIP-1142).
+and asks for those alone (KIP-1142).
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ from tailrace.controller.effective import (
 )
 from tailrace.controller.image import ResourceType
 from tailrace.controller.names import check_topic_name
-from tailrace.model.config import GROUP_SETTINGS, SETTINGS, TOPIC_SETTINGS
+from tailrace.controller.telemetry.subscriptions import CLIENT_METRICS_SETTINGS
+from tailrace.model.config import GROUP_SETTINGS, SETTINGS, TOPIC_SETTINGS, format_value
 from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.model.settings import Setting
 from tailrace.wire.apis.admin import (
@@ -94,8 +95,8 @@ def _describe_resource(
             ]
         case ResourceType.BROKER_LOGGER:
             return _describe_loggers(services, name, keys)
-        case ResourceType.CLIENT_METRICS if name:
-            described = []
+        case ResourceType.CLIENT_METRICS:
+            described = _describe_client_metrics(services, name, keys)
         case other:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {other}")
     return [_describe_entry(request, *each) for each in described]
@@ -146,6 +147,21 @@ def _describe_group(
         if setting.name in overrides:
             synonyms.insert(0, Entry(setting.name, overrides[setting.name], Source.GROUP))
         described.append((setting, _effective(synonyms), synonyms))
+    return described
+
+
+def _describe_client_metrics(
+    services: Services, name: str, keys: frozenset[str]
+) -> list[tuple[Setting, Entry, list[Entry]]]:
+    """Whether there is such a subscription or not, as in Kafka."""
+    if not name:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Client metrics subscription name must not be empty")
+    given = services.image.config(ResourceType.CLIENT_METRICS, name)
+    described = []
+    for setting in _asked(CLIENT_METRICS_SETTINGS.values(), keys):
+        default = Entry(setting.name, format_value(setting, setting.default), Source.DEFAULT)
+        synonyms = [Entry(setting.name, given[setting.name], Source.CLIENT_METRICS)] if setting.name in given else []
+        described.append((setting, (synonyms or [default])[0], [*synonyms, default]))
     return described
 
 
@@ -212,10 +228,9 @@ def handle_list_config_resources(
                 resource(resource_name=str(node_id), resource_type=of_brokers)
                 for node_id in sorted(services.image.brokers)
             ]
-    if ResourceType.GROUP in asked:
-        listed += [
-            resource(resource_name=name, resource_type=ResourceType.GROUP)
-            for resource_type, name in sorted(services.image.configs)
-            if resource_type == ResourceType.GROUP
-        ]
+    listed += [
+        resource(resource_name=name, resource_type=resource_type)
+        for resource_type, name in sorted(services.image.configs)
+        if resource_type in asked and resource_type in (ResourceType.GROUP, ResourceType.CLIENT_METRICS)
+    ]
     return ListConfigResourcesResponse(config_resources=listed)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tailrace.coordinator.patterns import compile_pattern
+from tailrace.controller.patterns import compile_pattern
 from tailrace.model.errors import ErrorCode, KafkaError
 
 

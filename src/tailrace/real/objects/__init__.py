@@ -1,0 +1,1 @@
+"""Object stores, as Kafka's remote tier needs them."""
