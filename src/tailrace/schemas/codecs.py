@@ -120,7 +120,7 @@ def _avro_encoder(schema: ParsedSchema) -> Encode:
     def encode(text: str) -> bytes:
         stream = BytesIO()
         try:
-            schemaless_writer(stream, to_write, _with_bytes(to_write, _loaded(text), {}), strict=True)
+            schemaless_writer(stream, to_write, _with_bytes(to_write, _loaded(text), {}), strict_allow_default=True)
         except (LookupError, ArithmeticError, ValueError, TypeError, AttributeError) as error:
             raise CodecError(f"it does not fit the Avro schema: {error}") from None
         return stream.getvalue()

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from tailrace.cli import CommandError
 
 if TYPE_CHECKING:
-    from tailrace.real.registry import RegistryClient
+    from tailrace.real.registry.client import RegistryClient
     from tailrace.wire.records import Record
 
 _USER_INFO = "SCHEMA_REGISTRY_BASIC_AUTH_USER_INFO"
@@ -62,7 +62,7 @@ class _Decoder:
         return record._replace(value=self._content(record, "value")) if "value" in self._parts else record
 
     def _content(self, record: Record, part: str) -> bytes | None:
-        from tailrace.real.registry import RegistryError
+        from tailrace.real.registry.client import RegistryError
         from tailrace.schemas.codecs import CodecError, decoder
         from tailrace.schemas.framing import FramingError, read_frame
 
@@ -88,7 +88,7 @@ def value_encoder(options: argparse.Namespace) -> Callable[[bytes, str], bytes] 
         if given:
             raise CommandError(f"--{given[0].replace('_', '-')} needs --schema-registry URL")
         return None
-    from tailrace.real.registry import RegistryError
+    from tailrace.real.registry.client import RegistryError
     from tailrace.schemas.codecs import CodecError, encoder
     from tailrace.schemas.framing import write_prefix
 
@@ -116,7 +116,7 @@ def value_encoder(options: argparse.Namespace) -> Callable[[bytes, str], bytes] 
 
 
 def _client(url: str) -> RegistryClient:
-    from tailrace.real.registry import RegistryAddress, RegistryClient
+    from tailrace.real.registry.client import RegistryAddress, RegistryClient
 
     try:
         return RegistryClient(RegistryAddress(url, os.environ.get(_USER_INFO)))

@@ -1,6 +1,6 @@
 """A client of a schema registry, by Confluent's API: schemas by id or subject, with what they refer to. Blocks.
 
-Answers about ids and versions never change, and are remembered. `latest` is asked each time.
+Answers about ids and versions never change, and are remembered, so no connection is kept. `latest` is asked each time.
 """
 
 from __future__ import annotations
@@ -60,14 +60,17 @@ class RegistryClient:
         user_info = address.user_info
         if user_info is None and self._parts.username is not None:
             user_info = f"{unquote(self._parts.username)}:{unquote(self._parts.password or '')}"
-        self._headers = {"Accept": f"{_CONTENT_TYPE}, application/json", "Content-Type": _CONTENT_TYPE}
+        self._headers = {
+            "Accept": f"{_CONTENT_TYPE}, application/json",
+            "Content-Type": _CONTENT_TYPE,
+            "Connection": "close",
+        }
         if address.token is not None:
             self._headers["Authorization"] = f"Bearer {address.token}"
         elif user_info is not None:
             from base64 import b64encode
 
             self._headers["Authorization"] = "Basic " + b64encode(user_info.encode()).decode()
-        self._connection: HTTPConnection | None = None
         self._by_id: dict[int | str, ParsedSchema] = {}
         self._by_version: dict[tuple[str, int], Version] = {}
 
@@ -88,11 +91,6 @@ class RegistryClient:
         if schema_type != AVRO:
             body["schemaType"] = schema_type
         return int(self._ask("POST", f"/subjects/{_quoted(subject)}/versions", body)["id"])
-
-    def close(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
 
     def _version(self, subject: str, version: int | str, depth: int) -> Version:
         if isinstance(version, int) and (subject, version) in self._by_version:
@@ -118,27 +116,18 @@ class RegistryClient:
         from http.client import HTTPException
 
         payload = None if body is None else json.dumps(body).encode()
-        # A connection that was kept may have been closed meanwhile; then a new one is tried, once.
-        for attempt in (0, 1):
-            is_new = self._connection is None
-            try:
-                connection = self._connection = self._connection or self._connect()
-                connection.request(method, self._parts.path.rstrip("/") + path, body=payload, headers=self._headers)
-                answer = connection.getresponse()
-                content = answer.read(_ANSWER_MAX_BYTES + 1)
-            except (OSError, HTTPException) as error:
-                self.close()
-                if is_new or attempt:
-                    raise RegistryError(f"the schema registry at {self._place()} does not answer: {error}") from None
-                continue
-            if answer.will_close:
-                self.close()
-            return self._judged(answer.status, content)
-        raise AssertionError("the second attempt has ended otherwise")
+        connection = self._connection()
+        try:
+            connection.request(method, self._parts.path.rstrip("/") + path, body=payload, headers=self._headers)
+            answer = connection.getresponse()
+            return self._judged(answer.status, answer.read(_ANSWER_MAX_BYTES + 1))
+        except (OSError, HTTPException) as error:
+            raise RegistryError(f"the schema registry at {self._place()} does not answer: {error}") from None
+        finally:
+            connection.close()
 
     def _judged(self, status: int, content: bytes) -> Any:
         if len(content) > _ANSWER_MAX_BYTES:
-            self.close()
             raise RegistryError(f"the answer of {self._place()} has more than {_ANSWER_MAX_BYTES} bytes")
         try:
             found = json.loads(content)
@@ -149,7 +138,7 @@ class RegistryClient:
             raise RegistryError(f"{self._place()} answers {status}: {told or 'and does not say why'}")
         return found
 
-    def _connect(self) -> HTTPConnection:
+    def _connection(self) -> HTTPConnection:
         from http.client import HTTPConnection, HTTPSConnection
 
         host, timeout_s = self._parts.hostname, self._address.timeout_s
