@@ -5,6 +5,7 @@ coordination   the coordinators of groups and transactions
 access         what those who ask may do, where there is an authorizer
 check_stores   whether this node could go on with other certificates
 schema_ids     whether records name a schema that is registered, for topics that ask it
+request_meters what requests have taken, where somebody may ask for it
 the others     what requests share: fetch sessions, refused batches, data folders and moves between them, what clients
                have used of their quotas
 """
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
     from tailrace.broker.access.access import Access
     from tailrace.broker.cluster.forwarding import Forwarding
+    from tailrace.broker.metrics.requests import RequestMeters
     from tailrace.broker.node import JudgeBug, Node
     from tailrace.broker.quorum.quorum import Quorum
     from tailrace.broker.quotas.meters import Meters
@@ -76,6 +78,7 @@ class Services:
     lanes: LanesVersion = field(default_factory=LanesVersion)
     access: Access | None = None  # None where everyone may do everything.
     check_stores: CheckStores | None = None  # None where all listeners are PLAINTEXT.
+    request_meters: RequestMeters | None = None  # None where nobody can ask for metrics.
     telemetry: Telemetry | None = None  # None where nobody receives what clients tell of themselves.
 
     def has(self, part: str) -> bool:
@@ -110,7 +113,11 @@ class Services:
 
 
 def make_services(
-    node: Node, directories: LogDirectories, future_logs: FutureLogs, check_stores: CheckStores | None = None
+    node: Node,
+    directories: LogDirectories,
+    future_logs: FutureLogs,
+    check_stores: CheckStores | None = None,
+    request_meters: RequestMeters | None = None,
 ) -> Services:
     config, ports = node.quorum.static_config, node.ports
     sessions = FetchSessions(
@@ -131,6 +138,7 @@ def make_services(
         meters=follow_quotas(config, ports.clock, node.quorum.subscribe),
         schema_ids=SchemaIds(config, ports),
         check_stores=check_stores,
+        request_meters=request_meters,
         telemetry=_make_telemetry(node),
     )
     return _secured(services)

@@ -31,9 +31,11 @@ COMMANDS = {
     "broker": Command("tailrace.cli.node.broker", "start one node from a settings file"),
     "repair": Command("tailrace.cli.node.repair", "show and mend a damaged metadata log"),
     "cluster": Command("tailrace.cli.cluster", "describe the cluster, add and decommission brokers"),
+    "balance": Command("tailrace.cli.balance", "plan and run moves of partitions that balance the cluster, throttled"),
     "topic": Command("tailrace.cli.topic", "create, list, describe, alter and delete topics"),
     "produce": Command("tailrace.cli.produce", "write records to a topic"),
     "consume": Command("tailrace.cli.consume", "print the records of a topic"),
+    "console": Command("tailrace.cli.apps.console", "show the cluster in a browser"),
     "group": Command("tailrace.cli.group", "list, describe, reset and delete consumer groups; why they rebalanced"),
     "transaction": Command(
         "tailrace.cli.transaction", "list and describe transactions; find and abort those that hang"
@@ -49,6 +51,7 @@ COMMANDS = {
     "audit": Command("tailrace.cli.audit", "compare topics, tables and recorded histories, on Spark"),
     "verify": Command("tailrace.cli.verify", "check a recorded history of clients"),
     "plan": Command("tailrace.cli.plan", "say how large a cluster a workload needs"),
+    "debug": Command("tailrace.cli.debug", "look into a node: stacks, profile, a bundle for support"),
     "sim": Command("tailrace.cli.sim", "run a simulated cluster under faults"),
 }
 

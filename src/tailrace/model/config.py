@@ -145,6 +145,17 @@ def parse_endpoint(text: str) -> Endpoint:
     return Endpoint(match[1].upper(), match[2] or match[3], int(match[4]))
 
 
+def parse_metrics_endpoint(text: str) -> Endpoint:
+    """`HTTP://host:port`. Raises ValueError."""
+    try:
+        endpoint = parse_endpoint(text)
+    except ValueError:
+        raise ValueError("Write HTTP://host:port, such as HTTP://127.0.0.1:9404.") from None
+    if endpoint.listener_name != "HTTP":
+        raise ValueError(f"{endpoint.listener_name} is not spoken there: write HTTP://host:port.")
+    return endpoint
+
+
 def split_principals(text: str) -> tuple[str, ...]:
     """Semicolons stand between them, for a name taken from a certificate has commas."""
     return tuple(part.strip() for part in text.split(";") if part.strip())
@@ -620,6 +631,63 @@ class BrokerConfig(SecurityConfig, scope="broker"):
         minimum=1,
         ours=True,
         doc="Delay of the event loop from which on it is logged: all connections wait that long.",
+    )
+    # ---- metrics and health
+    metrics_listeners: tuple[Endpoint, ...] = items(
+        default=(),
+        convert=parse_metrics_endpoint,
+        ours=True,
+        doc="Where /metrics and /health are served by HTTP, as HTTP://host:port; port 0 is a free one. Empty: nowhere, "
+        "and nothing is measured. /metrics is for peers of this machine alone; health is for everyone. See metrics.md.",
+    )
+    metrics_kafka_names: str = string(
+        default="total",
+        choices=("total", "plain"),
+        ours=True,
+        doc="How Kafka's meters are called: as by rules for the JMX exporter that end in _total, or by plain ones, "
+        "such as ..._messagesinpersec_count.",
+    )
+    metrics_topics_max: int = integer(
+        default=10_000,
+        minimum=0,
+        ours=True,
+        dynamic=True,
+        doc="Topics that have series of their own. tailrace_metrics_topics_left_out tells how many have none.",
+    )
+    metrics_partitions_max: int = integer(
+        default=10_000,
+        minimum=0,
+        ours=True,
+        dynamic=True,
+        doc="Partitions that have series of their own: 17 each where they are led. "
+        "tailrace_metrics_partitions_left_out tells how many have none.",
+    )
+    metrics_express_sample_every: int = integer(
+        default=16,
+        minimum=1,
+        ours=True,
+        doc="Of so many runs of small produces one has its time taken; all of them are counted.",
+    )
+    metrics_max_connections: int = integer(
+        default=64,
+        minimum=1,
+        ours=True,
+        doc="Connections to all of metrics.listeners together; others are turned away.",
+    )
+    metrics_connections_max_idle_ms: int = integer(
+        default=5 * MINUTE_MS,
+        minimum=100,
+        ours=True,
+        doc="A connection to metrics.listeners on which nothing happens for so long is closed.",
+    )
+    metrics_request_max_bytes: int = integer(
+        default=8 * KIB, minimum=512, ours=True, doc="Largest head of a request to metrics.listeners."
+    )
+    metrics_request_max_ms: int = integer(
+        default=30 * SECOND_MS,
+        minimum=100,
+        ours=True,
+        doc="Time from the first byte of a request to metrics.listeners to the last one of its answer: then it closes.",
     )
     audit_log_max_lines_per_second: int = integer(
         default=100,

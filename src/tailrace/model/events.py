@@ -41,6 +41,7 @@ Area = Literal[
     "log.scrub",
     "log.segment",
     "maintenance",
+    "metrics",
     "network",
     "partition",
     "producer_ids",

@@ -16,7 +16,9 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+from tailrace.real.metrics.targets import read_targets
 from tailrace.testing.child import Child, Guard
+from tailrace.testing.metrics import Metrics, scrape
 from tailrace.testing.scoped import Scoped
 from tailrace.testing.users import ClientSettings, admin_settings, create_user
 
@@ -77,6 +79,17 @@ class Broker(Scoped):
         """A new user of a secure broker, or a new password of one that is there; `acls` say what it may do, each like
         "write topic:orders" or "read group:*"."""
         return create_user(self.client_settings, name, acls)
+
+    @property
+    def metrics_url(self) -> str:
+        """Where /metrics and /health are."""
+        if self._inner is not None:
+            return self._inner.metrics_url
+        return read_targets(self.data)[f"broker-{self.settings.get('node.id', 1)}"]
+
+    def metrics(self) -> Metrics:
+        """What the broker counts, as it is now."""
+        return scrape(self.metrics_url)
 
     @property
     def data(self) -> str:

@@ -30,7 +30,7 @@ from tailrace.broker.handlers.leader_hints import hint_leader, node_endpoints
 from tailrace.log.validation import InvalidRecordsError
 from tailrace.model.config import validates_schema_ids
 from tailrace.model.errors import ErrorCode, KafkaError
-from tailrace.model.ids import INTERNAL_TOPICS
+from tailrace.model.ids import INTERNAL_TOPICS, Uuid
 from tailrace.wire.apis.data import ProduceRequest, ProduceResponse
 from tailrace.wire.records import read_header
 
@@ -369,6 +369,10 @@ class _Appends:
         error = self._services.replicas.lease.soften(error)
         if isinstance(records, memoryview):
             error = self._services.refused_batches.judge(_place(topic, answer.index), records, error)
+            name = topic.name or self._services.image.topic_names.get(Uuid(topic.topic_id), "")
+            partition = self._services.replicas.partitions.get((name, answer.index))
+            if partition is not None:
+                partition.traffic.note_refused(error.code, len(records))
         fill_error(answer, error)
         if self._context.api_version >= _FIRST_VERSION_WITH_HINTS:
             leader = hint_leader(self._services, error, topic.name, topic.topic_id, answer.index)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -41,6 +41,12 @@ def register(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1)")
     parser.add_argument(
         "--port", type=int, help="port of the first broker, 0 for a free one; others are above (default: 9092)"
+    )
+    parser.add_argument(
+        "--metrics-port",
+        type=int,
+        metavar="M",
+        help="port of /metrics and /health; of a cluster M, M+1, ..., controllers first (default: free ones)",
     )
     parser.add_argument("--data", metavar="DIR", help="keep the data here (default: a temporary folder)")
     parser.add_argument(
@@ -74,6 +80,8 @@ def run(options: argparse.Namespace) -> int:
         raise CommandError("--name is for the certificate that --secure makes")
     if options.port is not None and not 0 <= options.port <= 65535:
         raise CommandError(f"--port {options.port}: a port is a number from 0 (a free one) to 65535")
+    if options.metrics_port is not None and not 0 <= options.metrics_port <= 65535:
+        raise CommandError(f"--metrics-port {options.metrics_port}: a port is a number from 0 (a free one) to 65535")
     settings = _own_settings(options)
     start_logging(options)
     _say_who_may_connect(options)
@@ -138,7 +146,7 @@ def _advertised_host(host: str) -> str:
 def _run_alone(options: argparse.Namespace, folder: str, own: dict[str, str]) -> int:
     config = _config(options, folder, own)
     # Imported after the command line was judged: it brings asyncio and the whole broker.
-    from tailrace.cli.node.process import run_broker
+    from tailrace.cli.node.process import list_metrics, print_ready, run_broker
 
     if options.secure:
         from tailrace.cli.node.storage import properties_of, store_credentials
@@ -146,7 +154,13 @@ def _run_alone(options: argparse.Namespace, folder: str, own: dict[str, str]) ->
 
         if properties_of(folder) is None:
             store_credentials(folder, [admin_credential(folder)])
-    return run_broker(config)
+
+    def tell_ready(bootstrap: str, metrics: Sequence[str]) -> None:
+        if metrics:
+            list_metrics(folder, {f"broker-{config.node_id}": metrics[0]}, is_told=True)
+        print_ready(bootstrap)
+
+    return run_broker(config, on_ready=tell_ready)
 
 
 def _config(options: argparse.Namespace, folder: str, own: dict[str, str]) -> BrokerConfig:
@@ -156,6 +170,8 @@ def _config(options: argparse.Namespace, folder: str, own: dict[str, str]) -> Br
 
     port = 9092 if options.port is None else options.port
     settings = single_node_settings(options.host, port, folder)
+    if not options.secure:
+        settings["metrics.listeners"] = f"HTTP://127.0.0.1:{options.metrics_port or 0}"
     protocol, _, endpoint = settings["listeners"].partition("://")
     if options.secure:
         from tailrace.cli.node.plan import SECURE_LISTENER
@@ -209,6 +225,7 @@ def _run_cluster(options: argparse.Namespace, folder: str, own: dict[str, str]) 
         host=options.host,
         advertised_host=_advertised_host(options.host),
         port=port,
+        metrics_port=options.metrics_port or 0,
         is_secure=options.secure,
     )
     # The settings are judged before anything starts; the nodes read them again.
