@@ -115,11 +115,22 @@ _REFUSED = (
     (("transaction.two.phase.commit.enable",), "there are no prepared transactions"),
     (("config.providers",), "values are taken as they are written"),
     (("zookeeper.",), "the metadata is kept by controllers; see `tailrace format --help`"),
-    (
-        ("controller.quorum.voters",),
-        "voters are records of the metadata log: see controller.quorum.bootstrap.servers, and `tailrace format --help`",
-    ),
 )
+
+
+class QuorumVoter(NamedTuple):
+    """One of controller.quorum.voters."""
+
+    node_id: int
+    host: str
+    port: int
+
+    @property
+    def address(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    def __str__(self) -> str:
+        return f"{self.node_id}@{self.address}"
 
 
 class Endpoint(NamedTuple):
@@ -166,6 +177,13 @@ def _check_principals(text: str) -> str:
         if not all(principal.partition(":")):
             raise ValueError(f"{principal!r} is not of the form Type:name. Write User:admin;User:broker.")
     return text
+
+
+def _parse_quorum_voter(text: str) -> QuorumVoter:
+    match = re.fullmatch(r"([0-9]{1,10})@(?:\[([0-9A-Fa-f:%._]+)\]|([^:@\[\]]+)):([0-9]{1,5})", text)
+    if match is None or not 0 < int(match[4]) < 65536:
+        raise ValueError("Write id@host:port for each controller, such as 1@one:9093,2@two:9093,3@three:9093.")
+    return QuorumVoter(int(match[1]), match[2] or match[3], int(match[4]))
 
 
 def _parse_throttled_replica(text: str) -> str:
@@ -1033,6 +1051,13 @@ class BrokerConfig(SecurityConfig, scope="broker"):
         default=(),
         doc="Addresses host:port of controllers to find the quorum. None for a single combined node.",
     )
+    controller_quorum_voters: tuple[QuorumVoter, ...] = items(
+        default=(),
+        convert=_parse_quorum_voter,
+        doc="id@host:port of each controller, the same on all nodes. `tailrace format` makes them the first voters of "
+        "a new quorum; who votes from then on is kept in the metadata. Their addresses are what "
+        "controller.quorum.bootstrap.servers is without a value.",
+    )
     controller_quorum_election_timeout_ms: int = integer(
         default=SECOND_MS, minimum=0, doc="Time to wait for votes before trying again."
     )
@@ -1597,6 +1622,9 @@ def parse_broker_config(values: Mapping[str, str]) -> BrokerConfig:
         )
     if "log_dirs" not in parsed and parsed.get("log_dir"):
         parsed["log_dirs"] = (parsed["log_dir"],)
+    voters = parsed.get("controller_quorum_voters")
+    if voters and not parsed.get("controller_quorum_bootstrap_servers"):
+        parsed["controller_quorum_bootstrap_servers"] = tuple(each.address for each in voters)
     config = BrokerConfig(**parsed)
     _check_broker(config)
     return config
@@ -1821,6 +1849,7 @@ def _check_roles(config: BrokerConfig, names: list[str]) -> None:
         raise invalid(
             "controller.quorum.bootstrap.servers", "", "A broker has to know where to find the controllers: host:port."
         )
+    _check_voters(config)
     if "controller" in config.process_roles and quorum and not set(quorum) & set(names):
         raise invalid("controller.listener.names", ",".join(quorum), "One of them must be among the listeners.")
     if "broker" in config.process_roles and not clients:
@@ -1838,6 +1867,17 @@ def _check_roles(config: BrokerConfig, names: list[str]) -> None:
         if protocol not in [protocol_of(config, name) for name in clients]:
             reason = "No listener has it that is not a controller's."
             raise invalid("security.inter.broker.protocol", protocol, reason)
+
+
+def _check_voters(config: BrokerConfig) -> None:
+    voters = config.controller_quorum_voters
+    ids = [each.node_id for each in voters]
+    text = ",".join(map(str, voters))
+    if len(set(ids)) < len(ids):
+        raise invalid("controller.quorum.voters", text, "A node is named twice.")
+    if ids and ("controller" in config.process_roles) != (config.node_id in ids):
+        is_are = "is a controller and must be" if config.node_id not in ids else "is no controller and must not be"
+        raise invalid("controller.quorum.voters", text, f"Node {config.node_id} {is_are} among them (process.roles).")
 
 
 def _check_advertised(config: BrokerConfig, names: list[str]) -> None:
