@@ -100,7 +100,7 @@ def _print_progress(group: DescribedGroup, progress: list[Progress]) -> None:
         print(f"{title}: no committed offsets")
         return
     print_rows(
-        ("group", "topic", "partition", "committed", "end", "lag", "lag s", "verdict", "member", "host"),
+        ("group", "topic", "partition", "committed", "end", "lag", "member", "host", "lag s", "verdict"),
         [
             (
                 group.group_id,
@@ -109,10 +109,10 @@ def _print_progress(group: DescribedGroup, progress: list[Progress]) -> None:
                 each.committed,
                 each.end,
                 each.lag,
-                lag_s(each.judged),
-                each.judged and each.judged.verdict,
                 each.member and each.member.member_id,
                 each.member and each.member.client_host,
+                lag_s(each.judged),
+                each.judged and each.judged.verdict,
             )
             for each in progress
         ],
