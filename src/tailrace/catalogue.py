@@ -258,6 +258,7 @@ _ROWS = (
     _this_node(ApiKey.LIST_GROUPS, (0, 5), "groups.listing.list_groups", ("groups.list_groups",)),
     _this_node(ApiKey.DESCRIBE_GROUP_HISTORY, (0, 0), "groups.history.describe_group_history", (_DESCRIBE_GROUP,)),
     _this_node(ApiKey.DESCRIBE_GROUP_LAG, (0, 0), "groups.lag.describe_group_lag", (_DESCRIBE_GROUP,)),
+    # Asked by brokers that coordinate groups: what they find tells how far behind these are.
     _this_node(ApiKey.LOCATE_OFFSETS, (0, 0), "groups.lag.locate_offsets", _CLUSTER_ACTION),
     # ---- transactions
     _transaction(
