@@ -46,10 +46,6 @@ def make_app(
 
     @contextlib.asynccontextmanager
     async def life(_: Starlette) -> AsyncIterator[None]:
-        # The first page has something to show, where the cluster is there.
-        if own is not None:
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(watcher.look(), 2.0)
         watching = asyncio.create_task(watcher.run()) if own is not None else None
         try:
             yield
