@@ -4,6 +4,7 @@ node           who it is, its metadata and settings, its replicas, and the way t
 coordination   the coordinators of groups and transactions
 access         what those who ask may do, where there is an authorizer
 check_stores   whether this node could go on with other certificates
+schema_ids     whether records name a schema that is registered, for topics that ask it
 request_meters what requests have taken, where somebody may ask for it
 the others     what requests share: fetch sessions, refused batches, data folders and moves between them, what clients
                have used of their quotas
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from tailrace.broker.coordinators.coordination import Coordination
 from tailrace.broker.quotas.meters import follow_quotas
 from tailrace.broker.refused_batches import RefusedBatches
+from tailrace.broker.schema_ids.checks import SchemaIds
 from tailrace.broker.sessions import FetchSessions
 
 if TYPE_CHECKING:
@@ -70,6 +72,7 @@ class Services:
     directories: LogDirectories
     future_logs: FutureLogs
     meters: Meters
+    schema_ids: SchemaIds
     slow_checks: Semaphore = field(default_factory=lambda: Semaphore(_SLOW_CHECKS_MAX))
     large_answers: Semaphore = field(default_factory=lambda: Semaphore(1))  # One is put together at a time.
     lanes: LanesVersion = field(default_factory=LanesVersion)
@@ -133,6 +136,7 @@ def make_services(
         directories=directories,
         future_logs=future_logs,
         meters=follow_quotas(config, ports.clock, node.quorum.subscribe),
+        schema_ids=SchemaIds(config, ports),
         check_stores=check_stores,
         request_meters=request_meters,
         telemetry=_make_telemetry(node),

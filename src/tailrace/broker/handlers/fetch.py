@@ -252,12 +252,12 @@ class FetchAttempt:
         return self._is_throttled(partition) and replicas.leader_throttle.is_exceeded(replicas.monotonic_ms())
 
     def _is_throttled(self, partition: Partition) -> bool:
-        """In-sync followers never are: producers wait for them."""
+        """In-sync followers never are: producers wait for them. The list names leaders, as Kafka's tools write it."""
         throttled = partition.log.config.leader_replication_throttled_replicas
         return (
             bool(throttled)
             and self._replica_id not in partition.isr
-            and is_throttled(throttled, partition=partition.topic_partition.partition, node_id=self._replica_id)
+            and is_throttled(throttled, partition=partition.topic_partition.partition, node_id=partition.node_id)
         )
 
     def wait(self, reader: PendingFetch) -> None:

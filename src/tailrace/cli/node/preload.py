@@ -27,7 +27,7 @@ _MODULES = (
 _SECURE_MODULES = (
     "tailrace.broker.auth.security",
     "tailrace.broker.auth.entrance",
-    "tailrace.broker.access.access",
+    "tailrace.broker.access.judging",
     "tailrace.real.tls.certificates",
     "tailrace.real.tls.client",
     "tailrace.real.tls.server",
