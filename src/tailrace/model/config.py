@@ -202,6 +202,12 @@ def _same(name: str) -> tuple[Synonym, ...]:
     return (Synonym(name),)
 
 
+# The names of Confluent's classes, which its serializers take too.
+SUBJECT_NAME_STRATEGIES = tuple(
+    f"io.confluent.kafka.serializers.subject.{name}Strategy" for name in ("TopicName", "RecordName", "TopicRecordName")
+)
+
+
 class TopicConfig(Config, scope="topic"):
     """The settings of one topic. All of them may be changed while the topic is in use."""
 
@@ -385,6 +391,28 @@ class TopicConfig(Config, scope="topic"):
         broker_synonyms=_same("record.validation.deep"),
         doc="Whether every record inside a batch is decoded and checked. It costs work per record, so it is asked for.",
     )
+    confluent_key_schema_validation: bool = boolean(
+        default=False,
+        ours=True,
+        doc="Whether the schema id of every key is looked up at confluent.schema.registry.url before it is stored.",
+    )
+    confluent_value_schema_validation: bool = boolean(
+        default=False,
+        ours=True,
+        doc="Whether the schema id of every value is looked up at confluent.schema.registry.url before it is stored.",
+    )
+    confluent_key_subject_name_strategy: str = string(
+        default=SUBJECT_NAME_STRATEGIES[0],
+        choices=SUBJECT_NAME_STRATEGIES,
+        ours=True,
+        doc="Which subject the schema of a key has to be registered under.",
+    )
+    confluent_value_subject_name_strategy: str = string(
+        default=SUBJECT_NAME_STRATEGIES[0],
+        choices=SUBJECT_NAME_STRATEGIES,
+        ours=True,
+        doc="Which subject the schema of a value has to be registered under.",
+    )
     # ---- replication and tiers
     leader_replication_throttled_replicas: tuple[str, ...] = items(
         default=(),
@@ -440,6 +468,10 @@ class GroupConfig(Config, scope="group"):
         broker_synonyms=_same("group.consumer.assignment.interval.ms"),
         doc="Time between two assignments: members that join meanwhile wait for the next one.",
     )
+
+
+def validates_schema_ids(config: TopicConfig) -> bool:
+    return config.confluent_value_schema_validation or config.confluent_key_schema_validation
 
 
 class BrokerConfig(SecurityConfig, scope="broker"):
@@ -653,6 +685,28 @@ class BrokerConfig(SecurityConfig, scope="broker"):
         minimum=1,
         ours=True,
         doc="Of so many runs of small produces one has its time taken; all of them are counted.",
+    )
+    metrics_lag_interval_ms: int = integer(
+        default=10 * SECOND_MS,
+        minimum=100,
+        ours=True,
+        dynamic=True,
+        doc="How often the lag of groups is looked at: leaders note where their logs end, and coordinators ask them.",
+    )
+    metrics_lag_window: int = integer(
+        default=10,
+        minimum=2,
+        maximum=1000,
+        ours=True,
+        doc="Commits of a group in a partition by which it is judged: whether it gets on, has stopped or went back.",
+    )
+    metrics_group_partitions_max: int = integer(
+        default=10_000,
+        minimum=0,
+        ours=True,
+        dynamic=True,
+        doc="Partitions of groups whose lag is watched by one broker. tailrace_metrics_group_partitions_left_out tells "
+        "how many are not.",
     )
     metrics_max_connections: int = integer(
         default=64,
@@ -871,6 +925,44 @@ class BrokerConfig(SecurityConfig, scope="broker"):
     )
     log_local_retention_bytes: int = long(
         default=-2, minimum=-2, dynamic=True, inert=_WITH_TIERS, doc="Default of local.retention.bytes."
+    )
+    # ---- schema ids
+    confluent_schema_registry_url: str | None = string(
+        default=None,
+        ours=True,
+        doc="Where the schema ids of records are looked up, for topics with confluent.value.schema.validation or "
+        "confluent.key.schema.validation: the address of a registry that speaks Confluent's API.",
+    )
+    confluent_basic_auth_user_info: str | None = string(
+        default=None, sensitive=True, ours=True, doc="User and password for the schema registry, with a colon between."
+    )
+    schema_validation_timeout_ms: int = integer(
+        default=5 * SECOND_MS,
+        minimum=1,
+        ours=True,
+        doc="How long a Produce waits until the registry has told of its schema ids.",
+    )
+    schema_validation_lookups_per_second: int = integer(
+        default=50,
+        minimum=1,
+        ours=True,
+        doc="Questions to the schema registry in a second: whoever writes random ids must not make a flood of them.",
+    )
+    schema_validation_cache_max_ids: int = integer(
+        default=10_000, minimum=1, ours=True, doc="Schema ids, known and unknown, that a broker remembers."
+    )
+    schema_validation_unknown_ms: int = integer(
+        default=10 * SECOND_MS,
+        minimum=0,
+        ours=True,
+        doc="How long a schema id that the registry does not know, or not under the right subject, is refused unasked.",
+    )
+    schema_validation_without_registry: str = string(
+        default="refuse",
+        choices=("refuse", "accept"),
+        ours=True,
+        doc="What happens to records with a schema id that is not known yet while the registry does not answer: they "
+        "are refused with an error that producers try again on, or taken unchecked.",
     )
     # ---- upkeep of logs
     log_retention_check_interval_ms: int = long(
@@ -1623,13 +1715,17 @@ def _parse_all(texts: Mapping[str, str], settings: Mapping[str, Setting], *, wha
 
 
 def unknown_broker_setting(name: str) -> KafkaError:
+    return refused_broker_setting(name) or unknown(name, SETTINGS, what="broker")
+
+
+def refused_broker_setting(name: str) -> KafkaError | None:
     """Says why, if Kafka has such a setting and it must not be ignored."""
     for parts, reason in _REFUSED:
         if any(name.startswith(part) or name.endswith(part) for part in parts):
             return KafkaError(
                 ErrorCode.INVALID_CONFIG, f"{name} is not served: {reason}. Remove the setting if that will do."
             )
-    return unknown(name, SETTINGS, what="broker")
+    return None
 
 
 def _parse_stored(texts: Mapping[str, str], settings: Mapping[str, Setting]) -> dict[str, Any]:

@@ -48,6 +48,7 @@ Area = Literal[
     "proof",
     "quorum",
     "registration",
+    "registry",
     "repair",
     "replicas",
     "reports",

@@ -65,15 +65,16 @@ def run_broker(
     config: BrokerConfig,
     *,
     on_ready: OnReady = print_ready,
+    on_stop: Callable[[], None] | None = None,
     stop_signals: tuple[signal.Signals, ...] = _STOP_SIGNALS,
     supervisor: int | None = None,
 ) -> int:
-    """Returns the exit code once the broker was told to stop and has stopped. `supervisor` is a pipe that ends with the
-    supervisor."""
+    """Returns the exit code once the broker was told to stop and has stopped; `on_stop` is called while it still
+    serves. `supervisor` is a pipe that ends with the supervisor."""
     _raise_open_files_limit()
     _warn_of_ignored(config)
     try:
-        asyncio.run(_serve(config, on_ready, stop_signals, supervisor))
+        asyncio.run(_serve(config, on_ready, on_stop, stop_signals, supervisor))
     except (KafkaError, StorageError) as error:
         raise CommandError(str(error)) from None
     except OSError as error:
@@ -84,6 +85,7 @@ def run_broker(
 async def _serve(
     config: BrokerConfig,
     on_ready: OnReady,
+    on_stop: Callable[[], None] | None,
     stop_signals: tuple[signal.Signals, ...],
     supervisor: int | None,
 ) -> None:
@@ -107,6 +109,8 @@ async def _serve(
     debug = DebugServer(broker, config.metadata_folder)
     await debug.open()
     await _wait_end(broker, stop)
+    if on_stop is not None:
+        await asyncio.to_thread(on_stop)
     if manager is not None:
         manager.tell_stopping()
     for number in stop_signals:

@@ -90,9 +90,18 @@ class Node:
 
 
 class Supervisor:
-    def __init__(self, cluster: Cluster, *, on_ready: Callable[[str], None], logs: str | None = None) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        *,
+        on_ready: Callable[[str], None],
+        on_stop: Callable[[], None] | None = None,
+        logs: str | None = None,
+    ) -> None:
+        """`on_stop` is called while the brokers still serve."""
         self._cluster = cluster
         self._on_ready = on_ready
+        self._on_stop = on_stop
         self._logs = logs
         self._nodes = {plan.name: Node(plan) for plan in cluster.node_plans()}
         # The dead of whom the controller is told next, and when; and processes that tell it, which end within seconds.
@@ -122,6 +131,8 @@ class Supervisor:
             self._spawn(node)
         try:
             self._run_until(lambda: self._stop_count > 0 or self._failure is not None)
+            if self._on_stop is not None:
+                self._on_stop()
             for is_broker in (True, False):
                 self._stop_all(is_broker)
         finally:

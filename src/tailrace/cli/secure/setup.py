@@ -116,6 +116,20 @@ def _with_own(settings: dict[str, str], own: Mapping[str, str]) -> dict[str, str
     return settings | dict(own) | {_SUPER_USERS: ";".join(dict.fromkeys(filter(None, map(str.strip, users))))}
 
 
+def write_registry_tls(folder: str) -> str:
+    """How a schema registry beside the brokers serves https: with the certificate that they have. The file's path."""
+    from tailrace.cli.secure.authority import AUTHORITY
+
+    path = f"{folder}/{_FOLDER}/registry.properties"
+    settings = {
+        "ssl.keystore.location": f"{folder}/{_FOLDER}/{_BROKER}.pem",
+        "ssl.truststore.location": f"{folder}/{_FOLDER}/{AUTHORITY}.pem",
+    }
+    with open(path, "wb") as file:
+        file.write(_lines(settings))
+    return path
+
+
 def admin_credential(folder: str) -> UserScramCredentialRecord:
     """What the metadata of a new cluster begins with."""
     from tailrace.controller.security.credentials import credential_record, salt_password
