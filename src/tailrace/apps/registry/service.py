@@ -65,8 +65,9 @@ class Registry:
         self.settings = settings
         self.identity = identity
         self.state = State(compatibility=settings.compatibility)
-        # Who writes, as the group has it.
+        # Who writes, as the group has it; and whoever waits for another.
         self.leader: Identity | None = None
+        self._leader_changed = asyncio.Event()
         self.is_writer = False
         self.reader = Reader(reading, settings.topic, self.state)
         self._election = Election(cluster, settings, identity, self._on_elected)
@@ -109,7 +110,10 @@ class Registry:
     def _on_elected(self, writer: Identity | None, is_own: bool) -> None:
         if writer != self.leader or is_own != self.is_writer:
             _log.info("a writer is elected", writer=writer.url if writer else "none", own=is_own)
-        self.leader = writer
+        if writer != self.leader:
+            self.leader = writer
+            self._leader_changed.set()
+            self._leader_changed = asyncio.Event()
         if not is_own:
             self.is_writer, self._writer = False, None
         elif not self.is_writer:
@@ -118,6 +122,9 @@ class Registry:
             self._beginning = asyncio.create_task(self._begin())
             return
         self._elected.set()
+
+    async def wait_leader_change(self) -> None:
+        await self._leader_changed.wait()
 
     async def _begin(self) -> None:
         try:

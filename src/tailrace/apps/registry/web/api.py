@@ -6,6 +6,7 @@ there is one and the request has not been led here by another.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -110,7 +111,18 @@ class Api:
             return http.refusal(errors.no_leader("Leader not known: registries are electing one; try again"))
         if request.headers.get("x-forward", "").lower() == "true":
             return http.refusal(errors.no_leader("This registry is not the leader any more; try again"))
+        sent = asyncio.ensure_future(self._forwarding.forward(request, error.writer))
+        changed = asyncio.ensure_future(self.registry.wait_leader_change())
+        await asyncio.wait([sent, changed], return_when=asyncio.FIRST_COMPLETED)
+        changed.cancel()
+        if not sent.done():
+            sent.cancel()
+            return http.refusal(
+                errors.forwarding_failed(
+                    "The leader has changed while it was asked: whether it has written is not known"
+                )
+            )
         try:
-            return await self._forwarding.forward(request, error.writer)
+            return sent.result()
         except RegistryError as failure:
             return http.refusal(failure)
