@@ -41,6 +41,7 @@ DEBIAN_PACKAGES = {
     "node": "nodejs",
     "npm": "npm",
     "faketime": "faketime",
+    "chromium": "chromium",
 }
 # The jars of each pom, and their folder below .cache.
 POMS = {

@@ -12,8 +12,7 @@ only_with             the part of `broker/services` without which it is neither 
 is_forwardable        whether a broker hands it on to the controller for a client, in an Envelope
 throttled             what of it counts for the quotas of its client; see broker/quotas
 is_audited            whether each request is written to the audit log; see broker/logs/audit
-before, after,        steps of its own on the way of a request; see broker/serving/dispatch
-measures
+before, after         steps of its own on the way of a request; see broker/serving/dispatch
 """
 
 from enum import Enum
@@ -126,10 +125,9 @@ class Api(NamedTuple):
     # From this version on it is spoken between brokers alone.
     between_brokers_since: int | None = None
 
-    # Functions, by their full names: who may ask and who must wait; what an answer has cost; what all of it has taken.
+    # Functions, by their full names: who may ask and who must wait; what an answer has cost.
     before: tuple[str, ...] = ()
     after: tuple[str, ...] = ()
-    measures: tuple[str, ...] = ()
 
     @property
     def is_audited(self) -> bool:

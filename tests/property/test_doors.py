@@ -148,7 +148,7 @@ async def crowd_at_the_door(seed: int, served: Counter[str]) -> None:
         peer = await world.connect(1)
         assert (await peer.request(MetadataRequest(topics=[]), 4)).controller_id == 1
         await asyncio.sleep(LOGIN_MAX_SECONDS + 1)
-        assert [each for acceptor in broker._acceptors for each in acceptor._at_the_door] == []
+        assert [each for acceptor in broker.acceptors for each in acceptor._at_the_door] == []
 
 
 async def set_scram(world: ClusterWorld) -> None:

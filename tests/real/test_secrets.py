@@ -39,8 +39,12 @@ from tailrace.wire.apis.admin import (
 from tailrace.wire.apis.security import (
     AlterUserScramCredentialsRequest,
     AlterUserScramCredentialsResponse,
+    CreateDelegationTokenRequest,
+    CreateDelegationTokenResponse,
     DescribeUserScramCredentialsRequest,
     DescribeUserScramCredentialsResponse,
+    RenewDelegationTokenRequest,
+    RenewDelegationTokenResponse,
 )
 from tailrace.wire.schema import Message
 from tests.certificates import KEY_PASSWORD, Authority, encrypted_key
@@ -48,6 +52,7 @@ from tests.issuer import SigningKey, key_set
 from tests.nodes import free_ports
 
 PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
+SCRAM_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
 SCRAM = ScramMechanism.SCRAM_SHA_512
 SALT = b"planted-salt-of-carol-"
 LISTENERS = {"OPEN": "PLAINTEXT", "LOGIN": "SASL_PLAINTEXT", "BOTH": "SASL_SSL", "CONTROLLER": "SASL_PLAINTEXT"}
@@ -135,6 +140,7 @@ class Node:
             "ssl.key.password": KEY_PASSWORD,
             "sasl.oauthbearer.jwks.endpoint.url": f"file:{folder / 'keys.json'}",
             "sasl.oauthbearer.client.credentials.client.secret": planted.plant("client secret"),
+            "delegation.token.secret.key": planted.plant("key of tokens"),
             "connection.failed.authentication.delay.ms": "10",
         }
 
@@ -213,6 +219,7 @@ async def test_no_secret_is_told(
                     await _try_login(node, told, listener, settings, is_good=is_good)
             for token in (good, bad, f"{bad}.{bad}"):
                 await _show_token(node, told, listener, token, is_good=token == good)
+            await _use_delegation_token(node, told, listener)
         for junk in _junk(wrong):
             await _send_junk(node, told, junk)
         admin.close()
@@ -228,7 +235,8 @@ async def test_no_secret_is_told(
     told.check(planted)
     # What a broker keeps of a user are keys, and never a password or a token.
     kept = Planted()
-    for name in ("alice", "node", "carol", "wrong password", "token", "bad token", "key password", "client secret"):
+    of_settings = ("key password", "client secret", "key of tokens")
+    for name in ("alice", "node", "carol", "wrong password", "token", "bad token", "HMAC at LOGIN", *of_settings):
         kept.secrets[name] = planted.secrets[name]
     disk = Told()
     for path in (node.folder / "data").rglob("*"):
@@ -283,6 +291,25 @@ async def _show_token(node: Node, told: Told, listener: str, token: str, *, is_g
         await _try_login(node, told, listener, settings, is_good=is_good)
     finally:
         login.fetch_token = fetch
+
+
+async def _use_delegation_token(node: Node, told: Told, listener: str) -> None:
+    """Made by alice, whom alone it is told to, renewed, and logged in by: with its HMAC, and with another."""
+    alice = await _connect(
+        node, listener, node.client(listener, "PLAIN", sasl_username="alice", sasl_password=node.alice)
+    )
+    made = await alice.call(CreateDelegationTokenRequest(max_lifetime_ms=-1), CreateDelegationTokenResponse)
+    assert made.error_code == 0
+    node.planted.plant(f"HMAC at {listener}", bytes(made.hmac))
+    for hmac, code in ((bytes(made.hmac), 0), (bytes(made.hmac)[:-1], 62)):
+        renewal = RenewDelegationTokenRequest(hmac=hmac, renew_period_ms=-1)
+        assert (await _ask(alice, told, renewal, RenewDelegationTokenResponse)).error_code == code
+    for hmac, is_good in ((bytes(made.hmac), True), (bytes(made.hmac)[::-1], False)):
+        password = b64encode(hmac).decode()
+        jaas = f'{SCRAM_MODULE} required username="{made.token_id}" password="{password}" tokenauth="true";'
+        settings = node.client(listener, "SCRAM-SHA-512", sasl_jaas_config=jaas)
+        await _try_login(node, told, listener, settings, is_good=is_good)
+    alice.close()
 
 
 async def _ask_with_secrets(admin: Connection, told: Told, node: Node, salted: bytes) -> None:

@@ -1,6 +1,7 @@
 """Each check is shown to fail on a bug that the test plants: a patch of one function, and the promise it breaks."""
 
 import dataclasses
+from math import inf
 
 from tailrace.broker.cluster.lifecycle import Lifecycle
 from tailrace.broker.quorum import driver
@@ -192,6 +193,16 @@ def test_a_broker_that_cannot_come_back(monkeypatch):
     assert broken_promise(range(1, 4), faults=("kill",)).startswith("all nodes are ready again")
 
 
+def forget_the_answer_before(monkeypatch):
+    original = Leader.note_fetch
+
+    def note_fetch(self, key, now_ms, *, after_ms, **told):
+        assert after_ms < inf
+        original(self, key, now_ms, **told)
+
+    monkeypatch.setattr(Leader, "note_fetch", note_fetch)
+
+
 def test_a_leader_that_takes_an_old_fetch_for_a_new_one(monkeypatch):
     """It was stopped after it had read the fetch, and counts it as of when it goes on."""
     original = driver.step
@@ -200,5 +211,12 @@ def test_a_leader_that_takes_an_old_fetch_for_a_new_one(monkeypatch):
         return original(node, event, now_ms, clock_ms=clock_ms, looked_ms=clock_ms)
 
     monkeypatch.setattr(driver, "step", step_without_a_look)
+    forget_the_answer_before(monkeypatch)
     found = broken_promise(range(1, 4), faults=("pause controller",), is_dedicated=True, fault_seconds=20.0)
     assert found.startswith("a controller that was replaced stops in time")
+
+
+def test_a_leader_that_takes_a_fetch_for_new_that_was_held_back(monkeypatch):
+    forget_the_answer_before(monkeypatch)
+    failure = Scenario(524).run().failure or ""
+    assert failure.startswith("a controller that was replaced stops in time")

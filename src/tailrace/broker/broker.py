@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from tailrace.broker.cluster.assignments import DirectoryAssignments
     from tailrace.broker.cluster.peers import Peers
     from tailrace.broker.cluster.registration import ControllerRegistration
+    from tailrace.broker.metrics.server import MetricsServer
     from tailrace.replica.partition import Partition
 
 _log = events.logger("broker")
@@ -80,18 +81,19 @@ class Broker:
         self.node: Node
         self.services: Services
         self._static_config = config
-        self._acceptors: list[Acceptor] = []  # That for clients first, then that for the metadata quorum.
-        self._protocols: list[KafkaProtocol] = []  # One for each of them, once it is opened.
+        self.acceptors: list[Acceptor] = []  # That for clients first, then that for the metadata quorum.
+        self.protocols: list[KafkaProtocol] = []  # One for each of them, once it is opened.
         self._security: Security | None = None  # Where a listener is more than PLAINTEXT.
         self._peers: Peers | None = None
         self._registration: ControllerRegistration | None = None  # Set on a controller with peers.
         self._maintenance: Maintenance | None = None
         self._assignments: DirectoryAssignments | None = None
         self._reports: ReplicaReports | None = None
-        self._lag = LoopLag(ports.clock, config)
+        self.lag = LoopLag(ports.clock, config)
+        self.metrics: MetricsServer | None = None  # Where metrics.listeners is set.
         self._failure: asyncio.Future[None] | None = None
         self._is_started = False  # The first image was applied.
-        self._is_running = False
+        self.is_running = False
         self._cluster_id = ""
 
     @property
@@ -136,15 +138,15 @@ class Broker:
         """Raises OSError, StorageError or KafkaError with cause and remedy; nothing is left behind then."""
         self._failure = asyncio.get_running_loop().create_future()
         async with AsyncExitStack() as undo:
-            self._lag.start()
-            undo.callback(self._lag.stop)
+            self.lag.start()
+            undo.callback(self.lag.stop)
             await self._bind(undo)
             self._open_directories(undo)
             await self._join_quorum(undo)
             if self.roles.is_broker:
                 await self._join_as_broker(undo)
             undo.pop_all()
-        self._is_running = self._lag.is_serving = True
+        self.is_running = self.lag.is_serving = True
         _log.info("ready", node=self.node_id, bootstrap=self.bootstrap, cluster=self.image.cluster_id)
 
     async def _bind(self, undo: AsyncExitStack) -> None:
@@ -164,7 +166,13 @@ class Broker:
                 acceptor = Acceptor(lambda: self.config, self.ports, is_controller=is_controller, doors=doors)
                 undo.push_async_callback(acceptor.close, answers_timeout_ms=0)
                 self.listeners += await acceptor.listen(endpoints)
-                self._acceptors.append(acceptor)
+                self.acceptors.append(acceptor)
+        if self._static_config.metrics_listeners:
+            from tailrace.broker.metrics.server import MetricsServer
+
+            self.metrics = MetricsServer(self._static_config, self.ports)
+            undo.push_async_callback(self.metrics.close)
+            await self.metrics.bind()
         self.advertised = decide_advertised(
             self._static_config, {listener.name: listener.port for listener in self.listeners}
         )
@@ -236,6 +244,8 @@ class Broker:
             self.quorum, self._peers, ports.clock, request_timeout_ms=config.request_timeout_ms
         )
         self.node, self.services = self._make_services()
+        if self.metrics is not None:
+            self.metrics.open(self)
         await self.quorum.start()
         undo.push_async_callback(self.quorum.close)
         if self.roles.controller_listeners:
@@ -323,7 +333,8 @@ class Broker:
         )
         self.future_logs = FutureLogs(self.replicas, self.directories, background=self.ports.background)
         check_stores = None if self._security is None else self._security.check_stores
-        return node, make_services(node, self.directories, self.future_logs, check_stores)
+        meters = None if self.metrics is None else self.metrics.meters
+        return node, make_services(node, self.directories, self.future_logs, check_stores, meters)
 
     def _make_reports(self, lifecycle: Lifecycle) -> ReplicaReports:
         return ReplicaReports(
@@ -404,9 +415,9 @@ class Broker:
     async def stop(self) -> None:
         """A clean stop: leaderships go to others first; whatever was acknowledged is stored, and the next start need
         not look for it."""
-        if not self._is_running:
+        if not self.is_running:
             return
-        self._is_running = self._lag.is_serving = False
+        self.is_running = self.lag.is_serving = False
         if self.lifecycle is not None and not self.roles.is_alone:
             await self.lifecycle.shut_down()
         await self.services.coordination.close()
@@ -430,7 +441,9 @@ class Broker:
             self._peers.close()
         if self._security is not None:
             self._security.close()
-        self._lag.stop()
+        if self.metrics is not None:
+            await self.metrics.close()
+        self.lag.stop()
         background = self.ports.background
         for directory in self.directories:
             await asyncio.gather(*map(background.run, directory.begin_storing()))
@@ -440,7 +453,7 @@ class Broker:
     def _open(self, audience: Audience) -> None:
         for acceptor in self._acceptors_of(audience):
             protocol = KafkaProtocol(self.services, Dispatcher(self.services, audience))
-            self._protocols.append(protocol)
+            self.protocols.append(protocol)
             acceptor.open(protocol)
 
     async def _close(self, audience: Audience) -> None:
@@ -448,7 +461,7 @@ class Broker:
             await acceptor.close(answers_timeout_ms=_ANSWERS_TIMEOUT_MS)
 
     def _acceptors_of(self, audience: Audience) -> list[Acceptor]:
-        return [each for each in self._acceptors if each.is_controller == (audience is Audience.CONTROLLERS)]
+        return [each for each in self.acceptors if each.is_controller == (audience is Audience.CONTROLLERS)]
 
     # ---- failures
 
@@ -475,13 +488,13 @@ class Broker:
 
     def statistics(self) -> dict[str, float]:
         """A few numbers about the state of the broker, for people and tests."""
-        assert self._is_running, "the broker is not running"
+        assert self.is_running, "the broker is not running"
         return {
-            "connections": sum(len(each.connections) for each in self._acceptors),
-            "refused_connections": sum(each.refused_count for each in self._acceptors),
-            "request_buffer_bytes": sum(each.buffers.lent_bytes for each in self._protocols),
+            "connections": sum(len(each.connections) for each in self.acceptors),
+            "refused_connections": sum(each.refused_count for each in self.acceptors),
+            "request_buffer_bytes": sum(each.buffers.lent_bytes for each in self.protocols),
             "partitions": len(self.replicas.partitions),
             "fetch_sessions": len(self.services.sessions),
-            "loop_lag_ms": self._lag.last_ms,
-            "loop_lag_max_ms": self._lag.max_ms,
+            "loop_lag_ms": self.lag.last_ms,
+            "loop_lag_max_ms": self.lag.max_ms,
         }

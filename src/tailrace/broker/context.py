@@ -88,7 +88,7 @@ class RequestContext:
         self.audited: str  # What the audit log will say of the request; set by the steps of those APIs alone.
         # What puts together the answer and what a step before the handler has refused; called with the answer.
         self.joins: tuple[Callable[[Message], Message], ...] = ()
-        self.measurement: Measurement | None = None  # Where its row names functions to measure it.
+        self.measurement: Measurement | None = None  # Where the node has meters.
         self.toll: Toll | None = None  # While some quota is set: what this request has used.
         self.is_misdirected = False  # It asked a node that is not the active controller, or ceased to be it meanwhile.
 

@@ -30,10 +30,15 @@ COMMANDS = {
     "format": Command("tailrace.cli.node.format", "prepare the data folders of a node"),
     "broker": Command("tailrace.cli.node.broker", "start one node from a settings file"),
     "repair": Command("tailrace.cli.node.repair", "show and mend a damaged metadata log"),
+    "health": Command("tailrace.cli.health", "say whether nodes are ready and their cluster is whole"),
     "cluster": Command("tailrace.cli.cluster", "describe the cluster, add and decommission brokers"),
+    "balance": Command("tailrace.cli.balance", "plan and run moves of partitions that balance the cluster, throttled"),
     "topic": Command("tailrace.cli.topic", "create, list, describe, alter and delete topics"),
     "produce": Command("tailrace.cli.produce", "write records to a topic"),
     "consume": Command("tailrace.cli.consume", "print the records of a topic"),
+    "console": Command("tailrace.cli.apps.console", "show the cluster in a browser"),
+    "registry": Command("tailrace.cli.schema.registry", "start a schema registry, for any Kafka"),
+    "schema": Command("tailrace.cli.schema.command", "check whether a schema may be registered; compare versions"),
     "group": Command("tailrace.cli.group", "list, describe, reset and delete consumer groups; why they rebalanced"),
     "transaction": Command(
         "tailrace.cli.transaction", "list and describe transactions; find and abort those that hang"
@@ -49,6 +54,7 @@ COMMANDS = {
     "audit": Command("tailrace.cli.audit", "compare topics, tables and recorded histories, on Spark"),
     "verify": Command("tailrace.cli.verify", "check a recorded history of clients"),
     "plan": Command("tailrace.cli.plan", "say how large a cluster a workload needs"),
+    "debug": Command("tailrace.cli.debug", "look into a node: stacks, profile, a bundle for support"),
     "sim": Command("tailrace.cli.sim", "run a simulated cluster under faults"),
 }
 

@@ -14,6 +14,7 @@ from tailrace.cli.output import CYAN, DIM, Progress, coloured, has_colours, is_t
 from tailrace.cli.records import ENCODINGS, Shape, compile_template, record_json
 from tailrace.cli.session import add_client_options, run_client
 from tailrace.cli.times import parse_time
+from tailrace.cli.values.framed import add_decoding_options, record_decoder
 from tailrace.client.consumer import EARLIEST, LATEST, Consumer, ConsumerOptions, Isolation
 from tailrace.client.metadata import Cluster
 from tailrace.model.ids import PartitionIndex, TopicPartition
@@ -33,6 +34,7 @@ examples:
   tailrace consume orders --group billing                  what no member of the group has read; shared with the others
   tailrace consume orders --isolation read_committed       without what transactions have aborted, or not decided
   tailrace consume orders -e --format '%p:%o %k = %v\\n' --value-encoding hex
+  tailrace consume orders --schema-registry http://127.0.0.1:8081        Avro, Protobuf and JSON Schema as JSON
 
 format: %v value  %k key  %h headers  %t topic  %p partition  %o offset  %T timestamp in ms  %V, %K sizes  %% percent
 """
@@ -89,6 +91,7 @@ def register(parser: argparse.ArgumentParser) -> None:
     shape.add_argument("--json", action="store_true", help="one JSON object a line")
     parser.add_argument("--key-encoding", choices=ENCODINGS, default="utf-8", help="how to print keys")
     parser.add_argument("--value-encoding", choices=ENCODINGS, default="utf-8", help="how to print values and headers")
+    add_decoding_options(parser)
     parser.add_argument("--null", default="", metavar="TEXT", help="what to print for a null key or value")
     parser.set_defaults(run=run, refuse=parser.error)
 
@@ -122,7 +125,7 @@ def _template(text: str) -> str:
 
 
 def run(options: argparse.Namespace) -> int:
-    write = _writer(options)
+    write = _decoding(_writer(options), options)
     if options.group is None:
         return run_client(options, lambda cluster: _consume(cluster, options, write))
     from tailrace.cli.consume_group import consume_in_group
@@ -141,6 +144,11 @@ def _writer(options: argparse.Namespace) -> Write:
     if has_colours(sys.stdout):
         return lambda _topic, partition, record: _coloured_line(partition, record, shape)
     return lambda _topic, _partition, record: shape.value_of(record) + b"\n"
+
+
+def _decoding(write: Write, options: argparse.Namespace) -> Write:
+    decode = record_decoder(options)
+    return write if decode is None else lambda topic, partition, record: write(topic, partition, decode(record))
 
 
 def _coloured_line(partition: int, record: Record, shape: Shape) -> bytes:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import argparse
 import logging
 import sys
+from collections import deque
 from typing import Any
 
 from tailrace.model.events import JsonFormatter, TextFormatter
 
+_RECENT_LINES_MAX = 500
 LEVELS = ("debug", "info", "warning", "error")
 
 
@@ -23,6 +25,27 @@ def start_logging(options: argparse.Namespace) -> None:
     # asyncio and libraries speak through the root logger, and only when something is wrong.
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
     logging.getLogger("tailrace").setLevel(options.log_level.upper())
+    logging.getLogger("tailrace").addHandler(_recent)
+
+
+class _RecentLines(logging.Handler):
+    """The last lines, as text: for a bundle of `tailrace debug`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: deque[str] = deque(maxlen=_RECENT_LINES_MAX)
+        self.setFormatter(TextFormatter())
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(self.format(record))
+
+
+_recent = _RecentLines()
+
+
+def recent_lines() -> list[str]:
+    """Of this process, since its logging began."""
+    return list(_recent.lines)
 
 
 def label_log_lines(label: str) -> None:

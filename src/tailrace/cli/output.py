@@ -120,8 +120,10 @@ class ProgressBar:
         self.show(0)
         return self
 
-    def show(self, done: int) -> None:
+    def show(self, done: int, total: int | None = None) -> None:
+        """The total as well, if it was not known at first."""
         self._done = done
+        self._total = self._total if total is None else total
         if self._is_shown:
             print(f"\r{self._line()}", end="", file=sys.stderr, flush=True)
 

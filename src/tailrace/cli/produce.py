@@ -13,6 +13,7 @@ from tailrace.cli import CommandError
 from tailrace.cli.output import Progress, is_terminal, note, print_json
 from tailrace.cli.records import ENCODINGS, ParsedRecord, decode_text, parse_record_json, unescape
 from tailrace.cli.session import add_client_options, failure_text, positive_seconds, run_client
+from tailrace.cli.values.framed import add_encoding_options, value_encoder
 from tailrace.client.metadata import Cluster
 from tailrace.client.producer import ACKS_ALL, Delivered, Producer, ProducerOptions
 from tailrace.client.transactions.producer import TransactionalProducer, TransactionOptions
@@ -28,6 +29,7 @@ examples:
   tailrace produce orders --header source=shell --key fixed
   tailrace produce orders --file lines.txt --transactional-id loader      all of it, or nothing
   tailrace consume orders -e --json | tailrace produce copy --input json
+  echo '{"id": 1}' | tailrace produce orders --schema-registry http://127.0.0.1:8081 --value-schema order.avsc
 """
 
 _CHUNK_BYTES = 256 * 1024
@@ -58,6 +60,7 @@ def register(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--empty-as-null", "-Z", action="store_true", help="an empty key or value is null")
     parser.add_argument("--compression", choices=[codec.name.lower() for codec in Compression], default="none")
     parser.add_argument("--acks", choices=_ACKS, default="all", help="who has it before it counts (default: all)")
+    add_encoding_options(parser)
     _add_transaction_options(parser)
     parser.add_argument("--json", action="store_true", help="print where each record went, one JSON object a line")
     parser.set_defaults(run=run, refuse=parser.error)
@@ -111,10 +114,18 @@ class LineReader:
 
     def __init__(self, options: argparse.Namespace) -> None:
         self._options = options
+        self._encode = value_encoder(options)
         self._key = None if options.key is None else self._decode("--key", options.key_encoding, options.key.encode())
 
     def parse(self, line: bytes, number: int) -> ParsedRecord:
+        """With its value encoded, if there is a schema."""
         where = f"line {number}"
+        record = self._parse(line, where)
+        if self._encode is None or record.value is None:
+            return record
+        return record._replace(value=self._encode(record.value, where))
+
+    def _parse(self, line: bytes, where: str) -> ParsedRecord:
         if self._options.input == "json":
             try:
                 record = parse_record_json(line)

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from tailrace.cli import Actions
+from tailrace.cli.balance.options import add_goal_options, add_pace_options
 from tailrace.cli.output import count_text, note, print_json, print_rows
 from tailrace.cli.session import add_client_work, key_and_value
 from tailrace.client.admin import (
@@ -233,17 +234,28 @@ def _register_alter(actions: Actions) -> None:
     )
     parser.add_argument("name", metavar="TOPIC")
     parser.add_argument("--partitions", type=int, metavar="N", help="how many there shall be; never fewer than now")
+    parser.add_argument(
+        "--replication-factor",
+        type=int,
+        metavar="N",
+        help="how many replicas each partition shall have; they are moved as `tailrace balance run` moves them",
+    )
     _add_set_option(parser)
     parser.add_argument(
         "--unset", action="append", default=[], metavar="KEY", help="back to the setting's default; repeatable"
     )
+    add_goal_options(parser)
+    add_pace_options(parser)
     parser.add_argument("--validate-only", action="store_true", help="check everything, change nothing")
 
 
 async def _alter(admin: Admin, options: argparse.Namespace) -> int:
     changes = dict(options.set)
-    if options.partitions is None and not changes and not options.unset:
-        options.refuse("nothing to alter: give --partitions N, --set KEY=VALUE or --unset KEY")
+    factor = options.replication_factor
+    if options.partitions is None and factor is None and not changes and not options.unset:
+        options.refuse("nothing to alter: give --partitions N, --replication-factor N, --set KEY=VALUE or --unset KEY")
+    if factor is not None and factor < 1:
+        options.refuse(f"a partition cannot have {factor} replicas")
     verb = "could change" if options.validate_only else "changed"
     if changes or options.unset:
         await admin.alter_configs(
@@ -257,6 +269,11 @@ async def _alter(admin: Admin, options: argparse.Namespace) -> int:
     if options.partitions is not None:
         await admin.create_partitions(options.name, options.partitions, validate_only=options.validate_only)
         print(f"{verb} the partitions of topic {options.name}: {options.partitions} in all")
+    if factor is not None:
+        from tailrace.cli.balance.factor import change_factor
+
+        moved = await change_factor(admin.cluster, options, options.name, factor)
+        print(f"{verb} the replicas of topic {options.name}: {factor} of each partition, {moved} changed")
     return 0
 
 

@@ -109,6 +109,18 @@ class QuorumDescription(NamedTuple):
     addresses: dict[int, tuple[str, int]]  # the voters' addresses, by node id
 
 
+class Reassignment(NamedTuple):
+    """A partition on its way to other replicas."""
+
+    replicas: tuple[int, ...]
+    adding: tuple[int, ...]
+    removing: tuple[int, ...]
+
+    @property
+    def target(self) -> tuple[int, ...]:
+        return tuple(node for node in self.replicas if node not in self.removing)
+
+
 class Admin:
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
@@ -309,14 +321,16 @@ class Admin:
             if result.error_code
         }
 
-    async def reassignments(self) -> set[TopicPartition]:
+    async def reassignments(self) -> dict[TopicPartition, Reassignment]:
         """The partitions on their way to other replicas."""
         connection = await self.cluster.any_connection()
         request = ListPartitionReassignmentsRequest(timeout_ms=self._timeout_ms, topics=None)
         answer = await connection.call(request, ListPartitionReassignmentsResponse)
         _check(answer.error_code, answer.error_message, "the moves of partitions are not listed")
         return {
-            TopicPartition(topic.name, PartitionIndex(found.partition_index))
+            TopicPartition(topic.name, PartitionIndex(found.partition_index)): Reassignment(
+                tuple(found.replicas), tuple(found.adding_replicas), tuple(found.removing_replicas)
+            )
             for topic in answer.topics
             for found in topic.partitions
         }

@@ -4,7 +4,7 @@
     replay(record)   the only way to change the image; called for each record once it is on the log
     revert(image)    forgets what was replayed but could not be made durable
     on_deadline()    decides by itself: sessions that have ended, elections that were held back, leaders out of balance,
-                     tokens that have expired
+                     throttles that a balancer has left, tokens that have expired
 
 The runtime (broker.quorum) appends the records of an op before it replays them, so the machine is never ahead of the
 log; it may be ahead of what is committed, so a response is held back until the log has caught up.
@@ -156,6 +156,8 @@ class Controller:
         records: list[Message] = balance.decide_balance(view, self._unbalanced[-1]) if self._unbalanced else []
         if self._unbalanced and len(records) < balance.ELECTIONS_MAX:
             self._unbalanced.pop()
+        if not self._unbalanced:
+            records += _import("partitions.throttles").decide_stale_throttles(view.image)
         self._balance_due_ms = monotonic_ms + (0 if self._unbalanced else self._balance_interval_ms)
         return Decision(records) if records else None
 

@@ -13,7 +13,7 @@ plain, bad batches included, gets None here and goes there. A property test hold
 
 from struct import Struct
 
-from tailrace.model.config import TopicConfig
+from tailrace.model.config import TopicConfig, validates_schema_ids
 from tailrace.wire.checksum import crc32c
 from tailrace.wire.records import HEADER_SIZE, MAGIC, BatchHeader
 
@@ -46,6 +46,7 @@ class PlainRules:
             and config.compression_type == "producer"
             and "compact" not in config.cleanup_policy
             and not config.record_validation_deep
+            and not validates_schema_ids(config)
             and (config.internal_segment_bytes or config.segment_bytes) >= GROUP_MAX_BYTES + config.max_message_bytes
         )
 

@@ -115,11 +115,22 @@ _REFUSED = (
     (("transaction.two.phase.commit.enable",), "there are no prepared transactions"),
     (("config.providers",), "values are taken as they are written"),
     (("zookeeper.",), "the metadata is kept by controllers; see `tailrace format --help`"),
-    (
-        ("controller.quorum.voters",),
-        "voters are records of the metadata log: see controller.quorum.bootstrap.servers, and `tailrace format --help`",
-    ),
 )
+
+
+class QuorumVoter(NamedTuple):
+    """One of controller.quorum.voters."""
+
+    node_id: int
+    host: str
+    port: int
+
+    @property
+    def address(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    def __str__(self) -> str:
+        return f"{self.node_id}@{self.address}"
 
 
 class Endpoint(NamedTuple):
@@ -145,6 +156,17 @@ def parse_endpoint(text: str) -> Endpoint:
     return Endpoint(match[1].upper(), match[2] or match[3], int(match[4]))
 
 
+def parse_metrics_endpoint(text: str) -> Endpoint:
+    """`HTTP://host:port`. Raises ValueError."""
+    try:
+        endpoint = parse_endpoint(text)
+    except ValueError:
+        raise ValueError("Write HTTP://host:port, such as HTTP://127.0.0.1:9404.") from None
+    if endpoint.listener_name != "HTTP":
+        raise ValueError(f"{endpoint.listener_name} is not spoken there: write HTTP://host:port.")
+    return endpoint
+
+
 def split_principals(text: str) -> tuple[str, ...]:
     """Semicolons stand between them, for a name taken from a certificate has commas."""
     return tuple(part.strip() for part in text.split(";") if part.strip())
@@ -155,6 +177,13 @@ def _check_principals(text: str) -> str:
         if not all(principal.partition(":")):
             raise ValueError(f"{principal!r} is not of the form Type:name. Write User:admin;User:broker.")
     return text
+
+
+def _parse_quorum_voter(text: str) -> QuorumVoter:
+    match = re.fullmatch(r"([0-9]{1,10})@(?:\[([0-9A-Fa-f:%._]+)\]|([^:@\[\]]+)):([0-9]{1,5})", text)
+    if match is None or not 0 < int(match[4]) < 65536:
+        raise ValueError("Write id@host:port for each controller, such as 1@one:9093,2@two:9093,3@three:9093.")
+    return QuorumVoter(int(match[1]), match[2] or match[3], int(match[4]))
 
 
 def _parse_throttled_replica(text: str) -> str:
@@ -171,6 +200,12 @@ def _parse_migration_policy(text: str) -> str:
 
 def _same(name: str) -> tuple[Synonym, ...]:
     return (Synonym(name),)
+
+
+# The names of Confluent's classes, which its serializers take too.
+SUBJECT_NAME_STRATEGIES = tuple(
+    f"io.confluent.kafka.serializers.subject.{name}Strategy" for name in ("TopicName", "RecordName", "TopicRecordName")
+)
 
 
 class TopicConfig(Config, scope="topic"):
@@ -356,6 +391,28 @@ class TopicConfig(Config, scope="topic"):
         broker_synonyms=_same("record.validation.deep"),
         doc="Whether every record inside a batch is decoded and checked. It costs work per record, so it is asked for.",
     )
+    confluent_key_schema_validation: bool = boolean(
+        default=False,
+        ours=True,
+        doc="Whether the schema id of every key is looked up at confluent.schema.registry.url before it is stored.",
+    )
+    confluent_value_schema_validation: bool = boolean(
+        default=False,
+        ours=True,
+        doc="Whether the schema id of every value is looked up at confluent.schema.registry.url before it is stored.",
+    )
+    confluent_key_subject_name_strategy: str = string(
+        default=SUBJECT_NAME_STRATEGIES[0],
+        choices=SUBJECT_NAME_STRATEGIES,
+        ours=True,
+        doc="Which subject the schema of a key has to be registered under.",
+    )
+    confluent_value_subject_name_strategy: str = string(
+        default=SUBJECT_NAME_STRATEGIES[0],
+        choices=SUBJECT_NAME_STRATEGIES,
+        ours=True,
+        doc="Which subject the schema of a value has to be registered under.",
+    )
     # ---- replication and tiers
     leader_replication_throttled_replicas: tuple[str, ...] = items(
         default=(),
@@ -411,6 +468,10 @@ class GroupConfig(Config, scope="group"):
         broker_synonyms=_same("group.consumer.assignment.interval.ms"),
         doc="Time between two assignments: members that join meanwhile wait for the next one.",
     )
+
+
+def validates_schema_ids(config: TopicConfig) -> bool:
+    return config.confluent_value_schema_validation or config.confluent_key_schema_validation
 
 
 class BrokerConfig(SecurityConfig, scope="broker"):
@@ -588,6 +649,85 @@ class BrokerConfig(SecurityConfig, scope="broker"):
         minimum=1,
         ours=True,
         doc="Delay of the event loop from which on it is logged: all connections wait that long.",
+    )
+    # ---- metrics and health
+    metrics_listeners: tuple[Endpoint, ...] = items(
+        default=(),
+        convert=parse_metrics_endpoint,
+        ours=True,
+        doc="Where /metrics and /health are served by HTTP, as HTTP://host:port; port 0 is a free one. Empty: nowhere, "
+        "and nothing is measured. /metrics is for peers of this machine alone; health is for everyone. See metrics.md.",
+    )
+    metrics_kafka_names: str = string(
+        default="total",
+        choices=("total", "plain"),
+        ours=True,
+        doc="How Kafka's meters are called: as by rules for the JMX exporter that end in _total, or by plain ones, "
+        "such as ..._messagesinpersec_count.",
+    )
+    metrics_topics_max: int = integer(
+        default=10_000,
+        minimum=0,
+        ours=True,
+        dynamic=True,
+        doc="Topics that have series of their own. tailrace_metrics_topics_left_out tells how many have none.",
+    )
+    metrics_partitions_max: int = integer(
+        default=10_000,
+        minimum=0,
+        ours=True,
+        dynamic=True,
+        doc="Partitions that have series of their own: 17 each where they are led. "
+        "tailrace_metrics_partitions_left_out tells how many have none.",
+    )
+    metrics_express_sample_every: int = integer(
+        default=16,
+        minimum=1,
+        ours=True,
+        doc="Of so many runs of small produces one has its time taken; all of them are counted.",
+    )
+    metrics_lag_interval_ms: int = integer(
+        default=10 * SECOND_MS,
+        minimum=100,
+        ours=True,
+        dynamic=True,
+        doc="How often the lag of groups is looked at: leaders note where their logs end, and coordinators ask them.",
+    )
+    metrics_lag_window: int = integer(
+        default=10,
+        minimum=2,
+        maximum=1000,
+        ours=True,
+        doc="Commits of a group in a partition by which it is judged: whether it gets on, has stopped or went back.",
+    )
+    metrics_group_partitions_max: int = integer(
+        default=10_000,
+        minimum=0,
+        ours=True,
+        dynamic=True,
+        doc="Partitions of groups whose lag is watched by one broker. tailrace_metrics_group_partitions_left_out tells "
+        "how many are not.",
+    )
+    metrics_max_connections: int = integer(
+        default=64,
+        minimum=1,
+        ours=True,
+        doc="Connections to all of metrics.listeners together; others are turned away.",
+    )
+    metrics_connections_max_idle_ms: int = integer(
+        default=5 * MINUTE_MS,
+        minimum=100,
+        ours=True,
+        doc="A connection to metrics.listeners on which nothing happens for so long is closed.",
+    )
+    metrics_request_max_bytes: int = integer(
+        default=8 * KIB, minimum=512, ours=True, doc="Largest head of a request to metrics.listeners."
+    )
+    metrics_request_max_ms: int = integer(
+        default=30 * SECOND_MS,
+        minimum=100,
+        ours=True,
+        doc="Time from the first byte of a request to metrics.listeners to the last one of its answer: then it closes.",
     )
     audit_log_max_lines_per_second: int = integer(
         default=100,
@@ -786,6 +926,44 @@ class BrokerConfig(SecurityConfig, scope="broker"):
     log_local_retention_bytes: int = long(
         default=-2, minimum=-2, dynamic=True, inert=_WITH_TIERS, doc="Default of local.retention.bytes."
     )
+    # ---- schema ids
+    confluent_schema_registry_url: str | None = string(
+        default=None,
+        ours=True,
+        doc="Where the schema ids of records are looked up, for topics with confluent.value.schema.validation or "
+        "confluent.key.schema.validation: the address of a registry that speaks Confluent's API.",
+    )
+    confluent_basic_auth_user_info: str | None = string(
+        default=None, sensitive=True, ours=True, doc="User and password for the schema registry, with a colon between."
+    )
+    schema_validation_timeout_ms: int = integer(
+        default=5 * SECOND_MS,
+        minimum=1,
+        ours=True,
+        doc="How long a Produce waits until the registry has told of its schema ids.",
+    )
+    schema_validation_lookups_per_second: int = integer(
+        default=50,
+        minimum=1,
+        ours=True,
+        doc="Questions to the schema registry in a second: whoever writes random ids must not make a flood of them.",
+    )
+    schema_validation_cache_max_ids: int = integer(
+        default=10_000, minimum=1, ours=True, doc="Schema ids, known and unknown, that a broker remembers."
+    )
+    schema_validation_unknown_ms: int = integer(
+        default=10 * SECOND_MS,
+        minimum=0,
+        ours=True,
+        doc="How long a schema id that the registry does not know, or not under the right subject, is refused unasked.",
+    )
+    schema_validation_without_registry: str = string(
+        default="refuse",
+        choices=("refuse", "accept"),
+        ours=True,
+        doc="What happens to records with a schema id that is not known yet while the registry does not answer: they "
+        "are refused with an error that producers try again on, or taken unchecked.",
+    )
     # ---- upkeep of logs
     log_retention_check_interval_ms: int = long(
         default=5 * MINUTE_MS, minimum=1, doc="How often logs are checked for segments to delete."
@@ -894,6 +1072,13 @@ class BrokerConfig(SecurityConfig, scope="broker"):
     controller_quorum_bootstrap_servers: tuple[str, ...] = items(
         default=(),
         doc="Addresses host:port of controllers to find the quorum. None for a single combined node.",
+    )
+    controller_quorum_voters: tuple[QuorumVoter, ...] = items(
+        default=(),
+        convert=_parse_quorum_voter,
+        doc="id@host:port of each controller, the same on all nodes. `tailrace format` makes them the first voters of "
+        "a new quorum; who votes from then on is kept in the metadata. Their addresses are what "
+        "controller.quorum.bootstrap.servers is without a value.",
     )
     controller_quorum_election_timeout_ms: int = integer(
         default=SECOND_MS, minimum=0, doc="Time to wait for votes before trying again."
@@ -1459,6 +1644,9 @@ def parse_broker_config(values: Mapping[str, str]) -> BrokerConfig:
         )
     if "log_dirs" not in parsed and parsed.get("log_dir"):
         parsed["log_dirs"] = (parsed["log_dir"],)
+    voters = parsed.get("controller_quorum_voters")
+    if voters and not parsed.get("controller_quorum_bootstrap_servers"):
+        parsed["controller_quorum_bootstrap_servers"] = tuple(each.address for each in voters)
     config = BrokerConfig(**parsed)
     _check_broker(config)
     return config
@@ -1527,13 +1715,17 @@ def _parse_all(texts: Mapping[str, str], settings: Mapping[str, Setting], *, wha
 
 
 def unknown_broker_setting(name: str) -> KafkaError:
+    return refused_broker_setting(name) or unknown(name, SETTINGS, what="broker")
+
+
+def refused_broker_setting(name: str) -> KafkaError | None:
     """Says why, if Kafka has such a setting and it must not be ignored."""
     for parts, reason in _REFUSED:
         if any(name.startswith(part) or name.endswith(part) for part in parts):
             return KafkaError(
                 ErrorCode.INVALID_CONFIG, f"{name} is not served: {reason}. Remove the setting if that will do."
             )
-    return unknown(name, SETTINGS, what="broker")
+    return None
 
 
 def _parse_stored(texts: Mapping[str, str], settings: Mapping[str, Setting]) -> dict[str, Any]:
@@ -1683,6 +1875,7 @@ def _check_roles(config: BrokerConfig, names: list[str]) -> None:
         raise invalid(
             "controller.quorum.bootstrap.servers", "", "A broker has to know where to find the controllers: host:port."
         )
+    _check_voters(config)
     if "controller" in config.process_roles and quorum and not set(quorum) & set(names):
         raise invalid("controller.listener.names", ",".join(quorum), "One of them must be among the listeners.")
     if "broker" in config.process_roles and not clients:
@@ -1700,6 +1893,17 @@ def _check_roles(config: BrokerConfig, names: list[str]) -> None:
         if protocol not in [protocol_of(config, name) for name in clients]:
             reason = "No listener has it that is not a controller's."
             raise invalid("security.inter.broker.protocol", protocol, reason)
+
+
+def _check_voters(config: BrokerConfig) -> None:
+    voters = config.controller_quorum_voters
+    ids = [each.node_id for each in voters]
+    text = ",".join(map(str, voters))
+    if len(set(ids)) < len(ids):
+        raise invalid("controller.quorum.voters", text, "A node is named twice.")
+    if ids and ("controller" in config.process_roles) != (config.node_id in ids):
+        is_are = "is a controller and must be" if config.node_id not in ids else "is no controller and must not be"
+        raise invalid("controller.quorum.voters", text, f"Node {config.node_id} {is_are} among them (process.roles).")
 
 
 def _check_advertised(config: BrokerConfig, names: list[str]) -> None:

@@ -263,6 +263,8 @@ class WebRefusalError(OSError):
     """A server was reached, and does not answer as it should: trying again at once changes nothing. The text has the
     cause."""
 
+    status: int | None = None  # What it answered, if that was HTTP and not 200.
+
 
 @dataclass(frozen=True, slots=True)
 class WebQuestion:

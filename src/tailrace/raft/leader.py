@@ -4,6 +4,8 @@
                      entry on a majority can still be replaced (Raft, 5.4.2)
     check quorum     a leader that a majority has not asked for a while does nothing any more: somebody else may lead by
                      now. If it is asked again in its epoch nobody does, and it goes on; after twice the time it resigns
+    a fetch counts   from when the one before it was answered on the same connection: a network that held it back does
+                     not make it newer than it is
 Only what was synced is counted, the leader's own log included. A leader that removed itself does not count.
 Times are those of the clock, never of patience: a leader that was held up for long has been replaced.
 """
@@ -25,6 +27,8 @@ class Progress:
     # Everything below is synced there; -1 before its first valid fetch.
     end_offset: int = -1
     last_fetch_ms: float = -inf
+    # At this moment it still followed, however long its last fetch was on its way.
+    followed_ms: float = -inf
     last_caught_up_ms: float = -inf
     # The leader's log end at the last fetch: who has that at its next one was caught up then.
     leader_end_offset: int = -1
@@ -64,8 +68,10 @@ class Leader:
             found = self.replicas[key] = Progress()
         return found
 
-    def note_fetch(self, key: ReplicaKey, now_ms: float, *, offset: int | None, leader_end_offset: int) -> None:
-        """Alive; and with `offset`, its log is ours up to there. Lower than before: a late request."""
+    def note_fetch(
+        self, key: ReplicaKey, now_ms: float, *, offset: int | None, leader_end_offset: int, after_ms: float = inf
+    ) -> None:
+        """Alive after `after_ms`; and with `offset`, its log is ours up to there. Lower than before: a late request."""
         if key not in self.replicas and len(self.replicas) >= _REPLICAS_MAX:
             self._forget_idle(now_ms)
         progress = self.progress(key)
@@ -78,6 +84,7 @@ class Leader:
             progress.leader_end_offset = leader_end_offset
             progress.end_offset = offset
         progress.last_fetch_ms = now_ms
+        progress.followed_ms = max(progress.followed_ms, min(now_ms, after_ms))
 
     def decide_high_watermark(self, voters: VoterSet, own: ReplicaKey, synced_end_offset: int) -> int | None:
         """None while nothing of this epoch is on a majority."""
@@ -95,7 +102,7 @@ class Leader:
         needed = voters.majority - (1 if voters.contains(own) else 0)
         if needed <= 0:
             return inf
-        heard = sorted(max(self.since_ms, self._last_fetch_ms(key)) for key in others)
+        heard = sorted(max(self.since_ms, self._followed_ms(key)) for key in others)
         return heard[len(heard) - needed] + timeout_ms
 
     def successors(self, voters: VoterSet, own: ReplicaKey) -> tuple[ReplicaKey, ...]:
@@ -107,9 +114,9 @@ class Leader:
         found = self.replicas.get(key)
         return -1 if found is None else found.end_offset
 
-    def _last_fetch_ms(self, key: ReplicaKey) -> float:
+    def _followed_ms(self, key: ReplicaKey) -> float:
         found = self.replicas.get(key)
-        return -inf if found is None else found.last_fetch_ms
+        return -inf if found is None else found.followed_ms
 
     def _forget_idle(self, now_ms: float) -> None:
         self.replicas = {

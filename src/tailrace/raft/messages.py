@@ -7,6 +7,7 @@ epoch and the leader that its sender knows, which is how nodes learn of each oth
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import inf
 from typing import NamedTuple
 
 from tailrace.model.config import Endpoint
@@ -115,6 +116,8 @@ class Received(NamedTuple):
 
     token: int
     request: Request
+    # It was sent after this moment, when the one before it was answered on its connection; -inf if nothing is known.
+    after_ms: float = inf
 
 
 class Waited(NamedTuple):

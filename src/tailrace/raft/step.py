@@ -43,7 +43,6 @@ from tailrace.raft.messages import (
     Received,
     Replied,
     Reply,
-    Request,
     Resign,
     SnapshotFailed,
     SnapshotInstalled,
@@ -66,7 +65,7 @@ def step(
     clock_ms = now_ms if clock_ms is None else clock_ms
     node.begin_step(clock_ms, clock_ms if looked_ms is None else looked_ms)
     if isinstance(event, Received):
-        _receive(node, event.token, event.request, now_ms)
+        _receive(node, event, now_ms)
     elif isinstance(event, Waited):
         node.answer(event.token, answer_fetch(node, event.request))
     elif isinstance(event, Replied):
@@ -85,7 +84,8 @@ def step(
     return node.end_step()
 
 
-def _receive(node: RaftNode, token: int, request: Request, now_ms: float) -> None:
+def _receive(node: RaftNode, event: Received, now_ms: float) -> None:
+    token, request = event.token, event.request
     reply: Reply | None
     if isinstance(request, Vote):
         reply = _receive_vote(node, request, now_ms)
@@ -94,9 +94,9 @@ def _receive(node: RaftNode, token: int, request: Request, now_ms: float) -> Non
     elif isinstance(request, EndEpoch):
         reply = _receive_end(node, request, now_ms)
     elif isinstance(request, Fetch):
-        reply = _receive_fetch(node, request)
+        reply = _receive_fetch(node, request, event.after_ms)
     elif isinstance(request, FetchPiece):
-        reply = _receive_fetch_piece(node, request)
+        reply = _receive_fetch_piece(node, request, event.after_ms)
     else:
         reply = membership.receive(node, token, request, now_ms)
     if reply is not None:
@@ -157,23 +157,31 @@ def _receive_end(node: RaftNode, request: EndEpoch, now_ms: float) -> Reply:
     return node.reply()
 
 
-def _receive_fetch(node: RaftNode, request: Fetch) -> Reply:
+def _receive_fetch(node: RaftNode, request: Fetch, after_ms: float) -> Reply:
     reply = answer_fetch(node, request)
     role = node.role
     if isinstance(role, Leader) and reply.fetched is not None and request.replica.id >= 0:
         is_prefix = reply.fetched.diverging is None and reply.fetched.snapshot is None
         offset = request.offset if is_prefix else None
-        role.note_fetch(request.replica, node.looked_ms, offset=offset, leader_end_offset=node.log.end_offset)
+        role.note_fetch(
+            request.replica,
+            node.looked_ms,
+            after_ms=after_ms,
+            offset=offset,
+            leader_end_offset=node.log.end_offset,
+        )
         node.raise_high_watermark()
         # It may be this very fetch that has committed something.
         reply = answer_fetch(node, request)
     return reply
 
 
-def _receive_fetch_piece(node: RaftNode, request: FetchPiece) -> Reply:
+def _receive_fetch_piece(node: RaftNode, request: FetchPiece, after_ms: float) -> Reply:
     error = node.check_leading(request.epoch)
     if error is ErrorCode.NONE and isinstance(node.role, Leader):
-        node.role.note_fetch(request.replica, node.looked_ms, offset=None, leader_end_offset=node.log.end_offset)
+        node.role.note_fetch(
+            request.replica, node.looked_ms, after_ms=after_ms, offset=None, leader_end_offset=node.log.end_offset
+        )
     return node.reply(error)
 
 

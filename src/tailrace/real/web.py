@@ -58,7 +58,9 @@ def _follow(question: WebQuestion, ends: float) -> bytes:
                 if answer.status == _OK:
                     return _read(answer, question.answer_max_bytes)
                 if answer.status not in _REDIRECTS or question.form is not None:
-                    raise WebRefusalError(f"it answers {answer.status} {_phrase(answer.status)}".rstrip())
+                    refusal = WebRefusalError(f"it answers {answer.status} {_phrase(answer.status)}".rstrip())
+                    refusal.status = answer.status
+                    raise refusal
                 url = _next_url(url, answer.getheader("Location", ""))
         finally:
             watchdog.cancel()

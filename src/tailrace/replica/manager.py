@@ -27,6 +27,7 @@ from tailrace.model import events
 from tailrace.model.config import BrokerConfig, TopicConfig
 from tailrace.model.errors import ErrorCode, KafkaError, StorageError
 from tailrace.model.ids import NodeId, PartitionIndex, TopicPartition, Uuid
+from tailrace.model.metrics.traffic import Traffic
 from tailrace.model.ports import Background, Clock
 from tailrace.replica.directories import LogDirectories, StoredHighWatermarks
 from tailrace.replica.flusher import Flusher
@@ -77,6 +78,7 @@ class ReplicaManager:
         self.on_bug: OnBug = lambda _error, _partition: None
         self.damaged = DamagedReplicas(self.node_id, self.directories)
         self.partitions: dict[tuple[str, int], Partition] = {}
+        self.retired = Traffic()  # Of replicas that are gone: what all have done together never falls.
         self.flusher = Flusher(background, unsynced_max_bytes=static.log_unsynced_max_bytes)
         # Where readers have met trouble (`log.files.damaged`); a scrub takes them out.
         self.suspects: dict[TopicPartition, Suspect] = {}
@@ -89,15 +91,13 @@ class ReplicaManager:
         self._static = static
         self._background = background
         self._clock = clock
-        self._leaders = leaders
-        self._alter_partition = alter_partition
-        self._ask_leave = ask_leave
+        self._leaders, self._alter_partition, self._ask_leave = leaders, alter_partition, ask_leave
         self._fetchers: Fetchers | None = None
         self._proposals: IsrProposals | None = None
         self._image: MetadataImage | None = None
         self._is_closed = False
         # Partitions whose log could not be opened, as was logged once. In order, for it is iterated over.
-        self._missing: dict[tuple[str, int], None] = {}
+        self.missing: dict[tuple[str, int], None] = {}
         self._owed: list[tuple[str, int]] = []  # New partitions without a log yet. Bounded by what the image holds.
         self.late = LatePartitions(self._follow_late, per_turn=static.replica_changes_per_turn)
         # Logs that the last run left and that are not open yet, and where they lie.
@@ -136,14 +136,13 @@ class ReplicaManager:
         return name
 
     def _find_or_explain(self, topic: str, index: int) -> Partition:
-        image = self._image.topics.get(topic) if self._image is not None else None
-        state = image.partitions.get(index) if image is not None else None
-        if image is None or state is None:
+        state = self._state_of(TopicPartition(topic, PartitionIndex(index)))
+        if self._image is None or state is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no partition {topic}-{index}")
         if self.node_id not in state.replicas:
             why = f"Broker {self.node_id} has no replica of {topic}-{index}"
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, why)
-        self._ensure(image, index)
+        self._ensure(self._image.topics[topic], index)
         partition = self.partitions.get((topic, index))
         if partition is None:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"The log of {topic}-{index} could not be created")
@@ -191,7 +190,7 @@ class ReplicaManager:
                 changes = self._put_off(changes, old)
             yield from self._follow_topics(changes)
         if old is None:
-            self.damaged.end_start(self._missing)
+            self.damaged.end_start(self.missing)
         for partition in reconfigured:
             if self.partitions.get(partition.topic_partition) is partition:
                 partition.reconfigure()
@@ -268,8 +267,8 @@ class ReplicaManager:
     def open_missing(self) -> None:
         """Tries again what could not be opened, a few a turn: clients ask for what is led here, but nobody for what is
         to follow."""
-        if self._missing and not self._owed and not self._is_closed:
-            self._owed = list(self._missing)
+        if self.missing and not self._owed and not self._is_closed:
+            self._owed = list(self.missing)
             get_running_loop().call_soon(self._create_owed)
 
     def _ensure(self, topic: TopicImage, index: int, *, is_one_of_many: bool = False) -> None:
@@ -280,11 +279,11 @@ class ReplicaManager:
             try:
                 partition = self._open(topic, TopicPartition(topic.name, PartitionIndex(index)), state)
             except (OSError, StorageError) as error:
-                if (topic.name, index) not in self._missing:
-                    self._missing[topic.name, index] = None
+                if (topic.name, index) not in self.missing:
+                    self.missing[topic.name, index] = None
                     _log.error("a log cannot be opened", partition=f"{topic.name}-{index}", cause=error)
                 return
-            self._missing.pop((topic.name, index), None)
+            self.missing.pop((topic.name, index), None)
             self.partitions[topic.name, index] = partition
         try:
             partition.follow_image(state, is_one_of_many=is_one_of_many)
@@ -307,9 +306,8 @@ class ReplicaManager:
     def _open(self, topic: TopicImage, topic_partition: TopicPartition, state: PartitionImage) -> Partition:
         is_new = topic_partition not in self._found
         log = self._open_log(topic, topic_partition, state)
-        high_watermark: int | None = None
-        if len(state.replicas) > 1:
-            high_watermark = self._high_watermarks.find(topic_partition, is_new=is_new)
+        is_alone = len(state.replicas) == 1
+        high_watermark = None if is_alone else self._high_watermarks.find(topic_partition, is_new=is_new)
         self.damaged.judge(log, high_watermark)
         return Partition(
             log,
@@ -369,9 +367,10 @@ class ReplicaManager:
     def _remove(self, topic_partition: TopicPartition) -> None:
         partition = self.partitions.pop(topic_partition, None)
         self.late.drop(topic_partition)
-        self._missing.pop(topic_partition, None)
+        self.missing.pop(topic_partition, None)
         self.broken.pop(topic_partition, None)
         if partition is not None:
+            self.retired.add(partition.traffic)
             if self._fetchers is not None:
                 self._fetchers.drop(partition)
             partition.close()

@@ -29,6 +29,7 @@ from tailrace.log.validation import CheckedBatch, Origin
 from tailrace.model import events
 from tailrace.model.errors import ErrorCode, KafkaError, StorageError, not_leader
 from tailrace.model.ids import NO_EPOCH, NodeId, TopicPartition, Uuid
+from tailrace.model.metrics.traffic import Traffic
 from tailrace.model.ports import FileSlice
 from tailrace.model.settings import LONG_MAX
 from tailrace.replica.flusher import Flusher
@@ -79,6 +80,7 @@ class Partition:
         "takes_plain",
         "topic_id",
         "topic_partition",
+        "traffic",
         "wake_fetcher",
     )
 
@@ -98,13 +100,11 @@ class Partition:
         self.topic_id = topic_id
         self.log = log
         self.node_id = node_id
-        self.leader_id = NodeId(-1)
-        self.leader_epoch = NO_EPOCH
-        self.partition_epoch = -1
-        self.leader_epoch_start_offset = 0
-        self.leader_recovery_state = 0
+        self.leader_id, self.leader_epoch, self.partition_epoch = NodeId(-1), NO_EPOCH, -1
+        self.leader_epoch_start_offset = self.leader_recovery_state = 0
         self.replicas: tuple[NodeId, ...] = ()
         self.isr: tuple[NodeId, ...] = ()  # As committed.
+        self.traffic = Traffic()
         self.proposal: Proposal | None = None
         self.followers: dict[NodeId, FollowerState] = {}  # All other replicas while this one leads, else none.
         known = log.log_end_offset if high_watermark is None else high_watermark
@@ -139,6 +139,8 @@ class Partition:
         self.leader_id, self.leader_epoch = state.leader, state.leader_epoch
         self.partition_epoch = state.partition_epoch
         left = [node_id for node_id in self.isr if node_id not in state.isr]
+        if was_leader and not is_new_epoch:
+            self.traffic.note_isr(len(state.isr) - len(self.isr))
         self.replicas, self.isr = state.replicas, state.isr
         self.leader_recovery_state = state.leader_recovery_state
         if self.is_leader:
@@ -224,11 +226,8 @@ class Partition:
         if self.leader_id != self.node_id:
             raise self.not_leader()
         if required_acks == ACKS_ALL and self.is_under_min_isr:
-            raise KafkaError(
-                ErrorCode.NOT_ENOUGH_REPLICAS,
-                f"{self.topic_partition} has {len(self.isr)} in-sync replicas, "
-                f"fewer than min.insync.replicas={self.min_insync_replicas}",
-            )
+            has, least = f"{len(self.isr)} in-sync replicas", f"min.insync.replicas={self.min_insync_replicas}"
+            raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, f"{self.topic_partition} has {has}, fewer than {least}")
 
     def append(
         self,
@@ -249,6 +248,7 @@ class Partition:
         except (StorageError, AssertionError) as error:
             raise storage_failure(log, error) from error
         self.flusher.note_written(self, len(batches))
+        self.traffic.note_appended(result.next_offset - result.base_offset, len(batches))
         if log.unflushed_messages >= self.flush_messages:
             self.flusher.request(self)
         self._note_appended(result.base_offset)
@@ -281,7 +281,9 @@ class Partition:
             assert log.log_start_offset <= self.high_watermark <= first_offset, self._offsets()
         except (StorageError, AssertionError) as error:
             raise storage_failure(log, error) from error
-        self.flusher.note_written(self, sum([batch[1] for batch in batches]))
+        size_bytes = sum([batch[1] for batch in batches])
+        self.flusher.note_written(self, size_bytes)
+        self.traffic.note_appended(log.log_end_offset - first_offset, size_bytes, len(batches))
         self._note_appended(first_offset)
         return first_offset
 
@@ -371,15 +373,12 @@ class Partition:
         log has not parted from this one. Raises if it is no replica, or an incarnation that has been replaced."""
         follower = self.followers.get(node_id)
         if follower is None:
-            raise KafkaError(
-                ErrorCode.UNKNOWN_LEADER_EPOCH, f"Broker {node_id} has no replica of {self.topic_partition} yet"
-            )
+            why = f"Broker {node_id} has no replica of {self.topic_partition} yet"
+            raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH, why)
         world = self._surroundings
         if broker_epoch < max(follower.broker_epoch, world.registered_epoch(node_id)):
-            raise KafkaError(
-                ErrorCode.NOT_LEADER_OR_FOLLOWER,
-                f"Broker {node_id} has come back with a later epoch than {broker_epoch}",
-            )
+            why = f"Broker {node_id} has come back with a later epoch than {broker_epoch}"
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, why)
         if not self.log.log_start_offset <= offset <= self.log.log_end_offset:
             return  # It cannot be read either, and is told so.
         has_moved = follower.log_end_offset != offset
@@ -475,10 +474,8 @@ class Partition:
         self.check_leader()
         wanted = self.high_watermark if offset == -1 else offset
         if not 0 <= wanted <= self.high_watermark:
-            raise KafkaError(
-                ErrorCode.OFFSET_OUT_OF_RANGE,
-                f"Offset {offset} of {self.topic_partition} is above its high watermark {self.high_watermark}",
-            )
+            why = f"Offset {offset} of {self.topic_partition} is above its high watermark {self.high_watermark}"
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, why)
         if "delete" not in self.log.config.cleanup_policy:
             raise KafkaError(
                 ErrorCode.POLICY_VIOLATION,

@@ -16,7 +16,9 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+from tailrace.real.metrics.targets import read_targets
 from tailrace.testing.child import Child, Guard
+from tailrace.testing.metrics import Metrics, scrape
 from tailrace.testing.scoped import Scoped
 from tailrace.testing.users import ClientSettings, admin_settings, create_user
 
@@ -34,6 +36,9 @@ class Broker(Scoped):
 
     With `secure=True` it is a broker as `tailrace up --secure` starts it: TLS, SCRAM and ACLs. `client_settings` let
     its admin in, and `user` makes others. It needs the extra `security`.
+
+    With `registry=True` a schema registry is started beside it, and `registry_url` is where it is. It needs the extra
+    `registry`.
     """
 
     def __init__(
@@ -45,6 +50,7 @@ class Broker(Scoped):
         data: str | os.PathLike[str] | None = None,
         in_process: bool = False,
         secure: bool = False,
+        registry: bool = False,
         log_level: str = "info",
         start_timeout_s: float = 15.0,
     ) -> None:
@@ -55,7 +61,11 @@ class Broker(Scoped):
         if secure and in_process:
             raise ValueError("a secure broker is a process of its own: leave in_process out")
         self._in_process = in_process
+        if registry and in_process:
+            raise ValueError("a registry is a process of its own, and needs a broker that is one: leave in_process out")
         self._secure = secure
+        self._registry_port: int | None = 0 if registry else None
+        self._registry_url: str | None = None
         self._log_level = log_level
         self._start_timeout_s = start_timeout_s
         self._folder: str | None = None
@@ -69,6 +79,13 @@ class Broker(Scoped):
         return f"{self.host}:{self.port}"
 
     @property
+    def registry_url(self) -> str:
+        """Of the schema registry, for a client's `schema.registry.url`."""
+        if self._registry_url is None:
+            raise RuntimeError("there is no registry: start the broker with Broker(registry=True)")
+        return self._registry_url
+
+    @property
     def client_settings(self) -> ClientSettings:
         """How the admin of a secure broker comes in."""
         return admin_settings(self.bootstrap, self.data, is_secure=self._secure)
@@ -77,6 +94,17 @@ class Broker(Scoped):
         """A new user of a secure broker, or a new password of one that is there; `acls` say what it may do, each like
         "write topic:orders" or "read group:*"."""
         return create_user(self.client_settings, name, acls)
+
+    @property
+    def metrics_url(self) -> str:
+        """Where /metrics and /health are."""
+        if self._inner is not None:
+            return self._inner.metrics_url
+        return read_targets(self.data)[f"broker-{self.settings.get('node.id', 1)}"]
+
+    def metrics(self) -> Metrics:
+        """What the broker counts, as it is now."""
+        return scrape(self.metrics_url)
 
     @property
     def data(self) -> str:
@@ -116,6 +144,9 @@ class Broker(Scoped):
         self._child = Child(self._arguments(), self._log_path(), self._guard)
         try:
             bootstrap = self._child.wait_ready(self._start_timeout_s)
+            if self._registry_port is not None:
+                self._registry_url = self._child.wait_registry(self._start_timeout_s)
+                self._registry_port = int(self._registry_url.rpartition(":")[2])
         except BaseException:
             self.close()
             raise
@@ -176,6 +207,8 @@ class Broker(Scoped):
         words = ["--host", self.host, "--port", str(self.port), "--data", self.data, "--log-level", self._log_level]
         for name, value in self.settings.items():
             words += ["--set", f"{name}={value}"]
+        if self._registry_port is not None:
+            words += ["--registry-port", str(self._registry_port)]
         return [*words, "--secure"] if self._secure else words
 
     def _log_path(self) -> str:

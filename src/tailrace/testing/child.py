@@ -69,6 +69,7 @@ class Child:
     def __init__(self, arguments: Sequence[str], log_path: str, guard: Guard) -> None:
         self._log_path = log_path
         self._guard = guard
+        self._unread = b""  # What came after the last line that was waited for.
         with open(log_path, "ab") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "tailrace", "up", *arguments],
@@ -95,6 +96,14 @@ class Child:
             self.kill()
             raise BrokerFailedError(f"the broker was not ready within {timeout_s:g} s{self._log_tail()}")
         return line.removeprefix("ready: ").strip()
+
+    def wait_registry(self, timeout_s: float) -> str:
+        """The address of the registry beside the broker, as soon as it answers."""
+        line = self._wait_line(timeout_s)
+        if not line.startswith("registry: "):
+            self.kill()
+            raise BrokerFailedError(f"the registry was not ready within {timeout_s:g} s{self._log_tail()}")
+        return line.removeprefix("registry: ").strip()
 
     def signal(self, number: signal.Signals) -> None:
         self._process.send_signal(number)
@@ -133,15 +142,16 @@ class Child:
         assert self._process.stdout is not None
         descriptor = self._process.stdout.fileno()
         deadline = time.monotonic() + timeout_s
-        line = b""
+        line, self._unread = self._unread, b""
         with selectors.DefaultSelector() as selector:
             selector.register(descriptor, selectors.EVENT_READ)
-            while not line.endswith(b"\n") and selector.select(max(0.0, deadline - time.monotonic())):
+            while b"\n" not in line and selector.select(max(0.0, deadline - time.monotonic())):
                 chunk = os.read(descriptor, 4096)
                 if not chunk:
                     break
                 line += chunk
-        return line.decode()
+        line, newline, self._unread = line.partition(b"\n")
+        return (line + newline).decode()
 
     def _log_tail(self) -> str:
         with open(self._log_path, encoding="utf-8", errors="replace") as log:

@@ -16,9 +16,11 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tailrace.real.metrics.targets import read_targets
 from tailrace.real.supervisor import SupervisorError, ask_supervisor
 from tailrace.testing.broker import setting_text
 from tailrace.testing.child import BrokerFailedError, Child, Guard
+from tailrace.testing.metrics import Metrics, scrape
 from tailrace.testing.scoped import Scoped
 from tailrace.testing.users import ClientSettings, admin_settings, create_user
 
@@ -91,6 +93,14 @@ class Cluster(Scoped):
     def nodes(self) -> dict[str, dict[str, Any]]:
         """By name: node_id, state, process_id and bootstrap."""
         return {facts["name"]: facts for facts in self._ask("nodes")["nodes"]}
+
+    def metrics_url(self, node: int | str) -> str:
+        """Where /metrics and /health of a node are."""
+        return read_targets(self.data)[_name(node)]
+
+    def metrics(self, node: int | str) -> Metrics:
+        """What a node counts, as it is now."""
+        return scrape(self.metrics_url(node))
 
     @property
     def broker_ids(self) -> list[int]:

@@ -19,7 +19,8 @@ class InProcess:
     def __init__(self, host: str, port: int, data: str | None, settings: Mapping[str, str]) -> None:
         self.data = data or tempfile.mkdtemp(prefix="tailrace-test-")
         self._guard = None if data else Guard(self.data)
-        self._settings = {**single_node_settings(host, port, self.data), **settings}
+        own = {"metrics.listeners": "HTTP://127.0.0.1:0", **settings}
+        self._settings = {**single_node_settings(host, port, self.data), **own}
         self._ports = real_ports()
         self._broker: Broker | None = None
 
@@ -33,6 +34,12 @@ class InProcess:
             raise
         self._broker = broker
         return broker.port
+
+    @property
+    def metrics_url(self) -> str:
+        assert self._broker is not None, "it was started"
+        assert self._broker.metrics is not None, "metrics.listeners is not empty"
+        return self._broker.metrics.urls[0]
 
     async def stop(self) -> None:
         try:

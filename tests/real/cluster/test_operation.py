@@ -63,7 +63,7 @@ def test_add_and_decommission_under_load(cluster: Cluster):
     assert (added["broker"], added["action"]) == (4, "added")
     assert added["partitions_moved"] >= 4  # Internal topics are balanced too.
     held = [each.replicas for each in partitions_of(cluster.bootstrap, TOPIC).values()]
-    assert sum(4 in replicas for replicas in held) in (4, 5)
+    assert sum(4 in replicas for replicas in held) in (3, 4, 5)
     traffic.wait_acked(500)
     gone = tailrace(cluster, "cluster", "decommission", "1")
     assert gone["action"] == "decommissioned"

@@ -125,7 +125,8 @@ class Calls:
                 if self._cluster.is_cut(self._node, target) or target.process is None or target.quorum is None:
                     raise KafkaError(ErrorCode.NETWORK_EXCEPTION, f"node {port} cannot be reached")
                 process = target.process
-                call = target.quorum.driver.handle(_through_bytes(request, type(request)))
+                connection = f"{self._node.node_id} {channel}"
+                call = target.quorum.driver.handle(_through_bytes(request, type(request)), peer=connection)
                 answer = process.spawn(call, name=f"{type(request).__name__} of {self._node.node_id}")
                 while not answer.done():
                     await asyncio.wait((answer,), timeout=0.05)

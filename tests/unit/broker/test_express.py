@@ -222,7 +222,7 @@ def learned(monkeypatch) -> list[int]:
 
 
 def lanes_of(world: World) -> dict[tuple[int, bytes], Lane]:
-    express = next(iter(world.broker._acceptors[0].connections))._express
+    express = next(iter(world.broker.acceptors[0].connections))._express
     return express._lanes
 
 
@@ -234,7 +234,7 @@ async def test_a_client_that_never_repeats_itself_stops_being_learned_from(monke
             await create_topic(peer, f"t{number}", flush_messages="1")
         for number in range(60):
             assert produced(await peer.request(produce(f"t{number}", batch(b"x")), 9)).error_code == 0
-        express = next(iter(world.broker._acceptors[0].connections))._express
+        express = next(iter(world.broker.acceptors[0].connections))._express
         assert express._credit == 0
         assert len(express._lanes) == 16
 

@@ -66,7 +66,7 @@ async def test_an_answer_that_cannot_be_encoded_closes_its_connection(held, monk
             topic = CreateTopicsRequest.CreatableTopic(name="u", num_partitions=1, replication_factor=1)
             peer.send(CreateTopicsRequest(topics=[topic]), 7)
         await asyncio.sleep(0.02)
-        dispatcher = world.broker._protocols[0].dispatcher
+        dispatcher = world.broker.protocols[0].dispatcher
         monkeypatch.setattr(dispatcher, "encode", lambda *_: 1 / 0)
         background.release_all()
         assert await peer.is_closed()
@@ -102,7 +102,7 @@ async def test_answers_of_one_turn_are_bounded_by_their_size():
         for _ in range(400):
             peer.send(MetadataRequest(topics=None), 9)
         await asyncio.sleep(0.3)
-        (slow, _other) = world.broker._acceptors[0].connections
+        (slow, _other) = world.broker.acceptors[0].connections
         assert sum(len(part) for part in slow._outbox._parts) < 2 << 20
         peer.reader._transport.resume_reading()
         for _ in range(400):
@@ -122,7 +122,7 @@ async def test_answers_behind_a_pending_one_are_bounded_by_their_size():
         for _ in range(200):
             peer.send(MetadataRequest(topics=None), 9)
         await asyncio.sleep(0.3)
-        slow = next(iter(world.broker._acceptors[0].connections))
+        slow = next(iter(world.broker.acceptors[0].connections))
         assert sum(len(part) for slot in slow._slots._slots for part in slot.parts or []) < 2 << 20
         background.release_all()
         assert produced(await peer.receive()).base_offset == 0
@@ -200,7 +200,7 @@ async def test_a_client_that_leaves_while_it_waits_for_memory_passes_its_turn_on
         waiting.send(produce("t", batch(b"x" * 50_000)), 9)
         await asyncio.sleep(0.02)
         assert not waiting.reader._buffer
-        list(world.broker._acceptors[0].connections)[1].close()
+        list(world.broker.acceptors[0].connections)[1].close()
         holder.writer.write(held[10:])
         assert (await holder.receive()).error_code == 0
         assert produced(await waiting.receive()).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

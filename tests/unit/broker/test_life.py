@@ -73,7 +73,7 @@ async def test_listeners_have_the_sizes_of_the_settings() -> None:
     world = World()
     sizes = {"receive.buffer.bytes": "30000", "send.buffer.bytes": "40000", "listen.backlog.size": "7"}
     broker = await world.start({f"socket.{name}": value for name, value in sizes.items()})
-    (listener,) = broker._acceptors[0]._listeners
+    (listener,) = broker.acceptors[0]._listeners
     assert listener._socket.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) == 2 * 30_000
     assert listener._socket.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) == 2 * 40_000
     information = listener._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 32)

@@ -182,6 +182,6 @@ async def test_deleted_records_stay_deleted_when_the_process_is_killed():
         peer = await world.connect()
         assert (await list_offset(peer, EARLIEST)).offset == 4
         assert (await list_offset(peer, LATEST)).offset == 6
-        await killed._acceptors[0].close(answers_timeout_ms=0)
+        await killed.acceptors[0].close(answers_timeout_ms=0)
         await killed._maintenance.stop()
-        killed._lag.stop()
+        killed.lag.stop()

@@ -101,7 +101,7 @@ async def test_lanes_are_learned_anew_once_their_number_is_raised():
         await create_topic(peer, "t")
         for _ in range(3):
             await peer.request(produce("t", batch(b"a")), 9)
-        express = next(iter(world.broker._acceptors[0].connections))._express
+        express = next(iter(world.broker.acceptors[0].connections))._express
         (before,) = express._lanes.values()
         world.broker.services.lanes.raise_number()
         await peer.request(produce("t", batch(b"a")), 9)

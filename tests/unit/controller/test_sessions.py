@@ -92,7 +92,7 @@ def test_a_new_controller_counts_the_lease_from_what_its_predecessor_may_have_gr
     cluster = Cluster(brokers=3, features=True, broker_session_timeout_ms=9000, broker_lease_ms=2000)
     cluster.controller.deactivate()
     cluster.controller.activate(cluster.monotonic_ms)
-    keep_alive(cluster, 2, 3, milliseconds=2300)
+    keep_alive(cluster, 2, 3, milliseconds=2800)
     cluster.controller.note_refused(NodeId(1), cluster.monotonic_ms)
     keep_alive(cluster, 2, 3, milliseconds=600)
     assert fenced(cluster) == []
@@ -171,7 +171,7 @@ def test_a_new_controller_gives_everybody_a_session(cluster: Cluster) -> None:
     cluster.pass_time(60_000)
     cluster.controller.activate(cluster.monotonic_ms)
     # And as much more as its predecessor may have granted leases for.
-    keep_alive(cluster, 2, 3, milliseconds=SESSION_MS + 1000)
+    keep_alive(cluster, 2, 3, milliseconds=SESSION_MS + 1500)
     assert fenced(cluster) == []
     keep_alive(cluster, 2, 3, milliseconds=200)
     assert fenced(cluster) == [1]

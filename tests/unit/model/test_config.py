@@ -142,7 +142,6 @@ def test_a_setting_is_read_or_says_that_it_has_no_effect() -> None:
         "alter.config.policy.class.name",
         "client.quota.callback.class",
         "remote.log.storage.manager.class.name",
-        "controller.quorum.voters",
         "group.share.max.size",
     ],
 )
@@ -150,6 +149,29 @@ def test_what_changes_a_promise_is_not_ignored(name: str) -> None:
     with pytest.raises(KafkaError, match=f"{name} is not served: ") as caught:
         parse_broker_config({"node.id": "1", name: "x"})
     assert caught.value.code is ErrorCode.INVALID_CONFIG
+
+
+def test_voters_tell_where_the_quorum_is() -> None:
+    settings = {"node.id": "9", "process.roles": "broker", "controller.quorum.voters": "1@one:9093, 2@[::1]:9094"}
+    config = parse_broker_config(settings)
+    assert config.controller_quorum_bootstrap_servers == ("one:9093", "[::1]:9094")
+    other = parse_broker_config(settings | {"controller.quorum.bootstrap.servers": "any:1"})
+    assert other.controller_quorum_bootstrap_servers == ("any:1",)
+
+
+@pytest.mark.parametrize(
+    ("voters", "told"),
+    [
+        ("1@one", "Write id@host:port"),
+        ("one:9093", "Write id@host:port"),
+        ("1@one:0", "Write id@host:port"),
+        ("1@one:9093,1@two:9093", "named twice"),
+        ("1@one:9093,9@two:9093", "Node 9 is no controller and must not be among them"),
+    ],
+)
+def test_voters_that_are_refused(voters: str, told: str) -> None:
+    with pytest.raises(KafkaError, match=told):
+        parse_broker_config({"node.id": "9", "process.roles": "broker", "controller.quorum.voters": voters})
 
 
 @pytest.mark.parametrize(

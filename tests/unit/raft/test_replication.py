@@ -60,6 +60,16 @@ def test_when_a_leader_has_been_left_alone() -> None:
     assert leader.check_quorum_deadline_ms(alone, KEYS[0], 300) == inf
 
 
+def test_a_fetch_that_was_held_back_is_as_old_as_the_answer_before_it() -> None:
+    leader = Leader(1000.0)
+    leader.note_fetch(KEYS[1], 5000.0, after_ms=1100.0, offset=None, leader_end_offset=0)
+    assert leader.check_quorum_deadline_ms(THREE, KEYS[0], 300) == 1400
+    leader.note_fetch(KEYS[1], 6000.0, after_ms=-inf, offset=None, leader_end_offset=0)
+    assert leader.check_quorum_deadline_ms(THREE, KEYS[0], 300) == 1400, "the first one of a connection proves nothing"
+    leader.note_fetch(KEYS[1], 6000.0, after_ms=5900.0, offset=None, leader_end_offset=0)
+    assert leader.check_quorum_deadline_ms(THREE, KEYS[0], 300) == 6200
+
+
 def test_the_longest_log_is_the_first_successor() -> None:
     leader = leader_of({KEYS[1]: 3, KEYS[2]: 7})
     assert leader.successors(THREE, KEYS[0]) == (KEYS[2], KEYS[1])

@@ -260,6 +260,21 @@ def test_a_throttled_replica_catches_up_at_its_rate_and_in_sync_ones_are_not_hel
     )
 
 
+@pytest.mark.parametrize(("named", "is_held_back"), [(1, True), (3, False)])
+def test_the_list_of_leaders_names_leaders(named: int, is_held_back: bool):
+    async def run(cluster: Cluster):
+        cluster.start(leader_replication_throttled_replicas=f"0:{named}")
+        cluster.set(leader=1, isr=(1, 2))
+        cluster.isolate(3)
+        for number in range(10):
+            await cluster[1].append(b"%d" % number * 1000)
+        cluster.heal()
+        await cluster.settle(3)
+        assert (cluster[3].partition().log.log_end_offset < 10) is is_held_back
+
+    simulate(run, replica_fetch_max_bytes=1000, leader_replication_throttled_rate=1000)
+
+
 def test_what_a_restart_finds_unsynced_is_synced_before_it_counts():
     async def run(cluster: Cluster):
         cluster.start()

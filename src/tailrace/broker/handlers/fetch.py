@@ -23,6 +23,7 @@ from 10; a preferred read replica from 11, and followers are read; diverging epo
 from __future__ import annotations
 
 from asyncio import TimerHandle, get_running_loop
+from functools import cache
 from typing import TYPE_CHECKING
 
 from tailrace.broker.context import Pending
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from tailrace.broker.context import RequestContext
     from tailrace.broker.services import Services
     from tailrace.controller.image import BrokerImage
+    from tailrace.model.metrics.traffic import Traffic
     from tailrace.replica.partition import Partition
 
 _log = events.logger("fetch")
@@ -80,8 +82,12 @@ def handle_fetch(services: Services, context: RequestContext, request: FetchRequ
 
 
 def _attempt_type(services: Services) -> type[FetchAttempt]:
-    if services.access is None:
-        return FetchAttempt
+    return FetchAttempt if services.access is None else _guarded_type()
+
+
+@cache
+def _guarded_type() -> type[FetchAttempt]:
+    """Loaded where there is an authorizer; an import costs something each time."""
     from tailrace.broker.access.records import GuardedFetch
 
     return GuardedFetch
@@ -116,10 +122,11 @@ class FetchAttempt:
         self._leaders: set[int] = set()
         self._unknown: int | None = None  # How many partitions did not exist, or were refused, when the request came.
         self.waits_for: list[Partition] = []  # Those that may have more later.
+        self._found: list[tuple[Traffic, int]] = []  # Bytes of records, and whose they are.
         self.is_enough = False
 
     def read(self) -> None:
-        self._answers, self.waits_for = [], []
+        self._answers, self.waits_for, self._found = [], [], []
         found_bytes = unknown = 0
         must_answer = False
         for key, fetch in self._plan.partitions():
@@ -149,6 +156,7 @@ class FetchAttempt:
 
     def _read(self, key: FetchKey, fetch: FetchPartition, left_bytes: int, *, is_first: bool) -> PartitionData:
         partition = self._find(key, fetch)
+        partition.traffic.fetch_requests += self._is_first_read
         diverging: tuple[int, int] | None = None
         if fetch.last_fetched_epoch >= 0:
             log = partition.log
@@ -191,6 +199,7 @@ class FetchAttempt:
         )
         if slice_ is not None:
             answer.records = slice_
+            self._found.append((partition.traffic, slice_.size))
             if isolation_level == _READ_COMMITTED and not self._is_follower:
                 answer.aborted_transactions = [
                     FetchResponse.AbortedTransaction(producer_id=aborted.producer_id, first_offset=aborted.first_offset)
@@ -243,12 +252,12 @@ class FetchAttempt:
         return self._is_throttled(partition) and replicas.leader_throttle.is_exceeded(replicas.monotonic_ms())
 
     def _is_throttled(self, partition: Partition) -> bool:
-        """In-sync followers never are: producers wait for them."""
+        """In-sync followers never are: producers wait for them. The list names leaders, as Kafka's tools write it."""
         throttled = partition.log.config.leader_replication_throttled_replicas
         return (
             bool(throttled)
             and self._replica_id not in partition.isr
-            and is_throttled(throttled, partition=partition.topic_partition.partition, node_id=self._replica_id)
+            and is_throttled(throttled, partition=partition.topic_partition.partition, node_id=partition.node_id)
         )
 
     def wait(self, reader: PendingFetch) -> None:
@@ -290,6 +299,7 @@ class FetchAttempt:
         if self._toll is not None and not self._toll.admits_fetched(self._size_bytes()):
             # Too much for the client's quotas: it is told of nothing, and its session of nothing that was read.
             return FetchResponse(session_id=self._services.sessions.decline(self._plan))
+        self._count_sent()
         session_id, answers = self._plan.settle(self._answers)
         topics: list[FetchResponse.FetchableTopicResponse] = []
         for key, answer in answers:
@@ -305,6 +315,13 @@ class FetchAttempt:
                 )
             ]
         return response
+
+    def _count_sent(self) -> None:
+        for traffic, size_bytes in self._found:
+            if self._is_follower:
+                traffic.replication_bytes_out += size_bytes
+            else:
+                traffic.bytes_out += size_bytes
 
     def _size_bytes(self) -> int:
         return sum(len(each.records) + FETCHED_PARTITION_BYTES for _, each in self._answers if each.records)

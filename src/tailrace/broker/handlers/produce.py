@@ -28,8 +28,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tailrace.broker.context import Pending, UnanswerableError
 from tailrace.broker.handlers.leader_hints import hint_leader, node_endpoints
 from tailrace.log.validation import InvalidRecordsError
+from tailrace.model.config import validates_schema_ids
 from tailrace.model.errors import ErrorCode, KafkaError
-from tailrace.model.ids import INTERNAL_TOPICS
+from tailrace.model.ids import INTERNAL_TOPICS, Uuid
 from tailrace.wire.apis.data import ProduceRequest, ProduceResponse
 from tailrace.wire.records import read_header
 
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from tailrace.broker.refused_batches import Place
     from tailrace.broker.services import Services
     from tailrace.log.validation import CheckedBatch
+    from tailrace.model.config import TopicConfig
     from tailrace.replica.partition import Partition
 
 TopicData = ProduceRequest.TopicProduceData
@@ -168,7 +170,8 @@ class _Appends:
         self._check(name, data.index, records)
         partition = self._services.replicas.find_to_write(name, data.index)
         producer = self._unverified_producer(partition, records)
-        if producer is not None or partition.log.needs_slices(records):
+        log = partition.log
+        if producer is not None or log.needs_slices(records) or validates_schema_ids(log.config):
             copied = memoryview(bytearray(records))
             self.slow.append(_SlowAppend(topic, data.index, copied, answer, partition, producer))
         else:
@@ -243,7 +246,7 @@ class _Appends:
 
     async def append_slowly(self, append: _SlowAppend) -> None:
         try:
-            partition = self._services.replicas.find_to_write(self._name(append.topic), append.partition_index)
+            partition = await self._with_schema_ids(append)
             if not partition.log.needs_slices(append.records):
                 self._write_slow(append, partition)
                 return
@@ -252,6 +255,20 @@ class _Appends:
                 self._write_slow(append, partition, checked)
         except KafkaError as error:
             self._fail(append.topic, append.answer, append.records, error)
+
+    async def _with_schema_ids(self, append: _SlowAppend) -> Partition:
+        """The partition, once the schema ids of the batch are known to be good, if its topic asks for that."""
+        judged: TopicConfig | None = None
+        while True:
+            name = self._name(append.topic)
+            partition = self._services.replicas.find_to_write(name, append.partition_index)
+            log = partition.log
+            if judged is log.config or not validates_schema_ids(log.config):
+                return partition
+            judged = log.config
+            append.answer.log_start_offset = log.log_start_offset
+            partition.check_may_append(self._request.acks)
+            await self._services.schema_ids.check(name, judged, append.records, log.max_decompressed_bytes)
 
     def _write_slow(self, append: _SlowAppend, partition: Partition, checked: CheckedBatch | None = None) -> None:
         """In the same turn as the last look at the partition."""
@@ -352,6 +369,10 @@ class _Appends:
         error = self._services.replicas.lease.soften(error)
         if isinstance(records, memoryview):
             error = self._services.refused_batches.judge(_place(topic, answer.index), records, error)
+            name = topic.name or self._services.image.topic_names.get(Uuid(topic.topic_id), "")
+            partition = self._services.replicas.partitions.get((name, answer.index))
+            if partition is not None:
+                partition.traffic.note_refused(error.code, len(records))
         fill_error(answer, error)
         if self._context.api_version >= _FIRST_VERSION_WITH_HINTS:
             leader = hint_leader(self._services, error, topic.name, topic.topic_id, answer.index)

@@ -15,4 +15,4 @@ if TYPE_CHECKING:
 
 
 async def handle_by_raft(services: Services, context: RequestContext, request: Message) -> Message:
-    return await services.quorum.driver.handle(request, context.listener.name)
+    return await services.quorum.driver.handle(request, context.listener.name, context.peer)

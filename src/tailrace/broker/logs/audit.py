@@ -13,11 +13,10 @@ values of settings that are secret or unknown: so no password, salt or token is.
 from __future__ import annotations
 
 import logging
-from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from tailrace.broker.logs.gate import Gate
-from tailrace.broker.serving.measuring import error_codes
+from tailrace.broker.serving.measuring import errors_of
 from tailrace.model import events
 from tailrace.model.config import GROUP_SETTINGS, SETTINGS, TOPIC_SETTINGS
 from tailrace.model.errors import ErrorCode
@@ -107,5 +106,5 @@ def _is_open(struct: Any) -> bool:
 
 
 def _result(answer: Struct) -> str:
-    counts = Counter(error_codes(answer))
-    return ", ".join(f"{ErrorCode(code).name} x{count}" for code, count in sorted(counts.items())) or "NONE"
+    counts = sorted(errors_of(answer).items())
+    return ", ".join(f"{ErrorCode(code).name} x{count}" for code, count in counts) or "NONE"

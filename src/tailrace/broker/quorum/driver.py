@@ -26,6 +26,7 @@ from tailrace.broker.quorum.identity import (
     voters_of,
 )
 from tailrace.broker.quorum.metadata_log import MetadataLog
+from tailrace.broker.quorum.service import Answered, handle
 from tailrace.broker.quorum.state_file import store_quorum_state
 from tailrace.controller.brokers.sessions import grant_ms
 from tailrace.model import events
@@ -128,6 +129,7 @@ class RaftDriver:
         self._is_started = self._is_closed = False
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = inf
+        self._answered = Answered(ports.clock)
         self._next_token = 0
         # Requests that the node has not answered yet; bounded by the connections.
         self._answers: dict[int, asyncio.Future[Reply]] = {}
@@ -218,15 +220,15 @@ class RaftDriver:
         self._after_write()
         return end_offset
 
-    async def handle(self, request: Message, listener_name: str = "") -> Message:
-        """A request of the quorum, from a peer or an admin client, and the listener that it came in by."""
-        from tailrace.broker.quorum.service import handle
+    async def handle(self, request: Message, listener_name: str = "", peer: str = "") -> Message:
+        """A request of the quorum, from a peer or an admin client: the listener that it came in by, and the address at
+        the other end of its connection."""
+        with self._answered.question(peer) as after_ms:
+            return await handle(self, request, listener_name, after_ms)
 
-        return await handle(self, request, listener_name)
-
-    async def ask(self, request: Request) -> Reply:
-        """What the node says to a request of a peer. KafkaError if it cannot say anything."""
-        return await self._put(lambda token: Received(token, request))
+    async def ask(self, request: Request, after_ms: float = inf) -> Reply:
+        """What the node says to a request of a peer, sent after a moment. KafkaError if it cannot say anything."""
+        return await self._put(lambda token: Received(token, request, after_ms))
 
     async def ask_again(self, request: Fetch) -> Reply:
         return await self._put(lambda token: Waited(token, request))

@@ -1,16 +1,20 @@
 """The requests of the quorum, as peers and admin clients send them: asked of the node, answered in kind.
 
 A Fetch that finds nothing new waits here for records or a higher high watermark, up to its own limit; the node counts
-it as a sign of life once, when it came.
+it as a sign of life once, when it came. How old that sign may be is for `Answered` to say: a request that a network
+held back for long looks no different from a new one.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from math import inf
 from typing import TYPE_CHECKING
 
 from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.model.ids import CLUSTER_METADATA_TOPIC
+from tailrace.model.ports import Clock
 from tailrace.raft.leader import OBSERVER_SESSION_MS, Leader, Progress
 from tailrace.raft.messages import Fetch, Fetched, Reply
 from tailrace.raft.translation import of_wire_request, refuse, the_partition, to_wire_response
@@ -23,7 +27,28 @@ if TYPE_CHECKING:
     from tailrace.broker.quorum.driver import RaftDriver
 
 
-async def handle(driver: RaftDriver, request: Message, listener_name: str) -> Message:
+# More than a cluster has nodes. The next request on a connection that was forgotten proves nothing, the one after does.
+_CONNECTIONS_MAX = 1000
+
+
+class Answered:
+    """When each connection was last answered: what comes on it next was sent after that."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        # By the address at the other end, longest ago first.
+        self._answered_ms: dict[str, float] = {}
+
+    @contextmanager
+    def question(self, peer: str) -> Iterator[float]:
+        """Around the answering of a request. Gives the moment after which it was sent, -inf if nothing is known."""
+        yield self._answered_ms.pop(peer, -inf)
+        if len(self._answered_ms) >= _CONNECTIONS_MAX:
+            del self._answered_ms[next(iter(self._answered_ms))]
+        self._answered_ms[peer] = self._clock.monotonic_ms()
+
+
+async def handle(driver: RaftDriver, request: Message, listener_name: str, after_ms: float) -> Message:
     if isinstance(request, DescribeQuorumRequest):
         return _describe(driver, request)
     cluster_id = getattr(request, "cluster_id", None)
@@ -33,7 +58,7 @@ async def handle(driver: RaftDriver, request: Message, listener_name: str) -> Me
     if asked is None:
         return refuse(request, ErrorCode.INVALID_REQUEST)
     try:
-        reply = await driver.ask(asked)
+        reply = await driver.ask(asked, after_ms)
         if isinstance(request, FetchRequest) and isinstance(asked, Fetch):
             reply = await _wait_fetched(driver, request, asked, reply)
     except KafkaError as error:

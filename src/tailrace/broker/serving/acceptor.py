@@ -45,6 +45,9 @@ class Speaker(Protocol):
     def peer(self) -> str: ...
 
     @property
+    def listener(self) -> BoundListener: ...
+
+    @property
     def waits_for_client(self) -> bool:
         """It is the client's turn: to read its answers or to send a request."""
 

@@ -9,7 +9,7 @@
     account     the steps `after`: each is given the answer and gives it back, with throttle_time_ms for one
     encode      the answer to bytes
     send        by the connection, in its place among the others
-    measure     the functions `measures` are told how long it was handled, parked and sent (`measuring`)
+    measure     the node's meters are told how long it was handled, parked and sent (`measuring`), where it has some
 
 A step that no row names costs the test of an empty tuple, or of a None.
 
@@ -33,7 +33,7 @@ from types import CoroutineType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from tailrace.broker.context import AnsweredError, BoundListener, Pending, RequestContext, UnanswerableError
-from tailrace.broker.serving.measuring import Measure, Measurement, error_codes
+from tailrace.broker.serving.measuring import Measure, Measurement, errors_of
 from tailrace.catalogue import CATALOGUE, Audience, Served, load, load_handler
 from tailrace.columns import Throttled
 from tailrace.model import events
@@ -74,7 +74,7 @@ class Route(NamedTuple):
     before: tuple[Before, ...]
     handle: Handler
     after: tuple[After, ...]
-    measures: tuple[Measure, ...]
+    measure: Measure | None
     throttled: Throttled
 
 
@@ -126,9 +126,8 @@ class Dispatcher:
         )
         if route is None:
             return self._answer_unknown_api_versions(context)
-        if route.measures:
-            clock = self._services.ports.clock
-            context.measurement = Measurement(route.measures, clock, context.api_key, received_bytes=len(frame))
+        if route.measure is not None:
+            context.measurement = Measurement(route.measure, self._services.ports.clock, len(frame))
         if self._meters.number and route.throttled is not Throttled.NEVER:
             self._take_toll(context, route.throttled, len(frame))
         request, _end = route.decode(frame, position, self._items_max)
@@ -139,8 +138,8 @@ class Dispatcher:
             answer = route.handle(self._services, context, request)
         except Exception as error:
             answer = self._answer_failure(context, request, error)
-        if context.measurement is not None:
-            context.measurement.note_handled()
+        if context.measurement is not None and not isinstance(answer, Message):
+            context.measurement.note_parked()
         if context.toll is not None:
             context.toll.end_work()
         if isinstance(answer, CoroutineType):
@@ -159,7 +158,7 @@ class Dispatcher:
             context.toll.settle(answer)
         parts = encode_response(context.api_key, context.api_version, context.correlation_id, answer)
         if context.measurement is not None:
-            context.measurement.note_answered(parts, error_codes(answer))
+            context.measurement.note_answered(parts, errors_of(answer))
         return parts
 
     def _find_route(self, api_key: int, version: int) -> Route | None:
@@ -185,12 +184,16 @@ class Dispatcher:
             before,
             load_handler(served),
             after,
-            # What is in an Envelope is sent by that.
-            () if self.audience is Audience.FORWARDED else tuple(map(load, api.measures)),
+            self._find_measure(api_key, version),
             api.throttled_in(version, self.audience),
         )
         self._routes[api_key, version] = route
         return route
+
+    def _find_measure(self, api_key: int, version: int) -> Measure | None:
+        """What is in an Envelope is sent by that."""
+        meters = self._services.request_meters
+        return None if meters is None or self.audience is Audience.FORWARDED else meters.of(api_key, version).measure
 
     def _judges(self, served: Served) -> tuple[Before, ...]:
         """The steps that ask whether whoever asks may."""

@@ -18,7 +18,7 @@ The steps of the pipeline (`dispatch`), and what becomes of them here:
     handle      here, in the same `Partition` as the general path
     encode      once for a lane: what differs between two answers is packed into the first one's bytes
     send        as all answers, in their places
-    measure     once for a run, with the number of its requests
+    measure     counted once for a run; its time is taken for one run in metrics.express.sample.every
 
 What a lane has learned holds until `services.lanes` is raised, by whoever changes what it relies on: then all lanes of
 all connections are forgotten, and learned anew. What may change with each request is no part of a lane, and looked at
@@ -56,9 +56,9 @@ from tailrace.broker.context import Pending
 from tailrace.broker.handlers.produce import not_confirmed
 from tailrace.broker.quotas.tolls import RunToll
 from tailrace.broker.serving.lanes import FIRST_VERSION_WITH_TOPIC_IDS, Lane, index_position, prefix_end, records_start
-from tailrace.broker.serving.measuring import Measure, Measurement
+from tailrace.broker.serving.measuring import NO_ERRORS, Measurement
 from tailrace.broker.serving.outbox import Outbox, Slots
-from tailrace.catalogue import CATALOGUE, load
+from tailrace.catalogue import CATALOGUE
 from tailrace.log.log import AppendResult
 from tailrace.log.plain_batches import PlainBatch, read_plain
 from tailrace.log.producers import follows
@@ -144,12 +144,17 @@ class PendingRun(Pending[Any]):
 
     def _finish(self) -> None:
         if self._errors:
+            more_bytes, codes = 0, []
             for number, (correlation_id, lane, index, partition, _count) in enumerate(self._taken):
                 if partition in self._errors:
+                    more_bytes -= len(self.answers[number])
                     self.answers[number] = lane.encode_error(correlation_id, index, self._errors[partition])
+                    more_bytes += len(self.answers[number])
+                    codes.append(int(self._errors[partition].code))
+            if (meter := self._taken[0][1].meter) is not None:
+                meter.note_answers(more_bytes, codes)  # Beside what was noted of those that went well.
         if self._measurement is not None:
-            codes = [int(self._errors[partition].code) for *_, partition, _ in self._taken if partition in self._errors]
-            self._measurement.note_answered(self.answers, codes)
+            self._measurement.note_answered(self.answers, NO_ERRORS)
         self.complete(self.answers)
 
     def abandon(self) -> None:
@@ -177,7 +182,6 @@ class Express:
         "_keep",
         "_lane",
         "_lanes",
-        "_measures",
         "_number",
         "_origin",
         "_outbox",
@@ -205,7 +209,6 @@ class Express:
         self._lanes: dict[tuple[int, bytes], Lane] = {}
         self._number = services.lanes.number  # With which they were learned.
         self._credit = _CREDIT_MAX
-        self._measures: tuple[Measure, ...] = tuple(map(load, CATALOGUE[ApiKey.PRODUCE].measures))
 
     def take(self, buffer: Buffer, view: memoryview, position: int, end: int) -> int:
         """Serves requests from `position` on, as long as they fit, up to a bound; gives the position behind them."""
@@ -257,7 +260,8 @@ class Express:
         prefix_size, is_flexible = len(prefix), lane.is_flexible
         clock = self._services.ports.clock
         now_ms = clock.wall_ms()
-        measurement = Measurement(self._measures, clock, ApiKey.PRODUCE) if self._measures else None
+        meter = lane.meter
+        measurement = None if meter is None else meter.sample(clock)
         toll = RunToll(self._services.meters, self._origin) if self._services.meters.number else None
         groups: dict[Partition, list[PlainBatch]] = {}
         taken: list[Taken] = []
@@ -307,11 +311,11 @@ class Express:
             position = frame_end
         if taken:
             self._credit = min(_CREDIT_MAX, self._credit + len(taken))
-            if measurement is not None:
-                measurement.count, measurement.received_bytes = len(taken), group_bytes
+            if meter is not None:
+                meter.note_run(len(taken), group_bytes)
             if toll is not None:
                 toll.received_bytes = group_bytes
-            self._write(groups, taken, measurement, toll, lane.terms)
+            self._write(groups, taken, measurement, toll)
         return position
 
     def _may_begin(self, lane: Lane, partition: Partition, header: BatchHeader, records: memoryview) -> bool:
@@ -330,9 +334,9 @@ class Express:
         taken: list[Taken],
         measurement: Measurement | None,
         toll: RunToll | None,
-        terms: tuple[int, int, str],
     ) -> None:
-        acks, timeout_ms, client_id = terms
+        first = taken[0][1]  # All have the same terms.
+        acks, timeout_ms, client_id = first.terms
         offsets: dict[Partition, int] = {}
         failures: dict[Partition, tuple[KafkaError, Iterator[PlainBatch]]] = {}
         waits: dict[Partition, int] = {}
@@ -365,9 +369,12 @@ class Express:
             answers.append(
                 lane.pack(lane.answer_size, correlation_id, lane.head, index, 0, base_offset, -1, start, tail)
             )
-        if measurement is not None:
-            measurement.note_handled()
-            measurement.note_answered(answers, errors)  # Noted again by those that wait.
+        if first.meter is not None:
+            first.meter.note_answers(sum(map(len, answers)) - 4 * len(answers), errors)
+            if measurement is not None:
+                if waits:
+                    measurement.note_parked()
+                measurement.note_answered(answers, NO_ERRORS)  # Noted again by those that wait.
         if waits:
             self._keep(answers, PendingRun(taken, answers, waits, timeout_ms, measurement), measurement)
         elif self._slots.count:
@@ -412,6 +419,8 @@ class Express:
         if prefix_end(frame, version, start) != end:
             return None
         lane = Lane(version, bytes(frame[start:end]), name, request, client_id=header.client_id or "")
+        meters = self._services.request_meters
+        lane.meter = None if meters is None else meters.of(ApiKey.PRODUCE, version)
         self._lane = self._lanes[version, lane.prefix] = lane
         if len(self._lanes) > _LANES_MAX:
             del self._lanes[next(iter(self._lanes))]

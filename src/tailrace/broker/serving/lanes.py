@@ -20,6 +20,7 @@ from tailrace.wire.apis.keys import ApiKey
 from tailrace.wire.frame import encode_response
 
 if TYPE_CHECKING:
+    from tailrace.broker.metrics.requests import Meter
     from tailrace.broker.refused_batches import Place
     from tailrace.replica.partition import Partition
 
@@ -46,6 +47,7 @@ class Lane:
         "answer_size",
         "head",
         "is_flexible",
+        "meter",
         "pack",
         "partitions",
         "prefix",
@@ -66,6 +68,7 @@ class Lane:
         named = request.topic_data[0]
         # As the client named it, for answers that are not packed.
         self.topic_data = ProduceRequest.TopicProduceData(name=named.name, topic_id=named.topic_id)
+        self.meter: Meter | None = None  # Where the node has some.
         self.rest = 0  # Requests to let pass because the last one did not fit.
         self.is_flexible = version >= FIRST_FLEXIBLE_VERSION
         self.partitions: dict[int, Partition] = {}  # Bounded by the partitions that exist.

@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 
 from tailrace.cli import Actions
+from tailrace.cli.balance.options import add_goal_options, add_pace_options
 from tailrace.cli.cluster.change import Change
 from tailrace.cli.cluster.describe import describe
-from tailrace.cli.session import Work, add_client_work, positive_seconds
+from tailrace.cli.session import Work, add_client_work
 
 DESCRIPTION = "Describe the cluster, add brokers and decommission them while it works."
 EXAMPLES = """\
@@ -16,9 +17,6 @@ examples:
   tailrace cluster add
   tailrace cluster decommission 4
 """
-
-# Partitions that move at one time: each copies as fast as it can, and clients share disks and network with them.
-_AT_ONCE = 20
 
 
 def register(parser: argparse.ArgumentParser) -> None:
@@ -53,7 +51,8 @@ def _register_add(actions: Actions) -> None:
         help="a broker that was started with `tailrace broker`; without it the `tailrace up` that runs the cluster on "
         "this machine starts one",
     )
-    _add_move_options(parser)
+    add_goal_options(parser)
+    add_pace_options(parser)
 
 
 def _register_decommission(actions: Actions) -> None:
@@ -65,7 +64,8 @@ def _register_decommission(actions: Actions) -> None:
         "decommission 4",
     )
     parser.add_argument("broker", type=int, metavar="ID", help="the broker that is to go")
-    _add_move_options(parser)
+    add_goal_options(parser)
+    add_pace_options(parser)
 
 
 def _add_action(actions: Actions, name: str, work: Work, help_text: str, example: str) -> argparse.ArgumentParser:
@@ -73,20 +73,3 @@ def _add_action(actions: Actions, name: str, work: Work, help_text: str, example
     add_client_work(parser, work)
     parser.add_argument("--json", action="store_true", help="print JSON")
     return parser
-
-
-def _add_move_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--at-once",
-        type=int,
-        default=_AT_ONCE,
-        metavar="N",
-        help=f"how many partitions move at one time (default: {_AT_ONCE})",
-    )
-    parser.add_argument(
-        "--wait",
-        type=positive_seconds,
-        default=3600.0,
-        metavar="SECONDS",
-        help="how long all of it may take; what moves then goes on moving (default: 3600)",
-    )

@@ -1,8 +1,8 @@
 """`tailrace format`: makes a node's data folders its own, by writing whose they are into meta.properties.
 
-A controller of a new quorum is told its voters here, once (`--standalone`, `--initial-controllers`); from then on they
-are records of the metadata log, and change online. A node with both roles that names no quorum, or none but itself, is
-one by itself. The short options are those of Kafka's kafka-storage.
+A controller of a new quorum is told its voters here, once (`--standalone`, `--initial-controllers`, or the setting
+controller.quorum.voters); from then on they are records of the metadata log, and change online. A node with both roles
+that names no quorum, or none but itself, is one by itself. The short options are those of Kafka's kafka-storage.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ examples:
   tailrace format --config broker-1.toml --cluster-id pmUXq7nqTtK6M3yHDKm5HA --directory-id WtdF3-4GSd21rKRN5psMrQ
 
 Each of the first controllers is formatted with the same list: node id @ host : port : id of its metadata folder, which
-you choose (22 base64url characters each; `tailrace format --new-id` prints one).
+you choose (22 base64url characters each; `tailrace format --new-id` prints one). With controller.quorum.voters in the
+settings there is no list: format each node with the same --cluster-id. A controller that has lost its disk is formatted
+with --no-initial-controllers, and added again.
 """
 
 _ID_PATTERN = "[A-Za-z0-9_-]{22}"
@@ -96,7 +98,7 @@ def run(options: argparse.Namespace) -> int:
         raise CommandError(f"{formatted[0]} is formatted already; pass --ignore-formatted to format only new folders")
     cluster_id = _decide_cluster_id(options, config, stored_cluster_id(formatted)) or new_uuid_text()
     own_id = new_uuid_text()
-    voters = _decide_voters(options, config, own_id)
+    voters = _decide_voters(options, config, own_id, cluster_id)
     credentials = _read_credentials(options, config)
     if voters:
         own_id = next(_text(voter) for voter in voters if voter.node_id == config.node_id)
@@ -169,14 +171,22 @@ def _decide_cluster_id(options: argparse.Namespace, config: BrokerConfig, stored
     return cluster_id
 
 
-def _decide_voters(options: argparse.Namespace, config: BrokerConfig, own_id: str) -> list[Voter]:
+def _decide_voters(options: argparse.Namespace, config: BrokerConfig, own_id: str, cluster_id: str) -> list[Voter]:
     is_controller = "controller" in config.process_roles
+    if config.controller_quorum_voters and (options.standalone or options.initial_controllers):
+        raise CommandError(
+            "controller.quorum.voters names the voters of the new quorum: take it out of the settings, with its "
+            "addresses in controller.quorum.bootstrap.servers instead, or leave out --standalone and "
+            "--initial-controllers"
+        )
     if not is_controller:
         if options.standalone or options.initial_controllers:
             raise CommandError(f"node {config.node_id} is no controller: only controllers vote (process.roles)")
         return []
     if options.initial_controllers:
         return _parse_voters(options.initial_controllers, config)
+    if config.controller_quorum_voters and not options.no_initial_controllers:
+        return _named_voters(config, cluster_id)
     if options.standalone or (_names_only_itself(config) and not options.no_initial_controllers):
         return [_own_voter(config, own_id)]
     if config.controller_quorum_bootstrap_servers and not options.no_initial_controllers:
@@ -221,6 +231,16 @@ def _parse_voters(text: str, config: BrokerConfig) -> list[Voter]:
     if config.node_id not in ids:
         raise CommandError(f"--initial-controllers does not name this node, {config.node_id}")
     return voters
+
+
+def _named_voters(config: BrokerConfig, cluster_id: str) -> list[Voter]:
+    from tailrace.cli.node.storage import Voter, directory_id_of
+
+    listener = _own_listener(config)
+    return [
+        Voter(each.node_id, directory_id_of(cluster_id, each.node_id), listener, each.host, each.port)
+        for each in config.controller_quorum_voters
+    ]
 
 
 def _own_voter(config: BrokerConfig, own_id: str) -> Voter:

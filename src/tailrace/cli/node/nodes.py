@@ -60,6 +60,7 @@ class Cluster:
         *,
         host: str,
         advertised_host: str,
+        metrics_port: int = 0,
         is_secure: bool,
     ) -> None:
         self.folder = folder
@@ -68,11 +69,13 @@ class Cluster:
         self._common = common
         self._host = host
         self._advertised_host = advertised_host
+        self._metrics_port = metrics_port
 
     def node_plans(self) -> list[NodePlan]:
         """Controllers first: everything else needs them."""
+        controllers = plan_controllers(self.plan, self.folder, self._common)
         return [
-            *plan_controllers(self.plan, self.folder, self._common),
+            *(self._metered(node, index) for index, node in enumerate(controllers)),
             *(self._broker_plan(node_id) for node_id in self.plan.broker_ids),
         ]
 
@@ -105,7 +108,7 @@ class Cluster:
         self._store()
 
     def _broker_plan(self, node_id: int) -> NodePlan:
-        return plan_broker(
+        node = plan_broker(
             self.plan,
             node_id,
             self.folder,
@@ -114,6 +117,15 @@ class Cluster:
             advertised_host=self._advertised_host,
             is_secure=self.is_secure,
         )
+        return self._metered(node, len(self.plan.controllers) + node_id - 1)
+
+    def _metered(self, node: NodePlan, position: int) -> NodePlan:
+        """With a listener for metrics, unless all nodes are told otherwise. Controllers come first: brokers may be
+        added, and no port changes then."""
+        if self.is_secure:
+            return node
+        port = self._metrics_port + position if self._metrics_port else 0
+        return node._replace(settings={"metrics.listeners": f"HTTP://127.0.0.1:{port}", **node.settings})
 
     def _format(self, node: NodePlan) -> None:
         for folder in unformatted_folders(self.config_of(node)):
@@ -163,6 +175,7 @@ def open_cluster(
     host: str,
     advertised_host: str,
     port: int,
+    metrics_port: int = 0,
     is_secure: bool = False,
 ) -> Cluster:
     """The cluster in the folder, or a new one. More brokers than it has are added; none are left out."""
@@ -173,7 +186,15 @@ def open_cluster(
         plan = plan.with_port(port or plan.port)
         while brokers is not None and len(plan.broker_ids) < brokers:
             plan = plan.with_broker(plan.next_broker_id)
-    cluster = Cluster(folder, plan, common, host=host, advertised_host=advertised_host, is_secure=is_secure)
+    cluster = Cluster(
+        folder,
+        plan,
+        common,
+        host=host,
+        advertised_host=advertised_host,
+        metrics_port=metrics_port,
+        is_secure=is_secure,
+    )
     cluster.format_nodes()
     return cluster
 

@@ -15,9 +15,11 @@ from tailrace.wire.compile import decoder, encoder
 
 _MODULES = (
     "encodings.idna",  # socket.getaddrinfo's
+    "tailrace.cli.debug.server",
     "tailrace.broker.cluster.peers",
     "tailrace.broker.cluster.registration",
     "tailrace.broker.cluster.assignments",
+    "tailrace.broker.metrics.server",
     "tailrace.broker.quorum.service",
     "tailrace.replica.following.fetchers",
     "tailrace.replica.alter_isr",
@@ -25,7 +27,7 @@ _MODULES = (
 _SECURE_MODULES = (
     "tailrace.broker.auth.security",
     "tailrace.broker.auth.entrance",
-    "tailrace.broker.access.access",
+    "tailrace.broker.access.judging",
     "tailrace.real.tls.certificates",
     "tailrace.real.tls.client",
     "tailrace.real.tls.server",

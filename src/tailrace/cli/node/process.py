@@ -14,7 +14,7 @@ import gc
 import os
 import resource
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from tailrace.broker.broker import Broker
@@ -22,12 +22,14 @@ from tailrace.cli import CommandError
 from tailrace.model import events
 from tailrace.model.config import SETTINGS, BrokerConfig
 from tailrace.model.errors import KafkaError, StorageError
+from tailrace.real.metrics.targets import write_targets
 from tailrace.real.ports import real_ports
 
 if TYPE_CHECKING:
     from tailrace.real.systemd import ServiceManager
 
 _log = events.logger("settings")
+_metrics_log = events.logger("metrics")
 
 # A partition holds several files open, a client one socket. The hard limit may be "unlimited", which setrlimit refuses.
 OPEN_FILES_MAX = 1 << 20
@@ -36,23 +38,43 @@ _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _EXIT_ORPHANED = 3
 
 
-def print_ready(bootstrap: str) -> None:
+# Told the bootstrap servers, and where metrics are served.
+OnReady = Callable[[str, Sequence[str]], None]
+
+
+def print_ready(bootstrap: str, metrics: Sequence[str] = ()) -> None:
+    for url in metrics:
+        _metrics_log.info("metrics are served", url=f"{url}/metrics")
     print(f"ready: {bootstrap}", flush=True)
+
+
+def list_metrics(folder: str, urls: Mapping[str, str], *, is_told: bool) -> None:
+    """Where each node tells its metrics, by its name: in the data folder and, if it is to be told, in the log; whoever
+    has started this reads the one line of stdout."""
+    try:
+        path = write_targets(folder, urls)
+    except OSError as error:
+        _log.error("the list of metrics listeners cannot be written", folder=folder, cause=error)
+        return
+    if is_told:
+        for name, url in urls.items():
+            _metrics_log.info("metrics are served", node=name, url=f"{url}/metrics", listed_in=path)
 
 
 def run_broker(
     config: BrokerConfig,
     *,
-    on_ready: Callable[[str], None] = print_ready,
+    on_ready: OnReady = print_ready,
+    on_stop: Callable[[], None] | None = None,
     stop_signals: tuple[signal.Signals, ...] = _STOP_SIGNALS,
     supervisor: int | None = None,
 ) -> int:
-    """Returns the exit code once the broker was told to stop and has stopped. `supervisor` is a pipe that ends with the
-    supervisor."""
+    """Returns the exit code once the broker was told to stop and has stopped; `on_stop` is called while it still
+    serves. `supervisor` is a pipe that ends with the supervisor."""
     _raise_open_files_limit()
     _warn_of_ignored(config)
     try:
-        asyncio.run(_serve(config, on_ready, stop_signals, supervisor))
+        asyncio.run(_serve(config, on_ready, on_stop, stop_signals, supervisor))
     except (KafkaError, StorageError) as error:
         raise CommandError(str(error)) from None
     except OSError as error:
@@ -62,7 +84,8 @@ def run_broker(
 
 async def _serve(
     config: BrokerConfig,
-    on_ready: Callable[[str], None],
+    on_ready: OnReady,
+    on_stop: Callable[[], None] | None,
     stop_signals: tuple[signal.Signals, ...],
     supervisor: int | None,
 ) -> None:
@@ -78,15 +101,22 @@ async def _serve(
         return
     # What was built so far lives as long as the process. Walking it takes the collector 3 ms, and the loop waits.
     gc.freeze()
-    on_ready(broker.bootstrap)
+    on_ready(broker.bootstrap, [] if broker.metrics is None else broker.metrics.urls)
     if manager is not None:
         manager.tell_ready(f"node {broker.node_id} at {broker.bootstrap}")
+    from tailrace.cli.debug.server import DebugServer  # Not on the way to ready.
+
+    debug = DebugServer(broker, config.metadata_folder)
+    await debug.open()
     await _wait_end(broker, stop)
+    if on_stop is not None:
+        await asyncio.to_thread(on_stop)
     if manager is not None:
         manager.tell_stopping()
     for number in stop_signals:
         loop.remove_signal_handler(number)
     await broker.stop()
+    debug.close()
     if manager is not None:
         manager.close()
 

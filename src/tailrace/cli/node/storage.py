@@ -1,12 +1,15 @@
 """What a new data folder gets before its first start: whose it is, in meta.properties; of a controller, the voters too.
 
 Nothing that is there is ever touched. A voter is a node and the folder that holds its vote, so the folder's id is part
-of what the other voters are told: an emptied disk comes back as a stranger and cannot vote a second time.
+of what the other voters are told: an emptied disk comes back as a stranger and cannot vote a second time. But for those
+that controller.quorum.voters names: there the ids follow from the node's, and the file is taken at its word.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from hashlib import sha256
+from itertools import count
 from typing import TYPE_CHECKING, NamedTuple
 
 from tailrace.cli import CommandError
@@ -36,6 +39,16 @@ class Voter(NamedTuple):
 
 def new_uuid_text() -> str:
     return uuid_text(Uuid(RealRandom().uuid()))
+
+
+def directory_id_of(cluster_id: str, node_id: int) -> Uuid:
+    """Of a voter that controller.quorum.voters names: each node finds the ids of all for itself."""
+    for number in count():
+        found = Uuid(sha256(f"{cluster_id} {node_id} {number}".encode()).digest()[:16])
+        # As Kafka's tools: a word that begins so would be an option of a command.
+        if not uuid_text(found).startswith("-"):
+            return found
+    raise AssertionError("unreachable")
 
 
 def folders_of(config: BrokerConfig) -> list[str]:

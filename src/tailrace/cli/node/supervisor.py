@@ -29,7 +29,7 @@ from tailrace.cli.logs import label_log_lines
 from tailrace.cli.node.nodes import Cluster
 from tailrace.cli.node.plan import CONTROLLER_HOST, NodePlan
 from tailrace.cli.node.preload import preload
-from tailrace.cli.node.process import run_broker
+from tailrace.cli.node.process import list_metrics, run_broker
 from tailrace.cli.node.requests import Reply, Requests
 from tailrace.client.connection import Address
 from tailrace.model import events
@@ -63,6 +63,7 @@ class Node:
         # No part of the cluster any more, once it is dead.
         self.is_removed = False
         self.bootstrap = ""
+        self.metrics = ""  # Where its present or last process tells its metrics.
         self.started = 0.0
         self.restart_at: float | None = None
         self.kill_at: float | None = None
@@ -84,13 +85,23 @@ class Node:
             "state": state,
             "process_id": self.process_id,
             "bootstrap": self.bootstrap,
+            "metrics": self.metrics,
         }
 
 
 class Supervisor:
-    def __init__(self, cluster: Cluster, *, on_ready: Callable[[str], None], logs: str | None = None) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        *,
+        on_ready: Callable[[str], None],
+        on_stop: Callable[[], None] | None = None,
+        logs: str | None = None,
+    ) -> None:
+        """`on_stop` is called while the brokers still serve."""
         self._cluster = cluster
         self._on_ready = on_ready
+        self._on_stop = on_stop
         self._logs = logs
         self._nodes = {plan.name: Node(plan) for plan in cluster.node_plans()}
         # The dead of whom the controller is told next, and when; and processes that tell it, which end within seconds.
@@ -120,6 +131,8 @@ class Supervisor:
             self._spawn(node)
         try:
             self._run_until(lambda: self._stop_count > 0 or self._failure is not None)
+            if self._on_stop is not None:
+                self._on_stop()
             for is_broker in (True, False):
                 self._stop_all(is_broker)
         finally:
@@ -179,6 +192,7 @@ class Supervisor:
     def _forget_removed(self) -> None:
         for node in [node for node in self._nodes.values() if node.is_removed and node.process_id is None]:
             del self._nodes[node.name]
+            self._list_metrics(is_told=False)
 
     # ---- the life of a node
 
@@ -202,8 +216,8 @@ class Supervisor:
                 _redirect_stderr(f"{self._logs}/{node.name}.log")
             label_log_lines(node.name)
 
-            def tell_ready(bootstrap: str) -> None:
-                os.write(ready_pipe, bootstrap.encode() + b"\n")
+            def tell_ready(bootstrap: str, metrics: Sequence[str]) -> None:
+                os.write(ready_pipe, "\n".join([bootstrap, *metrics[:1], ""]).encode())
                 os.close(ready_pipe)
 
             config = self._cluster.config_of(node.plan)
@@ -242,13 +256,22 @@ class Supervisor:
             return
         node.is_ready = True
         # The first listener is that of clients.
-        node.bootstrap = told.decode().strip().partition(",")[0]
+        bootstrap, _, node.metrics = told.decode().strip().partition("\n")
+        node.bootstrap = bootstrap.partition(",")[0]
         for reply in node.waiting_ready:
             reply({"node": node.facts()})
         node.waiting_ready.clear()
-        if not self._was_ready and all(each.is_ready for each in self._nodes.values()):
+        is_first = not self._was_ready and all(each.is_ready for each in self._nodes.values())
+        if is_first or self._was_ready:
+            self._list_metrics(is_told=is_first)
+        if is_first:
             self._was_ready = True
             self._on_ready(",".join(each.bootstrap for each in self._nodes.values() if each.plan.is_broker))
+
+    def _list_metrics(self, *, is_told: bool) -> None:
+        urls = {node.name: node.metrics for node in self._nodes.values() if node.metrics}
+        if urls:
+            list_metrics(self._cluster.folder, urls, is_told=is_told)
 
     def _close_ready_pipe(self, node: Node) -> None:
         if node.ready_pipe is not None:

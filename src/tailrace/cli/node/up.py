@@ -1,7 +1,8 @@
 """`tailrace up`: a broker in the foreground, from nothing to ready in a third of a second; or a cluster of several.
 
-Prints one line on stdout, `ready: <bootstrap servers>`, once clients can connect. Without `--data` everything lives in
-a temporary folder, which is removed at the end.
+Prints one line on stdout, `ready: <bootstrap servers>`, once clients can connect, and one more for each app beside it:
+`registry: <url>` with `--registry-port`, `console: <url>` with `--console-port`. Without `--data` everything lives in a
+temporary folder, which is removed at the end.
 """
 
 from __future__ import annotations
@@ -9,11 +10,12 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from tailrace.cli import CommandError
+from tailrace.cli.apps.companions import add_companion_options, check_companions, companions
 from tailrace.cli.logs import add_log_options, start_logging
 
 if TYPE_CHECKING:
@@ -29,6 +31,7 @@ examples:
   tailrace up --data ./data --port 9093       keeps its data
   tailrace up --brokers 3 --data ./data       three brokers and three controllers, every topic on three brokers
   tailrace up --host 0.0.0.0 --set advertised.listeners=PLAINTEXT://queue.example:9092
+  tailrace up --registry-port 8081 --console-port 9080      with a schema registry and a console beside it
   tailrace up --secure --data ./data          TLS, an admin user, ACLs; says where its settings are; also a cluster
   tailrace up --set log.retention.hours=1 --set num.partitions=4
 """
@@ -41,6 +44,12 @@ def register(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1)")
     parser.add_argument(
         "--port", type=int, help="port of the first broker, 0 for a free one; others are above (default: 9092)"
+    )
+    parser.add_argument(
+        "--metrics-port",
+        type=int,
+        metavar="M",
+        help="port of /metrics and /health; of a cluster M, M+1, ..., controllers first (default: free ones)",
     )
     parser.add_argument("--data", metavar="DIR", help="keep the data here (default: a temporary folder)")
     parser.add_argument(
@@ -62,6 +71,7 @@ def register(parser: argparse.ArgumentParser) -> None:
         metavar="HOST",
         help="with --secure: another name or address of this machine, for its certificate; repeatable",
     )
+    add_companion_options(parser)
     parser.add_argument("--logs", metavar="DIR", help="several brokers: a log file for each here, and not on stderr")
     add_log_options(parser)
     parser.set_defaults(run=run)
@@ -74,6 +84,9 @@ def run(options: argparse.Namespace) -> int:
         raise CommandError("--name is for the certificate that --secure makes")
     if options.port is not None and not 0 <= options.port <= 65535:
         raise CommandError(f"--port {options.port}: a port is a number from 0 (a free one) to 65535")
+    if options.metrics_port is not None and not 0 <= options.metrics_port <= 65535:
+        raise CommandError(f"--metrics-port {options.metrics_port}: a port is a number from 0 (a free one) to 65535")
+    check_companions(options)
     settings = _own_settings(options)
     start_logging(options)
     _say_who_may_connect(options)
@@ -138,7 +151,7 @@ def _advertised_host(host: str) -> str:
 def _run_alone(options: argparse.Namespace, folder: str, own: dict[str, str]) -> int:
     config = _config(options, folder, own)
     # Imported after the command line was judged: it brings asyncio and the whole broker.
-    from tailrace.cli.node.process import run_broker
+    from tailrace.cli.node.process import list_metrics, print_ready, run_broker
 
     if options.secure:
         from tailrace.cli.node.storage import properties_of, store_credentials
@@ -146,7 +159,16 @@ def _run_alone(options: argparse.Namespace, folder: str, own: dict[str, str]) ->
 
         if properties_of(folder) is None:
             store_credentials(folder, [admin_credential(folder)])
-    return run_broker(config)
+
+    with companions(options, folder) as (begin, on_stop):
+
+        def tell_ready(bootstrap: str, metrics: Sequence[str]) -> None:
+            if metrics:
+                list_metrics(folder, {f"broker-{config.node_id}": metrics[0]}, is_told=True)
+            print_ready(bootstrap)
+            begin(bootstrap)
+
+        return run_broker(config, on_ready=tell_ready, on_stop=on_stop)
 
 
 def _config(options: argparse.Namespace, folder: str, own: dict[str, str]) -> BrokerConfig:
@@ -156,6 +178,8 @@ def _config(options: argparse.Namespace, folder: str, own: dict[str, str]) -> Br
 
     port = 9092 if options.port is None else options.port
     settings = single_node_settings(options.host, port, folder)
+    if not options.secure:
+        settings["metrics.listeners"] = f"HTTP://127.0.0.1:{options.metrics_port or 0}"
     protocol, _, endpoint = settings["listeners"].partition("://")
     if options.secure:
         from tailrace.cli.node.plan import SECURE_LISTENER
@@ -209,6 +233,7 @@ def _run_cluster(options: argparse.Namespace, folder: str, own: dict[str, str]) 
         host=options.host,
         advertised_host=_advertised_host(options.host),
         port=port,
+        metrics_port=options.metrics_port or 0,
         is_secure=options.secure,
     )
     # The settings are judged before anything starts; the nodes read them again.
@@ -217,4 +242,10 @@ def _run_cluster(options: argparse.Namespace, folder: str, own: dict[str, str]) 
     from tailrace.cli.node.process import print_ready
     from tailrace.cli.node.supervisor import Supervisor
 
-    return Supervisor(cluster, on_ready=print_ready, logs=options.logs).run()
+    with companions(options, folder) as (begin, on_stop):
+
+        def tell_ready(bootstrap: str) -> None:
+            print_ready(bootstrap)
+            begin(bootstrap)
+
+        return Supervisor(cluster, on_ready=tell_ready, on_stop=on_stop, logs=options.logs).run()

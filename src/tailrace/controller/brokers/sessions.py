@@ -32,7 +32,7 @@ from tailrace.model.ids import NodeId
 
 # How long ago a majority of the voters may have fetched from a controller that grants leases: at most this, and at most
 # so much of controller.quorum.fetch.timeout.ms, of which they spend half waiting for news.
-_GRANT_MS_MAX = 1000.0
+_GRANT_MS_MAX = 1500.0
 _GRANT_SHARE = 0.75
 # What clocks may differ by, two of them.
 _CLOCK_ERROR = 1.03

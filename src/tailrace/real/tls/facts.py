@@ -73,4 +73,8 @@ def _time(value: Value) -> int:
     text = value.content.decode("ascii", "replace")
     if value.tag == _UTC_TIME:
         text = ("19" if text[:2] >= _CENTURY_TURN else "20") + text
-    return int(datetime.strptime(text, "%Y%m%d%H%M%SZ").replace(tzinfo=UTC).timestamp() * 1000)
+    # Without strptime, which takes ten milliseconds to load.
+    if re.fullmatch(r"\d{14}Z", text) is None:
+        raise ValueError("a time that is not of the form YYYYMMDDHHMMSSZ")
+    month, day, hour, minute, second = (int(text[at : at + 2]) for at in range(4, 14, 2))
+    return int(datetime(int(text[:4]), month, day, hour, minute, second, tzinfo=UTC).timestamp() * 1000)

@@ -29,6 +29,7 @@ def append_fetched(
             if log.log_end_offset > before:
                 size_bytes = len(batches)
                 partition.flusher.note_written(partition, size_bytes)
+                partition.traffic.replication_bytes_in += size_bytes
         reached = min(high_watermark, log.log_end_offset)
         if reached > partition.high_watermark:
             partition.high_watermark = reached

@@ -30,7 +30,7 @@ class SecuredWorld:
         return peer
 
     def _connections(self) -> list[Any]:
-        return list(self.world.broker._acceptors[0].connections)
+        return list(self.world.broker.acceptors[0].connections)
 
     async def add(self, *acls: Acl) -> None:
         answer = await self.root.request(CreateAclsRequest(creations=[creation_of(acl) for acl in acls]), 3)

@@ -28,7 +28,7 @@ async def connect_as(world: ClusterWorld, node_id: int, principal: Principal, li
     assert broker is not None
 
     def connections() -> set[Any]:
-        return {each for acceptor in broker._acceptors for each in acceptor.connections}
+        return {each for acceptor in broker.acceptors for each in acceptor.connections}
 
     before = connections()
     peer = await world.connect(node_id, listener)

@@ -30,7 +30,7 @@ async def test_without_an_authorizer_there_are_no_acls_and_no_steps() -> None:
         assert [each.error_code for each in deleted.filter_results] == [ErrorCode.SECURITY_DISABLED]
         await peer.request(MetadataRequest(topics=None), 9)
         assert world.broker.services.access is None
-        routes = world.broker._protocols[0].dispatcher._routes
+        routes = world.broker.protocols[0].dispatcher._routes
         unaudited = [route.before for (key, _), route in routes.items() if not CATALOGUE[key].is_audited]
         assert unaudited == [()] * len(unaudited)
         assert len(unaudited) >= 2

@@ -101,11 +101,11 @@ class SecuredWorld(World):
     @property
     def principals(self) -> list[str]:
         """Of those who were let in, in order of arrival."""
-        return [str(each.principal) for acceptor in self.broker._acceptors for each in acceptor.connections]  # type: ignore[attr-defined]
+        return [str(each.principal) for acceptor in self.broker.acceptors for each in acceptor.connections]  # type: ignore[attr-defined]
 
     @property
     def at_the_door_count(self) -> int:
-        return sum(len(each._at_the_door) for each in self.broker._acceptors)
+        return sum(len(each._at_the_door) for each in self.broker.acceptors)
 
     async def wait_nobody_at_the_door(self) -> None:
         async with asyncio.timeout(5):

@@ -34,7 +34,7 @@ def principals(world: ClusterWorld, listener: str) -> set[str]:
     return {
         str(each.principal)
         for broker in world.running
-        for acceptor in broker._acceptors
+        for acceptor in broker.acceptors
         for each in acceptor.connections
         if each.listener.name == listener  # type: ignore[attr-defined]
     }

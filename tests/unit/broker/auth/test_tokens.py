@@ -57,7 +57,7 @@ async def test_who_has_a_token_comes_in_as_its_owner(mechanism):
         told = await guest.call(DescribeDelegationTokenRequest(owners=None), DescribeDelegationTokenResponse)
         assert (told.error_code, told.tokens) == (ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, [])
         # A user of the same mechanism has no session that ends.
-        assert [type(each).__name__ for each in world.broker._acceptors[0].connections] == [
+        assert [type(each).__name__ for each in world.broker.acceptors[0].connections] == [
             "KafkaConnection",
             "SessionConnection",
         ]

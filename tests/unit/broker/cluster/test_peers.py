@@ -55,7 +55,7 @@ async def test_calls_of_a_channel_share_one_connection():
 async def test_a_lost_connection_is_opened_anew_by_the_next_call():
     async with running() as world, peers_of(world) as peers:
         await call(peers, world.broker.port)
-        for connection in list(world.broker._acceptors[0].connections):
+        for connection in list(world.broker.acceptors[0].connections):
             connection.close()
         await asyncio.sleep(0.01)
         assert (await call(peers, world.broker.port)).brokers

@@ -124,7 +124,7 @@ async def test_partitions_that_the_first_try_has_added():
 async def test_a_token_that_the_first_try_has_ended():
     """And one that was made just before its controller died is there afterwards."""
     async with running(delegation_token_secret_key="a key") as (world, peer):
-        (connection,) = next(each for each in world.running if each.node_id == BROKER)._acceptors[0].connections
+        (connection,) = next(each for each in world.running if each.node_id == BROKER).acceptors[0].connections
         connection.principal = Principal("User", "alice")
         creation = CreateDelegationTokenRequest(owner_principal_type=None, owner_principal_name=None)
         kept, ended = await peer.request(creation, 3), await peer.request(creation, 3)

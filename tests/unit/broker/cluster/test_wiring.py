@@ -186,7 +186,7 @@ async def test_replication_has_a_network_of_its_own():
         await wait_topic(world, "t")
         assert await send(world, "t", b"x") == 0
         for broker in world.running:
-            used = {connection.listener.name for connection in broker._acceptors[0].connections}
+            used = {connection.listener.name for connection in broker.acceptors[0].connections}
             assert "REPLICAS" in used
         answer = await (await world.connect(2)).request(MetadataRequest(topics=[]), 12)
         assert [broker.port for broker in answer.brokers] == [CLIENT_PORT] * 3

@@ -92,5 +92,5 @@ async def test_a_stop_lets_nobody_wait() -> None:
         asked = [asyncio.ensure_future(is_answered(peer)) for peer in peers]
         await asyncio.sleep(0.2)
         (broker,) = world.running
-        await broker._acceptors[0].close(answers_timeout_ms=0)
+        await broker.acceptors[0].close(answers_timeout_ms=0)
         assert (await asyncio.gather(*asked)).count(False) >= 3

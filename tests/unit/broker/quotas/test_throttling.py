@@ -39,7 +39,7 @@ async def timed(peer: Peer, request: Any, version: int) -> tuple[float, Any]:
 
 def lent_bytes(world: ClusterWorld) -> int:
     (broker,) = world.running
-    return broker._protocols[0].buffers.lent_bytes
+    return broker.protocols[0].buffers.lent_bytes
 
 
 async def use_up(peer: Peer, topic: str, *, version: int = 9) -> int:
@@ -203,7 +203,7 @@ async def test_who_hangs_up_is_seen_when_the_mute_ends() -> None:
             peer.send(produce("t", batch(b"y" * 10_000)), 9)
             throttle_ms = (await peer.receive()).throttle_time_ms
         (broker,) = world.running
-        acceptor = broker._acceptors[0]
+        acceptor = broker.acceptors[0]
         before = len(acceptor.connections)
         await peer.close()
         await asyncio.sleep(throttle_ms / 1000 + 1)

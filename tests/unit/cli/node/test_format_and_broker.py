@@ -1,11 +1,14 @@
 """`tailrace format` and `tailrace broker`: a node from a settings file."""
 
+import re
+import shutil
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from tailrace.broker.quorum.snapshots import SnapshotFiles
 from tailrace.cli import main
@@ -166,6 +169,37 @@ def test_the_file_that_kafka_comes_with_works(stock: Path, options: list[str]):
         process.communicate()
 
 
+def name_voters(text: str, voters: str) -> str:
+    return re.sub("controller.quorum.bootstrap.servers=.*", f"controller.quorum.voters={voters}", text)
+
+
+def test_three_files_with_voters_of_their_own_make_a_cluster(tmp_path: Path):
+    ports = free_ports(6)
+    voters = ",".join(f"{node + 1}@localhost:{ports[node + 3]}" for node in range(3))
+    processes = []
+    try:
+        for node in range(3):
+            file = tmp_path / f"{node}.properties"
+            text = STOCK.format(port=ports[node], controller=ports[node + 3], folder=tmp_path / f"data-{node}")
+            file.write_text(name_voters(text, voters).replace("node.id=1", f"node.id={node + 1}"))
+            assert main(["format", "-c", str(file), "-t", CLUSTER_ID]) == 0
+            words = [sys.executable, "-m", "tailrace", "broker", "-c", str(file)]
+            processes.append(subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True))
+        assert all(process.stdout.readline().startswith("ready: localhost:") for process in processes)
+        admin = AdminClient({"bootstrap.servers": f"localhost:{ports[0]}"})
+        (created,) = admin.create_topics([NewTopic("t", 1, 3)]).values()
+        created.result(WAIT_S)
+    finally:
+        for process in processes:
+            process.send_signal(signal.SIGTERM)
+        for process in processes:
+            try:
+                process.wait(WAIT_S)
+            finally:
+                process.kill()
+                process.communicate()
+
+
 def test_a_quorum_of_others_is_never_guessed(stock: Path, capsys: pytest.CaptureFixture[str]):
     text = stock.read_text().replace("bootstrap.servers=localhost", "bootstrap.servers=other:9093,localhost")
     stock.write_text(text)
@@ -202,6 +236,36 @@ def test_standalone_votes_alone(controller: Path):
     assert main(["format", "--config", str(controller), "--cluster-id", CLUSTER_ID, "--standalone"]) == 0
     own = _properties(controller.parent / "data")["directory.id"]
     assert _stored_voters(controller.parent / "data") == [(1001, own, "127.0.0.1", 9093)]
+
+
+@pytest.fixture
+def named(controller: Path) -> Path:
+    text = controller.read_text()
+    controller.write_text(re.sub("bootstrap.servers = .*", "voters = '1001@one:9093,1002@[::1]:9094'", text))
+    return controller
+
+
+def test_voters_that_the_settings_name_are_the_same_on_all(named: Path):
+    assert main(["format", "--config", str(named), "--cluster-id", CLUSTER_ID]) == 0
+    stored = _stored_voters(named.parent / "data")
+    assert [(number, *address) for number, _, *address in stored] == [(1001, "one", 9093), (1002, "::1", 9094)]
+    assert _properties(named.parent / "data")["directory.id"] == stored[0][1] != stored[1][1]
+    shutil.rmtree(named.parent / "data")
+    named.write_text(named.read_text().replace("node.id = 1001", "node.id = 1002"))
+    assert main(["format", "--config", str(named), "--cluster-id", CLUSTER_ID]) == 0
+    assert _stored_voters(named.parent / "data") == stored
+    assert _properties(named.parent / "data")["directory.id"] == stored[1][1]
+
+
+def test_who_joins_beside_voters_that_the_settings_name(named: Path):
+    assert main(["format", "-c", str(named), "-t", CLUSTER_ID, "--no-initial-controllers"]) == 0
+    assert not (named.parent / "data" / "__cluster_metadata-0").exists()
+
+
+@pytest.mark.parametrize("words", [["--standalone"], ["--initial-controllers", VOTERS]])
+def test_voters_are_named_once(named: Path, words: list[str], capsys: pytest.CaptureFixture[str]):
+    assert main(["format", "-c", str(named), "-t", CLUSTER_ID, *words]) == 1
+    assert "controller.quorum.voters names the voters" in capsys.readouterr().err
 
 
 def test_a_controller_that_joins_knows_no_voters(controller: Path):

@@ -79,7 +79,7 @@ def test_a_cluster_from_start_to_end(start: Callable[..., Up]):
     assert [nodes[f"broker-{n}"]["bootstrap"] for n in (1, 2, 3)] == bootstrap
     ports = [int(address.rpartition(":")[2]) for address in bootstrap]
     assert ports == list(range(ports[0], ports[0] + 3))
-    assert sorted(path.name for path in up.data.iterdir()) == sorted(["cluster.json", *nodes])
+    assert sorted(path.name for path in up.data.iterdir()) == sorted(["cluster.json", "metrics-targets.json", *nodes])
     exit_code, log = up.end()
     assert exit_code == 0, log
     assert "Traceback" not in log

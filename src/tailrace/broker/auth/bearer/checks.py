@@ -91,6 +91,8 @@ def _check_claims(payload: bytes, expected: Expected, now_s: float) -> Bearer:
         raise _DoubtError("it has expired")
     if max(begins_s, issued_s) > now_s + expected.skew_s:
         raise _DoubtError("it is not valid yet: compare the clocks")
+    if ends_s < max(begins_s, issued_s):
+        raise _DoubtError("it ends before it begins")
     if expected.issuer is not None and claims.get("iss") != expected.issuer:
         raise _DoubtError("it is not by sasl.oauthbearer.expected.issuer")
     if expected.audiences and not set(expected.audiences) & _texts(claims, "aud"):

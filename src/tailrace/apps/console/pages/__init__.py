@@ -1,0 +1,1 @@
+"""The pages, by what they are about. Each module has `routes(console)`."""

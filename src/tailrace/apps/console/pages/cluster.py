@@ -1,0 +1,112 @@
+"""The cluster as a whole, and its brokers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute
+
+from tailrace.apps.console.picture import Picture
+from tailrace.apps.console.visitors import Visit
+from tailrace.apps.console.watcher import CLUSTER, LAG, RATE, SIZE
+from tailrace.apps.console.web import Console, show
+from tailrace.client.admin import CONFIG_SOURCES, Admin
+from tailrace.model.errors import KafkaError
+
+_SHOWN_MAX = 50
+_RESOURCE_BROKER = 4
+_SOURCE_DEFAULT = 5
+
+
+def routes(console: Console) -> Sequence[BaseRoute]:
+    return (
+        show("/", overview, console),
+        show("/brokers", brokers, console),
+        show("/brokers/{node_id:int}", broker, console),
+    )
+
+
+async def overview(console: Console, visit: Visit, request: Request) -> Response:
+    picture = await console.picture(visit)
+    own = [topic for topic in picture.topics.values() if not topic.is_internal]
+    busiest = sorted(((console.rate(RATE, topic.name) or 0.0, topic.name) for topic in own), reverse=True)
+    lags = [(picture.lag_of(group_id) or 0, group_id) for group_id in picture.committed]
+    offline, thin = picture.offline(), picture.under_replicated()
+    sees_all = visit.user is None
+    return console.html(
+        request,
+        "overview.html",
+        user=visit.user,
+        picture=picture,
+        topics=own,
+        partitions=sum(len(topic.partitions) for topic in picture.topics.values()),
+        records=sum(picture.records_of(topic.name) for topic in own),
+        size=sum(map(picture.bytes_of, picture.topics)),
+        offline=offline[:_SHOWN_MAX],
+        offline_count=len(offline),
+        thin=thin[:_SHOWN_MAX],
+        thin_count=len(thin),
+        busiest=busiest[:8],
+        lagging=sorted(lags, reverse=True)[:8],
+        rate=console.rate(RATE, CLUSTER) if sees_all else sum(rate for rate, _ in busiest),
+        rate_chart=console.chart(request, RATE, CLUSTER) if sees_all else None,
+        size_chart=console.chart(request, SIZE, CLUSTER) if sees_all else None,
+        lag_charts=[
+            (group_id, console.chart(request, LAG, group_id)) for _, group_id in sorted(lags, reverse=True)[:3]
+        ],
+        problems=picture.problems,
+    )
+
+
+async def brokers(console: Console, visit: Visit, request: Request) -> Response:
+    picture = await console.picture(visit)
+    return console.html(
+        request,
+        "brokers.html",
+        user=visit.user,
+        picture=picture,
+        rows=[_broker_row(picture, each.node_id) | {"broker": each} for each in picture.brokers],
+        quorum=picture.quorum,
+        moving=sorted(picture.moving)[:_SHOWN_MAX],
+        moving_count=len(picture.moving),
+    )
+
+
+async def broker(console: Console, visit: Visit, request: Request) -> Response:
+    picture = await console.picture(visit)
+    node_id = int(request.path_params["node_id"])
+    found = next((each for each in picture.brokers if each.node_id == node_id), None)
+    if found is None:
+        return console.failed(request, "There is no such broker", f"No broker has the id {node_id}.", 404)
+    problem, settings = None, []
+    try:
+        settings = await Admin(visit.cluster).configs_of(_RESOURCE_BROKER, str(node_id))
+    except KafkaError as error:
+        problem = error.message or error.code.name
+    return console.html(
+        request,
+        "broker.html",
+        user=visit.user,
+        picture=picture,
+        broker=found,
+        row=_broker_row(picture, node_id),
+        folders=[folder for folder in picture.folders if folder.broker_id == node_id],
+        settings=settings,
+        sources=CONFIG_SOURCES,
+        source_default=_SOURCE_DEFAULT,
+        problem=problem,
+    )
+
+
+def _broker_row(picture: Picture, node_id: int) -> dict[str, Any]:
+    found = [each for topic in picture.topics.values() for each in topic.partitions.values()]
+    return {
+        "leads": sum(each.leader_id == node_id for each in found),
+        "replicas": sum(node_id in each.replicas for each in found),
+        "in_sync": sum(node_id in each.isr for each in found),
+        "size": sum(sizes.get(node_id, 0) for sizes in picture.sizes.values()),
+        "folders": [folder for folder in picture.folders if folder.broker_id == node_id],
+    }

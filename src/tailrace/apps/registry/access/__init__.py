@@ -1,0 +1,1 @@
+"""Who asks, by the logins of the cluster, and what they may do, by its ACLs."""

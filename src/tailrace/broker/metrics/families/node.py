@@ -1,0 +1,41 @@
+"""The process: version, uptime, the loop's lag, connections, memory of requests."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from tailrace import __version__
+from tailrace.broker.metrics.families.meters import gauge, own_counter, own_gauge
+from tailrace.model.metrics.text import Kind, Metric, label
+
+if TYPE_CHECKING:
+    from tailrace.broker.metrics.watched import Watched
+    from tailrace.model.metrics.text import Text
+
+_INFO = own_gauge("build_info", "1, with the version, the node and its cluster as labels.")
+_STARTED = Metric("process_start_time_seconds", Kind.GAUGE, "When this node was started, in seconds since 1970.")
+_APP = gauge("kafka_server_app_info", "starttimems", "The same in milliseconds, as Kafka tells it.")
+_LAG = own_gauge("loop_lag_seconds", "How late the event loop was when it was last looked at.")
+_LAG_MAX = own_gauge("loop_lag_max_seconds", "The largest lag since the start.")
+
+_CONNECTIONS = gauge("kafka_server_socket_server_metrics", "connection_count", "Open connections, by listener.")
+_REFUSED = own_counter("refused_connections", "Peers that were turned away, or broke the protocol.")
+_BUFFERS = own_gauge("request_buffer_bytes", "Memory of requests that are being received or handled.")
+_SESSIONS = gauge("kafka_server_fetchsessioncache", "NumIncrementalFetchSessions", "Fetch sessions.")
+
+
+def pieces(watched: Watched, text: Text) -> Iterator[str]:
+    services, lag = watched.services, watched.node.lag
+    info = label(version=__version__, node=services.node_id, cluster=services.image.cluster_id)
+    yield text.write(_INFO, [(info, 1)])
+    yield text.write(_STARTED, [("", watched.started_ms / 1000)])
+    yield text.write(_APP, [("", watched.started_ms)])
+    yield text.write(_LAG, [("", round(lag.last_ms / 1000, 6))])
+    yield text.write(_LAG_MAX, [("", round(lag.max_ms / 1000, 6))])
+    counts = Counter(each.listener.name for acceptor in watched.node.acceptors for each in acceptor.connections)
+    yield text.write(_CONNECTIONS, [(label(listener=name), count) for name, count in sorted(counts.items())])
+    yield text.write(_REFUSED, [("", sum(each.refused_count for each in watched.node.acceptors))])
+    yield text.write(_BUFFERS, [("", sum(each.buffers.lent_bytes for each in watched.node.protocols))])
+    yield text.write(_SESSIONS, [("", len(services.sessions))])

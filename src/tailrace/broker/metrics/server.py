@@ -1,0 +1,81 @@
+"""The listeners of metrics and health of one node, and what is counted for them."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from tailrace.broker.metrics.http import HttpProtocol
+from tailrace.broker.metrics.pages import Pages
+from tailrace.broker.metrics.requests import WINDOW_TICK_SECONDS, RequestMeters
+from tailrace.broker.metrics.watched import Watched
+from tailrace.broker.serving.acceptor import Acceptor
+
+if TYPE_CHECKING:
+    from tailrace.broker.context import BoundListener
+    from tailrace.broker.metrics.lag.watch import LagWatch
+    from tailrace.broker.metrics.watched import WatchedNode
+    from tailrace.model.config import BrokerConfig
+    from tailrace.model.ports import Ports
+
+# A scrape that is under way at a stop may end.
+_ANSWERS_TIMEOUT_MS = 1000.0
+
+
+class MetricsServer:
+    def __init__(self, config: BrokerConfig, ports: Ports) -> None:
+        self.meters = RequestMeters(express_sample_every=config.metrics_express_sample_every)
+        self.listeners: tuple[BoundListener, ...] = ()
+        self._config = config
+        self._ports = ports
+        self._started_ms = ports.clock.wall_ms()
+        bounds = config.replace(
+            max_connections=config.metrics_max_connections,
+            max_connections_per_ip=config.metrics_max_connections,
+            connections_max_idle_ms=config.metrics_connections_max_idle_ms,
+        )
+        # Not among those whose rate quotas bound: whoever watches is let in.
+        self._acceptor = Acceptor(lambda: bounds, ports, is_controller=True)
+        self._timer: asyncio.TimerHandle | None = None
+        self._lag_watch: LagWatch | None = None
+
+    @property
+    def urls(self) -> list[str]:
+        """Where it is reached, with the ports that it really has."""
+        return [
+            f"{each.name.lower()}://{f'[{each.host}]' if ':' in each.host else each.host or 'localhost'}:{each.port}"
+            for each in self.listeners
+        ]
+
+    async def bind(self) -> None:
+        """Raises OSError. Whoever connects waits until it is opened."""
+        self.listeners = await self._acceptor.listen(self._config.metrics_listeners)
+
+    def open(self, node: WatchedNode) -> None:
+        """The services of the node are there: its health can be told while it recovers."""
+        config = self._config
+        watched = Watched(node, node.services, node.roles, self.meters, self._started_ms)
+        protocol = HttpProtocol(
+            node.services,
+            self._ports.clock,
+            Pages(watched).answer,
+            frozenset(),
+            request_max_bytes=config.metrics_request_max_bytes,
+            request_max_ms=config.metrics_request_max_ms,
+        )
+        self._acceptor.open(protocol)
+        self._tick()
+        self._lag_watch = node.services.lag_watch
+        if self._lag_watch is not None and node.roles.is_broker:
+            self._lag_watch.start()
+
+    def _tick(self) -> None:
+        self.meters.tick()
+        self._timer = asyncio.get_running_loop().call_later(WINDOW_TICK_SECONDS, self._tick)
+
+    async def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._lag_watch is not None:
+            self._lag_watch.close()
+        await self._acceptor.close(answers_timeout_ms=_ANSWERS_TIMEOUT_MS)

@@ -1,0 +1,109 @@
+"""Does every record of a batch name a schema that is registered under the right subject? Asked by a Produce, which
+waits.
+"""
+
+from __future__ import annotations
+
+from asyncio import sleep
+from typing import TYPE_CHECKING
+
+from tailrace.broker.schema_ids.reading import Named, read_named
+from tailrace.broker.schema_ids.registry import Registered, Registry, RegistryAwayError
+from tailrace.log.validation import MAX_ERRORS_SHOWN, MAX_RECORD_ERRORS, InvalidRecordsError
+from tailrace.model.config import SUBJECT_NAME_STRATEGIES
+from tailrace.model.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from tailrace.model.config import BrokerConfig, TopicConfig
+    from tailrace.model.ports import Ports
+
+_TOPIC_NAME, _RECORD_NAME, _TOPIC_RECORD_NAME = SUBJECT_NAME_STRATEGIES
+
+
+class SchemaIds:
+    """One for a broker. Costs nothing before the first topic asks for it."""
+
+    def __init__(self, config: BrokerConfig, ports: Ports) -> None:
+        self._config = config
+        self._ports = ports
+        self._registry: Registry | None = None
+
+    async def check(self, topic: str, config: TopicConfig, records: memoryview, max_decompressed_bytes: int) -> None:
+        """Raises InvalidRecordsError with the index of each record that is refused, or KafkaError."""
+        registry = self._reached()
+        named = await self._read(records, config, max_decompressed_bytes)
+        errors = named.bad
+        for (part, schema), indexes in named.records.items():
+            reason = await self._why_not(registry, topic, config, part, schema)
+            if reason is not None:
+                errors += [(index, reason) for index in indexes[:MAX_RECORD_ERRORS]]
+        if errors:
+            errors.sort()
+            shown = "; ".join(f"record {index}: {why}" for index, why in errors[:MAX_ERRORS_SHOWN])
+            more = f"; and {len(errors) - MAX_ERRORS_SHOWN} more" if len(errors) > MAX_ERRORS_SHOWN else ""
+            raise InvalidRecordsError(ErrorCode.INVALID_RECORD, shown + more, errors[:MAX_RECORD_ERRORS])
+
+    def _reached(self) -> Registry:
+        if self._registry is None:
+            url = self._config.confluent_schema_registry_url
+            if not url:
+                raise KafkaError(
+                    ErrorCode.INVALID_CONFIG,
+                    "The topic checks schema ids, and this broker has no confluent.schema.registry.url: set it, or "
+                    "turn confluent.value.schema.validation and confluent.key.schema.validation of the topic off.",
+                )
+            self._registry = Registry(url, self._config, self._ports)
+        return self._registry
+
+    async def _read(self, records: memoryview, config: TopicConfig, max_decompressed_bytes: int) -> Named:
+        steps = read_named(records, config, max_decompressed_bytes)
+        try:
+            work = next(steps)
+            while True:
+                if work is not None:
+                    work = steps.send(await self._ports.background.run(work))
+                else:
+                    await sleep(0)
+                    work = steps.send(b"")
+        except StopIteration as done:
+            named: Named = done.value
+            return named
+
+    async def _why_not(
+        self, registry: Registry, topic: str, config: TopicConfig, part: str, schema: int | str
+    ) -> str | None:
+        strategy = config.confluent_key_subject_name_strategy
+        if part == "value":
+            strategy = config.confluent_value_subject_name_strategy
+        subject = f"{topic}-{part}"
+        try:
+            found = await registry.find(schema, fits=frozenset({subject}) if strategy == _TOPIC_NAME else None)
+        except RegistryAwayError as error:
+            if self._config.schema_validation_without_registry == "accept":
+                return None
+            raise KafkaError(
+                ErrorCode.NOT_ENOUGH_REPLICAS,
+                f"The schema registry cannot be asked about schema {schema}: {error}. Nothing was stored; try again. "
+                "(schema.validation.without.registry=accept would take such records unchecked.)",
+            ) from None
+        if not found.subjects:
+            return f"The {part} names schema {schema}, which the schema registry does not know"
+        wanted = _subjects(strategy, topic, part, found)
+        if found.subjects & wanted:
+            return None
+        return (
+            f"The {part} names schema {schema}, which is registered under {_listed(found.subjects)}, and not under "
+            f"{_listed(wanted)}"
+        )
+
+
+def _subjects(strategy: str, topic: str, part: str, found: Registered) -> frozenset[str]:
+    if strategy == _TOPIC_NAME:
+        return frozenset({f"{topic}-{part}"})
+    prefix = f"{topic}-" if strategy == _TOPIC_RECORD_NAME else ""
+    return frozenset(prefix + name for name in found.names)
+
+
+def _listed(subjects: frozenset[str]) -> str:
+    shown = sorted(subjects)[:3]
+    return ", ".join(shown) + (f" and {len(subjects) - 3} more" if len(subjects) > 3 else "") if shown else "any"

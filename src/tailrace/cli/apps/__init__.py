@@ -1,0 +1,1 @@
+"""The commands that start an app beside the brokers."""

@@ -1,0 +1,108 @@
+"""The options of whatever moves replicas, and the runner that they make."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+
+from tailrace.balance.plan.picture import Goals, Resource
+from tailrace.balance.run.look import Limits
+from tailrace.balance.run.runner import Pace, Runner
+from tailrace.cli.output import note
+from tailrace.cli.plan.units import parse_bandwidth
+from tailrace.cli.session import positive_seconds
+from tailrace.client.admin import Admin
+from tailrace.client.metadata import Cluster
+
+_PACE, _GOALS = Pace(), Goals()
+
+
+def add_goal_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--spread",
+        type=_percent,
+        default=_GOALS.spread_max,
+        metavar="PERCENT",
+        help=f"how far from its share a broker may be (default: {_GOALS.spread_max * 100:.0f})",
+    )
+    parser.add_argument(
+        "--disk-max",
+        type=_percent,
+        default=_GOALS.use_max[Resource.DISK],
+        metavar="PERCENT",
+        help=f"how full a broker's disks may be (default: {_GOALS.use_max[Resource.DISK] * 100:.0f})",
+    )
+    parser.add_argument(
+        "--network",
+        type=parse_bandwidth,
+        metavar="SPEED",
+        help="what a broker's network can carry, such as 10Gbit/s; at most 80 %% of it is used (default: no bound)",
+    )
+
+
+def add_pace_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--throttle",
+        type=_bytes_a_second,
+        default=_PACE.rate,
+        metavar="SPEED",
+        help=f"the most that a broker copies, each way (default: {_PACE.rate // 1_000_000}MB/s)",
+    )
+    parser.add_argument(
+        "--at-once",
+        type=int,
+        default=_PACE.at_once,
+        metavar="N",
+        help=f"how many partitions move at one time (default: {_PACE.at_once})",
+    )
+    parser.add_argument(
+        "--patience",
+        type=positive_seconds,
+        default=_PACE.patience_ms / 1000,
+        metavar="SECONDS",
+        help=f"how long a broker may be away before a move to it is taken back (default: {_PACE.patience_ms // 1000})",
+    )
+    parser.add_argument(
+        "--wait",
+        type=positive_seconds,
+        default=_PACE.wait_ms / 1000,
+        metavar="SECONDS",
+        help=f"how long all of it may take; what moves then goes on moving (default: {_PACE.wait_ms // 1000})",
+    )
+
+
+def make_runner(
+    cluster: Cluster,
+    options: argparse.Namespace,
+    progress: Callable[[int, int], None] = lambda _done, _total: None,
+) -> Runner:
+    return Runner(
+        Admin(cluster),
+        goals=Goals({**_GOALS.use_max, Resource.DISK: options.disk_max}, options.spread),
+        pace=Pace(
+            at_once=max(1, options.at_once),
+            rate=options.throttle,
+            patience_ms=round(options.patience * 1000),
+            wait_ms=round(options.wait * 1000),
+        ),
+        limits=Limits(options.network),
+        tell=note,
+        progress=progress,
+    )
+
+
+def _percent(text: str) -> float:
+    try:
+        value = float(text.removesuffix("%"))
+    except ValueError:
+        value = -1.0
+    if not 0 < value <= 100:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a percentage above 0, such as 10")
+    return value / 100
+
+
+def _bytes_a_second(text: str) -> int:
+    rate = round(parse_bandwidth(text))
+    if rate < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no speed above 0, such as 10MB/s")
+    return rate

@@ -1,0 +1,1 @@
+"""Keys and values that have a schema."""

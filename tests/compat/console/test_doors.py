@@ -1,0 +1,128 @@
+"""Who may reach the console, and what it does with a request that is not a browser's."""
+
+from __future__ import annotations
+
+import http.client
+import re
+import time
+from urllib.parse import urlencode, urlsplit
+
+import pytest
+
+from tailrace.testing import Broker
+
+from .conftest import console
+
+
+def ask(address: str, path: str, *, method: str = "GET", body: str | None = None, **headers: str):
+    where = urlsplit(address)
+    connection = http.client.HTTPConnection(where.hostname, where.port, timeout=20)
+    try:
+        connection.request(method, path, body, {name.replace("_", "-"): value for name, value in headers.items()})
+        answer = connection.getresponse()
+        return answer, answer.read().decode()
+    finally:
+        connection.close()
+
+
+def form(page: str, **fields: str) -> str:
+    token = re.search(r'name="token" value="(\w+)"', page).group(1)
+    return urlencode({"token": token, **fields})
+
+
+FORM = "application/x-www-form-urlencoded"
+
+
+def test_pages_let_no_foreign_code_in(address: str):
+    answer, text = ask(address, "/brokers")
+    policy = answer.getheader("Content-Security-Policy")
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+    assert not re.search(r"<script(?![^>]*src=)|\son\w+=|\sstyle=|javascript:", text)
+    cookie = answer.getheader("Set-Cookie").lower()
+    assert "httponly" in cookie
+    assert "samesite=strict" in cookie
+
+
+def test_another_name_that_leads_here_is_refused(address: str):
+    assert ask(address, "/", Host="rebound.example")[0].status == 400
+    assert ask(address, "/", Host="localhost")[0].status == 200
+
+
+@pytest.mark.parametrize("with_cookie", [False, True])
+def test_a_form_from_elsewhere_is_not_taken(address: str, with_cookie: bool):
+    answer, _ = ask(address, "/topics")
+    headers = {"Cookie": answer.getheader("Set-Cookie").split(";")[0]} if with_cookie else {}
+    body = urlencode({"name": "forged", "confirm": "yes", "token": "0" * 64})
+    answer, text = ask(address, "/topics", method="POST", body=body, Content_Type=FORM, **headers)
+    assert answer.status == 403
+    assert "came from elsewhere" in text
+    assert ask(address, "/topics/forged")[0].status == 404
+
+
+def test_bad_input_is_told(address: str):
+    answer, text = ask(address, "/topics")
+    cookie = answer.getheader("Set-Cookie").split(";")[0]
+    for fields, reason in (
+        ({"name": "a/b"}, "a/b"),
+        ({"name": "fine", "partitions": "many"}, "is no whole number"),
+        ({"name": "fine", "settings": "retention.ms"}, "is not name=value"),
+        ({"name": "fine", "settings": "no.such=1"}, "no.such"),
+        ({"name": "orders"}, "exists"),
+    ):
+        body = form(text, **fields)
+        answer, said = ask(address, "/topics", method="POST", body=body, Content_Type=FORM, Cookie=cookie)
+        assert 400 <= answer.status < 600
+        assert reason in said
+    answer, _ = ask(address, "/topics", method="POST", body="x" * (3 << 20), Content_Type=FORM, Cookie=cookie)
+    assert answer.status == 413
+    for path in ("/topics/no-such", "/groups/no-such", "/brokers/99", "/topics/orders/messages/0/999999", "/nowhere"):
+        assert ask(address, path)[0].status == 404
+    for path in ("/topics/orders/messages?offset=x&start=offset", "/topics/orders/messages?start=time&time=noon"):
+        assert "not understood" in ask(address, path)[1]
+
+
+def test_a_download_is_what_produce_reads(address: str):
+    answer, text = ask(address, "/topics/orders/messages/download?start=oldest&limit=3")
+    assert answer.getheader("Content-Type").startswith("application/x-ndjson")
+    assert len(text.splitlines()) == 3
+    assert '"value": "{' in text
+    assert '"value_base64": "/wA="' in text
+
+
+def test_read_only_changes_nothing(broker: Broker):
+    with console("--bootstrap", broker.bootstrap, "--read-only") as address:
+        _, text = ask(address, "/topics/orders")
+        assert "Delete the topic" not in text
+        answer, said = ask(address, "/topics", method="POST", body="name=x", Content_Type=FORM)
+        assert answer.status == 403
+        assert "--read-only" in said
+
+
+def test_where_the_cluster_wants_logins_so_does_the_console():
+    """The admin's credential is the console's own: nobody sees anything by it."""
+    with Broker(secure=True) as broker:
+        broker.user("ann", acls=["describe topic:hers", "create topic:hers"])
+        settings = f"{broker.data}/client.properties"
+        password = broker.client_settings
+        with console("--bootstrap", broker.bootstrap, "--command-config", settings) as address:
+            answer, text = ask(address, "/topics")
+            assert (answer.status, answer.getheader("Location")) == (303, "/login?to=/topics")
+            for path in ("/", "/live", "/topics/x/messages/tail", "/access"):
+                assert ask(address, path)[0].status in (303, 403)
+            answer, text = ask(address, "/login")
+            cookie = answer.getheader("Set-Cookie").split(";")[0]
+            body = form(text, user="admin", password="guessed")
+            answer, text = ask(address, "/login", method="POST", body=body, Content_Type=FORM, Cookie=cookie)
+            assert answer.status == 403
+            assert "guessed" not in text
+            secret = password.confluent()["sasl.password"]
+            body = form(text, user="admin", password=secret)
+            answer, text = ask(address, "/login", method="POST", body=body, Content_Type=FORM, Cookie=cookie)
+            assert answer.status == 303
+            cookie = answer.getheader("Set-Cookie").split(";")[0]
+            deadline = time.monotonic() + 20
+            while (found := ask(address, "/", Cookie=cookie))[0].status != 200:
+                assert time.monotonic() < deadline, found[1]
+            assert "Log out admin" in found[1]
+            assert secret not in found[1]

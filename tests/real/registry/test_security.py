@@ -1,0 +1,80 @@
+"""A registry beside a secure broker: TLS, the cluster's users, and its ACLs."""
+
+import ssl
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tailrace.testing import Broker
+
+from .asking import Answer, ask, avro, wait_until
+
+Ask = Callable[..., Answer]
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Broker]:
+    with Broker(secure=True, registry=True, start_timeout_s=60) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def asked(broker: Broker) -> Ask:
+    context = ssl.create_default_context(cafile=f"{broker.data}/security/authority.pem")
+
+    def ask_it(method: str, path: str, content=None, **options) -> Answer:
+        return ask(broker.registry_url, method, path, content, context=context, **options)
+
+    return ask_it
+
+
+def login_of(settings) -> tuple[str, str]:
+    return settings.login.username, settings.login.password
+
+
+def test_it_speaks_tls_and_lets_nobody_in_without_a_login(broker, asked):
+    assert broker.registry_url.startswith("https://")
+    answer = asked("GET", "/subjects")
+    assert (answer.status, answer.code) == (401, 401)
+    assert answer.headers["WWW-Authenticate"].startswith("Basic")
+    assert asked("GET", "/subjects", login=("admin", "wrong")).status == 401
+    assert asked("GET", "/subjects", headers={"Authorization": "Basic ###"}).status == 401
+    assert asked("GET", "/subjects", headers={"Authorization": "Bearer a.b.c"}).status == 401
+
+
+def test_users_may_what_the_acls_of_topics_say(broker, asked):
+    admin = login_of(broker.client_settings)
+    assert asked("POST", "/subjects/orders-value/versions", avro("a"), login=admin).status == 200
+    assert asked("POST", "/subjects/secret-value/versions", avro("b"), login=admin).status == 200
+    writer = login_of(broker.user("writer", ["write topic:orders-value", "read topic:orders-value"]))
+    reader = login_of(broker.user("reader", ["read topic:orders-value"]))
+    nobody = login_of(broker.user("nobody"))
+    wait_until(lambda: asked("GET", "/subjects", login=writer).content == ["orders-value"], 30)
+    assert asked("POST", "/subjects/orders-value/versions", avro("a", "c"), login=writer).status == 200
+    denied = asked("POST", "/subjects/secret-value/versions", avro("b", "c"), login=writer)
+    assert (denied.status, denied.code) == (403, 40301)
+    assert "User:writer is denied operation Write on Subject: secret-value" in denied.content["message"]
+    wait_until(lambda: asked("GET", "/subjects", login=reader).content == ["orders-value"], 30)
+    assert asked("GET", "/subjects/orders-value/versions/1", login=reader).status == 200
+    assert asked("GET", "/schemas/ids/1", login=reader).status == 200
+    assert asked("GET", "/schemas/ids/2", login=reader).status == 403
+    assert asked("POST", "/subjects/orders-value/versions", avro("a", "d"), login=reader).status == 403
+    assert asked("DELETE", "/subjects/orders-value", login=writer).status == 403
+    assert asked("PUT", "/config/orders-value", {"compatibility": "NONE"}, login=writer).status == 403
+    assert asked("PUT", "/config", {"compatibility": "NONE"}, login=writer).status == 403
+    assert asked("PUT", "/mode", {"mode": "READONLY"}, login=writer).status == 403
+    assert asked("GET", "/schemas", login=nobody).content == []
+    assert asked("GET", "/subjects/orders-value/versions", login=nobody).status == 403
+    assert asked("PUT", "/config", {"compatibility": "BACKWARD"}, login=admin).status == 200
+
+
+def test_confluents_client_logs_in(broker):
+    from confluent_kafka.schema_registry import SchemaRegistryClient
+
+    settings = {
+        "url": broker.registry_url,
+        "basic.auth.user.info": ":".join(login_of(broker.client_settings)),
+        "ssl.ca.location": f"{broker.data}/security/authority.pem",
+    }
+    with SchemaRegistryClient(settings) as client:
+        assert isinstance(client.get_subjects(), list)
