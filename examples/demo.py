@@ -1,6 +1,6 @@
-"""`make demo`: a broker, a client that others wrote, our own commands, a cluster that lets in only who may come
-(demo_secure.py), one whose leader is killed at work, transactions whose producer is, and a data pipeline on Spark that
-survives both (demo_pipeline.py).
+"""`make demo`: a broker, a client that others wrote, our own commands, schemas that evolve (demo_schemas.py), a cluster
+that lets in only who may come (demo_secure.py), one whose leader is killed at work, transactions whose producer is, and
+a data pipeline on Spark that survives both (demo_pipeline.py).
 
 Everything shown happens; a step that goes wrong ends the demo with a message and exit code 1.
 """
@@ -17,6 +17,7 @@ from pathlib import Path
 
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from demo_pipeline import ORDERS, REVENUE, finish_and_audit, pipelines_under_fire
+from demo_schemas import evolve_schemas
 from demo_secure import LEDGER, SETTINGS, refuse, renew, throttle
 from exactly_once import PAYMENTS, RECEIPTS
 
@@ -34,7 +35,7 @@ CLIENT: dict[str, str | int | bool] = {"log_level": 2}
 
 def main() -> None:
     started = time.monotonic()
-    broker = Broker(log_level="warning")
+    broker = Broker(log_level="warning", registry=True)
     with step("A broker starts"):
         begun = time.monotonic()
         broker.start()
@@ -45,6 +46,8 @@ def main() -> None:
             write_and_read(broker)
         with step("The same broker by our own commands"):
             use_commands(broker)
+        with step("Schemas by a registry beside it: one that evolves, and one that is refused"):
+            evolve_schemas(broker, show)
         with step("A clean stop"):
             broker.stop()
             show("SIGTERM: answers sent, logs closed, exit code 0")
