@@ -272,6 +272,8 @@ class KafkaConnection:
             self._answer(context, result)
         elif result is not None:
             self._keep_place(context, result)
+            if context.toll is not None:
+                self.mute(context.toll.taken_ms())
         else:
             if context.toll is not None:
                 self.mute(context.toll.settle())
