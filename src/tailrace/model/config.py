@@ -686,6 +686,28 @@ class BrokerConfig(SecurityConfig, scope="broker"):
         ours=True,
         doc="Of so many runs of small produces one has its time taken; all of them are counted.",
     )
+    metrics_lag_interval_ms: int = integer(
+        default=10 * SECOND_MS,
+        minimum=100,
+        ours=True,
+        dynamic=True,
+        doc="How often the lag of groups is looked at: leaders note where their logs end, and coordinators ask them.",
+    )
+    metrics_lag_window: int = integer(
+        default=10,
+        minimum=2,
+        maximum=1000,
+        ours=True,
+        doc="Commits of a group in a partition by which it is judged: whether it gets on, has stopped or went back.",
+    )
+    metrics_group_partitions_max: int = integer(
+        default=10_000,
+        minimum=0,
+        ours=True,
+        dynamic=True,
+        doc="Partitions of groups whose lag is watched by one broker. tailrace_metrics_group_partitions_left_out tells "
+        "how many are not.",
+    )
     metrics_max_connections: int = integer(
         default=64,
         minimum=1,

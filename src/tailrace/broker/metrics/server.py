@@ -13,6 +13,7 @@ from tailrace.broker.serving.acceptor import Acceptor
 
 if TYPE_CHECKING:
     from tailrace.broker.context import BoundListener
+    from tailrace.broker.metrics.lag.watch import LagWatch
     from tailrace.broker.metrics.watched import WatchedNode
     from tailrace.model.config import BrokerConfig
     from tailrace.model.ports import Ports
@@ -36,6 +37,7 @@ class MetricsServer:
         # Not among those whose rate quotas bound: whoever watches is let in.
         self._acceptor = Acceptor(lambda: bounds, ports, is_controller=True)
         self._timer: asyncio.TimerHandle | None = None
+        self._lag_watch: LagWatch | None = None
 
     @property
     def urls(self) -> list[str]:
@@ -63,6 +65,9 @@ class MetricsServer:
         )
         self._acceptor.open(protocol)
         self._tick()
+        self._lag_watch = node.services.lag_watch
+        if self._lag_watch is not None and node.roles.is_broker:
+            self._lag_watch.start()
 
     def _tick(self) -> None:
         self.meters.tick()
@@ -71,4 +76,6 @@ class MetricsServer:
     async def close(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
+        if self._lag_watch is not None:
+            self._lag_watch.close()
         await self._acceptor.close(answers_timeout_ms=_ANSWERS_TIMEOUT_MS)

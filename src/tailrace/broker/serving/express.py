@@ -375,7 +375,8 @@ class Express:
         if first.meter is not None:
             first.meter.note_answers(sum(map(len, answers)) - 4 * len(answers), errors)
             if measurement is not None:
-                measurement.note_handled()
+                if waits:
+                    measurement.note_parked()
                 measurement.note_answered(answers, NO_ERRORS)  # Noted again by those that wait.
         if waits:
             self._keep(answers, PendingRun(taken, answers, waits, timeout_ms, measurement), measurement)
