@@ -82,6 +82,7 @@ _PARTITIONS = ("topics", "partitions")
 _CLUSTER_ACTION = (Need(Operation.CLUSTER_ACTION, Kind.CLUSTER),)
 _ALTER_CLUSTER = (Need(Operation.ALTER, Kind.CLUSTER),)
 _DESCRIBE_CLUSTER = (Need(Operation.DESCRIBE, Kind.CLUSTER),)
+_DESCRIBE_GROUP = Need(Operation.DESCRIBE, Kind.GROUP, "group_id")
 _READ_GROUP = Need(Operation.READ, Kind.GROUP, "group_id")
 _READ_TOPICS = Need(Operation.READ, Kind.TOPIC, "topics.name")
 _WRITE_AS_ID = Need(Operation.WRITE, Kind.TRANSACTIONAL_ID, "transactional_id")
@@ -255,12 +256,10 @@ _ROWS = (
     ),
     # These tell of all groups of this broker, and of what its coordinators have seen.
     _this_node(ApiKey.LIST_GROUPS, (0, 5), "groups.listing.list_groups", ("groups.list_groups",)),
-    _this_node(
-        ApiKey.DESCRIBE_GROUP_HISTORY,
-        (0, 0),
-        "groups.history.describe_group_history",
-        (Need(Operation.DESCRIBE, Kind.GROUP, "group_id"),),
-    ),
+    _this_node(ApiKey.DESCRIBE_GROUP_HISTORY, (0, 0), "groups.history.describe_group_history", (_DESCRIBE_GROUP,)),
+    _this_node(ApiKey.DESCRIBE_GROUP_LAG, (0, 0), "groups.lag.describe_group_lag", (_DESCRIBE_GROUP,)),
+    # Asked by brokers that coordinate groups: what they find tells how far behind these are.
+    _this_node(ApiKey.LOCATE_OFFSETS, (0, 0), "groups.lag.locate_offsets", _CLUSTER_ACTION),
     # ---- transactions
     _transaction(
         ApiKey.INIT_PRODUCER_ID,

@@ -23,6 +23,10 @@ MESSAGES = [
     ),
     own.DescribeGroupHistoryRequest,
     own.DescribeGroupHistoryResponse,
+    own.DescribeGroupLagRequest,
+    own.DescribeGroupLagResponse,
+    own.LocateOffsetsRequest,
+    own.LocateOffsetsResponse,
     RequestHeader,
     ResponseHeader,
 ]

@@ -5,7 +5,7 @@ coordination   the coordinators of groups and transactions
 access         what those who ask may do, where there is an authorizer
 check_stores   whether this node could go on with other certificates
 schema_ids     whether records name a schema that is registered, for topics that ask it
-request_meters what requests have taken, where somebody may ask for it
+request_meters what requests have taken, where somebody may ask for it; lag_watch, how far behind groups are
 the others     what requests share: fetch sessions, refused batches, data folders and moves between them, what clients
                have used of their quotas
 """
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from tailrace.broker.access.access import Access
     from tailrace.broker.cluster.forwarding import Forwarding
+    from tailrace.broker.metrics.lag.watch import LagWatch
     from tailrace.broker.metrics.requests import RequestMeters
     from tailrace.broker.node import JudgeBug, Node
     from tailrace.broker.quorum.quorum import Quorum
@@ -79,6 +80,7 @@ class Services:
     access: Access | None = None  # None where everyone may do everything.
     check_stores: CheckStores | None = None  # None where all listeners are PLAINTEXT.
     request_meters: RequestMeters | None = None  # None where nobody can ask for metrics.
+    lag_watch: LagWatch | None = None  # None there, too.
     telemetry: Telemetry | None = None  # None where nobody receives what clients tell of themselves.
 
     def has(self, part: str) -> bool:
@@ -126,11 +128,12 @@ def make_services(
         slots_max=config.max_incremental_fetch_session_cache_slots,
         partitions_max=config.max_incremental_fetch_session_partitions,
     )
+    coordination = Coordination(node)
     services = Services(
         node=node,
         ports=ports,
         replicas=node.replicas,
-        coordination=Coordination(node),
+        coordination=coordination,
         sessions=sessions,
         refused_batches=RefusedBatches(ports.clock),
         directories=directories,
@@ -139,9 +142,16 @@ def make_services(
         schema_ids=SchemaIds(config, ports),
         check_stores=check_stores,
         request_meters=request_meters,
+        lag_watch=None if request_meters is None else _make_lag_watch(node, coordination),
         telemetry=_make_telemetry(node),
     )
     return _secured(services)
+
+
+def _make_lag_watch(node: Node, coordination: Coordination) -> LagWatch:
+    from tailrace.broker.metrics.lag.watch import LagWatch
+
+    return LagWatch(node, coordination)
 
 
 def _make_telemetry(node: Node) -> Telemetry | None:

@@ -30,6 +30,7 @@ COMMANDS = {
     "format": Command("tailrace.cli.node.format", "prepare the data folders of a node"),
     "broker": Command("tailrace.cli.node.broker", "start one node from a settings file"),
     "repair": Command("tailrace.cli.node.repair", "show and mend a damaged metadata log"),
+    "health": Command("tailrace.cli.health", "say whether nodes are ready and their cluster is whole"),
     "cluster": Command("tailrace.cli.cluster", "describe the cluster, add and decommission brokers"),
     "balance": Command("tailrace.cli.balance", "plan and run moves of partitions that balance the cluster, throttled"),
     "topic": Command("tailrace.cli.topic", "create, list, describe, alter and delete topics"),

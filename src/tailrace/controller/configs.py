@@ -4,7 +4,7 @@ settings of a resource by those of the request.
 Resources are a topic, a group, a subscription to clients' metrics, a broker by its number, or with an empty name all
 brokers. One resource succeeds or fails as a whole, independent of the others. What is stored is the text as it came; it
 was checked to parse, to be in range and to fit the resource's other settings. Broker settings that are read at the
-start alone are refused.
+start alone are refused. Names that mean nothing to a broker are kept, as in Kafka, where they are for plugins.
 """
 
 from collections import Counter
@@ -27,7 +27,7 @@ from tailrace.model.config import (
     format_value,
     parse_group_config,
     parse_topic_config,
-    unknown_broker_setting,
+    refused_broker_setting,
 )
 from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.model.listeners import PREFIX, find_setting, is_store_setting
@@ -270,7 +270,10 @@ def _check_broker_settings(texts: Mapping[str, str], *, is_for_all: bool) -> Non
     for name, text in texts.items():
         setting = _find_setting(name)
         if setting is None:
-            raise unknown_broker_setting(name)
+            refused = refused_broker_setting(name)
+            if refused is not None:
+                raise refused
+            continue
         if not _is_dynamic(name, setting):
             reason = f"Cannot update these configs dynamically: [{name}]. Edit the broker's file and restart it."
             raise KafkaError(ErrorCode.INVALID_REQUEST, reason)

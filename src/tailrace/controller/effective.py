@@ -95,15 +95,15 @@ def broker_synonyms(name: str, layers: Layers) -> list[Entry]:
     return list(dropwhile(lambda entry: entry.name != name, entries))
 
 
-def listener_settings(layers: Layers) -> list[Setting]:
-    """What is set for single listeners: rows with whole names."""
+def further_settings(layers: Layers) -> list[Setting]:
+    """What is set beside the tables, as rows: for single listeners, and names that mean nothing here."""
     rows = []
-    for name in sorted({name for _source, texts in layers for name in texts if name.startswith(PREFIX)}):
-        found = find_setting(name)
-        if found is not None:
-            row = copy(found[1])
-            row.name, row.dynamic = name, is_store_setting(name)
-            rows.append(row)
+    for name in sorted({name for _source, texts in layers for name in texts if name not in SETTINGS}):
+        found = find_setting(name) if name.startswith(PREFIX) else None
+        # Nobody knows what it is: as in Kafka it may be a secret.
+        row = copy(found[1]) if found is not None else Setting(Kind.UNKNOWN, default=None, doc="", sensitive=True)
+        row.name, row.dynamic, row.scope = name, is_store_setting(name), "broker"
+        rows.append(row)
     return rows
 
 

@@ -21,6 +21,7 @@ INT_MAX = (1 << 31) - 1
 class Kind(IntEnum):
     """Kafka's types of values; the numbers are those of DescribeConfigs."""
 
+    UNKNOWN = 0  # of a setting that is kept and means nothing here
     BOOLEAN = 1
     STRING = 2
     INT = 3

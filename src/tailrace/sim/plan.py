@@ -64,6 +64,7 @@ class Plan:
     has_damage: bool = False  # disks lose what they had synced
     has_rights: bool = False  # there is an authorizer, and ACLs come and go
     has_logins: bool = False  # all listeners but one ask who comes; rights and quotas too
+    has_balancer: bool = False  # a balancer is at work, and is killed again and again
     lease_ms: int = SESSION_MS // 2  # at most SESSION_MS: then no hint shortens a session
     must_go_on: bool = False  # whether no fault of this run may keep a partition from acknowledging
 
@@ -144,6 +145,7 @@ class Plan:
         extras += "".join(f"group {group}, " for group in self.groups)
         extras += "damage, " if self.has_damage else ""
         extras += "rights, " if self.has_rights else ""
+        extras += "a balancer, " if self.has_balancer else ""
         extras += "logins, " if self.has_logins else ""
         extras += f"{self.transactions}, " if self.transactions is not None else ""
         return (

@@ -17,6 +17,7 @@ from tailrace.client.admin import Admin
 from tailrace.client.metadata import Cluster
 from tailrace.model.errors import KafkaError, StorageError
 from tailrace.model.ids import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
+from tailrace.sim.balancing import Balancing
 from tailrace.sim.checks.coordinators import CoordinatorChecks
 from tailrace.sim.checks.final import FinalChecks
 from tailrace.sim.checks.history import ViolationError, demand
@@ -47,6 +48,7 @@ _FULL_CHECK_SECONDS = 2.0
 _DAMAGE_SEED_MASK = 0x64616D616765
 _RIGHTS_SEED_MASK = 0x726967687473
 _LOGINS_SEED_MASK = 0x6C6F67696E73
+_BALANCER_SEED_MASK = 0x62616C616E6365
 
 
 @dataclass
@@ -138,7 +140,8 @@ class Scenario:
             expects_voters=self.plan.joins,
         )
         self.rights, self.doors = self._make_rights(), self._make_doors()
-        self._guards = [each for each in (self.rights, self.doors) if each is not None]
+        self.balancing = self._make_balancing()
+        self._guards = [each for each in (self.rights, self.doors, self.balancing) if each is not None]
         self.quotas = Quotas(self.world, self.clients, is_there=self.plan.has_quotas)
         self._nodes_by_name = {node.name: node for node in self.cluster.nodes}
         self._errors: list[str] = []
@@ -152,6 +155,11 @@ class Scenario:
         if self.plan.has_logins:
             return Rights(self.world, self.cluster, self.clients, random, node_login=node_login)
         return Rights(self.world, self.cluster, self.clients, random)
+
+    def _make_balancing(self) -> Balancing | None:
+        if not self.plan.has_balancer:
+            return None
+        return Balancing(self.world, self.cluster, self.clients, SimRandom(self.seed ^ _BALANCER_SEED_MASK))
 
     def _make_doors(self) -> Doors | None:
         if not self.plan.has_logins:

@@ -4,6 +4,7 @@ the network takes is left to chance: some milliseconds."""
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import NamedTuple
 
 import pytest
@@ -33,27 +34,32 @@ class Seen(NamedTuple):
 def seen(monkeypatch: pytest.MonkeyPatch) -> list[Seen]:
     found: list[Seen] = []
     keys: dict[Meter, int] = {}
-    of, add_times = RequestMeters.of, Meter._add_times
+    of, measure, measure_run = RequestMeters.of, Meter.measure, Meter._measure_run
 
     def noting_of(meters: RequestMeters, api_key: int, version: int) -> Meter:
         meter = of(meters, api_key, version)
         keys[meter] = api_key
         return meter
 
-    def noting_add(meter: Meter, measured: Measurement, weight: int) -> None:
-        add_times(meter, measured, weight)
-        if keys[meter] in (ApiKey.PRODUCE, ApiKey.FETCH):
-            found.append(Seen(keys[meter], measured, weight, meter))
+    def noting(original: Callable[[Meter, Measurement], None]) -> Callable[[Meter, Measurement], None]:
+        def note(meter: Meter, measured: Measurement) -> None:
+            before = meter.times.total.count
+            original(meter, measured)
+            if keys[meter] in (ApiKey.PRODUCE, ApiKey.FETCH):
+                found.append(Seen(keys[meter], measured, meter.times.total.count - before, meter))
+
+        return note
 
     monkeypatch.setattr(RequestMeters, "of", noting_of)
-    monkeypatch.setattr(Meter, "_add_times", noting_add)
+    monkeypatch.setattr(Meter, "measure", noting(measure))
+    monkeypatch.setattr(Meter, "_measure_run", noting(measure_run))
     return found
 
 
 def times(seen: Seen) -> tuple[float, float, float]:
     measured = seen.measured
-    handling_ms = measured.handled_ms - measured.began_ms
-    return handling_ms, measured.answered_ms - measured.handled_ms, measured.sent_ms - measured.answered_ms
+    handled_ms = measured.answered_ms if measured.handled_ms is None else measured.handled_ms
+    return handled_ms - measured.began_ms, measured.answered_ms - handled_ms, measured.sent_ms - measured.answered_ms
 
 
 def of_produce(seen: list[Seen]) -> list[Seen]:

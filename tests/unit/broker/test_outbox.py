@@ -3,12 +3,14 @@
 import asyncio
 import random
 from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 
 import pytest
 
 from tailrace.broker.serving.outbox import JOINED_BYTES, WINDOW_BYTES, Outbox
 from tailrace.broker.serving.turns import Turns
 from tailrace.model.ports import Bytes, File, FileSlice
+from tailrace.model.security import ANONYMOUS
 from tailrace.sim.background import SimBackground
 from tailrace.sim.clock import SimClock
 from tailrace.sim.disk import SimDisk
@@ -74,7 +76,12 @@ class World:
         self.broken: list[OSError] = []
         self.turns = Turns(SimClock(), asyncio.get_running_loop().call_soon)
         self.outbox = Outbox(
-            self.socket, SimBackground(), self.turns, on_drained=self._on_drained, on_broken=self.broken.append
+            self.socket,
+            SimBackground(),
+            self.turns,
+            SimpleNamespace(address="an address", principal=ANONYMOUS),
+            on_drained=self._on_drained,
+            on_broken=self.broken.append,
         )
 
     def _on_drained(self) -> None:

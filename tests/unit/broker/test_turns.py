@@ -1,9 +1,20 @@
 """Those who have more requests than a turn holds stand in line: one of them a round, each of them in time."""
 
 from collections import Counter
+from types import SimpleNamespace
 
-from tailrace.broker.serving.turns import RUN_BYTES, Turns
+import pytest
+
+from tailrace.broker.serving.turns import RUN_BYTES, Client, Turns
+from tailrace.model.security import Principal
 from tailrace.sim.clock import SimClock
+
+
+def client(address: str, user: str) -> Client:
+    return SimpleNamespace(address=address, principal=Principal("User", user))
+
+
+SOMEBODY = client("a", "alice")
 
 
 class Loop:
@@ -27,8 +38,9 @@ class Loop:
 
 
 class Pipeliner:
-    def __init__(self, turns: Turns, served: list, requests: int) -> None:
+    def __init__(self, turns: Turns, served: list, requests: int, client: Client | None = None) -> None:
         self.turns, self.served, self.requests = turns, served, requests
+        self.client = client or SOMEBODY
         self.had_ms: list[float] = []
         self.only_receives = False
 
@@ -37,7 +49,7 @@ class Pipeliner:
         self.had_ms.append(self.turns.turn_ms)
         self.requests -= 1
         if self.requests:
-            self.turns.join(self)
+            self.turns.join(self, self.client)
         return self.only_receives
 
 
@@ -46,7 +58,7 @@ def test_one_of_them_has_a_turn_in_each_round_and_all_have_as_many():
     turns = Turns(loop, loop.call_soon)
     crowd = [Pipeliner(turns, served, 10) for _ in range(7)]
     for each in crowd:
-        turns.join(each)
+        turns.join(each, SOMEBODY)
     for number in range(1, 71):
         loop.round()
         assert len(served) == number
@@ -57,14 +69,33 @@ def test_one_of_them_has_a_turn_in_each_round_and_all_have_as_many():
     assert not loop.ready
 
 
+@pytest.mark.parametrize("another", [("b", "alice"), ("a", "bob")], ids=["another address", "another user"])
+def test_many_connections_of_one_client_are_not_many_turns(another):
+    loop, served = Loop(), []
+    turns = Turns(loop, loop.call_soon)
+    many = [Pipeliner(turns, served, 10, client("a", "alice")) for _ in range(9)]
+    one = Pipeliner(turns, served, 10, client(*another))
+    for each in (*many, one):
+        turns.join(each, each.client)
+    for _ in range(20):
+        loop.round()
+    assert served[1:20:2] == [one] * 10
+    # Among themselves they have as many.
+    assert served[0:18:2] == many
+    for _ in range(80):
+        loop.round()
+    assert set(Counter(served).values()) == {10}
+    assert not turns.leave(one, one.client)
+
+
 def test_while_there_is_a_line_others_begin_one_request_only():
     loop, served = Loop(), []
     turns = Turns(loop, loop.call_soon)
     alone_ms = turns.turn_ms
     assert alone_ms > 0
     first, second = Pipeliner(turns, served, 2), Pipeliner(turns, served, 2)
-    turns.join(first)
-    turns.join(second)
+    turns.join(first, SOMEBODY)
+    turns.join(second, SOMEBODY)
     assert turns.turn_ms == 0
     for _ in range(4):
         loop.round()
@@ -81,11 +112,11 @@ def test_who_leaves_has_no_turn_and_a_turn_that_fails_ends_nobody_elses():
     loop, served = Loop(), []
     turns = Turns(loop, loop.call_soon)
     gone, last = Pipeliner(turns, served, 1), Pipeliner(turns, served, 1)
-    turns.join(gone)
-    turns.join(Failing(turns, served, 1))
-    turns.join(last)
-    assert turns.leave(gone)
-    assert not turns.leave(gone)
+    turns.join(gone, SOMEBODY)
+    turns.join(Failing(turns, served, 1), SOMEBODY)
+    turns.join(last, SOMEBODY)
+    assert turns.leave(gone, SOMEBODY)
+    assert not turns.leave(gone, SOMEBODY)
     try:
         loop.round()
     except ZeroDivisionError:
@@ -100,7 +131,7 @@ def test_few_pieces_of_large_requests_are_received_in_a_round_and_none_while_the
     for _ in range(3):
         assert [turns.admits_piece() for _ in range(4)] == [True, True, False, False]
         loop.round()
-    turns.join(Pipeliner(turns, served, 1))
+    turns.join(Pipeliner(turns, served, 1), SOMEBODY)
     assert not turns.admits_piece()
     loop.round()
     assert len(served) == 1
@@ -113,7 +144,7 @@ def test_those_who_only_receive_share_a_round():
     crowd = [Pipeliner(turns, served, 2) for _ in range(5)]
     for each in crowd:
         each.only_receives = True
-        turns.join(each)
+        turns.join(each, SOMEBODY)
     loop.round()
     assert served == crowd
     loop.round()
@@ -135,7 +166,7 @@ def test_of_many_runs_two_are_in_a_round_and_the_others_have_one_request():
             return super().take_turn()
 
     for each in (Runner(turns, served, 1), Runner(turns, served, 1)):
-        turns.join(each)
+        turns.join(each, SOMEBODY)
     assert turns.begin_run(RUN_BYTES) == 0.0
     loop.round()
     loop.round()

@@ -155,13 +155,13 @@ def test_who_has_what(run: Run, name: str, member: None):
     code, out, _ = run("group", "describe", name)
     lines = out.splitlines()
     assert code == 0
-    assert lines[0] == f"{name}\t{name}\t0\t-\t10\t-\t{found['member_id']}\t127.0.0.1"
+    assert lines[0] == f"{name}\t{name}\t0\t-\t10\t-\t{found['member_id']}\t127.0.0.1\t-\t-"
     assert lines[2].startswith(f"{name}\t{found['member_id']}\t-\ttailrace\t127.0.0.1\t")
     assert lines[2].endswith("\t2\t2")
 
 
 def test_lists(run: Run, name: str, member: None):
-    assert f"{name}\tconsumer\tStable\tconsumer\t1\n" in run("group", "list")[1]
+    assert f"{name}\tconsumer\tStable\tconsumer\t1\t-\t-\t-\n" in run("group", "list")[1]
     assert name not in run("group", "list", "--state", "empty")[1]
     assert name in run("group", "list", "--state", "stable", "--type", "consumer")[1]
     listed = [json.loads(line) for line in run("group", "list", "--json")[1].splitlines()]
@@ -171,6 +171,9 @@ def test_lists(run: Run, name: str, member: None):
         "state": "Stable",
         "protocol_type": "consumer",
         "coordinator_id": 1,
+        "lag": None,
+        "lag_s": None,
+        "verdict": None,
     } in (listed)
 
 

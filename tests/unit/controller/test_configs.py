@@ -169,7 +169,7 @@ def test_a_resource_given_twice_is_changed_never(cluster: Cluster) -> None:
     ("name", "value", "code", "message"),
     [
         ("node.id", "2", ErrorCode.INVALID_REQUEST, "Cannot update these configs dynamically: [node.id]"),
-        ("max.conections", "2", ErrorCode.INVALID_CONFIG, "Did you mean max.connections?"),
+        ("create.topic.policy.class.name", "x", ErrorCode.INVALID_CONFIG, "classes of Java cannot be loaded"),
         ("max.connections", "-1", ErrorCode.INVALID_REQUEST, "Value must be at least 0"),
         ("log.retention.ms", "soon", ErrorCode.INVALID_REQUEST, "Not a number of type LONG"),
     ],
@@ -182,6 +182,19 @@ def test_broker_settings_that_are_refused(
         ((error_code, error_message),) = incremental(cluster, change)
         assert error_code == code
         assert message in (error_message or "")
+
+
+@pytest.mark.parametrize("broker", ["", "1"])
+def test_names_that_mean_nothing_to_a_broker_are_kept(cluster: Cluster, broker: str) -> None:
+    change = changed(
+        ResourceType.BROKER, broker, ("cleanup.policy", Operation.SET, "x"), ("my.plugin", Operation.SET, "1")
+    )
+    assert incremental(cluster, change) == [(ErrorCode.NONE, None)]
+    assert cluster.image.config(ResourceType.BROKER, broker) == {"cleanup.policy": "x", "my.plugin": "1"}
+    assert incremental(cluster, changed(ResourceType.BROKER, broker, ("my.plugin", Operation.DELETE, None))) == [
+        (ErrorCode.NONE, None)
+    ]
+    assert cluster.image.config(ResourceType.BROKER, broker) == {"cleanup.policy": "x"}
 
 
 def test_broker_settings_hold_for_one_before_all(cluster: Cluster) -> None:

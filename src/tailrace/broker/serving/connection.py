@@ -70,6 +70,7 @@ class KafkaConnection:
         "_slots",
         "_stream",
         "_waits",
+        "address",
         "inbox",
         "is_closed",
         "last_active_ms",
@@ -81,7 +82,7 @@ class KafkaConnection:
     def __init__(
         self, stream: Stream, listener: BoundListener, protocol: KafkaProtocol, acceptor: Acceptor, account: Account
     ) -> None:
-        self.peer = stream.peer
+        self.peer, self.address = stream.peer, account
         self.listener = listener
         self.principal = ANONYMOUS  # Until whoever made it says otherwise.
         self.is_closed = False
@@ -90,7 +91,7 @@ class KafkaConnection:
         self._acceptor = acceptor
         self.inbox = Inbox(protocol.buffers, account, hint_max_bytes=protocol.size_hint_max_bytes)
         self._outbox = Outbox(
-            stream, protocol.background, protocol.turns, on_drained=self._resume, on_broken=self._on_broken
+            stream, protocol.background, protocol.turns, self, on_drained=self._resume, on_broken=self._on_broken
         )
         self._slots = Slots(self._outbox)
         self._express = None
@@ -272,11 +273,10 @@ class KafkaConnection:
             self._answer(context, result)
         elif result is not None:
             self._keep_place(context, result)
-        else:
-            if context.toll is not None:
-                self.mute(context.toll.settle())
-            if context.measurement is not None:
-                context.measurement.note_unanswered()
+        elif context.measurement is not None:
+            context.measurement.note_unanswered()
+        if context.toll is not None and not isinstance(result, Message):
+            self.mute(context.toll.settle() if result is None else context.toll.taken_ms())
 
     def _on_handler_done(self, context: RequestContext, task: Future[Any], size_bytes: int) -> None:
         self._held_by = None
@@ -362,7 +362,7 @@ class KafkaConnection:
 
     def _resume_soon(self) -> None:
         """Many answers may come in one turn: they are sent together, at its end."""
-        if not self._resume_is_scheduled or self._protocol.turns.leave(self):
+        if not self._resume_is_scheduled or self._protocol.turns.leave(self, self):
             self._resume_is_scheduled = True
             self._protocol.call_soon(self.take_turn)
 
@@ -370,7 +370,7 @@ class KafkaConnection:
         """It has more requests, and there are others."""
         if not self._resume_is_scheduled:
             self._resume_is_scheduled = True
-            self._protocol.turns.join(self)
+            self._protocol.turns.join(self, self)
 
     def take_turn(self) -> bool:
         self._resume_is_scheduled = False
@@ -487,7 +487,7 @@ class KafkaConnection:
         self.is_closed = True
         self._stream.close()
         self._outbox.close()
-        self._protocol.turns.leave(self)
+        self._protocol.turns.leave(self, self)
         self._protocol.buffers.forget(self._on_waited)
         self._protocol.buffers.note_dropped(self._queued_bytes)
         self._protocol.services.replicas.flusher.stop_waiting(self._on_waited)

@@ -138,8 +138,8 @@ class Dispatcher:
             answer = route.handle(self._services, context, request)
         except Exception as error:
             answer = self._answer_failure(context, request, error)
-        if context.measurement is not None:
-            context.measurement.note_handled()
+        if context.measurement is not None and not isinstance(answer, Message):
+            context.measurement.note_parked()
         if context.toll is not None:
             context.toll.end_work()
         if isinstance(answer, CoroutineType):

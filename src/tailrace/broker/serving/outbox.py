@@ -18,7 +18,7 @@ from typing import Any
 
 from tailrace.broker.context import Pending
 from tailrace.broker.serving.measuring import Measurement
-from tailrace.broker.serving.turns import Turns
+from tailrace.broker.serving.turns import Client, Turns
 from tailrace.model.ports import Background, Bytes, FileSlice, Stream
 
 # A slice is probed and sent in windows of this size: enough to keep a disk streaming, small enough to begin early.
@@ -99,6 +99,7 @@ class Outbox:
 
     __slots__ = (
         "_background",
+        "_client",
         "_has_slices",
         "_has_turn",
         "_is_closed",
@@ -119,6 +120,7 @@ class Outbox:
         stream: Stream,
         background: Background,
         turns: Turns,
+        client: Client,
         *,
         on_drained: Callable[[], None],
         on_broken: Callable[[OSError], None],
@@ -126,6 +128,7 @@ class Outbox:
         self._stream = stream
         self._background = background
         self._turns = turns
+        self._client = client
         self._on_drained = on_drained
         self._on_broken = on_broken
         self._parts: list[Bytes | FileSlice] = []
@@ -192,7 +195,7 @@ class Outbox:
 
     def close(self) -> None:
         self._is_closed = True
-        self._turns.leave(self)
+        self._turns.leave(self, self._client)
         self._parts.clear()
         self._unmeasured.clear()
 
@@ -239,7 +242,7 @@ class Outbox:
                 return
             if size > LARGE_BYTES and not self._has_turn and not self._turns.admits_piece():
                 self._is_waiting = True
-                self._turns.join(self)
+                self._turns.join(self, self._client)
                 return
             self._has_turn = False
             taken = self._stream.send(self._parts[:count])

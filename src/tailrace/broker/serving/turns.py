@@ -5,14 +5,19 @@ a turn, then waits in line with its like; so do those whose requests or answers 
 were received or sent in a round of the loop. In each round one of the line has a turn of a millisecond, or as many as
 receive or send in that time, and all others are read and answered. So whoever has one small request at a time waits for
 about that long, however many stand in line.
+
+Clients have turns one after the other, and the connections of a client among themselves: many connections are not many
+turns. A client is who comes from one address as one principal: users behind a proxy are several, and so are the
+instances of a service on several machines.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Protocol
 
 from tailrace.model.ports import Clock
+from tailrace.model.security import Principal
 
 # After this time no further request of a connection is begun; and the same for a whole round while there is a line. A
 # round of the loop costs about 20 us beside.
@@ -29,11 +34,23 @@ class Waiting(Protocol):
         """Whether it has only received or sent. Requests take longer than their turn shows: some go on as a task."""
 
 
+class Client(Protocol):
+    """Whose turn it is."""
+
+    @property
+    def principal(self) -> Principal: ...
+
+    @property
+    def address(self) -> Hashable: ...
+
+
 class Turns:
     def __init__(self, clock: Clock, call_soon: Callable[[Callable[[], None]], object]) -> None:
         self._clock = clock
         self._call_soon = call_soon
-        self._line: dict[Waiting, None] = {}  # In order of arrival. Bounded by the connections.
+        # By client, each with its own in order of arrival; whose turn is next stands first. Bounded by the connections.
+        self._line: dict[tuple[Hashable, Principal], dict[Waiting, None]] = {}
+        self._count = 0  # Of all in line.
         self._is_scheduled = False
         self._is_giving = False  # Somebody has its turn now.
         self._pieces_count = 0  # In this round.
@@ -41,13 +58,34 @@ class Turns:
         # of a pipeline stands in line as well.
         self.turn_ms = _TURN_MS
 
-    def join(self, connection: Waiting) -> None:
-        self._line[connection] = None
+    def join(self, connection: Waiting, client: Client) -> None:
+        members = self._line.setdefault((client.address, client.principal), {})
+        self._count += connection not in members
+        members[connection] = None
         self._go_on()
 
-    def leave(self, connection: Waiting) -> bool:
+    def leave(self, connection: Waiting, client: Client) -> bool:
         """Whether it stood in line."""
-        return self._line.pop(connection, self) is None
+        members = self._line.get((client.address, client.principal)) if self._line else None
+        if members is None or connection not in members:
+            return False
+        self._remove(connection, (client.address, client.principal), members)
+        return True
+
+    def _take_next(self) -> Waiting:
+        """The first of the first client, who goes to the end."""
+        client = next(iter(self._line))
+        members = self._line.pop(client)
+        self._line[client] = members
+        connection = next(iter(members))
+        self._remove(connection, client, members)
+        return connection
+
+    def _remove(self, connection: Waiting, client: tuple[Hashable, Principal], members: dict[Waiting, None]) -> None:
+        del members[connection]
+        self._count -= 1
+        if not members:
+            del self._line[client]
 
     def admits_piece(self) -> bool:
         """Whether a piece of a large request may be received now, or one of an answer be sent; else whoever asks should
@@ -79,11 +117,10 @@ class Turns:
         self._is_scheduled = False
         ends_ms = self._clock.monotonic_ms() + _ROUND_MS
         try:
-            for _ in range(len(self._line)):
+            for _ in range(self._count):
                 if not self._line:
                     break  # Those who were left have gone.
-                connection = next(iter(self._line))
-                del self._line[connection]
+                connection = self._take_next()
                 self.turn_ms = _ROUND_MS if self._line else _TURN_MS
                 self._is_giving = True
                 has_only_moved = connection.take_turn()

@@ -7,9 +7,10 @@ import asyncio
 import sys
 from typing import Any, NamedTuple
 
+from tailrace.cli.group.listing import lag_s
 from tailrace.cli.output import count_text, is_terminal, print_json, print_rows
 from tailrace.client.consumer import LATEST, Consumer
-from tailrace.client.groups.admin import DescribedGroup, GroupAdmin, GroupMember
+from tailrace.client.groups.admin import DescribedGroup, GroupAdmin, GroupMember, PartitionLag
 from tailrace.client.groups.offsets import Committed
 from tailrace.client.metadata import Cluster
 from tailrace.model.ids import TopicPartition
@@ -24,6 +25,7 @@ class Progress(NamedTuple):
     committed: int | None
     end: int | None
     member: GroupMember | None
+    judged: PartitionLag | None  # By the coordinator, some seconds ago.
 
     @property
     def lag(self) -> int | None:
@@ -54,11 +56,18 @@ async def _progress(admin: GroupAdmin, group: DescribedGroup) -> list[Progress]:
     committed = await admin.offsets_of(group.group_id, lambda offsets: offsets.fetch())
     owners = {partition: member for member in group.members for partition in member.assignment}
     ends = await _ends(admin.cluster, committed, owners)
+    judged = await admin.lag(group.group_id)
     found = []
     for partition in sorted({*committed, *owners}):
         offset = committed.get(partition)
         found.append(
-            Progress(partition, None if offset is None else offset.offset, ends.get(partition), owners.get(partition))
+            Progress(
+                partition,
+                None if offset is None else offset.offset,
+                ends.get(partition),
+                owners.get(partition),
+                None if judged is None else judged.partitions.get(partition),
+            )
         )
     return found
 
@@ -91,7 +100,7 @@ def _print_progress(group: DescribedGroup, progress: list[Progress]) -> None:
         print(f"{title}: no committed offsets")
         return
     print_rows(
-        ("group", "topic", "partition", "committed", "end", "lag", "member", "host"),
+        ("group", "topic", "partition", "committed", "end", "lag", "member", "host", "lag s", "verdict"),
         [
             (
                 group.group_id,
@@ -102,6 +111,8 @@ def _print_progress(group: DescribedGroup, progress: list[Progress]) -> None:
                 each.lag,
                 each.member and each.member.member_id,
                 each.member and each.member.client_host,
+                lag_s(each.judged),
+                each.judged and each.judged.verdict,
             )
             for each in progress
         ],
@@ -151,6 +162,8 @@ def _facts(group: DescribedGroup, progress: list[Progress]) -> dict[str, Any]:
                 "committed": each.committed,
                 "end": each.end,
                 "lag": each.lag,
+                "lag_s": lag_s(each.judged),
+                "verdict": each.judged and each.judged.verdict,
                 "member_id": each.member and each.member.member_id,
             }
             for each in progress

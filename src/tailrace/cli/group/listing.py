@@ -6,22 +6,41 @@ import argparse
 
 from tailrace.cli import CommandError
 from tailrace.cli.output import note, print_json, print_rows
-from tailrace.client.groups.admin import GroupAdmin
+from tailrace.client.groups.admin import GroupAdmin, GroupLag, PartitionLag
 from tailrace.client.metadata import Cluster
 from tailrace.model.errors import ErrorCode, KafkaError
 
 
 async def list_groups(cluster: Cluster, options: argparse.Namespace) -> int:
-    groups = await GroupAdmin(cluster).groups(states=options.state, types=options.type)
+    admin = GroupAdmin(cluster)
+    groups = await admin.groups(states=options.state, types=options.type)
+    lags = [await admin.lag(group.group_id) for group in groups]
     if options.json:
-        for group in groups:
-            print_json(group._asdict())
+        for group, lag in zip(groups, lags, strict=True):
+            print_json({**group._asdict(), "lag": lag and lag.lag, "lag_s": lag_s(lag), "verdict": lag and lag.verdict})
     else:
         print_rows(
-            ("group", "type", "state", "protocol", "coordinator"),
-            [(each.group_id, each.type, each.state, each.protocol_type, each.coordinator_id) for each in groups],
+            ("group", "type", "state", "protocol", "coordinator", "lag", "lag s", "verdict"),
+            [
+                (
+                    each.group_id,
+                    each.type,
+                    each.state,
+                    each.protocol_type,
+                    each.coordinator_id,
+                    lag and lag.lag,
+                    lag_s(lag),
+                    lag and lag.verdict,
+                )
+                for each, lag in zip(groups, lags, strict=True)
+            ],
         )
     return 0
+
+
+def lag_s(lag: GroupLag | PartitionLag | None) -> float | None:
+    """In seconds, where it is known."""
+    return None if lag is None or lag.lag_ms < 0 else round(lag.lag_ms / 1000, 1)
 
 
 async def delete_groups(cluster: Cluster, options: argparse.Namespace) -> int:

@@ -6,7 +6,7 @@ group, again while it moves or loads.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple, TypeVar
 
@@ -27,7 +27,12 @@ from tailrace.wire.apis.groups import (
     ListGroupsRequest,
     ListGroupsResponse,
 )
-from tailrace.wire.apis.own import DescribeGroupHistoryRequest, DescribeGroupHistoryResponse
+from tailrace.wire.apis.own import (
+    DescribeGroupHistoryRequest,
+    DescribeGroupHistoryResponse,
+    DescribeGroupLagRequest,
+    DescribeGroupLagResponse,
+)
 
 T = TypeVar("T")
 
@@ -67,6 +72,25 @@ class DescribedGroup(NamedTuple):
     epoch: int | None  # classic groups do not tell their generation
     coordinator_id: int
     members: tuple[GroupMember, ...]
+
+
+class PartitionLag(NamedTuple):
+    lag: int  # In records.
+    lag_ms: int  # Age of the first record that was not read; -1 if it is not known.
+    verdict: str
+
+
+class GroupLag(NamedTuple):
+    verdict: str  # OK, WARN, STALL, STOP or REWIND: the worst of its partitions.
+    partitions: Mapping[TopicPartition, PartitionLag]
+
+    @property
+    def lag(self) -> int:
+        return sum(each.lag for each in self.partitions.values())
+
+    @property
+    def lag_ms(self) -> int:
+        return max((each.lag_ms for each in self.partitions.values()), default=-1)
 
 
 class PastRebalance(NamedTuple):
@@ -184,6 +208,33 @@ class GroupAdmin:
                 PastRebalance(each.at_ms, each.cause, each.detail, each.epoch, each.member_id, each.client_id)
                 for each in answer.rebalances
             ]
+
+        return await self._ask(group_id, ask)
+
+    async def lag(self, group_id: str) -> GroupLag | None:
+        """As of the coordinator's last look, some seconds ago; None if it keeps none, or is no broker of ours."""
+
+        async def ask(coordinator: Coordinator) -> GroupLag | None:
+            await coordinator.connect()
+            try:
+                answer = await coordinator.call(DescribeGroupLagRequest(group_id=group_id), DescribeGroupLagResponse)
+            except KafkaError as error:
+                if error.code is not ErrorCode.NETWORK_EXCEPTION:
+                    raise
+                return None
+            coordinator.check(answer.error_code, f"the lag of group {group_id} is not told", answer.error_message)
+            if not answer.verdict:
+                return None
+            return GroupLag(
+                answer.verdict,
+                {
+                    TopicPartition(topic.name, PartitionIndex(each.partition_index)): PartitionLag(
+                        max(0, each.high_watermark - each.committed_offset), each.lag_ms, each.verdict
+                    )
+                    for topic in answer.topics
+                    for each in topic.partitions
+                },
+            )
 
         return await self._ask(group_id, ask)
 

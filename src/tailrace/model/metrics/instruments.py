@@ -15,26 +15,34 @@ TIME_BOUNDS_MS = tuple(2 ** (half / 2) for half in range(-12, 34))
 
 
 class Histogram:
-    __slots__ = ("counts", "sum_ms")
+    __slots__ = ("cells",)
 
     def __init__(self) -> None:
-        self.counts = [0] * (len(TIME_BOUNDS_MS) + 1)
-        self.sum_ms = 0.0
+        # The counts of the buckets, and last the sum of all times: whoever adds on the way of a request does so here.
+        self.cells: list[float] = [0] * (len(TIME_BOUNDS_MS) + 1) + [0.0]
 
     def add(self, time_ms: float, weight: int = 1) -> None:
         """`weight`: how many it stands for, where only some are looked at."""
-        self.counts[bisect_left(TIME_BOUNDS_MS, time_ms)] += weight
-        self.sum_ms += time_ms * weight
+        self.cells[bisect_left(TIME_BOUNDS_MS, time_ms)] += weight
+        self.cells[-1] += time_ms * weight
+
+    @property
+    def counts(self) -> list[int]:
+        return [int(count) for count in self.cells[:-1]]
+
+    @property
+    def sum_ms(self) -> float:
+        return self.cells[-1]
 
     @property
     def count(self) -> int:
-        return sum(self.counts)
+        return int(sum(self.cells[:-1]))
 
     def cumulated(self, every: int) -> list[tuple[float, int]]:
         """Bounds in milliseconds, and how many lie at or below each; every so many buckets one."""
-        total, found = 0, []
+        total, found, counts = 0, [], self.counts
         for number, bound in enumerate(TIME_BOUNDS_MS):
-            total += self.counts[number]
+            total += counts[number]
             if number % every == every - 1:
                 found.append((bound, total))
         return found
@@ -65,10 +73,10 @@ class Window:
 
     def __init__(self, source: Histogram, ticks: int) -> None:
         self._source = source
-        self._past: deque[list[int]] = deque([list(source.counts)], maxlen=ticks)
+        self._past: deque[list[int]] = deque([source.counts], maxlen=ticks)
 
     def tick(self) -> None:
-        self._past.append(list(self._source.counts))
+        self._past.append(self._source.counts)
 
     def counts(self) -> list[int]:
         return [now - before for now, before in zip(self._source.counts, self._past[0], strict=True)]

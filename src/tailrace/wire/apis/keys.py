@@ -91,9 +91,11 @@ class ApiKey(IntEnum):
     ADD_RAFT_VOTER = 80, "quorum"
     REMOVE_RAFT_VOTER = 81, "quorum"
     UPDATE_RAFT_VOTER = 82, "quorum"
-    # Our own, far above Kafka's. Up to 10,099 they are for our commands, and advertised to nobody. From 10,100 on they
-    # are for our brokers and controllers, who advertise them to each other.
+    # Our own, far above Kafka's. Up to 10,099 they are for our commands, or of brokers to brokers, and advertised to
+    # nobody. From 10,100 on they are for our brokers and controllers, who advertise them to each other.
     DESCRIBE_GROUP_HISTORY = 10_000, "own"
+    DESCRIBE_GROUP_LAG = 10_001, "own"
+    LOCATE_OFFSETS = 10_002, "own"
     REPORT_REPLICAS = 10_100, "own"
     ALLOW_TRUNCATION = 10_101, "own"
     MOVE_LEADER = 10_102, "own"

@@ -1,7 +1,8 @@
 """Requests that Kafka does not have. Their keys lie far above Kafka's.
 
-    10,000 on   of our commands: brokers serve them and advertise them to nobody, so that a client that is not ours
-                never meets them; a broker that is not ours closes the connection, as Kafka does with unknown keys
+    10,000 on   of our commands, and of brokers to brokers: brokers serve them and advertise them to nobody, so that a
+                client that is not ours never meets them; a broker that is not ours closes the connection, as Kafka does
+                with unknown keys
     10,100 on   of brokers to controllers, which advertise them to each other: a broker that finds them missing has to
                 do with a controller of Kafka's
 
@@ -35,6 +36,67 @@ class DescribeGroupHistoryResponse(Message, api_key=ApiKey.DESCRIBE_GROUP_HISTOR
     error_code: int = int16("0+")
     error_message: str | None = string("0+", nullable="0+", default=None)
     rebalances: list[Rebalance] = array(Rebalance, "0+")
+
+
+class DescribeGroupLagRequest(Message, api_key=ApiKey.DESCRIBE_GROUP_LAG, versions="0", flexible="0+"):
+    """How far behind is a group, and does it get on? Answered by its coordinator, as of its last look."""
+
+    group_id: str = string("0+")
+
+
+class DescribeGroupLagResponse(Message, api_key=ApiKey.DESCRIBE_GROUP_LAG, versions="0", flexible="0+"):
+    """Verdicts are OK, WARN, STALL, STOP and REWIND; that of the group is the worst. Empty where it is not known."""
+
+    class Partition(Struct):
+        partition_index: int = int32("0+")
+        committed_offset: int = int64("0+")
+        high_watermark: int = int64("0+")
+        # How long ago the first record was appended that the group has not read; -1 if it is not known.
+        lag_ms: int = int64("0+", default=-1)
+        verdict: str = string("0+")
+
+    class Topic(Struct):
+        name: str = string("0+")
+        partitions: list[DescribeGroupLagResponse.Partition] = array("Partition", "0+")
+
+    throttle_time_ms: int = int32("0+")
+    error_code: int = int16("0+")
+    error_message: str | None = string("0+", nullable="0+", default=None)
+    verdict: str = string("0+")
+    topics: list[Topic] = array(Topic, "0+")
+
+
+class LocateOffsetsRequest(Message, api_key=ApiKey.LOCATE_OFFSETS, versions="0", flexible="0+"):
+    """A coordinator asks a leader where its logs end, and how old the records at some offsets are."""
+
+    class Partition(Struct):
+        partition_index: int = int32("0+")
+        offsets: list[int] = array(int64, "0+")
+
+    class Topic(Struct):
+        name: str = string("0+")
+        partitions: list[LocateOffsetsRequest.Partition] = array("Partition", "0+")
+
+    topics: list[Topic] = array(Topic, "0+")
+
+
+class LocateOffsetsResponse(Message, api_key=ApiKey.LOCATE_OFFSETS, versions="0", flexible="0+"):
+    """In the order of the request. Ages are by the leader's clock, so that clocks need not agree."""
+
+    class Partition(Struct):
+        partition_index: int = int32("0+")
+        error_code: int = int16("0+")
+        high_watermark: int = int64("0+", default=-1)
+        # One for each offset: 0 if there is no record yet, -1 if it is not known.
+        ages_ms: list[int] = array(int64, "0+")
+
+    class Topic(Struct):
+        name: str = string("0+")
+        partitions: list[LocateOffsetsResponse.Partition] = array("Partition", "0+")
+
+    throttle_time_ms: int = int32("0+")
+    error_code: int = int16("0+")
+    topics: list[Topic] = array(Topic, "0+")
 
 
 class ReportReplicasRequest(Message, api_key=ApiKey.REPORT_REPLICAS, versions="0", flexible="0+"):

@@ -21,7 +21,7 @@ from tailrace.controller.effective import (
     Source,
     broker_layers,
     broker_synonyms,
-    listener_settings,
+    further_settings,
     topic_config,
     topic_entry,
 )
@@ -90,7 +90,7 @@ def _describe_resource(
             _check_broker_name(services, name)
             described = [
                 (setting, _effective(synonyms), synonyms)
-                for setting in _asked([*SETTINGS.values(), *listener_settings(layers)], keys)
+                for setting in _asked([*SETTINGS.values(), *further_settings(layers)], keys)
                 for synonyms in [broker_synonyms(setting.name, layers)]
             ]
         case ResourceType.BROKER_LOGGER:
@@ -167,9 +167,10 @@ def _describe_client_metrics(
 
 def _describe_all_brokers(keys: frozenset[str], layers: Layers) -> list[tuple[Setting, Entry, list[Entry]]]:
     """Only what is set for all of them; defaults and files are each broker's own."""
-    texts = dict(layers)[Source.DYNAMIC_DEFAULT_BROKER]
-    entries = [Entry(name, text, Source.DYNAMIC_DEFAULT_BROKER) for name, text in texts.items() if name in SETTINGS]
-    return [(SETTINGS[entry.name], entry, [entry]) for entry in entries if not keys or entry.name in keys]
+    of_all = [(source, texts) for source, texts in layers if source is Source.DYNAMIC_DEFAULT_BROKER]
+    rows = dict(SETTINGS) | {row.name: row for row in further_settings(of_all)}
+    entries = [Entry(name, text, source) for source, texts in of_all for name, text in texts.items()]
+    return [(rows[entry.name], entry, [entry]) for entry in entries if not keys or entry.name in keys]
 
 
 def _effective(synonyms: list[Entry]) -> Entry:

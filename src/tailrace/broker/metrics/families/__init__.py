@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from tailrace.broker.metrics.families import controller, node, partitions, quorum, replicas, requests, topics
+from tailrace.broker.metrics.families import controller, groups, node, partitions, quorum, replicas, requests, topics
 
 if TYPE_CHECKING:
     from tailrace.broker.metrics.watched import Watched
@@ -23,6 +23,7 @@ def pieces(watched: Watched, text: Text) -> Iterator[str]:
         yield from controller.pieces(watched, text)
     if watched.roles.is_broker:
         yield from replicas.pieces(watched, text)
+        yield from groups.pieces(watched, text)
         yield from topics.pieces(watched, text)
         yield from partitions.pieces(watched, text)
     yield text.end()

@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from tailrace.broker.metrics.families.meters import gauge, own_counter, own_gauge
+from tailrace.model.metrics.text import Kind, Metric
 
 if TYPE_CHECKING:
     from tailrace.broker.metrics.watched import Watched
-    from tailrace.model.metrics.text import Metric, Text
+    from tailrace.model.metrics.text import Text
     from tailrace.replica.partition import Partition
 
 _LOG = "kafka_log_log"
@@ -41,6 +42,17 @@ _OF_ALL: tuple[tuple[Metric, Value], ...] = (
         lambda each: each.traffic.replication_bytes_out,
     ),
 )
+# As kafka_exporter names them.
+_EXPORTED: tuple[tuple[Metric, Value], ...] = (
+    (
+        Metric("kafka_topic_partition_current_offset", Kind.GAUGE, "The next offset that consumers may read."),
+        lambda each: each.high_watermark,
+    ),
+    (
+        Metric("kafka_topic_partition_oldest_offset", Kind.GAUGE, "The first offset."),
+        lambda each: each.log.log_start_offset,
+    ),
+)
 _OF_LED: tuple[tuple[Metric, Value], ...] = (
     (gauge(_PARTITION, "ReplicasCount", "Replicas."), lambda each: len(each.replicas)),
     (gauge(_PARTITION, "InSyncReplicasCount", "Replicas in sync."), lambda each: len(each.isr)),
@@ -60,6 +72,7 @@ _OF_LED: tuple[tuple[Metric, Value], ...] = (
         gauge(_PARTITION, "LastStableOffsetLag", "Records behind the first open transaction."),
         lambda each: each.high_watermark - each.last_stable_offset,
     ),
+    *_EXPORTED,
 )
 _LEFT_OUT = own_gauge(
     "metrics_partitions_left_out", "Partitions beyond metrics.partitions.max, which have no series of their own."

@@ -1,0 +1,1 @@
+"""How far behind groups are: leaders remember where their logs ended when (`ends`), coordinators ask them (`watch`)."""

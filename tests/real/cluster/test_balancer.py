@@ -1,0 +1,88 @@
+"""A balancer and a broker are killed in mid-run: nothing is lost, no throttle stays, and the cluster is even."""
+
+import json
+import subprocess
+import sys
+import time
+from typing import Any
+
+import pytest
+
+from tailrace.testing import LOW_LATENCY, Cluster
+
+from .observe import assert_replicas_equal, create_topic, partitions_of, wait_in_sync
+from .traffic import Traffic
+
+pytestmark = pytest.mark.long
+
+TOPIC = "moved"
+PARTITIONS = 8
+DEADLINE_S = 90.0
+
+
+def command(cluster: Cluster, *words: str) -> list[str]:
+    return [sys.executable, "-m", "tailrace", *words, "--json", "--bootstrap", cluster.bootstrap]
+
+
+def tailrace(cluster: Cluster, *words: str) -> Any:
+    done = subprocess.run(command(cluster, *words), capture_output=True, text=True, timeout=180, check=False)
+    assert done.returncode == 0, done.stderr + done.stdout
+    return json.loads(done.stdout)
+
+
+def throttle_of(cluster: Cluster) -> str:
+    settings = tailrace(cluster, "topic", "describe", TOPIC)["settings"]
+    return str(settings.get("leader.replication.throttled.replicas", {}).get("value") or "")
+
+
+def wait(cluster: Cluster, *, throttled: bool) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while bool(throttle_of(cluster)) is not throttled:
+        assert time.monotonic() < deadline, throttle_of(cluster)
+        time.sleep(0.1)
+
+
+def test_kill_of_the_balancer_and_of_a_broker():
+    settings = {**LOW_LATENCY, "leader.imbalance.check.interval.seconds": "5"}
+    with Cluster(settings, brokers=3) as cluster:
+        create_topic(cluster.bootstrap, TOPIC, PARTITIONS)
+        wait_in_sync(cluster.bootstrap, TOPIC)
+        traffic = Traffic(cluster.bootstrap, TOPIC, PARTITIONS)
+        traffic.wait_acked(3000)
+        added = subprocess.Popen(
+            command(cluster, "cluster", "add", "--throttle", "20kB/s", "--at-once", "2"), stdout=subprocess.DEVNULL
+        )
+        wait(cluster, throttled=True)
+        added.kill()
+        added.wait()
+        # A broker dies while the moves of the dead balancer go on.
+        cluster.kill(2)
+        tailrace(cluster, "balance", "stop")
+        assert throttle_of(cluster) == ""
+        cluster.start(2)
+        outcome = tailrace(cluster, "balance", "run", "--throttle", "20MB/s")
+        assert outcome["given_up"] == []
+        assert throttle_of(cluster) == ""
+        traffic.wait_acked(500)
+        traffic.finish()
+        wait_in_sync(cluster.bootstrap, TOPIC)
+        held = [node for each in partitions_of(cluster.bootstrap, TOPIC).values() for node in each.replicas]
+        assert min(held.count(node) for node in (1, 2, 3, 4)) >= 3, held
+        traffic.check()
+        assert_replicas_equal(cluster.data, cluster.bootstrap, TOPIC)
+
+
+def test_the_cluster_itself_takes_away_what_a_dead_balancer_has_left():
+    settings = {**LOW_LATENCY, "leader.imbalance.check.interval.seconds": "2"}
+    with Cluster(settings, brokers=3) as cluster:
+        create_topic(cluster.bootstrap, TOPIC, PARTITIONS)
+        wait_in_sync(cluster.bootstrap, TOPIC)
+        traffic = Traffic(cluster.bootstrap, TOPIC, PARTITIONS)
+        traffic.wait_acked(3000)
+        traffic.finish()
+        added = subprocess.Popen(command(cluster, "cluster", "add", "--throttle", "50kB/s"), stdout=subprocess.DEVNULL)
+        wait(cluster, throttled=True)
+        added.kill()
+        added.wait()
+        wait(cluster, throttled=False)
+        traffic.check()
