@@ -729,6 +729,27 @@ class BrokerConfig(SecurityConfig, scope="broker"):
         ours=True,
         doc="Time from the first byte of a request to metrics.listeners to the last one of its answer: then it closes.",
     )
+    # ---- the balancer
+    tailrace_balancer_enable: bool = boolean(
+        default=False,
+        ours=True,
+        doc="Whether a process beside each broker keeps the cluster in balance by itself; that of the live broker with "
+        "the lowest id works. See balancing.md.",
+    )
+    tailrace_balancer_interval_ms: int = long(
+        default=5 * MINUTE_MS, minimum=1000, ours=True, doc="How often it looks whether something should move."
+    )
+    tailrace_balancer_throttle_bytes_per_second: int = long(
+        default=10_000_000, minimum=1, ours=True, doc="The most that a broker copies for it, each way."
+    )
+    tailrace_balancer_metrics: str = string(
+        default="",
+        ours=True,
+        doc="Where brokers tell their metrics, as URLs or the data folder of `tailrace up`. Empty: it goes by sizes.",
+    )
+    tailrace_balancer_command_config: str = string(
+        default="", ours=True, doc="A .properties file by which it logs in, as Kafka's tools do. Empty: PLAINTEXT."
+    )
     audit_log_max_lines_per_second: int = integer(
         default=100,
         minimum=1,
