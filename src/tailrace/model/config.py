@@ -93,6 +93,7 @@ _NO_PURGATORY = "No effect: what is finished is dropped at once."
 _BOUNDED_OTHERWISE = "No effect."
 _NO_SHARE_GROUPS = "No effect: share groups are not served."
 
+METRICS_PROTOCOLS = ("HTTP", "HTTPS")
 STANDARD_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 
 # Settings of Kafka whose loss would change what is protected or promised, by the beginning or the end of their names.
@@ -157,13 +158,13 @@ def parse_endpoint(text: str) -> Endpoint:
 
 
 def parse_metrics_endpoint(text: str) -> Endpoint:
-    """`HTTP://host:port`. Raises ValueError."""
+    """`HTTP://host:port` or `HTTPS://host:port`. Raises ValueError."""
     try:
         endpoint = parse_endpoint(text)
     except ValueError:
         raise ValueError("Write HTTP://host:port, such as HTTP://127.0.0.1:9404.") from None
-    if endpoint.listener_name != "HTTP":
-        raise ValueError(f"{endpoint.listener_name} is not spoken there: write HTTP://host:port.")
+    if endpoint.listener_name not in METRICS_PROTOCOLS:
+        raise ValueError(f"{endpoint.listener_name} is not spoken there: write HTTP://host:port or HTTPS://host:port.")
     return endpoint
 
 
@@ -655,8 +656,10 @@ class BrokerConfig(SecurityConfig, scope="broker"):
         default=(),
         convert=parse_metrics_endpoint,
         ours=True,
-        doc="Where /metrics and /health are served by HTTP, as HTTP://host:port; port 0 is a free one. Empty: nowhere, "
-        "and nothing is measured. /metrics is for peers of this machine alone; health is for everyone. See metrics.md.",
+        doc="Where /metrics and /health are served: HTTP://host:port, HTTPS://host:port or both; port 0 is a free one. "
+        "Empty: nowhere, and nothing is measured. By HTTP /metrics is for peers of this machine alone; by HTTPS for "
+        "users of the cluster, who log in by HTTP's Basic and may describe the cluster. Health is for everyone. "
+        "Certificates are those of listener.name.https.ssl.*, or of ssl.*. See metrics.md.",
     )
     metrics_kafka_names: str = string(
         default="total",
@@ -1877,6 +1880,13 @@ def _check_security(config: BrokerConfig, names: list[str]) -> None:
     known = dict.fromkeys((*names, *config.controller_listener_names))
     for name in known:
         protocol_of(config, name)
+    for endpoint in config.metrics_listeners:
+        if endpoint.listener_name in known:
+            raise invalid("listeners", endpoint.listener_name, "A listener of metrics has this name: choose another.")
+        known[endpoint.listener_name] = None
+    if len({endpoint.listener_name for endpoint in config.metrics_listeners}) < len(config.metrics_listeners):
+        text = ",".join(map(str, config.metrics_listeners))
+        raise invalid("metrics.listeners", text, "There may be one of HTTP and one of HTTPS.")
     # A file may be the same for nodes that have a listener and for those that have not.
     mapped = mapped_protocols(config)
     for name, _text in config.listener_settings:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 from collections.abc import AsyncIterator, Callable, Collection
 from functools import partial
 from typing import Any
@@ -25,6 +26,7 @@ from tailrace.client.security.settings import Security
 from tailrace.model.errors import KafkaError
 
 _PING_S = 15.0
+_EXIT_ORPHANED = 3
 
 
 def make_app(
@@ -34,8 +36,10 @@ def make_app(
     *,
     bootstrap: str,
     hosts: Collection[str] = ("*",),
+    parent: int | None = None,
 ) -> Starlette:
-    """`hosts` are the names by which a browser may ask: a page of another name that leads here is refused."""
+    """`hosts` are the names by which a browser may ask: a page of another name that leads here is refused. When the
+    pipe `parent` ends, so does this process."""
     own = watcher_security(security)
     shared = open_cluster(own or Security(tls=security.tls))
     watcher = Watcher(
@@ -46,10 +50,8 @@ def make_app(
 
     @contextlib.asynccontextmanager
     async def life(_: Starlette) -> AsyncIterator[None]:
-        # The first page has something to show, where the cluster is there.
-        if own is not None:
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(watcher.look(), 2.0)
+        if parent is not None:
+            asyncio.get_running_loop().add_reader(parent, os._exit, _EXIT_ORPHANED)
         watching = asyncio.create_task(watcher.run()) if own is not None else None
         try:
             yield

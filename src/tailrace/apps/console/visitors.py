@@ -20,7 +20,6 @@ from tailrace.apps.console.picture import Picture, take_picture
 from tailrace.apps.console.watcher import Watcher
 from tailrace.client.metadata import Cluster
 from tailrace.client.security.settings import SaslSettings, Security
-from tailrace.model.errors import ErrorCode, KafkaError
 
 COOKIE = "tailrace_console"
 _VISITS_MAX = 200
@@ -37,9 +36,7 @@ class Visit:
     async def picture(self, watcher: Watcher, *, age_max_ms: int, groups_max: int) -> Picture:
         """What this visitor may see. Raises KafkaError if there is none yet."""
         if self.user is None:
-            if watcher.picture is None:
-                raise KafkaError(ErrorCode.NETWORK_EXCEPTION, watcher.failure or "the cluster was not asked yet")
-            return watcher.picture
+            return await watcher.seen()
         now_ms = self.cluster.ports.clock.wall_ms()
         if self._picture is None or not 0 <= now_ms - self._picture.taken_ms <= age_max_ms:
             self._picture = await take_picture(self.cluster, groups_max=groups_max)

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator
 from tailrace.apps.console.history import History
 from tailrace.apps.console.picture import Picture, take_picture
 from tailrace.client.metadata import Cluster
-from tailrace.model.errors import KafkaError
+from tailrace.model.errors import ErrorCode, KafkaError
 
 # The name of the whole in the history: no topic is called so.
 CLUSTER = ""
@@ -59,6 +59,14 @@ class Watcher:
                 seen = self._round
                 await self._changed.wait_for(lambda seen=seen: self._round > seen)  # type: ignore[misc]
             yield self._round
+
+    async def seen(self) -> Picture:
+        """The last picture; whoever comes first waits for it. Raises KafkaError if the cluster has not answered."""
+        async with self._changed:
+            await self._changed.wait_for(lambda: self._round > 0)
+        if self.picture is None:
+            raise KafkaError(ErrorCode.NETWORK_EXCEPTION, self.failure or "the cluster does not answer")
+        return self.picture
 
     def now_s(self) -> int:
         return int(self._cluster.ports.clock.wall_ms()) // 1000

@@ -8,6 +8,7 @@ import socket
 import sys
 
 from tailrace.cli import CommandError
+from tailrace.cli.apps.keeping import add_keep_option, keep
 from tailrace.cli.session import add_client_options, positive_seconds
 
 DESCRIPTION = (
@@ -41,10 +42,16 @@ def register(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--groups-max", type=int, default=1000, metavar="N", help="groups to show (default: 1000)")
     parser.add_argument("--series-max", type=int, default=4000, metavar="N", help="charts to remember (default: 4000)")
+    add_keep_option(parser)
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
+    return keep("console", lambda parent: _run(options, parent)) if options.keep else _run(options)
+
+
+def _run(options: argparse.Namespace, parent: int | None = None) -> int:
+    """`parent` is a pipe that ends with the process that started this one."""
     try:
         import uvicorn
 
@@ -79,6 +86,7 @@ def run(options: argparse.Namespace) -> int:
         ),
         bootstrap=",".join(f"{each.host}:{each.port}" for each in options.bootstrap),
         hosts=_hosts(options),
+        parent=parent,
     )
     sock = _bind(options)
     host, port = sock.getsockname()[:2]

@@ -1,8 +1,8 @@
 """`tailrace up`: a broker in the foreground, from nothing to ready in a third of a second; or a cluster of several.
 
-Prints one line on stdout, `ready: <bootstrap servers>`, once clients can connect; with `--registry-port` a second one,
-`registry: <url>`, once schemas can be registered. Without `--data` everything lives in
-a temporary folder, which is removed at the end.
+Prints one line on stdout, `ready: <bootstrap servers>`, once clients can connect, and one more for each app beside it:
+`registry: <url>` with `--registry-port`, `console: <url>` with `--console-port`. Without `--data` everything lives in a
+temporary folder, which is removed at the end.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from tailrace.cli import CommandError
+from tailrace.cli.apps.companions import add_companion_options, check_companions, companions
 from tailrace.cli.logs import add_log_options, start_logging
 
 if TYPE_CHECKING:
-    from tailrace.cli.schema.companion import RegistryCompanion
     from tailrace.model.config import BrokerConfig
 
 DESCRIPTION = (
@@ -31,7 +31,7 @@ examples:
   tailrace up --data ./data --port 9093       keeps its data
   tailrace up --brokers 3 --data ./data       three brokers and three controllers, every topic on three brokers
   tailrace up --host 0.0.0.0 --set advertised.listeners=PLAINTEXT://queue.example:9092
-  tailrace up --registry-port 8081            with a schema registry beside it
+  tailrace up --registry-port 8081 --console-port 9080      with a schema registry and a console beside it
   tailrace up --secure --data ./data          TLS, an admin user, ACLs; says where its settings are; also a cluster
   tailrace up --set log.retention.hours=1 --set num.partitions=4
 """
@@ -71,12 +71,7 @@ def register(parser: argparse.ArgumentParser) -> None:
         metavar="HOST",
         help="with --secure: another name or address of this machine, for its certificate; repeatable",
     )
-    parser.add_argument(
-        "--registry-port",
-        type=int,
-        metavar="PORT",
-        help="start a schema registry beside it, on this port, 0 for a free one",
-    )
+    add_companion_options(parser)
     parser.add_argument("--logs", metavar="DIR", help="several brokers: a log file for each here, and not on stderr")
     add_log_options(parser)
     parser.set_defaults(run=run)
@@ -91,8 +86,7 @@ def run(options: argparse.Namespace) -> int:
         raise CommandError(f"--port {options.port}: a port is a number from 0 (a free one) to 65535")
     if options.metrics_port is not None and not 0 <= options.metrics_port <= 65535:
         raise CommandError(f"--metrics-port {options.metrics_port}: a port is a number from 0 (a free one) to 65535")
-    if options.registry_port is not None:
-        _check_registry(options.registry_port)
+    check_companions(options)
     settings = _own_settings(options)
     start_logging(options)
     _say_who_may_connect(options)
@@ -118,41 +112,6 @@ def _data_folder(wanted: str | None) -> Iterator[str]:
     # A broker that was killed leaves nothing to complain about: the folder goes as far as it can.
     with TemporaryDirectory(prefix="tailrace-", ignore_cleanup_errors=True) as folder:
         yield folder
-
-
-def _check_registry(port: int) -> None:
-    """Before anything starts: whoever asks for a registry is not to learn later that there is none."""
-    from importlib.util import find_spec
-
-    if not 0 <= port <= 65535:
-        raise CommandError(f"--registry-port {port}: a port is a number from 0 (a free one) to 65535")
-    if missing := [name for name in ("starlette", "uvicorn", "httptools") if find_spec(name) is None]:
-        raise CommandError(f"--registry-port needs {missing[0]}: pip install 'tailrace[registry]'")
-
-
-def _companion(options: argparse.Namespace, folder: str) -> RegistryCompanion | None:
-    if options.registry_port is None:
-        return None
-    from tailrace.cli.schema.companion import RegistryCompanion
-
-    return RegistryCompanion(
-        host=options.host,
-        port=options.registry_port,
-        secured_by=folder if options.secure else None,
-        log_options=["--log-level", options.log_level, "--log-format", options.log_format],
-    )
-
-
-@contextmanager
-def _beside(companion: RegistryCompanion | None) -> Iterator[tuple[Callable[[str], None], Callable[[], None] | None]]:
-    """What is to be done when the brokers are ready, and before they stop."""
-    if companion is None:
-        yield lambda _: None, None
-        return
-    try:
-        yield companion.start, companion.stop
-    finally:
-        companion.stop()
 
 
 def _own_settings(options: argparse.Namespace) -> dict[str, str]:
@@ -201,7 +160,7 @@ def _run_alone(options: argparse.Namespace, folder: str, own: dict[str, str]) ->
         if properties_of(folder) is None:
             store_credentials(folder, [admin_credential(folder)])
 
-    with _beside(_companion(options, folder)) as (begin, on_stop):
+    with companions(options, folder) as (begin, on_stop):
 
         def tell_ready(bootstrap: str, metrics: Sequence[str]) -> None:
             if metrics:
@@ -219,8 +178,8 @@ def _config(options: argparse.Namespace, folder: str, own: dict[str, str]) -> Br
 
     port = 9092 if options.port is None else options.port
     settings = single_node_settings(options.host, port, folder)
-    if not options.secure:
-        settings["metrics.listeners"] = f"HTTP://127.0.0.1:{options.metrics_port or 0}"
+    scheme = "HTTPS" if options.secure else "HTTP"
+    settings["metrics.listeners"] = f"{scheme}://127.0.0.1:{options.metrics_port or 0}"
     protocol, _, endpoint = settings["listeners"].partition("://")
     if options.secure:
         from tailrace.cli.node.plan import SECURE_LISTENER
@@ -283,7 +242,7 @@ def _run_cluster(options: argparse.Namespace, folder: str, own: dict[str, str]) 
     from tailrace.cli.node.process import print_ready
     from tailrace.cli.node.supervisor import Supervisor
 
-    with _beside(_companion(options, folder)) as (begin, on_stop):
+    with companions(options, folder) as (begin, on_stop):
 
         def tell_ready(bootstrap: str) -> None:
             print_ready(bootstrap)

@@ -7,13 +7,10 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import os
-import signal
-import sys
-import time
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 from tailrace.cli import CommandError
+from tailrace.cli.apps.keeping import add_keep_option, keep
 from tailrace.cli.logs import add_log_options, start_logging
 from tailrace.cli.session import add_client_options, failure_text, key_and_value
 
@@ -33,10 +30,6 @@ examples:
   tailrace registry --set schema.compatibility.level=FULL
 """
 DEFAULT_PORT = 8081
-_STDIN = 0
-_RESTART_PAUSE_S = 0.5
-_RESTART_PAUSE_MAX_S = 10.0
-_LONG_LIFE_S = 30.0
 
 
 def register(parser: argparse.ArgumentParser) -> None:
@@ -58,11 +51,7 @@ def register(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="serve https: ssl.keystore.* and so on in a .properties file; ssl.client.auth asks for certificates",
     )
-    parser.add_argument(
-        "--keep",
-        action="store_true",
-        help="start it again whenever it dies, until standard input ends (this is how `tailrace up` runs it)",
-    )
+    add_keep_option(parser)
     add_log_options(parser)
     parser.set_defaults(run=run)
 
@@ -71,7 +60,7 @@ def run(options: argparse.Namespace) -> int:
     if not 0 <= options.port <= 65535:
         raise CommandError(f"--port {options.port}: a port is a number from 0 (a free one) to 65535")
     start_logging(options)
-    return _keep(options) if options.keep else _run(options)
+    return keep("registry", lambda parent: _run(options, parent)) if options.keep else _run(options)
 
 
 def _run(options: argparse.Namespace, parent: int | None = None) -> int:
@@ -127,65 +116,3 @@ def _read_tls(path: str) -> TlsSettings:
     except ValueError:
         raise invalid("ssl.client.auth", asked, f"It must be one of: {', '.join(ClientAuth)}") from None
     return replace(parse_tls(settings), client_auth=client_auth)
-
-
-# --- kept alive
-
-
-def _keep(options: argparse.Namespace) -> int:
-    """This process only watches; the registry is a child, which ends when standard input does."""
-    stopping = False
-    child: int | None = None
-
-    def stop(*_: object) -> None:
-        nonlocal stopping
-        stopping = True
-        if child is not None:
-            os.kill(child, signal.SIGTERM)
-
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, stop)
-    pause_s = _RESTART_PAUSE_S
-    while not stopping:
-        started = time.monotonic()
-        child = os.fork()
-        if child == 0:
-            _become(options)
-        _, status = os.waitpid(child, 0)
-        child = None
-        if stopping or _is_orphaned():
-            return 0
-        if time.monotonic() - started > _LONG_LIFE_S:
-            pause_s = _RESTART_PAUSE_S
-        print(
-            f"tailrace: the registry ended ({os.waitstatus_to_exitcode(status)}), and is started again", file=sys.stderr
-        )
-        time.sleep(pause_s)
-        pause_s = min(pause_s * 2, _RESTART_PAUSE_MAX_S)
-    return 0
-
-
-def _become(options: argparse.Namespace) -> NoReturn:
-    exit_code = 1
-    try:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, signal.SIG_DFL)
-        exit_code = _run(options, parent=_STDIN)
-    except CommandError as error:
-        print(f"tailrace: {error}", file=sys.stderr)
-    except BaseException:
-        import traceback
-
-        traceback.print_exc()
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(exit_code)
-
-
-def _is_orphaned() -> bool:
-    """Whether standard input has ended: nobody writes to it."""
-    import select
-
-    ready, _, _ = select.select([_STDIN], [], [], 0)
-    return bool(ready)

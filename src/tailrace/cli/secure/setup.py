@@ -106,7 +106,7 @@ def _stores(folder: str) -> dict[str, str]:
     from tailrace.cli.secure.authority import AUTHORITY
 
     return {
-        "ssl.keystore.location": f"{folder}/{_FOLDER}/{_BROKER}.pem",
+        "ssl.keystore.location": broker_certificate(folder),
         "ssl.truststore.location": f"{folder}/{_FOLDER}/{AUTHORITY}.pem",
     }
 
@@ -114,6 +114,11 @@ def _stores(folder: str) -> dict[str, str]:
 def _with_own(settings: dict[str, str], own: Mapping[str, str]) -> dict[str, str]:
     users = [*settings[_SUPER_USERS].split(";"), *own.get(_SUPER_USERS, "").split(";")]
     return settings | dict(own) | {_SUPER_USERS: ";".join(dict.fromkeys(filter(None, map(str.strip, users))))}
+
+
+def broker_certificate(folder: str) -> str:
+    """The path of the certificate that the brokers show to clients, with its key."""
+    return f"{folder}/{_FOLDER}/{_BROKER}.pem"
 
 
 def write_registry_tls(folder: str) -> str:

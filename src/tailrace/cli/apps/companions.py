@@ -1,0 +1,128 @@
+"""The apps beside the brokers of `tailrace up`: processes of their own, started when the brokers are ready and told to
+stop before they do, since some say goodbye to them. Each says on stdout where it is, after the `ready:` of the brokers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from importlib.util import find_spec
+
+from tailrace.cli import CommandError
+
+_STOP_TIMEOUT_S = 10.0
+# Each option of `up`, the extra that its app needs, and a package of it that cannot be missing then.
+_APPS = {"registry_port": ("registry", "httptools"), "console_port": ("console", "jinja2")}
+
+
+def add_companion_options(parser: argparse.ArgumentParser) -> None:
+    for words, what in (
+        ("--registry-port", "a schema registry"),
+        ("--console-port", "a console for browsers"),
+    ):
+        parser.add_argument(
+            words, type=int, metavar="PORT", help=f"start {what} beside it, on this port, 0 for a free one"
+        )
+
+
+def check_companions(options: argparse.Namespace) -> None:
+    """Before anything starts: whoever asks for an app is not to learn later that there is none."""
+    for option, (extra, package) in _APPS.items():
+        port = getattr(options, option)
+        if port is None:
+            continue
+        words = f"--{option.replace('_', '-')}"
+        if not 0 <= port <= 65535:
+            raise CommandError(f"{words} {port}: a port is a number from 0 (a free one) to 65535")
+        if missing := [name for name in ("starlette", "uvicorn", package) if find_spec(name) is None]:
+            raise CommandError(f"{words} needs {missing[0]}: pip install 'tailrace[{extra}]'")
+
+
+@contextmanager
+def companions(
+    options: argparse.Namespace, folder: str
+) -> Iterator[tuple[Callable[[str], None], Callable[[], None] | None]]:
+    """What is to be done when the brokers are ready, and before they stop."""
+    found = [
+        Companion(app, words)
+        for app, port, words in (
+            ("registry", options.registry_port, lambda: _registry_words(options, folder)),
+            ("console", options.console_port, lambda: _console_words(options, folder)),
+        )
+        if port is not None
+    ]
+    if not found:
+        yield lambda _: None, None
+        return
+
+    def start(bootstrap: str) -> None:
+        for each in found:
+            each.start(bootstrap)
+
+    def stop() -> None:
+        for each in found:
+            each.stop()
+
+    try:
+        yield start, stop
+    finally:
+        stop()
+
+
+class Companion:
+    def __init__(self, command: str, words: Callable[[], Sequence[str]]) -> None:
+        self._command = command
+        self._words = words
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self, bootstrap: str) -> None:
+        sys.stdout.flush()
+        command = [sys.executable, "-m", "tailrace", self._command, "--bootstrap", bootstrap, "--keep", *self._words()]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE)  # noqa: S603 (our own command)
+
+    def stop(self) -> None:
+        """Returns when it has ended, which may take a moment."""
+        if self._process is None:
+            return
+        process, self._process = self._process, None
+        assert process.stdin is not None, "it was opened so"
+        process.terminate()
+        try:
+            process.wait(_STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        finally:
+            process.stdin.close()
+
+
+def _registry_words(options: argparse.Namespace, folder: str) -> list[str]:
+    words = ["--host", options.host, "--port", str(options.registry_port)]
+    words += ["--log-level", options.log_level, "--log-format", options.log_format]
+    if options.secure:
+        from tailrace.cli.secure.setup import write_registry_tls
+
+        words += [*_credential(folder), "--tls-config", write_registry_tls(folder)]
+    return words
+
+
+def _console_words(options: argparse.Namespace, folder: str) -> list[str]:
+    words = ["--host", options.host, "--port", str(options.console_port)]
+    for name in options.name:
+        words += ["--name", name]
+    if options.secure:
+        from tailrace.cli.secure.setup import broker_certificate
+
+        words += [*_credential(folder), "--tls-certificate", broker_certificate(folder)]
+    return words
+
+
+def _credential(folder: str) -> list[str]:
+    """Of the admin whom `up --secure` has made."""
+    from tailrace.cli.secure.setup import CLIENT_FILE
+
+    return ["--command-config", os.path.join(folder, CLIENT_FILE)]
