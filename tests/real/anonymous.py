@@ -14,10 +14,16 @@ from .raw import METADATA, TIMEOUT_S, request
 _LISTENS = "0A"
 _TABLES = {"tcp": socket.AF_INET, "tcp6": socket.AF_INET6}
 _TLS_ALERT = b"\x15\x03"
+# What says nothing but that nothing is said; and the way to a login.
+_HTTP_REFUSALS = (400, 401, 403, 404, 405, 421, 431)
+_HTTP_REDIRECTS = (302, 303, 307, 308)
+# What a console, a registry and a gateway have to show. A port for metrics is open by design, where one is set: /health
+# to everyone, and /metrics to peers of the machine.
+_PATHS = ("/", "/subjects", "/config", "/schemas/ids/1", "/topics", "/groups", "/brokers", "/consumers", "/v3/clusters")
 # A protocol that answers none of these may be there one day: then it is for who adds it to add a question.
 QUESTIONS = {
     "Kafka": request(METADATA, 1, b"\xff\xff\xff\xff", 7),
-    "HTTP": b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    **{f"HTTP {path}": f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode() for path in _PATHS},
     "a line": b"help\r\n\r\n",
     "a large size": b"\x7f\xff\xff\xff" + b"x" * 1000,
 }
@@ -49,12 +55,12 @@ def has_datagram_sockets(process_ids: Iterable[int]) -> bool:
 
 def answers_to_anonymous(place: tuple[str, int], authority: str, stranger: str) -> list[str]:
     """What it says to somebody who is nobody: to plain bytes, over TLS, and over TLS with a certificate that another
-    authority has signed. A closed connection and a TLS alert are no answers."""
+    authority has signed. A closed connection, a TLS alert and a refusal by HTTP are no answers."""
     answers = []
     for name, question in QUESTIONS.items():
         for way in ("plain", "TLS", "a stranger's certificate"):
             told = _ask(place, question, None if way == "plain" else _context(authority, way != "TLS" and stranger))
-            if told and not told.startswith(_TLS_ALERT):
+            if told and not told.startswith(_TLS_ALERT) and not _is_http_refusal(told):
                 answers.append(f"{place} to {name} by {way}: {told[:40]!r}")
     return answers
 
@@ -70,6 +76,16 @@ def _ask(place: tuple[str, int], question: bytes, context: ssl.SSLContext | None
             raise AssertionError(f"{place} neither answers nor refuses within {TIMEOUT_S} s") from None
         except OSError:
             return b""
+
+
+def _is_http_refusal(told: bytes) -> bool:
+    found = re.match(rb"HTTP/1\.[01] (\d{3}) ", told)
+    if found is None:
+        return False
+    status = int(found[1])
+    leads_to = re.search(rb"(?im)^location: *(\S+)", told)
+    is_to_login = leads_to is not None and b"login" in leads_to[1]
+    return status in _HTTP_REFUSALS or (status in _HTTP_REDIRECTS and is_to_login)
 
 
 def _context(authority: str, certificate: str | bool) -> ssl.SSLContext:

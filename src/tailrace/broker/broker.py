@@ -170,7 +170,7 @@ class Broker:
         if self._static_config.metrics_listeners:
             from tailrace.broker.metrics.server import MetricsServer
 
-            self.metrics = MetricsServer(self._static_config, self.ports)
+            self.metrics = MetricsServer(self._static_config, self.ports, doors)
             undo.push_async_callback(self.metrics.close)
             await self.metrics.bind()
         self.advertised = decide_advertised(

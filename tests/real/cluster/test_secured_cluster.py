@@ -4,8 +4,10 @@ deaths with a credential, brokers come and go, and kill -9 takes nothing along."
 import json
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -67,10 +69,44 @@ def test_no_port_of_a_broker_lets_the_anonymous_in(stranger: str):
         check_ports(broker.data, stranger, ports=1)
 
 
+def test_no_port_of_what_stands_beside_a_broker_lets_the_anonymous_in(stranger: str, tmp_path: Path):
+    """A registry, a console, and the port for metrics: found as the others are."""
+    folder = str(tmp_path / "data")
+    metrics = ("--set", "metrics.listeners=HTTP://127.0.0.1:0")
+    up = ("up", "--secure", "--data", folder, "--port", "0", "--registry-port", "0", *metrics)
+    with process_that_says("registry: ", *up) as told:
+        where = ("--bootstrap", told["ready"], "--command-config", f"{folder}/client.properties")
+        with process_that_says("console: ", "console", "--port", "0", *where):
+            check_ports(folder, stranger, ports=4)
+
+
+@contextmanager
+def process_that_says(last: str, *words: str) -> Iterator[dict[str, str]]:
+    """What it prints, up to a line that begins so."""
+    told: dict[str, str] = {}
+    process = subprocess.Popen([sys.executable, "-m", "tailrace", *words], stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        timer = threading.Timer(DEADLINE_S, process.kill)
+        timer.start()
+        for line in process.stdout:
+            name, _, text = line.strip().partition(": ")
+            told[name] = text
+            if line.startswith(last):
+                break
+        timer.cancel()
+        assert last.removesuffix(": ") in told, f"{words[0]} is not ready"
+        yield told
+    finally:
+        process.terminate()
+        process.communicate(timeout=DEADLINE_S)
+
+
 def test_the_test_would_see_an_open_port(stranger: str, cluster: Cluster):
     with Broker() as broker:
-        (place,) = open_ports(processes_of(broker.data))
-        assert answers_to_anonymous(place, f"{cluster.data}/security/authority.pem", stranger)
+        host, _, port = broker.bootstrap.rpartition(":")
+        assert (host, int(port)) in open_ports(processes_of(broker.data))
+        assert answers_to_anonymous((host, int(port)), f"{cluster.data}/security/authority.pem", stranger)
 
 
 def test_a_death_is_told_with_a_credential(cluster: Cluster):

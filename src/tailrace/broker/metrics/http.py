@@ -282,6 +282,13 @@ class HttpConnection:
             if not self._received:
                 return
             self._began_ms = self.last_active_ms
+        if not self._received[:1].isupper():
+            # Another protocol, such as TLS: what it waits for would never come.
+            self._stream.watch_reads(None)
+            self._received.clear()
+            self._protocol.broken_count += 1
+            self._answer(None, plain_page(400, "HTTP without TLS is spoken here, and its methods are capital letters"))
+            return
         end = self._received.find(_END_OF_HEAD)
         if end < 0 and len(self._received) <= self._protocol.request_max_bytes:
             return

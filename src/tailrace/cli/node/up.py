@@ -178,8 +178,8 @@ def _config(options: argparse.Namespace, folder: str, own: dict[str, str]) -> Br
 
     port = 9092 if options.port is None else options.port
     settings = single_node_settings(options.host, port, folder)
-    if not options.secure:
-        settings["metrics.listeners"] = f"HTTP://127.0.0.1:{options.metrics_port or 0}"
+    scheme = "HTTPS" if options.secure else "HTTP"
+    settings["metrics.listeners"] = f"{scheme}://127.0.0.1:{options.metrics_port or 0}"
     protocol, _, endpoint = settings["listeners"].partition("://")
     if options.secure:
         from tailrace.cli.node.plan import SECURE_LISTENER

@@ -48,6 +48,16 @@ VALUES = (
     "key.format",
     "key.schema",
     "key.avro.prefix",
+    "value.schema.subject",
+    "value.schema.version",
+    "value.message",
+    "key.schema.subject",
+    "key.schema.version",
+    "key.message",
+    "schemaRegistryUrl",
+    "schemaRegistryUserInfo",
+    "schemaRegistryToken",
+    "schemaRegistryCaFile",
     "onDecodeError",
     "deadLetterTopic",
 )
@@ -59,6 +69,15 @@ WRITE = (
     "exactlyOnceBatch",
     "decisionTopic",
     "transactionalIdPrefix",
+)
+# What of VALUES has a meaning for writing too.
+WRITTEN_VALUES = (
+    *(f"{column}.{name}" for column in ("key", "value") for name in ("format", "schema", "schema.subject")),
+    *(f"{column}.{name}" for column in ("key", "value") for name in ("schema.version", "message")),
+    "schemaRegistryUrl",
+    "schemaRegistryUserInfo",
+    "schemaRegistryToken",
+    "schemaRegistryCaFile",
 )
 TABLE = ("table",)
 # Spark hands these to every source and sink, whether they concern it or not.

@@ -13,7 +13,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter
 
 from tailrace.spark.options.errors import OptionError
 from tailrace.spark.options.write import WriteOptions
-from tailrace.spark.sink.columns import check_columns
+from tailrace.spark.sink.columns import plan_columns
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -29,7 +29,7 @@ def batch_writer(schema: StructType, options: WriteOptions, *, overwrite: bool) 
             "save mode overwrite is not possible: a topic is only ever added to. Use .mode('append'), and delete and "
             "create the topic first if it is to be written anew"
         )
-    check_columns(schema, topic=options.topic)
+    options = plan_columns(schema, options)
     if options.exactly_once:
         from tailrace.spark.sink.exactly_once import writers
 

@@ -6,7 +6,14 @@ name, which wins; other columns are left out. Types are checked when the query i
 
 from __future__ import annotations
 
+from collections.abc import Container
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
 from pyspark.sql.types import ArrayType, BinaryType, DataType, IntegerType, StringType, StructType
+
+if TYPE_CHECKING:
+    from tailrace.spark.options.write import WriteOptions
 
 SINK_COLUMNS = ("key", "value", "headers", "topic", "partition")
 
@@ -15,8 +22,22 @@ class SinkSchemaError(ValueError):
     """The DataFrame cannot be written as records: the message says which column is wrong, and how to correct it."""
 
 
-def check_columns(schema: StructType, *, topic: str | None) -> tuple[str, ...]:
-    """The columns that are used. Raises SinkSchemaError."""
+def plan_columns(schema: StructType, options: WriteOptions) -> WriteOptions:
+    """The options, with how columns are made into bytes if a schema registry has a say. Raises SinkSchemaError, and
+    OptionError if a schema cannot be registered."""
+    formatted = {each.column: each for each in options.wanted}
+    check_columns(schema, topic=options.topic, formatted=formatted)
+    if not formatted:
+        return options
+    from tailrace.spark.values.registry.writing import plan_encoder
+
+    types = {field.name: field.dataType for field in schema.fields}
+    encoders = tuple(plan_encoder(each, types[name]) for name, each in formatted.items() if name in types)
+    return replace(options, encoders=encoders)
+
+
+def check_columns(schema: StructType, *, topic: str | None, formatted: Container[str] = ()) -> tuple[str, ...]:
+    """The columns that are used; those `formatted` may have any type. Raises SinkSchemaError."""
     types = {field.name: field.dataType for field in schema.fields}
     if "value" not in types:
         raise SinkSchemaError(
@@ -31,7 +52,8 @@ def check_columns(schema: StructType, *, topic: str | None) -> tuple[str, ...]:
     ignored = {"topic"} if topic is not None else set()
     used = tuple(name for name in SINK_COLUMNS if name in types and name not in ignored)
     for name in used:
-        _check_type(name, types[name])
+        if name not in formatted:
+            _check_type(name, types[name])
     return used
 
 

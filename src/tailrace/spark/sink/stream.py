@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceStreamArrowWriter
 
 from tailrace.spark.options.write import WriteOptions
-from tailrace.spark.sink.columns import check_columns
+from tailrace.spark.sink.columns import plan_columns
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 def stream_writer(schema: StructType, options: WriteOptions) -> DataSourceStreamArrowWriter:
     """Raises SinkSchemaError, when the query is planned."""
-    check_columns(schema, topic=options.topic)
+    options = plan_columns(schema, options)
     if options.exactly_once:
         from tailrace.spark.sink.exactly_once import writers
 

@@ -44,6 +44,10 @@ def write_rows(
     producer = options.kafka.producer
     sender = Sender(blocking.cluster, producer, author)
     record_count = size_bytes = 0
+    if options.encoders:
+        from tailrace.spark.values.registry.writing import encode_columns
+
+        rows = encode_columns(rows, options.encoders)
     for piece in _gather(rows, max(1, producer.buffer_bytes // _GATHERED_SHARE)):
         batches = list(_encode_rows(piece, blocking, options))
         blocking.run(sender.send(batches))

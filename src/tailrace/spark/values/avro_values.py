@@ -100,7 +100,7 @@ class AvroDecoder:
         from fastavro import schemaless_reader
 
         self._arrow_type = to_arrow_type(wanted.spark_type, timezone="UTC")
-        self._schema = _parsed(_readable(json.loads(wanted.schema)))
+        self.schema = _parsed(_readable(json.loads(wanted.schema)))
         self._has_prefix = wanted.has_confluent_prefix
         self._read_datum: Callable[[BytesIO, Any], Any] = schemaless_reader
 
@@ -119,7 +119,7 @@ class AvroDecoder:
                 except (LookupError, ArithmeticError, ValueError, TypeError) as error:
                     bad[row] = f"not of this Avro schema: {error}"
             data.append(datum)
-        return Decoded(self._to_array(data, bad), bad)
+        return Decoded(self.to_array(data, bad), bad)
 
     def _read(self, value: bytes) -> Any:
         start = 0
@@ -129,13 +129,13 @@ class AvroDecoder:
             start = _CONFLUENT_PREFIX_BYTES
         stream = BytesIO(value)
         stream.seek(start)
-        datum = self._read_datum(stream, self._schema)
+        datum = self._read_datum(stream, self.schema)
         left_over = len(value) - stream.tell()
         if left_over:
             raise ValueError(f"{left_over} bytes are left over")
         return datum
 
-    def _to_array(self, data: list[Any], bad: dict[int, str]) -> pa.Array:
+    def to_array(self, data: list[Any], bad: dict[int, str]) -> pa.Array:
         try:
             return pa.array(data, self._arrow_type)
         except (pa.ArrowInvalid, OverflowError):

@@ -12,7 +12,7 @@ from tailrace.spark.values.decoded import Format
 from tailrace.spark.values.json_values import JsonFormat
 from tailrace.spark.values.strings import StringFormat
 
-_FORMATS = ("json", "avro", "string")
+_FORMATS = ("json", "avro", "protobuf", "string")
 _PREFIXES = ("none", "confluent")
 _EXAMPLES = {
     "json": "a list of fields such as: id BIGINT, tags ARRAY<STRING>",
@@ -22,6 +22,8 @@ _EXAMPLES = {
 
 def parse_format(options: Mapping[str, str], column: str) -> Format | None:
     """None if the column (key or value) stays bytes. Raises OptionError."""
+    if (found := _parse_registry_format(options, column)) is not None:
+        return found
     name = f"{column}.format"
     schema = options.get(f"{column}.schema")
     prefix = _parse_prefix(options, column)
@@ -47,6 +49,29 @@ def parse_format(options: Mapping[str, str], column: str) -> Format | None:
         return AvroFormat.parse(schema, has_confluent_prefix=prefix == "confluent")
     except SchemaError as error:
         raise OptionError(f"option {column}.schema cannot be read: {error}") from None
+
+
+def _parse_registry_format(options: Mapping[str, str], column: str) -> Format | None:
+    """None if no schema registry has a say."""
+    if "schemaregistryurl" not in options:
+        for other in ("schema.subject", "schema.version", "message"):
+            if f"{column}.{other}" in options:
+                raise OptionError(f"option {column}.{other} needs schemaRegistryUrl: the address of a schema registry")
+        if options.get(f"{column}.format", "").strip().lower() == "protobuf":
+            raise OptionError(f"option {column}.format is protobuf, which needs schemaRegistryUrl")
+        return None
+    from tailrace.spark.options.read import parse_subscription
+    from tailrace.spark.values.registry.reading import plan_format
+    from tailrace.spark.values.registry.settings import parse_address, parse_wanted
+
+    address = parse_address(options)
+    assert address is not None
+    wanted = parse_wanted(options, column, address, parse_subscription(options).topics)
+    if wanted is None:
+        return None
+    if f"{column}.avro.prefix" in options:
+        raise OptionError(f"option {column}.avro.prefix says nothing beside schemaRegistryUrl: leave it out")
+    return plan_format(wanted)
 
 
 def _parse_prefix(options: Mapping[str, str], column: str) -> str:

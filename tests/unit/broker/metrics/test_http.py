@@ -76,6 +76,7 @@ async def test_a_head_that_comes_byte_by_byte():
 @pytest.mark.parametrize(
     ("asked", "status"),
     [
+        (b"\x16\x03\x01\x02\x00\x01", 400),  # A TLS hello has no end of a head to wait for.
         (b"\x00\x00\x00\x10\x00\x12\x00\x00junkjunk\r\n\r\n", 400),
         (b"GET /metrics\r\n\r\n", 400),
         (b"GET  /metrics HTTP/1.1\r\n\r\n", 400),

@@ -26,7 +26,7 @@ DEAD = {"ondecodeerror": "deadletter", "deadlettertopic": "t"}
     ("options", "message"),
     [
         ({"value.format": "jsn", "value.schema": "id INT"}, "value.format is 'jsn': did you mean json?"),
-        ({"key.format": "protobuf"}, "expected one of json, avro, string"),
+        ({"key.format": "protobuf"}, "needs schemaRegistryUrl"),
         ({"value.format": "json"}, "needs value.schema: a list of fields"),
         ({"key.format": "avro", "key.schema": " "}, "needs key.schema: an Avro schema"),
         ({"value.format": "json", "value.schema": "id INTT"}, "value.schema cannot be read"),
