@@ -1,4 +1,4 @@
-"""A backup is a copy of a stopped cluster's folders, and a restore is a start from the copy: as docs/deployment.md tells."""
+"""A backup is a copy of a stopped cluster's folders, a restore a start from the copy: as docs/deployment.md tells."""
 
 import shutil
 from pathlib import Path
