@@ -227,7 +227,7 @@ def wait_line(process: subprocess.Popen[str]) -> str:
     watchdog.start()
     line = process.stdout.readline()
     watchdog.cancel()
-    expect(bool(line), "the loop has failed, or hangs")
+    expect(bool(line), "the program has failed, or hangs")
     return line
 
 
