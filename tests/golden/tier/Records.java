@@ -29,7 +29,7 @@ public class Records {
             TopicIdPartition partition = new TopicIdPartition(topicId, new TopicPartition("orders", number * 37));
             RemoteLogSegmentId id = new RemoteLogSegmentId(partition, segmentId);
             Map<Integer, Long> epochs = new TreeMap<>(Map.of(0, 100L, 3, 150L + number));
-            byte[] custom = new byte[] {1, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 16, (byte) number};
+            byte[] custom = new byte[] {1, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 16, (byte) number, 0, 0, 0, 0, 0, 0, 0, 0};
             print("started", partition, segmentId, new RemoteLogSegmentMetadata(
                 id, 100, 199, 1700000000000L, 7, 1700000001000L, 4096,
                 Optional.of(new RemoteLogSegmentMetadata.CustomMetadata(custom)),

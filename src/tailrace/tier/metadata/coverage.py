@@ -34,6 +34,7 @@ class RemoteSegment:
     max_timestamp: int
     broker_id: int  # Who copied it.
     epochs: tuple[tuple[int, int], ...]  # Its lineage; the first entry begins at the base offset or before it.
+    has_aborted: bool = True  # Whether the marker of an aborted transaction may be in it.
 
 
 class Piece(NamedTuple):

@@ -14,7 +14,7 @@ Rules
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -49,6 +49,7 @@ class PartitionTier:
 
     topic: str
     leader_epoch: int = -1  # The newest that has written.
+    log_start_offset: int = 0  # The largest that a leader has told of: the log does not begin before it.
     copying: dict[Uuid, Unfinished] = field(default_factory=dict)
     visible: dict[Uuid, RemoteSegment] = field(default_factory=dict)
     deleting: dict[Uuid, Unfinished] = field(default_factory=dict)
@@ -68,12 +69,13 @@ class TierMachine:
         self.passed_over = 0  # Records that fit no transition, or are of an unknown kind.
         self._lineages: dict[tuple[tuple[int, int], ...], tuple[tuple[int, int], ...]] = {}
 
-    def replay(self, record: Message | None, offset: int) -> None:
+    def replay(self, record: Message | None, offset: int) -> bool:
         """The record at `offset`; None for one of a kind that is not known. One that was replayed already, before a
-        snapshot, changes nothing."""
+        snapshot, changes nothing. Gives whether it counts: False if its writer has been replaced."""
         if offset < self.next_offset:
-            return
+            return True
         self.next_offset = offset + 1
+        refused = self.refused
         if isinstance(record, RemoteLogSegmentMetadataRecord):
             self._replay_segment(record)
         elif isinstance(record, RemoteLogSegmentMetadataUpdateRecord):
@@ -82,13 +84,14 @@ class TierMachine:
             self._replay_deletion(record)
         else:
             self.passed_over += 1
+        return self.refused == refused
 
-    def orphans(self, owner: TieredPartition, *, current_epoch: int, before_ms: int) -> Iterator[Unfinished]:
-        """Copies that nobody will finish: of a leader epoch before `current_epoch`, and begun before `before_ms`. The
-        delay is longer than an upload may take, so that no object comes after it was looked for."""
+    def orphans(self, owner: TieredPartition, *, under_way: Collection[Uuid], before_ms: int) -> Iterator[Unfinished]:
+        """Copies that nobody will finish, as the leader sees it: begun before `before_ms`, and not by those of its
+        own that are `under_way`. A copy of the same leader epoch may be one, of a process that was killed."""
         tier = self.partitions.get(owner)
         for copy in tuple(tier.copying.values()) if tier is not None else ():
-            if copy.leader_epoch < current_epoch and copy.since_ms < before_ms:
+            if copy.segment.segment_id not in under_way and copy.since_ms < before_ms:
                 yield copy
 
     def share(self, lineage: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...]:
@@ -118,6 +121,7 @@ class TierMachine:
             max_timestamp=record.max_timestamp_ms,
             broker_id=record.broker_id,
             epochs=self.share(epochs),
+            has_aborted=not record.txn_index_empty,
         )
         tier.copying[segment_id] = Unfinished(segment, custom.leader_epoch, record.event_timestamp_ms)
 
@@ -127,6 +131,7 @@ class TierMachine:
         tier = self._tier(owner_of(place), place.name, custom.leader_epoch)
         if tier is None:
             return
+        tier.log_start_offset = max(tier.log_start_offset, custom.log_start_offset)
         segment_id, state = Uuid(record.remote_log_segment_id.id), record.remote_log_segment_state
         if state == SegmentState.COPY_FINISHED and segment_id in tier.copying and tier.deletion is None:
             tier.visible[segment_id] = tier.copying.pop(segment_id).segment

@@ -1,9 +1,11 @@
 """The records of __remote_log_metadata, in Kafka's formats, and what we put into their custom metadata.
 
-    custom metadata   int8 version (1), int32 leader epoch of who wrote the record, int64 size of the object
+    custom metadata   int8 version (1), int32 leader epoch of who wrote the record, int64 size of the object,
+                      int64 log start offset as its writer knows it
 
 Kafka hands custom metadata on as it is, so its own tools read the topic. Ours has the leader epoch by which the records
-of a leader that was replaced are refused, and what a reader needs to get a whole footer with one request.
+of a leader that was replaced are refused, what a reader needs to get a whole footer with one request, and where the log
+starts: whoever leads next does not begin before it, though copies may reach back farther.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from tailrace.wire.apis.stored_records import (
 )
 from tailrace.wire.murmur2 import murmur2
 
-_CUSTOM = Struct(">biq")
+_CUSTOM = Struct(">biqq")
 _CUSTOM_VERSION = 1
 _LONG = Struct(">q")
 _MASK = 0xFFFFFFFF
@@ -44,22 +46,23 @@ class PartitionState(IntEnum):
 class Custom(NamedTuple):
     leader_epoch: int
     object_bytes: int
+    log_start_offset: int
 
 
 # Of records that others wrote.
-NO_CUSTOM = Custom(-1, 0)
+NO_CUSTOM = Custom(-1, 0, 0)
 
 
-def write_custom(leader_epoch: int, object_bytes: int) -> bytes:
-    return _CUSTOM.pack(_CUSTOM_VERSION, leader_epoch, object_bytes)
+def write_custom(leader_epoch: int, object_bytes: int, log_start_offset: int = 0) -> bytes:
+    return _CUSTOM.pack(_CUSTOM_VERSION, leader_epoch, object_bytes, log_start_offset)
 
 
 def read_custom(data: bytes | None) -> Custom:
     try:
-        version, leader_epoch, object_bytes = _CUSTOM.unpack(data or b"")
+        version, leader_epoch, object_bytes, log_start_offset = _CUSTOM.unpack(data or b"")
     except error:
         return NO_CUSTOM
-    return Custom(leader_epoch, object_bytes) if version == _CUSTOM_VERSION else NO_CUSTOM
+    return Custom(leader_epoch, object_bytes, log_start_offset) if version == _CUSTOM_VERSION else NO_CUSTOM
 
 
 def copy_started(
@@ -80,6 +83,7 @@ def copy_started(
         segment_size_in_bytes=segment.size_bytes,
         custom_metadata=write_custom(leader_epoch, segment.object_bytes),
         remote_log_segment_state=SegmentState.COPY_STARTED,
+        txn_index_empty=not segment.has_aborted,
     )
 
 
@@ -92,6 +96,7 @@ def segment_update(
     broker_id: int,
     leader_epoch: int,
     now_ms: int,
+    log_start_offset: int = 0,
 ) -> RemoteLogSegmentMetadataUpdateRecord:
     record = RemoteLogSegmentMetadataUpdateRecord
     place = record.TopicIdPartitionEntry(name=topic, id=owner.topic_id, partition=owner.partition)
@@ -99,7 +104,7 @@ def segment_update(
         remote_log_segment_id=record.RemoteLogSegmentIdEntry(topic_id_partition=place, id=segment.segment_id),
         broker_id=broker_id,
         event_timestamp_ms=now_ms,
-        custom_metadata=write_custom(leader_epoch, segment.object_bytes),
+        custom_metadata=write_custom(leader_epoch, segment.object_bytes, log_start_offset),
         remote_log_segment_state=state,
     )
 

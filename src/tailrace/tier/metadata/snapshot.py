@@ -26,9 +26,9 @@ _MAGIC = b"TAILTIER"
 _VERSION = 1
 _HEAD = Struct(">8s8sI")
 _SUMMED_HEAD = Struct(">ii")
-# Segment id, base and end offset, size, size of the object, newest timestamp, broker, number of its lineage, state; of
-# what is under way also the leader epoch and since when.
-_ROW = Struct(">16sqqiqqiibiq")
+# Segment id, base and end offset, size, size of the object, newest timestamp, broker, number of its lineage, whether a
+# transaction was aborted in it, state; of what is under way also the leader epoch and since when.
+_ROW = Struct(">16sqqiqqii?biq")
 
 
 def write_snapshot(machine: TierMachine) -> bytes:
@@ -48,6 +48,7 @@ def write_snapshot(machine: TierMachine) -> bytes:
                 segment.max_timestamp,
                 segment.broker_id,
                 lineage,
+                segment.has_aborted,
                 state,
                 leader_epoch,
                 since_ms,
@@ -58,6 +59,7 @@ def write_snapshot(machine: TierMachine) -> bytes:
                 "topic_id": uuid_text(owner.topic_id),
                 "partition": owner.partition,
                 "leader_epoch": tier.leader_epoch,
+                "log_start_offset": tier.log_start_offset,
                 "deletion": tier.deletion,
                 "lineages": list(lineages),
                 "rows": count,
@@ -88,6 +90,7 @@ def read_snapshot(data: bytes) -> TierMachine:
         tier = PartitionTier(
             fields["topic"],
             leader_epoch=fields["leader_epoch"],
+            log_start_offset=fields["log_start_offset"],
             deletion=None if deletion is None else PartitionState(deletion),
         )
         owner = TieredPartition(parse_uuid(fields["topic_id"]), PartitionIndex(fields["partition"]))
@@ -113,9 +116,9 @@ def _segments(tier: PartitionTier) -> list[tuple[RemoteSegment, SegmentState, in
 
 
 def _read_row(row: tuple[Any, ...], tier: PartitionTier, lineages: list[tuple[tuple[int, int], ...]]) -> None:
-    raw_id, base, end, size, object_size, newest, broker_id, lineage, state, leader_epoch, since_ms = row
+    raw_id, base, end, size, object_size, newest, broker_id, lineage, has_aborted, state, leader_epoch, since_ms = row
     segment_id = Uuid(raw_id)
-    segment = RemoteSegment(segment_id, base, end, size, object_size, newest, broker_id, lineages[lineage])
+    segment = RemoteSegment(segment_id, base, end, size, object_size, newest, broker_id, lineages[lineage], has_aborted)
     if state == SegmentState.COPY_FINISHED:
         tier.visible[segment_id] = segment
     elif state == SegmentState.COPY_STARTED:

@@ -110,20 +110,21 @@ def test_one_partition_does_not_fence_another() -> None:
     assert story.numbers("visible", OTHER) == [1]
 
 
-def test_orphans_are_those_of_earlier_leaders_after_a_while() -> None:
+def test_orphans_are_copies_that_nobody_works_at_after_a_while() -> None:
     story = Story()
     story.start(1, epoch=1, now_ms=100)
     story.start(2, epoch=1, now_ms=900)
     story.start(3, epoch=2, now_ms=100)
 
-    def orphans(epoch: int, before_ms: int) -> list[int]:
-        found = story.machine.orphans(OWNER, current_epoch=epoch, before_ms=before_ms)
+    def orphans(before_ms: int, *under_way: int) -> list[int]:
+        mine = {segment(number).segment_id for number in under_way}
+        found = story.machine.orphans(OWNER, under_way=mine, before_ms=before_ms)
         return [each.segment.segment_id[-1] for each in found]
 
-    assert orphans(2, 500) == [1]
-    assert orphans(2, 1000) == [1, 2]
-    assert orphans(3, 1000) == [1, 2, 3]
-    assert orphans(1, 1000) == []
+    assert orphans(500, 3) == [1]
+    assert orphans(1000, 3) == [1, 2]
+    assert orphans(1000) == [1, 2, 3]
+    assert orphans(100) == []
 
 
 def test_a_partition_that_is_deleted_is_not_read_from_the_mark_on() -> None:

@@ -1,0 +1,113 @@
+"""Pieces of objects on the local disk, so that many readers of the same history cost one download.
+
+    FOLDER/<segment id>-<position>    whole chunks of a segment, as they are in the object
+
+Bounded: what was not used for longest goes first. It survives a restart, since what is read is checked by the sums of
+the footer anyway. A disk that is full or fails costs downloads, never an answer: then nothing is kept.
+
+Files are written and read in Background, and what is known of them is changed on the loop only.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from contextlib import suppress
+
+from tailrace.model import events
+from tailrace.model.ids import Uuid, parse_uuid, uuid_text
+from tailrace.model.ports import Background, Bytes, Disk
+
+events_log = events.logger("tier")
+
+
+class PieceCache:
+    def __init__(self, disk: Disk, background: Background, folder: str, max_bytes: int) -> None:
+        self.size_bytes = 0
+        self._disk = disk
+        self._background = background
+        self._folder = folder
+        self._max_bytes = max_bytes
+        self._sizes: OrderedDict[str, int] = OrderedDict()  # Least used first.
+        self.is_failing = False  # The last piece was not kept.
+
+    async def open(self) -> None:
+        """Finds what earlier runs have left."""
+        for name, size_bytes in await self._background.run(self._list):
+            self._sizes[name] = size_bytes
+            self.size_bytes += size_bytes
+        await self._make_room(0)
+
+    def _list(self) -> list[tuple[str, int]]:
+        found = []
+        with suppress(OSError):
+            self._disk.make_folder(self._folder)
+            for name in self._disk.list(self._folder):
+                path = f"{self._folder}/{name}"
+                if _is_piece(name):
+                    found.append((self._disk.modified_ms(path), name, self._disk.size(path)))
+                else:
+                    self._disk.remove(path)  # A temporary file of a run that was killed.
+        return [(name, size_bytes) for _, name, size_bytes in sorted(found)]
+
+    async def get(self, segment_id: Uuid, position: int, size_bytes: int) -> bytes | None:
+        """None if it is not there, or not whole."""
+        name = _name(segment_id, position)
+        if self._sizes.get(name) != size_bytes:
+            return None
+        self._sizes.move_to_end(name)
+        try:
+            data = await self._background.run(lambda: self._disk.read(f"{self._folder}/{name}"))
+        except OSError:
+            data = b""
+        if len(data) != size_bytes:
+            await self.drop(segment_id, position)
+            return None
+        return data
+
+    async def put(self, segment_id: Uuid, position: int, data: Bytes) -> None:
+        name = _name(segment_id, position)
+        if name in self._sizes or len(data) > self._max_bytes:
+            return
+        await self._make_room(len(data))
+        content = bytes(data)
+        try:
+            await self._background.run(lambda: self._disk.replace(f"{self._folder}/{name}", content, sync=False))
+        except OSError as error:
+            if not self.is_failing:
+                self.is_failing = True
+                events_log.warning("what is read from the tier is not kept: the disk refuses it", cause=error)
+            return
+        self.is_failing = False
+        if name not in self._sizes:
+            self._sizes[name] = len(content)
+            self.size_bytes += len(content)
+
+    async def drop(self, segment_id: Uuid, position: int) -> None:
+        """It is damaged."""
+        await self._remove(_name(segment_id, position))
+
+    async def _make_room(self, size_bytes: int) -> None:
+        while self._sizes and self.size_bytes + size_bytes > self._max_bytes:
+            await self._remove(next(iter(self._sizes)))
+
+    async def _remove(self, name: str) -> None:
+        self.size_bytes -= self._sizes.pop(name, 0)
+
+        def remove() -> None:
+            with suppress(OSError):
+                self._disk.remove(f"{self._folder}/{name}")
+
+        await self._background.run(remove)
+
+
+def _name(segment_id: Uuid, position: int) -> str:
+    return f"{uuid_text(segment_id)}-{position}"
+
+
+def _is_piece(name: str) -> bool:
+    segment, dash, position = name.rpartition("-")
+    try:
+        parse_uuid(segment)
+    except ValueError:
+        return False
+    return bool(dash) and position.isdecimal()

@@ -1,0 +1,159 @@
+"""The bytes of segments in the tier: by whole pieces, each downloaded once however many want it, and checked.
+
+A piece is `piece_bytes` of a segment, aligned, in whole chunks. Readers that go on where they ended are read ahead of:
+first one piece, then twice as many each time, up to `ahead_bytes`. What is read ahead goes to the cache, under the same
+bounds as every read of the store.
+
+A reader who is cancelled leaves at once; a download that others may want goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import TypeVar
+
+from tailrace.model.ids import Uuid
+from tailrace.model.ports import Background, Bytes, StoreError
+from tailrace.tier.format.layout import DamagedObjectError, SegmentFooter
+from tailrace.tier.format.names import TieredPartition, segment_name
+from tailrace.tier.keeping.throttle import Throttle
+from tailrace.tier.metadata.coverage import RemoteSegment
+from tailrace.tier.reading.cache import PieceCache
+from tailrace.tier.store.guard import GuardedObjects
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+# Readers whose last place is remembered.
+_READERS_MAX = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class ReadLimits:
+    piece_bytes: int = 1 << 20  # A multiple of the chunks' size.
+    ahead_bytes: int = 8 << 20
+    footers_max_bytes: int = 64 << 20  # In memory.
+
+
+class Pieces:
+    def __init__(
+        self,
+        cluster_id: str,
+        store: GuardedObjects,
+        cache: PieceCache,
+        background: Background,
+        *,
+        throttle: Throttle,
+        limits: ReadLimits,
+    ) -> None:
+        self._cluster_id = cluster_id
+        self._store = store
+        self._cache = cache
+        self._background = background
+        self._throttle = throttle
+        self._limits = limits
+        self._footers: OrderedDict[Uuid, tuple[SegmentFooter, int]] = OrderedDict()
+        self._footers_bytes = 0
+        self._under_way: dict[tuple[Uuid, int], asyncio.Task[Bytes]] = {}
+        self._footers_under_way: dict[Uuid, asyncio.Task[SegmentFooter]] = {}
+        self._ahead: OrderedDict[tuple[Uuid, int], int] = OrderedDict()  # Where a reader would go on, and its window.
+
+    async def footer(self, owner: TieredPartition, segment: RemoteSegment) -> SegmentFooter:
+        """Raises StoreError or DamagedObjectError."""
+        known = self._footers.get(segment.segment_id)
+        if known is not None:
+            self._footers.move_to_end(segment.segment_id)
+            return known[0]
+        task = self._footers_under_way.get(segment.segment_id)
+        if task is None:
+            task = self._footers_under_way[segment.segment_id] = asyncio.ensure_future(self._get_footer(owner, segment))
+            task.add_done_callback(lambda done: _forget(self._footers_under_way, segment.segment_id, done))
+        return await asyncio.shield(task)
+
+    async def read(
+        self, owner: TieredPartition, segment: RemoteSegment, footer: SegmentFooter, start: int, end: int
+    ) -> bytes:
+        """The bytes from `start` to `end`. Raises StoreError or DamagedObjectError."""
+        size = self._limits.piece_bytes
+        first = start // size * size
+        end = min(end, segment.size_bytes)
+        self._read_ahead(owner, segment, footer, start, end)
+        wanted = [self._begin(owner, segment, footer, at) for at in range(first, end, size)]
+        pieces = await asyncio.gather(*map(asyncio.shield, wanted))
+        data = b"".join(pieces) if len(pieces) > 1 else pieces[0]
+        return bytes(memoryview(data)[start - first : end - first])
+
+    def close(self) -> None:
+        for task in (*self._under_way.values(), *self._footers_under_way.values()):
+            task.cancel()
+
+    def _read_ahead(
+        self, owner: TieredPartition, segment: RemoteSegment, footer: SegmentFooter, start: int, end: int
+    ) -> None:
+        size, ahead = self._limits.piece_bytes, self._ahead
+        # A reader comes back to where its last whole batch ended, in the last piece that it has got.
+        window = ahead.pop((segment.segment_id, start // size), 0)
+        if start % size == 0 and not window:
+            window = ahead.pop((segment.segment_id, start // size - 1), 0)
+        following = min(max(window * 2, 1), max(self._limits.ahead_bytes // size, 1))
+        ahead[segment.segment_id, (end - 1) // size] = following
+        if len(ahead) > _READERS_MAX:
+            ahead.popitem(last=False)
+        if window and not self._cache.is_failing:
+            begin = -(-end // size) * size
+            for at in range(begin, min(begin + following * size, segment.size_bytes), size):
+                self._begin(owner, segment, footer, at)
+
+    def _begin(
+        self, owner: TieredPartition, segment: RemoteSegment, footer: SegmentFooter, position: int
+    ) -> asyncio.Task[Bytes]:
+        """Unless somebody has begun."""
+        key = (segment.segment_id, position)
+        task = self._under_way.get(key)
+        if task is None:
+            task = self._under_way[key] = asyncio.ensure_future(self._get(owner, segment, footer, position))
+            task.add_done_callback(lambda done: _forget(self._under_way, key, done))
+        return task
+
+    async def _get(self, owner: TieredPartition, segment: RemoteSegment, footer: SegmentFooter, position: int) -> Bytes:
+        end = min(position + self._limits.piece_bytes, segment.size_bytes)
+        data: Bytes | None = await self._cache.get(segment.segment_id, position, end - position)
+        if data is not None:
+            kept = data
+            try:
+                await self._background.run(lambda: footer.check(position, kept))
+                return kept
+            except DamagedObjectError:
+                await self._cache.drop(segment.segment_id, position)
+        await self._throttle.take(end - position)
+        got = await self._store.get(self._name(owner, segment), position, end)
+        await self._background.run(lambda: footer.check(position, got))
+        await self._cache.put(segment.segment_id, position, got)
+        return got
+
+    async def _get_footer(self, owner: TieredPartition, segment: RemoteSegment) -> SegmentFooter:
+        name = self._name(owner, segment)
+        if segment.object_bytes <= segment.size_bytes:
+            raise StoreError(f"{name} was written by another program: it cannot be read")
+        data = await self._store.get(name, segment.size_bytes, segment.object_bytes)
+        footer = await self._background.run(lambda: SegmentFooter(name, data, segment.object_bytes))
+        if (footer.facts.owner, footer.facts.segment_id) != (owner, segment.segment_id):
+            raise DamagedObjectError(f"{name} holds another segment, of {footer.facts.topic}-{footer.facts.owner[1]}")
+        # Python's lists of the indexes take about four times the bytes.
+        self._footers[segment.segment_id] = (footer, 4 * len(data))
+        self._footers_bytes += 4 * len(data)
+        while self._footers_bytes > self._limits.footers_max_bytes and len(self._footers) > 1:
+            _, (_, size_bytes) = self._footers.popitem(last=False)
+            self._footers_bytes -= size_bytes
+        return footer
+
+    def _name(self, owner: TieredPartition, segment: RemoteSegment) -> str:
+        return segment_name(self._cluster_id, owner, segment.base_offset, segment.segment_id)
+
+
+def _forget(tasks: dict[T, asyncio.Task[R]], key: T, task: asyncio.Task[R]) -> None:
+    del tasks[key]
+    if not task.cancelled():
+        task.exception()  # Nobody may have waited for it.
