@@ -12,6 +12,7 @@ import sys
 import tempfile
 import threading
 import time
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -69,11 +70,28 @@ def main() -> None:
             kill_transactions(cluster)
         with step("The cluster as its operator sees it"):
             command(cluster, "cluster", "describe")
+        with step("And in a browser"):
+            look_at_console(cluster)
         data_pipeline(cluster)
         cluster.stop()
     finally:
         cluster.close()
     print(f"\n{bold('All of it worked')}, in {time.monotonic() - started:.1f} s. Next: `tailrace up`, or README.md.")
+
+
+def look_at_console(cluster: Cluster) -> None:
+    """Until the step ends; `tailrace up --console-port 9080` keeps one."""
+    words = [sys.executable, "-m", "tailrace", "console", "--port", "0", "--bootstrap", cluster.bootstrap]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            address = wait_line(process).removeprefix("console: ").strip()
+            with urllib.request.urlopen(address, timeout=WAIT_S) as answer:
+                page = answer.read().decode()
+            expect("All well" in page, "the console does not find the cluster well")
+            show("$ tailrace up --brokers 3 --console-port 9080")
+            show(f"console: {address}   (its first page says: all well. docs/console.md has pictures)")
+        finally:
+            process.terminate()
 
 
 def secure_cluster() -> None:
@@ -212,7 +230,7 @@ def wait_line(process: subprocess.Popen[str]) -> str:
     watchdog.start()
     line = process.stdout.readline()
     watchdog.cancel()
-    expect(bool(line), "the loop has failed, or hangs")
+    expect(bool(line), "the program has failed, or hangs")
     return line
 
 
