@@ -93,6 +93,7 @@ _NO_PURGATORY = "No effect: what is finished is dropped at once."
 _BOUNDED_OTHERWISE = "No effect."
 _NO_SHARE_GROUPS = "No effect: share groups are not served."
 
+METRICS_PROTOCOLS = ("HTTP", "HTTPS")
 STANDARD_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 
 # Settings of Kafka whose loss would change what is protected or promised, by the beginning or the end of their names.
@@ -157,13 +158,13 @@ def parse_endpoint(text: str) -> Endpoint:
 
 
 def parse_metrics_endpoint(text: str) -> Endpoint:
-    """`HTTP://host:port`. Raises ValueError."""
+    """`HTTP://host:port` or `HTTPS://host:port`. Raises ValueError."""
     try:
         endpoint = parse_endpoint(text)
     except ValueError:
         raise ValueError("Write HTTP://host:port, such as HTTP://127.0.0.1:9404.") from None
-    if endpoint.listener_name != "HTTP":
-        raise ValueError(f"{endpoint.listener_name} is not spoken there: write HTTP://host:port.")
+    if endpoint.listener_name not in METRICS_PROTOCOLS:
+        raise ValueError(f"{endpoint.listener_name} is not spoken there: write HTTP://host:port or HTTPS://host:port.")
     return endpoint
 
 
@@ -655,8 +656,10 @@ class BrokerConfig(SecurityConfig, scope="broker"):
         default=(),
         convert=parse_metrics_endpoint,
         ours=True,
-        doc="Where /metrics and /health are served by HTTP, as HTTP://host:port; port 0 is a free one. Empty: nowhere, "
-        "and nothing is measured. /metrics is for peers of this machine alone; health is for everyone. See metrics.md.",
+        doc="Where /metrics and /health are served: HTTP://host:port, HTTPS://host:port or both; port 0 is a free one. "
+        "Empty: nowhere, and nothing is measured. By HTTP /metrics is for peers of this machine alone; by HTTPS for "
+        "users of the cluster, who log in by HTTP's Basic and may describe the cluster. Health is for everyone. "
+        "Certificates are those of listener.name.https.ssl.*, or of ssl.*. See metrics.md.",
     )
     metrics_kafka_names: str = string(
         default="total",
@@ -729,6 +732,27 @@ class BrokerConfig(SecurityConfig, scope="broker"):
         ours=True,
         doc="Time from the first byte of a request to metrics.listeners to the last one of its answer: then it closes.",
     )
+    # ---- the balancer
+    tailrace_balancer_enable: bool = boolean(
+        default=False,
+        ours=True,
+        doc="Whether a process beside each broker keeps the cluster in balance by itself; that of the live broker with "
+        "the lowest id works. See balancing.md.",
+    )
+    tailrace_balancer_interval_ms: int = long(
+        default=5 * MINUTE_MS, minimum=1000, ours=True, doc="How often it looks whether something should move."
+    )
+    tailrace_balancer_throttle_bytes_per_second: int = long(
+        default=10_000_000, minimum=1, ours=True, doc="The most that a broker copies for it, each way."
+    )
+    tailrace_balancer_metrics: str = string(
+        default="",
+        ours=True,
+        doc="Where brokers tell their metrics, as URLs or the data folder of `tailrace up`. Empty: it goes by sizes.",
+    )
+    tailrace_balancer_command_config: str = string(
+        default="", ours=True, doc="A .properties file by which it logs in, as Kafka's tools do. Empty: PLAINTEXT."
+    )
     audit_log_max_lines_per_second: int = integer(
         default=100,
         minimum=1,
@@ -736,6 +760,33 @@ class BrokerConfig(SecurityConfig, scope="broker"):
         ours=True,
         doc="Lines that the log of administrative actions (tailrace.audit) gets in a second; what is left out is "
         "counted.",
+    )
+    request_log_client_ids: tuple[str, ...] = items(
+        default=(),
+        dynamic=True,
+        ours=True,
+        doc="Client ids whose requests are all written to the log of requests (tailrace.requests).",
+    )
+    request_log_sample_every: int = integer(
+        default=0,
+        minimum=0,
+        dynamic=True,
+        ours=True,
+        doc="Of all requests one in so many is written to the log of requests; 0 for none.",
+    )
+    request_log_slow_ms: int = integer(
+        default=0,
+        minimum=0,
+        dynamic=True,
+        ours=True,
+        doc="Requests that take so long, waiting included, are written to the log of requests; 0 for none.",
+    )
+    request_log_max_lines_per_second: int = integer(
+        default=100,
+        minimum=1,
+        dynamic=True,
+        ours=True,
+        doc="Lines that the log of requests gets in a second; what is left out is counted.",
     )
     # ---- what clients tell of themselves
     client_telemetry_receivers: tuple[str, ...] = items(
@@ -1856,6 +1907,13 @@ def _check_security(config: BrokerConfig, names: list[str]) -> None:
     known = dict.fromkeys((*names, *config.controller_listener_names))
     for name in known:
         protocol_of(config, name)
+    for endpoint in config.metrics_listeners:
+        if endpoint.listener_name in known:
+            raise invalid("listeners", endpoint.listener_name, "A listener of metrics has this name: choose another.")
+        known[endpoint.listener_name] = None
+    if len({endpoint.listener_name for endpoint in config.metrics_listeners}) < len(config.metrics_listeners):
+        text = ",".join(map(str, config.metrics_listeners))
+        raise invalid("metrics.listeners", text, "There may be one of HTTP and one of HTTPS.")
     # A file may be the same for nodes that have a listener and for those that have not.
     mapped = mapped_protocols(config)
     for name, _text in config.listener_settings:

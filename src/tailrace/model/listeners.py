@@ -43,8 +43,10 @@ def protocol_of(config: BrokerConfig, listener_name: str) -> SecurityProtocol:
 
 
 def is_secured(config: BrokerConfig) -> bool:
-    """Whether any listener, of this node or that it calls, is more than PLAINTEXT."""
+    """Whether any listener, of this node or that it calls, is more than PLAINTEXT or HTTP."""
     names = (*(endpoint.listener_name for endpoint in config.listeners), *config.controller_listener_names)
+    if any(endpoint.listener_name == "HTTPS" for endpoint in config.metrics_listeners):
+        return True
     return any(protocol_of(config, name) is not SecurityProtocol.PLAINTEXT for name in names)
 
 

@@ -104,7 +104,7 @@ class Broker(Scoped):
 
     def metrics(self) -> Metrics:
         """What the broker counts, as it is now."""
-        return scrape(self.metrics_url)
+        return scrape(self.metrics_url, self.client_settings if self._secure else None)
 
     @property
     def data(self) -> str:

@@ -100,7 +100,7 @@ class Cluster(Scoped):
 
     def metrics(self, node: int | str) -> Metrics:
         """What a node counts, as it is now."""
-        return scrape(self.metrics_url(node))
+        return scrape(self.metrics_url(node), self.client_settings if self._secure else None)
 
     @property
     def broker_ids(self) -> list[int]:

@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import re
-from http.client import HTTPConnection
+import ssl
+from base64 import b64encode
+from http.client import HTTPConnection, HTTPSConnection
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tailrace.testing.users import ClientSettings
 
 _SAMPLE = re.compile(r"([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(.*)\})? (\S+)")
 _LABEL = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\]|\\.)*)"')
@@ -34,10 +40,20 @@ class Metrics:
         return {name for name, _ in self._samples}
 
 
-def scrape(url: str) -> Metrics:
-    connection = HTTPConnection(url.removeprefix("http://"), timeout=_TIMEOUT_S)
+def scrape(url: str, settings: ClientSettings | None = None) -> Metrics:
+    """`settings` of a user, where metrics are told by HTTPS."""
+    scheme, _, address = url.partition("://")
+    headers = {}
+    if scheme == "https":
+        assert settings is not None, "by HTTPS metrics are for users"
+        login = settings.login
+        context = ssl.create_default_context(cafile=login.authority)
+        connection: HTTPConnection = HTTPSConnection(address, timeout=_TIMEOUT_S, context=context)
+        headers["Authorization"] = "Basic " + b64encode(f"{login.username}:{login.password}".encode()).decode()
+    else:
+        connection = HTTPConnection(address, timeout=_TIMEOUT_S)
     try:
-        connection.request("GET", "/metrics")
+        connection.request("GET", "/metrics", headers=headers)
         answer = connection.getresponse()
         text = answer.read().decode()
     finally:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from asyncio import Semaphore
 from base64 import b64encode
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -74,6 +74,9 @@ class Security:
             name = endpoint.listener_name
             if protocol_of(config, name) is not SecurityProtocol.PLAINTEXT:
                 self.doors[name] = await self._make_door(name, handshakes)
+        for endpoint in config.metrics_listeners:
+            if endpoint.listener_name == "HTTPS":
+                self.doors["HTTPS"] = await self._make_web_door("HTTPS", handshakes)
         if not roles.is_alone:
             await self._find_ways()
         hosts = {each.listener_name: each.host for each in decide_advertised(config, {})}
@@ -90,6 +93,14 @@ class Security:
         if config.controller_listener_names:
             way = await self._find_way(config.controller_listener_names[0], mechanism, setting)
             self.ways = self.ways._replace(to_controllers=way)
+
+    async def _make_web_door(self, listener_name: str, handshakes: Handshakes) -> Door:
+        """TLS alone: who it is, is asked of each request (`broker.metrics.logins`)."""
+        limits = Limits(self._config.connection_login_max_ms, 0, 0)
+        door = Door(listener_name, limits, handshakes)
+        find_settings = partial(_web_settings, listener_name=listener_name)
+        door.identity = await self._read(find_settings, listener_name, listens=True)
+        return door
 
     async def _make_door(self, listener_name: str, handshakes: Handshakes) -> Door:
         config = self._config
@@ -140,6 +151,11 @@ class Security:
             raise invalid(unknown[0], "(hidden)", f"This broker has no such listener with TLS: {', '.join(self.doors)}")
         assert self._renewal is not None, "it was opened"
         await self._renewal.check(apply_dynamic(self._config, texts))
+
+    def endings(self) -> Iterator[tuple[str, str, int]]:
+        """Of each listener: what ends, and when."""
+        assert self._renewal is not None, "it was opened"
+        return self._renewal.endings()
 
     def _has_listener(self, setting: str) -> bool:
         return any(setting.startswith(prefix_of(each.listener_name)) for each in self._identities)
@@ -293,6 +309,12 @@ def _door_settings(config: BrokerConfig, listener_name: str) -> TlsSettings:
     texts = settings_of(config, listener_name)
     suites = tuple(filter(None, texts["ssl.cipher.suites"].split(",")))
     return replace(parse_tls(texts), client_auth=_client_auth(config, listener_name), cipher_suites=suites)
+
+
+def _web_settings(config: BrokerConfig, listener_name: str) -> TlsSettings:
+    texts = settings_of(config, listener_name)
+    suites = tuple(filter(None, texts["ssl.cipher.suites"].split(",")))
+    return replace(parse_tls(texts), client_auth=ClientAuth.NONE, cipher_suites=suites)
 
 
 def _client_auth(config: BrokerConfig, listener_name: str) -> ClientAuth:

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from asyncio import get_running_loop
+from asyncio import Future, ensure_future, get_running_loop
 from collections.abc import Callable, Iterator
 from itertools import islice
 from json import dumps
@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING
 from tailrace.broker.metrics import health
 from tailrace.broker.metrics.families import pieces
 from tailrace.broker.metrics.http import Asker, Page, Question, plain_page
+from tailrace.broker.metrics.logins import Logins
 from tailrace.broker.serving.acceptor import host_of
+from tailrace.model.acls import Kind, Operation
 from tailrace.model.metrics.text import OPEN_METRICS_TYPE, PROMETHEUS_TYPE, Text
 
 if TYPE_CHECKING:
@@ -33,6 +35,8 @@ _NOT_HERE = "metrics are for this machine alone, unless metrics.listeners has an
 class Pages:
     def __init__(self, watched: Watched) -> None:
         self._watched = watched
+        self._logins = Logins(watched.services)
+        self._under_way: set[Future[None]] = set()  # Held, for the loop keeps only weak references to its tasks.
 
     def answer(self, question: Question, asker: Asker, give: Give) -> None:
         watched = self._watched
@@ -49,10 +53,26 @@ class Pages:
                 give(plain_page(404, _WHERE))
 
     def _give_metrics(self, question: Question, asker: Asker, give: Give) -> None:
-        if not _is_local(asker.peer):
-            give(plain_page(403, _NOT_HERE))
-        elif not self._watched.node.is_running:
+        if not self._watched.node.is_running:
             give(plain_page(503, "this node is starting, or stopping"))
+        elif asker.is_encrypted:
+            task = ensure_future(self._let_in(question, asker, give))
+            self._under_way.add(task)
+            task.add_done_callback(self._under_way.discard)
+        elif not _is_local(asker.peer):
+            give(plain_page(403, _NOT_HERE))
+        else:
+            give(self._metrics_page(question))
+
+    async def _let_in(self, question: Question, asker: Asker, give: Give) -> None:
+        principal = await self._logins.find(question.headers.get("authorization", ""))
+        access = self._watched.services.access
+        if principal is None:
+            give(plain_page(401, "log in as a user of the cluster", ("WWW-Authenticate", 'Basic realm="tailrace"')))
+        elif access is not None and not access.may(
+            asker._replace(principal=principal), Operation.DESCRIBE, Kind.CLUSTER
+        ):
+            give(plain_page(403, f"{principal} may not describe the cluster: see tailrace acl add"))
         else:
             give(self._metrics_page(question))
 

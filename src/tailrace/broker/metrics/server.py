@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from tailrace.broker.metrics.elections import Elections
 from tailrace.broker.metrics.http import HttpProtocol
 from tailrace.broker.metrics.pages import Pages
 from tailrace.broker.metrics.requests import WINDOW_TICK_SECONDS, RequestMeters
@@ -12,6 +13,9 @@ from tailrace.broker.metrics.watched import Watched
 from tailrace.broker.serving.acceptor import Acceptor
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tailrace.broker.auth.doors import Door
     from tailrace.broker.context import BoundListener
     from tailrace.broker.metrics.lag.watch import LagWatch
     from tailrace.broker.metrics.watched import WatchedNode
@@ -23,7 +27,7 @@ _ANSWERS_TIMEOUT_MS = 1000.0
 
 
 class MetricsServer:
-    def __init__(self, config: BrokerConfig, ports: Ports) -> None:
+    def __init__(self, config: BrokerConfig, ports: Ports, doors: Mapping[str, Door] | None = None) -> None:
         self.meters = RequestMeters(express_sample_every=config.metrics_express_sample_every)
         self.listeners: tuple[BoundListener, ...] = ()
         self._config = config
@@ -35,7 +39,8 @@ class MetricsServer:
             connections_max_idle_ms=config.metrics_connections_max_idle_ms,
         )
         # Not among those whose rate quotas bound: whoever watches is let in.
-        self._acceptor = Acceptor(lambda: bounds, ports, is_controller=True)
+        self._acceptor = Acceptor(lambda: bounds, ports, is_controller=True, doors=doors)
+        self._elections = Elections()
         self._timer: asyncio.TimerHandle | None = None
         self._lag_watch: LagWatch | None = None
 
@@ -54,12 +59,13 @@ class MetricsServer:
     def open(self, node: WatchedNode) -> None:
         """The services of the node are there: its health can be told while it recovers."""
         config = self._config
-        watched = Watched(node, node.services, node.roles, self.meters, self._started_ms)
+        watched = Watched(node, node.services, node.roles, self.meters, self._elections, self._started_ms)
+        node.services.quorum.subscribe(self._elections.follow_image)
         protocol = HttpProtocol(
             node.services,
             self._ports.clock,
             Pages(watched).answer,
-            frozenset(),
+            frozenset({"HTTPS"}),
             request_max_bytes=config.metrics_request_max_bytes,
             request_max_ms=config.metrics_request_max_ms,
         )

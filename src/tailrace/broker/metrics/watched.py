@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from tailrace.broker.cluster.lifecycle import Lifecycle
     from tailrace.broker.cluster.roles import Roles
     from tailrace.broker.loop_lag import LoopLag
+    from tailrace.broker.metrics.elections import Elections
     from tailrace.broker.metrics.requests import RequestMeters
     from tailrace.broker.services import Services
     from tailrace.broker.serving.acceptor import Acceptor
@@ -48,4 +49,5 @@ class Watched(NamedTuple):
     services: Services
     roles: Roles
     meters: RequestMeters
+    elections: Elections
     started_ms: int  # By the wall clock.

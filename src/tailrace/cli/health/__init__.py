@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 from collections.abc import Mapping
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import Any, NamedTuple
@@ -42,6 +43,7 @@ def register(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--check", action="append", default=[], choices=CHECKS, help="only this; repeatable (default: ready, cluster)"
     )
+    parser.add_argument("--ca", metavar="FILE", help="authorities to trust, as PEM (default: those of the machine)")
     parser.add_argument("--timeout", type=float, default=5.0, metavar="SECONDS", help="for each answer (default: 5)")
     parser.add_argument("--json", action="store_true", help="print JSON lines")
     parser.set_defaults(run=run)
@@ -50,7 +52,8 @@ def register(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     nodes = _nodes(options)
     checks = options.check or ["ready", "cluster"]
-    found = [_ask(name, url, check, options.timeout) for name, url in nodes.items() for check in checks]
+    trusted = options.ca or _own_authority(options.data)
+    found = [_ask(url, name, check, options.timeout, trusted) for name, url in nodes.items() for check in checks]
     if options.json:
         for each in found:
             print_json({**each.facts, "node": each.node, "check": each.check, "reason": each.reason})
@@ -77,10 +80,27 @@ def _nodes(options: argparse.Namespace) -> Mapping[str, str]:
     return {url: url for url in options.urls}
 
 
-def _ask(name: str, url: str, check: str, timeout_s: float) -> Checked:
+def _own_authority(folder: str | None) -> str | None:
+    """That of `tailrace up --secure`."""
+    path = f"{folder}/security/authority.pem"
+    return path if folder and os.path.exists(path) else None
+
+
+def _connect(url: str, timeout_s: float, trusted: str | None) -> HTTPConnection:
+    """Raises OSError if the file of authorities cannot be read."""
     parts = urlsplit(url)
-    connect = HTTPSConnection if parts.scheme == "https" else HTTPConnection
-    connection = connect(parts.netloc, timeout=timeout_s)
+    if parts.scheme == "http":
+        return HTTPConnection(parts.netloc, timeout=timeout_s)
+    import ssl
+
+    return HTTPSConnection(parts.netloc, timeout=timeout_s, context=ssl.create_default_context(cafile=trusted))
+
+
+def _ask(url: str, name: str, check: str, timeout_s: float, trusted: str | None) -> Checked:
+    try:
+        connection = _connect(url, timeout_s, trusted)
+    except OSError as error:
+        raise CommandError(f"{trusted} cannot be read as authorities: {error}") from None
     try:
         connection.request("GET", f"/health/{check}")
         answer = connection.getresponse()

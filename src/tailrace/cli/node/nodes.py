@@ -122,10 +122,9 @@ class Cluster:
     def _metered(self, node: NodePlan, position: int) -> NodePlan:
         """With a listener for metrics, unless all nodes are told otherwise. Controllers come first: brokers may be
         added, and no port changes then."""
-        if self.is_secure:
-            return node
+        scheme = "HTTPS" if self.is_secure else "HTTP"
         port = self._metrics_port + position if self._metrics_port else 0
-        return node._replace(settings={"metrics.listeners": f"HTTP://127.0.0.1:{port}", **node.settings})
+        return node._replace(settings={"metrics.listeners": f"{scheme}://127.0.0.1:{port}", **node.settings})
 
     def _format(self, node: NodePlan) -> None:
         for folder in unformatted_folders(self.config_of(node)):

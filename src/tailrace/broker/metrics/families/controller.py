@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from tailrace.broker.metrics.families.meters import gauge
+from tailrace.broker.metrics.families.meters import gauge, meter
 from tailrace.controller.image import NO_LEADER
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ _OFFLINE = gauge(_MBEAN, "OfflinePartitionsCount", "Partitions without a leader.
 _IMBALANCE = gauge(_MBEAN, "PreferredReplicaImbalanceCount", "Partitions not led by their first replica.")
 _BROKERS = gauge(_MBEAN, "ActiveBrokerCount", "Brokers that are registered and not fenced.")
 _FENCED = gauge(_MBEAN, "FencedBrokerCount", "Brokers that are registered and fenced.")
+_UNCLEAN = meter("kafka_controller_controllerstats", "UncleanLeaderElections", "Leaders elected that may lack records.")
 _APPLIED = gauge(_MBEAN, "LastAppliedRecordOffset", "The last metadata record that this node has applied.")
 _COMMITTED = gauge(_MBEAN, "LastCommittedRecordOffset", "The last metadata record that is committed.")
 _ERRORS = gauge(_MBEAN, "MetadataErrorCount", "1 if this node can take no part in the quorum until it is restarted.")
@@ -47,3 +48,4 @@ def pieces(watched: Watched, text: Text) -> Iterator[str]:
         (_ERRORS, int(quorum.failure is not None)),
     ):
         yield text.write(metric, [("", value)])
+    yield text.write(_UNCLEAN, [("", watched.elections.unclean_count)])
