@@ -42,6 +42,7 @@ DEBIAN_PACKAGES = {
     "npm": "npm",
     "faketime": "faketime",
     "chromium": "chromium",
+    "systemd-analyze": "systemd",
 }
 # The jars of each pom, and their folder below .cache.
 POMS = {

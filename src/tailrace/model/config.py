@@ -761,6 +761,33 @@ class BrokerConfig(SecurityConfig, scope="broker"):
         doc="Lines that the log of administrative actions (tailrace.audit) gets in a second; what is left out is "
         "counted.",
     )
+    request_log_client_ids: tuple[str, ...] = items(
+        default=(),
+        dynamic=True,
+        ours=True,
+        doc="Client ids whose requests are all written to the log of requests (tailrace.requests).",
+    )
+    request_log_sample_every: int = integer(
+        default=0,
+        minimum=0,
+        dynamic=True,
+        ours=True,
+        doc="Of all requests one in so many is written to the log of requests; 0 for none.",
+    )
+    request_log_slow_ms: int = integer(
+        default=0,
+        minimum=0,
+        dynamic=True,
+        ours=True,
+        doc="Requests that take so long, waiting included, are written to the log of requests; 0 for none.",
+    )
+    request_log_max_lines_per_second: int = integer(
+        default=100,
+        minimum=1,
+        dynamic=True,
+        ours=True,
+        doc="Lines that the log of requests gets in a second; what is left out is counted.",
+    )
     # ---- what clients tell of themselves
     client_telemetry_receivers: tuple[str, ...] = items(
         default=(),
