@@ -116,7 +116,8 @@ class Load:
 def clients() -> dict[str, object]:
     with Cluster(brokers=3) as cluster:
         _tailrace(cluster, "topic", "create", "load", "--partitions", "6")
-        _tailrace(cluster, "topic", "create", "bulk", "--partitions", str(BULK_PARTITIONS), "--replication-factor", "1")
+        bulk = ("bulk", "--partitions", str(BULK_PARTITIONS), "--replication-factor", "1")
+        _tailrace(cluster, "topic", "create", *bulk, "--set", "min.insync.replicas=1")
         _fill(cluster.bootstrap)
         load = Load(cluster.bootstrap)
         load.measure(3.0)
