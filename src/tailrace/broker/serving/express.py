@@ -396,7 +396,7 @@ class Express:
 
     def _learn(self, frame: memoryview, version: int) -> Lane | None:
         """A lane for requests like this one, if it is of the kind that has one."""
-        if self._credit <= 0:
+        if self._credit <= 0 or self._services.request_log.is_on:
             return None
         self._credit -= 1
         try:
