@@ -34,7 +34,7 @@ def credential(mechanism: ScramMechanism) -> ScramCredential:
 
 
 IMAGE = MetadataImage("c", scram_credentials={(USER, each): credential(each) for each in ScramMechanism})
-SERVICES = SimpleNamespace(image=IMAGE)
+SERVICES = SimpleNamespace(image=IMAGE, telemetry=None, has=lambda _: False)
 
 
 def mechanisms(random: Random) -> dict[str, Mechanism]:

@@ -161,6 +161,9 @@ def test_no_api_is_served_without_saying_what_it_asks() -> None:
     assert is_open == {
         *((name, place) for name in (*of_logins, *by_secret) for place in ("clients", "controllers")),
         ("DESCRIBE_CLUSTER", "clients"),
+        # Clients tell of themselves: Kafka asks for no right.
+        ("GET_TELEMETRY_SUBSCRIPTIONS", "clients"),
+        ("PUSH_TELEMETRY", "clients"),
     }
     assert all(each.asks for name, each in served.items() if name not in is_open)
 
