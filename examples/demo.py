@@ -1,6 +1,6 @@
 """`make demo`: a broker, a client that others wrote, our own commands, schemas that evolve (demo_schemas.py), a cluster
-that lets in only who may come (demo_secure.py), one whose leader is killed at work, transactions whose producer is, what
-tells of a dead broker (demo_watch.py), and a data pipeline on Spark that survives all that (demo_pipeline.py).
+that lets in only who may come (demo_secure.py), one whose leader is killed at work, transactions whose producer is,
+what tells of a dead broker (demo_watch.py), and a data pipeline on Spark that survives all that (demo_pipeline.py).
 
 Everything shown happens; a step that goes wrong ends the demo with a message and exit code 1.
 """
