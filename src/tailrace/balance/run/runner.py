@@ -179,7 +179,7 @@ class Runner:
                 chosen[partition] = waiting.pop(partition)
                 if len(chosen) == room:
                     break
-            elif self._is_over_patience(partition):
+            elif self._has_too_few(move) or self._is_over_patience(partition):
                 self._give_up(waiting.pop(partition), why)
         if chosen:
             await self._begin(chosen, waiting)
@@ -196,7 +196,7 @@ class Runner:
         settings = self._settings.get(partition.topic)
         if settings is not None and settings.is_foreign and not settings.is_covered:
             return f"somebody else throttles replicas of topic {partition.topic}"
-        if settings is not None and len(move.new) < min(settings.min_insync, len(move.old)):
+        if settings is not None and self._has_too_few(move):
             return f"{len(move.new)} replicas are fewer than min.insync.replicas, {settings.min_insync}"
         if state.leader_id < 0:
             return "it has no leader"
@@ -205,6 +205,10 @@ class Runner:
             return f"its replica on broker {lagging[0]} is not in sync"
         down = [node for node in move.new if node not in sight.live]
         return f"broker {down[0]} is down" if down else None
+
+    def _has_too_few(self, move: Move) -> bool:
+        settings = self._settings.get(move.partition.topic)
+        return settings is not None and len(move.new) < min(settings.min_insync, len(move.old))
 
     async def _begin(self, chosen: dict[TopicPartition, Move], waiting: dict[TopicPartition, Move]) -> None:
         self._active |= chosen
