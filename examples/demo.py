@@ -1,6 +1,6 @@
-"""`make demo`: a broker, a client that others wrote, our own commands, a cluster that lets in only who may come
-(demo_secure.py), one whose leader is killed at work, transactions whose producer is, and a data pipeline on Spark that
-survives both (demo_pipeline.py).
+"""`make demo`: a broker, a client that others wrote, our own commands, schemas that evolve (demo_schemas.py), a cluster
+that lets in only who may come (demo_secure.py), one whose leader is killed at work, transactions whose producer is,
+what tells of a dead broker (demo_watch.py), and a data pipeline on Spark that survives all that (demo_pipeline.py).
 
 Everything shown happens; a step that goes wrong ends the demo with a message and exit code 1.
 """
@@ -12,12 +12,15 @@ import sys
 import tempfile
 import threading
 import time
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from demo_pipeline import ORDERS, REVENUE, finish_and_audit, pipelines_under_fire
+from demo_schemas import evolve_schemas
 from demo_secure import LEDGER, SETTINGS, refuse, renew, throttle
+from demo_watch import kill_and_be_told
 from exactly_once import PAYMENTS, RECEIPTS
 
 from tailrace.spark.session import JavaNotFoundError, find_java_home
@@ -34,7 +37,7 @@ CLIENT: dict[str, str | int | bool] = {"log_level": 2}
 
 def main() -> None:
     started = time.monotonic()
-    broker = Broker(log_level="warning")
+    broker = Broker(log_level="warning", registry=True)
     with step("A broker starts"):
         begun = time.monotonic()
         broker.start()
@@ -45,6 +48,8 @@ def main() -> None:
             write_and_read(broker)
         with step("The same broker by our own commands"):
             use_commands(broker)
+        with step("Schemas by a registry beside it: one that evolves, and one that is refused"):
+            evolve_schemas(broker, show)
         with step("A clean stop"):
             broker.stop()
             show("SIGTERM: answers sent, logs closed, exit code 0")
@@ -66,11 +71,31 @@ def main() -> None:
             kill_transactions(cluster)
         with step("The cluster as its operator sees it"):
             command(cluster, "cluster", "describe")
+        with step("And in a browser"):
+            look_at_console(cluster)
+        with step("A broker dies: `tailrace top`, /metrics, an alert, and the runbook that it links to"):
+            kill_and_be_told(cluster, show, expect)
+            wait_in_sync(cluster)
         data_pipeline(cluster)
         cluster.stop()
     finally:
         cluster.close()
     print(f"\n{bold('All of it worked')}, in {time.monotonic() - started:.1f} s. Next: `tailrace up`, or README.md.")
+
+
+def look_at_console(cluster: Cluster) -> None:
+    """Until the step ends; `tailrace up --console-port 9080` keeps one."""
+    words = [sys.executable, "-m", "tailrace", "console", "--port", "0", "--bootstrap", cluster.bootstrap]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            address = wait_line(process).removeprefix("console: ").strip()
+            with urllib.request.urlopen(address, timeout=WAIT_S) as answer:
+                page = answer.read().decode()
+            expect("All well" in page, "the console does not find the cluster well")
+            show("$ tailrace up --brokers 3 --console-port 9080")
+            show(f"console: {address}   (its first page says: all well. docs/console.md has pictures)")
+        finally:
+            process.terminate()
 
 
 def secure_cluster() -> None:
@@ -209,7 +234,7 @@ def wait_line(process: subprocess.Popen[str]) -> str:
     watchdog.start()
     line = process.stdout.readline()
     watchdog.cancel()
-    expect(bool(line), "the loop has failed, or hangs")
+    expect(bool(line), "the program has failed, or hangs")
     return line
 
 

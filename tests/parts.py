@@ -24,7 +24,9 @@ from bench.maven import JarsNotFoundError, bring_jars
 ROOT = Path(__file__).parents[1]
 NODE_SCRIPTS = ROOT / "tests" / "compat" / "node"
 NODE_INSTALLED = ROOT / ".cache" / "compat-node"
-NPM_DEADLINE_S = 120.0
+REGISTRY_NODE_SCRIPTS = ROOT / "tests" / "compat" / "registry" / "node"
+REGISTRY_NODE_INSTALLED = ROOT / ".cache" / "compat-registry-node"
+NPM_DEADLINE_S = 300.0
 APT_DEADLINE_S = 900.0
 
 # Whether a missing part fails a test, and the file in which `make test` collects the reasons of skips.
@@ -42,6 +44,7 @@ DEBIAN_PACKAGES = {
     "npm": "npm",
     "faketime": "faketime",
     "chromium": "chromium",
+    "systemd-analyze": "systemd",
 }
 # The jars of each pom, and their folder below .cache.
 POMS = {
@@ -80,6 +83,14 @@ def need_node_clients() -> Path:
         miss_part(str(error))
 
 
+def need_registry_node_clients() -> Path:
+    """The same for clients of schema registries, which bring hundreds of packages along."""
+    try:
+        return bring_node_clients(REGISTRY_NODE_SCRIPTS, REGISTRY_NODE_INSTALLED)
+    except PartNotFoundError as error:
+        miss_part(str(error))
+
+
 def need_java_for_spark() -> None:
     """Puts the Java that Spark runs on, the machine's or pip's, into the environment that child processes inherit."""
     from tailrace.spark.session import JavaNotFoundError, prepare_environment
@@ -100,19 +111,20 @@ def find_program(name: str) -> str | None:
     return shutil.which(name) or shutil.which(name, path=_SERVER_FOLDERS)
 
 
-def bring_node_clients() -> Path:
-    """Installs the packages of npm if they are not there yet. Raises PartNotFoundError."""
+def bring_node_clients(scripts: Path = NODE_SCRIPTS, folder: Path = NODE_INSTALLED) -> Path:
+    """Installs the packages of npm that `package.json` beside the scripts names, if they are not there yet. Raises
+    PartNotFoundError."""
     if find_program("node") is None or find_program("npm") is None:
         raise PartNotFoundError("node and npm are not installed")
-    NODE_INSTALLED.mkdir(parents=True, exist_ok=True)
-    wanted = (NODE_SCRIPTS / "package.json").read_bytes()
-    installed = NODE_INSTALLED / "installed.json"
+    folder.mkdir(parents=True, exist_ok=True)
+    wanted = (scripts / "package.json").read_bytes()
+    installed = folder / "installed.json"
     if not installed.exists() or installed.read_bytes() != wanted:
-        (NODE_INSTALLED / "package.json").write_bytes(wanted)
+        (folder / "package.json").write_bytes(wanted)
         command = ["npm", "install", "--no-audit", "--no-fund", "--no-package-lock", "--loglevel=error"]
         try:
             done = subprocess.run(
-                command, cwd=NODE_INSTALLED, capture_output=True, text=True, timeout=NPM_DEADLINE_S, check=False
+                command, cwd=folder, capture_output=True, text=True, timeout=NPM_DEADLINE_S, check=False
             )
         except subprocess.TimeoutExpired:
             raise PartNotFoundError(f"npm install did not end within {NPM_DEADLINE_S:.0f} s") from None
@@ -120,9 +132,9 @@ def bring_node_clients() -> Path:
             raise PartNotFoundError(f"npm install failed: {done.stderr.strip()[-200:]}")
         installed.write_bytes(wanted)
     # Node looks for packages beside the script, so the scripts go where the packages are.
-    for script in NODE_SCRIPTS.glob("*.mjs"):
-        shutil.copy(script, NODE_INSTALLED)
-    return NODE_INSTALLED
+    for script in scripts.glob("*.mjs"):
+        shutil.copy(script, folder)
+    return folder
 
 
 def record_skip(report: pytest.TestReport) -> None:
@@ -157,10 +169,11 @@ def bring() -> int:
             _install_debian_packages([DEBIAN_PACKAGES[name] for name in missing])
         except PartNotFoundError as error:
             problems.append(str(error))
-    try:
-        bring_node_clients()
-    except PartNotFoundError as error:
-        problems.append(str(error))
+    for scripts, folder in ((NODE_SCRIPTS, NODE_INSTALLED), (REGISTRY_NODE_SCRIPTS, REGISTRY_NODE_INSTALLED)):
+        try:
+            bring_node_clients(scripts, folder)
+        except PartNotFoundError as error:
+            problems.append(str(error))
     for pom, folder in POMS.items():
         try:
             bring_jars(ROOT / pom, folder)

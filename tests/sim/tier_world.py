@@ -185,8 +185,8 @@ class Leader:
             await asyncio.sleep(0.1)
             try:
                 await self.work()
-            except (StoreError, KafkaError):
-                continue
+            except (OSError, KafkaError):
+                continue  # The store, the records, or a segment that was cut while it was copied.
 
     async def work(self) -> None:
         """One round, as a leader's task does it. A leader that was stalled does not know yet that it leads no more."""

@@ -115,8 +115,10 @@ def test_spark_connect_lands_each_batch_once(tailrace_broker, create_topic, prod
             check=False,
         )
         assert ended.returncode == 0, ended.stderr
-        (tmp_path / "checkpoint" / "commits" / "2").unlink()
-        (tmp_path / "checkpoint" / "commits" / ".2.crc").unlink()
+        commits = tmp_path / "checkpoint" / "commits"
+        last = max(int(each.name) for each in commits.iterdir() if each.name.isdecimal())
+        (commits / str(last)).unlink()
+        (commits / f".{last}.crc").unlink()
 
     from deltalake import DeltaTable
 

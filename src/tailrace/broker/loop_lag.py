@@ -15,6 +15,7 @@ from tailrace.model.ports import Clock
 _log = events.logger("broker")
 
 _LOOK_SHARE = 0.1
+_WINDOW_SECONDS = 15.0
 _LOOK_INTERVAL_MIN_MS = 5.0
 
 
@@ -29,6 +30,9 @@ class LoopLag:
         self._due = 0.0
         self.last_ms = 0.0
         self.max_ms = 0.0
+        # The largest of this window and of the one before it.
+        self._window_ends = 0.0
+        self._window_max_ms = self._before_max_ms = 0.0
         # A start holds the loop now and then, and nobody waits for it yet.
         self.is_serving = False
 
@@ -43,9 +47,21 @@ class LoopLag:
         if self.is_serving:
             self.last_ms = late * 1000
             self.max_ms = max(self.max_ms, self.last_ms)
+            self._note_recent()
             if late > self._warning_seconds:
                 _log.warning("the event loop was held up", lag_ms=int(self.last_ms))
         self.start()
+
+    @property
+    def recent_max_ms(self) -> float:
+        """Of the last fifteen seconds, at least, and thirty at most."""
+        return max(self._window_max_ms, self._before_max_ms)
+
+    def _note_recent(self) -> None:
+        if self._due >= self._window_ends:
+            self._window_ends = self._due + _WINDOW_SECONDS
+            self._before_max_ms, self._window_max_ms = self._window_max_ms, 0.0
+        self._window_max_ms = max(self._window_max_ms, self.last_ms)
 
     def stop(self) -> None:
         if self._timer is not None:

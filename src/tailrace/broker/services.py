@@ -23,10 +23,11 @@ from tailrace.broker.schema_ids.checks import SchemaIds
 from tailrace.broker.sessions import FetchSessions
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable, Iterable, Mapping
 
     from tailrace.broker.access.access import Access
     from tailrace.broker.cluster.forwarding import Forwarding
+    from tailrace.broker.logs.requests import RequestLog
     from tailrace.broker.metrics.lag.watch import LagWatch
     from tailrace.broker.metrics.requests import RequestMeters
     from tailrace.broker.node import JudgeBug, Node
@@ -47,6 +48,8 @@ _SLOW_CHECKS_MAX = 2
 
 # Told the dynamic settings that a node would have; raises KafkaError INVALID_CONFIG.
 CheckStores: TypeAlias = "Callable[[Mapping[str, str]], Awaitable[None]]"
+# Of each listener: what ends, and when.
+Endings: TypeAlias = "Callable[[], Iterable[tuple[str, str, int]]]"
 
 
 class LanesVersion:
@@ -73,12 +76,14 @@ class Services:
     directories: LogDirectories
     future_logs: FutureLogs
     meters: Meters
+    request_log: RequestLog
     schema_ids: SchemaIds
     slow_checks: Semaphore = field(default_factory=lambda: Semaphore(_SLOW_CHECKS_MAX))
     large_answers: Semaphore = field(default_factory=lambda: Semaphore(1))  # One is put together at a time.
     lanes: LanesVersion = field(default_factory=LanesVersion)
     access: Access | None = None  # None where everyone may do everything.
     check_stores: CheckStores | None = None  # None where all listeners are PLAINTEXT.
+    endings: Endings | None = None  # When certificates end; None where all listeners are PLAINTEXT.
     request_meters: RequestMeters | None = None  # None where nobody can ask for metrics.
     lag_watch: LagWatch | None = None  # None there, too.
     telemetry: Telemetry | None = None  # None where nobody receives what clients tell of themselves.
@@ -118,8 +123,10 @@ def make_services(
     node: Node,
     directories: LogDirectories,
     future_logs: FutureLogs,
+    *,
     check_stores: CheckStores | None = None,
     request_meters: RequestMeters | None = None,
+    endings: Endings | None = None,
 ) -> Services:
     config, ports = node.quorum.static_config, node.ports
     sessions = FetchSessions(
@@ -128,9 +135,12 @@ def make_services(
         slots_max=config.max_incremental_fetch_session_cache_slots,
         partitions_max=config.max_incremental_fetch_session_partitions,
     )
+    lanes = LanesVersion()
     coordination = Coordination(node)
     services = Services(
         node=node,
+        lanes=lanes,
+        request_log=_make_request_log(node, lanes),
         ports=ports,
         replicas=node.replicas,
         coordination=coordination,
@@ -141,11 +151,20 @@ def make_services(
         meters=follow_quotas(config, ports.clock, node.quorum.subscribe),
         schema_ids=SchemaIds(config, ports),
         check_stores=check_stores,
+        endings=endings,
         request_meters=request_meters,
         lag_watch=None if request_meters is None else _make_lag_watch(node, coordination),
         telemetry=_make_telemetry(node),
     )
     return _secured(services)
+
+
+def _make_request_log(node: Node, lanes: LanesVersion) -> RequestLog:
+    from tailrace.broker.logs.requests import RequestLog
+
+    request_log = RequestLog(node.quorum.static_config, node.ports.clock, lanes.raise_number)
+    node.quorum.subscribe(request_log.follow_image)
+    return request_log
 
 
 def _make_lag_watch(node: Node, coordination: Coordination) -> LagWatch:

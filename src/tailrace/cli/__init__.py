@@ -54,6 +54,9 @@ COMMANDS = {
     "audit": Command("tailrace.cli.audit", "compare topics, tables and recorded histories, on Spark"),
     "verify": Command("tailrace.cli.verify", "check a recorded history of clients"),
     "plan": Command("tailrace.cli.plan", "say how large a cluster a workload needs"),
+    "top": Command("tailrace.cli.watch.top", "watch rates, lag, hot partitions and slow requests in the terminal"),
+    "alerts": Command("tailrace.cli.watch.alerts", "tell people what is wrong with a cluster"),
+    "metrics": Command("tailrace.cli.watch.metrics", "write rules for Prometheus and a dashboard for Grafana"),
     "debug": Command("tailrace.cli.debug", "look into a node: stacks, profile, a bundle for support"),
     "sim": Command("tailrace.cli.sim", "run a simulated cluster under faults"),
 }

@@ -7,7 +7,7 @@ longest are forgotten first.
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -57,6 +57,14 @@ class History:
         self._rebalances.move_to_end(group_id)
         if len(self._rebalances) > self._groups_max:
             self._rebalances.popitem(last=False)
+
+    def counts_since(self, at_ms: int) -> Iterator[tuple[str, int]]:
+        """Of groups that have rebalanced since then: how often, the last ones first. One that forgets counts less."""
+        for group_id, rebalances in reversed(self._rebalances.items()):
+            count = sum(each.at_ms >= at_ms for each in rebalances)
+            if not count:
+                return
+            yield group_id, count
 
     def of(self, group_id: str) -> Sequence[Rebalance]:
         """Oldest first."""

@@ -236,6 +236,11 @@ class ProducerStates:
         return ended
 
     @property
+    def idlest_open_ms(self) -> int | None:
+        """When that open transaction was last written to that has not been for longest, by its records' own time."""
+        return min((self._states[each].last_timestamp for each in self._open.values()), default=None)
+
+    @property
     def first_open_offset(self) -> int | None:
         """The first offset of the transaction that has been open for longest; None if none is open."""
         return next(iter(self._open), None)

@@ -732,6 +732,27 @@ class BrokerConfig(SecurityConfig, scope="broker"):
         ours=True,
         doc="Time from the first byte of a request to metrics.listeners to the last one of its answer: then it closes.",
     )
+    # ---- the balancer
+    tailrace_balancer_enable: bool = boolean(
+        default=False,
+        ours=True,
+        doc="Whether a process beside each broker keeps the cluster in balance by itself; that of the live broker with "
+        "the lowest id works. See balancing.md.",
+    )
+    tailrace_balancer_interval_ms: int = long(
+        default=5 * MINUTE_MS, minimum=1000, ours=True, doc="How often it looks whether something should move."
+    )
+    tailrace_balancer_throttle_bytes_per_second: int = long(
+        default=10_000_000, minimum=1, ours=True, doc="The most that a broker copies for it, each way."
+    )
+    tailrace_balancer_metrics: str = string(
+        default="",
+        ours=True,
+        doc="Where brokers tell their metrics, as URLs or the data folder of `tailrace up`. Empty: it goes by sizes.",
+    )
+    tailrace_balancer_command_config: str = string(
+        default="", ours=True, doc="A .properties file by which it logs in, as Kafka's tools do. Empty: PLAINTEXT."
+    )
     audit_log_max_lines_per_second: int = integer(
         default=100,
         minimum=1,
@@ -739,6 +760,33 @@ class BrokerConfig(SecurityConfig, scope="broker"):
         ours=True,
         doc="Lines that the log of administrative actions (tailrace.audit) gets in a second; what is left out is "
         "counted.",
+    )
+    request_log_client_ids: tuple[str, ...] = items(
+        default=(),
+        dynamic=True,
+        ours=True,
+        doc="Client ids whose requests are all written to the log of requests (tailrace.requests).",
+    )
+    request_log_sample_every: int = integer(
+        default=0,
+        minimum=0,
+        dynamic=True,
+        ours=True,
+        doc="Of all requests one in so many is written to the log of requests; 0 for none.",
+    )
+    request_log_slow_ms: int = integer(
+        default=0,
+        minimum=0,
+        dynamic=True,
+        ours=True,
+        doc="Requests that take so long, waiting included, are written to the log of requests; 0 for none.",
+    )
+    request_log_max_lines_per_second: int = integer(
+        default=100,
+        minimum=1,
+        dynamic=True,
+        ours=True,
+        doc="Lines that the log of requests gets in a second; what is left out is counted.",
     )
     # ---- what clients tell of themselves
     client_telemetry_receivers: tuple[str, ...] = items(

@@ -15,6 +15,7 @@ import logging
 from typing import Any, Literal, get_args
 
 Area = Literal[
+    "alerts",
     "alter_isr",
     "assignments",
     "audit",

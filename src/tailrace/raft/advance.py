@@ -102,7 +102,7 @@ def _advance_leader(node: RaftNode, role: Leader, now_ms: float) -> None:
     # another, and what it granted to brokers (leases) ends before the other's time for them. It resigns later: where
     # all are slow they still follow it, and an election is one more thing to do. Kafka resigns after one and a half.
     role.ends_ms = role.check_quorum_deadline_ms(node.voters, node.key, node.timing.fetch_timeout_ms)
-    resign_ms = role.ends_ms + node.timing.fetch_timeout_ms
+    resign_ms = role.resign_deadline_ms(node.voters, node.key, node.timing.fetch_timeout_ms)
     if node.clock_ms >= resign_ms:
         node.resign(now_ms)
         return

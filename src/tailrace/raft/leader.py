@@ -12,6 +12,7 @@ Times are those of the clock, never of patience: a leader that was held up for l
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import inf
 
@@ -98,12 +99,21 @@ class Leader:
 
     def check_quorum_deadline_ms(self, voters: VoterSet, own: ReplicaKey, timeout_ms: float) -> float:
         """Until when it may act, if nobody fetches before."""
+        return self._majority_ms(voters, own, self._followed_ms) + timeout_ms
+
+    def resign_deadline_ms(self, voters: VoterSet, own: ReplicaKey, timeout_ms: float) -> float:
+        """Until when it waits to be asked again. A fetch that may be old counts too: on a machine where all are late
+        nobody could prove in time that his are new, and an election is one more thing to do."""
+        return self._majority_ms(voters, own, self._last_fetch_ms) + 2 * timeout_ms
+
+    def _majority_ms(self, voters: VoterSet, own: ReplicaKey, heard_ms: Callable[[ReplicaKey], float]) -> float:
+        """When a majority was last heard; itself counts."""
         others = [voter.key for voter in voters if not voter.key.matches(own)]
         needed = voters.majority - (1 if voters.contains(own) else 0)
         if needed <= 0:
             return inf
-        heard = sorted(max(self.since_ms, self._followed_ms(key)) for key in others)
-        return heard[len(heard) - needed] + timeout_ms
+        heard = sorted(max(self.since_ms, heard_ms(key)) for key in others)
+        return heard[len(heard) - needed]
 
     def successors(self, voters: VoterSet, own: ReplicaKey) -> tuple[ReplicaKey, ...]:
         """The one with the longest log first."""
@@ -113,6 +123,10 @@ class Leader:
     def _end_offset(self, key: ReplicaKey) -> int:
         found = self.replicas.get(key)
         return -1 if found is None else found.end_offset
+
+    def _last_fetch_ms(self, key: ReplicaKey) -> float:
+        found = self.replicas.get(key)
+        return -inf if found is None else found.last_fetch_ms
 
     def _followed_ms(self, key: ReplicaKey) -> float:
         found = self.replicas.get(key)

@@ -122,10 +122,13 @@ class Writer:
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
-    def finish(self) -> list[int]:
-        """How many records each partition has, all acknowledged."""
+    def stop(self) -> None:
         self._stop.set()
         self._thread.join(WAIT_S)
+
+    def finish(self) -> list[int]:
+        """How many records each partition has, all acknowledged."""
+        self.stop()
         left = self._producer.flush(2 * WAIT_S)
         assert left == 0, f"{left} records were not acknowledged"
         assert not self._failed, self._failed[:3]
@@ -148,21 +151,29 @@ class Writer:
 
 
 class Crowd:
-    """A context manager: what is left of the members at its end is killed."""
+    """A context manager: what is left of the members at its end is killed, and its writers stop."""
 
     def __init__(self, bootstrap: str, group: str, topic: str, partitions: int) -> None:
         self.bootstrap = bootstrap
         self.group = group
         self.topic = topic
         self.members: list[Member] = []
+        self._writers: list[Writer] = []
         self._partitions = partitions
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
+        for writer in self._writers:
+            writer.stop()
         for member in self.alive:
             member.kill()
+
+    def write(self) -> Writer:
+        """Begins to write to the topic. A test that fails does not leave it to the next one."""
+        self._writers.append(Writer(self.bootstrap, self.topic, self._partitions))
+        return self._writers[-1]
 
     @property
     def alive(self) -> list[Member]:

@@ -9,7 +9,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from tests.compat.clients import DEADLINE_S
 
-from .crowd import Crowd, Member, Writer, python_member
+from .crowd import Crowd, Member, python_member
 
 PARTITIONS = 6
 CONFLUENT = python_member("confluent")
@@ -38,7 +38,7 @@ def _type_of(admin: AdminClient, group: str) -> ConsumerGroupType:
 def test_the_assignor_is_changed_member_by_member(bootstrap: str, create_topic: Callable[..., str]):
     topic = create_topic(PARTITIONS)
     with Crowd(bootstrap, f"group-of-{topic}", topic, PARTITIONS) as crowd:
-        writer = Writer(bootstrap, topic, PARTITIONS)
+        writer = crowd.write()
         members = [crowd.add(CONFLUENT, **{"partition.assignment.strategy": "roundrobin"}) for _ in range(2)]
         crowd.wait_shared()
         for strategy in ("range,roundrobin", "range"):
@@ -54,7 +54,7 @@ def test_the_protocol_is_changed_member_by_member_and_back(
 ):
     topic = create_topic(PARTITIONS)
     with Crowd(bootstrap, f"group-of-{topic}", topic, PARTITIONS) as crowd:
-        writer = Writer(bootstrap, topic, PARTITIONS)
+        writer = crowd.write()
         members = [crowd.add(CONFLUENT, **PLAIN) for _ in range(2)]
         crowd.wait_shared()
         assert _type_of(admin, crowd.group) == ConsumerGroupType.CLASSIC
@@ -74,7 +74,7 @@ def test_a_static_member_that_comes_back_finds_its_partitions(
 ):
     topic = create_topic(PARTITIONS)
     with Crowd(bootstrap, f"group-of-{topic}", topic, PARTITIONS) as crowd:
-        writer = Writer(bootstrap, topic, PARTITIONS)
+        writer = crowd.write()
         members = [crowd.add(CONFLUENT, **settings, **{"group.instance.id": f"static-{index}"}) for index in range(2)]
         crowd.wait_shared()
         owned = members[0].owned
@@ -102,7 +102,7 @@ def test_a_member_that_stalls_is_replaced_and_comes_back(
 ):
     topic = create_topic(PARTITIONS)
     with Crowd(bootstrap, f"group-of-{topic}", topic, PARTITIONS) as crowd:
-        writer = Writer(bootstrap, topic, PARTITIONS)
+        writer = crowd.write()
         stalled, *_ = [crowd.add(CONFLUENT, **settings) for _ in range(3)]
         crowd.wait_shared()
         time.sleep(0.3)
@@ -127,7 +127,7 @@ def test_a_topic_grows(bootstrap: str, admin: AdminClient, create_topic: Callabl
         (grown,) = admin.create_partitions([NewPartitions(topic, PARTITIONS)]).values()
         grown.result(DEADLINE_S)
         crowd.wait_shared()
-        writer = Writer(bootstrap, topic, PARTITIONS)
+        writer = crowd.write()
         time.sleep(0.2)
         crowd.wait_read(writer.finish())
         crowd.close()

@@ -12,7 +12,7 @@ from tailrace.testing import LOW_LATENCY, Cluster
 from tests.compat.clients import DEADLINE_S
 
 from .conftest import QUICK
-from .crowd import Crowd, Member, Writer, python_member
+from .crowd import Crowd, Member, python_member
 
 pytestmark = pytest.mark.long
 
@@ -129,7 +129,7 @@ def test_the_account_holds(cluster: Cluster, fresh_name: Callable[[], str], kind
         for _ in range(6):
             chaos.add()
         crowd.wait_shared()
-        writer = Writer(cluster.bootstrap, topic, PARTITIONS)
+        writer = crowd.write()
         for _ in range(STEPS):
             chaos.step()
         chaos.heal()

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tailrace.testing import LOW_LATENCY, Cluster
@@ -12,7 +13,7 @@ from tests.compat.clients import DEADLINE_S
 from tests.compat.conftest import maven_jars
 
 from .conftest import QUICK
-from .crowd import Crowd, Member, Writer
+from .crowd import Crowd, Member
 from .test_members import KINDS, program
 
 MEMBERS = 8
@@ -54,10 +55,19 @@ def topic(cluster: Cluster, admin: AdminClient, fresh_name: Callable[[], str]) -
 def _coordinator(cluster: Cluster, group: str) -> int:
     # A client of its own: librdkafka's admin client stays with a coordinator that it has once found.
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 2})
-    (asked,) = admin.describe_consumer_groups([group], request_timeout=DEADLINE_S).values()
-    coordinator = asked.result(DEADLINE_S).coordinator
-    assert coordinator is not None
-    return coordinator.id
+    deadline = time.monotonic() + DEADLINE_S
+    while True:
+        (asked,) = admin.describe_consumer_groups([group], request_timeout=DEADLINE_S).values()
+        try:
+            coordinator = asked.result(DEADLINE_S).coordinator
+        except KafkaException as error:
+            # While a coordinator moves nobody may be it for a moment.
+            if not error.args[0].retriable() or time.monotonic() > deadline:
+                raise
+            time.sleep(0.1)
+            continue
+        assert coordinator is not None
+        return coordinator.id
 
 
 @pytest.fixture
@@ -90,7 +100,7 @@ def test_members_and_the_coordinator_die(cluster: Cluster, topic: str, add: Call
         for _ in range(MEMBERS):
             add(crowd)
         crowd.wait_shared()
-        writer = Writer(cluster.bootstrap, topic, PARTITIONS)
+        writer = crowd.write()
         time.sleep(0.5)
         killed = _coordinator(cluster, crowd.group)
         crowd.members[0].kill()
@@ -113,7 +123,7 @@ def test_every_broker_is_restarted(cluster: Cluster, admin: AdminClient, topic: 
         for _ in range(MEMBERS):
             add(crowd)
         crowd.wait_shared()
-        writer = Writer(cluster.bootstrap, topic, PARTITIONS)
+        writer = crowd.write()
         for broker_id in cluster.broker_ids:
             cluster.restart(broker_id)
             crowd.alive[0].kill()

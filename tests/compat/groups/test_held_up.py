@@ -9,7 +9,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from tailrace.testing import Broker
 from tests.compat.clients import DEADLINE_S
 
-from .crowd import Crowd, Writer, python_member
+from .crowd import Crowd, python_member
 
 PARTITIONS = 4
 INTERVAL_S = 2.0
@@ -36,7 +36,7 @@ def test_a_member_gives_up_what_it_was_told_to_by_an_answer_that_came_too_late(
     (created,) = admin.create_topics([NewTopic(topic, PARTITIONS, 1)]).values()
     created.result(DEADLINE_S)
     with Crowd(broker.bootstrap, topic, topic, PARTITIONS) as crowd:
-        writer = Writer(broker.bootstrap, topic, PARTITIONS)
+        writer = crowd.write()
         crowd.add(python_member("confluent"), **{"group.protocol": "consumer"})
         crowd.wait_shared()
         crowd.add(python_member("confluent"), **{"group.protocol": "consumer"})

@@ -8,7 +8,7 @@ import pytest
 
 from tests.compat.conftest import maven_jars
 
-from .crowd import Crowd, Member, Writer, python_member
+from .crowd import Crowd, Member, python_member
 
 pytestmark = pytest.mark.long
 
@@ -38,7 +38,7 @@ def member(request: pytest.FixtureRequest, compile_java: Callable[..., list[str]
 def test_members_come_and_go(bootstrap: str, create_topic: Callable[..., str], member: list[str], kind: str):
     topic = create_topic(PARTITIONS)
     with Crowd(bootstrap, f"group-of-{topic}", topic, PARTITIONS) as crowd:
-        writer = Writer(bootstrap, topic, PARTITIONS)
+        writer = crowd.write()
         first, *_ = [crowd.add(member, **KINDS[kind]) for _ in range(3)]
         crowd.wait_shared()
         first.ask_to_close()
@@ -69,7 +69,7 @@ def test_from_eager_to_cooperative_to_the_newer_protocol_and_back(
 ):
     topic = create_topic(PARTITIONS)
     with Crowd(bootstrap, f"group-of-{topic}", topic, PARTITIONS) as crowd:
-        writer = Writer(bootstrap, topic, PARTITIONS)
+        writer = crowd.write()
         members = [crowd.add(member, **{"partition.assignment.strategy": RANGE}) for _ in range(2)]
         crowd.wait_shared()
         # Each way as its KIP wants it: both assignors first (KIP-429), then the new one alone, then KIP-848.
@@ -97,7 +97,7 @@ def test_java_and_librdkafka_share_a_group(
 ):
     topic = create_topic(PARTITIONS)
     with Crowd(bootstrap, f"group-of-{topic}", topic, PARTITIONS) as crowd:
-        writer = Writer(bootstrap, topic, PARTITIONS)
+        writer = crowd.write()
         crowd.add(member, **KINDS[kind])
         crowd.wait_shared()
         crowd.add(python_member("confluent"), **other)

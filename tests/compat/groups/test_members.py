@@ -6,7 +6,7 @@ import pytest
 
 from tests.parts import need_node_clients
 
-from .crowd import Crowd, Writer, python_member
+from .crowd import Crowd, python_member
 
 PARTITIONS = 4
 
@@ -43,7 +43,7 @@ def test_members_come_and_go(bootstrap: str, create_topic: Callable[..., str], k
     library, settings = KINDS[kind]
     topic = create_topic(PARTITIONS)
     with Crowd(bootstrap, f"group-of-{topic}", topic, PARTITIONS) as crowd:
-        writer = Writer(bootstrap, topic, PARTITIONS)
+        writer = crowd.write()
         first = crowd.add(program(library), **settings)
         crowd.wait_shared()
         crowd.add(program(library), **settings)

@@ -47,7 +47,7 @@ def _rows(table: str) -> list[dict[str, str]]:
 def test_a_group_at_work_is_described(bootstrap: str, kafka_tool: Tool, create_topic: Callable[..., str], kind: str):
     topic = create_topic(PARTITIONS)
     with Crowd(bootstrap, f"group-of-{topic}", topic, PARTITIONS) as crowd:
-        writer = Writer(bootstrap, topic, PARTITIONS)
+        writer = crowd.write()
         for _ in range(2):
             crowd.add(python_member("confluent"), **KINDS[kind])
         crowd.wait_shared()

@@ -1,5 +1,6 @@
 """A balancer and a broker are killed in mid-run: nothing is lost, no throttle stays, and the cluster is even."""
 
+import asyncio
 import json
 import subprocess
 import sys
@@ -8,6 +9,9 @@ from typing import Any
 
 import pytest
 
+from tailrace.client.admin import Admin
+from tailrace.client.metadata import parse_bootstrap
+from tailrace.real.cluster import open_cluster
 from tailrace.testing import LOW_LATENCY, Cluster
 
 from .observe import assert_replicas_equal, create_topic, partitions_of, wait_in_sync
@@ -86,3 +90,30 @@ def test_the_cluster_itself_takes_away_what_a_dead_balancer_has_left():
         added.wait()
         wait(cluster, throttled=False)
         traffic.check()
+
+
+def test_a_cluster_that_balances_itself():
+    """By the process beside the first broker, and once that is dead by the one beside the second."""
+    settings = {**LOW_LATENCY, "tailrace.balancer.enable": "true", "tailrace.balancer.interval.ms": "1000"}
+    with Cluster(settings, brokers=3) as cluster:
+        _create_on(cluster, "first", 2)
+        _wait_spread(cluster, "first", {1, 2, 3})
+        cluster.kill(1)
+        _create_on(cluster, "second", 2)
+        _wait_spread(cluster, "second", {2, 3})
+
+
+def _create_on(cluster: Cluster, topic: str, node: int) -> None:
+    async def create() -> None:
+        client = open_cluster(parse_bootstrap(cluster.bootstrap))
+        await Admin(client).create_topic(topic, assignments={index: [node] for index in range(6)})
+        client.close()
+
+    asyncio.run(create())
+
+
+def _wait_spread(cluster: Cluster, topic: str, nodes: set[int]) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while (found := {each.leader_id for each in partitions_of(cluster.bootstrap, topic).values()}) != nodes:
+        assert time.monotonic() < deadline, found
+        time.sleep(0.2)

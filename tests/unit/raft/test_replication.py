@@ -66,6 +66,7 @@ def test_a_fetch_that_was_held_back_is_as_old_as_the_answer_before_it() -> None:
     assert leader.check_quorum_deadline_ms(THREE, KEYS[0], 300) == 1400
     leader.note_fetch(KEYS[1], 6000.0, after_ms=-inf, offset=None, leader_end_offset=0)
     assert leader.check_quorum_deadline_ms(THREE, KEYS[0], 300) == 1400, "the first one of a connection proves nothing"
+    assert leader.resign_deadline_ms(THREE, KEYS[0], 300) == 6600, "but it is a reason not to give up yet"
     leader.note_fetch(KEYS[1], 6000.0, after_ms=5900.0, offset=None, leader_end_offset=0)
     assert leader.check_quorum_deadline_ms(THREE, KEYS[0], 300) == 6200
 

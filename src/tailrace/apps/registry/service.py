@@ -84,7 +84,10 @@ class Registry:
         timeout_s = self.settings.init_timeout_ms / 1000
         async with asyncio.timeout(timeout_s):
             await ensure_topic(self.cluster, self.settings)
+            begun_ms = self.cluster.ports.clock.monotonic_ms()
             await self.reader.start()
+        took_ms = round(self.cluster.ports.clock.monotonic_ms() - begun_ms, 1)
+        _log.info("has read the topic", versions=self.state.version_count, damaged=self.reader.damaged, took_ms=took_ms)
         self._election.start()
         try:
             async with asyncio.timeout(timeout_s):

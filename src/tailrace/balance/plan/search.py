@@ -18,7 +18,7 @@ from tailrace.balance.plan.picture import Resource
 from tailrace.balance.plan.table import Table
 
 # Brokers at the other end that are tried, and replicas that are tried with each.
-_PARTNERS = 6
+_PARTNERS = 4
 _TRIED = 8
 _EPSILON = 1e-12
 # What a byte that is copied counts for beside the goals, if it were all of a broker's share.
@@ -111,12 +111,17 @@ class Search:
         is_over = table.loads[worst][resource] > table.shares[resource][worst]
         partners = [index for index in table.opened if index != worst]
         partners.sort(key=lambda index: self._relative(resource, index), reverse=not is_over)
-        pairs = ((worst, each) if is_over else (each, worst) for each in partners)
-        for giver, taker in islice((pair for pair in pairs if pair[1] in self._takers), _PARTNERS):
+        if is_over:
+            partners = [index for index in partners if index in self._takers]
+        # Replicas go to other brokers of the rack, where racks are few; leads go to other racks.
+        near = [index for index in partners if table.racks[index] == table.racks[worst]][:_PARTNERS]
+        far = [index for index in partners if table.racks[index] != table.racks[worst]][:_PARTNERS]
+        pairs = [(worst, each) if is_over else (each, worst) for each in near + far]
+        for giver, taker in pairs if is_over or worst in self._takers else ():
             excess = table.loads[giver][resource] - table.shares[resource][giver]
             room = table.shares[resource][taker] - table.loads[taker][resource]
             if excess + room <= 0:
-                return
+                continue
             yield self._changes_between(resource, giver, taker, max(min(excess, room), (excess + room) / 2))
 
     def _changes_between(self, resource: Resource, giver: int, taker: int, wanted: float) -> Iterator[Change]:

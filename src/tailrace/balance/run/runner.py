@@ -20,6 +20,7 @@ from typing import NamedTuple, TypeVar
 from tailrace.balance.plan.decide import decide_plan
 from tailrace.balance.plan.picture import Goals, Move, Plan, Replicas, Wish
 from tailrace.balance.run.look import Disk, Limits, Rates, Sight, look, look_at_disks, picture_of
+from tailrace.balance.run.metrics import Metrics
 from tailrace.balance.run.throttles import Throttles, TopicSettings
 from tailrace.client.admin import Admin
 from tailrace.client.metadata import PartitionMetadata
@@ -59,19 +60,6 @@ class Outcome(NamedTuple):
     plan: Plan  # The last one: what is left of it says what was not reached.
 
 
-# Why clients wait too long now, or None.
-Watch = Callable[[], Awaitable[str | None]]
-Measure = Callable[[], Awaitable[Rates]]
-
-
-async def _nothing_measured() -> Rates:
-    return Rates()
-
-
-async def _no_complaint() -> str | None:
-    return None
-
-
 class Runner:
     """`tell` is given a line now and then, and `progress` how many moves are done, of how many."""
 
@@ -84,14 +72,13 @@ class Runner:
         limits: Limits,
         tell: Callable[[str], None],
         progress: Callable[[int, int], None] = lambda _done, _total: None,
-        measure: Measure = _nothing_measured,
-        watch: Watch = _no_complaint,
+        metrics: Metrics | None = None,
     ) -> None:
         self._admin = admin
         self._clock = admin.cluster.ports.clock
         self._goals, self._pace, self._limits = goals, pace, limits
         self._tell, self._progress = tell, progress
-        self._measure, self._watch = measure, watch
+        self._metrics = metrics
         self._throttles = Throttles(admin, int(self._clock.wall_ms() / 1000) % RUN_MAX)
         self._deadline_ms = self._clock.monotonic_ms() + pace.wait_ms
         self._rate = pace.rate
@@ -192,7 +179,7 @@ class Runner:
                 chosen[partition] = waiting.pop(partition)
                 if len(chosen) == room:
                     break
-            elif self._is_over_patience(partition):
+            elif self._has_too_few(move) or self._is_over_patience(partition):
                 self._give_up(waiting.pop(partition), why)
         if chosen:
             await self._begin(chosen, waiting)
@@ -209,7 +196,7 @@ class Runner:
         settings = self._settings.get(partition.topic)
         if settings is not None and settings.is_foreign and not settings.is_covered:
             return f"somebody else throttles replicas of topic {partition.topic}"
-        if settings is not None and len(move.new) < min(settings.min_insync, len(move.old)):
+        if settings is not None and self._has_too_few(move):
             return f"{len(move.new)} replicas are fewer than min.insync.replicas, {settings.min_insync}"
         if state.leader_id < 0:
             return "it has no leader"
@@ -218,6 +205,10 @@ class Runner:
             return f"its replica on broker {lagging[0]} is not in sync"
         down = [node for node in move.new if node not in sight.live]
         return f"broker {down[0]} is down" if down else None
+
+    def _has_too_few(self, move: Move) -> bool:
+        settings = self._settings.get(move.partition.topic)
+        return settings is not None and len(move.new) < min(settings.min_insync, len(move.old))
 
     async def _begin(self, chosen: dict[TopicPartition, Move], waiting: dict[TopicPartition, Move]) -> None:
         self._active |= chosen
@@ -304,7 +295,9 @@ class Runner:
 
     async def _check_strain(self, sight: Sight) -> None:
         """A replica that lags, or clients that wait: no new moves, and half the rate; it comes back in steps."""
-        was, self._complaint = self._complaint, self._lagging(sight) or await self._watch()
+        was, self._complaint = self._complaint, self._lagging(sight)
+        if self._complaint is None and self._metrics is not None:
+            self._complaint = await self._metrics.watch()
         pace = self._pace
         if self._complaint is None:
             rate = min(pace.rate, self._rate + max(1, pace.rate // 10))
@@ -377,6 +370,9 @@ class Runner:
 
     async def _disks(self) -> Mapping[int, Disk]:
         return await self._ask(self._look_at_disks)
+
+    async def _measure(self) -> Rates:
+        return Rates() if self._metrics is None else await self._metrics.measure()
 
     async def _look_at_disks(self) -> Mapping[int, Disk]:
         live = frozenset(int(node) for node in self._admin.cluster.brokers)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from tailrace.broker.auth.identities import Identity, Version
@@ -126,6 +126,12 @@ class Renewal:
             await asyncio.sleep((interval_ms or _LOOK_MS) / 1000)
             if interval_ms:
                 await self.renew(self._config, again=False)
+
+    def endings(self) -> Iterator[tuple[str, str, int]]:
+        """Of each listener: what ends, and when."""
+        for name, identities in self._by_listener.items():
+            for ending in dict.fromkeys(each for identity in identities for each in identity.current.endings):
+                yield name, ending.what, ending.ends_ms
 
     def _warn(self, now_ms: int) -> None:
         listeners: dict[tuple[str, int], list[str]] = defaultdict(list)

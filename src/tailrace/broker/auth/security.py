@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from asyncio import Semaphore
 from base64 import b64encode
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -151,6 +151,11 @@ class Security:
             raise invalid(unknown[0], "(hidden)", f"This broker has no such listener with TLS: {', '.join(self.doors)}")
         assert self._renewal is not None, "it was opened"
         await self._renewal.check(apply_dynamic(self._config, texts))
+
+    def endings(self) -> Iterator[tuple[str, str, int]]:
+        """Of each listener: what ends, and when."""
+        assert self._renewal is not None, "it was opened"
+        return self._renewal.endings()
 
     def _has_listener(self, setting: str) -> bool:
         return any(setting.startswith(prefix_of(each.listener_name)) for each in self._identities)

@@ -4,7 +4,8 @@ Made only while some quota is set. Charged once, most of it when the answer is a
 
     time      for which it has held the loop: decoded and handled, in all steps of a task, and read again while it was
               parked. Its throttle is at most one window
-    Produce   the bytes of the request, as soon as it has come: a client that hangs up before its answer has used them
+    Produce   the bytes of the request, as soon as it has come: a client that hangs up before its answer has used them.
+              What was pipelined behind the one that is too much is not taken before the throttle is over
     Fetch     the bytes of its answer. One that is too much is not sent, and not counted: the client gets an empty one,
               and its session stays as it was. But an answer goes out if nothing else was sent lately: it may be one
               batch that is larger than all that the quota lets pass in its windows, and would never be sent else
@@ -93,6 +94,11 @@ class Toll:
 
     # ---- all
 
+    def taken_ms(self) -> int:
+        """For how long nothing more is to be taken, of a request that will be answered later."""
+        produced = self._of.produced if self._throttled is Throttled.BY_PRODUCED else None
+        return 0 if produced is None else produced.rate.throttle_ms(produced.bound, self._meters.clock.monotonic_ms())
+
     def settle(self, answer: Any = None) -> int:
         """Charges what is not charged yet. Tells the answer, if there is one, and the caller for how long the client is
         throttled."""
@@ -132,20 +138,27 @@ class ThrottledClient(Protocol):
 class RunToll:
     """Of produces that are taken together. Only their sum is charged."""
 
-    __slots__ = ("_began_ms", "_client", "_meters", "received_bytes")
+    __slots__ = ("_began_ms", "_client", "_meters", "_of", "received_bytes")
 
-    def __init__(self, meters: Meters, client: ThrottledClient) -> None:
+    def __init__(self, meters: Meters, client: ThrottledClient, client_id: str) -> None:
         self._meters = meters
         self._client = client
+        is_exempt = client.listener.name == meters.exempt_listener
+        self._of = None if is_exempt else meters.of(client.principal.name, client_id)
         self._began_ms = meters.clock.monotonic_ms()
         self.received_bytes = 0
 
-    def settle(self, client_id: str) -> int:
+    @property
+    def takes_several(self) -> bool:
+        """One at a time where there is a quota: the next may have to wait."""
+        return self._of is None or (self._of.produced is None and self._of.time is None)
+
+    def settle(self) -> int:
         """Mutes the connection; tells what is to be told in the answers."""
-        meters = self._meters
-        if self._client.listener.name == meters.exempt_listener:
+        meters, used = self._meters, self._of
+        if used is None:
             return 0
-        used, now_ms = meters.of(self._client.principal.name, client_id), meters.clock.monotonic_ms()
+        now_ms = meters.clock.monotonic_ms()
         throttle_ms = _charge_time(meters, used, now_ms - self._began_ms, now_ms)
         if used.produced is not None:
             throttle_ms = max(throttle_ms, used.produced.charge(self.received_bytes, now_ms))

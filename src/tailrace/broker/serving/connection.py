@@ -273,11 +273,10 @@ class KafkaConnection:
             self._answer(context, result)
         elif result is not None:
             self._keep_place(context, result)
-        else:
-            if context.toll is not None:
-                self.mute(context.toll.settle())
-            if context.measurement is not None:
-                context.measurement.note_unanswered()
+        elif context.measurement is not None:
+            context.measurement.note_unanswered()
+        if context.toll is not None and not isinstance(result, Message):
+            self.mute(context.toll.settle() if result is None else context.toll.taken_ms())
 
     def _on_handler_done(self, context: RequestContext, task: Future[Any], size_bytes: int) -> None:
         self._held_by = None

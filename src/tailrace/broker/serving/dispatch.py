@@ -99,6 +99,7 @@ class Dispatcher:
         self._meters = services.meters
         # Bounded by the catalogue: nothing is entered for what is not served.
         self._routes: dict[tuple[int, int], Route] = {}
+        self._request_log = services.request_log
         self._audits: Audit | None = None  # Once a request is to be audited.
 
     def dispatch(
@@ -128,6 +129,8 @@ class Dispatcher:
             return self._answer_unknown_api_versions(context)
         if route.measure is not None:
             context.measurement = Measurement(route.measure, self._services.ports.clock, len(frame))
+        if self._request_log.is_on:
+            self._request_log.follow(context, route.measure, len(frame))
         if self._meters.number and route.throttled is not Throttled.NEVER:
             self._take_toll(context, route.throttled, len(frame))
         request, _end = route.decode(frame, position, self._items_max)

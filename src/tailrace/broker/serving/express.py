@@ -262,11 +262,14 @@ class Express:
         now_ms = clock.wall_ms()
         meter = lane.meter
         measurement = None if meter is None else meter.sample(clock)
-        toll = RunToll(self._services.meters, self._origin) if self._services.meters.number else None
+        toll, max_bytes = None, RUN_MAX_BYTES
+        if self._services.meters.number:
+            toll = RunToll(self._services.meters, self._origin, lane.terms[2])
+            max_bytes = RUN_MAX_BYTES if toll.takes_several else 1
         groups: dict[Partition, list[PlainBatch]] = {}
         taken: list[Taken] = []
         group_bytes = 0
-        while end - position >= _HEAD_BYTES and group_bytes < RUN_MAX_BYTES:
+        while end - position >= _HEAD_BYTES and group_bytes < max_bytes:
             size, key_and_version, correlation_id = _unpack_head(buffer, position)
             frame_end = position + 4 + size
             start = position + _HEAD_BYTES + prefix_size
@@ -336,7 +339,7 @@ class Express:
         toll: RunToll | None,
     ) -> None:
         first = taken[0][1]  # All have the same terms.
-        acks, timeout_ms, client_id = first.terms
+        acks, timeout_ms, _client_id = first.terms
         offsets: dict[Partition, int] = {}
         failures: dict[Partition, tuple[KafkaError, Iterator[PlainBatch]]] = {}
         waits: dict[Partition, int] = {}
@@ -352,7 +355,7 @@ class Express:
                 AppendResult(first_offset, end_offset, -1), acks
             ):
                 waits[partition] = end_offset
-        throttle_ms = toll.settle(client_id) if toll is not None else 0
+        throttle_ms = toll.settle() if toll is not None else 0
         answers: list[Bytes] = []
         errors: list[int] = []
         for correlation_id, lane, index, partition, count in taken:
@@ -393,7 +396,7 @@ class Express:
 
     def _learn(self, frame: memoryview, version: int) -> Lane | None:
         """A lane for requests like this one, if it is of the kind that has one."""
-        if self._credit <= 0:
+        if self._credit <= 0 or self._services.request_log.is_on:
             return None
         self._credit -= 1
         try:

@@ -10,7 +10,7 @@ from tailrace.cli import Actions, CommandError
 from tailrace.cli.balance.options import add_goal_options, add_pace_options, make_runner
 from tailrace.cli.balance.tell import plan_facts, print_plan
 from tailrace.cli.output import count_text, print_json
-from tailrace.cli.session import add_client_work
+from tailrace.cli.session import add_client_work, positive_seconds
 from tailrace.client.metadata import Cluster
 
 DESCRIPTION = "Balance the cluster: show what should move and why, move it, or end a run. Nothing moves without `run`."
@@ -29,6 +29,13 @@ def register(parser: argparse.ArgumentParser) -> None:
     add_client_work(plan, _plan)
     run = actions.add("run", "move them, a few at a time and throttled", "run --throttle 20MB/s --at-once 5")
     add_client_work(run, _run)
+    run.add_argument(
+        "--every",
+        type=positive_seconds,
+        metavar="SECONDS",
+        help="look again after so long, until it is interrupted (default: once)",
+    )
+    run.add_argument("--beside", type=int, help=argparse.SUPPRESS)
     for each in (plan, run):
         _add_wish_options(each)
         add_goal_options(each)
@@ -85,6 +92,10 @@ async def _plan(cluster: Cluster, options: argparse.Namespace) -> int:
 
 
 async def _run(cluster: Cluster, options: argparse.Namespace) -> int:
+    if options.every is not None:
+        from tailrace.cli.balance.always import run_always
+
+        return await run_always(cluster, options, _wish(options))
     try:
         outcome = await make_runner(cluster, options).run(_wish(options))
     except ImpossibleError as error:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+import asyncio
+from collections.abc import Callable, Sequence
 
 from tailrace.balance.plan.picture import Goals, Resource
 from tailrace.balance.run.look import Limits
+from tailrace.balance.run.metrics import Metrics
 from tailrace.balance.run.runner import Pace, Runner
+from tailrace.cli import CommandError
 from tailrace.cli.output import note
 from tailrace.cli.plan.units import parse_bandwidth
 from tailrace.cli.session import positive_seconds
@@ -31,6 +34,25 @@ def add_goal_options(parser: argparse.ArgumentParser) -> None:
         default=_GOALS.use_max[Resource.DISK],
         metavar="PERCENT",
         help=f"how full a broker's disks may be (default: {_GOALS.use_max[Resource.DISK] * 100:.0f})",
+    )
+    parser.add_argument(
+        "--metrics",
+        metavar="URL,...",
+        help="where the nodes tell their metrics, such as http://127.0.0.1:9404, or the data folder of `tailrace up`: "
+        "then network and loops are balanced too, and the balancer holds back when producers wait",
+    )
+    parser.add_argument(
+        "--sample",
+        type=positive_seconds,
+        default=10.0,
+        metavar="SECONDS",
+        help="how long rates are measured (default: 10)",
+    )
+    parser.add_argument(
+        "--p99-max",
+        type=float,
+        metavar="MS",
+        help="how long a producer may wait, 99th percentile (default: 1.5 times as long as before)",
     )
     parser.add_argument(
         "--network",
@@ -76,6 +98,11 @@ def make_runner(
     options: argparse.Namespace,
     progress: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> Runner:
+    metrics = None
+    if options.metrics:
+        urls = _urls(options.metrics)
+        ask = lambda: _scrape(urls)  # noqa: E731
+        metrics = Metrics(ask, cluster.ports.clock, sample_s=options.sample, p99_max_ms=options.p99_max)
     return Runner(
         Admin(cluster),
         goals=Goals({**_GOALS.use_max, Resource.DISK: options.disk_max}, options.spread),
@@ -88,7 +115,38 @@ def make_runner(
         limits=Limits(options.network),
         tell=note,
         progress=progress,
+        metrics=metrics,
     )
+
+
+def _urls(text: str) -> list[str]:
+    """Of a folder, where the nodes of a cluster on this machine are; controllers move no records."""
+    if "://" in text:
+        return [url.strip().removesuffix("/").removesuffix("/metrics") for url in text.split(",") if url.strip()]
+    from tailrace.real.metrics.targets import TARGETS_FILE, read_targets
+
+    try:
+        return [url for name, url in read_targets(text).items() if not name.startswith("controller")]
+    except OSError as error:
+        raise CommandError(
+            f"--metrics: {text} is neither a URL, such as http://127.0.0.1:9404, nor a folder with {TARGETS_FILE}: "
+            f"{error.strerror}"
+        ) from None
+
+
+async def _scrape(urls: Sequence[str]) -> list[str]:
+    """A node that does not answer is down, or busy: the others tell enough."""
+    from tailrace.model.ports import WebQuestion
+    from tailrace.real.web import RealWeb
+
+    def ask(url: str) -> str:
+        try:
+            question = WebQuestion(f"{url}/metrics", timeout_ms=5000, answer_max_bytes=64 << 20)
+            return RealWeb().ask(question).decode("utf-8", "replace")
+        except OSError:
+            return ""
+
+    return list(await asyncio.gather(*(asyncio.to_thread(ask, url) for url in urls)))
 
 
 def _percent(text: str) -> float:

@@ -108,7 +108,14 @@ async def _serve(
 
     debug = DebugServer(broker, config.metadata_folder)
     await debug.open()
+    balancer = None
+    if config.tailrace_balancer_enable and broker.bootstrap:
+        from tailrace.cli.balance.always import BalancerProcess
+
+        balancer = BalancerProcess(config, broker.bootstrap)
     await _wait_end(broker, stop)
+    if balancer is not None:
+        await balancer.stop()
     if on_stop is not None:
         await asyncio.to_thread(on_stop)
     if manager is not None:

@@ -32,6 +32,7 @@ examples:
   tailrace up --brokers 3 --data ./data       three brokers and three controllers, every topic on three brokers
   tailrace up --host 0.0.0.0 --set advertised.listeners=PLAINTEXT://queue.example:9092
   tailrace up --registry-port 8081 --console-port 9080      with a schema registry and a console beside it
+  tailrace up --brokers 3 --alerts alerts.toml   tells whom that file names when something is wrong
   tailrace up --secure --data ./data          TLS, an admin user, ACLs; says where its settings are; also a cluster
   tailrace up --set log.retention.hours=1 --set num.partitions=4
 """
@@ -72,6 +73,13 @@ def register(parser: argparse.ArgumentParser) -> None:
         help="with --secure: another name or address of this machine, for its certificate; repeatable",
     )
     add_companion_options(parser)
+    parser.add_argument(
+        "--alerts",
+        nargs="?",
+        const="",
+        metavar="FILE",
+        help="also start `tailrace alerts`, with the shipped rules or those of a file; it tells on stderr, too",
+    )
     parser.add_argument("--logs", metavar="DIR", help="several brokers: a log file for each here, and not on stderr")
     add_log_options(parser)
     parser.set_defaults(run=run)
@@ -99,7 +107,13 @@ def run(options: argparse.Namespace) -> int:
             tell(folder)
         elif os.path.exists(f"{folder}/security/authority.pem"):
             raise CommandError(f"{folder} was made with --secure: add it, else anyone could enter")
-        return (_run_cluster if is_cluster else _run_alone)(options, folder, settings)
+        start = _run_cluster if is_cluster else _run_alone
+        if options.alerts is None:
+            return start(options, folder, settings)
+        from tailrace.cli.watch.beside import alerts_beside
+
+        with alerts_beside(options.alerts, folder):
+            return start(options, folder, settings)
 
 
 @contextmanager

@@ -1,8 +1,9 @@
 """The bytes of segments in the tier: by whole pieces, each downloaded once however many want it, and checked.
 
-A piece is `piece_bytes` of a segment, aligned, in whole chunks. Readers that go on where they ended are read ahead of:
-first one piece, then twice as many each time, up to `ahead_bytes`. What is read ahead goes to the cache, under the same
-bounds as every read of the store.
+A piece is `piece_bytes` of a segment, aligned, in whole chunks. Those used last stay in memory, checked: a reader comes
+back to the piece that it ended in. Readers that go on where they ended are read ahead of: first one piece, then twice
+as many each time, up to `ahead_bytes`. What is read ahead goes to memory and to the cache, under the same bounds as
+every read of the store.
 
 A reader who is cancelled leaves at once; a download that others may want goes on.
 """
@@ -35,6 +36,7 @@ class ReadLimits:
     piece_bytes: int = 1 << 20  # A multiple of the chunks' size.
     ahead_bytes: int = 8 << 20
     footers_max_bytes: int = 64 << 20  # In memory.
+    recent_bytes: int = 32 << 20  # Of pieces in memory.
 
 
 class Pieces:
@@ -56,6 +58,8 @@ class Pieces:
         self._limits = limits
         self._footers: OrderedDict[Uuid, tuple[SegmentFooter, int]] = OrderedDict()
         self._footers_bytes = 0
+        self._recent: OrderedDict[tuple[Uuid, int], Bytes] = OrderedDict()
+        self._recent_bytes = 0
         self._under_way: dict[tuple[Uuid, int], asyncio.Task[Bytes]] = {}
         self._footers_under_way: dict[Uuid, asyncio.Task[SegmentFooter]] = {}
         self._ahead: OrderedDict[tuple[Uuid, int], int] = OrderedDict()  # Where a reader would go on, and its window.
@@ -80,10 +84,18 @@ class Pieces:
         first = start // size * size
         end = min(end, segment.size_bytes)
         self._read_ahead(owner, segment, footer, start, end)
-        wanted = [self._begin(owner, segment, footer, at) for at in range(first, end, size)]
-        pieces = await asyncio.gather(*map(asyncio.shield, wanted))
-        data = b"".join(pieces) if len(pieces) > 1 else pieces[0]
-        return bytes(memoryview(data)[start - first : end - first])
+        pieces = [self._find((segment.segment_id, at)) for at in range(first, end, size)]
+        missing = {
+            number: asyncio.shield(self._begin(owner, segment, footer, first + number * size))
+            for number, piece in enumerate(pieces)
+            if piece is None
+        }
+        for number, piece in zip(missing, await asyncio.gather(*missing.values()), strict=True):
+            pieces[number] = piece
+        views = [memoryview(piece) for piece in pieces if piece is not None]
+        views[-1] = views[-1][: end - first - (len(views) - 1) * size]
+        views[0] = views[0][start - first :]
+        return b"".join(views)
 
     def close(self) -> None:
         for task in (*self._under_way.values(), *self._footers_under_way.values()):
@@ -104,7 +116,21 @@ class Pieces:
         if window and not self._cache.is_failing:
             begin = -(-end // size) * size
             for at in range(begin, min(begin + following * size, segment.size_bytes), size):
-                self._begin(owner, segment, footer, at)
+                if (segment.segment_id, at) not in self._recent:
+                    self._begin(owner, segment, footer, at)
+
+    def _find(self, key: tuple[Uuid, int]) -> Bytes | None:
+        piece = self._recent.get(key)
+        if piece is not None:
+            self._recent.move_to_end(key)
+        return piece
+
+    def _keep(self, key: tuple[Uuid, int], piece: Bytes) -> None:
+        if key not in self._recent:
+            self._recent[key] = piece
+            self._recent_bytes += len(piece)
+        while self._recent_bytes > self._limits.recent_bytes:
+            self._recent_bytes -= len(self._recent.popitem(last=False)[1])
 
     def _begin(
         self, owner: TieredPartition, segment: RemoteSegment, footer: SegmentFooter, position: int
@@ -124,12 +150,14 @@ class Pieces:
             kept = data
             try:
                 await self._background.run(lambda: footer.check(position, kept))
+                self._keep((segment.segment_id, position), kept)
                 return kept
             except DamagedObjectError:
                 await self._cache.drop(segment.segment_id, position)
         await self._throttle.take(end - position)
         got = await self._store.get(self._name(owner, segment), position, end)
         await self._background.run(lambda: footer.check(position, got))
+        self._keep((segment.segment_id, position), got)
         await self._cache.put(segment.segment_id, position, got)
         return got
 

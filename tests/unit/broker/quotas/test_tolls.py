@@ -103,7 +103,8 @@ def test_a_listener_among_brokers_has_no_quota() -> None:
     )
     for name, is_exempt in (("INTERNAL", True), ("PLAINTEXT", False)):
         client = Client(LISTENER._replace(name=name))
-        run = RunToll(meters, client)
+        run = RunToll(meters, client, "c")
         run.received_bytes = 10_000
-        assert (run.settle("c") == 0) == is_exempt
+        assert (run.settle() == 0) == is_exempt
         assert (client.muted_ms == 0) == is_exempt
+        assert run.takes_several == is_exempt

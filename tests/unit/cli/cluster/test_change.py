@@ -108,7 +108,15 @@ class ClusterOfTwo(Peer):
 async def add(peer: ClusterOfTwo, *, wait: float = 20.0, patience: float = 30.0) -> Change:
     cluster = peer.cluster(retry_backoff_ms=1, retry_backoff_max_ms=5)
     options = Namespace(
-        at_once=2, json=True, wait=wait, patience=patience, throttle=10**7, network=None, disk_max=0.8, spread=0.1
+        at_once=2,
+        json=True,
+        wait=wait,
+        patience=patience,
+        throttle=10**7,
+        network=None,
+        metrics=None,
+        disk_max=0.8,
+        spread=0.1,
     )
     change = Change(cluster, options)
     try:

@@ -7,7 +7,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from tailrace.broker.metrics.families import controller, groups, node, partitions, quorum, replicas, requests, topics
+from tailrace.broker.metrics.families import (
+    clients,
+    controller,
+    groups,
+    node,
+    partitions,
+    quorum,
+    replicas,
+    requests,
+    topics,
+    warnings,
+)
 
 if TYPE_CHECKING:
     from tailrace.broker.metrics.watched import Watched
@@ -26,4 +37,6 @@ def pieces(watched: Watched, text: Text) -> Iterator[str]:
         yield from groups.pieces(watched, text)
         yield from topics.pieces(watched, text)
         yield from partitions.pieces(watched, text)
+        yield from clients.pieces(watched, text)
+    yield from warnings.pieces(watched, text)
     yield text.end()

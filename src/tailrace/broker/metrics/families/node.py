@@ -18,6 +18,7 @@ _INFO = own_gauge("build_info", "1, with the version, the node and its cluster a
 _STARTED = Metric("process_start_time_seconds", Kind.GAUGE, "When this node was started, in seconds since 1970.")
 _APP = gauge("kafka_server_app_info", "starttimems", "The same in milliseconds, as Kafka tells it.")
 _LAG = own_gauge("loop_lag_seconds", "How late the event loop was when it was last looked at.")
+_LAG_RECENT = own_gauge("loop_lag_recent_seconds", "The largest lag of the last fifteen to thirty seconds.")
 _LAG_MAX = own_gauge("loop_lag_max_seconds", "The largest lag since the start.")
 
 _CONNECTIONS = gauge("kafka_server_socket_server_metrics", "connection_count", "Open connections, by listener.")
@@ -33,6 +34,7 @@ def pieces(watched: Watched, text: Text) -> Iterator[str]:
     yield text.write(_STARTED, [("", watched.started_ms / 1000)])
     yield text.write(_APP, [(label(id=services.node_id), watched.started_ms)])
     yield text.write(_LAG, [("", round(lag.last_ms / 1000, 6))])
+    yield text.write(_LAG_RECENT, [("", round(lag.recent_max_ms / 1000, 6))])
     yield text.write(_LAG_MAX, [("", round(lag.max_ms / 1000, 6))])
     counts = Counter(each.listener.name for acceptor in watched.node.acceptors for each in acceptor.connections)
     yield text.write(_CONNECTIONS, [(label(listener=name), count) for name, count in sorted(counts.items())])

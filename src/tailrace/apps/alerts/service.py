@@ -1,0 +1,106 @@
+"""The process `tailrace alerts run`: reads all nodes, lets the engine decide, and tells whoever is to be told.
+
+Every alert also is a line in its own log. A process that is not the chosen one of several watches all the same, and is
+silent: should it be chosen, it tells of what then holds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+
+from tailrace.apps.alerts.election import Election
+from tailrace.apps.alerts.engine import Engine, Notice
+from tailrace.apps.alerts.rules import RuleFile
+from tailrace.apps.alerts.senders import Senders
+from tailrace.apps.alerts.silences import Silence, SilencesError, read_silences
+from tailrace.apps.scrape import Scraper, TargetsError, read_targets
+from tailrace.model import events
+
+_log = events.logger("alerts")
+
+
+class AlertService:
+    def __init__(
+        self,
+        rule_file: RuleFile,
+        scraper: Scraper,
+        targets: Sequence[str],
+        *,
+        silences_path: str | None = None,
+        election: Election | None = None,
+    ) -> None:
+        self.engine = Engine(rule_file.rules, rule_file.sending)
+        self._senders = Senders(rule_file.sending)
+        self._scraper = scraper
+        self._targets = targets
+        self._silences_path = silences_path
+        self._election = election
+        self._interval_seconds = rule_file.sending.interval_seconds
+        self._problem = ""
+
+    async def run(self) -> None:
+        """Until it is cancelled."""
+        if self._election is not None:
+            self._election.start()
+        try:
+            while True:
+                began = time.monotonic()
+                await self.look()
+                await asyncio.sleep(max(0.0, self._interval_seconds - (time.monotonic() - began)))
+        finally:
+            if self._election is not None:
+                await self._election.close()
+
+    async def look(self) -> list[Notice]:
+        """One reading of all nodes; gives what was told."""
+        try:
+            targets = read_targets(self._targets)
+        except TargetsError as error:
+            self._tell_problem(str(error))
+            return []
+        self._tell_problem("")
+        readings = await self._scraper.read(targets)
+        now = time.time()
+        notices = self._audible(self.engine.step(now, readings), now)
+        for notice in notices:
+            alert, rule = notice.alert, notice.alert.rule
+            tell = _log.warning if notice.is_firing else _log.info
+            tell(
+                "alert" if notice.is_firing else "alert is over",
+                name=rule.name,
+                severity=rule.severity,
+                summary=alert.summary,
+                runbook=rule.runbook,
+            )
+        await self._senders.send(notices)
+        return notices
+
+    def _audible(self, notices: Sequence[Notice], now: float) -> list[Notice]:
+        if self._election is not None and not self._election.is_ours:
+            for notice in notices:
+                notice.alert.told_at = None
+            return []
+        silences = self._silences()
+        audible = []
+        for notice in notices:
+            if notice.is_firing and any(each.covers(notice.alert, now) for each in silences):
+                notice.alert.told_at = None  # Told once the silence ends, if it still holds.
+            else:
+                audible.append(notice)
+        return audible
+
+    def _silences(self) -> list[Silence]:
+        if self._silences_path is None:
+            return []
+        try:
+            return read_silences(self._silences_path)
+        except SilencesError as error:
+            self._tell_problem(str(error))
+            return []
+
+    def _tell_problem(self, problem: str) -> None:
+        if problem and problem != self._problem:
+            _log.warning("alerts cannot be judged as they should", cause=problem)
+        self._problem = problem

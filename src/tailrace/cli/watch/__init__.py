@@ -1,0 +1,1 @@
+"""Commands that watch a cluster by the metrics of its nodes: `alerts`, `metrics` and `top`."""
