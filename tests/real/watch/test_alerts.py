@@ -1,4 +1,4 @@
-"""Most shipped alerts, provoked by real faults on a real cluster: each fires within its bound, and is over after healing.
+"""Shipped alerts, most of them, provoked by real faults: each fires within its bound, and is over after healing.
 
 Rules are those that are shipped, with their own times, except where a fault would take hours: `CHANGED` says which.
 """
