@@ -1,6 +1,6 @@
 """`make demo`: a broker, a client that others wrote, our own commands, schemas that evolve (demo_schemas.py), a cluster
-that lets in only who may come (demo_secure.py), one whose leader is killed at work, transactions whose producer is, and
-a data pipeline on Spark that survives both (demo_pipeline.py).
+that lets in only who may come (demo_secure.py), one whose leader is killed at work, transactions whose producer is,
+what tells of a dead broker (demo_watch.py), and a data pipeline on Spark that survives all that (demo_pipeline.py).
 
 Everything shown happens; a step that goes wrong ends the demo with a message and exit code 1.
 """
@@ -20,6 +20,7 @@ from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from demo_pipeline import ORDERS, REVENUE, finish_and_audit, pipelines_under_fire
 from demo_schemas import evolve_schemas
 from demo_secure import LEDGER, SETTINGS, refuse, renew, throttle
+from demo_watch import kill_and_be_told
 from exactly_once import PAYMENTS, RECEIPTS
 
 from tailrace.spark.session import JavaNotFoundError, find_java_home
@@ -72,6 +73,9 @@ def main() -> None:
             command(cluster, "cluster", "describe")
         with step("And in a browser"):
             look_at_console(cluster)
+        with step("A broker dies: `tailrace top`, /metrics, an alert, and the runbook that it links to"):
+            kill_and_be_told(cluster, show, expect)
+            wait_in_sync(cluster)
         data_pipeline(cluster)
         cluster.stop()
     finally:

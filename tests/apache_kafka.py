@@ -38,6 +38,7 @@ class ApacheKafka:
         scram: Iterable[str] = (),
         node_id: int = 1,
         controller: str | None = None,
+        java_options: Iterable[str] = (),
     ) -> None:
         """With the address of another node's `controller` it is a broker of that one's cluster."""
         protocols = {"PLAINTEXT": "PLAINTEXT"} | dict(listeners or {})
@@ -77,7 +78,8 @@ class ApacheKafka:
         assert done.returncode == 0, done.stderr + done.stdout
         self._log = folder / "log"
         with self._log.open("wb") as log:
-            self._process = subprocess.Popen([*java, "kafka.Kafka", config], stdout=log, stderr=log)
+            words = [*JAVA, *java_options, "-cp", class_path, "kafka.Kafka", config]
+            self._process = subprocess.Popen(words, stdout=log, stderr=log)
 
     @property
     def bootstrap(self) -> str:

@@ -50,6 +50,7 @@ DEBIAN_PACKAGES = {
 POMS = {
     "examples/clients/java/pom.xml": "examples-java",
     "tests/compat/java/pom.xml": "compat-java",
+    "tests/compat/java/jmx/pom.xml": "compat-java-jmx",
     "tests/compat/java/old/pom.xml": "compat-java-old",
     "tests/spark/java/pom.xml": "spark-java",
 }

@@ -32,7 +32,7 @@ _log = events.logger("metrics")
 _RECEIVE_BYTES = 2048
 # Half of the millisecond for which the loop may be held.
 _SLICE_MS = 0.5
-# Handed to the socket at once, at most.
+# Made before it is handed to the socket: about so much.
 _SEND_BYTES = 64 * 1024
 _END_OF_HEAD = b"\r\n\r\n"
 _REASONS = {
@@ -340,7 +340,7 @@ class HttpConnection:
         """What is made; then more of it is made, or the request is over."""
         try:
             while self._unsent:
-                taken = self._stream.send([self._unsent[:_SEND_BYTES]])
+                taken = self._stream.send([self._unsent])
                 if not taken:
                     self._stream.watch_writes(self._on_room)
                     return

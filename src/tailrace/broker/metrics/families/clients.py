@@ -37,10 +37,15 @@ def pieces(watched: Watched, text: Text) -> Iterator[str]:
         return
     yield text.write(_SERIES, [("", series.count)])
     yield text.write(_LEFT_OUT, [("", series.left_out)])
+    names: set[str] = set()
     for (name, is_counter), samples in series.by_metric().items():
         kind = Kind.COUNTER if is_counter else Kind.GAUGE
-        # Clients choose names: one that ends as ours add it would have it twice.
-        metric = Metric(f"client_{name}".removesuffix("_total"), kind, "Pushed by clients.")
+        # Clients choose names: one may end as counters do, and two may have become the same.
+        unique = f"client_{name}".removesuffix("_total")
+        while unique in names:
+            unique += "_"
+        names.add(unique)
+        metric = Metric(unique, kind, "Pushed by clients.")
         head, sample_name = text.begin(metric)
         yield head
         for start in range(0, len(samples), _CHUNK):

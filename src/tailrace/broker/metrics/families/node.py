@@ -32,7 +32,7 @@ def pieces(watched: Watched, text: Text) -> Iterator[str]:
     info = label(version=__version__, node=services.node_id, cluster=services.image.cluster_id)
     yield text.write(_INFO, [(info, 1)])
     yield text.write(_STARTED, [("", watched.started_ms / 1000)])
-    yield text.write(_APP, [("", watched.started_ms)])
+    yield text.write(_APP, [(label(id=services.node_id), watched.started_ms)])
     yield text.write(_LAG, [("", round(lag.last_ms / 1000, 6))])
     yield text.write(_LAG_RECENT, [("", round(lag.recent_max_ms / 1000, 6))])
     yield text.write(_LAG_MAX, [("", round(lag.max_ms / 1000, 6))])
