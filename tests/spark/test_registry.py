@@ -173,6 +173,7 @@ def test_what_cannot_be_read_goes_to_the_dead_letters(read, topic, client, broke
     assert sorted(values_of(broker, dead, len(unread))) == sorted(unread)
 
 
+@pytest.mark.long
 def test_protobuf_is_read_by_the_numbers_of_its_fields(read, topic, client, broker):
     schema = parse("PROTOBUF", PROTO, {})
     order = message_classes(schema)["shop.Order"]
@@ -195,6 +196,7 @@ def test_protobuf_is_read_by_the_numbers_of_its_fields(read, topic, client, brok
     }
 
 
+@pytest.mark.long
 def test_json_schema_gives_the_columns(read, topic, client, broker):
     serialize = JSONSerializer(JSON_SCHEMA, client)
     send(broker, topic, serialize({"id": 1, "tags": ["a"], "who": {"name": "n"}}, context(topic)))
@@ -202,7 +204,9 @@ def test_json_schema_gives_the_columns(read, topic, client, broker):
     assert rows == [Row(value=Row(id=1, tags=["a"], who=Row(name="n")))]
 
 
-@pytest.mark.parametrize("kind", ["avro", "json", "protobuf"])
+@pytest.mark.parametrize(
+    "kind", ["avro", *(pytest.param(kind, marks=pytest.mark.long) for kind in ("json", "protobuf"))]
+)
 def test_what_the_sink_writes_is_read_by_confluents_deserializers(write, read, topic, client, *, kind, broker, spark):
     frame = spark.sql(
         "SELECT struct(CAST(1 AS BIGINT) AS id, 'ü' AS name, array(1.5D) AS prices, map('a', true) AS flags) AS value"
@@ -227,6 +231,7 @@ def test_what_the_sink_writes_is_read_by_confluents_deserializers(write, read, t
     assert read(topic, kind).select("value.*").collect()[0].asDict() == expected
 
 
+@pytest.mark.long
 def test_the_sink_writes_with_a_schema_that_is_given(spark, write, topic, client, broker):
     write(spark.sql("SELECT struct(5L AS id) AS value"), topic, "avro", **{"value.schema": V2})
     (value,) = values_of(broker, topic, 1)

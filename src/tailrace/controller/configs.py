@@ -4,7 +4,8 @@ settings of a resource by those of the request.
 Resources are a topic, a group, a subscription to clients' metrics, a broker by its number, or with an empty name all
 brokers. One resource succeeds or fails as a whole, independent of the others. What is stored is the text as it came; it
 was checked to parse, to be in range and to fit the resource's other settings. Broker settings that are read at the
-start alone are refused. Names that mean nothing to a broker are kept, as in Kafka, where they are for plugins.
+start alone are refused. Names that mean nothing to a broker are kept, as in Kafka, where they are for plugins; but not
+those of security: a name that is written wrong must not leave a secret in the metadata, and somebody safe by belief.
 """
 
 from collections import Counter
@@ -28,6 +29,7 @@ from tailrace.model.config import (
     parse_group_config,
     parse_topic_config,
     refused_broker_setting,
+    unknown_broker_setting,
 )
 from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.model.listeners import PREFIX, find_setting, is_store_setting
@@ -52,6 +54,8 @@ class Operation(IntEnum):
 
 _Resource: TypeAlias = AlterConfigsRequest.AlterConfigsResource | IncrementalAlterConfigsRequest.AlterConfigsResource
 _Error: TypeAlias = KafkaError | None
+# An unknown name that has one of these was probably written wrong, and its value is perhaps a secret.
+_WORDS_OF_SECURITY = (PREFIX, "sasl.", "ssl.", "password", "secret", "jaas")
 # The two responses have the same form.
 _Response = TypeVar("_Response", AlterConfigsResponse, IncrementalAlterConfigsResponse)
 
@@ -273,6 +277,8 @@ def _check_broker_settings(texts: Mapping[str, str], *, is_for_all: bool) -> Non
             refused = refused_broker_setting(name)
             if refused is not None:
                 raise refused
+            if any(word in name for word in _WORDS_OF_SECURITY):
+                raise unknown_broker_setting(name)
             continue
         if not _is_dynamic(name, setting):
             reason = f"Cannot update these configs dynamically: [{name}]. Edit the broker's file and restart it."
