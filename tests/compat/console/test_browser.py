@@ -91,7 +91,7 @@ def test_a_topic_is_made_changed_and_deleted(address: str, page: Page):
 
     page.get_by_text("Change a setting").click()
     page.locator("select[name=setting]").select_option("retention.ms")
-    page.get_by_label("Value").fill("7200000")
+    page.get_by_role("textbox", name="Value").fill("7200000")
     page.locator("form[action$='/settings'] button").click()
     expect(page.get_by_text("retention.ms is 3600000 now and becomes 7200000.")).to_be_visible()
     page.get_by_role("button", name="Do it").click()
