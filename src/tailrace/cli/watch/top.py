@@ -137,7 +137,7 @@ def _hot(title: str, found: list[Hot]) -> Table:
     keys = list(dict.fromkeys(key for each in found for key in each.values))
     table = _table(title, *keys)
     for each in found:
-        table.add_row(each.name, *(f"{each.values.get(key, 0.0):,.1f}" for key in keys))
+        table.add_row(each.name, *(_number(each.values.get(key, 0.0)) for key in keys))
     return table
 
 
@@ -150,6 +150,11 @@ def _table(first: str, *others: str) -> Table:
     for each in others:
         table.add_column(each, justify="left" if each == "address" else "right")
     return table
+
+
+def _number(value: float) -> str:
+    """Counts are whole, times and rates are not."""
+    return f"{value:,.0f}" if value == int(value) else f"{value:,.1f}"
 
 
 def _bytes(count: float) -> str:
