@@ -45,15 +45,15 @@ check: setup ## format, lint, types, layering, tidiness (budget: 60 s)
 # Two processes, as tests mostly wait; Spark fills both cores by itself.
 # Tests that a missing part has skipped are noted in this file, and told at the end.
 test: export TAILRACE_MISSING_PARTS := $(CURDIR)/.cache/missing-parts
-test: check ## check, then every test that is not marked `long` (about 13 minutes)
+test: check ## check, then every test that is not marked `long` (about 14 minutes)
 	@rm -f $(TAILRACE_MISSING_PARTS)
-	@echo "== unit, golden, property: 205 s"
+	@echo "== unit, golden, property: 220 s"
 	$(PYTEST) -n 2 tests/unit tests/golden tests/property
 	@echo "== simulated clusters: 115 s"
 	$(PYTEST) -n 2 tests/sim
-	@echo "== real processes: 220 s"
+	@echo "== real processes: 225 s"
 	$(PYTEST) -n 2 --dist worksteal tests/real
-	@echo "== clients: 85 s"
+	@echo "== clients: 95 s"
 	$(PYTEST) -n 2 tests/compat
 	@echo "== Spark: 155 s"
 	$(PYTEST) tests/spark

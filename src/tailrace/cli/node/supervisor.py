@@ -258,12 +258,13 @@ class Supervisor:
         # The first listener is that of clients.
         bootstrap, _, node.metrics = told.decode().strip().partition("\n")
         node.bootstrap = bootstrap.partition(",")[0]
+        is_first = not self._was_ready and all(each.is_ready for each in self._nodes.values())
+        # Before anybody is told: who waits for a node may look for it in the list next.
+        if is_first or self._was_ready:
+            self._list_metrics(is_told=is_first)
         for reply in node.waiting_ready:
             reply({"node": node.facts()})
         node.waiting_ready.clear()
-        is_first = not self._was_ready and all(each.is_ready for each in self._nodes.values())
-        if is_first or self._was_ready:
-            self._list_metrics(is_told=is_first)
         if is_first:
             self._was_ready = True
             self._on_ready(",".join(each.bootstrap for each in self._nodes.values() if each.plan.is_broker))
