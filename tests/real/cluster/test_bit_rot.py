@@ -151,7 +151,10 @@ def test_with_one_replica_readers_are_told_and_everything_around_is_read():
         assert f"{0:020d}.log" in words["file"]
         assert "not repaired yet" in broker.log()
         with RawClient(broker.bootstrap) as client:
+            failed = "kafka_server_brokertopicmetrics_failedfetchrequests_total"
+            before = broker.metrics().value(failed, topic=TOPIC)
             assert [client.fetch(TOPIC, offset)[0] for offset in (first - 1, first, last, last + 1)] == [0, 2, 2, 0]
+            assert broker.metrics().value(failed, topic=TOPIC) == before + 2
 
 
 def test_an_active_segment_that_was_cut_after_a_clean_stop_is_looked_at():

@@ -136,6 +136,8 @@ class FetchAttempt:
                 must_answer = must_answer or answer.diverging_epoch.epoch >= 0 or answer.preferred_read_replica >= 0
             except KafkaError as error:
                 answer = self._failure(key, error)
+                if error.code is ErrorCode.CORRUPT_MESSAGE:
+                    self._note_damage(key, fetch)
                 unknown += error.code in _UNREADABLE
                 must_answer = must_answer or self._is_follower or error.code not in _UNREADABLE
             self._answers.append((key, answer))
@@ -153,6 +155,10 @@ class FetchAttempt:
             self._toll.begin_work()
             self.read()
             self._toll.end_work()
+
+    def _note_damage(self, key: FetchKey, fetch: FetchPartition) -> None:
+        """Of all failures the one that no client expects, and so the one that Kafka counts."""
+        self._find(key, fetch).traffic.failed_fetch_requests += 1
 
     def _read(self, key: FetchKey, fetch: FetchPartition, left_bytes: int, *, is_first: bool) -> PartitionData:
         partition = self._find(key, fetch)
