@@ -45,6 +45,7 @@ DEBIAN_PACKAGES = {
     "faketime": "faketime",
     "chromium": "chromium",
     "systemd-analyze": "systemd",
+    "promtool": "prometheus",
 }
 # The jars of each pom, and their folder below .cache.
 POMS = {

@@ -1,5 +1,6 @@
 """The apps beside the brokers of `tailrace up`: processes of their own, started when the brokers are ready and told to
-stop before they do, since some say goodbye to them. Each says on stdout where it is, after the `ready:` of the brokers.
+stop before they do, since some say goodbye to them. Those that serve say on stdout where, after the `ready:` of the
+brokers.
 """
 
 from __future__ import annotations
@@ -27,6 +28,13 @@ def add_companion_options(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(
             words, type=int, metavar="PORT", help=f"start {what} beside it, on this port, 0 for a free one"
         )
+    parser.add_argument(
+        "--alerts",
+        nargs="?",
+        const="",
+        metavar="FILE",
+        help="also start `tailrace alerts`, with the shipped rules or those of a file; it tells on stderr, too",
+    )
 
 
 def check_companions(options: argparse.Namespace) -> None:
@@ -40,6 +48,14 @@ def check_companions(options: argparse.Namespace) -> None:
             raise CommandError(f"{words} {port}: a port is a number from 0 (a free one) to 65535")
         if missing := [name for name in ("starlette", "uvicorn", package) if find_spec(name) is None]:
             raise CommandError(f"{words} needs {missing[0]}: pip install 'tailrace[{extra}]'")
+    if options.alerts:
+        from tailrace.apps.alerts.defaults import DEFAULT_RULES
+        from tailrace.apps.alerts.rules import RulesError, read_rules
+
+        try:
+            read_rules(options.alerts, DEFAULT_RULES)
+        except RulesError as error:
+            raise CommandError(f"--alerts {error}") from None
 
 
 @contextmanager
@@ -48,12 +64,13 @@ def companions(
 ) -> Iterator[tuple[Callable[[str], None], Callable[[], None] | None]]:
     """What is to be done when the brokers are ready, and before they stop."""
     found = [
-        Companion(app, words)
-        for app, port, words in (
-            ("registry", options.registry_port, lambda: _registry_words(options, folder)),
-            ("console", options.console_port, lambda: _console_words(options, folder)),
+        Companion(command, words)
+        for command, asked, words in (
+            (["registry"], options.registry_port, lambda: _registry_words(options, folder)),
+            (["console"], options.console_port, lambda: _console_words(options, folder)),
+            (["alerts", "run"], options.alerts, lambda: _alerts_words(options, folder)),
         )
-        if port is not None
+        if asked is not None
     ]
     if not found:
         yield lambda _: None, None
@@ -74,14 +91,15 @@ def companions(
 
 
 class Companion:
-    def __init__(self, command: str, words: Callable[[], Sequence[str]]) -> None:
+    def __init__(self, command: Sequence[str], words: Callable[[], Sequence[str]]) -> None:
         self._command = command
         self._words = words
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self, bootstrap: str) -> None:
         sys.stdout.flush()
-        command = [sys.executable, "-m", "tailrace", self._command, "--bootstrap", bootstrap, "--keep", *self._words()]
+        command = [sys.executable, "-m", "tailrace", *self._command, "--bootstrap", bootstrap]
+        command += ["--keep", *self._words()]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE)  # noqa: S603 (our own command)
 
     def stop(self) -> None:
@@ -118,6 +136,17 @@ def _console_words(options: argparse.Namespace, folder: str) -> list[str]:
         from tailrace.cli.secure.setup import broker_certificate
 
         words += [*_credential(folder), "--tls-certificate", broker_certificate(folder)]
+    return words
+
+
+def _alerts_words(options: argparse.Namespace, folder: str) -> list[str]:
+    words = ["--data", folder, "--log-level", options.log_level, "--log-format", options.log_format]
+    if options.alerts:
+        words += ["--rules", options.alerts]
+    if options.secure:
+        from tailrace.cli.secure.setup import authority_certificate
+
+        words += [*_credential(folder), "--ca", authority_certificate(folder)]
     return words
 
 

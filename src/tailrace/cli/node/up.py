@@ -73,13 +73,6 @@ def register(parser: argparse.ArgumentParser) -> None:
         help="with --secure: another name or address of this machine, for its certificate; repeatable",
     )
     add_companion_options(parser)
-    parser.add_argument(
-        "--alerts",
-        nargs="?",
-        const="",
-        metavar="FILE",
-        help="also start `tailrace alerts`, with the shipped rules or those of a file; it tells on stderr, too",
-    )
     parser.add_argument("--logs", metavar="DIR", help="several brokers: a log file for each here, and not on stderr")
     add_log_options(parser)
     parser.set_defaults(run=run)
@@ -108,12 +101,7 @@ def run(options: argparse.Namespace) -> int:
         elif os.path.exists(f"{folder}/security/authority.pem"):
             raise CommandError(f"{folder} was made with --secure: add it, else anyone could enter")
         start = _run_cluster if is_cluster else _run_alone
-        if options.alerts is None:
-            return start(options, folder, settings)
-        from tailrace.cli.watch.beside import alerts_beside
-
-        with alerts_beside(options.alerts, folder):
-            return start(options, folder, settings)
+        return start(options, folder, settings)
 
 
 @contextmanager

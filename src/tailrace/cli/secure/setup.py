@@ -103,11 +103,9 @@ def secure_cluster_settings(folder: str, own: Mapping[str, str]) -> dict[str, st
 
 
 def _stores(folder: str) -> dict[str, str]:
-    from tailrace.cli.secure.authority import AUTHORITY
-
     return {
         "ssl.keystore.location": broker_certificate(folder),
-        "ssl.truststore.location": f"{folder}/{_FOLDER}/{AUTHORITY}.pem",
+        "ssl.truststore.location": authority_certificate(folder),
     }
 
 
@@ -121,17 +119,18 @@ def broker_certificate(folder: str) -> str:
     return f"{folder}/{_FOLDER}/{_BROKER}.pem"
 
 
-def write_registry_tls(folder: str) -> str:
-    """How a schema registry beside the brokers serves https: with the certificate that they have. The file's path."""
+def authority_certificate(folder: str) -> str:
+    """The path of the certificate of the authority that the brokers' one was made by."""
     from tailrace.cli.secure.authority import AUTHORITY
 
+    return f"{folder}/{_FOLDER}/{AUTHORITY}.pem"
+
+
+def write_registry_tls(folder: str) -> str:
+    """How a schema registry beside the brokers serves https: with the certificate that they have. The file's path."""
     path = f"{folder}/{_FOLDER}/registry.properties"
-    settings = {
-        "ssl.keystore.location": f"{folder}/{_FOLDER}/{_BROKER}.pem",
-        "ssl.truststore.location": f"{folder}/{_FOLDER}/{AUTHORITY}.pem",
-    }
     with open(path, "wb") as file:
-        file.write(_lines(settings))
+        file.write(_lines(_stores(folder)))
     return path
 
 

@@ -11,12 +11,13 @@ import argparse
 import asyncio
 import os
 import re
-import sys
+import signal
 import time
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
 from tailrace.cli import Actions, CommandError
+from tailrace.cli.apps.keeping import add_keep_option, keep
 from tailrace.cli.logs import add_log_options, start_logging
 from tailrace.cli.output import note, print_rows
 from tailrace.cli.session import add_client_options, key_and_value
@@ -52,7 +53,7 @@ def register(parser: argparse.ArgumentParser) -> None:
     run.add_argument("--rules", metavar="FILE", help="TOML with who is told, and other rules")
     run.add_argument("--silences", metavar="FILE", help="JSON with silences (default: next to --rules, silences.json)")
     run.add_argument("--group", metavar="NAME", help="a consumer group that chooses one of several such processes")
-    run.add_argument("--with-parent", action="store_true", help=argparse.SUPPRESS)
+    add_keep_option(run)
     add_client_options(run)
     add_log_options(run)
     run.set_defaults(run=_run)
@@ -71,6 +72,11 @@ def register(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
+    return keep("alerts", lambda parent: _watch(options, parent)) if options.keep else _watch(options)
+
+
+def _watch(options: argparse.Namespace, parent: int | None = None) -> int:
+    """`parent` is a pipe that ends with the process that started this one."""
     from tailrace.apps.alerts.service import AlertService
 
     rule_file = _rule_file(options.rules)
@@ -79,21 +85,26 @@ def _run(options: argparse.Namespace) -> int:
         os.path.join(os.path.dirname(options.rules), "silences.json") if options.rules else None
     )
     service = AlertService(
-        rule_file, scraper_of(options), targets_of(options), silences_path=silences, election=_election(options)
+        rule_file,
+        scraper_of(options, options.command_config),
+        targets_of(options),
+        silences_path=silences,
+        election=_election(options),
     )
     note(f"watching by {len(rule_file.rules)} rules")
     try:
-        asyncio.run(_until_the_parent_ends(service.run(), is_child=options.with_parent))
+        asyncio.run(_until_it_is_to_end(service.run(), parent))
     except KeyboardInterrupt:
         pass
     return 0
 
 
-async def _until_the_parent_ends(work: Coroutine[Any, Any, None], *, is_child: bool) -> None:
-    """`up` holds the other end of stdin: whatever ends it ends this."""
-    task = asyncio.ensure_future(work)
-    if is_child:
-        asyncio.get_running_loop().add_reader(sys.stdin.fileno(), task.cancel)
+async def _until_it_is_to_end(work: Coroutine[Any, Any, None], parent: int | None) -> None:
+    """A process that is told to end leaves its group, so that another tells at once."""
+    loop, task = asyncio.get_running_loop(), asyncio.ensure_future(work)
+    loop.add_signal_handler(signal.SIGTERM, task.cancel)
+    if parent is not None:
+        loop.add_reader(parent, task.cancel)
     try:
         await task
     except asyncio.CancelledError:

@@ -6,6 +6,7 @@ import argparse
 import os
 
 from tailrace.apps.scrape import Scraper
+from tailrace.client.security.settings import PLAINTEXT, Security
 
 # A node that is stuck must not keep the others from being judged.
 _TIMEOUT_SECONDS = 3.0
@@ -26,7 +27,7 @@ def add_target_options(parser: argparse.ArgumentParser) -> None:
         help="the data folder of `tailrace up`, which has a list of its nodes (metrics-targets.json)",
     )
     parser.add_argument(
-        "--user", default="", metavar="NAME", help="where nodes ask for a login; TAILRACE_PASSWORD has it"
+        "--user", default="", metavar="NAME", help="where nodes ask for a login; TAILRACE_PASSWORD has the password"
     )
     parser.add_argument("--ca", default="", metavar="FILE", help="PEM of authorities to trust, for https")
 
@@ -40,10 +41,13 @@ def targets_of(options: argparse.Namespace) -> list[str]:
     return words or [DEFAULT_TARGET]
 
 
-def scraper_of(options: argparse.Namespace) -> Scraper:
-    password = os.environ.get("TAILRACE_PASSWORD", "")
+def scraper_of(options: argparse.Namespace, security: Security = PLAINTEXT) -> Scraper:
+    """Without --user it is the user of `security`, who has a password for the brokers."""
+    user, password = options.user, os.environ.get("TAILRACE_PASSWORD", "")
+    if not user and security.sasl is not None and not security.sasl.is_by_delegation_token:
+        user, password = security.sasl.username, security.sasl.password
     return Scraper(
         timeout_seconds=_TIMEOUT_SECONDS,
-        user=f"{options.user}:{password}" if options.user else "",
+        user=f"{user}:{password}" if user else "",
         authorities=options.ca,
     )
