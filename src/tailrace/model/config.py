@@ -683,11 +683,19 @@ class BrokerConfig(SecurityConfig, scope="broker"):
         doc="Partitions that have series of their own: 17 each where they are led. "
         "tailrace_metrics_partitions_left_out tells how many have none.",
     )
+    metrics_request_sample_every: int = integer(
+        default=64,
+        minimum=1,
+        ours=True,
+        doc="Of so many requests of an API about one has its time taken, once there were a thousand in a quarter of a "
+        "minute; all of them are counted.",
+    )
     metrics_express_sample_every: int = integer(
         default=16,
         minimum=1,
         ours=True,
-        doc="Of so many runs of small produces one has its time taken; all of them are counted.",
+        doc="Of so many runs of small produces about one has its time taken, once there were a thousand in a quarter "
+        "of a minute; all of them are counted.",
     )
     metrics_lag_interval_ms: int = integer(
         default=10 * SECOND_MS,

@@ -193,7 +193,7 @@ async def test_one_that_wants_no_answer(seen: list[Seen]) -> None:
         peer.writer.write(asked)
         await world.wait(lambda: bool(seen), "the request is measured")
         (measured,) = seen
-        assert (measured.measured.received_bytes, measured.measured.sent_bytes) == (len(asked) - 4, 0)
+        assert (measured.meter.times.received_bytes, measured.meter.times.sent_bytes) == (len(asked) - 4, 0)
         assert times(measured) == (0, 0, 0)
 
 

@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from tailrace.broker.logs.gate import Gate
-from tailrace.broker.serving.measuring import Measure, Measurement
+from tailrace.broker.serving.measuring import Measurement, Timer
 from tailrace.controller.effective import broker_config
 from tailrace.model import events
 from tailrace.model.errors import ErrorCode
@@ -54,19 +54,17 @@ class RequestLog:
         if was_on != self.is_on:
             self._on_change()
 
-    def follow(self, context: RequestContext, measure: Measure | None, received_bytes: int) -> None:
-        """Once the request is over it is told, if it is one of those; whoever else measures it does so as well."""
+    def follow(self, context: RequestContext, timer: Timer | None, received_bytes: int) -> None:
+        """Once the request is over it is told, if it is one of those; then the meters have its time as well."""
         self._seen += 1
         is_wanted = context.client_id in self._client_ids or (
             self._sample_every > 0 and self._seen % self._sample_every == 0
         )
         if is_wanted or self._slow_ms:
-            note = partial(self._note, context, measure, is_wanted)
-            context.measurement = Measurement(note, self._clock, received_bytes)
+            tell = partial(self._tell, context, received_bytes, is_wanted)
+            context.measurement = Measurement(self._clock, timer, tell)
 
-    def _note(self, context: RequestContext, measure: Measure | None, is_wanted: bool, taken: Measurement) -> None:
-        if measure is not None:
-            measure(taken)
+    def _tell(self, context: RequestContext, received_bytes: int, is_wanted: bool, taken: Measurement) -> None:
         # Of a request that was answered at once only that is noted.
         handled_ms = taken.answered_ms if taken.handled_ms is None else taken.handled_ms
         total_ms = taken.sent_ms - taken.began_ms
@@ -82,7 +80,7 @@ class RequestLog:
             principal=context.principal,
             peer=context.peer,
             listener=context.listener.name,
-            received_bytes=taken.received_bytes,
+            received_bytes=received_bytes,
             sent_bytes=taken.sent_bytes,
             total_ms=round(total_ms, 3),
             handling_ms=round(handled_ms - taken.began_ms, 3),

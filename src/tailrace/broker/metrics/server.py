@@ -28,7 +28,9 @@ _ANSWERS_TIMEOUT_MS = 1000.0
 
 class MetricsServer:
     def __init__(self, config: BrokerConfig, ports: Ports, doors: Mapping[str, Door] | None = None) -> None:
-        self.meters = RequestMeters(express_sample_every=config.metrics_express_sample_every)
+        self.meters = RequestMeters(
+            sample_every=config.metrics_request_sample_every, express_sample_every=config.metrics_express_sample_every
+        )
         self.listeners: tuple[BoundListener, ...] = ()
         self._config = config
         self._ports = ports

@@ -273,8 +273,8 @@ class KafkaConnection:
             self._answer(context, result)
         elif result is not None:
             self._keep_place(context, result)
-        elif context.measurement is not None:
-            context.measurement.note_unanswered()
+        else:
+            self._protocol.dispatcher.note_unanswered(context)
         if context.toll is not None and not isinstance(result, Message):
             self.mute(context.toll.settle() if result is None else context.toll.taken_ms())
 

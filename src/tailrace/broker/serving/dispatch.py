@@ -9,7 +9,8 @@
     account     the steps `after`: each is given the answer and gives it back, with throttle_time_ms for one
     encode      the answer to bytes
     send        by the connection, in its place among the others
-    measure     the node's meters are told how long it was handled, parked and sent (`measuring`), where it has some
+    measure     the node's meters, where it has some, count it once its answer is known; of one request in many they are
+                told how long it was handled, parked and sent (`measuring`)
 
 A step that no row names costs the test of an empty tuple, or of a None.
 
@@ -33,7 +34,7 @@ from types import CoroutineType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from tailrace.broker.context import AnsweredError, BoundListener, Pending, RequestContext, UnanswerableError
-from tailrace.broker.serving.measuring import Measure, Measurement, errors_of
+from tailrace.broker.serving.measuring import NO_ERRORS, Look, errors_of, looker
 from tailrace.catalogue import CATALOGUE, Audience, Served, load, load_handler
 from tailrace.columns import Throttled
 from tailrace.model import events
@@ -54,6 +55,7 @@ from tailrace.wire.schema import Message
 
 if TYPE_CHECKING:
     from tailrace.broker.logs.audit import Audit
+    from tailrace.broker.metrics.requests import Meter
     from tailrace.broker.services import Services
 
 _log = events.logger("dispatch")
@@ -74,7 +76,8 @@ class Route(NamedTuple):
     before: tuple[Before, ...]
     handle: Handler
     after: tuple[After, ...]
-    measure: Measure | None
+    meter: Meter | None
+    look: Look
     throttled: Throttled
 
 
@@ -127,10 +130,13 @@ class Dispatcher:
         )
         if route is None:
             return self._answer_unknown_api_versions(context)
-        if route.measure is not None:
-            context.measurement = Measurement(route.measure, self._services.ports.clock, len(frame))
+        if (meter := route.meter) is not None:
+            context.received_bytes = len(frame)
+            meter.until_timed -= 1
+            if meter.until_timed <= 0:
+                context.measurement = meter.begin(self._services.ports.clock)
         if self._request_log.is_on:
-            self._request_log.follow(context, route.measure, len(frame))
+            self._request_log.follow(context, meter, len(frame))
         if self._meters.number and route.throttled is not Throttled.NEVER:
             self._take_toll(context, route.throttled, len(frame))
         request, _end = route.decode(frame, position, self._items_max)
@@ -160,9 +166,20 @@ class Dispatcher:
         if context.toll is not None:
             context.toll.settle(answer)
         parts = encode_response(context.api_key, context.api_version, context.correlation_id, answer)
+        if route is not None and route.meter is not None:
+            sent_bytes = len(parts[0]) if len(parts) == 1 else sum(map(len, parts))
+            route.meter.count(context.received_bytes, sent_bytes - 4, route.look(answer))
         if context.measurement is not None:
             context.measurement.note_answered(parts, errors_of(answer))
         return parts
+
+    def note_unanswered(self, context: RequestContext) -> None:
+        """The client wants no answer."""
+        route = self._routes.get((context.api_key, context.api_version))
+        if route is not None and route.meter is not None:
+            route.meter.count(context.received_bytes, 0, NO_ERRORS)
+        if context.measurement is not None:
+            context.measurement.note_unanswered()
 
     def _find_route(self, api_key: int, version: int) -> Route | None:
         """None for ApiVersions in a version that we do not know."""
@@ -187,16 +204,17 @@ class Dispatcher:
             before,
             load_handler(served),
             after,
-            self._find_measure(api_key, version),
+            self._find_meter(api_key, version),
+            looker(apis.response_type(api_key)),
             api.throttled_in(version, self.audience),
         )
         self._routes[api_key, version] = route
         return route
 
-    def _find_measure(self, api_key: int, version: int) -> Measure | None:
+    def _find_meter(self, api_key: int, version: int) -> Meter | None:
         """What is in an Envelope is sent by that."""
         meters = self._services.request_meters
-        return None if meters is None or self.audience is Audience.FORWARDED else meters.of(api_key, version).measure
+        return None if meters is None or self.audience is Audience.FORWARDED else meters.of(api_key, version)
 
     def _judges(self, served: Served) -> tuple[Before, ...]:
         """The steps that ask whether whoever asks may."""

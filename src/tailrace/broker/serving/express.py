@@ -18,7 +18,7 @@ The steps of the pipeline (`dispatch`), and what becomes of them here:
     handle      here, in the same `Partition` as the general path
     encode      once for a lane: what differs between two answers is packed into the first one's bytes
     send        as all answers, in their places
-    measure     counted once for a run; its time is taken for one run in metrics.express.sample.every
+    measure     counted once for a run; its time is taken for one run in about metrics.express.sample.every
 
 What a lane has learned holds until `services.lanes` is raised, by whoever changes what it relies on: then all lanes of
 all connections are forgotten, and learned anew. What may change with each request is no part of a lane, and looked at

@@ -90,6 +90,8 @@ class Slots:
             self.count -= slot.count
             if slot.pending is not None:
                 slot.pending.abandon()
+            elif slot.measurement is not None and slot.parts is not None:
+                slot.measurement.note_lost()
             if slot is since:
                 return
 
@@ -197,6 +199,8 @@ class Outbox:
         self._is_closed = True
         self._turns.leave(self, self._client)
         self._parts.clear()
+        for _end, measurement in self._unmeasured:
+            measurement.note_lost()
         self._unmeasured.clear()
 
     def _note_put(self, parts: Sequence[Bytes | FileSlice], measurement: Measurement | None) -> None:

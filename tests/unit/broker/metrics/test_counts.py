@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from tailrace.broker.metrics import requests
 from tailrace.model.errors import ErrorCode
 from tests.unit.broker.cluster_world import running_cluster, simulated
 from tests.unit.broker.metrics.web import SETTINGS, scrape
@@ -59,17 +60,43 @@ async def test_acks_0():
         assert found.value(f"{TOPICS}_messagesin_total") == 8
 
 
-async def test_times_of_the_express_lane_are_sampled_and_stand_for_all():
+async def test_times_of_the_express_lane_are_sampled_and_stand_for_all(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(requests, "TIMED_EACH_TICK", 1)
     async with running({**SETTINGS, "metrics.express.sample.every": "4"}) as world:
         peer = await world.connect()
         await create_topic(peer, "t")
-        for _ in range(17):  # One run each. The first of all, and each fourth after it, has its time taken.
+        for _ in range(17):  # One run each.
             await send(peer, 9)
         found = await scrape(world.broker)
         assert found.value(REQUESTS, request="Produce", version=9) == 17
         assert found.value("kafka_network_requestmetrics_totaltimems_count", request="Produce") == 17
         assert found.value("tailrace_request_duration_seconds_count", request="Produce") == 17
         assert found.value("tailrace_express_time_sample_every") == 4
+
+
+async def test_times_of_other_requests_are_sampled_and_stand_for_all(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(requests, "TIMED_EACH_TICK", 2)
+    taken: list[requests.Measurement] = []
+    measure = requests.Meter.measure
+
+    def note(meter: requests.Meter, measured: requests.Measurement) -> None:
+        measure(meter, measured)
+        taken.append(measured)
+
+    monkeypatch.setattr(requests.Meter, "measure", note)
+    async with running({**SETTINGS, "metrics.request.sample.every": "8"}) as world:
+        peer = await world.connect()
+        await create_topic(peer, "t")
+        taken.clear()
+        for _ in range(60):
+            await send(peer, 6)
+        assert 2 <= len(taken) <= 30
+        found = await scrape(world.broker)
+        assert found.value(REQUESTS, request="Produce", version=6) == 60
+        assert found.value("kafka_network_requestmetrics_totaltimems_count", request="Produce") == 60
+        assert found.value("tailrace_request_duration_seconds_count", request="Produce") == 60
+        assert found.value("kafka_network_requestmetrics_errors_total", request="Produce", error="NONE") == 60
+        assert found.value("tailrace_request_time_sample_every") == 8
 
 
 async def test_what_is_fetched_by_sendfile_and_as_a_small_answer():

@@ -25,6 +25,9 @@ _SECONDS = Metric(
     "tailrace_request_duration_seconds", Kind.HISTOGRAM, "From the first byte that was taken to the last one sent."
 )
 _SAMPLE = own_gauge(
+    "request_time_sample_every", "Requests of which about one has its time taken once there are many; all are counted."
+)
+_EXPRESS_SAMPLE = own_gauge(
     "express_time_sample_every", "Runs of small produces of which one has its time taken; all of them are counted."
 )
 _TIMES = tuple(
@@ -45,6 +48,7 @@ _ERROR_NAMES = {int(code): code.name for code in ErrorCode}
 
 def pieces(watched: Watched, text: Text) -> Iterator[str]:
     meters = watched.meters
+    meters.settle()
     by_api = sorted(meters.by_api.items())
     yield text.write(
         _REQUESTS,
@@ -69,7 +73,8 @@ def pieces(watched: Watched, text: Text) -> Iterator[str]:
     yield head
     for key, each in by_api:
         yield _histogram(name, label(request=apis.api_name(key)), each.total)
-    yield text.write(_SAMPLE, [("", meters.express_sample_every)])
+    yield text.write(_SAMPLE, [("", meters.sample_every)])
+    yield text.write(_EXPRESS_SAMPLE, [("", meters.express_sample_every)])
 
 
 def _errors(request: str, times: ApiTimes) -> Iterator[tuple[str, int]]:
