@@ -89,7 +89,7 @@ class RequestContext:
         self.audited: str  # What the audit log will say of the request; set by the steps of those APIs alone.
         # What puts together the answer and what a step before the handler has refused; called with the answer.
         self.joins: tuple[Callable[[Message], Message], ...] = ()
-        self.received_bytes: int  # Without the four bytes that tell its size; set where the node has meters.
+        self.received_bytes = 0  # Without the four bytes that tell its size.
         self.measurement: Measurement | None = None  # Where its time is taken.
         self.toll: Toll | None = None  # While some quota is set: what this request has used.
         self.is_misdirected = False  # It asked a node that is not the active controller, or ceased to be it meanwhile.

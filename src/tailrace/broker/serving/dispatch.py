@@ -128,10 +128,10 @@ class Dispatcher:
             listener=origin.listener,
             principal=origin.principal,
         )
+        context.received_bytes = len(frame)
         if route is None:
             return self._answer_unknown_api_versions(context)
         if (meter := route.meter) is not None:
-            context.received_bytes = len(frame)
             meter.until_timed -= 1
             if meter.until_timed <= 0:
                 context.measurement = meter.begin(self._services.ports.clock)
@@ -243,6 +243,8 @@ class Dispatcher:
         from tailrace.broker.handlers.api_versions import unsupported_version_response
 
         context.api_version = 0
+        if (context.api_key, 0) not in self._routes:
+            self._find_route(context.api_key, 0)  # By which it is counted.
         return context, unsupported_version_response()
 
     async def _supervise(

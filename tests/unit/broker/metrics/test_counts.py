@@ -60,6 +60,20 @@ async def test_acks_0():
         assert found.value(f"{TOPICS}_messagesin_total") == 8
 
 
+async def test_api_versions_of_the_future_counts_in_the_version_of_its_answer():
+    async with running(SETTINGS) as world:
+        peer = await world.connect()
+        future = b"\x00\x12\x00\x63\x00\x00\x00\x07\x00\x01x\x00"
+        for number in (1, 2):
+            peer.writer.write(len(future).to_bytes(4, "big") + future)
+            assert (await peer.receive_frame())[:4] == b"\x00\x00\x00\x07"
+            found = await scrape(world.broker)
+            assert found.value(REQUESTS, request="ApiVersions", version=0) == number
+        errors = "kafka_network_requestmetrics_errors_total"
+        assert found.value(errors, request="ApiVersions", error="UNSUPPORTED_VERSION") == 2
+        assert found.value("kafka_network_requestmetrics_requestbytes_sum", request="ApiVersions") == 2 * len(future)
+
+
 async def test_times_of_the_express_lane_are_sampled_and_stand_for_all(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(requests, "TIMED_EACH_TICK", 1)
     async with running({**SETTINGS, "metrics.express.sample.every": "4"}) as world:
