@@ -6,6 +6,7 @@ import json
 import ssl
 from base64 import b64encode
 from http.client import HTTPSConnection
+from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
@@ -30,7 +31,7 @@ def basic(user: str, password: str) -> str:
     return "Basic " + b64encode(f"{user}:{password}".encode()).decode()
 
 
-def test_who_may_see_what(capsys: pytest.CaptureFixture[str]):
+def test_who_may_see_what(capsys: pytest.CaptureFixture[str], tmp_path: Path):
     with Broker(secure=True) as broker:
         admin = broker.client_settings
         url, authority, password = broker.metrics_url, admin.login.authority, admin.login.password
@@ -57,6 +58,15 @@ def test_who_may_see_what(capsys: pytest.CaptureFixture[str]):
         assert get(url, authority, "/metrics", Authorization=basic("reader", reader.login.password))[0] == 403
         watcher = broker.user("watcher", ["describe cluster"])
         assert "kafka_server" in scrape(url, watcher).text
+        # The balancer asks with the login that it has for the brokers, and says if that is not enough.
+        properties = tmp_path / "client.properties"
+        properties.write_text("".join(f"{name}={value}\n" for name, value in watcher.java().items()))
+        words = ["balance", "plan", "--bootstrap", broker.bootstrap, "--command-config", str(properties)]
+        for asked, refusal in ((url, ""), (f"{url}/nowhere", "it answers 404")):
+            capsys.readouterr()
+            assert main([*words, "--metrics", f"{asked}", "--sample", "0.1"]) == 0
+            told = capsys.readouterr().err
+            assert (refusal in told, "cannot be read" in told) == (True, bool(refusal)), told
         assert password not in broker.log()
         assert main(["health", "--data", broker.data]) == 0
         assert main(["health", url]) == 1  # The machine does not trust that authority.

@@ -22,7 +22,7 @@ const again = await admin.createTopics({ topics: [{ topic, numPartitions: 1, rep
 await admin.alterConfigs({
   validateOnly: false,
   resources: [
-    { type: ConfigResourceTypes.TOPIC, name: topic, configEntries: [{ name: "retention.ms", value: "3600000" }] },
+    { type: ConfigResourceTypes.TOPIC, name: topic, configEntries: [{ name: "retention.ms", value: "3600000000000" }] },
   ],
 });
 const described = await admin.describeConfigs({

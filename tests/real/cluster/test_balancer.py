@@ -2,13 +2,16 @@
 
 import asyncio
 import json
+import shutil
 import subprocess
 import sys
 import time
 from typing import Any
 
 import pytest
+from confluent_kafka import Consumer, Producer
 
+from tailrace.cli import main
 from tailrace.client.admin import Admin
 from tailrace.client.metadata import parse_bootstrap
 from tailrace.real.cluster import open_cluster
@@ -117,3 +120,38 @@ def _wait_spread(cluster: Cluster, topic: str, nodes: set[int]) -> None:
     while (found := {each.leader_id for each in partitions_of(cluster.bootstrap, topic).values()}) != nodes:
         assert time.monotonic() < deadline, found
         time.sleep(0.2)
+
+
+def test_a_secure_cluster_gets_other_factors_and_a_new_disk():
+    topic, count = ["topic", "describe", TOPIC], 3000
+
+    def holders(found: Any) -> list[list[int]]:
+        assert all(sorted(each["isr"]) == sorted(each["replicas"]) for each in found["partitions"])
+        return [each["replicas"] for each in found["partitions"]]
+
+    with Cluster(LOW_LATENCY, brokers=3, secure=True) as cluster:
+        login = ["--command-config", f"{cluster.data}/client.properties"]
+        tailrace(cluster, "topic", "create", TOPIC, "--partitions", "6", "--replication-factor", "1", *login)
+        producer = Producer(cluster.client_settings.confluent())
+        for number in range(count):
+            producer.produce(TOPIC, b"%d" % number, partition=number % 6)
+        assert producer.flush(DEADLINE_S) == 0
+        for factor in (3, 2):
+            words = ["topic", "alter", TOPIC, "--replication-factor", str(factor), *login]
+            assert main([*words, "--bootstrap", cluster.bootstrap]) == 0
+            assert {len(each) for each in holders(tailrace(cluster, *topic, *login))} == {factor}
+        tailrace(cluster, "balance", "run", "--drain", "3", *login)
+        assert not any(3 in each for each in holders(tailrace(cluster, *topic, *login)))
+        cluster.stop(3)
+        shutil.rmtree(f"{cluster.data}/broker-3")
+        cluster.start(3)
+        tailrace(cluster, "balance", "run", "--metrics", cluster.data, "--sample", "1", *login)
+        assert sum(3 in each for each in holders(tailrace(cluster, *topic, *login))) == 4
+        consumer = Consumer({**cluster.client_settings.confluent(), "group.id": "g", "auto.offset.reset": "earliest"})
+        consumer.subscribe([TOPIC])
+        read: list[int] = []
+        deadline = time.monotonic() + DEADLINE_S
+        while len(read) < count and time.monotonic() < deadline:
+            read += [int(message.value()) for message in consumer.consume(500, 1.0) if message.error() is None]
+        consumer.close()
+        assert sorted(read) == list(range(count))

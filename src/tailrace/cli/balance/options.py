@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+from base64 import b64encode
 from collections.abc import Callable, Sequence
 
 from tailrace.balance.plan.picture import Goals, Resource
@@ -16,6 +17,7 @@ from tailrace.cli.plan.units import parse_bandwidth
 from tailrace.cli.session import positive_seconds
 from tailrace.client.admin import Admin
 from tailrace.client.metadata import Cluster
+from tailrace.client.security.settings import Security
 
 _PACE, _GOALS = Pace(), Goals()
 
@@ -100,9 +102,8 @@ def make_runner(
 ) -> Runner:
     metrics = None
     if options.metrics:
-        urls = _urls(options.metrics)
-        ask = lambda: _scrape(urls)  # noqa: E731
-        metrics = Metrics(ask, cluster.ports.clock, sample_s=options.sample, p99_max_ms=options.p99_max)
+        nodes = _Nodes(_urls(options.metrics), options.command_config)
+        metrics = Metrics(nodes.ask, cluster.ports.clock, sample_s=options.sample, p99_max_ms=options.p99_max)
     return Runner(
         Admin(cluster),
         goals=Goals({**_GOALS.use_max, Resource.DISK: options.disk_max}, options.spread),
@@ -134,19 +135,37 @@ def _urls(text: str) -> list[str]:
         ) from None
 
 
-async def _scrape(urls: Sequence[str]) -> list[str]:
-    """A node that does not answer is down, or busy: the others tell enough."""
-    from tailrace.model.ports import WebQuestion
-    from tailrace.real.web import RealWeb
+class _Nodes:
+    """Asked with the login that the cluster is asked with. A node that does not answer is down, or busy, and the others
+    tell enough; but it is told, or one that refuses us would leave the network and the loops out of account unseen."""
 
-    def ask(url: str) -> str:
+    def __init__(self, urls: Sequence[str], security: Security) -> None:
+        self._urls = urls
+        self._tls = security.tls
+        self._headers: dict[str, str] = {}
+        if security.sasl is not None and not security.sasl.is_by_delegation_token:
+            user = f"{security.sasl.username}:{security.sasl.password}"
+            self._headers["Authorization"] = "Basic " + b64encode(user.encode()).decode()
+        self._problems: set[tuple[str, str]] = set()
+
+    async def ask(self) -> list[str]:
+        return list(await asyncio.gather(*(asyncio.to_thread(self._ask_one, url) for url in self._urls)))
+
+    def _ask_one(self, url: str) -> str:
+        from tailrace.model.ports import WebQuestion
+        from tailrace.real.web import RealWeb
+
+        question = WebQuestion(
+            f"{url}/metrics", timeout_ms=5000, answer_max_bytes=64 << 20, headers=self._headers, tls=self._tls
+        )
         try:
-            question = WebQuestion(f"{url}/metrics", timeout_ms=5000, answer_max_bytes=64 << 20)
             return RealWeb().ask(question).decode("utf-8", "replace")
-        except OSError:
+        except OSError as error:
+            problem = (url, str(error))
+            if problem not in self._problems:
+                self._problems.add(problem)
+                note(f"the metrics of {url} cannot be read, and what is going on there is left out: {error}")
             return ""
-
-    return list(await asyncio.gather(*(asyncio.to_thread(ask, url) for url in urls)))
 
 
 def _percent(text: str) -> float:
