@@ -32,11 +32,14 @@ from tailrace.client.security.settings import Mechanism, Security
 from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.model.ports import Dialer, Ports
 from tailrace.model.security import ClientAuth, TlsSettings
+from tailrace.real.background import RealBackground
 from tailrace.real.cluster import open_cluster
 
 _EXIT_ORPHANED = 3
 _CLIENT_ID = "tailrace-registry"
 _BACKLOG = 1024
+# Two cores have room for two.
+_PARSING_THREADS = 2
 # How long requests that are under way may take at the end.
 _GRACE_S = 5
 _ANY_ADDRESS = ("", "0.0.0.0", "::")  # noqa: S104 (compared; the user asks for it)
@@ -71,7 +74,7 @@ async def serve(
         cluster, reading = (open_cluster(bootstrap, security=security, client_id=_CLIENT_ID) for _ in range(2))
         try:
             door = _door(cluster, bootstrap, security, settings)
-            registry = Registry(cluster, reading, settings, identity)
+            registry = Registry(cluster, reading, settings, identity, RealBackground(_PARSING_THREADS))
             forwarding = Forwarding(
                 settings, tls=_client_context(place.tls), own_authorization=_own_authorization(security)
             )

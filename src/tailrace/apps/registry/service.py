@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from tailrace.apps.registry import errors
@@ -37,13 +36,12 @@ from tailrace.apps.registry.topic.writing import FENCED, Writer
 from tailrace.client.metadata import Cluster
 from tailrace.model import events
 from tailrace.model.errors import ErrorCode, KafkaError
+from tailrace.model.ports import Background
 from tailrace.schemas import ParsedSchema
 
 _log = events.logger("registry")
 T = TypeVar("T")
 
-# Parsing and comparing: two cores have room for two.
-_THREADS = 2
 # Writes that wait for those before them; the next one is refused.
 _WRITES_WAITING_MAX = 1000
 
@@ -60,7 +58,15 @@ class Registry:
     """`start` it, and `close` it at the end. `reading` has connections of its own: a broker answers a connection in
     order, and a write must not wait behind a fetch that waits for it."""
 
-    def __init__(self, cluster: Cluster, reading: Cluster, settings: RegistrySettings, identity: Identity) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        reading: Cluster,
+        settings: RegistrySettings,
+        identity: Identity,
+        background: Background,
+    ) -> None:
+        """`background` parses and compares."""
         self.cluster = cluster
         self.settings = settings
         self.identity = identity
@@ -75,7 +81,7 @@ class Registry:
         self._writing = asyncio.Lock()
         self._waiting = 0
         self._parsed = Parsed(settings.cache_size)
-        self._threads = ThreadPoolExecutor(_THREADS, "schemas")
+        self._background = background
         self._elected = asyncio.Event()
         self._beginning: asyncio.Task[None] | None = None
 
@@ -106,7 +112,6 @@ class Registry:
         if self._beginning is not None:
             self._beginning.cancel()
         await self.reader.close()
-        self._threads.shutdown(wait=False, cancel_futures=True)
 
     # --- who writes
 
@@ -254,7 +259,7 @@ class Registry:
         return None
 
     async def _in_thread(self, work: Callable[..., T], *arguments: Any) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._threads, work, *arguments)
+        return await self._background.run(lambda: work(*arguments))
 
 
 class _Turn:
