@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from tailrace.broker.metrics.families import (
     clients,
     controller,
-    groups,
     node,
     partitions,
     quorum,
@@ -19,6 +18,7 @@ from tailrace.broker.metrics.families import (
     topics,
     warnings,
 )
+from tailrace.broker.metrics.families.coordinators import groups, transactions
 
 if TYPE_CHECKING:
     from tailrace.broker.metrics.watched import Watched
@@ -35,6 +35,7 @@ def pieces(watched: Watched, text: Text) -> Iterator[str]:
     if watched.roles.is_broker:
         yield from replicas.pieces(watched, text)
         yield from groups.pieces(watched, text)
+        yield from transactions.pieces(watched, text)
         yield from topics.pieces(watched, text)
         yield from partitions.pieces(watched, text)
         yield from clients.pieces(watched, text)
