@@ -398,6 +398,9 @@ class Usage(NamedTuple):
     virtual_bytes: int | None = None
     open_files: int | None = None
     open_files_max: int | None = None
+    # What went to devices and came from them, not what the page cache took and gave.
+    disk_read_bytes: int | None = None
+    disk_written_bytes: int | None = None
 
 
 class Process(Protocol):

@@ -46,5 +46,19 @@ def test_open_files_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
 def test_where_nothing_is_told_of_a_process_it_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process, "_STATM", "/nowhere")
     monkeypatch.setattr(process, "_OPEN_FILES", "/nowhere")
+    monkeypatch.setattr(process, "_IO", "/nowhere")
     usage = RealProcess().usage()
     assert (usage.resident_bytes, usage.virtual_bytes, usage.open_files) == (None, None, None)
+    assert (usage.disk_read_bytes, usage.disk_written_bytes) == (None, None)
+
+
+def test_what_is_synced_was_written(tmp_path: Path) -> None:
+    before = RealProcess().usage().disk_written_bytes
+    with (tmp_path / "file").open("wb") as file:
+        file.write(os.urandom(1 << 20))
+        file.flush()
+        os.fsync(file.fileno())
+    after = RealProcess().usage().disk_written_bytes
+    assert before is not None
+    assert after is not None
+    assert after >= before  # Where files lie in memory nothing goes to a device.

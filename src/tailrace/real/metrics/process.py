@@ -10,11 +10,13 @@ from tailrace.model.ports import Usage
 
 _STATM = "/proc/self/statm"
 _OPEN_FILES = "/proc/self/fd"
+_IO = "/proc/self/io"
 
 
 class RealProcess:
     def usage(self) -> Usage:
         virtual_bytes, resident_bytes = _memory()
+        disk = _disk()
         limit, _hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         return Usage(
             cpu_seconds=time.process_time(),
@@ -22,6 +24,8 @@ class RealProcess:
             virtual_bytes=virtual_bytes,
             open_files=_open_files(),
             open_files_max=None if limit == resource.RLIM_INFINITY else limit,
+            disk_read_bytes=disk.get(b"read_bytes"),
+            disk_written_bytes=disk.get(b"write_bytes"),
         )
 
 
@@ -34,6 +38,16 @@ def _memory() -> tuple[int, int] | tuple[None, None]:
         return None, None
     page_bytes = resource.getpagesize()
     return int(pages[0]) * page_bytes, int(pages[1]) * page_bytes
+
+
+def _disk() -> dict[bytes, int]:
+    """There is no such file but on Linux, and a container may hide it."""
+    try:
+        with open(_IO, "rb") as file:
+            lines = file.read().splitlines()
+    except OSError:
+        return {}
+    return {name: int(value) for name, _, value in (line.partition(b": ") for line in lines)}
 
 
 def _open_files() -> int | None:

@@ -16,12 +16,15 @@ if TYPE_CHECKING:
 
 _INFO = own_gauge("build_info", "1, with the version, the node and its cluster as labels.")
 _STARTED = Metric("process_start_time_seconds", Kind.GAUGE, "When this node was started, in seconds since 1970.")
+_SERVER = "kafka_server_kafkaserver"
 _CPU = Metric("process_cpu_seconds", Kind.COUNTER, "Processor time of this process, in user code and in the kernel.")
 _OF_PROCESS = (
     (Metric("process_resident_memory_bytes", Kind.GAUGE, "Memory that this process holds."), "resident_bytes"),
     (Metric("process_virtual_memory_bytes", Kind.GAUGE, "Addresses that are mapped."), "virtual_bytes"),
     (Metric("process_open_fds", Kind.GAUGE, "Files and sockets that are open."), "open_files"),
     (Metric("process_max_fds", Kind.GAUGE, "How many of them may be."), "open_files_max"),
+    (gauge(_SERVER, "linux_disk_read_bytes", "Bytes that this process had read from devices."), "disk_read_bytes"),
+    (gauge(_SERVER, "linux_disk_write_bytes", "Bytes that it had written to devices."), "disk_written_bytes"),
 )
 _APP = gauge("kafka_server_app_info", "starttimems", "The same in milliseconds, as Kafka tells it.")
 _LAG = own_gauge("loop_lag_seconds", "How late the event loop was when it was last looked at.")

@@ -16,6 +16,7 @@ from tailrace.coordinator.transactions.transaction import TransactionState
 from tailrace.model.metrics.text import label
 
 if TYPE_CHECKING:
+    from tailrace.broker.coordinators.transactions import TransactionCoordinators
     from tailrace.broker.metrics.watched import Watched
     from tailrace.coordinator.transactions.transaction import Transaction
     from tailrace.model.metrics.text import Text
@@ -41,10 +42,7 @@ _STATES = (
 _CHUNK = 500
 
 
-def pieces(watched: Watched, text: Text) -> Iterator[str]:
-    running = watched.services.coordination.running_transactions
-    if running is None:
-        return
+def pieces(watched: Watched, text: Text, running: TransactionCoordinators) -> Iterator[str]:
     shards = list(running.shards.values())
     states: Counter[TransactionState] = Counter()
     now_ms = watched.services.ports.clock.wall_ms()
