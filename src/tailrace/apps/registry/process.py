@@ -10,6 +10,7 @@ import os
 import signal
 import socket
 import ssl
+import sys
 from base64 import b64encode
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -34,6 +35,7 @@ from tailrace.model.ports import Dialer, Ports
 from tailrace.model.security import ClientAuth, TlsSettings
 from tailrace.real.background import RealBackground
 from tailrace.real.cluster import open_cluster
+from tailrace.schemas.limits import FRAMES_A_LEVEL
 
 _EXIT_ORPHANED = 3
 _CLIENT_ID = "tailrace-registry"
@@ -64,6 +66,7 @@ async def serve(
 ) -> None:
     """Until SIGINT or SIGTERM. `parent` is a pipe that ends with the process that started this one. Raises KafkaError,
     and OSError if it cannot listen."""
+    sys.setrecursionlimit(max(sys.getrecursionlimit(), settings.nesting_max * FRAMES_A_LEVEL))
     context = None if place.tls is None else _server_context(place.tls)
     listener = _listen(place)
     with listener:

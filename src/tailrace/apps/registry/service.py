@@ -37,13 +37,10 @@ from tailrace.client.metadata import Cluster
 from tailrace.model import events
 from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.model.ports import Background
-from tailrace.schemas import ParsedSchema
+from tailrace.schemas import Limits, ParsedSchema
 
 _log = events.logger("registry")
 T = TypeVar("T")
-
-# Writes that wait for those before them; the next one is refused.
-_WRITES_WAITING_MAX = 1000
 
 
 class NotWriterError(Exception):
@@ -70,7 +67,7 @@ class Registry:
         self.cluster = cluster
         self.settings = settings
         self.identity = identity
-        self.state = State(compatibility=settings.compatibility)
+        self.state = State(compatibility=settings.compatibility, references_depth_max=settings.references_depth_max)
         # Who writes, as the group has it; and whoever waits for another.
         self.leader: Identity | None = None
         self._leader_changed = asyncio.Event()
@@ -80,7 +77,7 @@ class Registry:
         self._writer: Writer | None = None  # Of the present term.
         self._writing = asyncio.Lock()
         self._waiting = 0
-        self._parsed = Parsed(settings.cache_size)
+        self._parsed = Parsed(settings.cache_size, Limits(settings.nesting_max, settings.pairs_max))
         self._background = background
         self._elected = asyncio.Event()
         self._beginning: asyncio.Task[None] | None = None
@@ -272,8 +269,8 @@ class _Turn:
         registry = self._registry
         if not registry.is_writer:
             raise NotWriterError(registry.leader)
-        if registry._waiting >= _WRITES_WAITING_MAX:
-            raise errors.timed_out(f"{_WRITES_WAITING_MAX} writes wait already: try again later")
+        if registry._waiting >= registry.settings.writes_waiting_max:
+            raise errors.timed_out(f"{registry._waiting} writes wait already: try again later")
         registry._waiting += 1
         try:
             await registry._writing.acquire()
