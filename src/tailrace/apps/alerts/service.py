@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 
 from tailrace.apps.alerts.election import Election
-from tailrace.apps.alerts.engine import Engine, Notice
+from tailrace.apps.alerts.engine import Alert, Engine, Notice
 from tailrace.apps.alerts.rules import RuleFile
 from tailrace.apps.alerts.senders import Senders
 from tailrace.apps.alerts.silences import Silence, SilencesError, read_silences
@@ -83,21 +83,26 @@ class AlertService:
         return notices
 
     def _audible(self, notices: Sequence[Notice], now: float) -> list[Notice]:
-        if self._election is not None and not self._election.is_ours:
-            self._unheard += [(now, notice) for notice in notices if not notice.is_firing]
-            self._unheard = [(at, notice) for at, notice in self._unheard if now - at < _HANDOVER_SECONDS]
-            for alert in self.engine.alerts.values():
-                alert.told_at, alert.is_known = None, alert.fired_at is not None  # By the other one, presumably.
-            return []
-        audible = [notice for at, notice in self._unheard if now - at < _HANDOVER_SECONDS]
-        self._unheard.clear()
         silences = self._silences()
+
+        def is_silenced(alert: Alert) -> bool:
+            return any(each.covers(alert, now) for each in silences)
+
+        self._unheard = [(at, notice) for at, notice in self._unheard if now - at < _HANDOVER_SECONDS]
+        if self._election is not None and not self._election.is_ours:
+            self._unheard += [(now, each) for each in notices if not each.is_firing and each.alert.is_known]
+            for alert in self.engine.firing:
+                # The other one has told of it, presumably.
+                alert.told_at, alert.is_known = None, alert.is_known or not is_silenced(alert)
+            return []
+        audible = [notice for _, notice in self._unheard]
+        self._unheard.clear()
         for notice in notices:
             alert = notice.alert
             if not notice.is_firing:
                 if alert.is_known:
                     audible.append(notice)
-            elif any(each.covers(alert, now) for each in silences):
+            elif is_silenced(alert):
                 alert.told_at = None  # Told once the silence ends, if it still holds.
             else:
                 alert.is_known = True

@@ -204,3 +204,21 @@ async def test_who_is_chosen_later_tells_what_holds_and_what_was_over_meanwhile(
     monkeypatch.setattr(service, "_HANDOVER_SECONDS", 0.0)
     election.is_ours = True
     assert await watch.look() == [], "long ago"
+
+
+async def test_who_is_chosen_later_tells_no_end_of_what_was_silenced(web: Web, tmp_path: Path) -> None:
+    path = tmp_path / "silences.json"
+    write_silences(str(path), [Silence("Sick", {}, time.time() + 3600, "")])
+    election = Elected()
+    election.is_ours = False
+    watch = make(web, path, election=election)
+    tell(web, 1)
+    await watch.look()
+    tell(web, 0)
+    await watch.look()
+    tell(web, 1)
+    await watch.look()
+    election.is_ours = True
+    assert await watch.look() == []
+    tell(web, 0)
+    assert await watch.look() == []
