@@ -58,6 +58,9 @@ class Network:
             self._links[task] = frozenset((node, source if source is not None else -1))
             try:
                 await self._forward(reader, writer, target_port, self._links[task])
+            except asyncio.CancelledError:
+                # Healed or closed; asyncio takes a cancelled task for a failure. What nobody reads would hold it open.
+                writer.transport.abort()
             finally:
                 del self._links[task]
                 writer.close()
@@ -79,6 +82,9 @@ class Network:
         ]
         try:
             await asyncio.wait(pipes, return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            other_writer.transport.abort()
+            raise
         finally:
             other_writer.close()  # First: whoever closes everything may cancel the wait below too.
             for pipe in pipes:
@@ -105,9 +111,12 @@ class Network:
     async def _close(self) -> None:
         for server in self._servers:
             server.close()
-        for task in list(self._links):
-            task.cancel()
-        await asyncio.gather(*list(self._links), return_exceptions=True)
+        while self._links:
+            for task in self._links:
+                task.cancel()
+            await asyncio.gather(*list(self._links), return_exceptions=True)
+        # The turns in which sockets are closed.
+        await asyncio.sleep(0.05)
 
     def _owner_of_port(self, source_port: int, proxy_port: int) -> int | None:
         inode = _inode_of(source_port, proxy_port)
