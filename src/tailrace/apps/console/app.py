@@ -17,8 +17,8 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response, S
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from tailrace.apps.console.pages import cluster, groups, messages, rights, topics
-from tailrace.apps.console.visitors import COOKIE, Visitors, watcher_security
+from tailrace.apps.console.pages import access, cluster, groups, messages, topics, transactions
+from tailrace.apps.console.doors.visitors import COOKIE, Visitors, watcher_security
 from tailrace.apps.console.watcher import Watcher
 from tailrace.apps.console.web import Console, Options, read_form
 from tailrace.client.metadata import Cluster
@@ -63,7 +63,7 @@ def make_app(
             visitors.close()
             shared.close()
 
-    rooms = (cluster, topics, messages, groups, rights)
+    rooms = (cluster, topics, messages, groups, transactions, access)
     return Starlette(
         routes=[
             *(route for room in rooms for route in room.routes(console)),

@@ -22,7 +22,7 @@ from tailrace.apps.console import formats
 from tailrace.apps.console.charts import Chart, draw
 from tailrace.apps.console.history import DAY_S, HOUR_S
 from tailrace.apps.console.picture import Picture
-from tailrace.apps.console.visitors import COOKIE, Visit, Visitors, new_cookie
+from tailrace.apps.console.doors.visitors import COOKIE, Visit, Visitors, new_cookie
 from tailrace.apps.console.watcher import Watcher
 from tailrace.model.errors import ErrorCode, KafkaError
 
@@ -43,6 +43,8 @@ _STATUS = {
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: 403,
     ErrorCode.GROUP_AUTHORIZATION_FAILED: 403,
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: 403,
+    ErrorCode.RESOURCE_NOT_FOUND: 404,
+    ErrorCode.INVALID_REQUEST: 400,
     ErrorCode.NETWORK_EXCEPTION: 503,
 }
 
@@ -159,7 +161,7 @@ async def _told(console: Console, page: Page, visit: Visit, request: Request) ->
         return await page(console, visit, request)
     except KafkaError as error:
         reason = error.message or error.code.name
-        title = {403: "You may not do this", 404: "There is no such thing"}.get(
+        title = {400: "This cannot be done", 403: "You may not do this", 404: "There is no such thing"}.get(
             _STATUS.get(error.code, 502), "The cluster did not do it"
         )
         text = reason if error.code is ErrorCode.NETWORK_EXCEPTION else f"{reason} ({error.code.name})"
@@ -175,13 +177,16 @@ def confirmed(
     words: list[str],
     word: str = "yes",
     is_grave: bool = False,
+    is_asked: bool = False,
+    secret: str | None = None,
 ) -> Response | None:
     """None once the visitor has confirmed. Until then a page that says in words what will happen; what is grave wants
-    the name of the thing to be typed."""
+    the name of the thing to be typed. `is_asked`: the cluster was asked whether it would. A secret is typed on that
+    page, in the field `secret`, and so never sent back to a browser."""
     form: dict[str, str] = request.state.form
-    if form.get("confirm") == word:
+    if form.get("confirm") == word and (secret is None or form.get("secret")):
         return None
-    kept = {name: value for name, value in form.items() if name not in ("token", "confirm")}
+    kept = {name: value for name, value in form.items() if name not in ("token", "confirm", "secret")}
     wrong = "confirm" in form
     return console.html(
         request,
@@ -191,6 +196,8 @@ def confirmed(
         words=words,
         word=word,
         is_grave=is_grave,
+        is_asked=is_asked,
+        secret=secret,
         kept=kept,
         wrong=wrong,
     )

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from tailrace.apps.console.filters import Test
+from tailrace.apps.console.reading.filters import Test
 from tailrace.client.consumer import EARLIEST, LATEST, Consumer, ConsumerOptions, Isolation
 from tailrace.client.metadata import Cluster
 from tailrace.model.ids import PartitionIndex, TopicPartition

@@ -1,0 +1,1 @@
+"""Messages: which are read (`records`, `filters`), what their bytes mean (`content`)."""
