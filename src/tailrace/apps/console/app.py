@@ -17,8 +17,8 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response, S
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from tailrace.apps.console.pages import access, cluster, groups, messages, topics, transactions
 from tailrace.apps.console.doors.visitors import COOKIE, Visitors, watcher_security
+from tailrace.apps.console.pages import access, cluster, groups, messages, topics, transactions
 from tailrace.apps.console.watcher import Watcher
 from tailrace.apps.console.web import Console, Options, read_form
 from tailrace.client.metadata import Cluster

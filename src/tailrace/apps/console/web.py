@@ -20,9 +20,9 @@ from starlette.routing import Route
 from tailrace import __version__
 from tailrace.apps.console import formats
 from tailrace.apps.console.charts import Chart, draw
+from tailrace.apps.console.doors.visitors import COOKIE, Visit, Visitors, new_cookie
 from tailrace.apps.console.history import DAY_S, HOUR_S
 from tailrace.apps.console.picture import Picture
-from tailrace.apps.console.doors.visitors import COOKIE, Visit, Visitors, new_cookie
 from tailrace.apps.console.watcher import Watcher
 from tailrace.model.errors import ErrorCode, KafkaError
 
@@ -178,13 +178,13 @@ def confirmed(
     word: str = "yes",
     is_grave: bool = False,
     is_asked: bool = False,
-    secret: str | None = None,
+    typed: str | None = None,
 ) -> Response | None:
     """None once the visitor has confirmed. Until then a page that says in words what will happen; what is grave wants
-    the name of the thing to be typed. `is_asked`: the cluster was asked whether it would. A secret is typed on that
-    page, in the field `secret`, and so never sent back to a browser."""
+    the name of the thing to be typed. `is_asked`: the cluster was asked whether it would. What is `typed`,
+    such as a password, is so on that page, in the field `secret`, and never sent back to a browser."""
     form: dict[str, str] = request.state.form
-    if form.get("confirm") == word and (secret is None or form.get("secret")):
+    if form.get("confirm") == word and (typed is None or form.get("secret")):
         return None
     kept = {name: value for name, value in form.items() if name not in ("token", "confirm", "secret")}
     wrong = "confirm" in form
@@ -197,7 +197,7 @@ def confirmed(
         word=word,
         is_grave=is_grave,
         is_asked=is_asked,
-        secret=secret,
+        typed=typed,
         kept=kept,
         wrong=wrong,
     )

@@ -83,7 +83,7 @@ async def set_user(console: Console, visit: Visit, request: Request) -> Response
         ]
     else:
         words = [f"{name} may log in by {mechanism.mechanism_name} with this password.", "What it may do, ACLs say."]
-    page = confirmed(console, visit, request, title=f"A password for {name}", words=words, secret="Password")
+    page = confirmed(console, visit, request, title=f"A password for {name}", words=words, typed="Password")
     if page is not None:
         return page
     password = request.state.form["secret"]

@@ -9,8 +9,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 
-from tailrace.apps.console.picture import Picture
 from tailrace.apps.console.doors.visitors import Visit
+from tailrace.apps.console.picture import Picture
 from tailrace.apps.console.watcher import CLUSTER, LAG, RATE, SIZE
 from tailrace.apps.console.web import Console, show
 from tailrace.client.admin import CONFIG_SOURCES, Admin

@@ -14,11 +14,11 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import BaseRoute
 
+from tailrace.apps.console.doors.visitors import Visit
 from tailrace.apps.console.reading.content import in_words
 from tailrace.apps.console.reading.content import show as show_content
 from tailrace.apps.console.reading.filters import FilterError, parse_filter
 from tailrace.apps.console.reading.records import Found, Page, Query, follow, read_page
-from tailrace.apps.console.doors.visitors import Visit
 from tailrace.apps.console.web import Console, change, confirmed, done, field, number, show
 from tailrace.client.producer import Producer
 from tailrace.model.errors import ErrorCode, KafkaError

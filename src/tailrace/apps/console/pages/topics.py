@@ -10,9 +10,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 
+from tailrace.apps.console.doors.visitors import Visit
 from tailrace.apps.console.formats import bytes_text, count_text
 from tailrace.apps.console.picture import Picture
-from tailrace.apps.console.doors.visitors import Visit
 from tailrace.apps.console.watcher import RATE, SIZE
 from tailrace.apps.console.web import Console, change, confirmed, done, field, number, show
 from tailrace.client.admin import BROKER_DEFAULT, CONFIG_SOURCES, RESOURCE_TOPIC, SOURCE_TOPIC, Admin
