@@ -5,9 +5,10 @@ from __future__ import annotations
 import http.client
 import re
 import time
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import quote, urlencode, urlsplit
 
 import pytest
+from confluent_kafka import Producer
 
 from tailrace.testing import Broker
 
@@ -140,6 +141,43 @@ def log_in(address: str, user: str, password: str) -> str:
     answer, text = post(address, "/login", cookie, text, user=user, password=password)
     assert answer.status == 303, text
     return answer.getheader("Set-Cookie").split(";")[0]
+
+
+MASKS = """\
+[[mask]]
+topics = "payments"
+fields = ["value.card", "header.iban"]
+"""
+
+
+def test_what_is_masked_is_seen_by_who_may_alter_the_topic(tmp_path):
+    (tmp_path / "masks.toml").write_text(MASKS)
+    with Broker(secure=True) as broker:
+        hers = broker.user("ann", acls=["read topic:payments"]).confluent()["sasl.password"]
+        client = broker.client_settings.confluent()
+        producer = Producer(client)
+        for number in range(3):
+            value = f'{{"card": "4111-{number}", "id": {number}}}'
+            producer.produce("payments", value, headers=[("iban", f"DE{number}"), ("trace", "t")])
+        producer.flush(20)
+        settings = f"{broker.data}/client.properties"
+        masks = ("--masks", str(tmp_path / "masks.toml"))
+        with console("--bootstrap", broker.bootstrap, "--command-config", settings, *masks) as address:
+            admin = log_in(address, "admin", client["sasl.password"])
+            ann = log_in(address, "ann", hers)
+            where = "/topics/payments/messages"
+            guess = where + "?filter=" + quote('value.card = "4111-1"')
+            assert "1 shown" in ask(address, guess, Cookie=admin)[1]
+            assert "0 shown, 3 looked at" in ask(address, guess, Cookie=ann)[1]
+            first = next(each for each in range(8) if ask(address, f"{where}/{each}/0", Cookie=ann)[0].status == 200)
+            for path in (where, f"{where}?raw=1", f"{where}/{first}/0", f"{where}/download?start=oldest"):
+                _, seen = ask(address, path, Cookie=admin)
+                assert "4111-" in seen
+                assert "DE" in seen
+                _, seen = ask(address, path, Cookie=ann)
+                assert not re.search("4111-|>DE|DE[0-9]", seen), path
+                assert "***" in seen
+            assert "Something of it is masked" in ask(address, f"{where}/{first}/0", Cookie=ann)[1]
 
 
 def test_users_acls_and_quotas_are_changed_in_two_steps():

@@ -20,13 +20,18 @@ from starlette.routing import Route
 from tailrace import __version__
 from tailrace.apps.console import formats
 from tailrace.apps.console.charts import Chart, draw
+from tailrace.apps.console.doors.oidc import Oidc
+from tailrace.apps.console.doors.rights import may_on_topic
 from tailrace.apps.console.doors.visitors import COOKIE, Visit, Visitors, new_cookie
 from tailrace.apps.console.history import DAY_S, HOUR_S
 from tailrace.apps.console.picture import Picture
+from tailrace.apps.console.reading.masks import Masks, Rule
+from tailrace.apps.console.reading.views import View
 from tailrace.apps.console.watcher import Watcher
+from tailrace.model.acls import Operation
 from tailrace.model.errors import ErrorCode, KafkaError
 
-_HEADERS = {
+HEADERS = {
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
         "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
@@ -56,14 +61,19 @@ class Options:
     series_max: int = 4000
     is_read_only: bool = False
     is_behind_tls: bool = False
+    alerts_file: str | None = None
+    masks: tuple[Rule, ...] = ()
 
 
 class Console:
-    def __init__(self, watcher: Watcher, visitors: Visitors, options: Options, *, bootstrap: str) -> None:
+    def __init__(
+        self, watcher: Watcher, visitors: Visitors, options: Options, *, bootstrap: str, oidc: Oidc | None = None
+    ) -> None:
         self.watcher = watcher
         self.visitors = visitors
         self.options = options
         self.bootstrap = bootstrap
+        self.oidc = oidc
         self._templates = Environment(
             loader=PackageLoader("tailrace.apps.console"), autoescape=select_autoescape(default=True), trim_blocks=True
         )
@@ -99,9 +109,10 @@ class Console:
             "failure": self.watcher.failure,
             "is_read_only": self.options.is_read_only,
             "must_log_in": self.visitors.must_log_in,
+            "has_schemas": self.visitors.has_schemas,
         }
         text = self.template(template).render(context)
-        response = HTMLResponse(text, status_code=status, headers=_HEADERS)
+        response = HTMLResponse(text, status_code=status, headers=HEADERS)
         if request.cookies.get(COOKIE) != cookie:
             self.set_cookie(response, cookie)
         return response
@@ -112,13 +123,21 @@ class Console:
     def set_cookie(self, response: Response, cookie: str) -> None:
         response.set_cookie(COOKIE, cookie, httponly=True, samesite="strict", secure=self.options.is_behind_tls)
 
+    async def view(self, visit: Visit, topic: str, *, is_raw: bool = False) -> View:
+        """How this visitor sees the records of a topic. Whoever may ALTER it sees what is masked for others; fields
+        can only be masked in what is opened."""
+        masks = Masks(self.options.masks, topic)
+        if masks and visit.user is not None and await may_on_topic(visit.cluster, topic, Operation.ALTER):
+            masks = Masks((), topic)
+        return View(schemas=None if is_raw and not masks else visit.schemas, masks=masks)
+
 
 Page = Callable[[Console, Visit, Request], Awaitable[Response]]
 
 
 def show(path: str, page: Page, console: Console) -> Route:
     async def endpoint(request: Request) -> Response:
-        visit = console.visitors.find(request.cookies.get(COOKIE))
+        visit = await console.visitors.find_fresh(request.cookies.get(COOKIE))
         if visit is None:
             return RedirectResponse(f"/login?to={quote(str(request.url.path), safe='/')}", 303)
         return await _told(console, page, visit, request)
@@ -129,7 +148,7 @@ def show(path: str, page: Page, console: Console) -> Route:
 def change(path: str, page: Page, console: Console) -> Route:
     async def endpoint(request: Request) -> Response:
         cookie = request.cookies.get(COOKIE)
-        visit = console.visitors.find(cookie)
+        visit = await console.visitors.find_fresh(cookie)
         if visit is None:
             return RedirectResponse("/login", 303)
         if console.options.is_read_only:

@@ -1,1 +1,1 @@
-"""Who comes in, and with whose rights (`visitors`)."""
+"""Who comes in (`visitors`, `oidc`), and what they may do (`rights`)."""
