@@ -17,9 +17,21 @@ from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
+from tailrace.apps.console.balancing import Balancing
 from tailrace.apps.console.doors.oidc import Oidc, OidcOptions
 from tailrace.apps.console.doors.visitors import COOKIE, Visitors, watcher_security
-from tailrace.apps.console.pages import access, alerts, cluster, groups, login, messages, schemas, topics, transactions
+from tailrace.apps.console.pages import (
+    access,
+    alerts,
+    balance,
+    cluster,
+    groups,
+    login,
+    messages,
+    schemas,
+    topics,
+    transactions,
+)
 from tailrace.apps.console.reading.schemas import OpenRegistry
 from tailrace.apps.console.watcher import Watcher
 from tailrace.apps.console.web import Console, Options
@@ -61,7 +73,7 @@ def make_app(
         open_registry=open_registry,
         renew=None if oidc is None else oidc.renew,
     )
-    console = Console(watcher, visitors, options, bootstrap=bootstrap, oidc=oidc)
+    console = Console(watcher, visitors, options, bootstrap=bootstrap, oidc=oidc, balancing=Balancing(open_cluster))
 
     @contextlib.asynccontextmanager
     async def life(_: Starlette) -> AsyncIterator[None]:
@@ -75,10 +87,11 @@ def make_app(
                 watching.cancel()
                 with contextlib.suppress(asyncio.CancelledError):
                     await watching
+            await asyncio.to_thread(console.balancing.close)
             visitors.close()
             shared.close()
 
-    rooms = (cluster, topics, messages, groups, schemas, transactions, access, alerts, login)
+    rooms = (cluster, topics, messages, groups, schemas, transactions, access, alerts, balance, login)
     return Starlette(
         routes=[
             *(route for room in rooms for route in room.routes(console)),

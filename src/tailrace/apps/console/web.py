@@ -19,6 +19,7 @@ from starlette.routing import Route
 
 from tailrace import __version__
 from tailrace.apps.console import formats
+from tailrace.apps.console.balancing import Balancing
 from tailrace.apps.console.charts import Chart, draw
 from tailrace.apps.console.doors.oidc import Oidc
 from tailrace.apps.console.doors.rights import may_on_topic
@@ -67,13 +68,21 @@ class Options:
 
 class Console:
     def __init__(
-        self, watcher: Watcher, visitors: Visitors, options: Options, *, bootstrap: str, oidc: Oidc | None = None
+        self,
+        watcher: Watcher,
+        visitors: Visitors,
+        options: Options,
+        *,
+        bootstrap: str,
+        balancing: Balancing,
+        oidc: Oidc | None = None,
     ) -> None:
         self.watcher = watcher
         self.visitors = visitors
         self.options = options
         self.bootstrap = bootstrap
         self.oidc = oidc
+        self.balancing = balancing
         self._templates = Environment(
             loader=PackageLoader("tailrace.apps.console"), autoescape=select_autoescape(default=True), trim_blocks=True
         )
