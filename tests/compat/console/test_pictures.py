@@ -47,21 +47,32 @@ PAGES = {
     "group": "/groups/billing",
     "access": "/access",
     "alerts": "/alerts",
-    "balance": "/balance?plan=1&drain=3",
+    "balance": "/balance?plan=1",
 }
 FIELDS = [{"name": "order", "type": "int"}, {"name": "customer", "type": "string"}]
 METHOD = {"name": "method", "type": "string", "default": "card"}
 FIRST = json.dumps({"type": "record", "name": "Payment", "fields": FIELDS})
 SECOND = json.dumps({"type": "record", "name": "Payment", "fields": [*FIELDS, METHOD]})
+# What a busy machine provokes says nothing of the console.
+RULES = """\
+[[rule]]
+name = "LoopLag"
+enabled = false
+[[rule]]
+name = "DiskFullSoon"
+enabled = false
+"""
 WORK_S = 60.0 if "REWRITE" in os.environ else 10.0
 SIZE_MAX_BYTES = 160_000
 
 
 @pytest.fixture(scope="module")
-def places() -> Iterator[dict[str, str]]:
+def places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     """Where broker, registry and console of a cluster are that everything is joined in."""
     command = [sys.executable, "-m", "tailrace", "up", "--brokers", "3", "--port", "0", "--log-level", "error"]
-    command += ["--registry-port", "0", "--console-port", "0", "--alerts"]
+    rules = tmp_path_factory.mktemp("pictures") / "alerts.toml"
+    rules.write_text(RULES)
+    command += ["--registry-port", "0", "--console-port", "0", "--alerts", str(rules)]
     command += ["--set", "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer"]
     command += ["--set", "super.users=User:ANONYMOUS"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as up:
@@ -104,7 +115,11 @@ def test_the_page_of_the_docs_shows_them():
 
 def prepare(bootstrap: str) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    topics = [NewTopic("orders", 6, 3), NewTopic("payments", 3, 3), NewTopic("clicks", 12, 2)]
+    topics = [
+        NewTopic("orders", 6, 3),
+        NewTopic("payments", 3, 3),
+        NewTopic("clicks", replica_assignment=[[1, 2]] * 12),
+    ]
     scram = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
     users = [UserScramCredentialUpsertion(name, scram, b"secret") for name in ("ann", "billing")]
     acls = [
