@@ -1,6 +1,6 @@
 """Keys and values with a schema, on the command line: shown as JSON, and written from JSON.
 
-Who asks the registry is told by the address (http://user:password@host) or by SCHEMA_REGISTRY_BASIC_AUTHUSER_INFO, as
+Who asks the registry is told by the address (http://user:password@host) or by SCHEMA_REGISTRY_BASIC_AUTH_USER_INFO, as
 Confluent's commands have it.
 """
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tailrace.real.registry.client import RegistryClient
     from tailrace.wire.records import Record
 
-USER_INFO = "SCHEMA_REGISTRY_BASIC_AUTHUSER_INFO"
+USER_INFO = "SCHEMA_REGISTRY_BASIC_AUTH_USER_INFO"
 _PARTS = {"value": ("value",), "key": ("key",), "both": ("key", "value")}
 
 
