@@ -1,14 +1,15 @@
 """The process `tailrace alerts run`: reads all nodes, lets the engine decide, and tells whoever is to be told.
 
 Every alert also is a line in its own log. A process that is not the chosen one of several watches all the same, and is
-silent: should it be chosen, it tells of what then holds. With a `status_path` it keeps there what holds now.
+silent: should it be chosen, it tells of what then holds, and of what was over since the one before it may have died.
+With a `status_path` it keeps there what holds now, chosen or not.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from tailrace.apps.alerts.election import Election
 from tailrace.apps.alerts.engine import Alert, Engine, Notice
@@ -20,6 +21,9 @@ from tailrace.apps.scrape import Reading, Scraper, TargetsError, read_targets
 from tailrace.model import events
 
 _log = events.logger("alerts")
+
+# Longer than it takes a group to notice that the chosen one is dead, and to choose another.
+_HANDOVER_SECONDS = 60.0
 
 
 class AlertService:
@@ -42,6 +46,7 @@ class AlertService:
         self._election = election
         self._interval_seconds = rule_file.sending.interval_seconds
         self._problem = ""
+        self._unheard: list[tuple[float, Notice]] = []  # What was over while another process was to tell.
 
     async def run(self) -> None:
         """Until it is cancelled."""
@@ -55,6 +60,7 @@ class AlertService:
         finally:
             if self._election is not None:
                 await self._election.close()
+            await self._senders.close()
 
     async def look(self) -> list[Notice]:
         """One reading of all nodes; gives what was told."""
@@ -79,17 +85,12 @@ class AlertService:
                 summary=alert.summary,
                 runbook=rule.runbook,
             )
-        await self._senders.send(notices)
+        self._senders.send(notices)
         return notices
 
     async def _write_status(self, now: float, readings: Sequence[Reading]) -> None:
         if self._status_path is None:
             return
-        silences = self._silences()
-
-        def is_silenced(alert: Alert) -> bool:
-            return any(each.covers(alert, now) for each in silences)
-
         status = status_of(
             at=now,
             interval_seconds=self._interval_seconds,
@@ -97,7 +98,7 @@ class AlertService:
             rules=self.engine.rules,
             alerts=sorted_alerts(self.engine.alerts.values()),
             readings=readings,
-            is_silenced=is_silenced,
+            is_silenced=self._silencing(now),
         )
         try:
             await asyncio.to_thread(write_status, self._status_path, status)
@@ -105,18 +106,31 @@ class AlertService:
             self._tell_problem(f"cannot write {self._status_path}: {error.strerror}")
 
     def _audible(self, notices: Sequence[Notice], now: float) -> list[Notice]:
+        is_silenced = self._silencing(now)
+        self._unheard = [(at, notice) for at, notice in self._unheard if now - at < _HANDOVER_SECONDS]
         if self._election is not None and not self._election.is_ours:
-            for notice in notices:
-                notice.alert.told_at = None
+            self._unheard += [(now, each) for each in notices if not each.is_firing and each.alert.is_known]
+            for alert in self.engine.firing:
+                # The other one has told of it, presumably.
+                alert.told_at, alert.is_known = None, alert.is_known or not is_silenced(alert)
             return []
-        silences = self._silences()
-        audible = []
+        audible = [notice for _, notice in self._unheard]
+        self._unheard.clear()
         for notice in notices:
-            if notice.is_firing and any(each.covers(notice.alert, now) for each in silences):
-                notice.alert.told_at = None  # Told once the silence ends, if it still holds.
+            alert = notice.alert
+            if not notice.is_firing:
+                if alert.is_known:
+                    audible.append(notice)
+            elif is_silenced(alert):
+                alert.told_at = None  # Told once the silence ends, if it still holds.
             else:
+                alert.is_known = True
                 audible.append(notice)
         return audible
+
+    def _silencing(self, now: float) -> Callable[[Alert], bool]:
+        silences = self._silences()
+        return lambda alert: any(each.covers(alert, now) for each in silences)
 
     def _silences(self) -> list[Silence]:
         if self._silences_path is None:
