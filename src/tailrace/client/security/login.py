@@ -97,6 +97,8 @@ class SaslLogin:
                 return speak_scram(_HASHES[settings.mechanism], name, password, nonce, is_by_token=is_by_token)
 
     async def _current_token(self) -> str:
+        if self._settings.token.given:
+            return self._settings.token.given
         from tailrace.client.security.bearer import fetch_token, unsecured_token  # Few clients have tokens.
 
         now_ms = self._ports.clock.monotonic_ms()
