@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+
 from tailrace.cli import CommandError
 from tailrace.cli.apps.keeping import add_keep_option, keep
 from tailrace.cli.apps.serving import add_serving_options, check_port, place_of
