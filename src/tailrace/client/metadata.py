@@ -153,6 +153,9 @@ class Cluster:
         """What is known of the topic is out of date: ask again before it is used next."""
         self._topics.pop(topic, None)
 
+    def forget_all(self) -> None:
+        self._topics.clear()
+
     async def refresh(
         self, topics: Iterable[str] | None, *, allow_auto_creation: bool = False
     ) -> dict[str, TopicMetadata]:

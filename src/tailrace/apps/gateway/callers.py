@@ -17,6 +17,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from tailrace.apps.credentials import read_credential
 from tailrace.apps.gateway.errors import GatewayError, of_kafka, too_many, unauthorized
@@ -25,9 +26,12 @@ from tailrace.client.admin import Admin
 from tailrace.client.lanes import ACKS_ALL
 from tailrace.client.metadata import Cluster
 from tailrace.client.producer import Producer, ProducerOptions
-from tailrace.client.security.settings import Security
+from tailrace.client.security.settings import SaslSettings, Security
 from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.wire.records import Compression
+
+if TYPE_CHECKING:
+    from tailrace.apps.gateway.produce.schemas import Schemas
 
 OpenCluster = Callable[[Security], Cluster]
 _REFUSED = frozenset(
@@ -38,8 +42,17 @@ _REFUSED = frozenset(
 class Caller:
     """`close` it at the end. While it is `in_use` nobody else does."""
 
-    def __init__(self, open_cluster: Callable[[], Cluster], settings: GatewaySettings, principal: str) -> None:
+    def __init__(
+        self,
+        open_cluster: Callable[[], Cluster],
+        settings: GatewaySettings,
+        principal: str,
+        sasl: SaslSettings | None,
+    ) -> None:
         self.principal = principal
+        self.sasl = sasl
+        # What this caller may know of a schema registry.
+        self.schemas: Schemas | None = None
         self.open_cluster = open_cluster
         self.cluster = open_cluster()
         self.used_at = 0.0
@@ -137,6 +150,9 @@ class Callers:
             deadline = asyncio.get_running_loop().time() - self._settings.caller_idle_ms / 1000
             for key in [key for key, each in self._callers.items() if each.is_idle and each.used_at < deadline]:
                 self._callers.pop(key).close()
+            # Partitions may have been added, and keys have to be spread over those too.
+            for caller in (*self._callers.values(), *([self._anyone] if self._anyone else ())):
+                caller.cluster.forget_all()
 
     def close(self) -> None:
         for caller in (*self._callers.values(), *([self._anyone] if self._anyone else ())):
@@ -199,7 +215,7 @@ class Callers:
             self._refused.popitem(last=False)
 
     def _make(self, security: Security, principal: str) -> Caller:
-        return Caller(lambda: self._open_cluster(security), self._settings, principal)
+        return Caller(lambda: self._open_cluster(security), self._settings, principal, security.sasl)
 
     def _make_room(self) -> None:
         while len(self._callers) >= self._settings.callers_max:

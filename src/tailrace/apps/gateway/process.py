@@ -16,7 +16,7 @@ from tailrace.apps.gateway.app import make_app
 from tailrace.apps.gateway.callers import Callers
 from tailrace.apps.gateway.consume.readers import Readers
 from tailrace.apps.gateway.settings import AUTOMATIC, GatewaySettings
-from tailrace.apps.gateway.web import Gateway, WithSchemaOf
+from tailrace.apps.gateway.web import Gateway, RegistryPlace
 from tailrace.apps.serving import EXIT_ORPHANED, Place, Server, listen
 from tailrace.client.connection import Address, ConnectionLimits
 from tailrace.client.metadata import Cluster
@@ -37,7 +37,7 @@ async def serve(
     on_ready: Callable[[str], None],
     *,
     names: Sequence[str] = (),
-    with_schema: WithSchemaOf | None = None,
+    registry: RegistryPlace | None = None,
     parent: int | None = None,
 ) -> None:
     """Until SIGINT or SIGTERM. `names` are those by which browsers ask for this host; `parent` is a pipe that ends with
@@ -50,7 +50,7 @@ async def serve(
         return open_cluster(bootstrap, security=caller, client_id=_CLIENT_ID, limits=limits)
 
     callers = Callers(open_as, security, settings)
-    gateway = Gateway(callers, settings, Readers(settings), with_schema)
+    gateway = Gateway(callers, settings, Readers(settings), registry)
     with listen(place) as listener:
         host, port = place.host_for_others(settings.host), listener.getsockname()[1]
         url = f"{'http' if context is None else 'https'}://{f'[{host}]' if ':' in host else host}:{port}"

@@ -10,7 +10,7 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 from urllib.parse import quote, unquote
 
 from starlette.requests import HTTPConnection, Request
@@ -21,7 +21,8 @@ from tailrace.apps.gateway.callers import Caller, Callers
 from tailrace.apps.gateway.consume.readers import Readers
 from tailrace.apps.gateway.errors import GatewayError, bad_field, bad_request, not_found, of_kafka, too_large
 from tailrace.apps.gateway.produce.json_stream import parse_json
-from tailrace.apps.gateway.produce.records import ReadV3, WithSchema, opener
+from tailrace.apps.gateway.produce.records import ReadV3, opener
+from tailrace.apps.gateway.produce.schemas import Schemas
 from tailrace.apps.gateway.settings import GatewaySettings
 from tailrace.model import events
 from tailrace.model.errors import ErrorCode, KafkaError
@@ -32,22 +33,26 @@ _INT32_MAX = (1 << 31) - 1
 _HEADERS = {"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store"}
 
 
-# Encodes data with a schema, for a topic.
-WithSchemaOf = Callable[[str], WithSchema]
+class RegistryPlace(NamedTuple):
+    url: str
+    ca_file: str | None = None
 
 
 class Gateway:
     def __init__(
-        self, callers: Callers, settings: GatewaySettings, readers: Readers, with_schema: WithSchemaOf | None = None
+        self, callers: Callers, settings: GatewaySettings, readers: Readers, registry: RegistryPlace | None = None
     ) -> None:
         self.callers = callers
         self.settings = settings
         self.readers = readers
-        self._with_schema = with_schema
+        self._registry = registry
 
-    def opener(self, topic: str) -> ReadV3:
-        with_schema = None if self._with_schema is None else self._with_schema(topic)
-        return opener(self.settings.headers_max, with_schema)
+    def opener(self, caller: Caller, topic: str) -> ReadV3:
+        if self._registry is None:
+            return opener(self.settings.headers_max, None)
+        if caller.schemas is None:
+            caller.schemas = Schemas(*self._registry, caller.sasl)
+        return opener(self.settings.headers_max, caller.schemas.of_topic(topic))
 
 
 @dataclass(frozen=True)
@@ -67,6 +72,7 @@ class Operation:
 
     def route(self, gateway: Gateway) -> Route:
         async def endpoint(request: Request) -> Response:
+            caller: Caller | None = None
             try:
                 check_origin(request, gateway.settings)
                 check_accept(request, self.gives)
@@ -75,7 +81,7 @@ class Operation:
                 with caller.in_use():
                     return await self.handler(call)
             except (GatewayError, KafkaError) as error:
-                return refusal_of(gateway, error, locals().get("caller"))
+                return refusal_of(gateway, error, caller)
             except Exception as error:  # A bug must not take others along.
                 _log.error("a request has failed", method=self.method, path=self.path, trace=error)
                 return refusal(GatewayError(500, 500, "Internal Server Error: see the log of the gateway"))

@@ -8,12 +8,16 @@ from __future__ import annotations
 import argparse
 import asyncio
 import sys
+from typing import TYPE_CHECKING
 
 from tailrace.cli import CommandError
 from tailrace.cli.apps.keeping import add_keep_option, keep
 from tailrace.cli.apps.serving import add_serving_options, check_port, place_of
 from tailrace.cli.logs import add_log_options, start_logging
 from tailrace.cli.session import add_client_options, failure_text, key_and_value
+
+if TYPE_CHECKING:
+    from tailrace.apps.gateway.web import RegistryPlace
 
 DESCRIPTION = (
     "Serve topics by HTTP: Confluent's REST API v3, a plain JSON form, server-sent events and WebSockets. Where the "
@@ -46,6 +50,7 @@ def register(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--schema-registry", metavar="URL", help="records of type AVRO, JSONSCHEMA and PROTOBUF, by this registry"
     )
+    parser.add_argument("--schema-registry-ca", metavar="FILE", help="whom to trust as its authority, in PEM")
     add_keep_option(parser)
     add_log_options(parser)
     parser.set_defaults(run=run)
@@ -69,6 +74,7 @@ def _run(options: argparse.Namespace, parent: int | None = None) -> int:
 
     try:
         settings = parse_gateway_settings(dict(options.set))
+        registry = _registry(options)
         if options.command_config.sasl is not None and "none" in settings.authentication.split(","):
             print("tailrace: whoever reaches this gateway acts with its login: authentication=none", file=sys.stderr)
         asyncio.run(
@@ -79,6 +85,7 @@ def _run(options: argparse.Namespace, parent: int | None = None) -> int:
                 settings,
                 _print_ready,
                 names=options.name,
+                registry=registry,
                 parent=parent,
             )
         )
@@ -88,6 +95,21 @@ def _run(options: argparse.Namespace, parent: int | None = None) -> int:
         where = f"{options.host}:{options.port}"
         raise CommandError(f"cannot listen on {where}: {error.strerror or error}. Choose another --port") from None
     return 0
+
+
+def _registry(options: argparse.Namespace) -> RegistryPlace | None:
+    if options.schema_registry is None:
+        if options.schema_registry_ca is not None:
+            raise CommandError("--schema-registry-ca needs --schema-registry URL")
+        return None
+    from tailrace.apps.gateway.web import RegistryPlace
+    from tailrace.real.registry.client import RegistryAddress
+
+    try:
+        RegistryAddress(options.schema_registry).check()
+    except ValueError as error:
+        raise CommandError(f"--schema-registry: {error}") from None
+    return RegistryPlace(options.schema_registry, options.schema_registry_ca)
 
 
 def _print_ready(url: str) -> None:

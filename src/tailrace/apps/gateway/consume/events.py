@@ -20,7 +20,7 @@ from tailrace.apps.gateway.consume.places import write_places
 from tailrace.apps.gateway.consume.reading import Reader, Records, Wanted, open_reader
 from tailrace.apps.gateway.consume.shown import Shown, show
 from tailrace.apps.gateway.errors import GatewayError, of_kafka
-from tailrace.apps.gateway.web import Call, Gateway, Operation, refusal, refusal_of
+from tailrace.apps.gateway.web import Call, Gateway, Operation, refusal_of
 from tailrace.model.errors import KafkaError
 
 EVENT_STREAM = "text/event-stream"
@@ -43,6 +43,7 @@ class EventStream(Response):
         self._caller = caller
         self._wanted = wanted
         self._shown = shown
+        self._has_begun = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
@@ -67,12 +68,13 @@ class EventStream(Response):
             await asyncio.wait([writing, *ends])
             # The last poll counts as done only where all of it could be written.
             await asyncio.shield(reader.close(is_done=False))
-        if not is_gone:
+        if not is_gone and self._has_begun:
             await send({"type": "http.response.body", "body": _failure_of(writing), "more_body": False})
 
     async def _write(self, reader: Reader, send: Send) -> None:
         settings = self._gateway.settings
         await self._send(send, _START)
+        self._has_begun = True
         await self._send(send, _body(f"retry: {_RETRY_MS}\n\n".encode()))
         while True:
             records = await reader.poll(settings.ping_ms)
@@ -157,4 +159,3 @@ OPERATIONS = (
         gives=EVENT_STREAM,
     ),
 )
-__all__ = ["OPERATIONS", "EventStream", "pieces", "refusal"]

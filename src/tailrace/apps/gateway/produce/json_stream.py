@@ -1,7 +1,8 @@
 """JSON objects one after the other, as they arrive: text in pieces in, documents out.
 
 Each piece is looked at once or twice, however it is cut: what is not whole yet is searched for its end by a scanner
-that remembers where it stood. Raises GatewayError 400 for what is no JSON, and 413 for an object that is too long.
+that remembers where it stood. What is no JSON (400), or an object that is too long (413), is the `failure` of the
+stream: what came before it counts, and nothing behind it is read.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import json
 import re
 from typing import Any, NoReturn
 
-from tailrace.apps.gateway.errors import bad_request, too_large
+from tailrace.apps.gateway.errors import GatewayError, bad_request, too_large
 
 _SPACE = re.compile(r"[ \t\n\r]*")
 _OUTSIDE = re.compile(r'["{}\[\]]')
@@ -41,14 +42,22 @@ class JsonStream:
         self._utf8 = codecs.getincrementaldecoder("utf-8")()
         self._text = ""
         self._end = _EndOfObject()
+        self.failure: GatewayError | None = None
 
     def feed(self, data: bytes, *, is_last: bool = False) -> list[dict[str, Any]]:
         """The objects that end in this piece."""
+        found: list[dict[str, Any]] = []
+        try:
+            self._read(data, found, is_last=is_last)
+        except GatewayError as error:
+            self.failure = error
+        return found
+
+    def _read(self, data: bytes, found: list[dict[str, Any]], *, is_last: bool) -> None:
         try:
             self._text += self._utf8.decode(data, is_last)
         except UnicodeDecodeError as error:
             raise bad_request(f"the body is not UTF-8: {error.reason}") from None
-        found: list[dict[str, Any]] = []
         position = self._skip_space(0)
         while position < len(self._text):
             if self._text[position] != "{":
@@ -64,7 +73,6 @@ class JsonStream:
             raise too_large(f"a record has more than {self._max} characters: see record.max.bytes")
         if is_last and self._text:
             raise bad_request("the body ends amid an object")
-        return found
 
     def _skip_space(self, position: int) -> int:
         found = _SPACE.match(self._text, position)

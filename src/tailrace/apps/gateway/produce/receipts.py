@@ -20,7 +20,9 @@ from tailrace.apps.gateway.produce.records import NewRecord, Part, ReadV3
 from tailrace.apps.gateway.produce.sending import Sending, Sent, iso_time, outcome_of
 from tailrace.apps.gateway.web import refusal
 from tailrace.client.producer import Delivered
+from tailrace.model import events
 
+_log = events.logger("gateway")
 # Each is what one piece of the body had, up to 64 KB as servers hand them on.
 _PIECES_MAX = 16
 # With which each receipt ends, as Confluent's proxy writes it.
@@ -41,29 +43,32 @@ class ReceiptStream(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         with self._sending.caller.in_use():
-            reading = asyncio.ensure_future(self._read(receive))
+            reading = asyncio.ensure_future(self._supervise(receive))
             try:
                 await self._answer(scope, receive, send)
             finally:
                 reading.cancel()
                 await asyncio.wait([reading])
 
+    async def _supervise(self, receive: Receive) -> None:
+        try:
+            await self._read(receive)
+        except Exception as error:  # A bug must end the answer, not leave it open for ever.
+            _log.error("a stream of records has failed", topic=self._sending.topic, trace=error)
+            await self._queue.put(GatewayError(500, 500, "Internal Server Error: see the log of the gateway"))
+
     async def _read(self, receive: Receive) -> None:
         objects = JsonStream(self._record_max_bytes)
-        try:
-            while True:
-                message = await receive()
-                if message["type"] == "http.disconnect":
-                    return  # What was handed over is on its way, and nobody is there to be told.
-                is_last = not message.get("more_body", False)
-                documents = objects.feed(message.get("body", b""), is_last=is_last)
-                if documents:
-                    await self._queue.put([await self._send(each) for each in documents])
-                if is_last:
-                    await self._queue.put(None)
-                    return
-        except GatewayError as error:
-            await self._queue.put(error)
+        while True:
+            message = await receive()
+            # Without the other side, what was handed over is on its way all the same, and nobody has to be told.
+            is_last = message["type"] == "http.disconnect" or not message.get("more_body", False)
+            documents = objects.feed(message.get("body", b""), is_last=is_last)
+            if documents:
+                await self._queue.put([await self._send(each) for each in documents])
+            if is_last or objects.failure is not None:
+                await self._queue.put(objects.failure)
+                return
 
     async def _send(self, document: dict[str, Any]) -> Entry:
         try:

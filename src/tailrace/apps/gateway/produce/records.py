@@ -116,7 +116,7 @@ def opener(headers_max: int, with_schema: WithSchema | None) -> ReadV3:
 
 
 def _needs_schema(raw: Any) -> bool:
-    return isinstance(raw, dict) and raw.get("type") not in ENCODERS
+    return isinstance(raw, dict) and raw.get("type") not in tuple(ENCODERS)
 
 
 def read_v3(document: Mapping[str, Any], headers_max: int, with_schema: WithSchema | None = None) -> NewRecord:
@@ -149,7 +149,7 @@ def _read_data(raw: Any, part: str, with_schema: WithSchema | None) -> tuple[byt
     if isinstance(kind, str) and kind in ENCODERS:
         data = ENCODERS[kind](raw.get("data"))
         return data, Part(kind, 0 if data is None else len(data))
-    if kind is not None and kind not in _NEED_SCHEMA:
+    if kind is not None and (not isinstance(kind, str) or kind not in _NEED_SCHEMA):
         raise bad_request(f"{part}.type is {_short(kind)}; it must be one of {', '.join((*ENCODERS, *_NEED_SCHEMA))}")
     if with_schema is None:
         raise GatewayError(

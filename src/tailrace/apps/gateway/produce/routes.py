@@ -35,7 +35,7 @@ async def _stream(call: Call) -> Response:
     cluster_id, topic = await call.cluster_id(), call.text("topic_name")
     sending = _sending(call, topic)
     await sending.begin()
-    return ReceiptStream(sending, call.gateway.opener(topic), cluster_id, call.settings.record_max_bytes)
+    return ReceiptStream(sending, call.gateway.opener(call.caller, topic), cluster_id, call.settings.record_max_bytes)
 
 
 async def _batch(call: Call) -> Response:
@@ -44,7 +44,7 @@ async def _batch(call: Call) -> Response:
     ids = _batch_ids(entries, call.settings.records_max)
     sending = _sending(call, topic)
     await sending.begin()
-    read = call.gateway.opener(topic)
+    read = call.gateway.opener(call.caller, topic)
     sent: list[tuple[Sent, NewRecord | None]] = []
     for entry in entries:
         fields = {name: value for name, value in entry.items() if name != "id"}
