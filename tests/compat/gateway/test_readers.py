@@ -77,6 +77,11 @@ def wait_until(condition: Callable[[], bool]) -> None:
         time.sleep(0.1)
 
 
+def read_to_the_end(found: ClientConnection) -> None:
+    while True:
+        found.recv(DEADLINE_S)
+
+
 def committed(gateway: Gateway, group: str) -> int:
     status, told = gateway.ask("GET", f"consumer-groups/{group}/lags")
     return sum(each["current_offset"] for each in told["data"]) if status == 200 else -1
@@ -139,8 +144,7 @@ def test_over_a_socket_only_what_was_acknowledged_is_committed(gateway: Gateway)
         assert json.loads(found.recv(DEADLINE_S))["offset"] == 8
         found.send("{}")
         with pytest.raises(ConnectionClosed) as closed:
-            while True:
-                found.recv(DEADLINE_S)
+            read_to_the_end(found)
         assert closed.value.rcvd is not None
         assert closed.value.rcvd.code == 1008
 

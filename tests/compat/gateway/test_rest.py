@@ -150,7 +150,7 @@ def document(gateway: Gateway) -> dict:
 
 
 def test_every_link_leads_to_what_the_document_describes(gateway: Gateway, broker: Broker, document: dict):
-    topic = gateway.create("linked", 2)
+    topic = gateway.create("linked")
     gateway.ask("PUT", f"topics/{topic}/configs/retention.ms", {"value": "3600000"})
     client = {"bootstrap.servers": broker.bootstrap}
     producer = Producer(client)
@@ -170,9 +170,7 @@ def test_every_link_leads_to_what_the_document_describes(gateway: Gateway, broke
         if path in seen or (not path.endswith("v3/clusters") and not any(name in path for name in ours)):
             continue
         if (
-            ("/topics/" in path
-            and topic not in path
-            and "/-/" not in path)
+            ("/topics/" in path and topic not in path and "/-/" not in path)
             or path.count("/configs/")
             or "reassign" in path
         ):
@@ -257,7 +255,7 @@ def test_whatever_is_sent_is_refused_with_a_code(gateway: Gateway, document: dic
                 for body in bodies:
                     refused(gateway, method, path, body)
                 status = refused(gateway, method, path, b"<a/>", content_type="text/xml")
-                assert status in (404, 415), (path, status)
+                assert status == 415, (path, status)
             elif "{" in template.replace("{cluster_id}", "") and "/v3/" in template:
                 refused(gateway, method, path, None)
 

@@ -76,6 +76,8 @@ class Operation:
             try:
                 check_origin(request, gateway.settings)
                 check_accept(request, self.gives)
+                if self.body is not None:
+                    check_content_type(request, self.takes)
                 caller = await gateway.callers.enter(request.headers)
                 call = Call(gateway, request, caller, self)
                 with caller.in_use():
@@ -141,7 +143,6 @@ class Call:
         return text
 
     async def body(self) -> bytes:
-        check_content_type(self.request, self.operation.takes)
         chunks: list[bytes] = []
         size, most = 0, self.settings.body_max_bytes
         async for chunk in cast(Request, self.request).stream():

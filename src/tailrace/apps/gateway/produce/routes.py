@@ -31,7 +31,6 @@ def _sending(call: Call, topic: str) -> Sending:
 
 
 async def _stream(call: Call) -> Response:
-    check_content_type(call.request, call.operation.takes)
     cluster_id, topic = await call.cluster_id(), call.text("topic_name")
     sending = _sending(call, topic)
     await sending.begin()

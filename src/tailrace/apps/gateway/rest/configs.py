@@ -124,8 +124,11 @@ def _operations(base: str, find: Find, what: str, schema: str) -> tuple[Operatio
 
     async def reset(call: Call) -> Response:
         await call.cluster_id()
-        owner = await find(call)
-        await call.caller.admin.alter_configs(owner.resource_type, owner.name, changes={}, removals=[call.text("name")])
+        owner, name = await find(call), call.text("name")
+        # Brokers take it for done where there is no such setting, and a slip of the hand would not be seen.
+        if all(each.name != name for each in await _entries(call, owner)):
+            raise not_found(f"there is no setting {name} here")
+        await call.caller.admin.alter_configs(owner.resource_type, owner.name, changes={}, removals=[name])
         return nothing()
 
     async def alter(call: Call) -> Response:
