@@ -14,8 +14,17 @@ from tailrace.model.settings import invalid
 T = TypeVar("T")
 
 
-def setting(name: str, default: Any, doc: str, *, least: int | None = None, choices: tuple[str, ...] = ()) -> Any:
-    return field(default=default, metadata={"name": name, "doc": doc, "least": least, "choices": choices})
+def setting(
+    name: str,
+    default: Any,
+    doc: str,
+    *,
+    least: int | None = None,
+    most: int | None = None,
+    choices: tuple[str, ...] = (),
+) -> Any:
+    row = {"name": name, "doc": doc, "least": least, "most": most, "choices": choices}
+    return field(default=default, metadata=row)
 
 
 def parse_table(table: type[T], given: Mapping[str, str], owner: str) -> T:
@@ -42,6 +51,8 @@ def _parse(name: str, text: str, default: Any, row: Mapping[str, Any]) -> Any:
             raise invalid(name, text, "Not a number") from None
         if row["least"] is not None and number < row["least"]:
             raise invalid(name, text, f"It must be at least {row['least']}")
+        if row["most"] is not None and number > row["most"]:
+            raise invalid(name, text, f"It must be at most {row['most']}")
         return number
     if row["choices"]:
         found = next((choice for choice in row["choices"] if choice.upper() == text.upper()), None)

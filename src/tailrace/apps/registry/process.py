@@ -10,6 +10,7 @@ import os
 import signal
 import socket
 import ssl
+import sys
 from base64 import b64encode
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -29,9 +30,13 @@ from tailrace.client.security.settings import Mechanism, Security
 from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.model.ports import Dialer, Ports
 from tailrace.model.security import ClientAuth, TlsSettings
+from tailrace.real.background import RealBackground
 from tailrace.real.cluster import open_cluster
+from tailrace.schemas.limits import FRAMES_A_LEVEL
 
 _CLIENT_ID = "tailrace-registry"
+# Two cores have room for two.
+_PARSING_THREADS = 2
 
 
 async def serve(
@@ -45,6 +50,7 @@ async def serve(
 ) -> None:
     """Until SIGINT or SIGTERM. `parent` is a pipe that ends with the process that started this one. Raises KafkaError,
     and OSError if it cannot listen."""
+    sys.setrecursionlimit(max(sys.getrecursionlimit(), settings.nesting_max * FRAMES_A_LEVEL))
     context = place.server_context()
     listener = listen(place)  # Before anything else: other registries are told the port.
     with listener:
@@ -54,7 +60,7 @@ async def serve(
         cluster, reading = (open_cluster(bootstrap, security=security, client_id=_CLIENT_ID) for _ in range(2))
         try:
             door = _door(cluster, bootstrap, security, settings)
-            registry = Registry(cluster, reading, settings, identity)
+            registry = Registry(cluster, reading, settings, identity, RealBackground(_PARSING_THREADS))
             forwarding = Forwarding(
                 settings, tls=_client_context(place.tls), own_authorization=_own_authorization(security)
             )
