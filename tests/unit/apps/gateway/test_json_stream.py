@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tailrace.apps.gateway.errors import GatewayError
@@ -16,6 +16,7 @@ ANY = st.recursive(
 )
 
 
+@settings(deadline=None, max_examples=60)
 @given(st.lists(st.dictionaries(st.text(), ANY, max_size=3), max_size=4), st.data())
 def test_objects_come_out_however_they_are_cut(objects: list, data: st.DataObject):
     spaces = st.sampled_from(["", " ", "\r\n", "\n\t "])
