@@ -29,8 +29,8 @@ class Mechanism(StrEnum):
 
 @dataclass(frozen=True)
 class TokenSettings:
-    """Where a token for OAUTHBEARER comes from: an endpoint that knows the client's secret, somebody who has given it,
-    or, for trials only, a claim that nobody signs."""
+    """Where a token for OAUTHBEARER comes from: an endpoint that knows the client's secret, or, for trials only, a
+    claim that nobody signs. Or it is there already."""
 
     endpoint_url: str = ""
     client_id: str = ""
@@ -38,7 +38,7 @@ class TokenSettings:
     scope: str = ""
     timeout_ms: int = 10_000
     unsecured_subject: str = ""
-    given: str = field(default="", repr=False)
+    given: str = field(default="", repr=False)  # A token that somebody else has asked for; it is not renewed here.
     extensions: tuple[tuple[str, str], ...] = ()
     tls: TlsSettings | None = None  # Of the endpoint, where its authority is not one that the machine trusts.
 
