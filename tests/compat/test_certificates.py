@@ -19,9 +19,7 @@ from cryptography.x509.name import _ASN1Type
 from tailrace.real.tls.subjects import subject_of
 from tailrace.testing import Broker
 from tests.forged import Forged
-from tests.nodes import NODE_IDS, Nodes, free_ports
-from tests.real.cluster.observe import create_topic, wait_in_sync
-from tests.real.cluster.traffic import Traffic
+from tests.nodes import free_ports
 
 from .clients import DEADLINE_S
 
@@ -130,59 +128,6 @@ def test_new_stores_by_the_command_of_kafka(kafka_tool: Callable[..., str], tmp_
         while served(secured) != old.pem():
             assert time.monotonic() < deadline, "the old certificate does not come back"
             time.sleep(0.05)
-
-
-class NodesOfOneAuthority(Nodes):
-    listeners = ("PLAINTEXT", "CONTROLLER", "NODES")
-
-
-def test_new_stores_of_nodes_that_call_each_other(kafka_tool: Callable[..., str], tmp_path: Path):
-    """One node after the other, under load; after each step another node starts again, and finds some that have the new
-    one and some that have the old one."""
-    root = Forged("root", is_authority=True)
-    (tmp_path / "root.pem").write_text(root.pem())
-    new = {node_id: Forged(f"broker-{node_id}", root, hosts=["127.0.0.1"]) for node_id in NODE_IDS}
-    stores = {node_id: each.store_pkcs12(tmp_path / f"new-{node_id}.p12", SECRET) for node_id, each in new.items()}
-
-    def settings_of(node_id: int) -> dict[str, str]:
-        old = Forged(f"broker-{node_id}", root, hosts=["127.0.0.1"])
-        return {
-            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,NODES:SSL",
-            "inter.broker.listener.name": "NODES",
-            "ssl.keystore.location": old.store(tmp_path / f"old-{node_id}.pem"),
-            "ssl.truststore.location": str(tmp_path / "root.pem"),
-            "listener.name.nodes.ssl.client.auth": "required",
-        }
-
-    prefix = "listener.name.nodes.ssl.keystore"
-    with NodesOfOneAuthority(tmp_path, settings_of) as nodes:
-        create_topic(nodes.bootstrap, "t", 3)
-        traffic = Traffic(nodes.bootstrap, "t", 3, records_per_second=300)
-        traffic.wait_acked(100)
-        stranger = Forged("broker-1", Forged("stranger", is_authority=True), hosts=["127.0.0.1"])
-        foreign = stranger.store(tmp_path / "foreign.pem")
-        of_node = ("--bootstrap-server", nodes.bootstrap, "--entity-type", "brokers", "--alter", "--entity-name")
-        told = kafka_tool(CONFIGS, *of_node, "1", "--add-config", f"{prefix}.location={foreign}", fails=True)
-        assert "Let all of them trust both authorities first" in told
-        for node_id, other in zip(NODE_IDS, (2, 3, 1), strict=True):
-            change = f"{prefix}.location={stores[node_id]},{prefix}.password={SECRET},{prefix}.type=PKCS12"
-            kafka_tool(CONFIGS, *of_node, str(node_id), "--add-config", change)
-            wait_served(nodes, node_id, new[node_id].pem())
-            nodes.restart(other)
-            traffic.wait_acked(50)
-            wait_in_sync(nodes.bootstrap, "t")
-        # A start reads what the metadata names.
-        for node_id in NODE_IDS:
-            wait_served(nodes, node_id, new[node_id].pem())
-        traffic.finish()
-        traffic.check()
-
-
-def wait_served(nodes: Nodes, node_id: int, certificate: str) -> None:
-    port, deadline = int(nodes.bound(node_id, "NODES").rpartition(":")[2]), time.monotonic() + DEADLINE_S
-    while served(port) != certificate:
-        assert time.monotonic() < deadline, f"node {node_id} does not take up its new certificate"
-        time.sleep(0.05)
 
 
 def served(port: int) -> str:
