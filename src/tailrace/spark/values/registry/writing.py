@@ -113,11 +113,12 @@ def _avro_encoder(prefix: bytes, schema: ParsedSchema, found: DataType) -> Calla
     from fastavro import schemaless_writer
 
     to_write = fastavro_schema(schema)
+    prepare = (lambda value: _with_maps(value, found)) if _has_maps(found) else _as_it_is
 
     def encode(value: Any) -> bytes:
         stream = BytesIO(prefix)
         stream.seek(len(prefix))
-        schemaless_writer(stream, to_write, _with_maps(value, found), strict_allow_default=True)
+        schemaless_writer(stream, to_write, prepare(value), strict_allow_default=True)
         return stream.getvalue()
 
     return encode
@@ -136,6 +137,16 @@ def _protobuf_encoder(prefix: bytes, schema: ParsedSchema, message: str, found: 
             raise CodecError(str(error)) from None
 
     return encode
+
+
+def _has_maps(found: DataType) -> bool:
+    if isinstance(found, StructType):
+        return any(_has_maps(field.dataType) for field in found.fields)
+    return _has_maps(found.elementType) if isinstance(found, ArrayType) else isinstance(found, MapType)
+
+
+def _as_it_is(value: Any) -> Any:
+    return value
 
 
 def _with_maps(value: Any, found: DataType) -> Any:
