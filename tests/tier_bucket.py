@@ -44,12 +44,20 @@ class TierWriter:
             raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH)
 
     def copy_folder(
-        self, folder: Path, partition: TopicPartition, topic_id: Uuid, *, partition_count: int = 1, segments: int = 1000
+        self,
+        folder: Path,
+        partition: TopicPartition,
+        topic_id: Uuid,
+        *,
+        scratch: Path,
+        partition_count: int = 1,
+        segments: int = 1000,
     ) -> int:
         """From the data folder of a broker, which may go on; gives the offset up to which everything was copied."""
-        copied = folder.parent / f"copy-of-{folder.name}-{self.number}"
+        copied = scratch / f"copy-{self.number}"
         self.number += 1
-        shutil.copytree(folder / f"{partition.topic}-{partition.partition}", copied)
+        source = folder / f"{partition.topic}-{partition.partition}"
+        shutil.copytree(source, copied, ignore=shutil.ignore_patterns("*.tmp"))
         ports = real_ports()
         log = Log.open(ports.disk, ports.clock, str(copied), CONFIG, topic_partition=partition)
         try:
