@@ -6,6 +6,7 @@ The buckets are folders, filled by the tier's own writer from the logs of a real
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -220,6 +221,18 @@ def transactions(tiered: Callable[..., Tiered]) -> tuple[Tiered, Producer]:
     return made, producers[0]
 
 
+def wait_settled(topic: Tiered) -> None:
+    """A producer is told of its abort before the marker is written."""
+    deadline = time.monotonic() + DEADLINE_S
+
+    def end(**given: str) -> list[int]:
+        return [each.value.end for each in topic.reader(**given).partitions()]
+
+    while end() != end(**COMMITTED):
+        assert time.monotonic() < deadline, "a marker is missing"
+        time.sleep(0.05)
+
+
 def test_aborted_transactions_are_left_out(transactions: tuple[Tiered, Producer]) -> None:
     topic, producer = transactions
     producer.begin_transaction()
@@ -227,6 +240,7 @@ def test_aborted_transactions_are_left_out(transactions: tuple[Tiered, Producer]
         producer.produce(topic.topic, b"late" * 100)
     assert producer.flush(DEADLINE_S) == 0
     producer.abort_transaction(DEADLINE_S)
+    wait_settled(topic)
     committed, everything = topic.brokers(**COMMITTED), topic.brokers()
     assert "gone" in str(everything)
     assert "gone" not in str(committed)
@@ -253,6 +267,7 @@ def test_where_a_transaction_is_open_at_the_end_of_the_tier_brokers_go_on(
         assert producer.flush(DEADLINE_S) == 0
     # A segment is copied below the last stable offset alone: so it is ended, by a marker in a segment that is not.
     producer.abort_transaction(DEADLINE_S)
+    wait_settled(topic)
     (end,) = topic.copy()
     assert end > first_offset, "records of it are in the tier"
     reader = topic.both(**COMMITTED)
