@@ -116,7 +116,7 @@ def test_a_broken_cluster_and_a_balanced_one(page: Page):
     paths += (f"/groups/{group}", f"/topics/{LONG_NAME}/messages", "/transactions", "/access", "/alerts", "/balance")
     with Cluster(brokers=3) as cluster, console("--bootstrap", cluster.bootstrap, "--timeout", "5") as address:
         admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
-        leads = [NewTopic("uneven", replica_assignment=[[1, 2, 3]] * 12), NewTopic("thin", 3, 3)]
+        leads = [NewTopic("uneven", 12, replica_assignment=[[1, 2, 3]] * 12), NewTopic("thin", 3, 3)]
         for created in admin.create_topics(leads).values():
             created.result(60)
         fill(cluster.bootstrap)
@@ -130,7 +130,7 @@ def test_a_broken_cluster_and_a_balanced_one(page: Page):
         cluster.kill(2)
         wait(lambda: "fewer replicas in sync" in ask(address, "/")[1])
         look_at_all(page, address, paths)
-        for name in [each for each in cluster.nodes() if each.startswith("controller")]:
+        for name in [each for each in cluster.nodes if each.startswith("controller")]:
             cluster.kill(name)
         wait(lambda: "Nobody describes the quorum" in ask(address, "/brokers")[1])
         look_at_all(page, address, paths)
