@@ -37,6 +37,7 @@ COMMANDS = {
     "produce": Command("tailrace.cli.produce", "write records to a topic"),
     "consume": Command("tailrace.cli.consume", "print the records of a topic"),
     "console": Command("tailrace.cli.apps.console", "show the cluster in a browser"),
+    "gateway": Command("tailrace.cli.apps.gateway", "produce and consume by HTTP, for any Kafka"),
     "registry": Command("tailrace.cli.schema.registry", "start a schema registry, for any Kafka"),
     "schema": Command("tailrace.cli.schema.command", "check whether a schema may be registered; compare versions"),
     "group": Command("tailrace.cli.group", "list, describe, reset and delete consumer groups; why they rebalanced"),
@@ -44,6 +45,7 @@ COMMANDS = {
         "tailrace.cli.transaction", "list and describe transactions; find and abort those that hang"
     ),
     "acl": Command("tailrace.cli.acl", "say who may do what: add, list, remove and explain ACLs"),
+    "tier": Command("tailrace.cli.tier", "look into the bucket of a cluster: list, verify, find orphans"),
     "quota": Command("tailrace.cli.quota", "set, list and remove quotas of clients"),
     "user": Command("tailrace.cli.secure.user", "create, list and delete users that log in by SCRAM"),
     "token": Command("tailrace.cli.secure.token", "create, list, renew and expire delegation tokens"),
