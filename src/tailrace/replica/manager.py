@@ -83,8 +83,9 @@ class ReplicaManager:
         # Where readers have met trouble (`log.files.damaged`); a scrub takes them out.
         self.suspects: dict[TopicPartition, Suspect] = {}
         # Told of a log that is about to be deleted, before its folder gives up its name: a compaction or a copy that
-        # went on would put its files, or the offset that it has come to, under the name of a topic that comes later.
+        # went on would put its files under the name of a topic that comes later.
         self.before_deletion: list[Callable[[TopicPartition], None]] = []
+        self.on_opened: Callable[[Partition], None] = lambda _partition: None  # Told before anybody can ask for it.
         self.lease = Lease(self.node_id, self, self._state_of, session_ms=static.broker_session_timeout_ms)
         self.leader_throttle = Throttle()  # For what followers fetch from here.
         self._broker_epoch = NO_BROKER_EPOCH
@@ -285,6 +286,7 @@ class ReplicaManager:
                 return
             self.missing.pop((topic.name, index), None)
             self.partitions[topic.name, index] = partition
+            self.on_opened(partition)
         try:
             partition.follow_image(state, is_one_of_many=is_one_of_many)
         except AssertionError as error:

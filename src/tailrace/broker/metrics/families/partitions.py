@@ -19,7 +19,7 @@ Value = Callable[["Partition"], int]
 
 _OF_ALL: tuple[tuple[Metric, Value], ...] = (
     (gauge(_LOG, "Size", "Bytes of the log."), lambda each: each.log.size_bytes),
-    (gauge(_LOG, "LogStartOffset", "The first offset."), lambda each: each.log.log_start_offset),
+    (gauge(_LOG, "LogStartOffset", "The first offset."), lambda each: each.log_start_offset),
     (gauge(_LOG, "LogEndOffset", "The next offset."), lambda each: each.log.log_end_offset),
     (gauge(_LOG, "NumLogSegments", "Segments of the log."), lambda each: len(each.log.segments)),
     (own_gauge("partition_high_watermark", "What consumers may read ends here."), lambda each: each.high_watermark),
@@ -50,7 +50,7 @@ _EXPORTED: tuple[tuple[Metric, Value], ...] = (
     ),
     (
         Metric("kafka_topic_partition_oldest_offset", Kind.GAUGE, "The first offset."),
-        lambda each: each.log.log_start_offset,
+        lambda each: each.log_start_offset,
     ),
 )
 _OF_LED: tuple[tuple[Metric, Value], ...] = (
