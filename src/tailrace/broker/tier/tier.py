@@ -25,7 +25,7 @@ from tailrace.broker.tier.starts import StartOffsets
 from tailrace.model import events
 from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.model.ids import CLUSTER_METADATA_TOPIC
-from tailrace.model.ports import StoreError
+from tailrace.model.ports import StoreAwayError, StoreError
 from tailrace.tier.format.names import TieredPartition, segment_name
 from tailrace.tier.keeping.copying import Copier
 from tailrace.tier.keeping.removal import Remover
@@ -33,6 +33,7 @@ from tailrace.tier.keeping.throttle import Throttle
 from tailrace.tier.reading.cache import PieceCache
 from tailrace.tier.reading.pieces import Pieces, ReadLimits
 from tailrace.tier.reading.reader import TierReader
+from tailrace.tier.store.circuit import CircuitLimits
 from tailrace.tier.store.guard import GuardedObjects, GuardLimits
 
 if TYPE_CHECKING:
@@ -50,6 +51,8 @@ _log = events.logger("tier")
 
 _SNAPSHOT_RECORDS = 10_000
 _TEND_SECONDS = 1.0
+# A store that is away is asked again this often: clients wait for it.
+_CIRCUIT_PAUSE_MAX_MS = 5_000.0
 # How long the same complaint is not repeated.
 _COMPLAINT_PAUSE_MS = 60_000.0
 
@@ -73,6 +76,7 @@ class Tier:
             read_bytes_max=config.remote_log_storage_read_max_bytes,
             uploads_in_flight=config.remote_log_storage_uploads_max,
             upload_bytes_max=config.remote_log_storage_uploads_max * (16 << 20),
+            circuit=CircuitLimits(pause_max_ms=_CIRCUIT_PAUSE_MAX_MS),
         )
         self.store = GuardedObjects(objects, ports.clock, ports.random, limits, on_circuit=self._note_circuit)
         self._copy_throttle, self._read_throttle = Throttle(ports.clock), Throttle(ports.clock)
@@ -282,7 +286,8 @@ class Tier:
         if len(self._complained_ms) > 1000:
             self._complained_ms.clear()
         self._complained_ms[sentence] = now_ms
-        _log.error(sentence, cause=error)
+        tell = _log.warning if isinstance(error, StoreAwayError) else _log.error
+        tell(sentence, cause=error)
 
     def _note_circuit(self, is_open: bool, cause: str) -> None:
         if self.is_ours:
