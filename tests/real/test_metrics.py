@@ -45,6 +45,9 @@ def test_one_broker():
         found = broker.metrics()
         check(parse_prometheus(found.text))
         assert found.value("kafka_server_brokertopicmetrics_messagesin_total", topic="orders") == 1000
+        assert 0 < found.value("process_cpu_seconds_total") < 600
+        assert found.value("process_resident_memory_bytes") > 10_000_000
+        assert 0 < found.value("process_open_fds") < found.value("process_max_fds")
         assert broker.metrics_url in broker.log()
         listed = json.loads(Path(f"{broker.data}/metrics-targets.json").read_text())
         assert listed == [

@@ -417,6 +417,30 @@ class HeapMemory:
         """Nothing is kept."""
 
 
+class Usage(NamedTuple):
+    """What a process has taken of its machine. None where the system does not tell."""
+
+    cpu_seconds: float
+    resident_bytes: int | None = None
+    virtual_bytes: int | None = None
+    open_files: int | None = None
+    open_files_max: int | None = None
+    # What went to devices and came from them, not what the page cache took and gave.
+    disk_read_bytes: int | None = None
+    disk_written_bytes: int | None = None
+
+
+class Process(Protocol):
+    def usage(self) -> Usage | None: ...
+
+
+class NoProcess:
+    """Nodes that share a process with others, or have none: tests and the simulator."""
+
+    def usage(self) -> Usage | None:
+        return None
+
+
 @dataclass(frozen=True, slots=True)
 class Ports:
     clock: Clock
@@ -425,6 +449,7 @@ class Ports:
     network: Network
     background: Background
     memory: Memory = field(default_factory=HeapMemory)
+    process: Process = field(default_factory=NoProcess)
     # None where nobody uses them.
     tls: Tls | None = None
     web: Web | None = None

@@ -5,6 +5,7 @@ from tailrace.real.background import RealBackground
 from tailrace.real.clock import RealClock
 from tailrace.real.disk import RealDisk
 from tailrace.real.memory import RealMemory
+from tailrace.real.metrics.process import RealProcess
 from tailrace.real.network import RealNetwork
 from tailrace.real.objects.port import RealObjectStores
 from tailrace.real.random import RealRandom
@@ -20,6 +21,7 @@ def real_ports() -> Ports:
         network=RealNetwork(),
         background=RealBackground(),
         memory=RealMemory(),
+        process=RealProcess(),
         tls=RealTls(),
         web=RealWeb(),
         objects=RealObjectStores(),

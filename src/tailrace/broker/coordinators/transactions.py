@@ -30,6 +30,7 @@ _RETRY_SECONDS = 0.1
 class TransactionCoordinators(Coordinators):
     def __init__(self, node: Node, write_markers: WriteMarkers) -> None:
         self.markers = MarkerWriter(node, write_markers)
+        self.committed_count = self.aborted_count = 0  # Transactions that were completed here.
         super().__init__(node, TRANSACTION_STATE_TOPIC, self._make_machine)
 
     def _make_machine(self) -> TransactionMachine:
@@ -56,6 +57,7 @@ class _Decision:
         self._transactional_id = transactional_id
         self._shard: Shard | None = None
         self._decided: Transaction | None = None
+        self._is_commit = False
 
     def complete(self, request: Message) -> None:
         shard = self._shard = self._coordinators.shard_with(self._transactional_id)
@@ -63,6 +65,7 @@ class _Decision:
             self._decided = _machine(shard).state.transactions.get(self._transactional_id)
             # The epoch of the coordinator is that of its leadership: a leader takes no marker of an earlier one.
             (marker,) = request.markers  # type: ignore[attr-defined]
+            self._is_commit = marker.transaction_result
             marker.coordinator_epoch = shard.leader_epoch
             self._coordinators.markers.write(marker, self._on_written, is_wanted=self._is_wanted)
 
@@ -91,7 +94,10 @@ class _Decision:
         shard = self._shard
         if shard is None or not self._is_wanted():
             return
-
+        if self._is_commit:
+            self._coordinators.committed_count += 1
+        else:
+            self._coordinators.aborted_count += 1
         machine, transactional_id = _machine(shard), self._transactional_id
         shard.decide(
             lambda call: [machine.complete(call, transactional_id, producer_id=producer_id, epoch=producer_epoch)]

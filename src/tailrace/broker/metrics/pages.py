@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING
 from tailrace.broker.metrics import health
 from tailrace.broker.metrics.families import pieces
 from tailrace.broker.metrics.http import Asker, Page, Question, plain_page
-from tailrace.broker.metrics.logins import Logins
 from tailrace.broker.serving.acceptor import host_of
 from tailrace.model.acls import Kind, Operation
 from tailrace.model.metrics.text import OPEN_METRICS_TYPE, PROMETHEUS_TYPE, Text
 
 if TYPE_CHECKING:
     from tailrace.broker.metrics.health import Health
+    from tailrace.broker.metrics.logins import Logins
     from tailrace.broker.metrics.watched import Watched
 
 Give = Callable[[Page], None]
@@ -35,7 +35,7 @@ _NOT_HERE = "metrics are for this machine alone, unless metrics.listeners has an
 class Pages:
     def __init__(self, watched: Watched) -> None:
         self._watched = watched
-        self._logins = Logins(watched.services)
+        self._logins: Logins | None = None  # Once somebody logs in.
         self._under_way: set[Future[None]] = set()  # Held, for the loop keeps only weak references to its tasks.
 
     def answer(self, question: Question, asker: Asker, give: Give) -> None:
@@ -65,6 +65,10 @@ class Pages:
             give(self._metrics_page(question))
 
     async def _let_in(self, question: Question, asker: Asker, give: Give) -> None:
+        from tailrace.broker.metrics.logins import Logins
+
+        if self._logins is None:
+            self._logins = Logins(self._watched.services)
         principal = await self._logins.find(question.headers.get("authorization", ""))
         access = self._watched.services.access
         if principal is None:

@@ -1,10 +1,12 @@
 """The names of objects. Each is given to one content and never to another; nobody learns from them what is visible.
 
     <cluster id>/<topic id>/<partition>/<base offset>-<segment id>.segment    a segment
-    <cluster id>/<topic id>/<partition>/<metadata offset>.manifest            what is visible of a partition
+    <cluster id>/manifests/<topic>/<topic id>/<partition>/<version>.manifest  what is visible of a partition
     cluster.json                                                              whose store this is
 
-Ids are Kafka's base64url texts, offsets have 20 digits, so that the names of a partition sort by offset.
+Ids are Kafka's base64url texts, offsets have 20 digits, so that the names of a partition sort by offset. A version is
+<generation>-<metadata offset>-<leader epoch>-<number>, each with leading zeroes, so that versions sort as they followed
+on each other. Manifests lie apart from segments: to find the newest, a reader lists one topic's and nothing else.
 """
 
 from __future__ import annotations
@@ -17,6 +19,8 @@ MARKER_NAME = "cluster.json"
 _SEGMENT_SUFFIX = ".segment"
 _MANIFEST_SUFFIX = ".manifest"
 _OFFSET_DIGITS = 20
+_MANIFESTS = "manifests"  # No topic id has so few characters.
+_VERSION_DIGITS = (10, _OFFSET_DIGITS, 10, 10)
 
 
 class TieredPartition(NamedTuple):
@@ -32,9 +36,19 @@ class SegmentName(NamedTuple):
     segment_id: Uuid
 
 
+class ManifestVersion(NamedTuple):
+    """Versions of one partition are compared field by field: the greatest tells what is visible."""
+
+    generation: int  # Of the cluster: a recovery from the bucket begins another one, with offsets from 0 on.
+    metadata_offset: int  # All records of the metadata partition below it are told of.
+    leader_epoch: int  # Of who wrote it. Two leaders may know equal records, and have different histories.
+    number: int  # Of the manifests of that leader in that epoch.
+
+
 class ManifestName(NamedTuple):
+    topic: str
     owner: TieredPartition
-    metadata_offset: int
+    version: ManifestVersion
 
 
 def partition_folder(cluster_id: str, owner: TieredPartition) -> str:
@@ -46,25 +60,50 @@ def segment_name(cluster_id: str, owner: TieredPartition, base_offset: int, segm
     return f"{folder}/{base_offset:0{_OFFSET_DIGITS}d}-{uuid_text(segment_id)}{_SEGMENT_SUFFIX}"
 
 
-def manifest_name(cluster_id: str, owner: TieredPartition, metadata_offset: int) -> str:
-    return f"{partition_folder(cluster_id, owner)}/{metadata_offset:0{_OFFSET_DIGITS}d}{_MANIFEST_SUFFIX}"
+def manifest_folder(cluster_id: str, topic: str = "") -> str:
+    """Of all topics, or of one and those that had its name before."""
+    return f"{cluster_id}/{_MANIFESTS}/{topic}" if topic else f"{cluster_id}/{_MANIFESTS}"
+
+
+def partition_manifest_folder(cluster_id: str, topic: str, owner: TieredPartition) -> str:
+    return f"{manifest_folder(cluster_id, topic)}/{uuid_text(owner.topic_id)}/{owner.partition}"
+
+
+def manifest_name(cluster_id: str, name: ManifestName) -> str:
+    version = "-".join(f"{part:0{digits}d}" for part, digits in zip(name.version, _VERSION_DIGITS, strict=True))
+    return f"{partition_manifest_folder(cluster_id, name.topic, name.owner)}/{version}{_MANIFEST_SUFFIX}"
 
 
 def parse_name(cluster_id: str, name: str) -> SegmentName | ManifestName | None:
     """None for what is not ours: nobody touches it."""
-    folder, _, file = name.removeprefix(f"{cluster_id}/").rpartition("/")
-    topic_id, _, partition = folder.partition("/")
-    if not name.startswith(f"{cluster_id}/") or not partition.isdecimal():
-        return None
-    offset, rest = file[:_OFFSET_DIGITS], file[_OFFSET_DIGITS:]
-    if len(offset) != _OFFSET_DIGITS or not offset.isdecimal():
-        return None
     try:
-        owner = TieredPartition(parse_uuid(topic_id), PartitionIndex(int(partition)))
-        if rest == _MANIFEST_SUFFIX:
-            return ManifestName(owner, int(offset))
-        if rest.startswith("-") and rest.endswith(_SEGMENT_SUFFIX):
-            return SegmentName(owner, int(offset), parse_uuid(rest[1 : -len(_SEGMENT_SUFFIX)]))
+        match name.split("/"):
+            case [cluster, kind, topic, topic_id, partition, file] if (cluster, kind) == (cluster_id, _MANIFESTS):
+                owner = TieredPartition(parse_uuid(topic_id), PartitionIndex(_number(partition)))
+                return ManifestName(topic, owner, _parse_version(file))
+            case [cluster, topic_id, partition, file] if cluster == cluster_id:
+                owner = TieredPartition(parse_uuid(topic_id), PartitionIndex(_number(partition)))
+                return SegmentName(owner, *_parse_segment(file))
     except ValueError:
         pass
     return None
+
+
+def _parse_version(file: str) -> ManifestVersion:
+    parts = file.removesuffix(_MANIFEST_SUFFIX).split("-")
+    if not file.endswith(_MANIFEST_SUFFIX) or tuple(map(len, parts)) != _VERSION_DIGITS:
+        raise ValueError(f"{file} is no version")
+    return ManifestVersion(*map(_number, parts))
+
+
+def _parse_segment(file: str) -> tuple[int, Uuid]:
+    offset, dash, segment_id = file.removesuffix(_SEGMENT_SUFFIX).partition("-")
+    if not file.endswith(_SEGMENT_SUFFIX) or len(offset) != _OFFSET_DIGITS or not dash:
+        raise ValueError(f"{file} is no segment")
+    return _number(offset), parse_uuid(segment_id)
+
+
+def _number(text: str) -> int:
+    if not (text.isascii() and text.isdecimal()):
+        raise ValueError(f"{text} is no number")
+    return int(text)

@@ -44,8 +44,8 @@ def handle_describe_group_lag(
     return DescribeGroupLagResponse(verdict=found.verdict.name, topics=list(topics.values()))
 
 
-def handle_locate_offsets(
+async def handle_locate_offsets(
     services: Services, _context: RequestContext, request: LocateOffsetsRequest
 ) -> LocateOffsetsResponse:
     watch = services.lag_watch
-    return locate(services.replicas, None if watch is None else watch.ends, request)
+    return await locate(services.replicas, None if watch is None else watch.ends, request)

@@ -1,24 +1,13 @@
 """What is told, by subject. Each module has a generator of pieces of text, which is left after any of them for a while:
 a piece takes some ten microseconds, however many partitions there are.
+
+Each is loaded when it is first asked, one at a time: a start does not wait for all of them, and no turn either.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
-
-from tailrace.broker.metrics.families import (
-    clients,
-    controller,
-    groups,
-    node,
-    partitions,
-    quorum,
-    replicas,
-    requests,
-    topics,
-    warnings,
-)
 
 if TYPE_CHECKING:
     from tailrace.broker.metrics.watched import Watched
@@ -27,16 +16,45 @@ if TYPE_CHECKING:
 
 def pieces(watched: Watched, text: Text) -> Iterator[str]:
     """All that there is to tell of a node."""
+    from tailrace.broker.metrics.families import node
+
     yield from node.pieces(watched, text)
+    from tailrace.broker.metrics.families import requests
+
     yield from requests.pieces(watched, text)
+    from tailrace.broker.metrics.families import quorum
+
     yield from quorum.pieces(watched, text)
     if watched.roles.is_controller:
+        from tailrace.broker.metrics.families import controller
+
         yield from controller.pieces(watched, text)
     if watched.roles.is_broker:
-        yield from replicas.pieces(watched, text)
-        yield from groups.pieces(watched, text)
-        yield from topics.pieces(watched, text)
-        yield from partitions.pieces(watched, text)
-        yield from clients.pieces(watched, text)
+        yield from _pieces_of_broker(watched, text)
+    from tailrace.broker.metrics.families import warnings
+
     yield from warnings.pieces(watched, text)
     yield text.end()
+
+
+def _pieces_of_broker(watched: Watched, text: Text) -> Iterator[str]:
+    from tailrace.broker.metrics.families import replicas
+
+    yield from replicas.pieces(watched, text)
+    from tailrace.broker.metrics.families.coordinators import groups
+
+    yield from groups.pieces(watched, text)
+    running = watched.services.coordination.running_transactions
+    if running is not None:
+        from tailrace.broker.metrics.families.coordinators import transactions
+
+        yield from transactions.pieces(watched, text, running)
+    from tailrace.broker.metrics.families import topics
+
+    yield from topics.pieces(watched, text)
+    from tailrace.broker.metrics.families import partitions
+
+    yield from partitions.pieces(watched, text)
+    from tailrace.broker.metrics.families import clients
+
+    yield from clients.pieces(watched, text)

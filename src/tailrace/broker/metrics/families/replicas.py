@@ -23,6 +23,8 @@ _GAUGES = (
     (gauge(_MBEAN, "OfflineReplicaCount", "Replicas whose log cannot be used."), "offline"),
     (gauge(_MBEAN, "ReassigningPartitions", "Led here, and being reassigned."), "reassigning"),
 )
+_STATE = gauge("kafka_server_kafkaserver", "BrokerState", "3, running: a broker in another state tells no metrics.")
+_RUNNING = 3
 _SHRINKS = meter(_MBEAN, "IsrShrinks", "In-sync sets that have lost a replica.")
 _EXPANDS = meter(_MBEAN, "IsrExpands", "In-sync sets that a replica has joined.")
 _OFFLINE_FOLDERS = gauge(_LOGS, "OfflineLogDirectoryCount", "Data folders that cannot be used.")
@@ -55,6 +57,7 @@ def pieces(watched: Watched, text: Text) -> Iterator[str]:
             led = (topic.partitions[index] for index in indexes if topic.partitions[index].leader == replicas.node_id)
             counts["reassigning"] += sum(each.is_reassigning for each in led)
         yield ""
+    yield text.write(_STATE, [("", _RUNNING)])
     for metric, field in _GAUGES:
         yield text.write(metric, [("", counts[field])])
     yield text.write(_SHRINKS, [("", shrinks)])

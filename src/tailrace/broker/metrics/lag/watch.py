@@ -12,8 +12,6 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from tailrace.broker.metrics.lag.ends import Ends
-from tailrace.coordinator.machine import GroupMachine
-from tailrace.coordinator.offsets.store import read_offset
 from tailrace.model import events
 from tailrace.model.errors import KafkaError
 from tailrace.model.metrics.lag import Commit, Verdict, decide_verdict
@@ -104,10 +102,12 @@ class LagWatch:
         await self.ends.look()
         committed = [each async for each in self._committed()]
         located = await self._locate(committed)
-        self._judge(committed, located)
+        await self._judge(committed, located)
 
     async def _committed(self) -> AsyncIterator[Committed]:
         """What groups of this broker have committed, a few a turn; bounded."""
+        from tailrace.coordinator.machine import GroupMachine  # Not on the way to ready, like what is in it.
+
         running = self._coordination.running_groups
         left, self.left_out_count = self._node.config.metrics_group_partitions_max, 0
         shards = [] if running is None else [each for each in running.shards.values() if each.is_active]
@@ -127,7 +127,9 @@ class LagWatch:
         """Of all partitions whose leaders answer."""
         wanted: dict[int, dict[str, dict[int, set[int]]]] = {}
         image = self._node.image
-        for each in committed:
+        for number, each in enumerate(committed):
+            if number % _PER_TURN == 0:
+                await asyncio.sleep(0)
             topic = image.topics.get(each.topic)
             state = None if topic is None else topic.partitions.get(each.partition)
             if state is not None and state.leader >= 0:
@@ -137,6 +139,7 @@ class LagWatch:
         found: dict[tuple[str, int], Located] = {}
         for request, answer in answers:
             for asked, told in zip(request.topics, answer.topics, strict=False):
+                await asyncio.sleep(0)
                 for question, place in zip(asked.partitions, told.partitions, strict=False):
                     if not place.error_code:
                         ages = dict(zip(question.offsets, place.ages_ms, strict=False))
@@ -148,7 +151,7 @@ class LagWatch:
     ) -> tuple[LocateOffsetsRequest, LocateOffsetsResponse]:
         node = self._node
         if leader == node.node_id:
-            return request, locate(node.replicas, self.ends, request)
+            return request, await locate(node.replicas, self.ends, request)
         timeout_ms = node.config.metrics_lag_interval_ms
         try:
             answer = await node.call_broker(
@@ -159,11 +162,13 @@ class LagWatch:
             answer = LocateOffsetsResponse()
         return request, answer
 
-    def _judge(self, committed: list[Committed], located: Mapping[tuple[str, int], Located]) -> None:
+    async def _judge(self, committed: list[Committed], located: Mapping[tuple[str, int], Located]) -> None:
         config, now_ms = self._node.config, self._node.ports.clock.wall_ms()
         groups: dict[str, dict[tuple[str, int], PartitionLag]] = {}
         windows: dict[tuple[str, str, int], deque[Commit]] = {}
-        for each in committed:
+        for number, each in enumerate(committed):
+            if number % _PER_TURN == 0:
+                await asyncio.sleep(0)
             key = each.group_id, each.topic, each.partition
             window = windows[key] = self._windows.get(key) or deque(maxlen=config.metrics_lag_window)
             place = located.get((each.topic, each.partition))
@@ -182,6 +187,8 @@ class LagWatch:
 
 
 def _offsets_of(group_id: str, topics: Mapping[str, Mapping[int, bytes]]) -> Iterator[Committed]:
+    from tailrace.coordinator.offsets.store import read_offset
+
     for topic, partitions in list(topics.items()):
         for partition, value in list(partitions.items()):
             offset = read_offset(value)
@@ -204,13 +211,16 @@ def _question(topics: Mapping[str, Mapping[int, set[int]]]) -> LocateOffsetsRequ
     )
 
 
-def locate(replicas: ReplicaManager, ends: Ends | None, request: LocateOffsetsRequest) -> LocateOffsetsResponse:
+async def locate(replicas: ReplicaManager, ends: Ends | None, request: LocateOffsetsRequest) -> LocateOffsetsResponse:
     """As a leader answers. Without `ends` ages are not known."""
-    answer = LocateOffsetsResponse()
+    answer, count = LocateOffsetsResponse(), 0
     for topic in request.topics:
         told = LocateOffsetsResponse.Topic(name=topic.name)
         answer.topics.append(told)
         for asked in topic.partitions:
+            count += 1
+            if count % _PER_TURN == 0:
+                await asyncio.sleep(0)
             each = LocateOffsetsResponse.Partition(partition_index=asked.partition_index)
             told.partitions.append(each)
             try:

@@ -8,14 +8,14 @@ from math import nan
 from typing import TYPE_CHECKING
 
 from tailrace.broker.metrics.families.meters import gauge, own_gauge
-from tailrace.coordinator.machine import GroupMachine
 from tailrace.model.metrics.lag import Verdict
 from tailrace.model.metrics.text import Kind, Metric, label
 
 if TYPE_CHECKING:
+    from tailrace.broker.coordinators.shard import Shard
     from tailrace.broker.metrics.lag.watch import LagWatch, PartitionLag
     from tailrace.broker.metrics.watched import Watched
-    from tailrace.coordinator.groups import Group
+    from tailrace.coordinator.groups import Group, GroupState
     from tailrace.model.metrics.text import Text
 
 _MANAGER = "kafka_coordinator_group_groupmetadatamanager"
@@ -50,9 +50,9 @@ def pieces(watched: Watched, text: Text) -> Iterator[str]:
     groups: list[Group] = []
     offsets = 0
     for shard in shards:
-        if isinstance(shard.machine, GroupMachine):
-            groups += shard.machine.state.groups.values()
-            offsets += len(shard.machine.state.offsets)
+        held = _state_of(shard)
+        groups += held.groups.values()
+        offsets += len(held.offsets)
         yield ""
     states = Counter(group.state_name for group in groups)
     yield text.write(_GROUPS, [("", len(groups))])
@@ -73,6 +73,13 @@ def pieces(watched: Watched, text: Text) -> Iterator[str]:
         )
     if watched.services.lag_watch is not None:
         yield from _lags(watched.services.lag_watch, text)
+
+
+def _state_of(shard: Shard) -> GroupState:
+    from tailrace.coordinator.machine import GroupMachine  # Loaded where there are groups.
+
+    assert isinstance(shard.machine, GroupMachine), "the shards of groups have such machines"
+    return shard.machine.state
 
 
 def _lags(watch: LagWatch, text: Text) -> Iterator[str]:

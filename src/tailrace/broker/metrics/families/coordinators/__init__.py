@@ -1,0 +1,1 @@
+"""What a broker coordinates: groups, and transactions."""
