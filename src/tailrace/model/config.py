@@ -1502,6 +1502,13 @@ class BrokerConfig(SecurityConfig, scope="broker"):
         ours=True,
         doc="How often a leader lists the objects of its partitions, and deletes those that nothing refers to.",
     )
+    remote_log_manifest_interval_ms: int = long(
+        default=10 * SECOND_MS,
+        minimum=1,
+        ours=True,
+        doc="How much later than the records of __remote_log_metadata the manifest of a partition may be, by which "
+        "Spark and other readers without a broker learn what is in the store.",
+    )
     remote_log_storage_timeout_ms: int = integer(
         default=10 * SECOND_MS, minimum=1, ours=True, doc="How long one request to the store may take."
     )

@@ -17,7 +17,7 @@ from tailrace.controller import effective
 from tailrace.model import events
 from tailrace.model.errors import KafkaError
 from tailrace.model.ports import StoreError
-from tailrace.tier.format.names import TieredPartition, partition_folder
+from tailrace.tier.format.names import TieredPartition, partition_folder, partition_manifest_folder
 from tailrace.tier.metadata.records import PartitionState, partition_delete
 
 if TYPE_CHECKING:
@@ -81,7 +81,9 @@ class Collector:
         if state.deletion is None:
             await self._tell(owner, state, PartitionState.DELETE_MARKED)
         store = self._tier.store
-        objects = [each.name for each in await store.list(partition_folder(self._tier.cluster_id, owner))]
+        cluster_id = self._tier.cluster_id
+        folders = partition_folder(cluster_id, owner), partition_manifest_folder(cluster_id, state.topic, owner)
+        objects = [each.name for folder in folders for each in await store.list(folder)]
         # A listing may lack what is new: what the records name is deleted by its name.
         named = [self._tier.name_of(owner, segment) for segment in _segments(state)]
         await store.delete([*dict.fromkeys([*objects, *named])])

@@ -75,18 +75,8 @@ class Keeper:
             for number, part in enumerate(list(self._tier.parts.values())):
                 if number % 64 == 63:
                     await asyncio.sleep(0)
-                if part not in self._busy and self._may_work(part):
+                if part not in self._busy and self._tier.may_keep(part):
                     self._begin(part)
-
-    def _may_work(self, part: TieredLog) -> bool:
-        partition = part.partition
-        return (
-            partition.is_leader
-            and part.is_ready
-            and self._tier.is_ours
-            and not partition.log.is_offline
-            and self._tier.node.replicas.lease.allows(partition)
-        )
 
     def _begin(self, part: TieredLog) -> None:
         task = asyncio.get_running_loop().create_task(self._keep(part), name=f"tier {part.partition.topic_partition}")
@@ -125,7 +115,11 @@ class Keeper:
     async def _copy_next(self, part: TieredLog, records: PartRecords, leader_epoch: int) -> bool:
         """Whether there was something to copy, and it was."""
         partition = part.partition
-        if part.config.remote_log_copy_disable or not self._may_work(part) or partition.leader_epoch != leader_epoch:
+        if (
+            part.config.remote_log_copy_disable
+            or not self._tier.may_keep(part)
+            or partition.leader_epoch != leader_epoch
+        ):
             return False
         number = decide_copy(part.local_view())
         if number is None:
@@ -189,6 +183,7 @@ class Keeper:
         if now_ms < due_ms:
             return
         self._swept_ms[part] = now_ms
+        await self._tier.announcer.remove_old(part)
         lost = await self._tier.remover.sweep(part.owner, self._machine_of(part), lambda: self._tier.catch_up(part))
         if lost:
             _log.info("objects that nothing refers to were deleted", partition=part.partition, count=len(lost))

@@ -13,11 +13,10 @@ after that; it guards against a wrong address, not against two clusters that beg
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncIterator, Sequence
 from typing import TYPE_CHECKING
 
-from tailrace.model.errors import ErrorCode, KafkaError
+from tailrace.model.errors import ErrorCode, KafkaError, StorageError
 from tailrace.model.ports import (
     Bytes,
     NoObjectError,
@@ -27,6 +26,7 @@ from tailrace.model.ports import (
     StoreLimits,
     StoreRefusalError,
 )
+from tailrace.tier.format.marker import MARKER_MAX_BYTES, Marker, read_marker, write_marker
 from tailrace.tier.format.names import MARKER_NAME
 
 if TYPE_CHECKING:
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from tailrace.model.ports import ObjectStores
     from tailrace.tier.store.guard import GuardedObjects
 
-_MARKER_MAX_BYTES = 10_000
 # Written and read again: what came between would be seen.
 _SETTLE_SECONDS = 0.2
 
@@ -49,31 +48,37 @@ async def open_store(stores: ObjectStores | None, config: BrokerConfig) -> Objec
     return await stores.open(url, dict(config.store_settings), limits)
 
 
-async def check_marker(store: GuardedObjects, cluster_id: str) -> None:
-    """Returns once the store is known to be this cluster's. StoreRefusalError if it is another's; StoreError."""
+async def check_marker(store: GuardedObjects, cluster_id: str, generation: int | None = None) -> int:
+    """Returns the generation once the store is known to be this cluster's. StoreRefusalError if it is another's, or if
+    a recovery has taken it over since `generation`; StoreError."""
     try:
-        await _read_marker(store, cluster_id)
+        found = await _read_marker(store, cluster_id)
     except NoObjectError:
-        content = json.dumps({"version": 1, "cluster": cluster_id}) + "\n"
-        await store.put_bytes(MARKER_NAME, content.encode())
+        await store.put_bytes(MARKER_NAME, write_marker(Marker(cluster_id, generation or 0)))
         await asyncio.sleep(_SETTLE_SECONDS)
-        await _read_marker(store, cluster_id)
-
-
-async def _read_marker(store: GuardedObjects, cluster_id: str) -> None:
-    data = await store.get_whole(MARKER_NAME, _MARKER_MAX_BYTES)
-    try:
-        found = json.loads(data)["cluster"]
-    except (ValueError, KeyError, TypeError):
+        found = await _read_marker(store, cluster_id)
+    if generation is not None and found.generation > generation:
         raise StoreRefusalError(
-            f"{MARKER_NAME} of the store is damaged: it does not say whose store it is. If it is that of cluster "
-            f'{cluster_id}, write {{"version": 1, "cluster": "{cluster_id}"}} into it.'
-        ) from None
-    if found != cluster_id:
-        raise StoreRefusalError(
-            f"the store belongs to cluster {found}, this is cluster {cluster_id}: give it a bucket or a prefix of its "
-            "own (remote.log.storage.url)."
+            f"the store was taken over by a recovery: it has generation {found.generation}, this cluster has "
+            f"{generation}. What this broker has is from before; it copies and deletes nothing any more"
         )
+    return found.generation
+
+
+async def _read_marker(store: GuardedObjects, cluster_id: str) -> Marker:
+    data = await store.get_whole(MARKER_NAME, MARKER_MAX_BYTES)
+    try:
+        found = read_marker(data)
+    except StorageError as error:
+        raise StoreRefusalError(
+            f"{error}. Give this cluster a bucket or a prefix of its own (remote.log.storage.url)"
+        ) from None
+    if found.cluster_id != cluster_id:
+        raise StoreRefusalError(
+            f"the store belongs to cluster {found.cluster_id}, this is cluster {cluster_id}: give it a bucket or a "
+            "prefix of its own (remote.log.storage.url)"
+        )
+    return found
 
 
 class NoStore:

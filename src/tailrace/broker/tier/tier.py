@@ -16,6 +16,7 @@ import asyncio
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from tailrace.broker.tier.announcing import Announcer
 from tailrace.broker.tier.collector import Collector
 from tailrace.broker.tier.keeper import Keeper
 from tailrace.broker.tier.metadata import MetadataPartition, MetadataTopic
@@ -51,6 +52,8 @@ _log = events.logger("tier")
 
 _SNAPSHOT_RECORDS = 10_000
 _TEND_SECONDS = 1.0
+# How often it is looked whose the store is.
+_MARKER_SECONDS = 30.0
 # A store that is away is asked again this often: clients wait for it.
 _CIRCUIT_PAUSE_MAX_MS = 5_000.0
 # How long the same complaint is not repeated.
@@ -66,6 +69,7 @@ class Tier:
         self.cluster_id = cluster_id
         self.parts: dict[Partition, TieredLog] = {}
         self.is_ours = False
+        self.generation = 0  # Of the cluster, as the marker had it when this node first saw it.
         self.problem = ""  # What an operator should know of; empty if all is well.
         self.copied_bytes = 0
         self.copied_segments = 0
@@ -97,6 +101,7 @@ class Tier:
         self.reader = TierReader(self.pieces, ports.background, config.max_decompressed_bytes)
         self.metadata = MetadataTopic(node, f"{folder}/remote-log-metadata", self._on_replayed)
         self._starts = StartOffsets(ports.disk, ports.background, directories)
+        self.announcer = Announcer(self)
         self._keeper, self._collector = Keeper(self), Collector(self)
         self._news = asyncio.Event()  # Of what is in the store.
         self._pending_reads = 0
@@ -104,6 +109,10 @@ class Tier:
         self._tasks: list[asyncio.Task[None]] = []
         self._is_closed = False
         self._note_limits()
+
+    @property
+    def _workers(self) -> tuple[Keeper, Collector, Announcer]:
+        return self._keeper, self._collector, self.announcer
 
     @property
     def config(self) -> BrokerConfig:
@@ -123,13 +132,13 @@ class Tier:
     def start(self) -> None:
         for work in (self._tend(), self._watch_marker(), self._cache.open()):
             self._tasks.append(asyncio.get_running_loop().create_task(work, name="tier"))
-        self._keeper.start()
-        self._collector.start()
+        for worker in self._workers:
+            worker.start()
 
     async def close(self) -> None:
         self._is_closed = True
-        await self._keeper.close()
-        await self._collector.close()
+        for worker in self._workers:
+            await worker.close()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -141,18 +150,43 @@ class Tier:
             _log.warning("it is not stored where logs begin", cause=error.message)
 
     async def _watch_marker(self) -> None:
-        """Nothing is copied before the store is known to be this cluster's."""
+        """Nothing is copied before the store is known to be this cluster's, nor after a recovery has taken it over."""
         pause_seconds = 1.0
-        while not self.is_ours:
+        known = await self._read_generation()
+        while True:
             try:
-                await check_marker(self.store, self.cluster_id)
+                self.generation = await check_marker(self.store, self.cluster_id, known)
+                if known is None:
+                    await self._store_generation()
+                known = self.generation
+                if not self.is_ours:
+                    _log.info("remote storage is there", url=self.config.remote_log_storage_url)
                 self.is_ours, self.problem = True, ""
-                _log.info("remote storage is there", url=self.config.remote_log_storage_url)
-            except StoreError as error:
-                self.complain("nothing is copied to the store", error)
+                pause_seconds = _MARKER_SECONDS
+            except StoreAwayError as error:
+                self.complain("the store cannot be asked whose it is", error)
                 self.problem = f"remote storage: {error}"
-                await asyncio.sleep(pause_seconds)
-                pause_seconds = min(pause_seconds * 2, 30.0)
+                pause_seconds = min(pause_seconds * 2, _MARKER_SECONDS)
+            except (StoreError, OSError) as error:
+                self.complain("nothing is copied to the store", error)
+                self.is_ours, self.problem = False, f"remote storage: {error}"
+                pause_seconds = min(pause_seconds * 2, _MARKER_SECONDS)
+            await asyncio.sleep(pause_seconds)
+
+    @property
+    def _generation_path(self) -> str:
+        return f"{self.config.metadata_folder}/remote-log-generation"
+
+    async def _read_generation(self) -> int | None:
+        ports = self.node.ports
+        try:
+            return int(await ports.background.run(lambda: ports.disk.read(self._generation_path)))
+        except (OSError, ValueError):
+            return None
+
+    async def _store_generation(self) -> None:
+        ports, content = self.node.ports, f"{self.generation}\n".encode()
+        await ports.background.run(lambda: ports.disk.replace(self._generation_path, content))
 
     async def _tend(self) -> None:
         while True:
@@ -191,8 +225,12 @@ class Tier:
         """What is in the store alone is given up (remote.log.delete.on.disable), and never comes back."""
         part = self.parts.pop(partition)
         partition.tier = None
-        self._keeper.forget(part)
+        self._forget(part)
         partition.log.epochs.truncate_from_start(partition.log.log_start_offset)
+
+    def _forget(self, part: TieredLog) -> None:
+        self._keeper.forget(part)
+        self.announcer.forget(part)
 
     def _follow_image(self, old: MetadataImage, new: MetadataImage) -> None:
         if self._is_closed:
@@ -204,7 +242,7 @@ class Tier:
             current = self.node.replicas.partitions
             for partition in [each for each in self.parts if current.get(each.topic_partition) is not each]:
                 part = self.parts.pop(partition)
-                self._keeper.forget(part)
+                self._forget(part)
                 self._starts.forget(part.owner)
         if old.topics is not new.topics or old.configs is not new.configs:
             self._follow_needs()
@@ -249,6 +287,17 @@ class Tier:
     async def wait_ready(self, part: TieredLog) -> None:
         while not part.is_ready:
             await self._news.wait()
+
+    def may_keep(self, part: TieredLog) -> bool:
+        """Whether this broker may change what the store has of it."""
+        partition = part.partition
+        return (
+            partition.is_leader
+            and part.is_ready
+            and self.is_ours
+            and not partition.log.is_offline
+            and self.node.replicas.lease.allows(partition)
+        )
 
     async def catch_up(self, part: TieredLog) -> None:
         """Until all is replayed that is committed now. Raises KafkaError."""

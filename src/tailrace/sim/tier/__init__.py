@@ -32,6 +32,7 @@ TIER_SETTINGS = {
     "remote.log.storage.timeout.ms": "400",
     "remote.log.storage.upload.timeout.ms": "1500",
     "remote.fetch.max.wait.ms": "200",
+    "remote.log.manifest.interval.ms": "1000",
     "rlmm.config.remote.log.metadata.topic.num.partitions": "2",
     "rlmm.config.remote.log.metadata.consume.wait.ms": "4000",
 }
@@ -54,6 +55,7 @@ class TierRun:
             node.objects = SimObjectStores(self.bucket)
         self._disturbing: asyncio.Task[None] | None = None
         self._next_look = 0.0
+        self._copies = 0
 
     async def start(self) -> None:
         self._disturbing = asyncio.ensure_future(self._disturb())
@@ -114,7 +116,8 @@ class TierRun:
         while problem := self._unsettled():
             demand(self._world.loop.now < deadline, "remote storage settles once all is healed", problem=problem)
             await asyncio.sleep(_LOOK_SECONDS)
-        demand(bool(self._visible()), "something was copied")
+        self._copies = len(self._visible())
+        demand(self._copies > 0, "something was copied")
 
     def _unsettled(self) -> str:
         for node in self._cluster.brokers:
@@ -134,4 +137,4 @@ class TierRun:
 
     def story(self) -> str:
         calls = self.bucket.calls
-        return f", {calls['put']} puts, {calls['get']} gets, {len(self._visible())} copies"
+        return f", {calls['put']} puts, {calls['get']} gets, {self._copies} copies"
