@@ -114,12 +114,8 @@ class Keeper:
 
     async def _copy_next(self, part: TieredLog, records: PartRecords, leader_epoch: int) -> bool:
         """Whether there was something to copy, and it was."""
-        partition = part.partition
-        if (
-            part.config.remote_log_copy_disable
-            or not self._tier.may_keep(part)
-            or partition.leader_epoch != leader_epoch
-        ):
+        partition, is_disabled = part.partition, part.config.remote_log_copy_disable
+        if is_disabled or not self._tier.may_keep(part) or partition.leader_epoch != leader_epoch:
             return False
         number = decide_copy(part.local_view())
         if number is None:
