@@ -1477,6 +1477,7 @@ class BrokerConfig(SecurityConfig, scope="broker"):
     remote_log_index_file_cache_total_size_bytes: int = long(
         default=GIB,
         minimum=1,
+        dynamic=True,
         doc="Most that what was read from the store takes on the local disk, in remote-log-cache of the metadata "
         "folder. Kafka keeps indexes alone there.",
     )
@@ -1525,26 +1526,30 @@ class BrokerConfig(SecurityConfig, scope="broker"):
         default=2, minimum=1, ours=True, doc="Segments that are uploaded at a time; each takes some 16 MiB of memory."
     )
     rlmm_config_remote_log_metadata_topic_num_partitions: int = integer(
-        default=50, minimum=1, doc="Partitions of __remote_log_metadata, set when the topic is created."
+        default=50, minimum=1, ours=True, doc="Partitions of __remote_log_metadata, set when the topic is created."
     )
     rlmm_config_remote_log_metadata_topic_replication_factor: int = short(
-        default=3, minimum=1, doc="Replicas of __remote_log_metadata, at most as many as there are brokers."
+        default=3, minimum=1, ours=True, doc="Replicas of __remote_log_metadata, at most as many as there are brokers."
     )
     rlmm_config_remote_log_metadata_topic_min_isr: int = short(
-        default=2, minimum=1, doc="In-sync replicas that a write to __remote_log_metadata needs."
+        default=2, minimum=1, ours=True, doc="In-sync replicas that a write to __remote_log_metadata needs."
     )
     rlmm_config_remote_log_metadata_topic_retention_ms: int = long(
         default=-1,
         minimum=-1,
+        ours=True,
         doc="How long records of __remote_log_metadata are kept; -1 for ever. Copies whose "
         "records are gone cannot be found again.",
     )
     rlmm_config_remote_log_metadata_consume_wait_ms: int = long(
-        default=2 * MINUTE_MS, minimum=1, doc="How long a leader waits until its own record of a copy is committed."
+        default=2 * MINUTE_MS,
+        minimum=1,
+        ours=True,
+        doc="How long a leader waits until its own record of a copy is committed.",
     )
     # ---- taken for files that were written for Kafka, and without effect here
     remote_log_manager_thread_pool_size: int = integer(
-        default=2, minimum=1, dynamic=True, inert=_ONE_THREAD, doc="Threads for remote storage."
+        default=2, minimum=1, inert=_ONE_THREAD, doc="Threads for remote storage."
     )
     remote_log_manager_copier_thread_pool_size: int = integer(
         default=10, minimum=1, dynamic=True, inert=_ONE_THREAD, doc="Threads that copy segments."

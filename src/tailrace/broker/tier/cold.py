@@ -112,7 +112,7 @@ async def read_cold(part: TieredLog, offset: int, max_bytes: int, *, wants_abort
         if not is_all:
             aborted += _aborted_here(part, offset, end_offset, known=aborted)
         return ColdRecords(data, aborted)
-    except StoreError as error:
+    except (StoreError, StorageError) as error:
         return _judge(part, offset, error)
 
 
@@ -127,7 +127,7 @@ def _aborted_here(part: TieredLog, offset: int, end_offset: int, *, known: list[
     return [each for each in entries if each not in known]
 
 
-def _judge(part: TieredLog, offset: int, error: StoreError) -> ColdRecords:
+def _judge(part: TieredLog, offset: int, error: StoreError | StorageError) -> ColdRecords:
     name, tier = part.partition.topic_partition, part.tier
     if not part.holds(offset):
         return NOTHING  # Retention was faster.

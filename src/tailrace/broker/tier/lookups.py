@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, NamedTuple
 
-from tailrace.model.errors import ErrorCode, KafkaError
+from tailrace.model.errors import ErrorCode, KafkaError, StorageError
 from tailrace.model.ports import StoreError
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ async def look_up(part: TieredLog, timestamp: int, *, local_timestamp: int) -> F
             return await _look_up(part, timestamp, local_timestamp)
     except TimeoutError:
         raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"The store did not answer within {timeout_ms} ms") from None
-    except StoreError as error:
+    except (StoreError, StorageError) as error:
         name = part.partition.topic_partition
         raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"Times of {name} cannot be looked up: {error}") from error
 

@@ -126,7 +126,7 @@ class Tier:
 
     def attach(self) -> None:
         """From now on partitions have their parts."""
-        self.node.replicas.on_opened = self._settle
+        self.node.replicas.on_settled = self._settle
         self.node.quorum.subscribe(self._follow_image)
 
     def start(self) -> None:
@@ -205,6 +205,7 @@ class Tier:
     def _note_limits(self) -> None:
         self._copy_throttle.bytes_per_second = self.config.remote_log_manager_copy_max_bytes_per_second
         self._read_throttle.bytes_per_second = self.config.remote_log_manager_fetch_max_bytes_per_second
+        self._cache.max_bytes = self.config.remote_log_index_file_cache_total_size_bytes
 
     # ---- which partitions
 
@@ -235,9 +236,6 @@ class Tier:
     def _follow_image(self, old: MetadataImage, new: MetadataImage) -> None:
         if self._is_closed:
             return
-        if old.configs is not new.configs:
-            for partition in list(self.node.replicas.partitions.values()):
-                self._settle(partition)
         if old.topics is not new.topics:
             current = self.node.replicas.partitions
             for partition in [each for each in self.parts if current.get(each.topic_partition) is not each]:
