@@ -26,6 +26,8 @@ async def create_metadata_topic(node: Node) -> None:
     settings = {
         "cleanup.policy": "delete",
         "compression.type": "uncompressed",
+        # What these records tell of is deleted elsewhere once they are there: they survive the loss of all power.
+        "flush.messages": "1",
         "min.insync.replicas": str(min(config.rlmm_config_remote_log_metadata_topic_min_isr, factor)),
         "retention.bytes": "-1",
         "retention.ms": str(config.rlmm_config_remote_log_metadata_topic_retention_ms),

@@ -1,7 +1,7 @@
 """__remote_log_metadata as this broker follows it: a machine for each of its partitions that tells of a partition here.
 
-    followed   where this broker has a replica, its log is read up to the high watermark; else the leader is asked, all
-               partitions of one leader in one long fetch
+    followed   what is led here is read from the log up to the high watermark; else the leader is asked, for all its
+               partitions in one long fetch
     ready      all that was committed when this broker began to follow, by the word of the leader, is replayed
     appended   records go to the leader by the ordinary way of produced records, acks=all; who appends waits until its
                record came back and was replayed, for only then it is known whether it counts
@@ -186,17 +186,10 @@ class MetadataTopic:
     # ---- following
 
     def _source(self, index: int) -> int | None:
-        """Who is read: this node where it has a replica, else the leader."""
+        """Who is read: the leader, for a replica here would know half a second later what is committed."""
         topic = self.topic
         state = None if topic is None else topic.partitions.get(index)
-        if state is None:
-            return None
-        if (
-            self._node.node_id in state.replicas
-            and (REMOTE_LOG_METADATA_TOPIC, index) in self._node.replicas.partitions
-        ):
-            return self._node.node_id
-        return state.leader if state.leader >= 0 and state.leader != self._node.node_id else None
+        return state.leader if state is not None and state.leader >= 0 else None
 
     def _parts_at(self, source: int) -> list[MetadataPartition]:
         return [part for index, part in self.parts.items() if self._source(index) == source]
@@ -214,13 +207,18 @@ class MetadataTopic:
                 try:
                     await self._read_here(part)
                 except (KafkaError, StorageError, OSError) as error:
-                    _log.warning("records of the tier cannot be read", partition=part.index, cause=error)
+                    _log.info("records of the tier cannot be read yet", partition=part.index, cause=error)
+                except Exception as error:
+                    _log.error("records of the tier cannot be read", trace=True, partition=part.index)
+                    self._node.judge_bug(error)
             await _wait(self._wakeup, _LOOK_SECONDS)
 
     async def _read_here(self, part: MetadataPartition) -> None:
         partition = self._node.replicas.find_any(REMOTE_LOG_METADATA_TOPIC, part.index)
         log = partition.log
-        if part.machine.next_offset > log.log_end_offset and partition.is_leader:
+        if not partition.is_leader:
+            return
+        if part.machine.next_offset > log.log_end_offset:
             self._begin_anew(part, log.log_start_offset)
         while part.machine.next_offset < partition.high_watermark:
             part.machine.next_offset = max(part.machine.next_offset, log.log_start_offset)
@@ -239,6 +237,10 @@ class MetadataTopic:
             except KafkaError as error:
                 _log.debug("records of the tier cannot be fetched", leader=source, cause=error)
                 await asyncio.sleep(_PAUSE_SECONDS)
+            except Exception as error:
+                _log.error("records of the tier cannot be fetched", trace=True, leader=source)
+                self._node.judge_bug(error)
+                await asyncio.sleep(_LOOK_SECONDS)
         self._tasks.pop(source, None)
 
     async def _fetch(self, source: int, parts: list[MetadataPartition]) -> None:

@@ -28,11 +28,11 @@ from tailrace.model.ports import (
 )
 from tailrace.tier.format.marker import MARKER_MAX_BYTES, Marker, read_marker, write_marker
 from tailrace.tier.format.names import MARKER_NAME
+from tailrace.tier.store.guard import GuardedObjects, GuardLimits
 
 if TYPE_CHECKING:
     from tailrace.model.config import BrokerConfig
-    from tailrace.model.ports import ObjectStores
-    from tailrace.tier.store.guard import GuardedObjects
+    from tailrace.model.ports import ObjectStores, Ports
 
 # Written and read again: what came between would be seen.
 _SETTLE_SECONDS = 0.2
@@ -102,6 +102,13 @@ class NoStore:
 
     async def delete(self, names: Sequence[str]) -> None:  # noqa: ARG002
         raise StoreRefusalError(self._cause)
+
+
+async def check_settings(ports: Ports, config: BrokerConfig, cluster_id: str) -> None:
+    """As a first start does, without a broker."""
+    objects = await open_store(ports.objects, config)
+    limits = GuardLimits(call_timeout_ms=config.remote_log_storage_timeout_ms, tries=1)
+    await check_at_first_start(GuardedObjects(objects, ports.clock, ports.random, limits), cluster_id)
 
 
 async def check_at_first_start(store: GuardedObjects, cluster_id: str) -> None:

@@ -122,8 +122,9 @@ class TieredLog:
         if not self.is_ready or not self.tier.is_stored(self):
             return 0
         due = decide_local_expired(self.local_view(), self.config, now_ms=now_ms)
-        count = due.count
-        while count and log.segments[count].base_offset > high_watermark:
+        # What is synced has its leader epochs on the disk; once its batches are gone, nothing else tells of them.
+        count, end_offset = due.count, min(high_watermark, log.recovery_point)
+        while count and log.segments[count].base_offset > end_offset:
             count -= 1
         if count:
             log.advance_start(max(log.log_start_offset, log.segments[count].base_offset))
@@ -157,8 +158,10 @@ class TieredLog:
                 ErrorCode.OFFSET_NOT_AVAILABLE,
                 f"no copy is known that ends at offset {leader_start_offset} or after it, in epoch {epoch_before}",
             )
-        segment = min(found, key=lambda each: (each.end_offset, each.segment_id))
+        # That which reaches farthest: the leader's local log may begin later by now.
+        segment = max(found, key=lambda each: (each.end_offset, each.segment_id))
         footer = await self.tier.pieces.footer(self.owner, segment)
+        await self.store_start()  # From the cut on the local log does not tell where the whole begins.
         return RemoteStart(segment.end_offset, segment.epochs, footer.producers)
 
 

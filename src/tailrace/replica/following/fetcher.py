@@ -483,7 +483,7 @@ class Fetcher:
                 self._note_failure(followed, cause)
             else:
                 self._rest(followed, 0.0)
-            self.wake()
+            self.interrupt()  # Or it would join the session once the leader has news of others.
 
         self._rest(followed, _COPIES_PATIENCE_SECONDS)
         task = self._loop.create_task(begin(), name=f"begin {followed.partition.topic_partition} after copies")
@@ -491,10 +491,8 @@ class Fetcher:
         task.add_done_callback(self._beginning.discard)
 
     async def _ask_leader(self, request: Message, response_type: type[R]) -> R:
+        """Not behind a fetch that is parked."""
+        timeout_ms = self._broker.config.replica_socket_timeout_ms
         return await self._leaders.call(
-            self._leader_id,
-            request,
-            response_type,
-            timeout_ms=self._broker.config.replica_socket_timeout_ms,
-            channel=f"replication-{self._channel}",
+            self._leader_id, request, response_type, timeout_ms=timeout_ms, channel="offsets"
         )
