@@ -7,8 +7,10 @@ import time
 from http.client import HTTPConnection
 from pathlib import Path
 
+import pytest
 from confluent_kafka import Producer
 
+from tailrace.cli import main
 from tailrace.testing import Broker, Cluster
 from tests.unit.broker.metrics.web import check, parse_prometheus
 
@@ -39,7 +41,7 @@ def send(bootstrap: str, count: int, **settings: str) -> None:
     assert producer.flush(30) == 0
 
 
-def test_one_broker():
+def test_one_broker(capsys: pytest.CaptureFixture[str]):
     with Broker() as broker:
         send(broker.bootstrap, 1000)
         found = broker.metrics()
@@ -49,6 +51,14 @@ def test_one_broker():
         assert found.value("process_resident_memory_bytes") > 10_000_000
         assert 0 < found.value("process_open_fds") < found.value("process_max_fds")
         assert broker.metrics_url in broker.log()
+        assert main(["top", "--data", str(broker.data), "--once", "--json", "--every", "0.2"]) == 0
+        seen = json.loads(capsys.readouterr().out)
+        assert [(each["node"], each["is_up"], each["partitions"]) for each in seen["nodes"]] == [("1", True, 1.0)]
+        assert {"p50_ms", "p99_ms"} <= next(each for each in seen["slow_requests"] if each["name"] == "Produce")[
+            "values"
+        ].keys()
+        assert main(["top", "--data", str(broker.data), "--once", "--every", "0.2"]) == 0
+        assert "1 topics, 1 partitions" in capsys.readouterr().out
         listed = json.loads(Path(f"{broker.data}/metrics-targets.json").read_text())
         assert listed == [
             {

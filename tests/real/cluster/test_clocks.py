@@ -63,13 +63,17 @@ class Clocks(Nodes):
         return self.folder / f"clock-{node_id}"
 
 
-@pytest.fixture
-def clocks(tmp_path: Path) -> Iterator[Clocks]:
+def libfaketime() -> Path:
     need_program("faketime")
     library = next(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"), None)
     if library is None:
         miss_part("libfaketime is not where Debian has it")
-    with Clocks(tmp_path, library) as clocks:
+    return library
+
+
+@pytest.fixture
+def clocks(tmp_path: Path) -> Iterator[Clocks]:
+    with Clocks(tmp_path, libfaketime()) as clocks:
         yield clocks
 
 

@@ -25,6 +25,9 @@ _log = events.logger("alerts")
 
 TOPIC = "tailrace-alerts"
 _RETRY_SECONDS = 5.0
+# Whoever tells and dies is missed after this time: far sooner than a consumer, for nothing is lost by a false alarm.
+_SESSION_TIMEOUT_MS = 10_000
+_HEARTBEAT_INTERVAL_MS = 2000
 # For so long one believes that another process tells, though nothing was heard of the group.
 _TRUST_SECONDS = 30.0
 
@@ -67,7 +70,12 @@ class Election:
             except KafkaError as error:
                 if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
                     raise
-            consumer = GroupConsumer(cluster, GroupOptions(self._group_id, MemberOptions(topics=(TOPIC,))))
+            member = MemberOptions(
+                topics=(TOPIC,),
+                session_timeout_ms=_SESSION_TIMEOUT_MS,
+                heartbeat_interval_ms=_HEARTBEAT_INTERVAL_MS,
+            )
+            consumer = GroupConsumer(cluster, GroupOptions(self._group_id, member))
             try:
                 while True:
                     await consumer.poll(timeout_ms=1000)

@@ -32,7 +32,8 @@ class Alert:
     since: float  # When the rule began to hold.
     held_at: float  # When it held last.
     fired_at: float | None = None
-    told_at: float | None = None
+    told_at: float | None = None  # When last; None if it is still to be told.
+    is_known: bool = False  # Somebody was told that it holds, and is to be told when it is over.
 
     @property
     def key(self) -> str:
@@ -86,7 +87,7 @@ class Engine:
             if alert.held_at < now:
                 if alert.fired_at is None or now - alert.held_at >= self.sending.resolve_seconds:
                     del self.alerts[key]
-                    if alert.told_at is not None:
+                    if alert.fired_at is not None:
                         notices.append(Notice(alert, is_firing=False))
             elif self._is_due(alert, now):
                 alert.fired_at = alert.fired_at or now

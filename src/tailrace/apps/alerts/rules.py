@@ -6,6 +6,7 @@ to the shipped rules or change those of the same name, and `[send]`.
 
 from __future__ import annotations
 
+import shlex
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -102,7 +103,23 @@ def parse_rules(document: Mapping[str, Any], shipped: Sequence[Rule], where: str
         rule = _parse_rule(table, rules, f"{where}: rule {number}")
         rules[rule.name] = rule
     sending = _parse_table(Sending, document.get("send", {}), f"{where}: [send]")
+    _check_receivers(sending, f"{where}: [send]")
     return RuleFile(tuple(rule for rule in rules.values() if rule.enabled), Sending(**sending))
+
+
+def _check_receivers(sending: Mapping[str, Any], where: str) -> None:
+    """Messages do not repeat addresses, which may hold secrets."""
+    for key in ("webhooks", "slack"):
+        for number, address in enumerate(sending.get(key, ()), 1):
+            if not address.startswith(("http://", "https://")):
+                raise RulesError(f"{where}: {key}: address {number} does not begin with http:// or https://")
+    for number, command in enumerate(sending.get("commands", ()), 1):
+        try:
+            is_named = bool(shlex.split(command))
+        except ValueError as error:
+            raise RulesError(f"{where}: commands: number {number} is no command line: {error}") from None
+        if not is_named:
+            raise RulesError(f"{where}: commands: number {number} is empty")
 
 
 def _parse_rule(table: Mapping[str, Any], known: Mapping[str, Rule], where: str) -> Rule:

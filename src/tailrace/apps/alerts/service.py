@@ -1,7 +1,7 @@
 """The process `tailrace alerts run`: reads all nodes, lets the engine decide, and tells whoever is to be told.
 
 Every alert also is a line in its own log. A process that is not the chosen one of several watches all the same, and is
-silent: should it be chosen, it tells of what then holds.
+silent: should it be chosen, it tells of what then holds, and of what was over since the one before it may have died.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 
 from tailrace.apps.alerts.election import Election
-from tailrace.apps.alerts.engine import Engine, Notice
+from tailrace.apps.alerts.engine import Alert, Engine, Notice
 from tailrace.apps.alerts.rules import RuleFile
 from tailrace.apps.alerts.senders import Senders
 from tailrace.apps.alerts.silences import Silence, SilencesError, read_silences
@@ -19,6 +19,9 @@ from tailrace.apps.scrape import Scraper, TargetsError, read_targets
 from tailrace.model import events
 
 _log = events.logger("alerts")
+
+# Longer than it takes a group to notice that the chosen one is dead, and to choose another.
+_HANDOVER_SECONDS = 60.0
 
 
 class AlertService:
@@ -39,6 +42,7 @@ class AlertService:
         self._election = election
         self._interval_seconds = rule_file.sending.interval_seconds
         self._problem = ""
+        self._unheard: list[tuple[float, Notice]] = []  # What was over while another process was to tell.
 
     async def run(self) -> None:
         """Until it is cancelled."""
@@ -52,6 +56,7 @@ class AlertService:
         finally:
             if self._election is not None:
                 await self._election.close()
+            await self._senders.close()
 
     async def look(self) -> list[Notice]:
         """One reading of all nodes; gives what was told."""
@@ -74,20 +79,33 @@ class AlertService:
                 summary=alert.summary,
                 runbook=rule.runbook,
             )
-        await self._senders.send(notices)
+        self._senders.send(notices)
         return notices
 
     def _audible(self, notices: Sequence[Notice], now: float) -> list[Notice]:
-        if self._election is not None and not self._election.is_ours:
-            for notice in notices:
-                notice.alert.told_at = None
-            return []
         silences = self._silences()
-        audible = []
+
+        def is_silenced(alert: Alert) -> bool:
+            return any(each.covers(alert, now) for each in silences)
+
+        self._unheard = [(at, notice) for at, notice in self._unheard if now - at < _HANDOVER_SECONDS]
+        if self._election is not None and not self._election.is_ours:
+            self._unheard += [(now, each) for each in notices if not each.is_firing and each.alert.is_known]
+            for alert in self.engine.firing:
+                # The other one has told of it, presumably.
+                alert.told_at, alert.is_known = None, alert.is_known or not is_silenced(alert)
+            return []
+        audible = [notice for _, notice in self._unheard]
+        self._unheard.clear()
         for notice in notices:
-            if notice.is_firing and any(each.covers(notice.alert, now) for each in silences):
-                notice.alert.told_at = None  # Told once the silence ends, if it still holds.
+            alert = notice.alert
+            if not notice.is_firing:
+                if alert.is_known:
+                    audible.append(notice)
+            elif is_silenced(alert):
+                alert.told_at = None  # Told once the silence ends, if it still holds.
             else:
+                alert.is_known = True
                 audible.append(notice)
         return audible
 

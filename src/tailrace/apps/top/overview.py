@@ -87,6 +87,8 @@ _TOPICS = "kafka_server_brokertopicmetrics_"
 _REPLICAS = "kafka_server_replicamanager_"
 _CONTROLLER = "kafka_controller_kafkacontroller_"
 _TIME = "kafka_network_requestmetrics_totaltimems"
+# As rules for the JMX exporter write them.
+_QUANTILES = {"0.50": "p50_ms", "0.99": "p99_ms", "0.999": "p99.9_ms"}
 
 
 def overview(before: Sequence[Reading], now: Sequence[Reading]) -> Overview:
@@ -118,10 +120,10 @@ def overview(before: Sequence[Reading], now: Sequence[Reading]) -> Overview:
             groups[facts.get("consumergroup", facts.get("group", ""))] += max(lag, 0.0)
         for labels, time_ms in index.all(_TIME).items():
             facts = dict(labels)
-            quantile, request = facts.get("quantile", ""), facts.get("request", "")
-            if quantile in ("0.5", "0.99", "0.999"):
-                kept = slow[request]
-                kept[f"p{float(quantile) * 100:g}_ms"] = max(kept.get(f"p{float(quantile) * 100:g}_ms", 0.0), time_ms)
+            column = _QUANTILES.get(facts.get("quantile", ""))
+            if column is not None:
+                kept = slow[facts.get("request", "")]
+                kept[column] = max(kept.get(column, 0.0), time_ms)
         _note_clients(index, clients)
     _sum_up(told)
     told.hot_partitions = _first(hot, "bytes_in", "bytes_out")

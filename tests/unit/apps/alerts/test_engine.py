@@ -160,6 +160,10 @@ def test_a_file_changes_and_adds_rules_and_can_take_one_away() -> None:
         ({"rule": [{"name": "NodeDown", "by": "topic"}]}, "is a list of texts"),
         ({"rule": [{"name": "NodeDown", "for_seconds": "5"}]}, "is not what it should be"),
         ({"send": {"webhooks": "http://x"}}, "is a list of texts"),
+        ({"send": {"webhooks": ["http://x", "x.example"]}}, "webhooks: address 2 does not begin with http"),
+        ({"send": {"slack": ["file:///etc/passwd"]}}, "slack: address 1 does not begin with http"),
+        ({"send": {"commands": ["page 'team"]}}, "number 1 is no command line"),
+        ({"send": {"commands": ["  "]}}, "number 1 is empty"),
     ],
 )
 def test_what_is_wrong_with_a_file_is_told(document: dict[str, object], message: str) -> None:
