@@ -146,16 +146,18 @@ class Scenario:
             damage=self.damage,
             expects_voters=self.plan.joins,
         )
-        self.rights, self.doors = self._make_rights(), self._make_doors()
-        self.balancing = self._make_balancing()
-        self.tier = self._make_tier()
-        guards = (self.rights, self.doors, self.balancing, self.tier)
-        self._guards = [each for each in guards if each is not None]
+        self._guards = self._make_guards()
         self.quotas = Quotas(self.world, self.clients, is_there=self.plan.has_quotas)
         self._nodes_by_name = {node.name: node for node in self.cluster.nodes}
         self._errors: list[str] = []
         self._violation: ViolationError | None = None  # Found by a client, in a callback.
         self._next_full_check = _FULL_CHECK_SECONDS
+
+    def _make_guards(self) -> list[Rights | Doors | Balancing | TierRun]:
+        self.rights, self.doors = self._make_rights(), self._make_doors()
+        self.balancing, self.tier = self._make_balancing(), self._make_tier()
+        guards = (self.rights, self.doors, self.balancing, self.tier)
+        return [each for each in guards if each is not None]
 
     def _make_rights(self) -> Rights | None:
         if not self.plan.has_rights:

@@ -17,7 +17,7 @@ from tailrace.tier.keeping.manifests import LogFacts, PartitionManifests
 
 if TYPE_CHECKING:
     from tailrace.broker.tier.parts import TieredLog
-    from tailrace.broker.tier.tier import Tier
+    from tailrace.broker.tier.room import Room
 
 _log = events.logger("tier")
 
@@ -25,7 +25,7 @@ _LOOK_SECONDS = 0.5
 
 
 class Announcer:
-    def __init__(self, tier: Tier) -> None:
+    def __init__(self, tier: Room) -> None:
         self._tier = tier
         self._manifests: dict[TieredLog, PartitionManifests] = {}
         self._task: asyncio.Task[None] | None = None

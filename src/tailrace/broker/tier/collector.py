@@ -21,7 +21,7 @@ from tailrace.tier.format.names import TieredPartition, partition_folder, partit
 from tailrace.tier.metadata.records import PartitionState, partition_delete
 
 if TYPE_CHECKING:
-    from tailrace.broker.tier.tier import Tier
+    from tailrace.broker.tier.room import Room
     from tailrace.tier.metadata.coverage import RemoteSegment
     from tailrace.tier.metadata.machine import PartitionTier
 
@@ -29,7 +29,7 @@ _log = events.logger("tier")
 
 
 class Collector:
-    def __init__(self, tier: Tier) -> None:
+    def __init__(self, tier: Room) -> None:
         self._tier = tier
         self._missing_ms: dict[TieredPartition, float] = {}  # Since when; bounded by what machines know.
         self._task: asyncio.Task[None] | None = None

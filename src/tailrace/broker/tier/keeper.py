@@ -25,8 +25,9 @@ from tailrace.tier.keeping.decisions import (
 from tailrace.tier.keeping.local import LocalSegmentSource
 
 if TYPE_CHECKING:
+    from tailrace.broker.tier.announcing import Announcer
     from tailrace.broker.tier.parts import TieredLog
-    from tailrace.broker.tier.tier import Tier
+    from tailrace.broker.tier.room import Room
     from tailrace.tier.metadata.coverage import RemoteSegment
     from tailrace.tier.metadata.machine import TierMachine
     from tailrace.wire.schema import Message
@@ -49,8 +50,9 @@ class PartRecords:
 
 
 class Keeper:
-    def __init__(self, tier: Tier) -> None:
+    def __init__(self, tier: Room, announcer: Announcer) -> None:
         self._tier = tier
+        self._announcer = announcer
         self._busy: dict[TieredLog, asyncio.Task[None]] = {}
         self._swept_ms: dict[TieredLog, float] = {}
         self._task: asyncio.Task[None] | None = None
@@ -179,7 +181,7 @@ class Keeper:
         if now_ms < due_ms:
             return
         self._swept_ms[part] = now_ms
-        await self._tier.announcer.remove_old(part)
+        await self._announcer.remove_old(part)
         lost = await self._tier.remover.sweep(part.owner, self._machine_of(part), lambda: self._tier.catch_up(part))
         if lost:
             _log.info("objects that nothing refers to were deleted", partition=part.partition, count=len(lost))

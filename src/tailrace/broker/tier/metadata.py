@@ -16,7 +16,7 @@ import asyncio
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from tailrace.broker.tier.snapshots import Snapshots
+from tailrace.broker.tier.on_disk import Snapshots
 from tailrace.model import events
 from tailrace.model.errors import ErrorCode, KafkaError, ProtocolError, StorageError
 from tailrace.model.ids import REMOTE_LOG_METADATA_TOPIC

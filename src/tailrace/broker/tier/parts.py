@@ -25,7 +25,7 @@ from tailrace.tier.metadata.coverage import Coverage, cover
 from tailrace.tier.metadata.machine import PartitionTier
 
 if TYPE_CHECKING:
-    from tailrace.broker.tier.tier import Tier
+    from tailrace.broker.tier.room import Room
     from tailrace.model.config import TopicConfig
     from tailrace.replica.partition import Partition
 
@@ -33,7 +33,7 @@ _log = events.logger("tier")
 
 
 class TieredLog:
-    def __init__(self, tier: Tier, partition: Partition, log_start_offset: int) -> None:
+    def __init__(self, tier: Room, partition: Partition, log_start_offset: int) -> None:
         self.partition = partition
         self.owner = TieredPartition(partition.topic_id, partition.topic_partition.partition)
         self.log_start_offset = min(log_start_offset, partition.log.log_start_offset)

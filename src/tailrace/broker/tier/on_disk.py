@@ -1,9 +1,14 @@
-"""Where logs with remote storage begin as a whole, on the disk beside what lies here of them.
+"""What remote storage keeps on the local disk.
 
-    DATA FOLDER/remote-log-start-offset-checkpoint    topic id, partition, offset
+    DATA FOLDER/remote-log-start-offset-checkpoint                        topic id, partition, offset
+    METADATA FOLDER/remote-log-metadata/<topic id>-<partition>.snapshot   see `tier.metadata.snapshot`
 
-The checkpoint of log starts has where logs begin here. Without this file a restart would take that for the beginning of
-the whole: so no local segment goes before it is stored, and no answer to DeleteRecords.
+The checkpoint of log starts has where logs begin here. Without the one of remote storage a restart would take that for
+the beginning of the whole: so no local segment goes before it is stored, and no answer to DeleteRecords.
+
+Snapshots hold what was replayed of __remote_log_metadata, and a start goes on from there. They are written at
+the end, and while it runs once many records have come; in Background, while nobody replays into the machine. What is
+damaged or missing is replayed instead.
 """
 
 from __future__ import annotations
@@ -13,9 +18,12 @@ from collections.abc import Mapping, Sequence
 from tailrace.log.checkpoints import format_entries
 from tailrace.log.directory import LogDirectory
 from tailrace.model import events
+from tailrace.model.errors import StorageError
 from tailrace.model.ids import PartitionIndex, TopicPartition, Uuid, parse_uuid, uuid_text
 from tailrace.model.ports import Background, Disk
 from tailrace.tier.format.names import TieredPartition
+from tailrace.tier.metadata.machine import TierMachine
+from tailrace.tier.metadata.snapshot import read_snapshot, write_snapshot
 
 _log = events.logger("tier")
 
@@ -73,3 +81,33 @@ class StartOffsets:
         except (OSError, ValueError) as error:
             _log.error("it cannot be read where logs with remote storage begin", folder=folder, cause=error)
             return {}
+
+
+class Snapshots:
+    def __init__(self, disk: Disk, background: Background, folder: str) -> None:
+        self._disk = disk
+        self._background = background
+        self._folder = folder
+
+    async def read(self, topic_id: Uuid, index: int) -> TierMachine | None:
+        path = self._path(topic_id, index)
+        try:
+            return await self._background.run(lambda: read_snapshot(self._disk.read(path)))
+        except FileNotFoundError:
+            return None
+        except (OSError, StorageError) as error:
+            _log.warning("a snapshot of the tier is not used: its records are replayed", file=path, cause=error)
+            return None
+
+    async def write(self, topic_id: Uuid, index: int, machine: TierMachine) -> None:
+        def write() -> None:
+            self._disk.make_folder(self._folder)
+            self._disk.replace(self._path(topic_id, index), write_snapshot(machine))
+
+        try:
+            await self._background.run(write)
+        except OSError as error:
+            _log.warning("a snapshot of the tier is not written", folder=self._folder, cause=error)
+
+    def _path(self, topic_id: Uuid, index: int) -> str:
+        return f"{self._folder}/{uuid_text(topic_id)}-{index}.snapshot"
