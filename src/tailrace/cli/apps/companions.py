@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -16,14 +17,21 @@ from importlib.util import find_spec
 from tailrace.cli import CommandError
 
 _STOP_TIMEOUT_S = 10.0
+# What the alerts tell the console, in the data folder.
+_ALERTS_FILE = "alerts-status.json"
 # Each option of `up`, the extra that its app needs, and a package of it that cannot be missing then.
-_APPS = {"registry_port": ("registry", "httptools"), "console_port": ("console", "jinja2")}
+_APPS = {
+    "registry_port": ("registry", "httptools"),
+    "console_port": ("console", "jinja2"),
+    "gateway_port": ("gateway", "websockets"),
+}
 
 
 def add_companion_options(parser: argparse.ArgumentParser) -> None:
     for words, what in (
         ("--registry-port", "a schema registry"),
         ("--console-port", "a console for browsers"),
+        ("--gateway-port", "a gateway for HTTP"),
     ):
         parser.add_argument(
             words, type=int, metavar="PORT", help=f"start {what} beside it, on this port, 0 for a free one"
@@ -63,11 +71,15 @@ def companions(
     options: argparse.Namespace, folder: str
 ) -> Iterator[tuple[Callable[[str], None], Callable[[], None] | None]]:
     """What is to be done when the brokers are ready, and before they stop."""
+    if options.registry_port == 0 and options.console_port is not None:
+        # The console has to know it before the registry says it.
+        options.registry_port = _free_port(options.host)
     found = [
         Companion(command, words)
         for command, asked, words in (
             (["registry"], options.registry_port, lambda: _registry_words(options, folder)),
             (["console"], options.console_port, lambda: _console_words(options, folder)),
+            (["gateway"], options.gateway_port, lambda: _gateway_words(options, folder)),
             (["alerts", "run"], options.alerts, lambda: _alerts_words(options, folder)),
         )
         if asked is not None
@@ -122,25 +134,51 @@ def _registry_words(options: argparse.Namespace, folder: str) -> list[str]:
     words = ["--host", options.host, "--port", str(options.registry_port)]
     words += ["--log-level", options.log_level, "--log-format", options.log_format]
     if options.secure:
-        from tailrace.cli.secure.setup import write_registry_tls
+        from tailrace.cli.secure.setup import write_app_tls
 
-        words += [*_credential(folder), "--tls-config", write_registry_tls(folder)]
+        words += [*_credential(folder), "--tls-config", write_app_tls(folder, "registry")]
+    return words
+
+
+def _gateway_words(options: argparse.Namespace, folder: str) -> list[str]:
+    words = ["--host", options.host, "--port", str(options.gateway_port)]
+    words += ["--log-level", options.log_level, "--log-format", options.log_format]
+    for name in options.name:
+        words += ["--name", name]
+    if options.registry_port:  # A free one is not known yet.
+        scheme = "https" if options.secure else "http"
+        words += ["--schema-registry", f"{scheme}://{options.host}:{options.registry_port}"]
+    if options.secure:
+        from tailrace.cli.secure.setup import authority_certificate, write_app_tls
+
+        words += [*_credential(folder), "--tls-config", write_app_tls(folder, "gateway")]
+        if options.registry_port:
+            words += ["--schema-registry-ca", authority_certificate(folder)]
     return words
 
 
 def _console_words(options: argparse.Namespace, folder: str) -> list[str]:
     words = ["--host", options.host, "--port", str(options.console_port)]
+    if options.alerts is not None:
+        words += ["--alerts", os.path.join(folder, _ALERTS_FILE)]
+    if options.registry_port is not None:
+        host = "127.0.0.1" if options.host in ("", "0.0.0.0", "::") else options.host  # noqa: S104 (compared)
+        scheme = "https" if options.secure else "http"
+        words += ["--schema-registry", f"{scheme}://{f'[{host}]' if ':' in host else host}:{options.registry_port}"]
     for name in options.name:
         words += ["--name", name]
     if options.secure:
-        from tailrace.cli.secure.setup import broker_certificate
+        from tailrace.cli.secure.setup import authority_certificate, broker_certificate
 
         words += [*_credential(folder), "--tls-certificate", broker_certificate(folder)]
+        words += ["--ca", authority_certificate(folder)]
     return words
 
 
 def _alerts_words(options: argparse.Namespace, folder: str) -> list[str]:
     words = ["--data", folder, "--log-level", options.log_level, "--log-format", options.log_format]
+    if options.console_port is not None:
+        words += ["--status", os.path.join(folder, _ALERTS_FILE)]
     if options.alerts:
         words += ["--rules", options.alerts]
     if options.secure:
@@ -148,6 +186,13 @@ def _alerts_words(options: argparse.Namespace, folder: str) -> list[str]:
 
         words += [*_credential(folder), "--ca", authority_certificate(folder)]
     return words
+
+
+def _free_port(host: str) -> int:
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+        probe.bind((host, 0))
+        port: int = probe.getsockname()[1]
+        return port
 
 
 def _credential(folder: str) -> list[str]:
