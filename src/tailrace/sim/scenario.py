@@ -101,8 +101,7 @@ class Scenario:
             self.plan = replace(self.plan, has_rights=True)
         if has_logins:
             self.plan = replace(self.plan, has_logins=True, has_rights=True, has_quotas=True)
-        if has_tier:
-            self.plan = self.plan.with_tier()
+        self.plan = self.plan.with_tier() if has_tier else self.plan
         self.loop = SimLoop(random.fork())
         self.trace = Trace(self.loop, echo)
         self.world = World(self.loop, SimNetwork(self.loop, random.fork()), random, self.trace)

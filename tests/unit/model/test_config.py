@@ -100,8 +100,7 @@ def test_settings_that_kafka_does_not_have_are_marked() -> None:
 
 
 def _attributes_read() -> set[str]:
-    """What the code reads of a config: `config.name`, `self._static.name`, `topic_config(...).name`, and by name where
-    configs are made."""
+    """What the code reads of a config: `config.name`, `topic_config(...).name`, and by name where configs are made."""
     read = set()
     for path in PACKAGE.rglob("*.py"):
         if path.is_relative_to(PACKAGE / "spark"):
