@@ -148,16 +148,23 @@ def _tailrace(*words: str) -> str:
 
 
 def free_ports(count: int) -> list[int]:
-    """Below those of outgoing connections, one of which could take a port before its node does."""
+    """Below those of outgoing connections, one of which could take a port before its node does.
+
+    Other tests that look for ports at the same time are told by the UDP port of that number, which stays taken as long
+    as this process lives.
+    """
     ports: list[int] = []
     random = RealRandom()
     while len(ports) < count:
         port = 20_000 + random.randrange(12_000)
+        mark = socket.socket(type=socket.SOCK_DGRAM)
         with socket.socket() as probe:
             try:
+                mark.bind(("127.0.0.1", port))
                 probe.bind(("127.0.0.1", port))
             except OSError:
+                mark.close()
                 continue
-        if port not in ports:
-            ports.append(port)
+        mark.detach()
+        ports.append(port)
     return ports

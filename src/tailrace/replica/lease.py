@@ -14,6 +14,8 @@ Rules past the lease
   was on its way or lay in a buffer, and no process that was stopped, makes it later than it was.
 - acks=1 is answered like acks=all: a record that is confirmed is on everyone who could take over, whoever leads by now.
 - Nothing is refused for good: what this leader does not know, or knows otherwise, another one may know better.
+- Who asks where a partition is led is told that it is not known, and not to ask here: clients ask the broker that they
+  are connected to, and one that refuses them and says that it leads would keep them for as long as it is cut off.
 - Followers are served all the same, and count for what they fetch. They hear of another leader by the metadata.
 
 A broker that was not let in yet has no lease, and confirms nothing.
@@ -105,8 +107,12 @@ class Lease:
     def check_write(self, partition: Partition) -> None:
         """Raises if those who could take over have been silent for so long that a producer should look for another
         leader."""
-        if self.is_past and not self._is_followed(partition, self._session_ms + self._absent_since_grant_ms()):
+        if self.sends_away(partition):
             raise self._unconfirmed(partition)
+
+    def sends_away(self, partition: Partition) -> bool:
+        """Whether producers should look for another leader; and whoever asks who leads is not told that it is here."""
+        return self.is_past and not self._is_followed(partition, self._session_ms + self._absent_since_grant_ms())
 
     def is_confirmed(self, partition: Partition) -> bool:
         """Whether everyone who could take over has followed this leader within the time of a session."""

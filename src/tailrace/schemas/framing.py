@@ -13,7 +13,9 @@ from typing import NamedTuple
 PREFIX_BYTES = 5
 HEADERS = {"key": "__key_schema_id", "value": "__value_schema_id"}
 
-_BY_ID, _BY_GUID = 0, 1
+MAGIC = 0
+
+_BY_ID, _BY_GUID = MAGIC, 1
 _GUID_BYTES = 16
 # Deeper messages than this nobody nests.
 _INDEXES_MAX = 100

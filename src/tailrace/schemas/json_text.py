@@ -6,9 +6,6 @@ from typing import Any
 
 from tailrace.schemas.parsed import InvalidSchema
 
-# Every level takes a few Python frames of each walk over a schema, and Python has a thousand.
-NESTING_MAX = 150
-
 _STRUCTURE = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)
 
 
@@ -24,9 +21,9 @@ class Real(float):
         return number
 
 
-def load(text: str) -> Any:
+def load(text: str, nesting_max: int) -> Any:
     """The value of a JSON text; InvalidSchema where it is none, or is nested too deeply."""
-    _check_nesting(text)
+    _check_nesting(text, nesting_max)
     try:
         return json.loads(text, parse_float=Real, parse_constant=_refuse_constant)
     except ValueError as error:
@@ -68,15 +65,15 @@ def _string(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _check_nesting(text: str) -> None:
+def _check_nesting(text: str, nesting_max: int) -> None:
     depth = 0
     for found in _STRUCTURE.finditer(text):
         mark = found.group()
         if mark in "[{":
             depth += 1
-            if depth > NESTING_MAX:
+            if depth > nesting_max:
                 raise InvalidSchema(
-                    f"nested more than {NESTING_MAX} levels deep: name the inner types and refer to them"
+                    f"nested more than {nesting_max} levels deep: name the inner types and refer to them"
                 )
         elif mark in "]}":
             depth -= 1

@@ -92,7 +92,7 @@ class Broker(Scoped):
 
     def user(self, name: str, acls: Sequence[str] = ()) -> ClientSettings:
         """A new user of a secure broker, or a new password of one that is there; `acls` say what it may do, each like
-        "write topic:orders" or "read group:*"."""
+        "write topic:orders", "read group:*", or "read topic:orders-*" for all names that begin so."""
         return create_user(self.client_settings, name, acls)
 
     @property

@@ -68,7 +68,8 @@ def admin_settings(bootstrap: str, folder: str, *, is_secure: bool) -> ClientSet
 
 
 def create_user(admin: ClientSettings, name: str, acls: Sequence[str]) -> ClientSettings:
-    """Returns when every broker lets the user in. Each of `acls` is like "write topic:orders" or "read group:*"."""
+    """Returns when every broker lets the user in. Each of `acls` is like "write topic:orders", "read group:*", or
+    "read topic:orders-*" for all names that begin so."""
     from tailrace.real.random import RealRandom
 
     random = RealRandom()
@@ -91,7 +92,10 @@ def _parse_acl(principal: str, text: str) -> Acl:
         found = None
     if found is None or not name:
         raise ValueError(f'{text!r} is no ACL: write OPERATION KIND:NAME, such as "write topic:orders"')
-    return Acl(found[0], name, PatternType.LITERAL, principal, WILDCARD, found[1], Permission.ALLOW)
+    pattern = PatternType.LITERAL
+    if name.endswith("*") and name != WILDCARD:
+        name, pattern = name[:-1], PatternType.PREFIXED
+    return Acl(found[0], name, pattern, principal, WILDCARD, found[1], Permission.ALLOW)
 
 
 async def _create(admin: ClientSettings, user: ClientSettings, acls: Sequence[Acl], *, salt: bytes) -> None:

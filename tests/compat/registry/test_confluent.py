@@ -13,7 +13,7 @@ from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerialize
 from confluent_kafka.schema_registry.error import SchemaRegistryError
 from confluent_kafka.schema_registry.json_schema import JSONDeserializer, JSONSerializer
 from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer, ProtobufSerializer
-from confluent_kafka.serialization import MessageField, SerializationContext
+from confluent_kafka.serialization import MessageField, SerializationContext, SerializationError
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 from tailrace.testing import Broker
@@ -42,6 +42,7 @@ def avro(*names: str) -> str:
     return json.dumps({"type": "record", "name": "Order", "fields": fields})
 
 
+LATEST = {"auto.register.schemas": False, "use.latest.version": True}
 JSON_SCHEMA = json.dumps(
     {
         "$schema": "http://json-schema.org/draft-07/schema#",
@@ -166,7 +167,59 @@ def test_settings_and_deletes(client, value):
     assert caught.value.error_code == 40401
 
 
+def test_json_schema_with_references_by_the_latest_version(registered_broker, client, value):
+    street = {"$id": "street.json", "type": "string"}
+    client.register_schema(f"{value.topic}-street", Schema(json.dumps(street), "JSON"))
+    order = {"title": "Order", "type": "object", "properties": {"street": {"$ref": "street.json"}}}
+    reference = SchemaReference("street.json", f"{value.topic}-street", 1)
+    schema = Schema(json.dumps(order), "JSON", [reference])
+    client.register_schema(subject_of(value), schema)
+    data = JSONSerializer(schema, client, conf=LATEST)({"street": "Main"}, value)
+    with SchemaRegistryClient({"url": registered_broker.registry_url}) as fresh:
+        assert JSONDeserializer(None, schema_registry_client=fresh)(data, value) == {"street": "Main"}
+    with pytest.raises(SerializationError):
+        JSONSerializer(schema, client, conf=LATEST)({"street": 5}, value)
+
+
+def test_protobuf_with_references(client, value):
+    """The serializer registers the files that a file imports under subjects of their names, and refers to them."""
+    serial = next(_serial)
+    inner = descriptor_pb2.FileDescriptorProto(name=f"inner{serial}.proto", package=f"in{serial}", syntax="proto3")
+    inner.message_type.add(name="Inner").field.add(name="id", number=1, type=3, label=1)
+    outer = descriptor_pb2.FileDescriptorProto(name=f"outer{serial}.proto", package=f"out{serial}", syntax="proto3")
+    outer.dependency.append(inner.name)
+    message = outer.message_type.add(name="Outer")
+    message.field.add(name="inner", number=1, type=11, label=1, type_name=f".in{serial}.Inner")
+    pool = descriptor_pool.DescriptorPool()
+    for file in (inner, outer):
+        pool.Add(file)
+    found = message_factory.GetMessageClass(pool.FindMessageTypeByName(f"out{serial}.Outer"))
+    given = found()
+    given.inner.id = 7
+    data = ProtobufSerializer(found, client, {"use.deprecated.format": False})(given, value)
+    assert ProtobufDeserializer(found, {"use.deprecated.format": False}, client)(data, value) == given
+    references = client.get_latest_version(subject_of(value)).schema.references
+    assert [(each.name, each.subject, each.version) for each in references] == [(inner.name, inner.name, 1)]
+
+
 # --- async
+
+
+async def test_async_clients_with_references_the_latest_version_and_another_name(registered_broker, value):
+    address = json.dumps({"type": "record", "name": "Address", "fields": [{"name": "street", "type": "string"}]})
+    person = json.dumps({"type": "record", "name": "Person", "fields": [{"name": "home", "type": "Address"}]})
+    subject = f"{value.topic}-by-name"
+    async with AsyncSchemaRegistryClient({"url": registered_broker.registry_url}) as client:
+        await client.register_schema(f"{value.topic}-address", Schema(address, "AVRO"))
+        schema = Schema(person, "AVRO", [SchemaReference("Address", f"{value.topic}-address", 1)])
+        await client.register_schema(subject, schema)
+        settings = {**LATEST, "subject.name.strategy": lambda _context, _name: subject}
+        serialize = await AsyncAvroSerializer(client, schema, conf=settings)
+        data = await serialize({"home": {"street": "Main"}}, value)
+    async with AsyncSchemaRegistryClient({"url": registered_broker.registry_url}) as fresh:
+        read = await AsyncAvroDeserializer(fresh)
+        assert await read(data, value) == {"home": {"street": "Main"}}
+        assert subject_of(value) not in await fresh.get_subjects()
 
 
 async def test_async_clients(registered_broker, value):

@@ -1,5 +1,6 @@
 """The REST API of a real registry: what clients send by mistake or on purpose, and what it answers."""
 
+import base64
 import http.client
 import json
 import threading
@@ -7,6 +8,7 @@ from collections.abc import Callable, Iterator
 from urllib.parse import urlsplit
 
 import pytest
+from google.protobuf import descriptor_pb2
 
 from tailrace.testing import Broker
 
@@ -115,6 +117,61 @@ def test_references_hold_what_they_refer_to(asked):
     assert asked("DELETE", "/subjects/address?permanent=true").code == 42206
 
 
+@pytest.mark.parametrize("kind", ["JSON", "PROTOBUF"])
+def test_references_that_lead_back_are_no_ring(asked, kind):
+    """Each version refers to one that was there before it: a subject may refer to itself, and a ring cannot be."""
+    texts = {
+        "JSON": lambda number: json.dumps({"title": str(number), **({"$ref": f"{number}.json"} if number else {})}),
+        "PROTOBUF": lambda number: f'{"import" if number else "//"} "{number}.json";\nmessage M{number} {{}}',
+    }
+
+    def named(number: int) -> dict:
+        return {"name": f"{number}.json", "subject": f"ring-{kind}", "version": number}
+
+    new = {"schemaType": kind, "schema": texts[kind](0)}
+    assert asked("PUT", f"/config/ring-{kind}", {"compatibility": "NONE"}).status == 200
+    itself = {**new, "schema": texts[kind](1), "references": [named(1)]}
+    assert asked("POST", f"/subjects/ring-{kind}/versions", itself).code == 42201
+    register(asked, f"ring-{kind}", new)
+    for number in (1, 2):
+        again = {**itself, "schema": texts[kind](number), "references": [named(number)]}
+        register(asked, f"ring-{kind}", again)
+    assert asked("GET", f"/subjects/ring-{kind}/versions").content == [1, 2, 3]
+    assert len(asked("GET", f"/subjects/ring-{kind}/versions/2/referencedby").content) == 1
+
+
+def test_formats_of_a_stored_schema(asked):
+    register(asked, "formats-inner", avro("inner"))
+    inner = json.loads(avro("inner")["schema"])["name"]
+    outer = {"type": "record", "name": "Outer", "fields": [{"name": "r", "type": inner}]}
+    reference = {"name": inner, "subject": "formats-inner", "version": 1}
+    schema_id = register(asked, "formats", {"schema": json.dumps(outer), "references": [reference]})
+    resolved = asked("GET", f"/schemas/ids/{schema_id}?format=resolved").content["schema"]
+    assert json.loads(resolved)["fields"][0]["type"]["name"] == inner
+    proto = {"schema": 'syntax = "proto3"; message M { int32 a = 1; }', "schemaType": "PROTOBUF"}
+    proto_id = register(asked, "formats-proto", proto)
+    serialized = asked("GET", f"/schemas/ids/{proto_id}?format=serialized").content["schema"]
+    file = descriptor_pb2.FileDescriptorProto.FromString(base64.b64decode(serialized))
+    assert [each.name for each in file.message_type] == ["M"]
+    # What came as a descriptor is the same schema.
+    assert register(asked, "formats-proto", {**proto, "schema": serialized}) == proto_id
+
+
+def test_modes_of_a_subject(asked):
+    register(asked, "mode-value", avro("a"))
+    assert asked("PUT", "/mode/mode-value", {"mode": "READONLY"}).content == {"mode": "READONLY"}
+    assert asked("POST", "/subjects/mode-value/versions", avro("a", "b")).code == 42205
+    assert asked("DELETE", "/subjects/mode-value").code == 42205
+    assert asked("PUT", "/mode/mode-value", {"mode": "READWRITE"}).status == 200
+    assert asked("PUT", "/mode/mode-value", {"mode": "IMPORT"}).code == 42205  # It has schemas; `force` is the word.
+    assert asked("PUT", "/mode/mode-import", {"mode": "IMPORT"}).status == 200
+    new = {**avro("imported", "field"), "id": 7007, "version": 3}
+    assert asked("POST", "/subjects/mode-import/versions", new).content["id"] == 7007
+    assert asked("GET", "/subjects/mode-import/versions").content == [3]
+    assert asked("DELETE", "/mode/mode-import").status == 200
+    assert asked("GET", "/mode/mode-import?defaultToGlobal=true").content == {"mode": "READWRITE"}
+
+
 def test_normalized_schemas_are_one(asked):
     """The same properties in another order."""
     texts = ('{"type":"object","properties":{"a":{},"b":{}}}', '{"properties":{"b":{},"a":{}},"type":"object"}')
@@ -160,6 +217,15 @@ def test_normalized_schemas_are_one(asked):
         ("POST", "/subjects/x/versions", {"schema": '"string"', "schemaType": "THRIFT"}, 422, 42201),
         ("POST", "/subjects/x/versions", {"schema": "[" * 10_000 + "]" * 10_000}, 422, 42201),
         ("POST", "/subjects/x/versions", {"schema": '{"a":' * 10_000, "schemaType": "JSON"}, 422, 42201),
+        (
+            "POST",
+            "/subjects/x/versions",
+            {"schema": '{"not":' * 10_000 + "1" + "}" * 10_000, "schemaType": "JSON"},
+            422,
+            42201,
+        ),
+        ("POST", "/subjects/x/versions", {"schema": "message M {" * 10_000, "schemaType": "PROTOBUF"}, 422, 42201),
+        ("POST", "/subjects/x/versions", {"schema": "AAAA" * 10_000, "schemaType": "PROTOBUF"}, 422, 42201),
         ("POST", "/subjects/x/versions", {"schema": '"string"', "references": "x"}, 422, 422),
         ("POST", "/subjects/x/versions", {"schema": '"string"', "references": [{"name": "a"}]}, 422, 42201),
         ("POST", "/subjects/x/versions", {"schema": '"string"', "id": "7"}, 422, 422),

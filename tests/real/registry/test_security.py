@@ -68,6 +68,22 @@ def test_users_may_what_the_acls_of_topics_say(broker, asked):
     assert asked("PUT", "/config", {"compatibility": "BACKWARD"}, login=admin).status == 200
 
 
+def test_a_prefixed_acl_of_a_topic_covers_its_subjects(broker, asked):
+    admin = login_of(broker.client_settings)
+    for subject in ("parcels-value", "parcels-key", "parcel-value"):
+        assert asked("POST", f"/subjects/{subject}/versions", avro(subject[:6]), login=admin).status == 200
+    clerk = login_of(broker.user("clerk", ["read topic:parcels*", "write topic:parcels*"]))
+    covered = ["parcels-key", "parcels-value"]
+    wait_until(lambda: asked("GET", "/subjects", login=clerk).content == covered, 30)
+    assert asked("POST", "/subjects/parcels-new/versions", avro("a"), login=clerk).status == 200
+    assert asked("GET", "/subjects/parcels-key/versions/latest", login=clerk).status == 200
+    assert asked("GET", "/subjects/parcel-value/versions/latest", login=clerk).status == 403
+    assert asked("POST", "/subjects/parcel-value/versions", avro("parcel", "b"), login=clerk).status == 403
+    assert asked("DELETE", "/subjects/parcels-value", login=clerk).status == 403  # That is DELETE, and was not given.
+    # In a context the subject has another name.
+    assert asked("POST", "/subjects/:.green:parcels-value/versions", avro("a"), login=clerk).status == 403
+
+
 def test_confluents_client_logs_in(broker):
     from confluent_kafka.schema_registry import SchemaRegistryClient
 

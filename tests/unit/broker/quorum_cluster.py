@@ -219,10 +219,10 @@ class Cluster:
         return images[0]
 
 
-async def wait_until(condition: Callable[[], bool]) -> None:
+async def wait_until(condition: Callable[[], bool], *, step_seconds: float = 0.01) -> None:
     async with asyncio.timeout(PATIENCE_SECONDS):
         while not condition():
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(step_seconds)
 
 
 def run(story: Callable[[SimLoop], Awaitable[None]], *, seed: int = 1) -> None:

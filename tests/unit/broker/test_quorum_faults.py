@@ -11,7 +11,7 @@ from tailrace.controller.image import MetadataImage
 from tailrace.model.errors import KafkaError, StorageError
 from tailrace.sim.loop import SimLoop
 from tailrace.sim.random import SimRandom
-from tests.unit.broker.quorum_cluster import Cluster, Node, run
+from tests.unit.broker.quorum_cluster import Cluster, Node, run, wait_until
 from tests.unit.broker.test_quorum_cluster import setting, setting_of
 
 ROUNDS = 15
@@ -136,3 +136,28 @@ def play_seed(seed: int) -> None:
         assert int(setting_of(image) or 0) >= told.answered
 
     run(story, seed=seed)
+
+
+@pytest.mark.parametrize("after_seconds", [0.3, 0.6, 0.67, 0.73])
+def test_a_first_controller_that_is_held_up_before_its_first_records_writes_them_later(after_seconds: float) -> None:
+    """A machine that stops as a whole keeps its leader, which may not write at first. Nobody else brings these."""
+
+    async def story(loop: SimLoop) -> None:
+        cluster = Cluster(loop, voters=3)
+        cluster.delay_seconds = 0.2
+        await cluster.start()
+        await wait_until(lambda: any(quorum.driver.is_leader for quorum in cluster.running), step_seconds=0.001)
+        await asyncio.sleep(after_seconds)
+        assert not any(quorum.is_active for quorum in cluster.running)
+        processes = [node.process for node in cluster.nodes.values() if node.process is not None]
+        for process in processes:
+            process.pause()
+        await asyncio.sleep(3.0)
+        for process in processes:
+            process.resume()
+        for number in range(5):
+            await cluster.submit(setting(number + 1))
+        assert setting_of(await cluster.wait_equal()) == "5"
+        assert all(quorum.failure is None for quorum in cluster.running)
+
+    run(story)

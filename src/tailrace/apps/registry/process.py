@@ -10,6 +10,7 @@ import os
 import signal
 import socket
 import ssl
+import sys
 from base64 import b64encode
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -32,11 +33,15 @@ from tailrace.client.security.settings import Mechanism, Security
 from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.model.ports import Dialer, Ports
 from tailrace.model.security import ClientAuth, TlsSettings
+from tailrace.real.background import RealBackground
 from tailrace.real.cluster import open_cluster
+from tailrace.schemas.limits import FRAMES_A_LEVEL
 
 _EXIT_ORPHANED = 3
 _CLIENT_ID = "tailrace-registry"
 _BACKLOG = 1024
+# Two cores have room for two.
+_PARSING_THREADS = 2
 # How long requests that are under way may take at the end.
 _GRACE_S = 5
 _ANY_ADDRESS = ("", "0.0.0.0", "::")  # noqa: S104 (compared; the user asks for it)
@@ -61,6 +66,7 @@ async def serve(
 ) -> None:
     """Until SIGINT or SIGTERM. `parent` is a pipe that ends with the process that started this one. Raises KafkaError,
     and OSError if it cannot listen."""
+    sys.setrecursionlimit(max(sys.getrecursionlimit(), settings.nesting_max * FRAMES_A_LEVEL))
     context = None if place.tls is None else _server_context(place.tls)
     listener = _listen(place)
     with listener:
@@ -71,7 +77,7 @@ async def serve(
         cluster, reading = (open_cluster(bootstrap, security=security, client_id=_CLIENT_ID) for _ in range(2))
         try:
             door = _door(cluster, bootstrap, security, settings)
-            registry = Registry(cluster, reading, settings, identity)
+            registry = Registry(cluster, reading, settings, identity, RealBackground(_PARSING_THREADS))
             forwarding = Forwarding(
                 settings, tls=_client_context(place.tls), own_authorization=_own_authorization(security)
             )

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from tailrace.apps.registry import errors
@@ -37,15 +36,11 @@ from tailrace.apps.registry.topic.writing import FENCED, Writer
 from tailrace.client.metadata import Cluster
 from tailrace.model import events
 from tailrace.model.errors import ErrorCode, KafkaError
-from tailrace.schemas import ParsedSchema
+from tailrace.model.ports import Background
+from tailrace.schemas import Limits, ParsedSchema
 
 _log = events.logger("registry")
 T = TypeVar("T")
-
-# Parsing and comparing: two cores have room for two.
-_THREADS = 2
-# Writes that wait for those before them; the next one is refused.
-_WRITES_WAITING_MAX = 1000
 
 
 class NotWriterError(Exception):
@@ -60,11 +55,19 @@ class Registry:
     """`start` it, and `close` it at the end. `reading` has connections of its own: a broker answers a connection in
     order, and a write must not wait behind a fetch that waits for it."""
 
-    def __init__(self, cluster: Cluster, reading: Cluster, settings: RegistrySettings, identity: Identity) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        reading: Cluster,
+        settings: RegistrySettings,
+        identity: Identity,
+        background: Background,
+    ) -> None:
+        """`background` parses and compares."""
         self.cluster = cluster
         self.settings = settings
         self.identity = identity
-        self.state = State(compatibility=settings.compatibility)
+        self.state = State(compatibility=settings.compatibility, references_depth_max=settings.references_depth_max)
         # Who writes, as the group has it; and whoever waits for another.
         self.leader: Identity | None = None
         self._leader_changed = asyncio.Event()
@@ -74,8 +77,8 @@ class Registry:
         self._writer: Writer | None = None  # Of the present term.
         self._writing = asyncio.Lock()
         self._waiting = 0
-        self._parsed = Parsed(settings.cache_size)
-        self._threads = ThreadPoolExecutor(_THREADS, "schemas")
+        self._parsed = Parsed(settings.cache_size, Limits(settings.nesting_max, settings.pairs_max))
+        self._background = background
         self._elected = asyncio.Event()
         self._beginning: asyncio.Task[None] | None = None
 
@@ -106,7 +109,6 @@ class Registry:
         if self._beginning is not None:
             self._beginning.cancel()
         await self.reader.close()
-        self._threads.shutdown(wait=False, cancel_futures=True)
 
     # --- who writes
 
@@ -254,7 +256,7 @@ class Registry:
         return None
 
     async def _in_thread(self, work: Callable[..., T], *arguments: Any) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._threads, work, *arguments)
+        return await self._background.run(lambda: work(*arguments))
 
 
 class _Turn:
@@ -267,8 +269,8 @@ class _Turn:
         registry = self._registry
         if not registry.is_writer:
             raise NotWriterError(registry.leader)
-        if registry._waiting >= _WRITES_WAITING_MAX:
-            raise errors.timed_out(f"{_WRITES_WAITING_MAX} writes wait already: try again later")
+        if registry._waiting >= registry.settings.writes_waiting_max:
+            raise errors.timed_out(f"{registry._waiting} writes wait already: try again later")
         registry._waiting += 1
         try:
             await registry._writing.acquire()

@@ -9,13 +9,25 @@ from typing import Any, cast
 from tailrace.model.errors import KafkaError
 from tailrace.model.settings import invalid
 from tailrace.schemas import LEVELS
+from tailrace.schemas.limits import DEFAULT_LIMITS, NESTING_MAX, PROTOBUF_NESTING_MAX
 
 _AUTOMATIC = "auto"
+# Python is given as many frames as this needs: some megabytes of stack.
+NESTING_MOST = 1000
 AUTHENTICATION = ("none", "basic", "bearer", "certificate")
 
 
-def _setting(name: str, default: Any, doc: str, *, least: int | None = None, choices: tuple[str, ...] = ()) -> Any:
-    return field(default=default, metadata={"name": name, "doc": doc, "least": least, "choices": choices})
+def _setting(
+    name: str,
+    default: Any,
+    doc: str,
+    *,
+    least: int | None = None,
+    most: int | None = None,
+    choices: tuple[str, ...] = (),
+) -> Any:
+    row = {"name": name, "doc": doc, "least": least, "most": most, "choices": choices}
+    return field(default=default, metadata=row)
 
 
 @dataclass(frozen=True)
@@ -55,6 +67,25 @@ class RegistrySettings:
     answers_size: int = _setting("schema.answers.size", 10_000, "answers by id that are kept as bytes", least=1)
     search_limit: int = _setting("schema.search.max.limit", 1000, "schemas in one answer of GET /schemas", least=1)
     body_max_bytes: int = _setting("request.max.bytes", 8 * 1024 * 1024, "larger requests are refused", least=1024)
+    nesting_max: int = _setting(
+        "schema.nesting.max",
+        NESTING_MAX,
+        f"levels of a schema, one inside of the other; of Protobuf {PROTOBUF_NESTING_MAX} at most",
+        least=1,
+        most=NESTING_MOST,
+    )
+    references_depth_max: int = _setting(
+        "schema.references.depth.max", 100, "schemas that refer to schemas that refer to schemas", least=1, most=1000
+    )
+    pairs_max: int = _setting(
+        "schema.comparison.pairs.max",
+        DEFAULT_LIMITS.pairs_max,
+        "parts of two JSON Schemas that are compared with each other before it is given up",
+        least=1,
+    )
+    writes_waiting_max: int = _setting(
+        "writes.waiting.max", 1000, "writes that wait for those before them; more are refused", least=1
+    )
     forward_timeout_ms: int = _setting(
         "leader.read.timeout.ms", 60_000, "how long the writer may take to answer", least=1
     )
@@ -109,6 +140,8 @@ def _parse(name: str, text: str, default: Any, row: Mapping[str, Any]) -> Any:
             raise invalid(name, text, "Not a number") from None
         if row["least"] is not None and number < row["least"]:
             raise invalid(name, text, f"It must be at least {row['least']}")
+        if row["most"] is not None and number > row["most"]:
+            raise invalid(name, text, f"It must be at most {row['most']}")
         return number
     if row["choices"]:
         if text.upper() not in row["choices"]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
+from tailrace.broker.handlers.leader_hints import sends_away
 from tailrace.coordinator.placement import coordinator_partition
 from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.model.ids import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
@@ -86,9 +87,11 @@ def _find(services: Services, context: RequestContext, key_type: int, key: str) 
     topic = image.topics.get(_TOPICS[key_type])
     if topic is None:
         raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{_TOPICS[key_type]} is not there yet")
-    leader = topic.partitions[coordinator_partition(key, len(topic.partitions))].leader
+    index = coordinator_partition(key, len(topic.partitions))
+    leader = topic.partitions[index].leader
     node = image.brokers.get(leader)
-    endpoint = None if node is None or node.fenced else node.endpoint(context.listener.name)
+    is_known = leader != services.node_id or not sends_away(services, _TOPICS[key_type], index)
+    endpoint = None if node is None or node.fenced or not is_known else node.endpoint(context.listener.name)
     if endpoint is None:
         raise KafkaError(
             ErrorCode.COORDINATOR_NOT_AVAILABLE,

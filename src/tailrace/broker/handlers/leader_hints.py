@@ -32,6 +32,15 @@ def hint_leader(
     return partition.leader, partition.leader_epoch
 
 
+def sends_away(services: Services, topic: str, index: int) -> bool:
+    """Of a partition that the metadata say is led here: whether clients have to look for another leader."""
+    lease = services.replicas.lease
+    if not lease.is_past:
+        return False
+    partition = services.replicas.partitions.get((topic, index))
+    return partition is None or lease.sends_away(partition)
+
+
 def node_endpoints(
     services: Services, listener_name: str, node_ids: Iterable[int]
 ) -> list[tuple[int, str, int, str | None]]:

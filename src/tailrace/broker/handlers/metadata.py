@@ -18,6 +18,7 @@ from collections.abc import Collection, Coroutine, Iterable, Iterator
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
+from tailrace.broker.handlers.leader_hints import sends_away
 from tailrace.controller.image import BrokerImage, MetadataImage, PartitionImage, TopicImage
 from tailrace.controller.names import check_topic_name
 from tailrace.model.acls import OPERATIONS, Kind, Operation, bit_field
@@ -166,7 +167,7 @@ def _respond(
     )
     if request.include_cluster_authorized_operations:
         response.cluster_authorized_operations = _cluster_operations(services, context)
-    steps = _Cluster(services, context).describe(found, response.topics)
+    steps = _Cluster(services, context).describe(found, response)
     if request.include_topic_authorized_operations:
         steps = _with_operations(services, context, steps, response.topics)
     if _is_large(found):
@@ -240,13 +241,16 @@ class _Cluster:
 
     def __init__(self, services: Services, context: RequestContext) -> None:
         self.image = services.image
+        self._services = services
+        # Partitions that are led by this broker: for sure, and those of which it does not know.
+        self._led_count = self._doubted_count = 0
         self._alive = {node.node_id for node in self.image.brokers.values() if not node.fenced}
         self._reachable = {node.node_id for node, _ in reachable_brokers(self.image, context.listener.name)}
         self._version = context.api_version
 
-    def describe(self, found: Iterable[_Found], topics: list[MetadataResponse.MetadataResponseTopic]) -> Iterator[None]:
-        """Fills `topics`, and stops after each slice."""
-        room = _SLICE
+    def describe(self, found: Iterable[_Found], response: MetadataResponse) -> Iterator[None]:
+        """Fills in the topics, and stops after each slice."""
+        room, topics = _SLICE, response.topics
         for topic in found:
             room -= 1
             if room <= 0:
@@ -261,15 +265,25 @@ class _Cluster:
                 _ResponseTopic(name=topic.name, topic_id=topic.id, is_internal=is_internal, partitions=partitions)
             )
             for index, partition in topic.partitions.items():
-                partitions.append(self._partition(index, partition))
+                partitions.append(self._partition(topic.name, index, partition))
                 room -= 1
                 if room <= 0:
                     room = _SLICE
                     yield
+        if self._doubted_count and not self._led_count:
+            self._leave_out_itself(response)
 
-    def _partition(self, index: int, partition: PartitionImage) -> _ResponsePartition:
+    def _leave_out_itself(self, response: MetadataResponse) -> None:
+        """This broker is cut off, and not listed, like one that is fenced. A client that knew of it would ask it again:
+        the connection to it may be the only one that is open."""
+        others = [broker for broker in response.brokers if broker.node_id != self._services.node_id]
+        if others:
+            response.brokers = others
+            response.controller_id = others[0].node_id
+
+    def _partition(self, topic: str, index: int, partition: PartitionImage) -> _ResponsePartition:
         missing = ErrorCode.LISTENER_NOT_FOUND if self._version >= 6 else ErrorCode.LEADER_NOT_AVAILABLE
-        error, leader = self.leader(partition, missing)
+        error, leader = self.leader(topic, index, partition, missing)
         replicas, isr = list(partition.replicas), list(partition.isr)
         if self._version == 0:
             # Version 0 cannot tell of offline replicas, so it leaves them out and says that it did.
@@ -287,7 +301,12 @@ class _Cluster:
             offline_replicas=self.offline(partition),
         )
 
-    def leader(self, partition: PartitionImage, missing_listener: ErrorCode) -> _Leader:
+    def leader(self, topic: str, index: int, partition: PartitionImage, missing_listener: ErrorCode) -> _Leader:
+        if partition.leader == self._services.node_id:
+            if sends_away(self._services, topic, index):
+                self._doubted_count += 1
+                return _Leader(ErrorCode.LEADER_NOT_AVAILABLE, _NO_NODE)
+            self._led_count += 1
         if partition.leader in self._reachable:
             return _Leader(ErrorCode.NONE, partition.leader)
         if partition.leader in self._alive:
@@ -302,8 +321,8 @@ class _Cluster:
             if node not in self._alive or not self.image.brokers[node].has_online(partition.directory(node))
         ]
 
-    def describe_partition(self, index: int, partition: PartitionImage) -> _DescribedPartition:
-        error, leader = self.leader(partition, ErrorCode.LISTENER_NOT_FOUND)
+    def describe_partition(self, topic: str, index: int, partition: PartitionImage) -> _DescribedPartition:
+        error, leader = self.leader(topic, index, partition, ErrorCode.LISTENER_NOT_FOUND)
         return _DescribedPartition(
             error_code=error,
             partition_index=index,
@@ -428,7 +447,7 @@ def _describe_topic(
         return described
     described.topic_id = topic.id
     described.partitions = [
-        cluster.describe_partition(index, topic.partitions[index])
+        cluster.describe_partition(name, index, topic.partitions[index])
         for index in range(start, min(start + limit, len(topic.partitions)))
     ]
     return described

@@ -30,7 +30,7 @@ from tailrace.controller.image import MetadataImage
 from tailrace.controller.machine import Controller
 from tailrace.controller.view import THE_NODE, Asker
 from tailrace.model import events
-from tailrace.model.errors import KafkaError, ProtocolError, StorageError
+from tailrace.model.errors import ErrorCode, KafkaError, ProtocolError, StorageError
 from tailrace.model.ids import uuid_text
 from tailrace.raft.messages import Leadership
 from tailrace.raft.types import ReplicaKey, VoterSet
@@ -242,12 +242,13 @@ class Quorum:
             self._became_active.clear()
             active.deactivate(self.image, self._why_inactive())
 
-    def _begin_term(self) -> None:
-        """Once the machine has replayed the whole log, the first record of this epoch included."""
+    def _begin_term(self) -> bool:
+        """Once the machine has replayed the whole log, the first record of this epoch included. False: to be tried
+        again, as this node was held up for so long that it may not write."""
         if not self.driver.is_leader or self.log.last_epoch != self.driver.leadership.epoch:
-            return
+            return True
         if self.image.next_offset != self.log.end_offset or self._failure is not None or self._is_closed:
-            return
+            return True
         config = self.static_config
         self._active = ActiveController(
             config,
@@ -261,12 +262,19 @@ class Quorum:
             on_bug=self._fail,
             bootstrap=lambda: read_bootstrap(self._ports.disk, config.metadata_folder),
         )
-        self._active.activate()
+        try:
+            self._active.activate()
+        except KafkaError as error:
+            if error.code is not ErrorCode.NOT_CONTROLLER:
+                raise
+            self._end_term()
+            return False
         self._became_active.set()
         if self._peers is not None:
             self._probes = self._make_probes(self._active)
             self._probes.start()
         _log.debug("this node is the active controller", epoch=self.leadership.epoch, offset=self.image.next_offset)
+        return True
 
     def _make_probes(self, active: ActiveController) -> Probes:
         # A single node does not pay for it.
@@ -284,10 +292,14 @@ class Quorum:
 
     async def _supervise_following(self) -> None:
         try:
-            while self._active is None and self.image.next_offset < self.driver.high_watermark:
-                await self._follow(self.driver.high_watermark)
-            if self._active is None:
-                self._begin_term()
+            while self._active is None:
+                if self.image.next_offset < self.driver.high_watermark:
+                    await self._follow(self.driver.high_watermark)
+                elif self._begin_term():
+                    break
+                else:
+                    # Within a few such times it hears of a majority, or resigns.
+                    await self.driver.wait_change(self.static_config.controller_quorum_fetch_timeout_ms / 4)
         except Exception as error:
             self._fail(error)
         finally:

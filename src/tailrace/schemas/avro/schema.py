@@ -7,20 +7,22 @@ from tailrace.schemas.avro.compatibility import Comparison
 from tailrace.schemas.avro.parser import Parser
 from tailrace.schemas.avro.types import Type
 from tailrace.schemas.json_text import load
+from tailrace.schemas.limits import Limits
 from tailrace.schemas.parsed import AVRO, Difference, InvalidSchema, ParsedSchema
 
 
 class AvroSchema(ParsedSchema):
     schema_type = AVRO
 
-    def __init__(self, text: str, references: Mapping[str, ParsedSchema]) -> None:
+    def __init__(self, text: str, references: Mapping[str, ParsedSchema], limits: Limits) -> None:
+        self._limits = limits
         self.references = dict(references)
         known: dict[str, Type] = {}
         for each in references.values():
             assert isinstance(each, AvroSchema)
             known |= each.names
         parser = Parser(known)
-        self.type = parser.parse(load(text))
+        self.type = parser.parse(load(text, limits.nesting_max))
         # Every name that a schema which refers to this one may use.
         self.names: dict[str, Type] = known | parser.defined
         self._mentioned = tuple(known)
@@ -29,7 +31,7 @@ class AvroSchema(ParsedSchema):
         self.text = texts.canonical(self.type, self._mentioned)
 
     def normalized(self) -> str:
-        return AvroSchema(texts.normalized(self.type, self._mentioned), self.references).text
+        return AvroSchema(texts.normalized(self.type, self._mentioned), self.references, self._limits).text
 
     def formatted(self, format_name: str) -> str:
         """`resolved` has the types of the references written out."""

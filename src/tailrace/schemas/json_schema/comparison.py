@@ -17,14 +17,11 @@ from tailrace.schemas.parsed import InvalidSchema
 Path = tuple[str, ...]
 Found = list[tuple[str, Path]]
 
-# Combinations of hundreds of schemas with hundreds: some seconds.
-PAIRS_MAX = 200_000
 
-
-def compare(original: Node, update: Node) -> Found:
+def compare(original: Node, update: Node, pairs_max: int) -> Found:
     known: dict[tuple[int, int], Found] = {}
     while True:
-        comparison = Comparison(known)
+        comparison = Comparison(known, pairs_max)
         found = comparison.of(original, update)
         incompatible = comparison.incompatible_pairs()
         if not comparison.assumed or incompatible.keys() == known.keys():
@@ -41,7 +38,8 @@ def under(step: str, found: Iterable[tuple[str, Path]]) -> Found:
 
 
 class Comparison:
-    def __init__(self, incompatible: dict[tuple[int, int], Found]) -> None:
+    def __init__(self, incompatible: dict[tuple[int, int], Found], pairs_max: int) -> None:
+        self._pairs_max = pairs_max
         self._incompatible = incompatible
         self._done: dict[tuple[int, int], Found] = {}
         self._under_way: set[tuple[int, int]] = set()
@@ -63,9 +61,9 @@ class Comparison:
                 return seeded
             self.assumed = True
             return []
-        if len(self._done) > PAIRS_MAX:
+        if len(self._done) > self._pairs_max:
             raise InvalidSchema(
-                f"more than {PAIRS_MAX} pairs of its parts would have to be compared: combine fewer schemas"
+                f"more than {self._pairs_max} pairs of its parts would have to be compared: combine fewer schemas"
             )
         self._under_way.add(pair)
         found = self._compare(original, update)

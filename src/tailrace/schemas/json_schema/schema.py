@@ -7,15 +7,17 @@ from tailrace.schemas.json_schema.comparison import compare
 from tailrace.schemas.json_schema.loader import Loader
 from tailrace.schemas.json_schema.rules import COMPATIBLE, told
 from tailrace.schemas.json_text import dump, load, ordered
+from tailrace.schemas.limits import Limits
 from tailrace.schemas.parsed import JSON, Difference, ParsedSchema
 
 
 class JsonSchema(ParsedSchema):
     schema_type = JSON
 
-    def __init__(self, text: str, references: Mapping[str, ParsedSchema]) -> None:
+    def __init__(self, text: str, references: Mapping[str, ParsedSchema], limits: Limits) -> None:
+        self._limits = limits
         self.references = dict(references)
-        self.json = load(text)
+        self.json = load(text, limits.nesting_max)
         # A reference may use the references of its own.
         self.documents: dict[str, Any] = {}
         for name, each in references.items():
@@ -29,5 +31,5 @@ class JsonSchema(ParsedSchema):
 
     def reads(self, writer: ParsedSchema) -> Sequence[Difference]:
         assert isinstance(writer, JsonSchema)
-        found = compare(writer._root, self._root)
+        found = compare(writer._root, self._root, self._limits.pairs_max)
         return [told(rule, "#/" + "/".join(path)) for rule, path in found if rule not in COMPATIBLE]

@@ -8,13 +8,12 @@ from typing import Any
 
 from google.protobuf import descriptor_pb2 as pb
 
+from tailrace.schemas.limits import PROTOBUF_NESTING_MAX
 from tailrace.schemas.parsed import InvalidSchema
 from tailrace.schemas.protobuf.lexer import Word, unquoted, words
 from tailrace.schemas.protobuf.options import add_option, set_field_option
 
 TAG_MAX = (1 << 29) - 1
-# Nested messages, and values inside of options.
-NESTING_MAX = 100
 
 SCALARS = {
     name: pb.FieldDescriptorProto.Type.Value(f"TYPE_{name.upper()}")
@@ -30,12 +29,13 @@ _LABELS = {
 }
 
 
-def parse_file(text: str) -> pb.FileDescriptorProto:
-    return _Parser(words(text)).file()
+def parse_file(text: str, nesting_max: int = PROTOBUF_NESTING_MAX) -> pb.FileDescriptorProto:
+    return _Parser(words(text), min(nesting_max, PROTOBUF_NESTING_MAX)).file()
 
 
 class _Parser:
-    def __init__(self, found: list[Word]) -> None:
+    def __init__(self, found: list[Word], nesting_max: int) -> None:
+        self._nesting_max = nesting_max  # Of messages, and of values inside of options.
         self._words = found
         self._at = 0
         self._depth = 0
@@ -200,8 +200,8 @@ class _Parser:
 
     def _deeper(self) -> None:
         self._depth += 1
-        if self._depth > NESTING_MAX:
-            raise InvalidSchema(f"line {self._next.line}: nested more than {NESTING_MAX} levels deep")
+        if self._depth > self._nesting_max:
+            raise InvalidSchema(f"line {self._next.line}: nested more than {self._nesting_max} levels deep")
 
     def _field(self, field: pb.FieldDescriptorProto, nested: Any, *, in_oneof: bool = False) -> None:
         field.label = _LABELS["optional"]
@@ -462,8 +462,8 @@ class _Parser:
             depth += {"{": 1, "}": -1}.get(word.text, 0) if word.kind == "mark" else 0
             if depth == 0:
                 return " ".join(pieces)
-            if depth > NESTING_MAX:
-                raise InvalidSchema(f"line {word.line}: nested more than {NESTING_MAX} levels deep")
+            if depth > self._nesting_max:
+                raise InvalidSchema(f"line {word.line}: nested more than {self._nesting_max} levels deep")
             pieces.append(word.text)
 
 

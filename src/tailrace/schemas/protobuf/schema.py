@@ -11,6 +11,7 @@ from typing import Any
 from google.protobuf import descriptor_pb2 as pb
 from google.protobuf.message import DecodeError
 
+from tailrace.schemas.limits import Limits
 from tailrace.schemas.parsed import PROTOBUF, Difference, InvalidSchema, ParsedSchema
 from tailrace.schemas.protobuf.compatibility import COMPATIBLE, Side, compare, told
 from tailrace.schemas.protobuf.linker import link, symbols_of
@@ -26,10 +27,10 @@ _BASE64 = re.compile(r"[A-Za-z0-9+/\s]+=*\s*\Z")
 class ProtobufSchema(ParsedSchema):
     schema_type = PROTOBUF
 
-    def __init__(self, text: str, references: Mapping[str, ParsedSchema]) -> None:
+    def __init__(self, text: str, references: Mapping[str, ParsedSchema], limits: Limits) -> None:
         self.references = dict(references)
         # As it was written, for the text; and linked, for everything else.
-        written = _from_base64(text) if _BASE64.match(text) else parse_file(text)
+        written = _from_base64(text) if _BASE64.match(text) else parse_file(text, limits.nesting_max)
         self.file = pb.FileDescriptorProto()
         self.file.CopyFrom(written)
         self.file.name = written.name or NO_NAME

@@ -90,8 +90,8 @@ def open_together(chunk: Chunk, names: Collection[str]) -> Opened:
     fields = read_fields(data, begin, end)
     offsets = _offsets(batches, fields.offset_delta)
     makers: dict[str, Callable[[], pa.Array]] = {
-        "key": lambda: _binary_array(chunk.buffer, fields.key),
-        "value": lambda: _binary_array(chunk.buffer, fields.value),
+        "key": lambda: binary_array(chunk.buffer, fields.key),
+        "value": lambda: binary_array(chunk.buffer, fields.value),
         "timestampType": lambda: _timestamp_type_array(batches),
         "headers": lambda: _headers_array(chunk.buffer, data, fields),
         # Behind all that may be damaged: a time that Spark cannot hold is not.
@@ -131,10 +131,12 @@ def _timestamps(batches: _Batches, delta: Ints) -> Ints:
     return timestamps
 
 
-def _binary_array(buffer: Bytes, blobs: Blobs) -> pa.Array:
+def binary_array(buffer: Bytes, blobs: Blobs) -> pa.Array:
     """One array over the whole buffer has the blobs at its even places and what lies between them at the odd ones; to
     take the even ones is the one copy."""
     count = len(blobs.start)
+    if not count:
+        return pa.array([], pa.binary())
     bounds = np.empty(2 * count, np.int32)
     bounds[0::2] = blobs.start
     bounds[1::2] = blobs.start + blobs.size
@@ -150,10 +152,10 @@ def _headers_array(buffer: Bytes, data: Octets, fields: Fields) -> pa.Array:
         return pa.nulls(len(count), _TYPES["headers"])
     headers = read_headers(data, fields)
     try:
-        names = _binary_array(buffer, headers.name).cast(pa.string())
+        names = binary_array(buffer, headers.name).cast(pa.string())
     except pa.ArrowInvalid:
         raise OddRecordsError from None  # A name that is not UTF-8.
-    pairs = pa.StructArray.from_arrays([names, _binary_array(buffer, headers.value)], fields=list(_HEADER))
+    pairs = pa.StructArray.from_arrays([names, binary_array(buffer, headers.value)], fields=list(_HEADER))
     bounds = np.zeros(len(count) + 1, np.int32)
     np.cumsum(count, out=bounds[1:])
     return pa.ListArray.from_arrays(pa.array(bounds), pairs, type=_TYPES["headers"], mask=pa.array(count == 0))

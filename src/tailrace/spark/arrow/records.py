@@ -29,7 +29,12 @@ _HEADERS_MAX = 32
 
 
 class OddRecordsError(Exception):
-    """The records are damaged, or such that they are better read one after the other."""
+    """The records are damaged, or such that they are better read one after the other. `is_odd` tells which, if that is
+    known."""
+
+    def __init__(self, is_odd: Booleans | None = None) -> None:
+        super().__init__("odd records")
+        self.is_odd = is_odd
 
 
 class Blobs(NamedTuple):
@@ -96,17 +101,17 @@ def find_records(buffer: Bytes, starts: Sequence[int], ends: Sequence[int], coun
 
 
 def read_fields(data: Octets, begin: Ints, end: Ints) -> Fields:
-    length, position = _read_varints(data, begin)
+    length, position = read_varints(data, begin)
     _check(((length & 1) == 0) & (position + (length >> 1) == end))
     # Behind the attributes, which have no meaning yet.
-    raw_timestamp, position = _read_varints(data, position + 1, bits=64)
-    raw_offset, position = _read_varints(data, position)
+    raw_timestamp, position = read_varints(data, position + 1, bits=64)
+    raw_offset, position = read_varints(data, position)
     key, position = _read_blobs(data, position)
     value, position = _read_blobs(data, position)
-    raw_count, position = _read_varints(data, position)
+    raw_count, position = read_varints(data, position)
     _check(((raw_offset | raw_count) & 1) == 0)
     _check(np.where(raw_count == 0, position == end, position < end))
-    return Fields(_without_zigzag(raw_timestamp), raw_offset >> 1, key, value, raw_count >> 1, position, end)
+    return Fields(without_zigzag(raw_timestamp), raw_offset >> 1, key, value, raw_count >> 1, position, end)
 
 
 def read_headers(data: Octets, fields: Fields) -> Headers:
@@ -142,7 +147,7 @@ def _join(parts: list[Blobs], order: Ints) -> Blobs:
 
 
 def _read_blobs(data: Octets, position: Ints) -> tuple[Blobs, Ints]:
-    raw, position = _read_varints(data, position)
+    raw, position = read_varints(data, position)
     size = raw >> 1  # 0 for a null
     is_null = None
     if (raw & 1).any():
@@ -151,7 +156,7 @@ def _read_blobs(data: Octets, position: Ints) -> tuple[Blobs, Ints]:
     return Blobs(position, size, is_null), position + size
 
 
-def _read_varints(data: Octets, position: Ints, *, bits: int = 32) -> tuple[Ints, Ints]:
+def read_varints(data: Octets, position: Ints, *, bits: int = 32) -> tuple[Ints, Ints]:
     """Still zigzag, and the positions behind them."""
     byte = data.take(position, mode="clip")
     raw = byte.astype(np.int64)
@@ -168,10 +173,10 @@ def _read_varints(data: Octets, position: Ints, *, bits: int = 32) -> tuple[Ints
     return raw, position
 
 
-def _without_zigzag(raw: Ints) -> Ints:
+def without_zigzag(raw: Ints) -> Ints:
     return (raw.view(np.uint64) >> 1).view(np.int64) ^ -(raw & 1)
 
 
 def _check(holds: Booleans) -> None:
     if not holds.all():
-        raise OddRecordsError
+        raise OddRecordsError(~holds)

@@ -18,9 +18,9 @@ of one datum, all of them: Avro has no marks, so that what is left over is the o
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
-from io import BytesIO
 from typing import Any
 
 import pyarrow as pa
@@ -30,7 +30,6 @@ from pyspark.sql.types import (
     BinaryType,
     BooleanType,
     DataType,
-    DateType,
     DecimalType,
     DoubleType,
     FloatType,
@@ -40,16 +39,16 @@ from pyspark.sql.types import (
     StringType,
     StructField,
     StructType,
-    TimestampNTZType,
-    TimestampType,
 )
 
+from tailrace.schemas import InvalidSchema, parse
+from tailrace.spark.values.avro.columns import Values, decode_together
+from tailrace.spark.values.avro.fastavro_schemas import DECIMAL, logical_type, parsed
+from tailrace.spark.values.avro.leaves import Step
+from tailrace.spark.values.avro.reading import plan_reading
+from tailrace.spark.values.avro.single import SingleAvroDecoder
 from tailrace.spark.values.ddl import SchemaError
 from tailrace.spark.values.decoded import Decoded
-
-# What Confluent's serializers write first: a zero, and the id of the schema in four bytes.
-_CONFLUENT_PREFIX_BYTES = 5
-_CONFLUENT_MAGIC = 0
 
 _PRIMITIVES: dict[str, DataType] = {
     "boolean": BooleanType(),
@@ -60,19 +59,11 @@ _PRIMITIVES: dict[str, DataType] = {
     "string": StringType(),
     "bytes": BinaryType(),
 }
-_LOGICAL: dict[tuple[str, str], DataType] = {
-    ("int", "date"): DateType(),
-    ("long", "timestamp-millis"): TimestampType(),
-    ("long", "timestamp-micros"): TimestampType(),
-    ("long", "local-timestamp-millis"): TimestampNTZType(),
-    ("long", "local-timestamp-micros"): TimestampNTZType(),
-}
 # Unions of two numbers that one type of Spark can hold.
 _WIDER: dict[frozenset[str], DataType] = {
     frozenset({"int", "long"}): LongType(),
     frozenset({"float", "double"}): DoubleType(),
 }
-_DECIMAL = "decimal"
 _DECIMAL_PRECISION_MAX = 38
 
 
@@ -89,7 +80,7 @@ class AvroFormat:
             declared = json.loads(schema)
         except ValueError as error:
             raise SchemaError(f"an Avro schema is JSON, and this is none: {error}") from None
-        return AvroFormat(schema, has_confluent_prefix, _spark_type(_parsed(declared, expand=True), "its top"))
+        return AvroFormat(schema, has_confluent_prefix, _spark_type(parsed(declared, expand=True), "its top"))
 
     def decoder(self) -> AvroDecoder:
         return AvroDecoder(self)
@@ -97,83 +88,21 @@ class AvroFormat:
 
 class AvroDecoder:
     def __init__(self, wanted: AvroFormat) -> None:
-        from fastavro import schemaless_reader
-
-        self._arrow_type = to_arrow_type(wanted.spark_type, timezone="UTC")
-        self.schema = _parsed(_readable(json.loads(wanted.schema)))
+        found = to_arrow_type(wanted.spark_type, timezone="UTC")
+        self._single = SingleAvroDecoder(wanted.schema, found, has_prefix=wanted.has_confluent_prefix)
         self._has_prefix = wanted.has_confluent_prefix
-        self._read_datum: Callable[[BytesIO, Any], Any] = schemaless_reader
+        self._program: Step | None = None
+        with suppress(InvalidSchema):  # fastavro is less strict.
+            schema = parse("AVRO", wanted.schema, {})
+            self._program = plan_reading(schema, schema, found).program
 
     def decode(self, column: pa.Array) -> Decoded:
-        data: list[Any] = []
-        bad: dict[int, str] = {}
-        for row, value in enumerate(column.to_pylist()):
-            datum = None
-            if value is not None:
-                try:
-                    datum = self._read(value)
-                except EOFError:
-                    bad[row] = "not of this Avro schema: it ends too early"
-                # fastavro raises these for wrong bytes: branches and symbols that do not exist, times and numbers out
-                # of range, strings that are not UTF-8.
-                except (LookupError, ArithmeticError, ValueError, TypeError) as error:
-                    bad[row] = f"not of this Avro schema: {error}"
-            data.append(datum)
-        return Decoded(self.to_array(data, bad), bad)
-
-    def _read(self, value: bytes) -> Any:
-        start = 0
+        if self._program is None:
+            return self._single.decode(column)
+        values = Values.of(column)
         if self._has_prefix:
-            if len(value) < _CONFLUENT_PREFIX_BYTES or value[0] != _CONFLUENT_MAGIC:
-                raise ValueError("it does not begin with Confluent's prefix, a zero and the id of a schema")
-            start = _CONFLUENT_PREFIX_BYTES
-        stream = BytesIO(value)
-        stream.seek(start)
-        datum = self._read_datum(stream, self.schema)
-        left_over = len(value) - stream.tell()
-        if left_over:
-            raise ValueError(f"{left_over} bytes are left over")
-        return datum
-
-    def to_array(self, data: list[Any], bad: dict[int, str]) -> pa.Array:
-        try:
-            return pa.array(data, self._arrow_type)
-        except (pa.ArrowInvalid, OverflowError):
-            # One of them does not fit: which one is seen below. fastavro rounds decimals with too many digits, and they
-            # stay as large as they were, so they are found here.
-            pass
-        for row, datum in enumerate(data):
-            try:
-                pa.array([datum], self._arrow_type)
-            except (pa.ArrowInvalid, OverflowError) as error:
-                bad[row] = f"not of this Avro schema: {error}"
-                data[row] = None
-        return pa.array(data, self._arrow_type)
-
-
-def _parsed(schema: Any, *, expand: bool = False) -> Any:
-    """With names resolved; `expand` puts every named type in the place of its name, unless it contains itself."""
-    from fastavro import parse_schema
-    from fastavro.schema import SchemaParseException
-
-    try:
-        return parse_schema(schema, expand=expand)
-    except (SchemaParseException, LookupError, TypeError, ValueError, RecursionError) as error:
-        raise SchemaError(f"it is JSON, but not an Avro schema: {error!r}") from None
-
-
-def _readable(schema: Any) -> Any:
-    """The same schema with the logical types that become a type of Spark, and no others."""
-    if isinstance(schema, list):
-        return [_readable(each) for each in schema]
-    if not isinstance(schema, Mapping):
-        return schema
-    kept = {name: _readable(each) if name in ("type", "items", "values") else each for name, each in schema.items()}
-    if "fields" in schema:
-        kept["fields"] = [_readable(field) for field in schema["fields"]]
-    if schema.get("logicalType") != _DECIMAL and _logical_type(schema) is None:
-        kept.pop("logicalType", None)
-    return kept
+            values = values.framed()[0].behind_prefix()
+        return decode_together(column, [(self._program, values)], self._single.decode)
 
 
 def _spark_type(schema: Any, where: str) -> DataType:
@@ -182,9 +111,9 @@ def _spark_type(schema: Any, where: str) -> DataType:
     if isinstance(schema, list):
         return _union(schema, where)
     kind = schema["type"]
-    if schema.get("logicalType") == _DECIMAL and kind in ("bytes", "fixed"):
+    if schema.get("logicalType") == DECIMAL and kind in ("bytes", "fixed"):
         return _decimal(schema, where)
-    logical = _logical_type(schema)
+    logical = logical_type(schema)
     if logical is not None:
         return logical
     match kind:
@@ -199,11 +128,6 @@ def _spark_type(schema: Any, where: str) -> DataType:
         case "fixed" if schema["size"] > 0:
             return BinaryType()
     return _spark_type(kind, where)
-
-
-def _logical_type(schema: Mapping[str, Any]) -> DataType | None:
-    kind, logical = schema.get("type"), schema.get("logicalType")
-    return _LOGICAL.get((kind, logical)) if isinstance(kind, str) and isinstance(logical, str) else None
 
 
 def _primitive(name: str, where: str) -> DataType:

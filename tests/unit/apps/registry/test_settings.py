@@ -31,6 +31,7 @@ def test_values_are_read_by_kind():
         ("leader.eligibility", "yes"),
         ("kafkastore.timeout.ms", "soon"),
         ("kafkastore.timeout.ms", "0"),
+        ("schema.nesting.max", "1001"),
         ("schema.compatibility.level", "SIDEWAYS"),
         ("authentication", "kerberos"),
     ],

@@ -3,7 +3,10 @@
 import asyncio
 
 from tailrace.model.errors import ErrorCode
-from tailrace.wire.apis.groups import HeartbeatRequest, OffsetCommitRequest
+from tailrace.model.ids import PartitionIndex
+from tailrace.wire.apis.admin import AlterPartitionReassignmentsRequest, ElectLeadersRequest
+from tailrace.wire.apis.data import MetadataRequest
+from tailrace.wire.apis.groups import FindCoordinatorRequest, HeartbeatRequest, OffsetCommitRequest
 from tailrace.wire.apis.transactions import InitProducerIdRequest
 from tests.unit.broker.cluster.test_wiring import create, leader_of, wait_topic
 from tests.unit.broker.cluster_world import ClusterWorld, running_cluster, simulated
@@ -75,6 +78,73 @@ async def test_a_leader_that_is_not_followed_any_more_ends():
         await asyncio.sleep(2)
         assert await send(peer, acks=-1) == 0
         await end_all(world)
+
+
+@simulated
+async def test_who_asks_a_leader_that_is_cut_off_is_sent_to_others():
+    """It refuses to write; if it said besides that it leads, a client would go on asking it, and only it."""
+    async with running_cluster(*ROLES) as world:
+        peer = await world.connect(1)
+        for name, factor in (("t", 3), ("__consumer_offsets", 3), ("alone", 1)):
+            await create(peer, name, partitions=1, factor=factor)
+            await wait_topic(world, name)
+        leader = leader_of(world, "t")
+        peer = await world.connect(leader)
+        for name in ("__consumer_offsets", "alone"):
+            await lead(world, name, leader)
+        assert await ask_leaders(peer, "t") == ({"t": leader}, {1, 2, 3})
+
+        others = [node for node in world.nodes if node != leader]
+        for other in others:
+            world.network.cut(f"node-{leader}", f"node-{other}")
+            world.network.cut(f"node-{other}", f"node-{leader}")
+        await asyncio.sleep(3)
+        assert await send(peer, acks=-1) == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert await ask_leaders(peer, "t") == ({"t": ErrorCode.LEADER_NOT_AVAILABLE}, {1, 2, 3} - {leader})
+        coordinator = await peer.request(FindCoordinatorRequest(key="g"), 3)
+        assert coordinator.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        # Nobody else can lead what nobody else has: that goes on, as in Kafka.
+        assert await ask_leaders(peer, "alone") == ({"alone": leader}, {1, 2, 3})
+        assert await ask_leaders(peer, "alone", "t") == (
+            {"alone": leader, "t": ErrorCode.LEADER_NOT_AVAILABLE},
+            {1, 2, 3},
+        )
+        assert leader_of_others(world, "t", leader) != leader
+
+        world.network.heal()
+        await world.wait(lambda: not world.nodes[leader].broker.replicas.lease.is_past, "it has a lease again")
+        leaders, brokers = await ask_leaders(peer, "t")
+        assert (leaders["t"], brokers) == (leader_of_others(world, "t", leader), {1, 2, 3})
+
+
+async def lead(world: ClusterWorld, name: str, leader: int) -> None:
+    """Until `leader` leads its only partition."""
+    peer = await world.connect(leader)
+    moved = AlterPartitionReassignmentsRequest.ReassignablePartition(
+        partition_index=0,
+        replicas=[leader] if name == "alone" else [leader, *({1, 2, 3} - {leader})],
+    )
+    topic = AlterPartitionReassignmentsRequest.ReassignableTopic(name=name, partitions=[moved])
+    assert (await peer.request(AlterPartitionReassignmentsRequest(topics=[topic]), 0)).error_code == 0
+    await asyncio.sleep(1)
+    await peer.request(ElectLeadersRequest(topic_partitions=None), 2)
+    await world.wait(lambda: leader_of(world, name) == leader, f"{leader} leads {name}")
+
+
+async def ask_leaders(peer: Peer, *topics: str) -> tuple[dict[str, int], set[int]]:
+    """The leader of each topic's partition, or the error in its place; and the brokers that are listed."""
+    asked = [MetadataRequest.MetadataRequestTopic(name=name) for name in topics]
+    answer = await peer.request(MetadataRequest(topics=asked), 12)
+    partitions = {topic.name: topic.partitions[0] for topic in answer.topics}
+    leaders = {name: partition.error_code or partition.leader_id for name, partition in partitions.items()}
+    assert answer.controller_id in {broker.node_id for broker in answer.brokers}
+    return leaders, {broker.node_id for broker in answer.brokers}
+
+
+def leader_of_others(world: ClusterWorld, name: str, leader: int) -> int:
+    """As those who are not cut off have it."""
+    broker = next(broker for broker in world.running if broker.roles.is_broker and broker.node_id != leader)
+    return int(broker.image.topics[name].partitions[PartitionIndex(0)].leader)
 
 
 @simulated

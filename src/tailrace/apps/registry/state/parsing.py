@@ -15,12 +15,10 @@ from tailrace.apps.registry.errors import invalid_schema
 from tailrace.apps.registry.state.names import qualify
 from tailrace.apps.registry.state.records import Reference
 from tailrace.apps.registry.state.store import State, Version
-from tailrace.schemas import InvalidSchema, ParsedSchema, parse
+from tailrace.schemas import InvalidSchema, Limits, ParsedSchema, parse
+from tailrace.schemas.limits import DEFAULT_LIMITS
 
 TYPES = ("JSON", "PROTOBUF", "AVRO")
-# Schemas that refer to schemas that refer to schemas: nobody has so many, and a topic that was tampered with may have a
-# ring.
-_DEPTH_MAX = 100
 
 
 class Source(NamedTuple):
@@ -46,8 +44,11 @@ def new_source(state: State, subject: str, schema_type: str, text: str, referenc
 def _resolve(
     state: State, parent: str, references: Sequence[Reference], *, is_new: bool, depth: int
 ) -> tuple[tuple[str, Source], ...]:
-    if depth > _DEPTH_MAX:
-        raise invalid_schema(f"references from {parent!r} on go deeper than {_DEPTH_MAX}, or in a ring")
+    if depth > state.references_depth_max:
+        raise invalid_schema(
+            f"references from {parent!r} on go deeper than {state.references_depth_max}, or in a ring: refer to fewer, "
+            "or raise schema.references.depth.max"
+        )
     found = []
     for reference in references:
         subject = qualify(parent, reference.subject)
@@ -73,7 +74,8 @@ def _why_not(state: State, subject: str, number: int) -> str:
 class Parsed:
     """The last schemas that were parsed. Any thread may ask."""
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, limits: Limits = DEFAULT_LIMITS) -> None:
+        self._limits = limits
         self._size = size
         self._schemas: OrderedDict[Source, ParsedSchema] = OrderedDict()
         self._lock = threading.Lock()
@@ -87,7 +89,7 @@ class Parsed:
                 return found
         references = {name: self.get(each) for name, each in source.references}
         try:
-            schema = parse(source.schema_type, source.text, references)
+            schema = parse(source.schema_type, source.text, references, self._limits)
         except InvalidSchema as error:
             raise invalid_schema(f"Invalid schema of type {source.schema_type}, details: {error}") from None
         with self._lock:

@@ -50,9 +50,13 @@ Place = tuple[str, int]  # A subject and a version.
 
 
 class State:
-    def __init__(self, *, compatibility: str = "BACKWARD", mode: str = READWRITE) -> None:
+    def __init__(
+        self, *, compatibility: str = "BACKWARD", mode: str = READWRITE, references_depth_max: int = 100
+    ) -> None:
         self.default_compatibility = compatibility
         self.default_mode = mode
+        # Schemas that refer to schemas that refer to schemas: a topic that was tampered with may have a ring.
+        self.references_depth_max = references_depth_max
         self.configs: dict[str | None, dict[str, Any]] = {}
         self.modes: dict[str | None, str] = {}
         self.contexts: set[str] = set()  # Besides the default one.

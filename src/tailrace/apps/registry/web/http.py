@@ -16,6 +16,9 @@ V1_JSON = "application/vnd.schemaregistry.v1+json"
 _JSONS = (V1_JSON, "application/vnd.schemaregistry+json", "application/json")
 _CONSUMED = (*_JSONS, "application/octet-stream")
 _NUMBER_MAX = (1 << 31) - 1
+# Of a request that is too large so much is read and thrown away: a client that is still sending when the connection is
+# closed sees a broken connection, and not the answer.
+_PASSED_OVER_TIMES = 8
 # Where the body of a request is kept.
 _BODY = "tailrace.body"
 
@@ -84,11 +87,16 @@ async def body(request: Request, max_bytes: int) -> bytes:
     chunks, size = [], 0
     async for chunk in request.stream():
         size += len(chunk)
-        if size > max_bytes:
-            raise RegistryError(
-                413, 413, f"the request has more than {max_bytes} bytes: send less, or raise request.max.bytes"
-            )
-        chunks.append(chunk)
+        if size <= max_bytes:
+            chunks.append(chunk)
+        elif size > max_bytes * _PASSED_OVER_TIMES:
+            break
+        else:
+            chunks.clear()
+    if size > max_bytes:
+        raise RegistryError(
+            413, 413, f"the request has more than {max_bytes} bytes: send less, or raise request.max.bytes"
+        )
     data = request.scope[_BODY] = b"".join(chunks)
     return data
 

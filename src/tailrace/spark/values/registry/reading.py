@@ -9,18 +9,25 @@ that the reader's cannot read, is a bad record like any other.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
+from pyspark.sql.pandas.types import to_arrow_type
 
 from tailrace.real.registry.client import RegistryAddress, RegistryClient, RegistryError
 from tailrace.schemas import InvalidSchema, check, parse
-from tailrace.schemas.codecs import CodecError, fastavro_schema
+from tailrace.schemas.codecs import CodecError
 from tailrace.schemas.framing import FramingError, read_frame, read_indexes
 from tailrace.spark.options.errors import OptionError
-from tailrace.spark.values.avro_values import AvroDecoder, AvroFormat
+from tailrace.spark.values.avro.columns import Values, decode_together
+from tailrace.spark.values.avro.leaves import Step
+from tailrace.spark.values.avro.reading import plan_reading
+from tailrace.spark.values.avro.single import SingleAvroDecoder
+from tailrace.spark.values.avro_values import AvroFormat
 from tailrace.spark.values.ddl import SchemaError
 from tailrace.spark.values.decoded import ColumnDecoder, Decoded, Format
 from tailrace.spark.values.json_values import JsonFormat
@@ -81,16 +88,19 @@ class RegistryAvroFormat:
         return self.reader.spark_type
 
     def decoder(self) -> ColumnDecoder:
-        return RegistryDecoder(_AvroReaders(self.address, self.reader))
+        return _AvroDecoder(_AvroReaders(self.address, self.reader))
 
 
 class _AvroReaders:
     """For each schema that records name, what reads them into the reader's."""
 
     def __init__(self, address: RegistryAddress, wanted: AvroFormat) -> None:
+        # Those that read many rows together, of the schemas that were asked for.
+        self.programs: dict[int | str, Step] = {}
         self._client = RegistryClient(address)
         self._reader = parse("AVRO", wanted.schema, {})
-        self._columns = AvroDecoder(wanted)
+        found = to_arrow_type(wanted.spark_type, timezone="UTC")
+        self._single = SingleAvroDecoder(wanted.schema, found, has_prefix=False)
 
     def reader_of(self, named: int | str) -> ReadOne:
         from fastavro import schemaless_reader
@@ -100,14 +110,16 @@ class _AvroReaders:
             raise CodecError(f"schema {named} is {writer.schema_type}, and not Avro")
         if why := check("BACKWARD", self._reader, [(0, writer)]):
             raise CodecError(f"schema {named} cannot be read with the reader's: {why[0].rule} at {why[0].path}")
-        written_by = fastavro_schema(writer)
+        written_by, program = plan_reading(writer, self._reader, self._single.arrow_type)
+        if program is not None:
+            self.programs[named] = program
         # The same schema needs no resolution, and is read in half the time.
-        read_as = None if writer.formatted("resolved") == self._reader.text else self._columns.schema
+        read_as = None if writer.formatted("resolved") == self._reader.text else self._single.schema
 
         def read(value: bytes, start: int) -> Any:
             stream = BytesIO(value)
             stream.seek(start)
-            datum = schemaless_reader(stream, self._columns.schema if read_as is None else written_by, read_as)
+            datum = schemaless_reader(stream, self._single.schema if read_as is None else written_by, read_as)
             if left := len(value) - stream.tell():
                 raise CodecError(f"{left} bytes are left over")
             return datum
@@ -115,7 +127,26 @@ class _AvroReaders:
         return read
 
     def to_array(self, data: list[Any], bad: dict[int, str]) -> pa.Array:
-        return self._columns.to_array(data, bad)
+        return self._single.to_array(data, bad)
+
+
+class _AvroDecoder:
+    """Rows of one schema together, by its program; all others singly."""
+
+    def __init__(self, readers: _AvroReaders) -> None:
+        self._readers = readers
+        self._single = RegistryDecoder(readers)
+
+    def decode(self, column: pa.Array) -> Decoded:
+        framed, ids = Values.of(column).framed()
+        failed: dict[int | str, str] = {}
+        programs = []
+        for named in np.unique(ids).tolist():
+            with suppress(*_WRONG):
+                self._single.reader_of(named, failed)
+            if (program := self._readers.programs.get(named)) is not None:
+                programs.append((program, framed.take(np.flatnonzero(ids == named)).behind_prefix()))
+        return decode_together(column, programs, lambda rest: self._single.decode_rows(rest, failed))
 
 
 class RegistryDecoder:
@@ -126,24 +157,27 @@ class RegistryDecoder:
         self._known: dict[int | str, ReadOne] = {}
 
     def decode(self, column: pa.Array) -> Decoded:
+        return self.decode_rows(column, {})
+
+    def decode_rows(self, column: pa.Array, failed: dict[int | str, str]) -> Decoded:
+        """`failed` has the schemas of this batch that cannot be had, and why."""
         data: list[Any] = []
         bad: dict[int, str] = {}
-        failed: dict[int | str, str] = {}
         for row, value in enumerate(column.to_pylist()):
             datum = None
             if value is not None:
                 try:
                     named, start = read_frame(value)
                     if named in failed:
-                        bad[row] = failed[named]
+                        bad[row] = f"not of its schema: {failed[named]}"
                     else:
-                        datum = self._read_one(named, failed)(value, start)
+                        datum = self.reader_of(named, failed)(value, start)
                 except _WRONG as error:
                     bad[row] = f"not of its schema: {error}"
             data.append(datum)
         return Decoded(self._readers.to_array(data, bad), bad)
 
-    def _read_one(self, named: int | str, failed: dict[int | str, str]) -> ReadOne:
+    def reader_of(self, named: int | str, failed: dict[int | str, str]) -> ReadOne:
         found = self._known.get(named)
         if found is None:
             try:
