@@ -167,12 +167,15 @@ def test_a_disk_that_died_without_being_drained_is_filled_again():
         shutil.rmtree(f"{cluster.data}/broker-3")
         cluster.start(3)
         wait_in_sync(cluster.bootstrap, TOPIC)
-        outcome = tailrace(cluster, "balance", "run")
-        assert outcome["given_up"] == []
+        deadline = time.monotonic() + DEADLINE_S
+        leaders: set[int] = set()
+        while leaders != {1, 2, 3}:  # On a busy machine one of them may lose its lead just then.
+            assert time.monotonic() < deadline, leaders
+            assert tailrace(cluster, "balance", "run")["given_up"] == []
+            leaders = {each.leader_id for each in partitions_of(cluster.bootstrap, TOPIC).values()}
         assert throttle_of(cluster) == ""
         traffic.wait_acked(500)
         traffic.finish()
         wait_in_sync(cluster.bootstrap, TOPIC)
-        assert {each.leader_id for each in partitions_of(cluster.bootstrap, TOPIC).values()} == {1, 2, 3}
         traffic.check()
         assert_replicas_equal(cluster.data, cluster.bootstrap, TOPIC)
