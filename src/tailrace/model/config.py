@@ -109,10 +109,7 @@ _REFUSED = (
     (("remote.", "rsm.config.", "rlmm.config.", "follower.fetch.last.tiered."), "there is no remote storage"),
     (("group.share.",), "there are no share groups"),
     (("group.streams.",), "there are no streams groups"),
-    (
-        ("group.coordinator.rebalance.protocols",),
-        "groups of the classic and of the consumer protocol are always served",
-    ),
+    (("cordoned.log.dirs",), "new partitions are put into any of log.dirs that works"),
     (("transaction.two.phase.commit.enable",), "there are no prepared transactions"),
     (("config.providers",), "values are taken as they are written"),
     (("zookeeper.",), "the metadata is kept by controllers; see `tailrace format --help`"),
@@ -1357,6 +1354,12 @@ class BrokerConfig(SecurityConfig, scope="broker"):
         choices=("uniform", "range"),
         doc="Assignors that the members of a consumer group may choose from; the first one is the default.",
     )
+    group_coordinator_rebalance_protocols: frozenset[str] = items(
+        default=frozenset(("classic", "consumer")),
+        choices=("classic", "consumer"),
+        ours=True,
+        doc="Protocols that groups may speak. Both are always served, and no other; Kafka's default has streams, too.",
+    )
     group_consumer_migration_policy: str = string(
         default="bidirectional",
         convert=_parse_migration_policy,
@@ -1512,6 +1515,27 @@ class BrokerConfig(SecurityConfig, scope="broker"):
         inert=_BOUNDED_OTHERWISE,
         doc="Requests that wait; here queued.max.request.bytes bounds them.",
     )
+    offsets_topic_compression_codec: int = integer(
+        default=0, inert=_BOUNDED_OTHERWISE, doc="How committed offsets are compressed; here they are not."
+    )
+    controller_quorum_fetch_max_bytes: int = integer(
+        default=1048576,
+        minimum=1,
+        inert=_BOUNDED_OTHERWISE,
+        doc="Metadata that is asked for at once; here 8 MB.",
+    )
+    controller_quorum_fetch_snapshot_max_bytes: int = integer(
+        default=1048576,
+        minimum=1,
+        inert=_BOUNDED_OTHERWISE,
+        doc="The part of a snapshot that is asked for at once; here 1 MB.",
+    )
+    socket_connection_setup_timeout_ms: int = long(
+        default=10000, inert=_BOUNDED_OTHERWISE, doc="How long a node waits for a connection to another; here 2 s."
+    )
+    socket_connection_setup_timeout_max_ms: int = long(
+        default=30000, inert=_BOUNDED_OTHERWISE, doc="The same after several failures."
+    )
     offsets_load_buffer_size: int = integer(
         default=5242880,
         minimum=1,
@@ -1562,6 +1586,12 @@ class BrokerConfig(SecurityConfig, scope="broker"):
         minimum=1,
         inert=_BOUNDED_OTHERWISE,
         doc="How often transactions that are too old are looked for; here each has its timer.",
+    )
+    transaction_partition_verification_enable: bool = boolean(
+        default=True,
+        dynamic=True,
+        inert="No effect: it is always asked.",
+        doc="Whether the coordinator is asked if a partition is in the transaction that is written to it.",
     )
     add_partitions_to_txn_retry_backoff_ms: int = integer(
         default=20,
@@ -1906,6 +1936,9 @@ def _check_broker(config: BrokerConfig) -> None:
             raise invalid("early.start.listeners", name, "Each of them must be one of listeners.")
     if config.remote_log_storage_system_enable:
         raise invalid("remote.log.storage.system.enable", "true", "There is no remote storage: set it to false.")
+    if len(config.group_coordinator_rebalance_protocols) < 2:
+        text = ",".join(config.group_coordinator_rebalance_protocols)
+        raise invalid("group.coordinator.rebalance.protocols", text, "Neither of classic and consumer can be left out.")
     _check_group(GroupConfig(**_group_defaults(config)), config)
     if config.cluster_id is not None and not re.fullmatch(r"[A-Za-z0-9_-]{22}", config.cluster_id):
         raise invalid("cluster.id", config.cluster_id, "A cluster id is 22 base64url characters.")

@@ -35,6 +35,9 @@ PAGES = (
     f"/groups/{quote('fraud ' + EVIL + '/x', safe='')}",
     "/transactions",
     "/access",
+    "/schemas",
+    "/alerts",
+    "/balance?plan=1",
     "/no/such/page",
 )
 

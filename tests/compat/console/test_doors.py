@@ -5,9 +5,10 @@ from __future__ import annotations
 import http.client
 import re
 import time
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import quote, urlencode, urlsplit
 
 import pytest
+from confluent_kafka import Producer
 
 from tailrace.testing import Broker
 
@@ -126,3 +127,109 @@ def test_where_the_cluster_wants_logins_so_does_the_console():
                 assert time.monotonic() < deadline, found[1]
             assert "Log out admin" in found[1]
             assert secret not in found[1]
+
+
+def post(address: str, path: str, cookie: str, page: str, **fields: str):
+    body = form(page, **{name.replace("_", "-"): value for name, value in fields.items()})
+    return ask(address, path, method="POST", body=body, Content_Type=FORM, Cookie=cookie)
+
+
+def log_in(address: str, user: str, password: str) -> str:
+    """The cookie of a visit."""
+    answer, text = ask(address, "/login")
+    cookie = answer.getheader("Set-Cookie").split(";")[0]
+    answer, text = post(address, "/login", cookie, text, user=user, password=password)
+    assert answer.status == 303, text
+    return answer.getheader("Set-Cookie").split(";")[0]
+
+
+MASKS = """\
+[[mask]]
+topics = "payments"
+fields = ["value.card", "header.iban"]
+"""
+
+
+def test_what_is_masked_is_seen_by_who_may_alter_the_topic(tmp_path):
+    (tmp_path / "masks.toml").write_text(MASKS)
+    with Broker(secure=True) as broker:
+        hers = broker.user("ann", acls=["read topic:payments"]).confluent()["sasl.password"]
+        client = broker.client_settings.confluent()
+        producer = Producer(client)
+        for number in range(3):
+            value = f'{{"card": "4111-{number}", "id": {number}}}'
+            producer.produce("payments", value, headers=[("iban", f"DE{number}"), ("trace", "t")])
+        producer.flush(20)
+        settings = f"{broker.data}/client.properties"
+        masks = ("--masks", str(tmp_path / "masks.toml"))
+        with console("--bootstrap", broker.bootstrap, "--command-config", settings, *masks) as address:
+            admin = log_in(address, "admin", client["sasl.password"])
+            ann = log_in(address, "ann", hers)
+            where = "/topics/payments/messages"
+            guess = where + "?filter=" + quote('value.card = "4111-1"')
+            assert "1 shown" in ask(address, guess, Cookie=admin)[1]
+            assert "0 shown, 3 looked at" in ask(address, guess, Cookie=ann)[1]
+            first = next(each for each in range(8) if ask(address, f"{where}/{each}/0", Cookie=ann)[0].status == 200)
+            for path in (where, f"{where}?raw=1", f"{where}/{first}/0", f"{where}/download?start=oldest"):
+                _, seen = ask(address, path, Cookie=admin)
+                assert "4111-" in seen
+                assert "DE" in seen
+                _, seen = ask(address, path, Cookie=ann)
+                assert not re.search("4111-|>DE|DE[0-9]", seen), path
+                assert "***" in seen
+            assert "Something of it is masked" in ask(address, f"{where}/{first}/0", Cookie=ann)[1]
+
+
+def test_users_acls_and_quotas_are_changed_in_two_steps():
+    with Broker(secure=True) as broker:
+        settings = f"{broker.data}/client.properties"
+        secret = broker.client_settings.confluent()["sasl.password"]
+        with console("--bootstrap", broker.bootstrap, "--command-config", settings) as address:
+            cookie = log_in(address, "admin", secret)
+            _, page = ask(address, "/access", Cookie=cookie)
+
+            user = {"name": "ann", "mechanism": "SCRAM-SHA-512"}
+            answer, said = post(address, "/access/users", cookie, page, **user)
+            assert "ann may log in by SCRAM-SHA-512 with this password." in said
+            assert "The cluster was asked" not in said
+            assert post(address, "/access/users", cookie, page, **user, confirm="yes")[0].status == 200  # No password.
+            answer, said = post(address, "/access/users", cookie, page, **user, confirm="yes", secret="hers-alone")
+            assert answer.status == 303, said
+            assert "hers-alone" not in said
+            anns = log_in(address, "ann", "hers-alone")
+
+            acl = {"principal": "ann", "permission": "ALLOW", "operation": "DESCRIBE", "kind": "TOPIC"}
+            acl |= {"resource": "hers", "pattern": "PREFIXED", "host": ""}
+            _, said = post(address, "/access/acls", cookie, page, **acl)
+            words = "User:ann may describe on every topic whose name begins with hers, from any address."
+            assert words in said
+            assert words not in ask(address, "/access", Cookie=cookie)[1]
+            assert post(address, "/access/acls", cookie, page, **acl, confirm="yes")[0].status == 303
+            _, said = ask(address, "/access", Cookie=cookie)
+            assert "topic hers*" in said
+            for wrong in ({"kind": "DOOR"}, {"principal": ""}, {"operation": "LOOK"}, {"resource": ""}):
+                assert post(address, "/access/acls", cookie, page, **acl | wrong)[0].status == 400
+            # She is no admin: the cluster says so, and the page shows why.
+            _, own = ask(address, "/access", Cookie=anns)
+            assert "is not allowed to User:ann" in own
+            answer, said = post(address, "/access/acls", anns, own, **acl | {"kind": "CLUSTER"}, confirm="yes")
+            assert answer.status in (403, 502), said
+            assert post(address, "/access/acls/delete", cookie, page, **acl, confirm="yes")[0].status == 303
+            assert "topic hers*" not in ask(address, "/access", Cookie=cookie)[1]
+
+            quota = {"user": "ann", "key": "producer_byte_rate"}
+            _, said = post(address, "/access/quotas", cookie, page, **quota, value="1000")
+            assert "user ann has no producer_byte_rate now, and has 1000 from then on." in said
+            assert post(address, "/access/quotas", cookie, page, **quota, value="0.5")[0].status == 400
+            assert post(address, "/access/quotas", cookie, page, **quota, value="1000", confirm="yes")[0].status == 303
+            _, said = post(address, "/access/quotas", cookie, page, **quota, value="")
+            assert "has 1000 as producer_byte_rate now, and has none from then on." in said
+            assert post(address, "/access/quotas", cookie, page, **quota, value="", confirm="yes")[0].status == 303
+            assert "There are no quotas." in ask(address, "/access", Cookie=cookie)[1]
+
+            answer, said = post(address, "/access/users/delete", cookie, page, name="ann", confirm="yes")
+            assert "What you typed is not the name." in said
+            assert post(address, "/access/users/delete", cookie, page, name="ann", confirm="ann")[0].status == 303
+            answer, text = ask(address, "/login")
+            answer, _ = post(address, "/login", cookie, text, user="ann", password="hers-alone")
+            assert answer.status == 403

@@ -43,6 +43,15 @@ def test_a_credential_is_set_and_deleted():
     assert list(cluster.image.scram_credentials) == [("bob", SHA_512)]
 
 
+def test_what_goes_well_has_no_message():
+    """Kafka's message is null then, not empty."""
+    request = AlterUserScramCredentialsRequest(upsertions=[upsertion("alice"), upsertion("few", iterations=1)])
+    good, wrong = Cluster().do(request, AlterUserScramCredentialsResponse).results
+    assert (good.error_code, good.error_message) == (0, None)
+    assert wrong.error_code == ErrorCode.UNACCEPTABLE_CREDENTIAL
+    assert wrong.error_message
+
+
 def test_each_user_stands_or_falls_alone():
     cluster = Cluster()
     alter(cluster, upsertion("old"))

@@ -104,8 +104,8 @@ def _attributes_read() -> set[str]:
     configs are made."""
     read = set()
     for path in PACKAGE.rglob("*.py"):
-        if path.is_relative_to(PACKAGE / "tier"):
-            continue  # No broker uses it yet.
+        if path.is_relative_to(PACKAGE / "tier") or path.is_relative_to(PACKAGE / "spark"):
+            continue  # No broker uses them; the options of Spark have some of the same names.
         is_table = path == PACKAGE / "model" / "config.py"
         reads_texts = path in SECURITY_READERS
         for node in ast.walk(ast.parse(path.read_text())):
@@ -145,12 +145,23 @@ def test_a_setting_is_read_or_says_that_it_has_no_effect() -> None:
         "client.quota.callback.class",
         "remote.log.storage.manager.class.name",
         "group.share.max.size",
+        "cordoned.log.dirs",
     ],
 )
 def test_what_changes_a_promise_is_not_ignored(name: str) -> None:
     with pytest.raises(KafkaError, match=f"{name} is not served: ") as caught:
         parse_broker_config({"node.id": "1", name: "x"})
     assert caught.value.code is ErrorCode.INVALID_CONFIG
+
+
+def test_groups_of_both_protocols_are_always_served() -> None:
+    name = "group.coordinator.rebalance.protocols"
+    for text in ("classic,consumer", "consumer, classic"):
+        config = parse_broker_config({"node.id": "1", name: text})
+        assert sorted(config.group_coordinator_rebalance_protocols) == ["classic", "consumer"]
+    for text in ("classic", "consumer", "", "classic,consumer,streams"):
+        with pytest.raises(KafkaError, match=f"Invalid value .* for configuration {name}: "):
+            parse_broker_config({"node.id": "1", name: text})
 
 
 def test_voters_tell_where_the_quorum_is() -> None:

@@ -2,20 +2,22 @@
 
 Every alert also is a line in its own log. A process that is not the chosen one of several watches all the same, and is
 silent: should it be chosen, it tells of what then holds, and of what was over since the one before it may have died.
+With a `status_path` it keeps there what holds now, chosen or not.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from tailrace.apps.alerts.election import Election
 from tailrace.apps.alerts.engine import Alert, Engine, Notice
 from tailrace.apps.alerts.rules import RuleFile
 from tailrace.apps.alerts.senders import Senders
 from tailrace.apps.alerts.silences import Silence, SilencesError, read_silences
-from tailrace.apps.scrape import Scraper, TargetsError, read_targets
+from tailrace.apps.alerts.status import sorted_alerts, status_of, write_status
+from tailrace.apps.scrape import Reading, Scraper, TargetsError, read_targets
 from tailrace.model import events
 
 _log = events.logger("alerts")
@@ -32,6 +34,7 @@ class AlertService:
         targets: Sequence[str],
         *,
         silences_path: str | None = None,
+        status_path: str | None = None,
         election: Election | None = None,
     ) -> None:
         self.engine = Engine(rule_file.rules, rule_file.sending)
@@ -39,6 +42,7 @@ class AlertService:
         self._scraper = scraper
         self._targets = targets
         self._silences_path = silences_path
+        self._status_path = status_path
         self._election = election
         self._interval_seconds = rule_file.sending.interval_seconds
         self._problem = ""
@@ -64,11 +68,13 @@ class AlertService:
             targets = read_targets(self._targets)
         except TargetsError as error:
             self._tell_problem(str(error))
+            await self._write_status(time.time(), [])
             return []
         self._tell_problem("")
         readings = await self._scraper.read(targets)
         now = time.time()
         notices = self._audible(self.engine.step(now, readings), now)
+        await self._write_status(now, readings)
         for notice in notices:
             alert, rule = notice.alert, notice.alert.rule
             tell = _log.warning if notice.is_firing else _log.info
@@ -82,12 +88,25 @@ class AlertService:
         self._senders.send(notices)
         return notices
 
+    async def _write_status(self, now: float, readings: Sequence[Reading]) -> None:
+        if self._status_path is None:
+            return
+        status = status_of(
+            at=now,
+            interval_seconds=self._interval_seconds,
+            problem=self._problem,
+            rules=self.engine.rules,
+            alerts=sorted_alerts(self.engine.alerts.values()),
+            readings=readings,
+            is_silenced=self._silencing(now),
+        )
+        try:
+            await asyncio.to_thread(write_status, self._status_path, status)
+        except OSError as error:
+            self._tell_problem(f"cannot write {self._status_path}: {error.strerror}")
+
     def _audible(self, notices: Sequence[Notice], now: float) -> list[Notice]:
-        silences = self._silences()
-
-        def is_silenced(alert: Alert) -> bool:
-            return any(each.covers(alert, now) for each in silences)
-
+        is_silenced = self._silencing(now)
         self._unheard = [(at, notice) for at, notice in self._unheard if now - at < _HANDOVER_SECONDS]
         if self._election is not None and not self._election.is_ours:
             self._unheard += [(now, each) for each in notices if not each.is_firing and each.alert.is_known]
@@ -108,6 +127,10 @@ class AlertService:
                 alert.is_known = True
                 audible.append(notice)
         return audible
+
+    def _silencing(self, now: float) -> Callable[[Alert], bool]:
+        silences = self._silences()
+        return lambda alert: any(each.covers(alert, now) for each in silences)
 
     def _silences(self) -> list[Silence]:
         if self._silences_path is None:

@@ -13,17 +13,30 @@ from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, RedirectResponse, Response, StreamingResponse
+from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from tailrace.apps.console.pages import cluster, groups, messages, rights, topics
-from tailrace.apps.console.visitors import COOKIE, Visitors, watcher_security
+from tailrace.apps.console.balancing import Balancing
+from tailrace.apps.console.doors.oidc import Oidc, OidcOptions
+from tailrace.apps.console.doors.visitors import COOKIE, Visitors, watcher_security
+from tailrace.apps.console.pages import (
+    access,
+    alerts,
+    balance,
+    cluster,
+    groups,
+    login,
+    messages,
+    schemas,
+    topics,
+    transactions,
+)
+from tailrace.apps.console.reading.schemas import OpenRegistry
 from tailrace.apps.console.watcher import Watcher
-from tailrace.apps.console.web import Console, Options, read_form
+from tailrace.apps.console.web import Console, Options
 from tailrace.client.metadata import Cluster
 from tailrace.client.security.settings import Security
-from tailrace.model.errors import KafkaError
 
 _PING_S = 15.0
 _EXIT_ORPHANED = 3
@@ -36,6 +49,8 @@ def make_app(
     *,
     bootstrap: str,
     hosts: Collection[str] = ("*",),
+    open_registry: OpenRegistry | None = None,
+    oidc_options: OidcOptions | None = None,
     parent: int | None = None,
 ) -> Starlette:
     """`hosts` are the names by which a browser may ask: a page of another name that leads here is refused. When the
@@ -45,8 +60,20 @@ def make_app(
     watcher = Watcher(
         shared, interval_s=options.interval_s, groups_max=options.groups_max, series_max=options.series_max
     )
-    visitors = Visitors(shared, security, open_cluster, now_s=lambda: shared.ports.clock.monotonic_ms() / 1000)
-    console = Console(watcher, visitors, options, bootstrap=bootstrap)
+
+    def now_s() -> float:
+        return shared.ports.clock.monotonic_ms() / 1000
+
+    oidc = None if oidc_options is None else Oidc(oidc_options, shared.ports, now_s=now_s)
+    visitors = Visitors(
+        shared,
+        security,
+        open_cluster,
+        now_s=now_s,
+        open_registry=open_registry,
+        renew=None if oidc is None else oidc.renew,
+    )
+    console = Console(watcher, visitors, options, bootstrap=bootstrap, oidc=oidc, balancing=Balancing(open_cluster))
 
     @contextlib.asynccontextmanager
     async def life(_: Starlette) -> AsyncIterator[None]:
@@ -60,16 +87,15 @@ def make_app(
                 watching.cancel()
                 with contextlib.suppress(asyncio.CancelledError):
                     await watching
+            await asyncio.to_thread(console.balancing.close)
             visitors.close()
             shared.close()
 
-    rooms = (cluster, topics, messages, groups, rights)
+    rooms = (cluster, topics, messages, groups, schemas, transactions, access, alerts, balance, login)
     return Starlette(
         routes=[
             *(route for room in rooms for route in room.routes(console)),
             Route("/live", partial(_live, console)),
-            Route("/login", partial(_login, console), methods=["GET", "POST"]),
-            Route("/logout", partial(_logout, console), methods=["POST"]),
             Route("/health", lambda _: PlainTextResponse("ok\n")),
             Mount("/static", StaticFiles(packages=[("tailrace.apps.console", "static")])),
         ],
@@ -99,42 +125,6 @@ async def _live(console: Console, request: Request) -> Response:
                 coming.cancel()
 
     return StreamingResponse(events(), media_type="text/event-stream", headers={"Cache-Control": "no-store"})
-
-
-async def _login(console: Console, request: Request) -> Response:
-    if not console.visitors.must_log_in:
-        return RedirectResponse("/", 303)
-    problem = None
-    if request.method == "POST":
-        form = await read_form(request) or {}
-        if console.visitors.is_token_good(request.cookies.get(COOKIE), form.get("token", "")):
-            try:
-                cookie = await console.visitors.log_in(form.get("user", ""), form.get("password", ""))
-            except KafkaError as error:
-                problem = error.message or error.code.name
-            else:
-                to = form.get("to", "/")
-                response = RedirectResponse(to if to.startswith("/") and not to.startswith("//") else "/", 303)
-                console.set_cookie(response, cookie)
-                return response
-        else:
-            problem = "The page was too old: try again."
-    return console.html(
-        request,
-        "login.html",
-        status=403 if problem else 200,
-        user=None,
-        problem=problem,
-        to=request.query_params.get("to", "/"),
-    )
-
-
-async def _logout(console: Console, request: Request) -> Response:
-    form = await read_form(request) or {}
-    cookie = request.cookies.get(COOKIE)
-    if console.visitors.is_token_good(cookie, form.get("token", "")):
-        console.visitors.log_out(cookie)
-    return RedirectResponse("/login", 303)
 
 
 def _not_found(console: Console, request: Request) -> Response:

@@ -61,5 +61,6 @@ FILTERS = {
     "rate": rate_text,
     "time": time_text,
     "duration": duration_text,
+    "plain": lambda value: f"{value:.15g}",
     "segment": lambda text: quote(str(text), safe=""),
 }

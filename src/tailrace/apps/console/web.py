@@ -19,14 +19,20 @@ from starlette.routing import Route
 
 from tailrace import __version__
 from tailrace.apps.console import formats
+from tailrace.apps.console.balancing import Balancing
 from tailrace.apps.console.charts import Chart, draw
+from tailrace.apps.console.doors.oidc import Oidc
+from tailrace.apps.console.doors.rights import may_on_topic
+from tailrace.apps.console.doors.visitors import COOKIE, Visit, Visitors, new_cookie
 from tailrace.apps.console.history import DAY_S, HOUR_S
 from tailrace.apps.console.picture import Picture
-from tailrace.apps.console.visitors import COOKIE, Visit, Visitors, new_cookie
+from tailrace.apps.console.reading.masks import Masks, Rule
+from tailrace.apps.console.reading.views import View
 from tailrace.apps.console.watcher import Watcher
+from tailrace.model.acls import Operation
 from tailrace.model.errors import ErrorCode, KafkaError
 
-_HEADERS = {
+HEADERS = {
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
         "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
@@ -43,6 +49,8 @@ _STATUS = {
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: 403,
     ErrorCode.GROUP_AUTHORIZATION_FAILED: 403,
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: 403,
+    ErrorCode.RESOURCE_NOT_FOUND: 404,
+    ErrorCode.INVALID_REQUEST: 400,
     ErrorCode.NETWORK_EXCEPTION: 503,
 }
 
@@ -54,14 +62,27 @@ class Options:
     series_max: int = 4000
     is_read_only: bool = False
     is_behind_tls: bool = False
+    alerts_file: str | None = None
+    masks: tuple[Rule, ...] = ()
 
 
 class Console:
-    def __init__(self, watcher: Watcher, visitors: Visitors, options: Options, *, bootstrap: str) -> None:
+    def __init__(
+        self,
+        watcher: Watcher,
+        visitors: Visitors,
+        options: Options,
+        *,
+        bootstrap: str,
+        balancing: Balancing,
+        oidc: Oidc | None = None,
+    ) -> None:
         self.watcher = watcher
         self.visitors = visitors
         self.options = options
         self.bootstrap = bootstrap
+        self.oidc = oidc
+        self.balancing = balancing
         self._templates = Environment(
             loader=PackageLoader("tailrace.apps.console"), autoescape=select_autoescape(default=True), trim_blocks=True
         )
@@ -97,9 +118,10 @@ class Console:
             "failure": self.watcher.failure,
             "is_read_only": self.options.is_read_only,
             "must_log_in": self.visitors.must_log_in,
+            "has_schemas": self.visitors.has_schemas,
         }
         text = self.template(template).render(context)
-        response = HTMLResponse(text, status_code=status, headers=_HEADERS)
+        response = HTMLResponse(text, status_code=status, headers=HEADERS)
         if request.cookies.get(COOKIE) != cookie:
             self.set_cookie(response, cookie)
         return response
@@ -110,13 +132,21 @@ class Console:
     def set_cookie(self, response: Response, cookie: str) -> None:
         response.set_cookie(COOKIE, cookie, httponly=True, samesite="strict", secure=self.options.is_behind_tls)
 
+    async def view(self, visit: Visit, topic: str, *, is_raw: bool = False) -> View:
+        """How this visitor sees the records of a topic. Whoever may ALTER it sees what is masked for others; fields
+        can only be masked in what is opened."""
+        masks = Masks(self.options.masks, topic)
+        if masks and visit.user is not None and await may_on_topic(visit.cluster, topic, Operation.ALTER):
+            masks = Masks((), topic)
+        return View(schemas=None if is_raw and not masks else visit.schemas, masks=masks)
+
 
 Page = Callable[[Console, Visit, Request], Awaitable[Response]]
 
 
 def show(path: str, page: Page, console: Console) -> Route:
     async def endpoint(request: Request) -> Response:
-        visit = console.visitors.find(request.cookies.get(COOKIE))
+        visit = await console.visitors.find_fresh(request.cookies.get(COOKIE))
         if visit is None:
             return RedirectResponse(f"/login?to={quote(str(request.url.path), safe='/')}", 303)
         return await _told(console, page, visit, request)
@@ -127,7 +157,7 @@ def show(path: str, page: Page, console: Console) -> Route:
 def change(path: str, page: Page, console: Console) -> Route:
     async def endpoint(request: Request) -> Response:
         cookie = request.cookies.get(COOKIE)
-        visit = console.visitors.find(cookie)
+        visit = await console.visitors.find_fresh(cookie)
         if visit is None:
             return RedirectResponse("/login", 303)
         if console.options.is_read_only:
@@ -159,7 +189,7 @@ async def _told(console: Console, page: Page, visit: Visit, request: Request) ->
         return await page(console, visit, request)
     except KafkaError as error:
         reason = error.message or error.code.name
-        title = {403: "You may not do this", 404: "There is no such thing"}.get(
+        title = {400: "This cannot be done", 403: "You may not do this", 404: "There is no such thing"}.get(
             _STATUS.get(error.code, 502), "The cluster did not do it"
         )
         text = reason if error.code is ErrorCode.NETWORK_EXCEPTION else f"{reason} ({error.code.name})"
@@ -175,13 +205,16 @@ def confirmed(
     words: list[str],
     word: str = "yes",
     is_grave: bool = False,
+    is_asked: bool = False,
+    typed: str | None = None,
 ) -> Response | None:
     """None once the visitor has confirmed. Until then a page that says in words what will happen; what is grave wants
-    the name of the thing to be typed."""
+    the name of the thing to be typed. `is_asked`: the cluster was asked whether it would. What is `typed`,
+    such as a password, is so on that page, in the field `secret`, and never sent back to a browser."""
     form: dict[str, str] = request.state.form
-    if form.get("confirm") == word:
+    if form.get("confirm") == word and (typed is None or form.get("secret")):
         return None
-    kept = {name: value for name, value in form.items() if name not in ("token", "confirm")}
+    kept = {name: value for name, value in form.items() if name not in ("token", "confirm", "secret")}
     wrong = "confirm" in form
     return console.html(
         request,
@@ -191,6 +224,8 @@ def confirmed(
         words=words,
         word=word,
         is_grave=is_grave,
+        is_asked=is_asked,
+        typed=typed,
         kept=kept,
         wrong=wrong,
     )

@@ -7,7 +7,7 @@ leader's. A rate that nobody has measured is 0, and then its goal asks for nothi
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -118,3 +118,15 @@ class Plan(NamedTuple):
     @property
     def size_bytes(self) -> int:
         return sum(move.size_bytes for move in self.moves)
+
+
+def seconds_for(moves: Iterable[Move], rate: int) -> float:
+    """How long the copies take at least: the busiest broker sends or receives at the rate of the throttle."""
+    busy: dict[tuple[str, int], float] = {}
+    for move in moves:
+        added = [node for node in move.new if node not in move.old]
+        for node in added:
+            size = move.size_bytes / len(added)
+            busy["in", node] = busy.get(("in", node), 0.0) + size
+            busy["out", move.old[0]] = busy.get(("out", move.old[0]), 0.0) + size
+    return max(busy.values(), default=0.0) / rate

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -16,6 +17,8 @@ from importlib.util import find_spec
 from tailrace.cli import CommandError
 
 _STOP_TIMEOUT_S = 10.0
+# What the alerts tell the console, in the data folder.
+_ALERTS_FILE = "alerts-status.json"
 # Each option of `up`, the extra that its app needs, and a package of it that cannot be missing then.
 _APPS = {"registry_port": ("registry", "httptools"), "console_port": ("console", "jinja2")}
 
@@ -63,6 +66,9 @@ def companions(
     options: argparse.Namespace, folder: str
 ) -> Iterator[tuple[Callable[[str], None], Callable[[], None] | None]]:
     """What is to be done when the brokers are ready, and before they stop."""
+    if options.registry_port == 0 and options.console_port is not None:
+        # The console has to know it before the registry says it.
+        options.registry_port = _free_port(options.host)
     found = [
         Companion(command, words)
         for command, asked, words in (
@@ -130,17 +136,26 @@ def _registry_words(options: argparse.Namespace, folder: str) -> list[str]:
 
 def _console_words(options: argparse.Namespace, folder: str) -> list[str]:
     words = ["--host", options.host, "--port", str(options.console_port)]
+    if options.alerts is not None:
+        words += ["--alerts", os.path.join(folder, _ALERTS_FILE)]
+    if options.registry_port is not None:
+        host = "127.0.0.1" if options.host in ("", "0.0.0.0", "::") else options.host  # noqa: S104 (compared)
+        scheme = "https" if options.secure else "http"
+        words += ["--schema-registry", f"{scheme}://{f'[{host}]' if ':' in host else host}:{options.registry_port}"]
     for name in options.name:
         words += ["--name", name]
     if options.secure:
-        from tailrace.cli.secure.setup import broker_certificate
+        from tailrace.cli.secure.setup import authority_certificate, broker_certificate
 
         words += [*_credential(folder), "--tls-certificate", broker_certificate(folder)]
+        words += ["--ca", authority_certificate(folder)]
     return words
 
 
 def _alerts_words(options: argparse.Namespace, folder: str) -> list[str]:
     words = ["--data", folder, "--log-level", options.log_level, "--log-format", options.log_format]
+    if options.console_port is not None:
+        words += ["--status", os.path.join(folder, _ALERTS_FILE)]
     if options.alerts:
         words += ["--rules", options.alerts]
     if options.secure:
@@ -148,6 +163,13 @@ def _alerts_words(options: argparse.Namespace, folder: str) -> list[str]:
 
         words += [*_credential(folder), "--ca", authority_certificate(folder)]
     return words
+
+
+def _free_port(host: str) -> int:
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+        probe.bind((host, 0))
+        port: int = probe.getsockname()[1]
+        return port
 
 
 def _credential(folder: str) -> list[str]:

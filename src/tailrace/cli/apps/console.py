@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import argparse
 import ipaddress
+import os
 import socket
 import sys
+from typing import TYPE_CHECKING
 
 from tailrace.cli import CommandError
 from tailrace.cli.apps.keeping import add_keep_option, keep
 from tailrace.cli.session import add_client_options, positive_seconds
+
+if TYPE_CHECKING:
+    from tailrace.apps.console.doors.oidc import OidcOptions
+    from tailrace.apps.console.reading.masks import Rule
+    from tailrace.apps.console.reading.schemas import OpenRegistry
 
 DESCRIPTION = (
     "Serve a console for the cluster: topics, messages, groups, brokers, in a browser. Where the cluster wants logins, "
@@ -25,6 +32,9 @@ examples:
 """
 
 DEFAULT_PORT = 9080
+_SCOPE = "openid profile"
+# A page waits for it.
+_REGISTRY_TIMEOUT_S = 5.0
 # Each open page holds one, for news.
 _CONNECTIONS_MAX = 500
 
@@ -35,6 +45,19 @@ def register(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--port", type=int, default=DEFAULT_PORT, help=f"0 for a free one (default: {DEFAULT_PORT})")
     parser.add_argument("--name", action="append", default=[], metavar="HOST", help="a name browsers use for this host")
     parser.add_argument("--read-only", action="store_true", help="show everything, change nothing")
+    parser.add_argument(
+        "--alerts", metavar="FILE", help="show what holds now, as `tailrace alerts run --status FILE` keeps it"
+    )
+    parser.add_argument(
+        "--schema-registry", metavar="URL", help="show its schemas, and open keys and values that name one"
+    )
+    parser.add_argument("--masks", metavar="FILE", help="TOML with what of the records is hidden (docs/console.md)")
+    parser.add_argument("--oidc-issuer", metavar="URL", help="visitors may log in there; their token is the cluster's")
+    parser.add_argument("--oidc-client-id", metavar="ID", help="under which the issuer knows this console")
+    parser.add_argument("--oidc-secret-file", metavar="FILE", help="its first line is the console's secret, if any")
+    parser.add_argument("--oidc-scope", default=_SCOPE, metavar="WORDS", help=f"what is asked for (default: {_SCOPE})")
+    parser.add_argument("--address", default="", metavar="URL", help="of this console for browsers, behind a proxy")
+    parser.add_argument("--ca", default="", metavar="FILE", help="PEM of authorities of the registry and the issuer")
     parser.add_argument("--tls-certificate", metavar="FILE", help="serve https, with this PEM file")
     parser.add_argument("--tls-key", metavar="FILE", help="the key of the certificate, if it is not in the same file")
     parser.add_argument(
@@ -83,7 +106,11 @@ def _run(options: argparse.Namespace, parent: int | None = None) -> int:
             series_max=options.series_max,
             is_read_only=options.read_only,
             is_behind_tls=options.tls_certificate is not None,
+            alerts_file=options.alerts,
+            masks=_masks(options),
         ),
+        open_registry=_registry(options),
+        oidc_options=_oidc(options),
         bootstrap=",".join(f"{each.host}:{each.port}" for each in options.bootstrap),
         hosts=_hosts(options),
         parent=parent,
@@ -104,6 +131,68 @@ def _run(options: argparse.Namespace, parent: int | None = None) -> int:
     )
     uvicorn.Server(config).run(sockets=[sock])
     return 0
+
+
+def _masks(options: argparse.Namespace) -> tuple[Rule, ...]:
+    from tailrace.apps.console.reading.masks import MaskError, read_masks
+
+    try:
+        return read_masks(options.masks) if options.masks else ()
+    except MaskError as error:
+        raise CommandError(f"--masks: {error}") from None
+
+
+def _registry(options: argparse.Namespace) -> OpenRegistry | None:
+    """Who asks is the visitor; where the cluster wants no login, whoever the address or the environment names."""
+    if options.schema_registry is None:
+        return None
+    from tailrace.cli.values.framed import USER_INFO
+    from tailrace.real.registry.client import RegistryAddress, RegistryClient
+
+    def open_registry(user: str, secret: str) -> RegistryClient:
+        own = os.environ.get(USER_INFO) if options.command_config.sasl is None else None
+        return RegistryClient(
+            RegistryAddress(
+                options.schema_registry,
+                user_info=f"{user}:{secret}" if user else own,
+                token=secret if secret and not user else None,
+                ca_file=options.ca or None,
+                timeout_s=_REGISTRY_TIMEOUT_S,
+            )
+        )
+
+    try:
+        open_registry("", "")
+    except ValueError as error:
+        raise CommandError(f"--schema-registry: {error}") from None
+    return open_registry
+
+
+def _oidc(options: argparse.Namespace) -> OidcOptions | None:
+    if options.oidc_issuer is None:
+        return None
+    from tailrace.apps.console.doors.oidc import OidcOptions, check_issuer
+    from tailrace.cli.secure.passwords import read_password
+    from tailrace.model.security import Store, TlsSettings
+
+    if options.command_config.sasl is None:
+        raise CommandError(
+            "--oidc-issuer needs a cluster that wants logins: give --command-config with security.protocol SASL_SSL"
+        )
+    if not options.oidc_client_id:
+        raise CommandError("--oidc-issuer needs --oidc-client-id: under which the issuer knows this console")
+    try:
+        check_issuer(options.oidc_issuer)
+    except ValueError as error:
+        raise CommandError(f"--oidc-issuer: {error}") from None
+    return OidcOptions(
+        options.oidc_issuer,
+        options.oidc_client_id,
+        client_secret=read_password(options.oidc_secret_file) if options.oidc_secret_file else "",
+        scope=options.oidc_scope,
+        address=options.address,
+        tls=TlsSettings(authorities=Store("--ca", path=options.ca)) if options.ca else None,
+    )
 
 
 def _bind(options: argparse.Namespace) -> socket.socket:

@@ -5,23 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from tailrace.balance.plan.picture import WORDS, Move, Plan, Spread
+from tailrace.balance.plan.picture import WORDS, Plan, Spread, seconds_for
 from tailrace.cli.output import count_text, print_rows
 
 # In the table; --json has all of them.
 _SHOWN_MAX = 50
-
-
-def seconds_for(moves: Iterable[Move], rate: int) -> float:
-    """How long the copies take at least: the busiest broker sends or receives at the rate of the throttle."""
-    busy: dict[tuple[str, int], float] = {}
-    for move in moves:
-        added = [node for node in move.new if node not in move.old]
-        for node in added:
-            size = move.size_bytes / len(added)
-            busy["in", node] = busy.get(("in", node), 0.0) + size
-            busy["out", move.old[0]] = busy.get(("out", move.old[0]), 0.0) + size
-    return max(busy.values(), default=0.0) / rate
 
 
 def plan_facts(plan: Plan, *, rate: int) -> dict[str, Any]:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tailrace.real.registry.client import RegistryClient
     from tailrace.wire.records import Record
 
-_USER_INFO = "SCHEMA_REGISTRY_BASIC_AUTH_USER_INFO"
+USER_INFO = "SCHEMA_REGISTRY_BASIC_AUTH_USER_INFO"
 _PARTS = {"value": ("value",), "key": ("key",), "both": ("key", "value")}
 
 
@@ -119,7 +119,7 @@ def _client(url: str) -> RegistryClient:
     from tailrace.real.registry.client import RegistryAddress, RegistryClient
 
     try:
-        return RegistryClient(RegistryAddress(url, os.environ.get(_USER_INFO)))
+        return RegistryClient(RegistryAddress(url, os.environ.get(USER_INFO)))
     except ValueError as error:
         raise CommandError(f"--schema-registry: {error}") from None
 

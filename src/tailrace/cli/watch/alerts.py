@@ -53,6 +53,7 @@ def register(parser: argparse.ArgumentParser) -> None:
     run.add_argument("--rules", metavar="FILE", help="TOML with who is told, and other rules")
     run.add_argument("--silences", metavar="FILE", help="JSON with silences (default: next to --rules, silences.json)")
     run.add_argument("--group", metavar="NAME", help="a consumer group that chooses one of several such processes")
+    run.add_argument("--status", metavar="FILE", help="keep there what holds now, for `tailrace console --alerts FILE`")
     add_keep_option(run)
     add_client_options(run)
     add_log_options(run)
@@ -89,6 +90,7 @@ def _watch(options: argparse.Namespace, parent: int | None = None) -> int:
         scraper_of(options, options.command_config),
         targets_of(options),
         silences_path=silences,
+        status_path=options.status,
         election=_election(options),
     )
     note(f"watching by {len(rule_file.rules)} rules")

@@ -94,6 +94,8 @@ class SaslLogin:
                 return speak_scram(_HASHES[settings.mechanism], name, password, nonce, is_by_token=is_by_token)
 
     async def _current_token(self) -> str:
+        if self._settings.token.given:
+            return self._settings.token.given
         now_ms = self._ports.clock.monotonic_ms()
         if now_ms >= self._token_ends_ms:
             token = self._settings.token

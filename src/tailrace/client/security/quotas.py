@@ -52,7 +52,9 @@ class QuotaAdmin:
         ]
         return sorted(found, key=lambda each: [(kind, name or "") for kind, name in each.entity])
 
-    async def alter(self, entity: QuotaEntity, values: Mapping[str, float | None]) -> None:
+    async def alter(
+        self, entity: QuotaEntity, values: Mapping[str, float | None], *, validate_only: bool = False
+    ) -> None:
         """None takes a quota away."""
         request = AlterClientQuotasRequest
         entry = request.EntryData(
@@ -60,7 +62,9 @@ class QuotaAdmin:
             ops=[request.OpData(key=key, value=value or 0.0, remove=value is None) for key, value in values.items()],
         )
         connection = await self._cluster.any_connection()
-        response = await connection.call(request(entries=[entry]), AlterClientQuotasResponse)
+        response = await connection.call(
+            request(entries=[entry], validate_only=validate_only), AlterClientQuotasResponse
+        )
         for answer in response.entries:
             if answer.error_code:
                 raise KafkaError(ErrorCode(answer.error_code), answer.error_message or "")

@@ -30,7 +30,7 @@ class Mechanism(StrEnum):
 @dataclass(frozen=True)
 class TokenSettings:
     """Where a token for OAUTHBEARER comes from: an endpoint that knows the client's secret, or, for trials only, a
-    claim that nobody signs."""
+    claim that nobody signs. Or it is there already."""
 
     endpoint_url: str = ""
     client_id: str = ""
@@ -38,6 +38,7 @@ class TokenSettings:
     scope: str = ""
     timeout_ms: int = 10_000
     unsecured_subject: str = ""
+    given: str = field(default="", repr=False)  # A token that somebody else has asked for; it is not renewed here.
     extensions: tuple[tuple[str, str], ...] = ()
     tls: TlsSettings | None = None  # Of the endpoint, where its authority is not one that the machine trusts.
 

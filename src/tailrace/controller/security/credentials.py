@@ -69,7 +69,7 @@ def alter_user_scram_credentials(view: View, request: AlterUserScramCredentialsR
     records: list[Message] = []
     response = AlterUserScramCredentialsResponse()
     for name in times_named:
-        result = _Result(user=name)
+        result = _Result(user=name, error_message=None)
         response.results.append(result)
         try:
             if times_named[name] > 1:

@@ -49,7 +49,8 @@ def alter_client_quotas(view: View, request: AlterClientQuotasRequest) -> Result
         if entity in answers:
             continue
         answer = answers[entity] = AlterClientQuotasResponse.EntryData(
-            entity=[AlterClientQuotasResponse.EntityData(entity_type=kind, entity_name=name) for kind, name in entity]
+            error_message=None,
+            entity=[AlterClientQuotasResponse.EntityData(entity_type=kind, entity_name=name) for kind, name in entity],
         )
         try:
             if times_named[entity] > 1:

@@ -24,6 +24,8 @@ _CONTENT_TYPE = "application/vnd.schemaregistry.v1+json"
 class RegistryError(Exception):
     """The registry does not answer, or says no; the text says which."""
 
+    is_away = False  # It did not answer at all: nor will it answer the next question.
+
 
 @dataclass(frozen=True)
 class RegistryAddress:
@@ -85,6 +87,22 @@ class RegistryClient:
         """A version of a subject. Raises RegistryError."""
         return self._version(subject, version, 0)
 
+    def subjects(self) -> list[str]:
+        return sorted(str(each) for each in self._ask("GET", "/subjects"))
+
+    def versions(self, subject: str) -> list[int]:
+        """Those that are not deleted."""
+        return [int(each) for each in self._ask("GET", f"/subjects/{_quoted(subject)}/versions")]
+
+    def level(self, subject: str) -> str:
+        """How new versions have to fit earlier ones."""
+        return str(self._ask("GET", f"/config/{_quoted(subject)}?defaultToGlobal=true")["compatibilityLevel"])
+
+    def uses(self, schema_id: int) -> list[tuple[str, int]]:
+        """Subjects that have the schema, with their versions of it."""
+        found = self._ask("GET", f"/schemas/ids/{schema_id}/versions")
+        return sorted((str(each["subject"]), int(each["version"])) for each in found)
+
     def register(self, subject: str, schema_type: str, text: str) -> int:
         """The id of the schema under this subject, which has it from now on. Raises RegistryError."""
         body: dict[str, Any] = {"schema": text}
@@ -122,7 +140,9 @@ class RegistryClient:
             answer = connection.getresponse()
             return self._judged(answer.status, answer.read(_ANSWER_MAX_BYTES + 1))
         except (OSError, HTTPException) as error:
-            raise RegistryError(f"the schema registry at {self._place()} does not answer: {error}") from None
+            away = RegistryError(f"the schema registry at {self._place()} does not answer: {error}")
+            away.is_away = True
+            raise away from None
         finally:
             connection.close()
 

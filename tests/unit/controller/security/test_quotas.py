@@ -32,6 +32,15 @@ def alter(cluster: Cluster, *entries: AlterClientQuotasRequest.EntryData, valida
     return [each.error_code for each in cluster.do(request, AlterClientQuotasResponse).entries]
 
 
+def test_what_goes_well_has_no_message() -> None:
+    """Kafka's message is null then, not empty: @platformatic/kafka hands it to its caller."""
+    request = AlterClientQuotasRequest(entries=[entry({"user": "u"}, **{KEY: 1.0}), entry({"user": "v"}, nonsense=1.0)])
+    good, wrong = Cluster().do(request, AlterClientQuotasResponse).entries
+    assert (good.error_code, good.error_message) == (0, None)
+    assert wrong.error_code != 0
+    assert wrong.error_message
+
+
 # In the order in which they hold, with whose use is counted together.
 PRECEDENCE: list[tuple[dict[str, str | None], tuple[str | None, str | None]]] = [
     ({"user": "u", "client-id": "c"}, ("u", "c")),

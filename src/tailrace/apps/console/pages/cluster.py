@@ -9,8 +9,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 
+from tailrace.apps.console.doors.visitors import Visit
+from tailrace.apps.console.pages.alerts import known_alerts
 from tailrace.apps.console.picture import Picture
-from tailrace.apps.console.visitors import Visit
 from tailrace.apps.console.watcher import CLUSTER, LAG, RATE, SIZE
 from tailrace.apps.console.web import Console, show
 from tailrace.client.admin import CONFIG_SOURCES, Admin
@@ -36,6 +37,7 @@ async def overview(console: Console, visit: Visit, request: Request) -> Response
     lags = [(picture.lag_of(group_id) or 0, group_id) for group_id in picture.committed]
     offline, thin = picture.offline(), picture.under_replicated()
     sees_all = visit.user is None
+    status = await known_alerts(console, visit)
     return console.html(
         request,
         "overview.html",
@@ -58,6 +60,7 @@ async def overview(console: Console, visit: Visit, request: Request) -> Response
             (group_id, console.chart(request, LAG, group_id)) for _, group_id in sorted(lags, reverse=True)[:3]
         ],
         problems=picture.problems,
+        alerts_told=0 if status is None else status.told,
     )
 
 

@@ -10,8 +10,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 
+from tailrace.apps.console.doors.visitors import Visit
 from tailrace.apps.console.picture import Picture
-from tailrace.apps.console.visitors import Visit
 from tailrace.apps.console.watcher import LAG
 from tailrace.apps.console.web import Console, change, confirmed, done, field, number, show
 from tailrace.client.consumer import EARLIEST, LATEST, Consumer

@@ -14,11 +14,12 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import BaseRoute
 
-from tailrace.apps.console.content import in_words
-from tailrace.apps.console.content import show as show_content
-from tailrace.apps.console.filters import FilterError, parse_filter
-from tailrace.apps.console.records import Found, Page, Query, follow, read_page
-from tailrace.apps.console.visitors import Visit
+from tailrace.apps.console.doors.visitors import Visit
+from tailrace.apps.console.reading.content import in_words
+from tailrace.apps.console.reading.content import show as show_content
+from tailrace.apps.console.reading.filters import FilterError, parse_filter
+from tailrace.apps.console.reading.records import Found, Page, Query, follow, read_page
+from tailrace.apps.console.reading.views import NO_NOTES, View
 from tailrace.apps.console.web import Console, change, confirmed, done, field, number, show
 from tailrace.client.producer import Producer
 from tailrace.model.errors import ErrorCode, KafkaError
@@ -27,6 +28,9 @@ _LIMIT, _LIMIT_MAX = 50, 1000
 _SHOWN_BYTES = 1024
 _WHOLE_BYTES = 1 << 20
 _DOWNLOAD_MAX = 10_000
+_TROUBLES_MAX = 5
+# The field that leaves schemas out.
+_RAW = "raw"
 
 
 def routes(console: Console) -> Sequence[BaseRoute]:
@@ -44,7 +48,7 @@ async def messages(console: Console, visit: Visit, request: Request) -> Response
     page, problem = Page((), 0, True), None
     topic = (await visit.cluster.refresh([name]))[name]
     try:
-        query = _query(name, request)
+        query = _query(name, request, await _view(console, visit, request))
         page = await read_page(visit.cluster, query)
     except FilterError as error:
         problem = f"The filter is not understood: {error}"
@@ -60,6 +64,8 @@ async def messages(console: Console, visit: Visit, request: Request) -> Response
         asked=dict(request.query_params),
         query_text=request.url.query,
         is_committed="committed" in request.query_params,
+        is_raw=_RAW in request.query_params,
+        troubles=sorted({each for found in page.found for each in found.notes.problems})[:_TROUBLES_MAX],
         command=_command(console.bootstrap, name, request),
     )
 
@@ -67,7 +73,8 @@ async def messages(console: Console, visit: Visit, request: Request) -> Response
 async def message(console: Console, visit: Visit, request: Request) -> Response:
     """One record as a whole, up to a bound."""
     name, partition, offset = (request.path_params[each] for each in ("name", "partition", "offset"))
-    query = Query(name, (partition,), lambda _, record: record.offset == offset, limit=1, from_offset=offset)
+    view = await _view(console, visit, request)
+    query = Query(name, (partition,), lambda _, record: record.offset == offset, view, limit=1, from_offset=offset)
     page = await read_page(visit.cluster, query)
     if not page.found:
         reason = f"Offset {offset} of {name}-{partition} is not there: it was compacted or deleted, or is a marker."
@@ -80,6 +87,9 @@ async def message(console: Console, visit: Visit, request: Request) -> Response:
         name=name,
         partition=partition,
         row=_row(name, found, limit_bytes=_WHOLE_BYTES),
+        notes=found.notes,
+        # What was opened or masked is not what would be written again.
+        is_as_written=found.notes == NO_NOTES,
         raw_key=_text_of(found.record.key),
         raw_value=_text_of(found.record.value),
     )
@@ -89,7 +99,7 @@ async def tail(console: Console, visit: Visit, request: Request) -> Response:
     """New messages as they arrive, as server-sent events that hold a row of the table each."""
     name = request.path_params["name"]
     try:
-        query = _query(name, request)
+        query = _query(name, request, await _view(console, visit, request))
     except FilterError as error:
         return console.failed(request, "The filter is not understood", str(error), 400)
     template = console.template("message_row.html")
@@ -107,10 +117,11 @@ async def tail(console: Console, visit: Visit, request: Request) -> Response:
 
 
 async def download(console: Console, visit: Visit, request: Request) -> Response:
-    """What the page shows, as JSON lines in the form that `tailrace produce --input json` reads."""
+    """What the page shows, as JSON lines in the form that `tailrace produce --input json` reads: so as it was written,
+    or opened where something of it is masked."""
     name = request.path_params["name"]
     try:
-        query = _query(name, request, limit_max=_DOWNLOAD_MAX)
+        query = _query(name, request, await console.view(visit, name, is_raw=True), limit_max=_DOWNLOAD_MAX)
     except FilterError as error:
         return console.failed(request, "The filter is not understood", str(error), 400)
     page = await read_page(visit.cluster, query)
@@ -141,7 +152,11 @@ async def produce(console: Console, visit: Visit, request: Request) -> Response:
     return done(f"/topics/{quote(name, safe='')}/messages", said)
 
 
-def _query(name: str, request: Request, *, limit_max: int = _LIMIT_MAX) -> Query:
+async def _view(console: Console, visit: Visit, request: Request) -> View:
+    return await console.view(visit, request.path_params["name"], is_raw=_RAW in request.query_params)
+
+
+def _query(name: str, request: Request, view: View, *, limit_max: int = _LIMIT_MAX) -> Query:
     asked = request.query_params
     partition = _whole(asked.get("partition"), "partition")
     start = asked.get("start", "newest")
@@ -149,7 +164,8 @@ def _query(name: str, request: Request, *, limit_max: int = _LIMIT_MAX) -> Query
     return Query(
         topic=name,
         partitions=() if partition is None else (partition,),
-        test=parse_filter(asked.get("filter", "")),
+        test=parse_filter(wanted) if (wanted := asked.get("filter", "").strip()) else None,
+        view=view,
         limit=max(1, min(_whole(asked.get("limit"), "limit") or _LIMIT, limit_max)),
         is_committed_only="committed" in asked,
         from_offset=(offset or 0) if start == "offset" else None,
@@ -188,6 +204,7 @@ def _row(name: str, found: Found, *, limit_bytes: int = _SHOWN_BYTES) -> dict[st
         "key": show_content(record.key, limit_bytes=limit_bytes),
         "value": show_content(record.value, limit_bytes=limit_bytes),
         "words": words,
+        "notes": found.notes,
         "headers": [
             (header.encode("utf-8", "replace").decode(), show_content(content, limit_bytes=limit_bytes))
             for header, content in record.headers

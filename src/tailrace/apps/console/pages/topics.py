@@ -10,9 +10,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 
+from tailrace.apps.console.doors.visitors import Visit
 from tailrace.apps.console.formats import bytes_text, count_text
 from tailrace.apps.console.picture import Picture
-from tailrace.apps.console.visitors import Visit
 from tailrace.apps.console.watcher import RATE, SIZE
 from tailrace.apps.console.web import Console, change, confirmed, done, field, number, show
 from tailrace.client.admin import BROKER_DEFAULT, CONFIG_SOURCES, RESOURCE_TOPIC, SOURCE_TOPIC, Admin
@@ -122,7 +122,7 @@ async def create(console: Console, visit: Visit, request: Request) -> Response:
         f"Topic {name} is created, with {planned.partition_count} partitions on {planned.replication_factor} replicas.",
         *(f"{setting} is set to {value}." for setting, value in configs.items()),
     ]
-    page = confirmed(console, visit, request, title=f"Create topic {name}", words=words)
+    page = confirmed(console, visit, request, title=f"Create topic {name}", words=words, is_asked=True)
     if page is not None:
         return page
     await ask()
@@ -143,7 +143,12 @@ async def alter(console: Console, visit: Visit, request: Request) -> Response:
     before = {entry.name: entry.value for entry in await admin.configs_of(RESOURCE_TOPIC, name)}.get(setting)
     after = "goes back to its default" if is_removed else f"becomes {value}"
     page = confirmed(
-        console, visit, request, title=f"Change {setting} of {name}", words=[f"{setting} is {before} now and {after}."]
+        console,
+        visit,
+        request,
+        title=f"Change {setting} of {name}",
+        words=[f"{setting} is {before} now and {after}."],
+        is_asked=True,
     )
     if page is not None:
         return page
@@ -160,7 +165,7 @@ async def grow(console: Console, visit: Visit, request: Request) -> Response:
         f"Topic {name} has {count} partitions from then on, and never fewer again.",
         "Records with the same key may go to another partition than before: the order of a key holds only within each.",
     ]
-    page = confirmed(console, visit, request, title=f"More partitions for {name}", words=words)
+    page = confirmed(console, visit, request, title=f"More partitions for {name}", words=words, is_asked=True)
     if page is not None:
         return page
     await admin.create_partitions(name, count)

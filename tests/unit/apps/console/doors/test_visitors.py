@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tailrace.apps.console.visitors import Visitors, new_cookie, watcher_security
+from tailrace.apps.console.doors.visitors import Visitors, new_cookie, watcher_security
 from tailrace.client.security.settings import PLAINTEXT, Mechanism, SaslSettings, Security, TokenSettings
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.apps.console.filters import TESTS_MAX, FilterError, parse_filter
+from tailrace.apps.console.reading.filters import TESTS_MAX, FilterError, parse_filter
 from tailrace.wire.payload import Record
 
 ORDER = {"id": 42, "customer": {"name": "ann"}, "items": [{"price": 9.5}, {"price": 3}], "paid": True, "note": None}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.apps.console.content import in_words, show
+from tailrace.apps.console.reading.content import in_words, show
 from tailrace.wire.apis.stored_records import OffsetCommitKey, OffsetCommitValue
 from tailrace.wire.payload import Record
 from tailrace.wire.record_envelopes import encode_coordinator_key, encode_coordinator_value

@@ -12,13 +12,16 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from tailrace.apps.console.filters import Test
+from tailrace.apps.console.reading.filters import Test
+from tailrace.apps.console.reading.views import NO_NOTES, PLAIN, Notes, View
 from tailrace.client.consumer import EARLIEST, LATEST, Consumer, ConsumerOptions, Isolation
 from tailrace.client.metadata import Cluster
 from tailrace.model.ids import PartitionIndex, TopicPartition
 from tailrace.wire.payload import Record
 
 _POLL_MS = 500
+# The loop serves others too: so many records are looked at in one turn.
+_TURN_RECORDS = 200
 _OPTIONS = ConsumerOptions(
     fetch_max_wait_ms=300, fetch_max_bytes=8 << 20, partition_max_bytes=1 << 20, retry_timeout_ms=5_000
 )
@@ -26,7 +29,8 @@ _OPTIONS = ConsumerOptions(
 
 class Found(NamedTuple):
     partition: int
-    record: Record
+    record: Record  # As it is seen.
+    notes: Notes = NO_NOTES
 
 
 @dataclass(frozen=True)
@@ -43,7 +47,8 @@ BOUNDS = Bounds()
 class Query:
     topic: str
     partitions: tuple[int, ...]  # none means all
-    test: Test
+    test: Test | None  # None takes every record.
+    view: View = PLAIN
     limit: int = 50
     is_committed_only: bool = False
     # One of these, or none for the newest.
@@ -54,6 +59,24 @@ class Query:
     @property
     def is_newest(self) -> bool:
         return self.from_offset is None and self.from_time_ms is None and not self.is_from_start
+
+    async def choose(self, partition: int, records: Sequence[Record]) -> list[Found]:
+        """Those that the filter takes. Without one they are seen later: most of them never."""
+        if self.test is None:
+            return [Found(partition, record) for record in records]
+        await self.view.prepare(records)
+        chosen = []
+        for record in records:
+            seen, notes = self.view.see(record)
+            if self.test(partition, seen):
+                chosen.append(Found(partition, seen, notes))
+        return chosen
+
+    async def see(self, found: Sequence[Found]) -> tuple[Found, ...]:
+        if self.test is not None or self.view.is_plain:
+            return tuple(found)
+        await self.view.prepare([each.record for each in found])
+        return tuple(Found(each.partition, *self.view.see(each.record)) for each in found)
 
 
 @dataclass(frozen=True)
@@ -72,11 +95,13 @@ async def read_page(cluster: Cluster, query: Query, bounds: Bounds = BOUNDS) -> 
         starts = await consumer.offsets_at(partitions, EARLIEST)
         ends = await consumer.offsets_at(partitions, LATEST)
         if query.is_newest:
-            return await _read_newest(consumer, query, starts, ends, bounds)
-        begins = await _begins(consumer, query, starts, ends)
-        found, looked_at, is_whole = await _read(consumer, query, begins, ends, bounds)
-        found.sort(key=lambda each: (each.record.timestamp, each.partition, each.record.offset))
-        return Page(tuple(found[: query.limit]), looked_at, is_whole)
+            page = await _read_newest(consumer, query, starts, ends, bounds)
+        else:
+            begins = await _begins(consumer, query, starts, ends)
+            found, looked_at, is_whole = await _read(consumer, query, begins, ends, bounds)
+            found.sort(key=lambda each: (each.record.timestamp, each.partition, each.record.offset))
+            page = Page(tuple(found[: query.limit]), looked_at, is_whole)
+        return replace(page, found=await query.see(page.found))
     finally:
         await consumer.close()
 
@@ -89,9 +114,8 @@ async def follow(cluster: Cluster, query: Query) -> AsyncIterator[Found]:
         await consumer.assign(await consumer.offsets_at(partitions, LATEST))
         while True:
             for partition, records in (await consumer.poll(_POLL_MS)).items():
-                for record in records:
-                    if query.test(partition.partition, record):
-                        yield Found(partition.partition, record)
+                for found in await query.see(await query.choose(partition.partition, records)):
+                    yield found
     finally:
         await consumer.close()
 
@@ -165,13 +189,15 @@ async def _read(
         if is_enough or is_bounded or asyncio.get_running_loop().time() > deadline:
             return kept, looked_at, False
         for partition, records in (await consumer.poll(_POLL_MS)).items():
-            for record in records:
-                looked_at += 1
-                is_wanted = query.is_newest or len(taken[partition]) < query.limit
-                if is_wanted and record.offset < ends[partition] and query.test(partition.partition, record):
-                    taken[partition].append(Found(partition.partition, record))
-            # The loop serves others too.
-            await asyncio.sleep(0)
+            looked_at += len(records)
+            held = taken[partition]
+            for start in range(0, len(records), _TURN_RECORDS):
+                if not query.is_newest and len(held) >= query.limit:
+                    break
+                some = [each for each in records[start : start + _TURN_RECORDS] if each.offset < ends[partition]]
+                chosen = await query.choose(partition.partition, some)
+                held.extend(chosen if query.is_newest else chosen[: query.limit - len(held)])
+                await asyncio.sleep(0)
         done = [each for each in waiting if consumer.position(each).offset >= ends[each]]
         for each in done:
             del waiting[each]

@@ -1,0 +1,1 @@
+"""Who comes in (`visitors`, `oidc`), and what they may do (`rights`)."""

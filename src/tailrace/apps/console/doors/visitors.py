@@ -1,0 +1,196 @@
+"""Who looks at the console, and with whose rights.
+
+Where the cluster wants no login, all visitors share the console's own connection. Where it does, a visitor logs in here
+as a user of the cluster, by name and password or by a token of an issuer (`oidc`), and everything that is shown or done
+for them goes over a connection of their own: the console has no rights to lend. A schema registry is asked by the same
+login. A password or a token lives as long as the visit, in memory alone. A token that ends is exchanged for the next
+one, if the issuer allows it; else the visit ends with it.
+
+A visit is known by a random cookie that scripts cannot read and that other sites cannot send. Each form carries a token
+that follows from the cookie, so that no other page can post in a visitor's name.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import secrets
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field, replace
+
+from tailrace.apps.console.doors.oidc import Tokens
+from tailrace.apps.console.picture import Picture, take_picture
+from tailrace.apps.console.reading.schemas import OpenRegistry, Schemas
+from tailrace.apps.console.watcher import Watcher
+from tailrace.client.metadata import Cluster
+from tailrace.client.security.settings import Mechanism, SaslSettings, Security, TokenSettings
+from tailrace.model.errors import KafkaError
+
+COOKIE = "tailrace_console"
+_VISITS_MAX = 200
+_IDLE_S = 8 * 3600
+# A token is exchanged so long before it ends: a request that begins with it also ends with it.
+_TOKEN_MARGIN_S = 30.0
+
+
+@dataclass
+class Visit:
+    cluster: Cluster
+    user: str | None
+    seen_s: float
+    security: Security = field(default=Security(), repr=False)
+    schemas: Schemas | None = None
+    tokens: Tokens | None = field(default=None, repr=False)
+    ends_s: float = float("inf")
+    _picture: Picture | None = field(default=None, repr=False)
+
+    async def picture(self, watcher: Watcher, *, age_max_ms: int, groups_max: int) -> Picture:
+        """What this visitor may see. Raises KafkaError if there is none yet."""
+        if self.user is None:
+            return await watcher.seen()
+        now_ms = self.cluster.ports.clock.wall_ms()
+        if self._picture is None or not 0 <= now_ms - self._picture.taken_ms <= age_max_ms:
+            self._picture = await take_picture(self.cluster, groups_max=groups_max)
+        return self._picture
+
+
+class Visitors:
+    def __init__(
+        self,
+        shared: Cluster,
+        security: Security,
+        open_cluster: Callable[[Security], Cluster],
+        *,
+        now_s: Callable[[], float],
+        open_registry: OpenRegistry | None = None,
+        renew: Callable[[Tokens], Awaitable[Tokens]] | None = None,
+    ) -> None:
+        self._shared = shared
+        self._security = security
+        self._open_cluster = open_cluster
+        self._now_s = now_s
+        self._open_registry = open_registry
+        self._renew = renew
+        self._shared_schemas = None if self.must_log_in else self._schemas("", "")
+        self._key = secrets.token_bytes(32)
+        self._visits: dict[str, Visit] = {}
+
+    @property
+    def must_log_in(self) -> bool:
+        return self._security.sasl is not None
+
+    @property
+    def has_schemas(self) -> bool:
+        return self._open_registry is not None
+
+    def find(self, cookie: str | None) -> Visit | None:
+        if not self.must_log_in:
+            return Visit(self._shared, None, self._now_s(), self._security, self._shared_schemas)
+        visit = self._visits.get(cookie or "")
+        if visit is None or self._now_s() - visit.seen_s > _IDLE_S or self._now_s() > visit.ends_s:
+            return None
+        visit.seen_s = self._now_s()
+        return visit
+
+    async def find_fresh(self, cookie: str | None) -> Visit | None:
+        """The same, with a token that is good for a while."""
+        visit = self.find(cookie)
+        if visit is None or visit.tokens is None or self._now_s() < visit.ends_s - _TOKEN_MARGIN_S:
+            return visit
+        if self._renew is None or not visit.tokens.refresh:
+            return visit
+        ends_s, visit.ends_s = visit.ends_s, visit.ends_s + _TOKEN_MARGIN_S  # Others meanwhile go on with the old one.
+        try:
+            tokens = await self._renew(visit.tokens)
+            renewed = await self._enter(*_token_login(self._security, tokens), tokens)
+        except KafkaError:
+            visit.ends_s = ends_s
+            return visit if self._now_s() < ends_s else None
+        if cookie not in self._visits:
+            renewed.cluster.close()
+            return None
+        # What is under way on the old connection has a moment to end; who follows messages comes back by itself.
+        asyncio.get_running_loop().call_later(_TOKEN_MARGIN_S, visit.cluster.close)
+        visit.cluster, visit.security, visit.schemas = renewed.cluster, renewed.security, renewed.schemas
+        visit.tokens, visit.ends_s = tokens, renewed.ends_s
+        return visit
+
+    async def log_in(self, user: str, password: str) -> str:
+        """Gives the cookie. Raises KafkaError if the cluster does not let this user in."""
+        own = self._security.sasl
+        assert own is not None
+        # The console's own login may be a token, which no person has.
+        mechanism = Mechanism.SCRAM_SHA_512 if own.mechanism is Mechanism.OAUTHBEARER else own.mechanism
+        sasl = replace(own, mechanism=mechanism, username=user, password=password, is_by_delegation_token=False)
+        return self._keep(await self._enter(replace(self._security, sasl=sasl), user, None))
+
+    async def log_in_by(self, tokens: Tokens) -> str:
+        """Gives the cookie. Raises KafkaError if the cluster does not let the owner of the token in."""
+        return self._keep(await self._enter(*_token_login(self._security, tokens), tokens))
+
+    async def _enter(self, security: Security, user: str, tokens: Tokens | None) -> Visit:
+        cluster = self._open_cluster(security)
+        try:
+            await cluster.refresh([])
+        except BaseException:
+            cluster.close()
+            raise
+        now_s = self._now_s()
+        if tokens is not None:
+            schemas = self._schemas("", tokens.access)
+            return Visit(cluster, user, now_s, security, schemas, tokens, now_s + tokens.lifetime_s)
+        assert security.sasl is not None
+        return Visit(cluster, user, now_s, security, self._schemas(user, security.sasl.password))
+
+    def _keep(self, visit: Visit) -> str:
+        self._make_room()
+        cookie = new_cookie()
+        self._visits[cookie] = visit
+        return cookie
+
+    def _schemas(self, user: str, secret: str) -> Schemas | None:
+        return None if self._open_registry is None else Schemas(self._open_registry(user, secret))
+
+    def log_out(self, cookie: str | None) -> None:
+        visit = self._visits.pop(cookie or "", None)
+        if visit is not None:
+            visit.cluster.close()
+
+    def token(self, cookie: str) -> str:
+        return hmac.new(self._key, cookie.encode(), hashlib.sha256).hexdigest()
+
+    def is_token_good(self, cookie: str | None, token: str) -> bool:
+        return bool(cookie) and hmac.compare_digest(self.token(cookie or ""), token)
+
+    def close(self) -> None:
+        for visit in self._visits.values():
+            visit.cluster.close()
+        self._visits.clear()
+
+    def _make_room(self) -> None:
+        now_s = self._now_s()
+        gone = [
+            cookie for cookie, visit in self._visits.items() if now_s - visit.seen_s > _IDLE_S or now_s > visit.ends_s
+        ]
+        if len(self._visits) - len(gone) >= _VISITS_MAX:
+            gone.append(min(self._visits, key=lambda cookie: self._visits[cookie].seen_s))
+        for cookie in gone:
+            self.log_out(cookie)
+
+
+def _token_login(security: Security, tokens: Tokens) -> tuple[Security, str]:
+    sasl = SaslSettings(Mechanism.OAUTHBEARER, token=TokenSettings(given=tokens.access))
+    return replace(security, sasl=sasl), tokens.user
+
+
+def new_cookie() -> str:
+    return secrets.token_urlsafe(32)
+
+
+def watcher_security(security: Security) -> Security | None:
+    """With what the console itself looks; None if it was given no credential of its own."""
+    sasl: SaslSettings | None = security.sasl
+    if sasl is None or sasl.username or sasl.token.endpoint_url:
+        return security
+    return None

@@ -1,0 +1,3 @@
+"""Messages: which are read (`records`, `filters`), how they are seen (`views`: `schemas`, `masks`), and as what their
+bytes are shown (`content`).
+"""
