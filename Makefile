@@ -21,7 +21,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 	  echo "make: $$($(PYTHON) --version) is too old; name a Python >= 3.11 with: make PYTHON=/path/to/python3" >&2; exit 1; }
 	@test -x $(BIN)/pip || $(PYTHON) -m venv --clear $(VENV) || { \
 	  echo "make: could not create $(VENV); on Debian and Ubuntu install python3-venv" >&2; exit 1; }
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[console,dev,registry,security,spark]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[console,dev,gateway,registry,security,spark]'
 	@command -v java >/dev/null || test -x "$${JAVA_HOME:-/nowhere}/bin/java" || { \
 	  echo "There is no Java: pip brings one, for Spark"; \
 	  $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[java]' || \

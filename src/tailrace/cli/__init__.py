@@ -37,6 +37,7 @@ COMMANDS = {
     "produce": Command("tailrace.cli.produce", "write records to a topic"),
     "consume": Command("tailrace.cli.consume", "print the records of a topic"),
     "console": Command("tailrace.cli.apps.console", "show the cluster in a browser"),
+    "gateway": Command("tailrace.cli.apps.gateway", "produce and consume by HTTP, for any Kafka"),
     "registry": Command("tailrace.cli.schema.registry", "start a schema registry, for any Kafka"),
     "schema": Command("tailrace.cli.schema.command", "check whether a schema may be registered; compare versions"),
     "group": Command("tailrace.cli.group", "list, describe, reset and delete consumer groups; why they rebalanced"),

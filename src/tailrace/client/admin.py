@@ -43,6 +43,7 @@ from tailrace.wire.apis.quorum import DescribeQuorumRequest, DescribeQuorumRespo
 T = TypeVar("T")
 
 RESOURCE_TOPIC = 2
+RESOURCE_BROKER = 4
 _OPERATION_SET = 0
 _OPERATION_DELETE = 1
 _ELECTION_PREFERRED = 0
@@ -73,11 +74,20 @@ class CreatedTopic(NamedTuple):
     replication_factor: int
 
 
+class ConfigSynonym(NamedTuple):
+    name: str
+    value: str | None
+    source: int
+
+
 class ConfigEntry(NamedTuple):
     name: str
     value: str | None  # None if it is sensitive
     source: int
     is_read_only: bool
+    is_sensitive: bool = False
+    # Where else it is set, the one that counts first; only if they are asked for.
+    synonyms: tuple[ConfigSynonym, ...] = ()
 
 
 class BrokerEntry(NamedTuple):
@@ -209,19 +219,27 @@ class Admin:
         _check(result.error_code, result.error_message, f"topic {name} did not get {count} partitions")
         self.cluster.forget(name)
 
-    async def configs_of(self, resource_type: int, name: str) -> list[ConfigEntry]:
+    async def configs_of(self, resource_type: int, name: str, *, with_synonyms: bool = False) -> list[ConfigEntry]:
         connection = await self.cluster.any_connection()
         request = DescribeConfigsRequest(
             resources=[
                 DescribeConfigsRequest.DescribeConfigsResource(
                     resource_type=resource_type, resource_name=name, configuration_keys=None
                 )
-            ]
+            ],
+            include_synonyms=with_synonyms,
         )
         result = _only((await connection.call(request, DescribeConfigsResponse)).results)
         _check(result.error_code, result.error_message, f"the settings of {name} are not told")
         return [
-            ConfigEntry(entry.name, entry.value, entry.config_source, entry.read_only)
+            ConfigEntry(
+                entry.name,
+                entry.value,
+                entry.config_source,
+                entry.read_only,
+                entry.is_sensitive,
+                tuple(ConfigSynonym(each.name, each.value, each.source) for each in entry.synonyms),
+            )
             for entry in sorted(result.configs, key=lambda entry: entry.name)
         ]
 

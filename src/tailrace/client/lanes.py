@@ -30,6 +30,17 @@ ProduceResult = ProduceResponse.PartitionProduceResponse
 Headers = Sequence[tuple[str, bytes | None]]
 
 
+# Answers after which the records may have been written all the same.
+_UNCERTAIN = frozenset(
+    {ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, ErrorCode.UNKNOWN_SERVER_ERROR}
+)
+
+
+class UnknownOutcomeError(KafkaError):
+    """The records may have been written, and may not: an attempt to write them was not answered, or so that it tells
+    nothing. Any other failure of a record says that it was not written."""
+
+
 class Delivered(NamedTuple):
     """Where a record went. The offset is -1 if the broker did not say (acks=0)."""
 
@@ -135,7 +146,9 @@ class Lane:
         self._task.cancel()
         if self._linger is not None:
             self._linger.cancel()
-        self._drop(KafkaError(ErrorCode.NETWORK_EXCEPTION, "the producer was closed before this was acknowledged"))
+        self._drop(
+            UnknownOutcomeError(ErrorCode.NETWORK_EXCEPTION, "the producer was closed before this was acknowledged")
+        )
 
     def abandon(self, error: KafkaError) -> bool:
         """Everything in this lane fails with the error at once. Whether a batch was under way, which the broker may
@@ -184,14 +197,24 @@ class Lane:
 
     async def _deliver(self) -> None:
         batch: bytes | None = None
+        is_uncertain = False
 
         async def attempt() -> ProduceResult:
-            nonlocal batch
+            nonlocal batch, is_uncertain
             if batch is None:  # Built once: what is sent again is the same to the last byte.
                 batch = await self._build()
-            return await produce_batch(self._cluster, self._options, self._author, self._partition, batch)
+            try:
+                return await produce_batch(self._cluster, self._options, self._author, self._partition, batch)
+            except UnknownOutcomeError:
+                is_uncertain = True
+                raise
 
-        result = await self._cluster.with_retries(attempt, timeout_ms=self._options.delivery_timeout_ms)
+        try:
+            result = await self._cluster.with_retries(attempt, timeout_ms=self._options.delivery_timeout_ms)
+        except KafkaError as error:
+            if is_uncertain:  # Whatever the last attempt met, an earlier one may have arrived.
+                raise UnknownOutcomeError(error.code, error.message) from error
+            raise
         records, self._under_way = self._under_way, []
         for index, record in enumerate(records):
             offset = result.base_offset + index if result.base_offset >= 0 else -1
@@ -221,9 +244,10 @@ class Lane:
         )
 
     def _fail(self, records: Sequence[LaneRecord], error: KafkaError) -> None:
+        kind = UnknownOutcomeError if isinstance(error, UnknownOutcomeError) else KafkaError
         for record in records:
             if not record.delivered.done():
-                record.delivered.set_exception(KafkaError(error.code, error.message))
+                record.delivered.set_exception(kind(error.code, error.message))
                 # Whoever sent it may have left without waiting, on purpose: that is no news for the log.
                 record.delivered.exception()
         self._release(records)
@@ -253,7 +277,12 @@ async def produce_batch(
             return ProduceResult(base_offset=-1)
         # The broker may take the whole timeout for the acks; its answer then is still on its way.
         patience_ms = options.request_timeout_ms + _ANSWER_MARGIN_MS
-        answer = await connection.call(request, ProduceResponse, version_max=version_max, timeout_ms=patience_ms)
+        try:
+            answer = await connection.call(request, ProduceResponse, version_max=version_max, timeout_ms=patience_ms)
+        except KafkaError as error:
+            if error.code is ErrorCode.NETWORK_EXCEPTION:
+                raise UnknownOutcomeError(error.code, error.message) from error
+            raise
         return _judge(partition, answer, len(batch))
     except KafkaError:
         cluster.forget(topic)
@@ -274,7 +303,7 @@ def _judge(partition: TopicPartition, answer: ProduceResponse, batch_bytes: int)
     message = result.error_message or f"{partition} does not take a batch of {batch_bytes} bytes"
     if code is ErrorCode.MESSAGE_TOO_LARGE:
         message += f"; allow it with: tailrace topic alter {partition.topic} --set max.message.bytes=..."
-    raise KafkaError(code, message)
+    raise (UnknownOutcomeError if code in _UNCERTAIN else KafkaError)(code, message)
 
 
 def _bug(error: Exception) -> KafkaError:

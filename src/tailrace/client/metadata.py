@@ -100,7 +100,7 @@ class Cluster:
         """To whichever broker can be reached; raises the last failure if there is none, or one that does not pass:
         behind a wrong password it is no news that another broker is down."""
         failure: KafkaError | None = None
-        for address in dict.fromkeys((*self.brokers.values(), *self._bootstrap)):
+        for address in self.addresses():
             try:
                 return await self._connect(address)
             except KafkaError as error:
@@ -108,6 +108,10 @@ class Cluster:
                     failure = error
         assert failure is not None, "parse_bootstrap gives one address at least"
         raise failure
+
+    def addresses(self) -> list[Address]:
+        """Where a broker may be: those that are known, and those that were given."""
+        return list(dict.fromkeys((*self.brokers.values(), *self._bootstrap)))
 
     async def _connect(self, address: Address) -> Connection:
         async with self._connecting.setdefault(address, asyncio.Lock()):
@@ -148,6 +152,9 @@ class Cluster:
     def forget(self, topic: str) -> None:
         """What is known of the topic is out of date: ask again before it is used next."""
         self._topics.pop(topic, None)
+
+    def forget_all(self) -> None:
+        self._topics.clear()
 
     async def refresh(
         self, topics: Iterable[str] | None, *, allow_auto_creation: bool = False

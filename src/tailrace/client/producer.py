@@ -20,6 +20,7 @@ from tailrace.client.lanes import (
     LaneRecord,
     ProducerIdentity,
     ProducerOptions,
+    UnknownOutcomeError,
 )
 from tailrace.client.metadata import Cluster, TopicMetadata
 from tailrace.client.partitioner import StickyChoice, partition_for_key
@@ -27,7 +28,7 @@ from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.model.ids import PartitionIndex, TopicPartition
 from tailrace.wire.apis.transactions import InitProducerIdRequest, InitProducerIdResponse
 
-__all__ = ["ACKS_ALL", "Delivered", "Headers", "IdempotentAuthor", "Producer", "ProducerOptions"]
+__all__ = ["ACKS_ALL", "Delivered", "Headers", "IdempotentAuthor", "Producer", "ProducerOptions", "UnknownOutcomeError"]
 
 # From version 13 on topics are named by id only.
 _PRODUCE_VERSION_MAX = 12

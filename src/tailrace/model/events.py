@@ -32,6 +32,7 @@ Area = Literal[
     "fetcher",
     "flusher",
     "future_logs",
+    "gateway",
     "lifecycle",
     "log",
     "log.checkpoints",

@@ -70,19 +70,20 @@ def test_no_port_of_a_broker_lets_the_anonymous_in(stranger: str):
 
 
 def test_no_port_of_what_stands_beside_a_broker_lets_the_anonymous_in(stranger: str, tmp_path: Path):
-    """A registry, a console, and the port for metrics: found as the others are."""
+    """A registry, a gateway, a console, and the port for metrics: found as the others are."""
     folder = str(tmp_path / "data")
     metrics = ("--set", "metrics.listeners=HTTP://127.0.0.1:0")
     up = ("up", "--secure", "--data", folder, "--port", "0", "--registry-port", "0", *metrics)
-    with process_that_says("registry: ", *up) as told:
+    with process_that_says("gateway: ", *up, "--gateway-port", "0", and_after="registry: ") as told:
         where = ("--bootstrap", told["ready"], "--command-config", f"{folder}/client.properties")
         with process_that_says("console: ", "console", "--port", "0", *where):
-            check_ports(folder, stranger, ports=4)
+            check_ports(folder, stranger, ports=5)
 
 
 @contextmanager
-def process_that_says(last: str, *words: str) -> Iterator[dict[str, str]]:
-    """What it prints, up to a line that begins so."""
+def process_that_says(last: str, *words: str, and_after: str = "") -> Iterator[dict[str, str]]:
+    """What it prints, up to a line that begins so; with `and_after`, up to both, whichever comes first."""
+    awaited = {each.removesuffix(": ") for each in (last, and_after) if each}
     told: dict[str, str] = {}
     process = subprocess.Popen([sys.executable, "-m", "tailrace", *words], stdout=subprocess.PIPE, text=True)
     try:
@@ -92,10 +93,10 @@ def process_that_says(last: str, *words: str) -> Iterator[dict[str, str]]:
         for line in process.stdout:
             name, _, text = line.strip().partition(": ")
             told[name] = text
-            if line.startswith(last):
+            if awaited <= told.keys():
                 break
         timer.cancel()
-        assert last.removesuffix(": ") in told, f"{words[0]} is not ready"
+        assert awaited <= told.keys(), f"{words[0]} is not ready"
         yield told
     finally:
         process.terminate()

@@ -12,21 +12,18 @@ import socket
 import ssl
 import sys
 from base64 import b64encode
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any, NamedTuple
-
-import uvicorn
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from tailrace.apps.registry.access.callers import Door, OpenDoor
-from tailrace.apps.registry.access.logins import CERTIFICATE, Logins
+from tailrace.apps.registry.access.logins import Logins
 from tailrace.apps.registry.access.rights import GuardedDoor
 from tailrace.apps.registry.service import Registry
 from tailrace.apps.registry.settings import RegistrySettings
 from tailrace.apps.registry.topic.election import Identity
 from tailrace.apps.registry.web.app import make_app
 from tailrace.apps.registry.web.forwarding import Forwarding
+from tailrace.apps.serving import EXIT_ORPHANED, Place, Server, listen
 from tailrace.client.connection import Address
 from tailrace.client.metadata import Cluster
 from tailrace.client.security.settings import Mechanism, Security
@@ -37,22 +34,9 @@ from tailrace.real.background import RealBackground
 from tailrace.real.cluster import open_cluster
 from tailrace.schemas.limits import FRAMES_A_LEVEL
 
-_EXIT_ORPHANED = 3
 _CLIENT_ID = "tailrace-registry"
-_BACKLOG = 1024
 # Two cores have room for two.
 _PARSING_THREADS = 2
-# How long requests that are under way may take at the end.
-_GRACE_S = 5
-_ANY_ADDRESS = ("", "0.0.0.0", "::")  # noqa: S104 (compared; the user asks for it)
-
-
-class Place(NamedTuple):
-    """Where a registry listens."""
-
-    host: str
-    port: int
-    tls: TlsSettings | None = None
 
 
 async def serve(
@@ -67,13 +51,12 @@ async def serve(
     """Until SIGINT or SIGTERM. `parent` is a pipe that ends with the process that started this one. Raises KafkaError,
     and OSError if it cannot listen."""
     sys.setrecursionlimit(max(sys.getrecursionlimit(), settings.nesting_max * FRAMES_A_LEVEL))
-    context = None if place.tls is None else _server_context(place.tls)
-    listener = _listen(place)
+    context = place.server_context()
+    listener = listen(place)  # Before anything else: other registries are told the port.
     with listener:
         port = listener.getsockname()[1]
         scheme = "http" if context is None else "https"
-        host = settings.host if place.host in _ANY_ADDRESS else place.host
-        identity = Identity(scheme, host, port, settings.is_eligible)
+        identity = Identity(scheme, place.host_for_others(settings.host), port, settings.is_eligible)
         cluster, reading = (open_cluster(bootstrap, security=security, client_id=_CLIENT_ID) for _ in range(2))
         try:
             door = _door(cluster, bootstrap, security, settings)
@@ -81,20 +64,20 @@ async def serve(
             forwarding = Forwarding(
                 settings, tls=_client_context(place.tls), own_authorization=_own_authorization(security)
             )
-            server = _Server(make_app(registry, door, forwarding), context, lambda: on_ready(identity.url))
+            server = Server(make_app(registry, door, forwarding), context, lambda: on_ready(identity.url))
             await _run(registry, door, server, listener, parent)
         finally:
             cluster.close()
             reading.close()
 
 
-async def _run(registry: Registry, door: Door, server: _Server, listener: socket.socket, parent: int | None) -> None:
+async def _run(registry: Registry, door: Door, server: Server, listener: socket.socket, parent: int | None) -> None:
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
     if parent is not None:
-        loop.add_reader(parent, os._exit, _EXIT_ORPHANED)
+        loop.add_reader(parent, os._exit, EXIT_ORPHANED)
     told = asyncio.ensure_future(stop.wait())
     try:
         starting = asyncio.ensure_future(_start(registry, door))
@@ -130,65 +113,6 @@ async def _start(registry: Registry, door: Door) -> None:
             f"topic {settings.topic} was not made and read within {settings.init_timeout_ms} ms; are the brokers well? "
             "see kafkastore.init.timeout.ms",
         ) from None
-
-
-def _listen(place: Place) -> socket.socket:
-    """Before anything else: other registries are told the port."""
-    family, kind, number, _, address = socket.getaddrinfo(
-        place.host or None, place.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-    )[0]
-    listener = socket.socket(family, kind, number)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind(address)
-        listener.listen(_BACKLOG)
-    except BaseException:
-        listener.close()
-        raise
-    return listener
-
-
-# --- HTTP
-
-
-class _Protocol(HttpToolsProtocol):
-    """Requests know the certificate that their connection has shown."""
-
-    def on_message_begin(self) -> None:
-        super().on_message_begin()
-        tls = self.transport.get_extra_info("ssl_object")
-        if tls is not None and (certificate := tls.getpeercert(binary_form=True)):
-            from tailrace.real.tls.subjects import subject_of
-
-            self.scope[CERTIFICATE] = subject_of(certificate)  # type: ignore[literal-required]
-
-
-class _Server(uvicorn.Server):
-    def __init__(self, app: Any, context: ssl.SSLContext | None, on_started: Callable[[], None]) -> None:
-        config = uvicorn.Config(
-            app,
-            http=_Protocol,
-            ws="none",
-            loop="none",
-            lifespan="off",
-            access_log=False,
-            log_config=None,
-            server_header=False,
-            date_header=False,
-            timeout_graceful_shutdown=_GRACE_S,
-        )
-        config.load()
-        config.ssl = context
-        super().__init__(config)
-        self._on_started = on_started
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield  # They are ours.
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        self._on_started()
 
 
 # --- who may come in
@@ -233,12 +157,6 @@ def _own_authorization(security: Security) -> str | None:
 
 
 # --- TLS
-
-
-def _server_context(settings: TlsSettings) -> ssl.SSLContext:
-    from tailrace.real.tls.certificates import make_server_context
-
-    return make_server_context(settings)
 
 
 def _client_context(settings: TlsSettings | None) -> ssl.SSLContext | None:

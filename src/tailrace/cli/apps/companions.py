@@ -20,13 +20,18 @@ _STOP_TIMEOUT_S = 10.0
 # What the alerts tell the console, in the data folder.
 _ALERTS_FILE = "alerts-status.json"
 # Each option of `up`, the extra that its app needs, and a package of it that cannot be missing then.
-_APPS = {"registry_port": ("registry", "httptools"), "console_port": ("console", "jinja2")}
+_APPS = {
+    "registry_port": ("registry", "httptools"),
+    "console_port": ("console", "jinja2"),
+    "gateway_port": ("gateway", "websockets"),
+}
 
 
 def add_companion_options(parser: argparse.ArgumentParser) -> None:
     for words, what in (
         ("--registry-port", "a schema registry"),
         ("--console-port", "a console for browsers"),
+        ("--gateway-port", "a gateway for HTTP"),
     ):
         parser.add_argument(
             words, type=int, metavar="PORT", help=f"start {what} beside it, on this port, 0 for a free one"
@@ -74,6 +79,7 @@ def companions(
         for command, asked, words in (
             (["registry"], options.registry_port, lambda: _registry_words(options, folder)),
             (["console"], options.console_port, lambda: _console_words(options, folder)),
+            (["gateway"], options.gateway_port, lambda: _gateway_words(options, folder)),
             (["alerts", "run"], options.alerts, lambda: _alerts_words(options, folder)),
         )
         if asked is not None
@@ -128,9 +134,26 @@ def _registry_words(options: argparse.Namespace, folder: str) -> list[str]:
     words = ["--host", options.host, "--port", str(options.registry_port)]
     words += ["--log-level", options.log_level, "--log-format", options.log_format]
     if options.secure:
-        from tailrace.cli.secure.setup import write_registry_tls
+        from tailrace.cli.secure.setup import write_app_tls
 
-        words += [*_credential(folder), "--tls-config", write_registry_tls(folder)]
+        words += [*_credential(folder), "--tls-config", write_app_tls(folder, "registry")]
+    return words
+
+
+def _gateway_words(options: argparse.Namespace, folder: str) -> list[str]:
+    words = ["--host", options.host, "--port", str(options.gateway_port)]
+    words += ["--log-level", options.log_level, "--log-format", options.log_format]
+    for name in options.name:
+        words += ["--name", name]
+    if options.registry_port:  # A free one is not known yet.
+        scheme = "https" if options.secure else "http"
+        words += ["--schema-registry", f"{scheme}://{options.host}:{options.registry_port}"]
+    if options.secure:
+        from tailrace.cli.secure.setup import authority_certificate, write_app_tls
+
+        words += [*_credential(folder), "--tls-config", write_app_tls(folder, "gateway")]
+        if options.registry_port:
+            words += ["--schema-registry-ca", authority_certificate(folder)]
     return words
 
 

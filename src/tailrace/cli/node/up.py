@@ -1,8 +1,8 @@
 """`tailrace up`: a broker in the foreground, from nothing to ready in a third of a second; or a cluster of several.
 
 Prints one line on stdout, `ready: <bootstrap servers>`, once clients can connect, and one more for each app beside it:
-`registry: <url>` with `--registry-port`, `console: <url>` with `--console-port`. Without `--data` everything lives in a
-temporary folder, which is removed at the end.
+`registry: <url>` with `--registry-port`, `console: <url>` with `--console-port`, `gateway: <url>` with
+`--gateway-port`. Without `--data` everything lives in a temporary folder, which is removed at the end.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ examples:
   tailrace up --brokers 3 --data ./data       three brokers and three controllers, every topic on three brokers
   tailrace up --host 0.0.0.0 --set advertised.listeners=PLAINTEXT://queue.example:9092
   tailrace up --registry-port 8081 --console-port 9080      with a schema registry and a console beside it
+  tailrace up --gateway-port 8082             topics by HTTP, too
   tailrace up --brokers 3 --alerts alerts.toml   tells whom that file names when something is wrong
   tailrace up --secure --data ./data          TLS, an admin user, ACLs; says where its settings are; also a cluster
   tailrace up --set log.retention.hours=1 --set num.partitions=4

@@ -126,9 +126,9 @@ def authority_certificate(folder: str) -> str:
     return f"{folder}/{_FOLDER}/{AUTHORITY}.pem"
 
 
-def write_registry_tls(folder: str) -> str:
-    """How a schema registry beside the brokers serves https: with the certificate that they have. The file's path."""
-    path = f"{folder}/{_FOLDER}/registry.properties"
+def write_app_tls(folder: str, name: str) -> str:
+    """How an app beside the brokers serves https: with the certificate that they have. The file's path."""
+    path = f"{folder}/{_FOLDER}/{name}.properties"
     with open(path, "wb") as file:
         file.write(_lines(_stores(folder)))
     return path

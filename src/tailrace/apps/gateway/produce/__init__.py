@@ -1,0 +1,1 @@
+"""Records from requests to the cluster, and what became of each."""
