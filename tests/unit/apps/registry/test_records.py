@@ -96,8 +96,23 @@ def test_damaged_keys(key):
         b'{"id":1,"schema":"x","references":{"a":1}}',
         b'{"id":1,"schema":"x","references":[1]}',
         b'{"id":1,"schema":"x","metadata":[]}',
+        b'{"id":1,"schema":"x","metadata":{"tags":5}}',
+        b'{"id":1,"schema":"x","metadata":{"tags":{"a":["b",1]}}}',
+        b'{"id":1,"schema":"x","metadata":{"properties":{"a":1}}}',
+        b'{"id":1,"schema":"x","metadata":{"sensitive":"a"}}',
+        b'{"id":1,"schema":"x","ruleSet":{"domainRules":5}}',
+        b'{"id":1,"schema":"x","ruleSet":{"domainRules":[5]}}',
+        b'{"id":1,"schema":"x","ruleSet":{"domainRules":[{"type":"CEL"}]}}',
+        b'{"id":1,"schema":"x","ruleSet":{"domainRules":[{"name":"a","params":{"b":1}}]}}',
+        b'{"id":1,"schema":"x","ruleSet":{"enableAt":5}}',
     ],
 )
 def test_damaged_values(value):
     with pytest.raises(DamagedRecordError):
         records.read_schema(value)
+
+
+def test_damaged_settings():
+    for value in (b'{"compatibilityLevel":"SIDEWAYS"}', b'{"compatibilityLevel":5}', b'{"defaultMetadata":5}'):
+        with pytest.raises(DamagedRecordError):
+            records.read_config(value)

@@ -15,7 +15,10 @@ newer registry may have written it.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from typing import Any, NamedTuple
+
+from tailrace.schemas import LEVELS
 
 Document = dict[str, Any]
 
@@ -172,16 +175,13 @@ def read_schema(data: bytes) -> SchemaValue:
     references = document.get("references") or []
     if not isinstance(references, list):
         raise DamagedRecordError("its references are not a list")
-    for name in ("metadata", "ruleSet"):
-        if not isinstance(document.get(name), dict | None):
-            raise DamagedRecordError(f"its {name} is not an object")
     return SchemaValue(
         _number(document, "id", least=0),
         str(document.get("schemaType") or AVRO),
         _text(document, "schema"),
         tuple(_reference(each) for each in references),
-        document.get("metadata"),
-        document.get("ruleSet"),
+        _metadata(document, "metadata"),
+        _rules(document, "ruleSet"),
         document.get("deleted") is True,
     )
 
@@ -192,7 +192,13 @@ def read_deleted_version(data: bytes) -> int:
 
 def read_config(data: bytes) -> Document:
     document = _document(data, "value")
-    return {name: document[name] for name in CONFIG_FIELDS if document.get(name) is not None}
+    level = document.get("compatibilityLevel")
+    if level is not None and level not in LEVELS:
+        raise DamagedRecordError(f"{level!r} is not a level of compatibility")
+    shaped = {name: _metadata(document, name) for name in ("defaultMetadata", "overrideMetadata")}
+    shaped |= {name: _rules(document, name) for name in ("defaultRuleSet", "overrideRuleSet")}
+    found = {**document, **shaped}
+    return {name: found[name] for name in CONFIG_FIELDS if found.get(name) is not None}
 
 
 def read_mode(data: bytes) -> str:
@@ -203,6 +209,59 @@ def _reference(raw: Any) -> Reference:
     if not isinstance(raw, dict):
         raise DamagedRecordError("one of its references is not an object")
     return Reference(_text(raw, "name"), _text(raw, "subject"), _number(raw, "version", least=-1))
+
+
+def _metadata(document: Document, name: str) -> Document | None:
+    found = _object(document, name)
+    if found is not None:
+        is_fine = (
+            all(_are_texts(tags, list) for tags in _values(found, "tags"))
+            and _are_texts(list(_values(found, "properties")), list)
+            and _are_texts(found.get("sensitive", []), list)
+        )
+        if not is_fine:
+            raise DamagedRecordError(f"its {name} has something that is not a text")
+    return found
+
+
+def _rules(document: Document, name: str) -> Document | None:
+    """Their shape alone: what they may say is checked where they are registered."""
+    found = _object(document, name)
+    for kind, rules in (found or {}).items():
+        if kind == "enableAt" and isinstance(rules, str):
+            continue
+        for rule in rules if isinstance(rules, list) else (None,):
+            is_fine = isinstance(rule, dict) and isinstance(rule.get("name"), str)
+            for key, value in rule.items() if isinstance(rule, dict) else ():
+                kinds = {"tags": list, "params": dict, "disabled": bool}.get(key, str)
+                is_fine = is_fine and isinstance(value, kinds) and (kinds in (str, bool) or _are_texts(value, kinds))
+            if not is_fine:
+                raise DamagedRecordError(f"its {name} has {kind} that are no rules")
+    return found
+
+
+def _object(document: Document, name: str) -> Document | None:
+    """Without what is null in it, which some write and others leave out."""
+    found = _without_nulls(document.get(name))
+    if not isinstance(found, dict | None):
+        raise DamagedRecordError(f"its {name} is not an object")
+    return found
+
+
+def _without_nulls(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_nulls(each) for key, each in value.items() if each is not None}
+    return [_without_nulls(each) for each in value] if isinstance(value, list) else value
+
+
+def _values(document: Document, name: str) -> Iterable[Any]:
+    found = document.get(name, {})
+    return found.values() if isinstance(found, dict) else (None,)
+
+
+def _are_texts(value: Any, kind: type) -> bool:
+    texts = value.values() if isinstance(value, dict) else value
+    return isinstance(value, kind) and all(isinstance(each, str) for each in texts)
 
 
 def _document(data: bytes | None, part: str) -> Document:

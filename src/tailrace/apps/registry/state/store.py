@@ -6,6 +6,7 @@ data was written with it. Numbers that were given out once are not given out aga
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
@@ -22,6 +23,7 @@ from tailrace.apps.registry.state.names import (
     qualify,
 )
 from tailrace.apps.registry.state.records import DamagedRecordError, Key, Reference, SchemaValue
+from tailrace.schemas import PROTOBUF
 
 READWRITE, READONLY, READONLY_OVERRIDE, IMPORT = "READWRITE", "READONLY", "READONLY_OVERRIDE", "IMPORT"
 MODES = (READWRITE, READONLY, READONLY_OVERRIDE, IMPORT)
@@ -73,6 +75,7 @@ class State:
     def replay_record(self, key_bytes: bytes | None, value: bytes | None, timestamp_ms: int) -> None:
         """Raises DamagedRecordError, and then nothing has changed."""
         key = records.read_key(key_bytes)
+        value = value or None  # Karapace writes an empty value for a tombstone.
         if key is None or key.kind == records.NOOP:
             return
         if key.kind == records.SCHEMA:
@@ -105,7 +108,7 @@ class State:
         context = context_of(key.subject)
         known = self.version_by_id(context, value.id)
         is_alone = known is None or (known.subject, known.version) == (key.subject, key.version)
-        if known is not None and known.guid != guid and not is_alone:
+        if known is not None and known.guid != guid and not is_alone and not _is_respelled(known.value, value):
             raise DamagedRecordError(
                 f"id {value.id} is another schema already, that of {known.subject} {known.version}"
             )
@@ -271,6 +274,18 @@ class State:
     def resolve_alias(self, subject: str) -> str:
         alias = self.configs.get(subject, {}).get("alias")
         return qualify(subject, alias) if isinstance(alias, str) and alias else subject
+
+
+def _is_respelled(one: SchemaValue, other: SchemaValue) -> bool:
+    """Karapace gives one id to schemas that differ only in the order of their fields, or in blanks."""
+    if (one.schema_type, one.references) != (other.schema_type, other.references):
+        return False
+    if one.schema_type == PROTOBUF:
+        return one.text.split() == other.text.split()
+    try:
+        return bool(json.loads(one.text) == json.loads(other.text))
+    except (ValueError, RecursionError):
+        return False
 
 
 def _is_meant(name: str | None, subject: str) -> bool:

@@ -113,11 +113,13 @@ def _avro_encoder(prefix: bytes, schema: ParsedSchema, found: DataType) -> Calla
     from fastavro import schemaless_writer
 
     to_write = fastavro_schema(schema)
+    has_maps = _has_maps(found)
 
     def encode(value: Any) -> bytes:
         stream = BytesIO(prefix)
         stream.seek(len(prefix))
-        schemaless_writer(stream, to_write, _with_maps(value, found), strict_allow_default=True)
+        plain = _with_maps(value, found) if has_maps else value
+        schemaless_writer(stream, to_write, plain, strict_allow_default=True)
         return stream.getvalue()
 
     return encode
@@ -136,6 +138,12 @@ def _protobuf_encoder(prefix: bytes, schema: ParsedSchema, message: str, found: 
             raise CodecError(str(error)) from None
 
     return encode
+
+
+def _has_maps(found: DataType) -> bool:
+    if isinstance(found, StructType):
+        return any(_has_maps(field.dataType) for field in found.fields)
+    return _has_maps(found.elementType) if isinstance(found, ArrayType) else isinstance(found, MapType)
 
 
 def _with_maps(value: Any, found: DataType) -> Any:
