@@ -45,6 +45,7 @@ COMMANDS = {
         "tailrace.cli.transaction", "list and describe transactions; find and abort those that hang"
     ),
     "acl": Command("tailrace.cli.acl", "say who may do what: add, list, remove and explain ACLs"),
+    "tier": Command("tailrace.cli.tier", "look into the bucket of a cluster: list, verify, find orphans"),
     "quota": Command("tailrace.cli.quota", "set, list and remove quotas of clients"),
     "user": Command("tailrace.cli.secure.user", "create, list and delete users that log in by SCRAM"),
     "token": Command("tailrace.cli.secure.token", "create, list, renew and expire delegation tokens"),

@@ -159,6 +159,7 @@ def test_what_is_masked_is_seen_by_who_may_alter_the_topic(tmp_path):
         for number in range(3):
             value = f'{{"card": "4111-{number}", "id": {number}}}'
             producer.produce("payments", value, headers=[("iban", f"DE{number}"), ("trace", "t")])
+        producer.produce("wages", "7")
         producer.flush(20)
         settings = f"{broker.data}/client.properties"
         masks = ("--masks", str(tmp_path / "masks.toml"))
@@ -178,6 +179,16 @@ def test_what_is_masked_is_seen_by_who_may_alter_the_topic(tmp_path):
                 assert not re.search("4111-|>DE|DE[0-9]", seen), path
                 assert "***" in seen
             assert "Something of it is masked" in ask(address, f"{where}/{first}/0", Cookie=ann)[1]
+            # Charts come by the console's own login, and show nobody more than they may see.
+            assert 'href="/topics/wages"' in ask(address, "/", Cookie=admin)[1]
+            for path in ("/", "/topics"):
+                answer, seen = ask(address, path, Cookie=ann)
+                assert answer.status == 200
+                assert "payments" in seen
+                assert "wages" not in seen
+            assert "On all disks" not in ask(address, "/", Cookie=ann)[1]
+            for path in ("/topics/wages", "/topics/wages/messages", "/alerts", "/balance", "/balance?plan=1"):
+                assert ask(address, path, Cookie=ann)[0].status in ((200,) if path == "/alerts" else (403, 404)), path
 
 
 def test_users_acls_and_quotas_are_changed_in_two_steps():

@@ -118,7 +118,7 @@ def prepare(bootstrap: str) -> None:
     topics = [
         NewTopic("orders", 6, 3),
         NewTopic("payments", 3, 3),
-        NewTopic("clicks", replica_assignment=[[1, 2]] * 12),
+        NewTopic("clicks", 12, replica_assignment=[[1, 2]] * 12),
     ]
     scram = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
     users = [UserScramCredentialUpsertion(name, scram, b"secret") for name in ("ann", "billing")]

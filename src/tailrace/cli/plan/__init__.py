@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tailrace.cli import CommandError
 from tailrace.cli.output import note, print_rows
@@ -12,7 +13,10 @@ from tailrace.cli.plan.units import parse_bandwidth, parse_duration, parse_rate,
 
 if TYPE_CHECKING:
     from tailrace.cli.plan.figures import Figures
-    from tailrace.cli.plan.sizing import Plan
+    from tailrace.cli.plan.sizing import Plan, Workload
+    from tailrace.cli.plan.tier import TierCost
+
+T = TypeVar("T")
 
 DESCRIPTION = (
     "Say how many brokers, cores and partitions, how much memory, disk and network a workload needs, "
@@ -22,6 +26,7 @@ EXAMPLES = """\
 examples:
   tailrace plan --rate 1M/s --size 1KB --retention 7d --replication 3 --fanout 3
   tailrace plan --rate 1T/day --size 200B --retention 1d --compression 4 --disk 30TB --network 25Gbit/s
+  tailrace plan --rate 50k/s --size 1KB --retention 365d --local-retention 1d --tier-prices prices.json
   tailrace plan --calibrate --save here.json
   tailrace plan --rate 50k/s --size 2KB --retention 30d --figures here.json --json
 
@@ -50,6 +55,17 @@ def register(parser: argparse.ArgumentParser) -> None:
     )
     machine.add_argument("--busy", type=_share, default=0.5, metavar="SHARE", help="to be used of it (default: 0.5)")
     machine.add_argument("--spare", type=_count_or_none, default=1, metavar="N", help="may be down (default: 1)")
+    tier = parser.add_argument_group("tiered storage, where there is any")
+    tier.add_argument("--tier-prices", metavar="FILE", help="what the store asks for, as JSON: adds the cost a month")
+    tier.add_argument(
+        "--local-retention",
+        type=parse_duration,
+        metavar="TIME",
+        help="how long brokers keep it (default: all the time)",
+    )
+    tier.add_argument(
+        "--history-reads", type=_reads, metavar="N", help="how often a month all history is read (default: 0.1)"
+    )
     figures = parser.add_argument_group("what a broker costs")
     figures.add_argument("--calibrate", action="store_true", help="measure it here, in less than a minute")
     figures.add_argument("--save", metavar="FILE", help="keep what was measured, for --figures")
@@ -68,6 +84,7 @@ def run(options: argparse.Namespace) -> int:
     if missing:
         _print_figures(figures, as_json=options.json)
         return 0
+    cost_of = _tier_cost(options)
     from tailrace.cli.plan.sizing import Machine, Workload, decide_plan
 
     workload = Workload(
@@ -82,12 +99,30 @@ def run(options: argparse.Namespace) -> int:
         lag_s=options.lag,
     )
     machine = Machine(options.disk, options.network, options.busy, spare=options.spare)
-    plan = decide_plan(workload, machine, figures)
+    local_s = workload.retention_s if options.local_retention is None else options.local_retention
+    plan = decide_plan(workload._replace(retention_s=min(local_s, workload.retention_s)), machine, figures)
+    cost = cost_of(workload) if cost_of is not None else None
     if options.json:
-        print(json.dumps(plan.to_json(), indent=2))
+        tier = {"tier": cost.to_json() | {"retention_s": workload.retention_s}} if cost is not None else {}
+        print(json.dumps(plan.to_json() | tier, indent=2))
     else:
         _print(plan)
+        if cost is not None:
+            _print_cost(cost)
     return 0
+
+
+def _tier_cost(options: argparse.Namespace) -> Callable[[Workload], TierCost] | None:
+    """None without prices."""
+    if options.tier_prices is None:
+        if options.local_retention is not None or options.history_reads is not None:
+            options.usage_error("--local-retention and --history-reads are for a tier: give --tier-prices too")
+        return None
+    from tailrace.cli.plan.tier import Prices, TierUse, decide_cost
+
+    prices = _read_figures(options.tier_prices, Prices.parse, "the prices of a store")
+    use = TierUse() if options.history_reads is None else TierUse(history_reads=options.history_reads)
+    return lambda workload: decide_cost(workload, use, prices)
 
 
 def _figures(options: argparse.Namespace) -> Figures:
@@ -120,16 +155,20 @@ def _calibrated() -> dict[str, float]:
 
 
 def _loaded(figures: Figures, path: str) -> Figures:
+    return _read_figures(path, lambda values: figures.measured(values, f"measured, {path}"), "what --save keeps")
+
+
+def _read_figures(path: str, parse: Callable[[dict[str, Any]], T], what: str) -> T:
     try:
         with open(path, encoding="utf-8") as file:
             values = json.load(file)
         if not isinstance(values, dict):
             raise ValueError("it is no JSON object")
-        return figures.measured(values, f"measured, {path}")
+        return parse(values)
     except OSError as error:
         raise CommandError(f"cannot read {path}: {error.strerror}") from None
     except ValueError as error:
-        raise CommandError(f"{path} does not hold what --save keeps: {error}") from None
+        raise CommandError(f"{path} does not hold {what}: {error}") from None
 
 
 def _check_writable(path: str) -> None:
@@ -173,6 +212,23 @@ def _print(plan: Plan) -> None:
         print(f"- {sentence}")
 
 
+def _print_cost(cost: TierCost) -> None:
+    from tailrace.cli.plan.units import size_text
+
+    print()
+    print_rows(
+        ("what", "a month", "cost"),
+        (
+            ("storage", size_text(cost.stored_bytes), f"{cost.storage:,.2f}"),
+            ("PUT", f"{cost.puts:,.0f}", f"{cost.put:,.2f}"),
+            ("GET", f"{cost.gets:,.0f}", f"{cost.get:,.2f}"),
+            ("egress", size_text(cost.read_bytes), f"{cost.egress:,.2f}"),
+            ("total", "", f"{cost.total:,.2f}"),
+        ),
+        title="What the tier costs, in the currency of the prices",
+    )
+
+
 def _amount(total: float, unit: str) -> str:
     from tailrace.cli.plan.units import size_text
 
@@ -210,6 +266,10 @@ def _factor(text: str) -> float:
 
 def _share(text: str) -> float:
     return _number(text.removesuffix("%"), 1.0, 100.0) / 100 if text.endswith("%") else _number(text, 0.01, 1.0)
+
+
+def _reads(text: str) -> float:
+    return _number(text, 0.0, 100_000.0)
 
 
 def _number(text: str, low: float, high: float) -> float:

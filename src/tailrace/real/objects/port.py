@@ -140,9 +140,9 @@ class RealObjects:
 
         text = _QUERY.sub("", str(error).partition("\n")[0])[:_TEXT_MAX_CHARACTERS]
         whole = f"{self._url}: {problem}: {text}"
+        if "NoSuchBucket" in str(error) or "ContainerNotFound" in str(error):
+            return StoreRefusalError(f"{whole} The bucket does not exist: make it, or correct the address.")
         if isinstance(error, FileNotFoundError):
-            if "NoSuchBucket" in str(error) or "ContainerNotFound" in str(error):
-                return StoreRefusalError(f"{whole} The bucket does not exist: make it, or correct the address.")
             return NoObjectError(whole)
         if isinstance(error, exceptions.PermissionDeniedError | exceptions.UnauthenticatedError | PermissionError):
             return StoreRefusalError(

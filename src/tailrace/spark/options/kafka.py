@@ -37,7 +37,7 @@ Options = TypeVar("Options", ConnectionLimits, ConsumerOptions, ProducerOptions)
 class KafkaSettings:
     """What a task needs to talk to the cluster; it crosses to the executors by pickle."""
 
-    bootstrap: tuple[Address, ...]
+    bootstrap: tuple[Address, ...]  # Empty where no broker is asked.
     client_id: str = CLIENT_SOFTWARE
     limits: ConnectionLimits = field(default_factory=ConnectionLimits)
     security: Security = PLAINTEXT
@@ -48,10 +48,10 @@ class KafkaSettings:
     transaction_timeout_ms: int | None = None
 
 
-def parse_kafka_settings(options: Mapping[str, str]) -> KafkaSettings:
+def parse_kafka_settings(options: Mapping[str, str], *, needs_brokers: bool = True) -> KafkaSettings:
     """From all options of a source or sink, with names in lower case. Raises OptionError."""
     given = {name.removeprefix(_PREFIX): text for name, text in options.items() if name.startswith(_PREFIX)}
-    if not given.get(_BOOTSTRAP, "").strip():
+    if not given.get(_BOOTSTRAP, "").strip() and needs_brokers:
         raise OptionError("option kafka.bootstrap.servers is missing: name a broker, such as 127.0.0.1:9092")
     _check_names(given)
     try:
@@ -141,9 +141,8 @@ def _warn(text: str) -> None:
 
 
 def _settings(config: ClientConfig, security: Security) -> KafkaSettings:
-    assert config.bootstrap_servers is not None, "it was asked for at the start"
     return KafkaSettings(
-        config.bootstrap_servers,
+        config.bootstrap_servers or (),
         config.client_id or CLIENT_SOFTWARE,
         security=security,
         isolation=config.isolation_level or Isolation.READ_UNCOMMITTED,

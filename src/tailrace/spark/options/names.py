@@ -40,6 +40,8 @@ READ = (
     "columns",
     "groupId",
     "untilOffsets",
+    "tier",
+    "brokers",
 )
 VALUES = (
     "value.format",
@@ -84,6 +86,7 @@ TABLE = ("table",)
 SPARK = ("path", "checkpointLocation", "queryName", "outputMode", "mode")
 _SPARK_PREFIXES = ("spark.", "__")
 _KAFKA_PREFIX = "kafka."
+_STORE_PREFIX = "rsm.config."
 
 _KNOWN = (*READ, *VALUES, *WRITE, *TABLE, *SPARK)
 _LOWER = {name.lower(): name for name in _KNOWN}
@@ -101,7 +104,7 @@ _SYNONYMS = {
 def check_names(options: Mapping[str, str]) -> None:
     """Raises OptionError for a name that nobody knows."""
     for name in options:
-        if name not in _LOWER and not name.startswith((_KAFKA_PREFIX, *_SPARK_PREFIXES)):
+        if name not in _LOWER and not name.startswith((_KAFKA_PREFIX, _STORE_PREFIX, *_SPARK_PREFIXES)):
             raise OptionError(_explain_unknown(name))
 
 

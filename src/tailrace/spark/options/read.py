@@ -20,6 +20,7 @@ from tailrace.spark.options.parsing import (
     parse_partition_numbers,
     parse_partitions,
 )
+from tailrace.spark.options.tier import TierOptions, needs_brokers, parse_tier
 
 COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
 HEADERS = "headers"
@@ -78,6 +79,8 @@ class ReadOptions:
     group_id: str | None
     # A stream reads these partitions, up to and without these offsets; None: all, and without end.
     until: dict[TopicPartition, int] | None
+    # Where segments are read from instead of from brokers; None: nowhere.
+    tier: TierOptions | None = None
 
     @classmethod
     def parse(cls, options: Options, *, is_stream: bool) -> ReadOptions:
@@ -97,8 +100,11 @@ class ReadOptions:
         cache_ms = parse_integer(options, "partition.metadata.cache.ttl.ms", least=-1)
         if cache_ms == 0:
             raise OptionError("option partition.metadata.cache.ttl.ms is 0: expected milliseconds, or -1 for no cache")
+        group_id = _parse_group_id(options)
+        if group_id is not None and not needs_brokers(options):
+            raise OptionError("option groupId wants offsets committed by brokers, and brokers=never: leave one out")
         return cls(
-            kafka=parse_kafka_settings(options),
+            kafka=parse_kafka_settings(options, needs_brokers=needs_brokers(options)),
             subscription=parse_subscription(options),
             columns=parse_columns(options),
             start=start,
@@ -113,8 +119,9 @@ class ReadOptions:
             offset_attempts=_OFFSET_RETRIES if attempts is None else attempts,
             offset_retry_interval_ms=_OFFSET_RETRY_INTERVAL_MS if interval_ms is None else interval_ms,
             partition_cache_ms=None if cache_ms == -1 else cache_ms,
-            group_id=_parse_group_id(options),
+            group_id=group_id,
             until=_parse_until(options),
+            tier=parse_tier(options),
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
@@ -10,8 +11,7 @@ from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from tailrace.spark.blocking import BlockingCluster
 from tailrace.spark.options.read import ReadOptions
 from tailrace.spark.source.filters import PushedFilters
-from tailrace.spark.source.lookup import OffsetLookup
-from tailrace.spark.source.planning import plan_batch
+from tailrace.spark.source.planning import Planning, plan_batch
 from tailrace.spark.source.reading import SplitReading
 from tailrace.spark.source.schema import check_schema, parse_record_format
 
@@ -29,11 +29,12 @@ class TopicReader(DataSourceReader):
         self.pushFilters = _PushFilters(self._filters)  # type: ignore[method-assign]
 
     def partitions(self) -> list[InputPartition]:
-        with BlockingCluster(self._options.kafka) as blocking:
-            lookup = OffsetLookup(blocking.cluster, self._options)
+        options = self._options
+        with BlockingCluster(options.kafka) as blocking, closing(Planning(blocking, options)) as planning:
             if self._record_format is not None:
-                self._record_format.check_dead_letter_topic(blocking, self._options.kafka)
-            return [InputPartition(each) for each in blocking.run(plan_batch(lookup, self._options, self._filters))]
+                self._record_format.check_dead_letter_topic(blocking, options.kafka)
+            splits = blocking.run(plan_batch(planning.lookup, options, self._filters, planning.tier))
+            return [InputPartition(each) for each in splits]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         times = self._filters.timestamps_us

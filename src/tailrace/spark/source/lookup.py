@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 from tailrace.client.metadata import Cluster, TopicMetadata
@@ -17,47 +18,23 @@ from tailrace.spark.source.offsets import Offsets
 Question = Callable[[], Awaitable[dict[str, TopicMetadata]]]
 
 
-class OffsetLookup:
-    def __init__(self, cluster: Cluster, options: ReadOptions) -> None:
-        self._cluster = cluster
-        self._options = options
-        self._cached: list[TopicPartition] = []
-        self._cached_until_ms = 0.0
-        # Topics that were there once, and those of them that are gone: a query can go on without them.
-        self._known: set[str] = set()
-        self._gone: set[str] = set()
+class Lookup(ABC):
+    """Where partitions begin and end, whoever knows it. All of these raise KafkaError or OptionError."""
 
+    @abstractmethod
     async def partitions(self, known: Iterable[TopicPartition] = ()) -> list[TopicPartition]:
-        """Those that are subscribed to, in order. One that was `known` may be missing from the cluster, and so from
-        the answer; any other must be there. Raises KafkaError or OptionError."""
-        now = self._cluster.ports.clock.monotonic_ms()
-        if self._options.partition_cache_ms is None or now >= self._cached_until_ms:
-            self._known |= {partition.topic for partition in known}
-            self._cached = await self._find_partitions()
-            self._cached_until_ms = now + (self._options.partition_cache_ms or 0)
-        return self._cached
+        """Those that are subscribed to, in order. One that was `known` may be missing; any other must be there."""
+
+    @abstractmethod
+    async def latest(self, known: Offsets) -> dict[TopicPartition, int]:
+        """The ends of all partitions, none of them before what is `known` to be there."""
+
+    @abstractmethod
+    async def at(self, timestamps: Offsets) -> dict[TopicPartition, int]:
+        """The first offsets at or after these times, NO_SUCH_RECORD where there is none."""
 
     async def earliest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         return await self.at(dict.fromkeys(partitions, EARLIEST))
-
-    async def latest(self, known: Offsets) -> dict[TopicPartition, int]:
-        """The ends of all partitions. A leader that was just elected may not know yet how far its records were
-        committed, and name an end below what is known to be there: it is asked again a few times."""
-        partitions = await self.partitions(known)
-        for attempt in range(self._options.offset_attempts):
-            if attempt:
-                await asyncio.sleep(self._options.offset_retry_interval_ms / 1000)
-            ends = await self.at(dict.fromkeys(partitions, LATEST))
-            if all(end >= known.get(partition, 0) for partition, end in ends.items()):
-                break
-        return ends
-
-    async def at(self, timestamps: Offsets) -> dict[TopicPartition, int]:
-        """The first offsets at or after these times, NO_SUCH_RECORD where there is none."""
-        kafka = self._options.kafka
-        return await list_offsets(
-            self._cluster, timestamps, isolation=kafka.isolation, timeout_ms=kafka.consumer.retry_timeout_ms
-        )
 
     async def resolve(self, bound: Bound, *, is_start: bool) -> dict[TopicPartition, int]:
         partitions = await self.partitions()
@@ -87,6 +64,45 @@ class OffsetLookup:
                 "earlier one, or set startingOffsetsByTimestampStrategy to latest to read what comes from now on"
             )
         return found | await self.at(dict.fromkeys(unmatched, LATEST))
+
+
+class OffsetLookup(Lookup):
+    """Asks the brokers."""
+
+    def __init__(self, cluster: Cluster, options: ReadOptions) -> None:
+        self._cluster = cluster
+        self._options = options
+        self._cached: list[TopicPartition] = []
+        self._cached_until_ms = 0.0
+        # Topics that were there once, and those of them that are gone: a query can go on without them.
+        self._known: set[str] = set()
+        self._gone: set[str] = set()
+
+    async def partitions(self, known: Iterable[TopicPartition] = ()) -> list[TopicPartition]:
+        now = self._cluster.ports.clock.monotonic_ms()
+        if self._options.partition_cache_ms is None or now >= self._cached_until_ms:
+            self._known |= {partition.topic for partition in known}
+            self._cached = await self._find_partitions()
+            self._cached_until_ms = now + (self._options.partition_cache_ms or 0)
+        return self._cached
+
+    async def latest(self, known: Offsets) -> dict[TopicPartition, int]:
+        """The ends of all partitions. A leader that was just elected may not know yet how far its records were
+        committed, and name an end below what is known to be there: it is asked again a few times."""
+        partitions = await self.partitions(known)
+        for attempt in range(self._options.offset_attempts):
+            if attempt:
+                await asyncio.sleep(self._options.offset_retry_interval_ms / 1000)
+            ends = await self.at(dict.fromkeys(partitions, LATEST))
+            if all(end >= known.get(partition, 0) for partition, end in ends.items()):
+                break
+        return ends
+
+    async def at(self, timestamps: Offsets) -> dict[TopicPartition, int]:
+        kafka = self._options.kafka
+        return await list_offsets(
+            self._cluster, timestamps, isolation=kafka.isolation, timeout_ms=kafka.consumer.retry_timeout_ms
+        )
 
     # --- partitions
 

@@ -21,12 +21,13 @@ from tailrace.spark.source.offsets import OffsetRange
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from tailrace.spark.tier.planning import Split
     from tailrace.spark.values import RecordFormat
 
 
 @dataclass(frozen=True)
 class SplitReading:
-    """How every task of a query reads its split, which is the OffsetRange that an InputPartition has as its value."""
+    """How every task of a query reads its split, which an InputPartition has as its value."""
 
     options: ReadOptions
     record_format: RecordFormat | None
@@ -37,18 +38,33 @@ class SplitReading:
         # Spark makes a partition of its own if a batch query has none.
         return iter(()) if partition.value is None else self._read(partition.value)
 
-    def _read(self, wanted: OffsetRange) -> Iterator[pa.RecordBatch]:
+    def _read(self, wanted: Split) -> Iterator[pa.RecordBatch]:
         columns = self.options.columns
         if self.record_format is not None:
             columns = self.record_format.raw_columns(columns)
         # Whoever decodes may fail in the middle: reading has to end before the connection does.
-        with BlockingCluster(self.options.kafka) as blocking, closing(self._read_raw(wanted, columns, blocking)) as raw:
+        with (
+            BlockingCluster(self.options.kafka) as blocking,
+            closing(self._read_split(wanted, columns, blocking)) as raw,
+        ):
             batches: Iterator[pa.RecordBatch] = raw
             if self.timestamps_us is not None:
                 batches = _keep_times(batches, self.timestamps_us)
             if self.record_format is not None:
                 batches = self.record_format.decode(batches, self.options.columns, blocking, self.options.kafka)
             yield from batches
+
+    def _read_split(
+        self, wanted: Split, columns: tuple[str, ...], blocking: BlockingCluster
+    ) -> Generator[pa.RecordBatch]:
+        if isinstance(wanted, OffsetRange):
+            yield from self._read_raw(wanted, columns, blocking)
+            return
+        from tailrace.spark.tier.reading import TierReading
+
+        rest = yield from TierReading(wanted, self.options, columns).read(blocking)
+        if rest is not None:
+            yield from self._read_raw(rest, columns, blocking)
 
     def _read_raw(
         self, wanted: OffsetRange, columns: tuple[str, ...], blocking: BlockingCluster

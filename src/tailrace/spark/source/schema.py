@@ -21,6 +21,7 @@ from tailrace.spark.options.errors import OptionError
 from tailrace.spark.options.kafka import parse_kafka_settings
 from tailrace.spark.options.names import VALUES, check_names
 from tailrace.spark.options.read import parse_columns, parse_subscription
+from tailrace.spark.options.tier import needs_brokers
 
 if TYPE_CHECKING:
     from tailrace.spark.values import RecordFormat
@@ -42,7 +43,7 @@ def topic_schema(options: Mapping[str, str]) -> StructType:
     """Raises OptionError for what is wrong in a batch and in a stream alike: Spark asks for the schema when it loads
     the source, and says later which of them it is."""
     check_names(options)
-    parse_kafka_settings(options)
+    parse_kafka_settings(options, needs_brokers=needs_brokers(options))
     parse_subscription(options)
     return _schema(parse_columns(options), parse_record_format(options))
 

@@ -35,15 +35,16 @@ from tailrace.spark.options.errors import OptionError
 from tailrace.spark.options.read import ReadOptions
 from tailrace.spark.source.commits import GroupCommits
 from tailrace.spark.source.limits import TriggerDelay, limit_end, limit_to
-from tailrace.spark.source.lookup import OffsetLookup
-from tailrace.spark.source.offsets import OffsetRange, Offsets, from_json, to_json
-from tailrace.spark.source.planning import plan_micro_batch
+from tailrace.spark.source.offsets import Offsets, from_json, to_json
+from tailrace.spark.source.planning import Planning, plan_micro_batch
 from tailrace.spark.source.reading import SplitReading
 from tailrace.spark.source.schema import check_schema, parse_record_format
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
+
+    from tailrace.spark.tier.planning import Split
 
 Json = dict[str, Any]
 
@@ -131,7 +132,8 @@ class _Planner:
         # The ends of all partitions as last heard of.
         self.available: Offsets = {}
         self._options = options
-        self._lookup = OffsetLookup(self.blocking.cluster, options)
+        self._planning = Planning(self.blocking, options)
+        self._lookup = self._planning.lookup
         self._commits = GroupCommits(self.blocking, options.group_id) if options.group_id is not None else None
         self._delay = (
             TriggerDelay(offsets_min=options.offsets_per_trigger_min, delay_ms_max=options.trigger_delay_ms_max)
@@ -145,6 +147,7 @@ class _Planner:
         self._is_unpinned = False
 
     def close(self) -> None:
+        self._planning.close()
         self.blocking.close()
 
     def initial(self) -> Offsets:
@@ -173,12 +176,12 @@ class _Planner:
             return latest
         return limit_end(begin, latest, self._options.offsets_per_trigger_max)
 
-    def splits(self, start: Offsets, end: Offsets) -> list[OffsetRange]:
+    def splits(self, start: Offsets, end: Offsets) -> list[Split]:
         """Spark may ask several times for one micro-batch."""
         if self._is_unpinned_start(start) or start == end:
             return []
         self._check_checkpoint(start)
-        return self.blocking.run(plan_micro_batch(self._lookup, self._options, start, end))
+        return self.blocking.run(plan_micro_batch(self._lookup, self._options, start, end, self._planning.tier))
 
     def commit(self, end: Offsets) -> None:
         """All before is finished. What is gone from the cluster cannot be committed."""

@@ -103,6 +103,11 @@ class RecordFormat:
 
     def check_dead_letter_topic(self, blocking: BlockingCluster, settings: KafkaSettings) -> None:
         """Raises OptionError if it does not exist."""
+        if self.dead_letter_topic is not None and not settings.bootstrap:
+            raise OptionError(
+                "option deadLetterTopic wants records written to brokers, and none is named: give "
+                "kafka.bootstrap.servers too, or another onDecodeError"
+            )
         if self.dead_letter_topic is not None:
             check_topic_exists(blocking, self.dead_letter_topic, settings)
 

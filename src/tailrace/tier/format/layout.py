@@ -26,7 +26,7 @@ Never looks into records.
 from __future__ import annotations
 
 import json
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from struct import Struct
@@ -218,6 +218,11 @@ class SegmentFooter:
         """A batch begins there, and none that reaches to `offset` begins before it."""
         number = bisect_right(self._offsets, offset - self.facts.base_offset)
         return self._positions[number - 1] if number else 0
+
+    def position_behind(self, end_offset: int) -> int:
+        """What reaches below `end_offset` ends there or before it: a batch begins there, or the segment ends."""
+        number = bisect_left(self._offsets, end_offset - 1 - self.facts.base_offset) + 1
+        return self._positions[number] if number < len(self._positions) else self.facts.size_bytes
 
     def offset_for_time(self, timestamp: int) -> int:
         """No record before this offset is as new as `timestamp`."""

@@ -42,6 +42,8 @@ class Bucket:
         try:
             data = await store.get_whole(MARKER_NAME, MARKER_MAX_BYTES)
         except NoObjectError:
+            # A question for one object does not tell that there is no bucket at all.
+            await store.list(MARKER_NAME)
             raise StoreRefusalError(
                 f"there is no {MARKER_NAME} in it: no cluster keeps its tier there. Give the address that the brokers "
                 "have as remote.log.storage.url, with its prefix"
