@@ -81,7 +81,7 @@ class ClientAuth(StrEnum):
 class Store:
     """Certificates, a key or revocation lists: in a file, or written into the setting itself."""
 
-    setting: str
+    setting: str = field(compare=False)  # Where it is written; two that name the same file are the same.
     path: str | None = None
     text: str | None = field(default=None, repr=False)
     password: str | None = field(default=None, repr=False)  # Of a PKCS12 file.

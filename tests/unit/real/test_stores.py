@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import ssl
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.model.security import CertificateFacts, ClientAuth, Store, TlsSettings
 from tailrace.real.tls.certificates import TlsIdentity, check_terms, read_tls_identity
 from tailrace.real.tls.facts import blocks_of, certificate_facts
+from tailrace.real.tls.port import RealTls
 from tests.forged import Forged, signed_with_sha1
 
 PASSWORD = "store-secret"
@@ -143,3 +146,29 @@ def test_a_client_signed_with_sha1_is_told_why(tmp_path: Path):
         KafkaError, match="the certificate is not trusted: it, or an authority above it, was signed with"
     ):
         check_terms(server, TlsIdentity(careless, None, ()), "localhost")
+
+
+def test_what_is_the_same_for_several_listeners_is_read_once_until_its_files_change(tmp_path: Path):
+    tls = RealTls()
+    path, authorities = BROKER.store(tmp_path / "broker.pem"), trusted(tmp_path)
+
+    def settings(name: str) -> TlsSettings:
+        return TlsSettings(certificates=Store(name, path=path), authorities=authorities)
+
+    first = tls.read_identity(settings("ssl.keystore.location"), listens=True)
+    assert tls.read_identity(settings("listener.name.nodes.ssl.keystore.location"), listens=True) is first
+    assert tls.read_identity(settings("ssl.keystore.location"), listens=False) is not first
+    asking = replace(settings("ssl.keystore.location"), client_auth=ClientAuth.REQUIRED)
+    assert tls.read_identity(asking, listens=True) is not first
+
+    os.replace(Forged("renewed", ROOT).store(tmp_path / "new.pem"), path)
+    second = tls.read_identity(settings("ssl.keystore.location"), listens=True)
+    assert second.own is not None
+    assert second.own.subject == "CN=renewed"
+    # What cannot be read is told each time, by the name of whoever asks.
+    (tmp_path / "broker.pem").write_text("nothing")
+    for name in ("ssl.keystore.location", "listener.name.nodes.ssl.keystore.location"):
+        with pytest.raises(KafkaError, match=name):
+            tls.read_identity(settings(name), listens=True)
+    BROKER.store(tmp_path / "broker.pem")
+    assert tls.read_identity(settings("ssl.keystore.location"), listens=True).own == first.own

@@ -11,7 +11,7 @@ from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from tailrace.broker.auth.conversations import Conversation, TokenLogin, hear_oauthbearer, hear_plain, hear_scram
 from tailrace.broker.auth.doors import Door, Handshakes, Limits
@@ -23,7 +23,6 @@ from tailrace.broker.auth.sessions import SessionConnection
 from tailrace.broker.cluster.peers import Way, Ways
 from tailrace.broker.cluster.roles import Roles
 from tailrace.client.security.jaas import parse_jaas
-from tailrace.client.security.login import SaslLogin
 from tailrace.client.security.settings import Security as ClientSecurity
 from tailrace.client.security.settings import parse_security, parse_tls
 from tailrace.controller.effective import broker_config
@@ -77,22 +76,19 @@ class Security:
         for endpoint in config.metrics_listeners:
             if endpoint.listener_name == "HTTPS":
                 self.doors["HTTPS"] = await self._make_web_door("HTTPS", handshakes)
-        if not roles.is_alone:
-            await self._find_ways()
+        await self._find_ways()
         hosts = {each.listener_name: each.host for each in decide_advertised(config, {})}
         self._renewal = Renewal(config, self._ports, self._identities, hosts)
 
     async def _find_ways(self) -> None:
-        config, roles = self._config, self._roles
-        if roles.is_broker:
-            mechanism = config.sasl_mechanism_inter_broker_protocol
-            setting = "sasl.mechanism.inter.broker.protocol"
-            way = await self._find_way(roles.inter_broker_listener_name, mechanism, setting)
-            self.ways = self.ways._replace(to_brokers=way)
-        mechanism, setting = config.sasl_mechanism_controller_protocol, "sasl.mechanism.controller.protocol"
-        if config.controller_listener_names:
-            way = await self._find_way(config.controller_listener_names[0], mechanism, setting)
-            self.ways = self.ways._replace(to_controllers=way)
+        to_brokers, to_controllers = self.ways
+        for target in _targets(self._config, self._roles):
+            way = await self._find_way(target.listener_name, target.mechanism, target.mechanism_setting)
+            if target.are_brokers:
+                to_brokers = way
+            else:
+                to_controllers = way
+        self.ways = Ways(to_brokers, to_controllers)
 
     async def _make_web_door(self, listener_name: str, handshakes: Handshakes) -> Door:
         """TLS alone: who it is, is asked of each request (`broker.metrics.logins`)."""
@@ -301,8 +297,44 @@ class Security:
                 setting = "sasl.oauthbearer.token.endpoint.url"
                 texts = settings_of(self._config, listener_name, mechanism)
                 check_address(prefix_of(listener_name, mechanism) + setting, texts[setting], texts)
+            from tailrace.client.security.login import SaslLogin  # Nodes with certificates have no need of it.
+
             login = SaslLogin(security.sasl, self._ports)
         return dialer, login
+
+
+def tls_settings(config: BrokerConfig, roles: Roles) -> Iterator[tuple[str, bool, TlsSettings]]:
+    """All that a node will read at its start, by its listeners (True) and those of others that it calls (False). Raises
+    KafkaError INVALID_CONFIG."""
+    for endpoint in (*roles.client_listeners, *roles.controller_listeners):
+        if protocol_of(config, endpoint.listener_name).has_tls:
+            yield endpoint.listener_name, True, _door_settings(config, endpoint.listener_name)
+    if any(endpoint.listener_name == "HTTPS" for endpoint in config.metrics_listeners):
+        yield "HTTPS", True, _web_settings(config, "HTTPS")
+    for target in _targets(config, roles):
+        if protocol_of(config, target.listener_name).has_tls:
+            security = _way_security(config, target.listener_name, target.mechanism)
+            yield target.listener_name, False, _tls_of(security)
+
+
+class _Target(NamedTuple):
+    """Other nodes, by the listener of theirs that is called."""
+
+    are_brokers: bool
+    listener_name: str
+    mechanism: str | None
+    mechanism_setting: str
+
+
+def _targets(config: BrokerConfig, roles: Roles) -> Iterator[_Target]:
+    if roles.is_alone:
+        return
+    if roles.is_broker:
+        mechanism, setting = config.sasl_mechanism_inter_broker_protocol, "sasl.mechanism.inter.broker.protocol"
+        yield _Target(True, roles.inter_broker_listener_name, mechanism, setting)
+    if config.controller_listener_names:
+        mechanism, setting = config.sasl_mechanism_controller_protocol, "sasl.mechanism.controller.protocol"
+        yield _Target(False, config.controller_listener_names[0], mechanism, setting)
 
 
 def _door_settings(config: BrokerConfig, listener_name: str) -> TlsSettings:

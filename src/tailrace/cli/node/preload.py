@@ -6,9 +6,14 @@ moment, in the middle of their first election. Preloaded, they share the result 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from importlib import import_module
 
+from tailrace.broker.cluster.roles import decide_roles
 from tailrace.catalogue import CATALOGUE, load_handler
+from tailrace.cli.node.plan import CONTROLLER_HOST
+from tailrace.model.config import BrokerConfig
+from tailrace.real.ports import real_ports
 from tailrace.wire.apis import request_type, response_type
 from tailrace.wire.apis.keys import ApiKey
 from tailrace.wire.compile import decoder, encoder
@@ -51,3 +56,20 @@ def preload(*, is_secure: bool) -> None:
             version = message_type.versions.stop - 1
             decoder(message_type, version)
             encoder(message_type, version)
+
+
+def preload_stores(configs: Iterable[BrokerConfig]) -> None:
+    """Certificates and keys, and what OpenSSL makes ready when it first shakes hands. Raises KafkaError INVALID_CONFIG:
+    what no node could start with is told once."""
+    from tailrace.broker.auth.security import tls_settings
+
+    tls = real_ports().tls
+    assert tls is not None
+    read = {
+        (listener_name, listens): tls.read_identity(settings, listens=listens)
+        for config in configs
+        for listener_name, listens, settings in tls_settings(config, decide_roles(config))
+    }
+    for listener_name, listens in read:
+        if listens and (listener_name, False) in read:
+            tls.check_terms(read[listener_name, True], read[listener_name, False], CONTROLLER_HOST)

@@ -28,12 +28,12 @@ from tailrace.cli import CommandError
 from tailrace.cli.logs import label_log_lines
 from tailrace.cli.node.nodes import Cluster
 from tailrace.cli.node.plan import CONTROLLER_HOST, NodePlan
-from tailrace.cli.node.preload import preload
+from tailrace.cli.node.preload import preload, preload_stores
 from tailrace.cli.node.process import list_metrics, run_broker
 from tailrace.cli.node.requests import Reply, Requests
 from tailrace.client.connection import Address
 from tailrace.model import events
-from tailrace.model.errors import ErrorCode
+from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.real.disk import RealDisk
 from tailrace.real.ports import real_ports
 
@@ -123,7 +123,7 @@ class Supervisor:
         except OSError:
             raise CommandError(f"another `tailrace up` runs the cluster in {self._cluster.folder}") from None
         self._watch_signals()
-        preload(is_secure=self._cluster.is_secure)
+        self._preload()
         # The collector would write into every object it looks at, and so copy the memory that all nodes share.
         gc.collect()
         gc.freeze()
@@ -140,6 +140,17 @@ class Supervisor:
         if self._failure is not None:
             raise CommandError(self._failure)
         return 0
+
+    def _preload(self) -> None:
+        preload(is_secure=self._cluster.is_secure)
+        if self._cluster.is_secure:
+            plans = [node.plan for node in self._nodes.values()]
+            # One of each kind: all brokers have the same, and all controllers.
+            kinds = {plan.is_broker: plan for plan in plans}
+            try:
+                preload_stores([self._cluster.config_of(plan) for plan in kinds.values()])
+            except KafkaError as error:
+                raise CommandError(error.message) from None
 
     # ---- the loop
 

@@ -15,8 +15,8 @@ from ipaddress import ip_address
 from typing import Any, NamedTuple
 
 from tailrace.cli import CommandError
+from tailrace.cli.secure import AUTHORITY
 
-AUTHORITY = "authority"
 AUTHORITY_DAYS = 3650
 DAYS = 365
 # From when on one is told that a certificate ends: the default of ssl.expiry.warning.days.

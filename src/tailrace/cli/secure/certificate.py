@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from tailrace.cli import Actions, CommandError
 from tailrace.cli.output import note, print_json, print_rows
+from tailrace.cli.secure import AUTHORITY
 
 DESCRIPTION = "Make, show and renew certificates, signed by an authority of your own."
 EXAMPLES = """\
@@ -46,7 +47,7 @@ def _add(
 
 
 def _create(options: argparse.Namespace) -> int:
-    from tailrace.cli.secure.authority import AUTHORITY, make_authority, make_certificate
+    from tailrace.cli.secure.authority import make_authority, make_certificate
 
     _check_name(options.name)
     if os.path.exists(f"{options.folder}/{options.name}.pem"):

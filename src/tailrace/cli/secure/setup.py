@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from tailrace.cli import CommandError
 from tailrace.cli.node.plan import CONTROLLER_LISTENER, NODES_LISTENER, PLAN_FILE, SECURE_LISTENER
-from tailrace.cli.secure.passwords import new_password
+from tailrace.cli.secure import AUTHORITY
 from tailrace.client.security.users import ITERATIONS, LOGIN_MECHANISM, Login
 
 if TYPE_CHECKING:
@@ -54,14 +54,15 @@ def prepare(folder: str, *, names: Sequence[str]) -> None:
             f"{folder} holds data that was made without --secure, and has no admin: choose another folder, or set up "
             "listeners as docs/security.md tells"
         )
-    from tailrace.cli.secure.authority import AUTHORITY, make_authority, write_secret
+    from tailrace.cli.secure.authority import make_authority, write_secret
+    from tailrace.cli.secure.passwords import new_password
 
     security = f"{folder}/{_FOLDER}"
     # Others are not to read the metadata either: what follows from passwords is in it.
     os.makedirs(folder, mode=0o700, exist_ok=True)
     make_authority(security)
     _make_certificate(security, names)
-    login = Login(ADMIN, new_password(), f"{security}/{AUTHORITY}.pem")
+    login = Login(ADMIN, new_password(), authority_certificate(folder))
     write_secret(f"{folder}/{LIBRDKAFKA_FILE}", _lines(login.librdkafka()))
     # The last: a start that was broken off begins anew.
     write_secret(f"{folder}/{CLIENT_FILE}", _lines(login.java()))
@@ -121,8 +122,6 @@ def broker_certificate(folder: str) -> str:
 
 def authority_certificate(folder: str) -> str:
     """The path of the certificate of the authority that the brokers' one was made by."""
-    from tailrace.cli.secure.authority import AUTHORITY
-
     return f"{folder}/{_FOLDER}/{AUTHORITY}.pem"
 
 

@@ -6,9 +6,9 @@ One `SaslLogin` serves all connections of a client. A token for OAUTHBEARER is k
 from __future__ import annotations
 
 from base64 import b64encode
+from typing import TYPE_CHECKING
 
 from tailrace.client.connection import Connection, error_code
-from tailrace.client.security.bearer import Token, fetch_token, unsecured_token
 from tailrace.client.security.mechanisms import Conversation, speak_oauthbearer, speak_plain, speak_scram
 from tailrace.client.security.settings import Mechanism, SaslSettings
 from tailrace.model.errors import ErrorCode, KafkaError
@@ -20,6 +20,9 @@ from tailrace.wire.apis.security import (
     SaslHandshakeResponse,
 )
 
+if TYPE_CHECKING:
+    from tailrace.client.security.bearer import Token
+
 _HASHES = {Mechanism.SCRAM_SHA_256: "sha256", Mechanism.SCRAM_SHA_512: "sha512"}
 # The share of a token's life in which it is used: the rest is for clocks that differ, as with Kafka's
 # sasl.login.refresh.window.factor.
@@ -30,7 +33,7 @@ class SaslLogin:
     def __init__(self, settings: SaslSettings, ports: Ports) -> None:
         self._settings = settings
         self._ports = ports
-        self._token = Token("", 0)
+        self._token: Token | None = None
         self._token_ends_ms = 0.0
 
     async def log_in(self, connection: Connection) -> int:
@@ -96,8 +99,10 @@ class SaslLogin:
     async def _current_token(self) -> str:
         if self._settings.token.given:
             return self._settings.token.given
+        from tailrace.client.security.bearer import fetch_token, unsecured_token  # Few clients have tokens.
+
         now_ms = self._ports.clock.monotonic_ms()
-        if now_ms >= self._token_ends_ms:
+        if self._token is None or now_ms >= self._token_ends_ms:
             token = self._settings.token
             if token.unsecured_subject:
                 self._token = unsecured_token(token, self._ports.clock.wall_ms())

@@ -5,10 +5,9 @@ salted here, and the broker keeps what follows from that.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from tailrace.client.connection import error_code
-from tailrace.client.metadata import Cluster
 from tailrace.client.security.properties import parse_properties
 from tailrace.controller.security.credentials import salt_password
 from tailrace.model.errors import KafkaError
@@ -19,6 +18,9 @@ from tailrace.wire.apis.security import (
     DescribeUserScramCredentialsRequest,
     DescribeUserScramCredentialsResponse,
 )
+
+if TYPE_CHECKING:
+    from tailrace.client.metadata import Cluster
 
 # Kafka's own least number. The stored keys are as good as the password is.
 ITERATIONS = 4096
