@@ -12,6 +12,7 @@ hostile    two thousand connections: some say nothing, some a byte at a time, so
 
 import argparse
 import asyncio
+import gc
 import multiprocessing
 import socket
 import time
@@ -43,6 +44,16 @@ class Rounds(asyncio.SelectorEventLoop):
     def __init__(self) -> None:
         super().__init__()
         self.taken_ms: list[float] = []
+        self.collected_ms = [0.0]  # By the garbage collector, which is no round's own.
+        self._collects_since = 0
+        gc.callbacks.append(self._note_collection)
+
+    def _note_collection(self, phase: str, _info: dict[str, int]) -> None:
+        now = time.thread_time_ns()
+        if phase == "start":
+            self._collects_since = now
+        else:
+            self.collected_ms.append((now - self._collects_since) / 1e6)
 
     def _run_once(self) -> None:
         began = time.thread_time_ns()
@@ -83,6 +94,7 @@ async def watch(loop: Rounds, name: str, port: int, *askers: object) -> None:
         process.start()
     await asyncio.sleep(SECONDS / 4)
     loop.taken_ms.clear()
+    loop.collected_ms[1:] = []
     await asyncio.sleep(SECONDS)
     taken = sorted(loop.taken_ms)
     for process in processes:
@@ -90,7 +102,10 @@ async def watch(loop: Rounds, name: str, port: int, *askers: object) -> None:
         process.join()
     await asyncio.sleep(1)
     places = {"median": taken[len(taken) // 2], "p99": taken[len(taken) * 99 // 100], "max": taken[-1]}
-    print(f"{name:8} {len(taken):7} rounds, CPU in ms:", *(f"{key} {value:.2f}" for key, value in places.items()))
+    print(
+        f"{name:8} {len(taken):7} rounds, CPU in ms:", *(f"{key} {value:.2f}" for key, value in places.items()), end=""
+    )
+    print(f"; the longest collection {max(loop.collected_ms):.2f}")
 
 
 async def run(loop: Rounds, partitions: int) -> None:
@@ -103,6 +118,7 @@ async def run(loop: Rounds, partitions: int) -> None:
         wanted = f"kafka_server_replicamanager_partitioncount {each * TOPICS}\n"
         while wanted not in (await asyncio.to_thread(_read, port)):  # noqa: ASYNC110 - a node is looked at from outside
             await asyncio.sleep(1)
+        gc.freeze()  # As a node does that has started with so many.
         await watch(loop, "quiet", port)
         await watch(loop, "scrapes", port, *[scrape] * SCRAPERS)
         await watch(loop, "hostile", port, crowd)

@@ -35,7 +35,6 @@ from tailrace.broker.serving.kafka import KafkaProtocol
 from tailrace.catalogue import Audience
 from tailrace.controller.features import SUPPORTED_FEATURES
 from tailrace.controller.image import MetadataImage
-from tailrace.log.directory import LogDirectory
 from tailrace.model import events
 from tailrace.model.config import BrokerConfig, Endpoint, decide_advertised
 from tailrace.model.errors import ErrorCode, KafkaError, StorageError
@@ -54,6 +53,8 @@ if TYPE_CHECKING:
     from tailrace.broker.cluster.peers import Peers
     from tailrace.broker.cluster.registration import ControllerRegistration
     from tailrace.broker.metrics.server import MetricsServer
+    from tailrace.broker.tier.tier import Tier
+    from tailrace.log.directory import LogDirectory
     from tailrace.replica.partition import Partition
 
 _log = events.logger("broker")
@@ -91,6 +92,7 @@ class Broker:
         self._reports: ReplicaReports | None = None
         self.lag = LoopLag(ports.clock, config)
         self.metrics: MetricsServer | None = None  # Where metrics.listeners is set.
+        self.tier: Tier | None = None  # Where there is remote storage.
         self._failure: asyncio.Future[None] | None = None
         self._is_started = False  # The first image was applied.
         self.is_running = False
@@ -98,7 +100,6 @@ class Broker:
 
     @property
     def config(self) -> BrokerConfig:
-        """With the dynamic settings of the cluster applied, once they are known."""
         return self.replicas.config if self._is_started else self._static_config
 
     @property
@@ -179,7 +180,7 @@ class Broker:
 
     def _open_directories(self, undo: AsyncExitStack) -> None:
         config, ports = self._static_config, self.ports
-        cluster_id = config.cluster_id or self._stored_cluster_id()
+        cluster_id = config.cluster_id or LogDirectories.stored_cluster_id(ports.disk, config.log_dirs)
         if cluster_id is None:
             if not self.roles.is_alone:
                 raise KafkaError(
@@ -202,13 +203,6 @@ class Broker:
             undo.callback(directory.close, clean=False)
         if not self.roles.is_alone:
             self.directories.fail_as_whole()
-
-    def _stored_cluster_id(self) -> str | None:
-        for path in self._static_config.log_dirs:
-            stored = LogDirectory.stored_cluster_id(self.ports.disk, path)
-            if stored is not None:
-                return stored
-        return None
 
     async def _join_quorum(self, undo: AsyncExitStack) -> None:
         config, ports = self._static_config, self.ports
@@ -255,7 +249,6 @@ class Broker:
             undo.push_async_callback(self._registration.close)
 
     def _make_registration(self) -> ControllerRegistration:
-        # A single node does not pay for it.
         from tailrace.broker.cluster.registration import ControllerRegistration
 
         return ControllerRegistration(
@@ -295,6 +288,11 @@ class Broker:
         lifecycle.start()
         if not self.roles.is_alone:
             await self.quorum.wait_offset(lifecycle.broker_epoch + 1)
+        if self._static_config.remote_log_storage_system_enable:
+            from tailrace.broker.tier.tier import open_tier
+
+            self.tier = await open_tier(self.node, self.directories, self._cluster_id)
+            undo.push_async_callback(self.tier.close)
         await self.replicas.open_logs(lambda: self.quorum.image)
         self._is_started = True
         self.directories.report_recovery()
@@ -318,6 +316,8 @@ class Broker:
         self._maintenance.start()
         self._maintenance.adopt(scrub(self.node, self._maintenance))
         self.services.coordination.open()
+        if self.tier is not None:
+            self.tier.start()
 
     def _make_services(self) -> tuple[Node, Services]:
         node = Node(
@@ -351,7 +351,6 @@ class Broker:
         undo.push_async_callback(self.future_logs.close)
         if self.roles.is_alone and len(self.directories) == 1:
             return
-        # A single node does not pay for it.
         from tailrace.broker.cluster.assignments import DirectoryAssignments
 
         assignments = self._assignments = DirectoryAssignments(
@@ -413,14 +412,15 @@ class Broker:
             self.replicas.lease.grant(lease_ends_ms)
 
     async def stop(self) -> None:
-        """A clean stop: leaderships go to others first; whatever was acknowledged is stored, and the next start need
-        not look for it."""
+        """A clean stop: leaderships go to others first, and the next start need not look for what was acknowledged."""
         if not self.is_running:
             return
         self.is_running = self.lag.is_serving = False
         if self.lifecycle is not None and not self.roles.is_alone:
             await self.lifecycle.shut_down()
         await self.services.coordination.close()
+        if self.tier is not None:
+            await self.tier.close()
         await self._close(Audience.CLIENTS)
         if self._maintenance is not None:
             await self._maintenance.stop()

@@ -21,6 +21,7 @@ examples:
   tailrace sim 7 --damage
   tailrace sim 7 --rights
   tailrace sim 7 --logins
+  tailrace sim 7 --tier
 """
 
 
@@ -32,12 +33,18 @@ def register(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--logins", action="store_true", help="--rights, and listeners that ask who comes; users change"
     )
+    parser.add_argument("--tier", action="store_true", help="topics have remote storage, in a bucket with faults")
     parser.add_argument("--quiet", action="store_true", help="print the outcome of each seed alone")
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
-    kinds = {"has_damage": options.damage, "has_rights": options.rights, "has_logins": options.logins}
+    kinds = {
+        "has_damage": options.damage,
+        "has_rights": options.rights,
+        "has_logins": options.logins,
+        "has_tier": options.tier,
+    }
     if options.count > 1:
         run_seed = partial(_run_seed, **kinds)
         return _run_swarm(range(options.seed, options.seed + options.count), run_seed)
@@ -62,10 +69,10 @@ def _run_swarm(seeds: range, run_seed: Callable[[int], Outcome]) -> int:
     return 1 if failed else 0
 
 
-def _run_seed(seed: int, *, has_damage: bool, has_rights: bool, has_logins: bool) -> Outcome:
+def _run_seed(seed: int, **kinds: bool) -> Outcome:
     from tailrace.sim.scenario import Scenario
 
-    return Scenario(seed, has_damage=has_damage, has_rights=has_rights, has_logins=has_logins).run()
+    return Scenario(seed, **kinds).run()  # type: ignore[arg-type]
 
 
 def _describe(outcome: Outcome, *, is_traced: bool) -> str:

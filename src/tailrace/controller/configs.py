@@ -25,6 +25,7 @@ from tailrace.model.config import (
     GROUP_SETTINGS,
     SETTINGS,
     TOPIC_SETTINGS,
+    check_turned_off,
     format_value,
     parse_group_config,
     parse_topic_config,
@@ -217,7 +218,9 @@ def _decide_records(view: View, resource: _Resource, texts: Mapping[str, str]) -
         }
     allows_unclean = False
     if resource.resource_type == ResourceType.TOPIC:
-        allows_unclean = parse_topic_config(texts, view.config).unclean_leader_election_enable
+        config = parse_topic_config(texts, view.config)
+        check_turned_off(current, config)
+        allows_unclean = config.unclean_leader_election_enable
     elif resource.resource_type == ResourceType.GROUP:
         parse_group_config(texts, view.config)
     elif resource.resource_type == ResourceType.CLIENT_METRICS:

@@ -8,6 +8,7 @@ clean close; what began above the recovery point is found again by recovery, so 
 """
 
 from bisect import bisect_right
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -84,6 +85,12 @@ class LeaderEpochs:
             self._store([first, *self._entries[number:]])
         elif number > 1:
             self._store(self._entries[number - 1 :])
+
+    def restore(self, entries: Sequence[tuple[int, int]]) -> None:
+        """The history of another copy of this log, or of what lies before its beginning here and then of itself."""
+        restored = [EpochEntry(*entry) for entry in entries]
+        assert all(a.epoch < b.epoch and a.start_offset < b.start_offset for a, b in pairwise(restored)), f"{restored}"
+        self._store(restored)
 
     def clear(self) -> None:
         if self._entries:

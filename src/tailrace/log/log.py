@@ -11,6 +11,7 @@ the kernel may have dropped what it could not write: the log then stays offline 
 
 Owns the offsets, the configuration and what is known of producers; `log_files.LogFiles` owns the rest, and does what
 touches files. Single-threaded. What blocks for long (`begin_sync`'s work) is handed out to be run in Background.
+Where its topic has remote storage this is the local end of a longer log, and only the epochs reach back farther.
 Never knows of leaders, followers or high watermarks beyond what it is told.
 """
 
@@ -350,7 +351,8 @@ class Log:
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{self.topic_partition} ends at {self.log_end_offset}.")
         if offset > self.log_start_offset:
             self.log_start_offset = offset
-            self.epochs.truncate_from_start(offset)
+            if not self.config.remote_storage_enable:
+                self.epochs.truncate_from_start(offset)
             self.files.note_changed()
             if self.damaged_ranges:
                 self.settle_damaged_ranges()

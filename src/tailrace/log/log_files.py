@@ -176,6 +176,18 @@ class LogFiles:
         with self.disk_errors(f"{self.folder} cannot be read"):
             return self.segments.find_aborted(slice_, offset, end_offset=end_offset)
 
+    def find_aborted_before(self, end_offset: int, *, from_offset: int) -> list[AbortedTransaction]:
+        """Those of this log that began before `end_offset`, for a reader who was given older records. StorageError."""
+        with self.disk_errors(f"{self.folder} cannot be read"):
+            found: list[AbortedTransaction] = []
+            for segment in self.segments.all:
+                for aborted in segment.aborted.from_offset(from_offset):
+                    if aborted.first_offset < end_offset:
+                        found.append(aborted)
+                    if aborted.last_stable_offset >= end_offset:
+                        return found  # Whatever was aborted later began later.
+            return found
+
     def find_timestamp(self, timestamp: int | None, start_offset: int, max_decompressed_bytes: int) -> Found | None:
         """The first record whose timestamp is >= `timestamp`; without one, the first that has the largest of all."""
         try:
@@ -208,7 +220,10 @@ class LogFiles:
             self.snapshots.clear()
         self.durability.start_anew(offset)
         self._settle_cut(offset)
-        self.epochs.clear()
+        if self._config.remote_storage_enable:
+            self.epochs.truncate_from_end(offset)  # What lies in the store has its history here.
+        else:
+            self.epochs.clear()
 
     def _settle_cut(self, end_offset: int) -> None:
         self.durability.note_names_changed()

@@ -189,7 +189,8 @@ class LogLoader:
             note_lost(segments[0], segments[1].base_offset)
             log_start_offset = known_start
         self.epochs.truncate_from_end(log_end_offset)
-        self.epochs.truncate_from_start(log_start_offset)
+        if not self.config.remote_storage_enable:
+            self.epochs.truncate_from_start(log_start_offset)
         return LoadedLog(
             topic_partition=self.topic_partition,
             topic_id=topic_id,
@@ -455,7 +456,8 @@ class LogLoader:
             history, is_contradictory = epoch_history.read_history(segments, epoch_max=self._leader_epoch)
             if not is_contradictory:
                 self._report("the history of leader epochs is rebuilt", cause=problem)
-                epoch_history.rebuild(self.epochs, history)
+                older = [each for each in self.epochs.entries if each.start_offset < segments[0].base_offset]
+                epoch_history.rebuild(self.epochs, [*older, *history] if self.config.remote_storage_enable else history)
 
     def _load_producers(self, segments: list[Segment], end_offset: int) -> None:
         load_producers(self.producers, self.snapshots, segments, end_offset=end_offset, now_ms=self.clock.wall_ms())

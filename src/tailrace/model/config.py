@@ -57,6 +57,7 @@ __all__ = [
     "apply_dynamic",
     "apply_group",
     "apply_topic",
+    "check_turned_off",
     "decide_advertised",
     "flatten",
     "format_value",
@@ -84,7 +85,6 @@ MIGRATION_POLICIES = ("disabled", "downgrade", "upgrade", "bidirectional")
 RACK_AWARE_SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 
 # Settings that are checked and kept, and read by nothing, say so.
-_WITH_TIERS = "No effect yet: comes with remote storage."
 _GROWING = "No effect: segments grow as they are written."
 _ONE_THREAD = "No effect: a broker has one thread of logic, and helper threads as they are needed."
 _NO_JMX = "No effect: there is no JMX."
@@ -93,6 +93,8 @@ _NO_PURGATORY = "No effect: what is finished is dropped at once."
 _BOUNDED_OTHERWISE = "No effect."
 _NO_SHARE_GROUPS = "No effect: share groups are not served."
 
+# Of what an object store needs, as the library that speaks with it calls it.
+STORE_PREFIX = "rsm.config."
 METRICS_PROTOCOLS = ("HTTP", "HTTPS")
 STANDARD_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 
@@ -106,7 +108,11 @@ _REFUSED = (
     ((".policy.class.name",), "classes of Java cannot be loaded"),
     (("client.quota.callback.",), "classes of Java cannot be loaded"),
     (("max.connections.per.ip.overrides",), "all addresses have the same bound, max.connections.per.ip"),
-    (("remote.", "rsm.config.", "rlmm.config.", "follower.fetch.last.tiered."), "there is no remote storage"),
+    (
+        ("remote.log.storage.manager.", "remote.log.metadata.manager."),
+        "classes of Java cannot be loaded; the store is named by remote.log.storage.url",
+    ),
+    (("remote.", "rlmm.config.", "follower.fetch.last.tiered."), "of remote storage there is no such setting"),
     (("group.share.",), "there are no share groups"),
     (("group.streams.",), "there are no streams groups"),
     (("cordoned.log.dirs",), "new partitions are put into any of log.dirs that works"),
@@ -204,6 +210,10 @@ def _same(name: str) -> tuple[Synonym, ...]:
 SUBJECT_NAME_STRATEGIES = tuple(
     f"io.confluent.kafka.serializers.subject.{name}Strategy" for name in ("TopicName", "RecordName", "TopicRecordName")
 )
+
+
+def _refuse_store_alone(_text: str) -> str:
+    raise ValueError("Write rsm.config.<setting>, such as rsm.config.region.")
 
 
 class TopicConfig(Config, scope="topic"):
@@ -424,23 +434,21 @@ class TopicConfig(Config, scope="topic"):
     )
     remote_storage_enable: bool = boolean(default=False, doc="Whether segments are copied to the remote tier.")
     remote_log_copy_disable: bool = boolean(
-        default=False, inert=_WITH_TIERS, doc="Whether a topic with remote data stops copying more of it."
+        default=False, doc="Whether a topic with remote data stops copying more of it."
     )
     remote_log_delete_on_disable: bool = boolean(
-        default=False, inert=_WITH_TIERS, doc="Whether turning remote storage off deletes what was copied."
+        default=False, doc="Whether turning remote storage off deletes what was copied."
     )
     local_retention_ms: int = long(
         default=-2,
         minimum=-2,
         broker_synonyms=_same("log.local.retention.ms"),
-        inert=_WITH_TIERS,
         doc="Age at which a copied segment leaves the local disk; -2 for retention.ms.",
     )
     local_retention_bytes: int = long(
         default=-2,
         minimum=-2,
         broker_synonyms=_same("log.local.retention.bytes"),
-        inert=_WITH_TIERS,
         doc="Local size above which copied segments leave the disk; -2 for retention.bytes.",
     )
 
@@ -976,12 +984,8 @@ class BrokerConfig(SecurityConfig, scope="broker"):
     record_validation_deep: bool = boolean(
         default=False, dynamic=True, ours=True, doc="Default of the topic setting of the same name."
     )
-    log_local_retention_ms: int = long(
-        default=-2, minimum=-2, dynamic=True, inert=_WITH_TIERS, doc="Default of local.retention.ms."
-    )
-    log_local_retention_bytes: int = long(
-        default=-2, minimum=-2, dynamic=True, inert=_WITH_TIERS, doc="Default of local.retention.bytes."
-    )
+    log_local_retention_ms: int = long(default=-2, minimum=-2, dynamic=True, doc="Default of local.retention.ms.")
+    log_local_retention_bytes: int = long(default=-2, minimum=-2, dynamic=True, doc="Default of local.retention.bytes.")
     # ---- schema ids
     confluent_schema_registry_url: str | None = string(
         default=None,
@@ -1434,10 +1438,134 @@ class BrokerConfig(SecurityConfig, scope="broker"):
         minimum=1,
         doc="Segment size of __transaction_state: small, so that it loads quickly.",
     )
+    # ---- remote storage
     remote_log_storage_system_enable: bool = boolean(
-        default=False, doc="Whether there is remote storage. There is none: true is refused."
+        default=False,
+        doc="Whether topics may have remote.storage.enable: closed segments are copied to the store that "
+        "remote.log.storage.url names. The same for all nodes of a cluster, controllers included.",
+    )
+    remote_log_storage_url: str | None = string(
+        default=None,
+        ours=True,
+        doc="The store: s3://bucket/prefix, gs://bucket/prefix, az://container/prefix or file:///folder. What else it "
+        "needs stands in settings that begin with rsm.config., such as rsm.config.region, or in the environment.",
+    )
+    store_settings: tuple[tuple[str, str], ...] = items(
+        default=(),
+        internal=True,
+        ours=True,
+        sensitive=True,
+        convert=_refuse_store_alone,
+        doc="What was written for the store, by name and text.",
+    )
+    remote_log_manager_task_interval_ms: int = long(
+        default=30 * SECOND_MS,
+        minimum=1,
+        doc="How often a leader looks for segments to copy and for copies that have had their time.",
+    )
+    remote_log_manager_copy_max_bytes_per_second: int = long(
+        default=LONG_MAX, minimum=1, dynamic=True, doc="How fast this broker copies, all its partitions together."
+    )
+    remote_log_manager_fetch_max_bytes_per_second: int = long(
+        default=LONG_MAX, minimum=1, dynamic=True, doc="How fast this broker downloads what clients read."
+    )
+    remote_log_reader_max_pending_tasks: int = integer(
+        default=100,
+        minimum=1,
+        doc="Reads of the store that are under way or wait; what is asked for beyond them is answered empty.",
+    )
+    remote_log_reader_max_bytes: int = integer(
+        default=4 * MIB, minimum=1, ours=True, doc="Most that one partition of a fetch is given from the store."
+    )
+    remote_log_index_file_cache_total_size_bytes: int = long(
+        default=GIB,
+        minimum=1,
+        dynamic=True,
+        doc="Most that what was read from the store takes on the local disk, in remote-log-cache of the metadata "
+        "folder. Kafka keeps indexes alone there.",
+    )
+    remote_fetch_max_wait_ms: int = integer(
+        default=500,
+        minimum=1,
+        dynamic=True,
+        doc="How long a fetch waits for the store. Then it is answered without what has not come.",
+    )
+    remote_list_offsets_request_timeout_ms: int = long(
+        default=30 * SECOND_MS, minimum=1, dynamic=True, doc="How long a lookup by time waits for the store."
+    )
+    remote_log_deletion_delay_ms: int = long(
+        default=15 * MINUTE_MS,
+        minimum=0,
+        ours=True,
+        doc="How long the object of a copy stays after nobody is to read it any more, and after an upload that nobody "
+        "finished has begun.",
+    )
+    remote_log_sweep_interval_ms: int = long(
+        default=6 * HOUR_MS,
+        minimum=1,
+        ours=True,
+        doc="How often a leader lists the objects of its partitions, and deletes those that nothing refers to.",
+    )
+    remote_log_manifest_interval_ms: int = long(
+        default=10 * SECOND_MS,
+        minimum=1,
+        ours=True,
+        doc="How much later than the records of __remote_log_metadata the manifest of a partition may be, by which "
+        "Spark and other readers without a broker learn what is in the store.",
+    )
+    remote_log_storage_timeout_ms: int = integer(
+        default=10 * SECOND_MS, minimum=1, ours=True, doc="How long one request to the store may take."
+    )
+    remote_log_storage_upload_timeout_ms: int = integer(
+        default=10 * MINUTE_MS, minimum=1, ours=True, doc="How long one try of uploading a segment may take."
+    )
+    remote_log_storage_reads_max: int = integer(
+        default=16, minimum=1, ours=True, doc="Reads of the store that are under way at a time."
+    )
+    remote_log_storage_read_max_bytes: int = integer(
+        default=64 * MIB, minimum=MIB, ours=True, doc="Memory for reads of the store that are under way."
+    )
+    remote_log_storage_uploads_max: int = integer(
+        default=2, minimum=1, ours=True, doc="Segments that are uploaded at a time; each takes some 16 MiB of memory."
+    )
+    rlmm_config_remote_log_metadata_topic_num_partitions: int = integer(
+        default=50, minimum=1, ours=True, doc="Partitions of __remote_log_metadata, set when the topic is created."
+    )
+    rlmm_config_remote_log_metadata_topic_replication_factor: int = short(
+        default=3, minimum=1, ours=True, doc="Replicas of __remote_log_metadata, at most as many as there are brokers."
+    )
+    rlmm_config_remote_log_metadata_topic_min_isr: int = short(
+        default=2, minimum=1, ours=True, doc="In-sync replicas that a write to __remote_log_metadata needs."
+    )
+    rlmm_config_remote_log_metadata_topic_retention_ms: int = long(
+        default=-1,
+        minimum=-1,
+        ours=True,
+        doc="How long records of __remote_log_metadata are kept; -1 for ever. Copies whose "
+        "records are gone cannot be found again.",
+    )
+    rlmm_config_remote_log_metadata_consume_wait_ms: int = long(
+        default=2 * MINUTE_MS,
+        minimum=1,
+        ours=True,
+        doc="How long a leader waits until its own record of a copy is committed.",
     )
     # ---- taken for files that were written for Kafka, and without effect here
+    remote_log_manager_thread_pool_size: int = integer(
+        default=2, minimum=1, inert=_ONE_THREAD, doc="Threads for remote storage."
+    )
+    remote_log_manager_copier_thread_pool_size: int = integer(
+        default=10, minimum=1, dynamic=True, inert=_ONE_THREAD, doc="Threads that copy segments."
+    )
+    remote_log_manager_expiration_thread_pool_size: int = integer(
+        default=10, minimum=1, dynamic=True, inert=_ONE_THREAD, doc="Threads that delete copies."
+    )
+    remote_log_manager_follower_thread_pool_size: int = integer(
+        default=2, minimum=1, dynamic=True, inert=_ONE_THREAD, doc="Threads that follow remote storage."
+    )
+    remote_log_reader_threads: int = integer(
+        default=10, minimum=1, dynamic=True, inert=_ONE_THREAD, doc="Threads that read remote storage."
+    )
     background_threads: int = integer(
         default=10, minimum=1, dynamic=True, inert=_ONE_THREAD, doc="Threads for background tasks."
     )
@@ -1710,6 +1838,8 @@ def parse_topic_config(overrides: Mapping[str, str], broker: BrokerConfig) -> To
         return broker.topic_defaults
     config = broker.topic_defaults.replace(**_parse_all(overrides, TOPIC_SETTINGS, what="topic"))
     _check_topic(config)
+    if config.remote_storage_enable:
+        _check_tiered(config, broker)
     return config
 
 
@@ -1795,6 +1925,9 @@ def _parse_all(texts: Mapping[str, str], settings: Mapping[str, Setting], *, wha
             check_setting(name, text)
             values["listener_settings"] = (*values.get("listener_settings", ()), (name, text))
             continue
+        if settings is SETTINGS and name.startswith(STORE_PREFIX):
+            values["store_settings"] = (*values.get("store_settings", ()), (name.removeprefix(STORE_PREFIX), text))
+            continue
         setting = settings.get(name)
         if setting is None:
             raise unknown_broker_setting(name) if settings is SETTINGS else unknown(name, settings, what=what)
@@ -1859,11 +1992,48 @@ def _check_topic(config: TopicConfig) -> None:
             f"conflict topic config setting min.compaction.lag.ms ({config.min_compaction_lag_ms}) > "
             f"max.compaction.lag.ms ({config.max_compaction_lag_ms})",
         )
-    if config.remote_storage_enable:
+
+
+def _check_tiered(config: TopicConfig, broker: BrokerConfig) -> None:
+    """Kafka's rules, in its words."""
+    if not broker.remote_log_storage_system_enable:
         raise KafkaError(
             ErrorCode.INVALID_CONFIG,
             "Tiered Storage functionality is disabled in the broker. "
             "Topic cannot be configured with remote log storage.",
+        )
+    if any(policy != "delete" for policy in config.cleanup_policy):
+        raise KafkaError(
+            ErrorCode.INVALID_CONFIG,
+            "Remote log storage only supports topics with cleanup.policy=delete or cleanup.policy being an empty list.",
+        )
+    for unit, local, total in (
+        ("bytes", config.local_retention_bytes, config.retention_bytes),
+        ("ms", config.local_retention_ms, config.retention_ms),
+    ):
+        name, whole = f"local.retention.{unit}", f"retention.{unit}"
+        if total > -1 and local == -1:
+            raise invalid(name, local, f"Value must not be -1 as {whole} value is set as {total}.")
+        if total > -1 and local > total:
+            raise invalid(name, local, f"Value must not be more than property: {whole} value.")
+        if config.remote_log_copy_disable and local not in (-2, total):
+            raise KafkaError(
+                ErrorCode.INVALID_CONFIG,
+                f"When `remote.log.copy.disable` is set to true, the `{name}` and `{whole}` must be set to the "
+                "identical value because there will be no more logs copied to the remote storage.",
+            )
+
+
+def check_turned_off(before: Mapping[str, str], config: TopicConfig) -> None:
+    """Whether a topic with the texts of `before` may be without remote storage. KafkaError INVALID_CONFIG."""
+    was_enabled = before.get("remote.storage.enable", "false").strip().lower() == "true"
+    if was_enabled and not config.remote_storage_enable and not config.remote_log_delete_on_disable:
+        raise KafkaError(
+            ErrorCode.INVALID_CONFIG,
+            "It is invalid to disable remote storage without deleting remote data. If you want to keep the remote data "
+            "and turn to read only, please set `remote.storage.enable=true,remote.log.copy.disable=true`. If you want "
+            "to disable remote storage and delete all remote data, please set "
+            "`remote.storage.enable=false,remote.log.delete.on.disable=true`.",
         )
 
 
@@ -1934,8 +2104,8 @@ def _check_broker(config: BrokerConfig) -> None:
     for name in config.early_start_listeners:
         if name not in names:
             raise invalid("early.start.listeners", name, "Each of them must be one of listeners.")
-    if config.remote_log_storage_system_enable:
-        raise invalid("remote.log.storage.system.enable", "true", "There is no remote storage: set it to false.")
+    if config.remote_log_storage_system_enable and not config.remote_log_storage_url:
+        raise invalid("remote.log.storage.url", "", "Remote storage needs a store, such as s3://bucket/prefix.")
     if len(config.group_coordinator_rebalance_protocols) < 2:
         text = ",".join(config.group_coordinator_rebalance_protocols)
         raise invalid("group.coordinator.rebalance.protocols", text, "Neither of classic and consumer can be left out.")

@@ -26,6 +26,7 @@ CLUSTER_METADATA_TOPIC = "__cluster_metadata"
 CLUSTER_METADATA_TOPIC_ID = Uuid(bytes(15) + b"\x01")
 CONSUMER_OFFSETS_TOPIC = "__consumer_offsets"
 TRANSACTION_STATE_TOPIC = "__transaction_state"
+REMOTE_LOG_METADATA_TOPIC = "__remote_log_metadata"  # Not internal, as in Kafka: its tools may read and write it.
 INTERNAL_TOPICS = frozenset({CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC})
 
 

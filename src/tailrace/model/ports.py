@@ -346,6 +346,33 @@ class ObjectStores(Protocol):
         store calls them. Asks the store nothing. Raises KafkaError INVALID_CONFIG with cause and remedy."""
 
 
+class RemotePart(Protocol):
+    """What remote storage has of a partition, which goes before its local log. None of a topic without it."""
+
+    log_start_offset: int  # Of the whole: never above where the local log begins.
+
+    def advance_start(self, offset: int) -> None:
+        """As of a log: what lies before `offset` is not read any more, here or there."""
+
+    def expire_local(self, *, now_ms: int, high_watermark: int) -> int:
+        """As `log.retention.expire_segments`, of what lies in the store too."""
+
+    async def store_start(self) -> None:
+        """Where it begins is on the disk when this returns. Raises KafkaError."""
+
+    async def find_start(self, leader_start_offset: int, epoch_before: int) -> RemoteStart:
+        """Where a follower may begin that has less than the leader's local log, whose last record before it is of
+        `epoch_before`. Raises KafkaError, StorageError or StoreError."""
+
+
+class RemoteStart(NamedTuple):
+    """Where a log goes on from a copy of a segment, and what that tells of the log before."""
+
+    offset: int
+    epochs: tuple[tuple[int, int], ...]
+    producers: bytes  # Kafka's snapshot of them at that offset.
+
+
 class Background(Protocol):
     """Helper threads for calls that block or release the GIL. They decide nothing."""
 

@@ -81,6 +81,12 @@ class LogDirectories(Sequence[LogDirectory]):
             raise
         return cls(opened, unusable)
 
+    @staticmethod
+    def stored_cluster_id(disk: Disk, paths: Sequence[str]) -> str | None:
+        """Of the first that knows one."""
+        found = (LogDirectory.stored_cluster_id(disk, path) for path in paths)
+        return next((cluster_id for cluster_id in found if cluster_id is not None), None)
+
     @overload
     def __getitem__(self, index: int) -> LogDirectory: ...
 

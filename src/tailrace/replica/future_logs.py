@@ -237,6 +237,8 @@ class FutureLogs:
         partition = move.partition
         topic_partition, old = partition.topic_partition, partition.log
         future.adopt_producers(old)
+        if old.config.remote_storage_enable:
+            future.epochs.restore(old.epochs.entries)  # It reaches back farther than the batches do.
         for entry in old.epochs.entries[-1:]:  # It may have begun without a record.
             future.epochs.assign(entry.epoch, entry.start_offset)
         future.max_decompressed_bytes = old.max_decompressed_bytes

@@ -136,7 +136,14 @@ class Maintenance:
         async for partition in self._sweep():
             try:
                 log, now_ms = partition.log, self._clock.wall_ms()
-                if not log.is_offline and expire_segments(log, now_ms=now_ms, high_watermark=partition.high_watermark):
+                if log.is_offline:
+                    continue
+                high_watermark, tier = partition.high_watermark, partition.tier
+                if (
+                    expire_segments(log, now_ms=now_ms, high_watermark=high_watermark)
+                    if tier is None
+                    else tier.expire_local(now_ms=now_ms, high_watermark=high_watermark)
+                ):
                     expired.append(partition)
             except StorageError as error:
                 _log.error("retention failed", partition=partition.topic_partition, cause=error)

@@ -83,8 +83,9 @@ class ReplicaManager:
         # Where readers have met trouble (`log.files.damaged`); a scrub takes them out.
         self.suspects: dict[TopicPartition, Suspect] = {}
         # Told of a log that is about to be deleted, before its folder gives up its name: a compaction or a copy that
-        # went on would put its files, or the offset that it has come to, under the name of a topic that comes later.
+        # went on would put its files under the name of a topic that comes later.
         self.before_deletion: list[Callable[[TopicPartition], None]] = []
+        self.on_settled: Callable[[Partition], None] = lambda _: None  # Told of one that is new, or has other settings.
         self.lease = Lease(self.node_id, self, self._state_of, session_ms=static.broker_session_timeout_ms)
         self.leader_throttle = Throttle()  # For what followers fetch from here.
         self._broker_epoch = NO_BROKER_EPOCH
@@ -96,8 +97,7 @@ class ReplicaManager:
         self._proposals: IsrProposals | None = None
         self._image: MetadataImage | None = None
         self._is_closed = False
-        # Partitions whose log could not be opened, as was logged once. In order, for it is iterated over.
-        self.missing: dict[tuple[str, int], None] = {}
+        self.missing: dict[tuple[str, int], None] = {}  # Their logs could not be opened, as was logged once. In order.
         self._owed: list[tuple[str, int]] = []  # New partitions without a log yet. Bounded by what the image holds.
         self.late = LatePartitions(self._follow_late, per_turn=static.replica_changes_per_turn)
         # Logs that the last run left and that are not open yet, and where they lie.
@@ -178,8 +178,8 @@ class ReplicaManager:
             self._remove_deleted(old, new)
         if old is not None and old.brokers is not new.brokers:
             self._follow_brokers(old, new)
-        # A leader never judges by the settings of one image and the in-sync set of another: min.insync.replicas with an
-        # older set, or the other way round, would confirm what an eligible replica does not have.
+        # A leader never judges by the settings of one image and the in-sync set of another: min.insync.replicas with
+        # another set would confirm what an eligible replica does not have.
         has_other_settings = old is not None and old.configs is not new.configs
         reconfigured = self._reconfigure(new) if has_other_settings else []
         if has_other_settings:
@@ -193,6 +193,7 @@ class ReplicaManager:
             self.damaged.end_start(self.missing)
         for partition in reconfigured:
             if self.partitions.get(partition.topic_partition) is partition:
+                self.on_settled(partition)
                 partition.reconfigure()
 
     def _follow_brokers(self, old: MetadataImage, new: MetadataImage) -> None:
@@ -285,6 +286,7 @@ class ReplicaManager:
                 return
             self.missing.pop((topic.name, index), None)
             self.partitions[topic.name, index] = partition
+            self.on_settled(partition)
         try:
             partition.follow_image(state, is_one_of_many=is_one_of_many)
         except AssertionError as error:
@@ -343,8 +345,7 @@ class ReplicaManager:
         return effective.topic_config(self.config, self._image, topic)
 
     def _reconfigure(self, new: MetadataImage) -> list[Partition]:
-        """Settings are few and change seldom: all logs are looked at. Gives the partitions that are still to be told of
-        their logs' new settings."""
+        """Settings change seldom: all logs are looked at. Gives the partitions that are still to be told of it."""
         reconfigured: list[Partition] = []
         configs: dict[str, TopicConfig] = {}
         for (topic, _index), partition in self.partitions.items():

@@ -30,7 +30,7 @@ from tailrace.model import events
 from tailrace.model.errors import ErrorCode, KafkaError, StorageError, not_leader
 from tailrace.model.ids import NO_EPOCH, NodeId, TopicPartition, Uuid
 from tailrace.model.metrics.traffic import Traffic
-from tailrace.model.ports import FileSlice
+from tailrace.model.ports import FileSlice, RemotePart
 from tailrace.model.settings import LONG_MAX
 from tailrace.replica.flusher import Flusher
 from tailrace.replica.isr import (
@@ -78,6 +78,7 @@ class Partition:
         "replica_readers",
         "replicas",
         "takes_plain",
+        "tier",
         "topic_id",
         "topic_partition",
         "traffic",
@@ -99,6 +100,7 @@ class Partition:
         self.topic_partition: TopicPartition = log.topic_partition
         self.topic_id = topic_id
         self.log = log
+        self.tier: RemotePart | None = None  # Where its topic has remote storage.
         self.node_id = node_id
         self.leader_id, self.leader_epoch, self.partition_epoch = NodeId(-1), NO_EPOCH, -1
         self.leader_epoch_start_offset = self.leader_recovery_state = 0
@@ -120,6 +122,11 @@ class Partition:
 
     def __repr__(self) -> str:
         return f"<Partition {self.topic_partition} leader={self.leader_id} epoch={self.leader_epoch}>"
+
+    @property
+    def log_start_offset(self) -> int:
+        """Of the whole, of which the log here may be the end alone."""
+        return (self.tier or self.log).log_start_offset
 
     # ---- leadership
 
@@ -159,8 +166,7 @@ class Partition:
         if is_new_epoch:
             self.readers.tell()
             if self.durable_end < self.log.log_end_offset:
-                # Found unsynced after a restart, where nobody may be about to append: neither a leader nor a follower
-                # may count itself for it yet.
+                # Found unsynced after a restart: neither a leader nor a follower may count itself for it yet.
                 self.flusher.request(self)
         self._settle()
         self.raise_high_watermark()
@@ -273,8 +279,7 @@ class Partition:
             self.replica_readers.tell()
 
     def append_plain(self, batches: Sequence[PlainBatch]) -> int:
-        """Many batches in one write; for those alone that `takes_plain` lets through. Gives the offset of the first.
-        With followers their acknowledgement may have to wait, as after `append`."""
+        """As `append`, many batches in one write, of those that `takes_plain` lets through. Gives the first offset."""
         log = self.log
         try:
             first_offset = log.append_plain(batches, leader_epoch=self.leader_epoch)
@@ -360,7 +365,6 @@ class Partition:
         self.replica_readers.tell()
 
     def check_offsets(self) -> None:
-        """After a change that is not an append of the leader."""
         assert self.log.log_start_offset <= self.high_watermark <= self.log.log_end_offset, self._offsets()
 
     def _offsets(self) -> str:
@@ -434,7 +438,6 @@ class Partition:
         self._surroundings.propose_isr(self)
 
     def drop_proposal(self) -> None:
-        """Nothing will come of it."""
         self.proposal = None
         self.raise_high_watermark()
 
@@ -470,7 +473,7 @@ class Partition:
             raise storage_failure(self.log, error) from error
 
     def delete_records(self, offset: int) -> int:
-        """Moves the log start; -1 means the high watermark. Returns the new low watermark."""
+        """Moves the log start; -1 means the high watermark. Returns where it is."""
         self.check_leader()
         wanted = self.high_watermark if offset == -1 else offset
         if not 0 <= wanted <= self.high_watermark:
@@ -482,11 +485,11 @@ class Partition:
                 f"Records of {self.topic_partition} cannot be deleted: its cleanup.policy does not include delete",
             )
         try:
-            self.log.advance_start(wanted)
+            (self.tier or self.log).advance_start(wanted)
             self.readers.tell()  # Followers are to hear of it too.
         except StorageError as error:
             raise storage_failure(self.log, error) from error
-        return self.log.log_start_offset
+        return self.log_start_offset
 
 
 def storage_failure(log: Log, cause: StorageError | AssertionError | None = None) -> KafkaError:

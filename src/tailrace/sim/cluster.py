@@ -17,7 +17,7 @@ from tailrace.log.checkpoints import write_meta_properties
 from tailrace.model.config import BrokerConfig, parse_broker_config
 from tailrace.model.errors import KafkaError, StorageError
 from tailrace.model.ids import CLUSTER_METADATA_TOPIC, Uuid, uuid_text
-from tailrace.model.ports import Ports, Tls
+from tailrace.model.ports import ObjectStores, Ports, Tls
 from tailrace.sim.background import SlowBackground
 from tailrace.sim.clock import ProcessClock, SimClock
 from tailrace.sim.disk import SimDisk
@@ -67,6 +67,7 @@ class Node:
         self.clock_drift_max = _CLOCK_DRIFT_MAX
         self.wall_skew_ms_max = _WALL_SKEW_MS_MAX
         self.tls: Tls | None = None  # Where it shows certificates.
+        self.objects: ObjectStores | None = None  # Where there is remote storage.
         self._world = world
         self._random = world.random.fork()
         self.disk = SimDisk(SimClock())
@@ -112,6 +113,7 @@ class Node:
             network=world.network.port(self.name, self.process),
             background=self.background,
             tls=self.tls,
+            objects=self.objects,
         )
         self.broker = Broker(self.config, ports)
         world.trace.note(self.name, f"starts, life {self.lives}")

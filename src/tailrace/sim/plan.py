@@ -14,6 +14,7 @@ from tailrace.sim.groups.groups import GROUP_SETTINGS, GroupPlan
 from tailrace.sim.quotas import QUOTA_SETTINGS
 from tailrace.sim.random import SimRandom
 from tailrace.sim.rights.rights import GUARDED_LISTENER, GUARDED_PORT, rights_settings
+from tailrace.sim.tier import TIER_SETTINGS, TIER_TOPIC
 from tailrace.sim.transactions.transactions import TRANSACTION_SETTINGS, TransactionPlan
 
 _TRANSACTIONS_SHARE = 0.3
@@ -64,6 +65,7 @@ class Plan:
     has_damage: bool = False  # disks lose what they had synced
     has_rights: bool = False  # there is an authorizer, and ACLs come and go
     has_logins: bool = False  # all listeners but one ask who comes; rights and quotas too
+    has_tier: bool = False  # topics have remote storage
     has_balancer: bool = False  # a balancer is at work, and is killed again and again
     lease_ms: int = SESSION_MS // 2  # at most SESSION_MS: then no hint shortens a session
     must_go_on: bool = False  # whether no fault of this run may keep a partition from acknowledging
@@ -132,6 +134,14 @@ class Plan:
             has_damage=True,
         )
 
+    def with_tier(self) -> Plan:
+        """The same with remote storage. Nothing of it survives the loss of all power that was not synced: copies would,
+        of records that are gone."""
+        topics = tuple(
+            (name, count, tuple({**dict(configs), **dict(TIER_TOPIC)}.items())) for name, count, configs in self.topics
+        )
+        return replace(self, topics=topics, has_tier=True)
+
     def describe(self) -> str:
         topics = " ".join(f"{name}:{count}{dict(configs) or ''}" for name, count, configs in self.topics)
         kind = "dedicated" if self.is_dedicated else "combined"
@@ -146,6 +156,7 @@ class Plan:
         extras += "damage, " if self.has_damage else ""
         extras += "rights, " if self.has_rights else ""
         extras += "a balancer, " if self.has_balancer else ""
+        extras += "remote storage, " if self.has_tier else ""
         extras += "logins, " if self.has_logins else ""
         extras += f"{self.transactions}, " if self.transactions is not None else ""
         return (
@@ -175,6 +186,7 @@ def nodes_of(world: World, plan: Plan) -> list[Node]:
                 **TRANSACTION_SETTINGS,
                 **(rights_settings(role) if plan.has_rights else {}),
                 **(door_settings(role) if plan.has_logins else {}),
+                **(TIER_SETTINGS if plan.has_tier else {}),
                 "transaction.state.log.replication.factor": str(min(3, plan.brokers)),
                 # What is acknowledged, offsets too, survives the loss of all power in such runs.
                 **({"log.flush.interval.messages": "1"} if "power of all" in plan.faults else {}),

@@ -39,6 +39,7 @@ from tailrace.sim.plan import Plan, nodes_of
 from tailrace.sim.quotas import Quotas
 from tailrace.sim.random import SimRandom
 from tailrace.sim.rights.rights import Rights
+from tailrace.sim.tier import TierRun
 from tailrace.sim.trace import Trace
 from tailrace.sim.transactions.transactions import OUTPUT, Transactions
 
@@ -49,6 +50,7 @@ _DAMAGE_SEED_MASK = 0x64616D616765
 _RIGHTS_SEED_MASK = 0x726967687473
 _LOGINS_SEED_MASK = 0x6C6F67696E73
 _BALANCER_SEED_MASK = 0x62616C616E6365
+_TIER_SEED_MASK = 0x74696572
 
 
 @dataclass
@@ -63,6 +65,7 @@ class Outcome:
     has_damage: bool = False
     has_rights: bool = False
     has_logins: bool = False
+    has_tier: bool = False
 
     @property
     def command(self) -> str:
@@ -71,6 +74,7 @@ class Outcome:
             "damage": self.has_damage,
             "rights": self.has_rights and not self.has_logins,
             "logins": self.has_logins,
+            "tier": self.has_tier,
         }
         options = "".join(f" --{kind}" for kind, is_there in kinds.items() if is_there)
         return f"tailrace sim {self.seed}{options}"
@@ -84,6 +88,7 @@ class Scenario:
         has_damage: bool = False,
         has_rights: bool = False,
         has_logins: bool = False,
+        has_tier: bool = False,
         echo: Callable[[str], None] | None = None,
         plan: Plan | None = None,
     ) -> None:
@@ -96,6 +101,7 @@ class Scenario:
             self.plan = replace(self.plan, has_rights=True)
         if has_logins:
             self.plan = replace(self.plan, has_logins=True, has_rights=True, has_quotas=True)
+        self.plan = self.plan.with_tier() if has_tier else self.plan
         self.loop = SimLoop(random.fork())
         self.trace = Trace(self.loop, echo)
         self.world = World(self.loop, SimNetwork(self.loop, random.fork()), random, self.trace)
@@ -139,14 +145,18 @@ class Scenario:
             damage=self.damage,
             expects_voters=self.plan.joins,
         )
-        self.rights, self.doors = self._make_rights(), self._make_doors()
-        self.balancing = self._make_balancing()
-        self._guards = [each for each in (self.rights, self.doors, self.balancing) if each is not None]
+        self._guards = self._make_guards()
         self.quotas = Quotas(self.world, self.clients, is_there=self.plan.has_quotas)
         self._nodes_by_name = {node.name: node for node in self.cluster.nodes}
         self._errors: list[str] = []
         self._violation: ViolationError | None = None  # Found by a client, in a callback.
         self._next_full_check = _FULL_CHECK_SECONDS
+
+    def _make_guards(self) -> list[Rights | Doors | Balancing | TierRun]:
+        self.rights, self.doors = self._make_rights(), self._make_doors()
+        self.balancing, self.tier = self._make_balancing(), self._make_tier()
+        guards = (self.rights, self.doors, self.balancing, self.tier)
+        return [each for each in guards if each is not None]
 
     def _make_rights(self) -> Rights | None:
         if not self.plan.has_rights:
@@ -160,6 +170,11 @@ class Scenario:
         if not self.plan.has_balancer:
             return None
         return Balancing(self.world, self.cluster, self.clients, SimRandom(self.seed ^ _BALANCER_SEED_MASK))
+
+    def _make_tier(self) -> TierRun | None:
+        if not self.plan.has_tier:
+            return None
+        return TierRun(self.world, self.cluster, SimRandom(self.seed ^ _TIER_SEED_MASK))
 
     def _make_doors(self) -> Doors | None:
         if not self.plan.has_logins:
@@ -192,6 +207,7 @@ class Scenario:
             self.plan.has_damage,
             self.plan.has_rights,
             self.plan.has_logins,
+            self.plan.has_tier,
         )
 
     async def _run(self) -> None:
@@ -228,6 +244,8 @@ class Scenario:
         self.progress.stop()
         for each in disturbing:
             each.cancel()
+        if self.tier is not None:
+            self.tier.heal()
         await self.faults.heal()
         self.groups.heal()
         self.transactions.heal()
@@ -302,7 +320,8 @@ class Scenario:
         node = self._nodes_by_name.get(name)
         error = record.exc_info[1] if record.exc_info else None
         is_excused = isinstance(error, OSError | StorageError | KafkaError | None)
-        if node is None or not node.may_complain or not is_excused:
+        is_excused_store = self.tier is not None and record.getMessage().startswith("the object store fails")
+        if not is_excused_store and (node is None or not node.may_complain or not is_excused):
             self._errors.append(f"{name}: {record.getMessage()} {getattr(record, 'facts', {})} {error!r}")
 
     def _on_loop_error(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:

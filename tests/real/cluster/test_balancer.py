@@ -155,3 +155,27 @@ def test_a_secure_cluster_gets_other_factors_and_a_new_disk():
             read += [int(message.value()) for message in consumer.consume(500, 1.0) if message.error() is None]
         consumer.close()
         assert sorted(read) == list(range(count))
+
+
+def test_a_disk_that_died_without_being_drained_is_filled_again():
+    with Cluster(LOW_LATENCY, brokers=3) as cluster:
+        create_topic(cluster.bootstrap, TOPIC, PARTITIONS)
+        wait_in_sync(cluster.bootstrap, TOPIC)
+        traffic = Traffic(cluster.bootstrap, TOPIC, PARTITIONS)
+        traffic.wait_acked(3000)
+        cluster.kill(3)
+        shutil.rmtree(f"{cluster.data}/broker-3")
+        cluster.start(3)
+        wait_in_sync(cluster.bootstrap, TOPIC)
+        deadline = time.monotonic() + DEADLINE_S
+        leaders: set[int] = set()
+        while leaders != {1, 2, 3}:  # On a busy machine one of them may lose its lead just then.
+            assert time.monotonic() < deadline, leaders
+            assert tailrace(cluster, "balance", "run")["given_up"] == []
+            leaders = {each.leader_id for each in partitions_of(cluster.bootstrap, TOPIC).values()}
+        assert throttle_of(cluster) == ""
+        traffic.wait_acked(500)
+        traffic.finish()
+        wait_in_sync(cluster.bootstrap, TOPIC)
+        traffic.check()
+        assert_replicas_equal(cluster.data, cluster.bootstrap, TOPIC)

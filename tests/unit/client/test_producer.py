@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from tailrace.client.producer import Delivered, Producer, ProducerOptions
+from tailrace.client.producer import Delivered, Producer, ProducerOptions, UnknownOutcomeError
 from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.wire.apis.data import MetadataRequest, ProduceRequest, ProduceResponse
 from tailrace.wire.apis.transactions import InitProducerIdRequest, InitProducerIdResponse
@@ -192,6 +192,30 @@ async def test_it_gives_up_in_the_end():
         with pytest.raises(KafkaError) as raised:
             delivered.result()
         assert raised.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+        cluster.close()
+
+
+@pytest.mark.parametrize(
+    ("plan", "is_known"),
+    [
+        ([ErrorCode.NOT_LEADER_OR_FOLLOWER] * 1000, True),
+        ([ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.TOPIC_AUTHORIZATION_FAILED], True),
+        ([HANG_UP] * 1000, False),
+        # Whatever the last attempt met, the first may have arrived.
+        ([HANG_UP, ErrorCode.TOPIC_AUTHORIZATION_FAILED], False),
+        ([ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, ErrorCode.MESSAGE_TOO_LARGE], False),
+        ([ErrorCode.REQUEST_TIMED_OUT] * 1000, False),
+    ],
+)
+async def test_a_failure_says_whether_the_record_may_have_been_written(plan: list[ErrorCode | str], is_known: bool):
+    async with Broker() as broker:
+        broker.plan = plan
+        cluster = broker.cluster()
+        async with Producer(cluster, ProducerOptions(delivery_timeout_ms=300)) as producer:
+            delivered = await producer.send("t", b"x")
+        with pytest.raises(KafkaError) as raised:
+            delivered.result()
+        assert isinstance(raised.value, UnknownOutcomeError) is not is_known
         cluster.close()
 
 

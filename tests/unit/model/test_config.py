@@ -100,12 +100,11 @@ def test_settings_that_kafka_does_not_have_are_marked() -> None:
 
 
 def _attributes_read() -> set[str]:
-    """What the code reads of a config: `config.name`, `self._static.name`, `topic_config(...).name`, and by name where
-    configs are made."""
+    """What the code reads of a config: `config.name`, `topic_config(...).name`, and by name where configs are made."""
     read = set()
     for path in PACKAGE.rglob("*.py"):
-        if path.is_relative_to(PACKAGE / "tier") or path.is_relative_to(PACKAGE / "spark"):
-            continue  # No broker uses them; the options of Spark have some of the same names.
+        if path.is_relative_to(PACKAGE / "spark"):
+            continue  # Its options have some of the same names.
         is_table = path == PACKAGE / "model" / "config.py"
         reads_texts = path in SECURITY_READERS
         for node in ast.walk(ast.parse(path.read_text())):
@@ -197,7 +196,8 @@ def test_voters_that_are_refused(voters: str, told: str) -> None:
         ({"ssl.keystore.type": "BCFKS"}, "keytool -importkeystore"),
         ({"ssl.enabled.protocols": "TLSv1.1"}, "String must be one of: TLSv1.2, TLSv1.3"),
         ({"listener.settings": "x"}, "Write listener.name"),
-        ({"remote.log.storage.system.enable": "true"}, "There is no remote storage"),
+        ({"remote.log.storage.system.enable": "true"}, "Remote storage needs a store, such as s3://"),
+        ({"store.settings": "x"}, "Write rsm.config"),
         ({"broker.id": "2"}, "It is the older name of node.id, which is 1"),
     ],
 )

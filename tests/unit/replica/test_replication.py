@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from tailrace.broker.handlers.fetch import decide_read_replica
+from tailrace.broker.handlers.leader_hints import decide_read_replica
 from tailrace.broker.handlers.offsets import handle_delete_records
 from tailrace.broker.handlers.produce import PartitionAnswer, PendingProduce, Wait
 from tailrace.model.errors import ErrorCode, KafkaError

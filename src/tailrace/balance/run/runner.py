@@ -134,6 +134,8 @@ class Runner:
                 raise ImpossibleError("; ".join(plan.problems))
             moves = [move for move in plan.moves if (move.partition, move.new) not in self._given_up]
             if not moves or (number and not wish.drained and not self._given_up):
+                if not wish.must_only and not wish.added:
+                    await self._lead(_displaced(sight))
                 return Outcome(self._moved, self._copied_bytes, self._failures(), plan)
             await self._carry_out(moves)
         raise BalanceError("new partitions keep coming: pause whoever creates topics, and run it again")
@@ -391,6 +393,17 @@ class Runner:
 
 class _LostError(BalanceError):
     """Another run has taken over: its throttles are not to be touched."""
+
+
+def _displaced(sight: Sight) -> list[TopicPartition]:
+    """Led by another replica than the first, which could: so it is where the first one was away for a while."""
+    return [
+        partition
+        for partition, state in _states(sight).items()
+        if partition not in sight.reassignments
+        and 0 <= state.leader_id != state.replicas[0]
+        and state.replicas[0] in state.isr
+    ]
 
 
 def _states(sight: Sight) -> dict[TopicPartition, PartitionMetadata]:

@@ -8,7 +8,8 @@ in their order until `max_bytes` are found; the first one that has records alway
 so that a consumer can never get stuck. A consumer sees nothing above the high watermark (read_uncommitted) or the last
 stable offset (read_committed).
 
-What is more than the quotas of its client let pass is not sent (`quotas.tolls`).
+What is more than the quotas of its client let pass is not sent (`quotas.tolls`). What lies in remote storage alone is
+read from there, of several partitions at a time, and the fetch waits for it (`broker.tier.cold`).
 
 A follower reads up to the log end. What it asks for tells what it has, which may raise the high watermark and put it in
 the in-sync set: it is noted once a request, when it comes, and only if it names the leader epoch of now and its
@@ -27,7 +28,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from tailrace.broker.context import Pending
-from tailrace.broker.handlers.leader_hints import hint_leader, node_endpoints
+from tailrace.broker.handlers.leader_hints import decide_read_replica, hint_leader, node_endpoints
 from tailrace.broker.quotas.tolls import FETCHED_PARTITION_BYTES
 from tailrace.broker.sessions import FetchKey, FetchPlan
 from tailrace.model import events
@@ -38,11 +39,10 @@ from tailrace.replica.throttle import is_throttled
 from tailrace.wire.apis.data import FetchRequest, FetchResponse
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from tailrace.broker.context import RequestContext
     from tailrace.broker.services import Services
-    from tailrace.controller.image import BrokerImage
+    from tailrace.broker.tier.cold import ColdReads
+    from tailrace.broker.tier.parts import TieredLog
     from tailrace.model.metrics.traffic import Traffic
     from tailrace.replica.partition import Partition
 
@@ -76,9 +76,10 @@ def handle_fetch(services: Services, context: RequestContext, request: FetchRequ
     plan = services.sessions.plan(request, version, follower_id=follower_id)
     attempt = _attempt_type(services)(services, context, request, plan, replica_id)
     attempt.read()
-    if attempt.is_enough or request.max_wait_ms <= 0:
+    wait_ms = attempt.wait_ms
+    if attempt.is_enough or wait_ms <= 0:
         return attempt.respond()
-    return PendingFetch(attempt, request.max_wait_ms)
+    return PendingFetch(attempt, wait_ms)
 
 
 def _attempt_type(services: Services) -> type[FetchAttempt]:
@@ -91,6 +92,20 @@ def _guarded_type() -> type[FetchAttempt]:
     from tailrace.broker.access.records import GuardedFetch
 
     return GuardedFetch
+
+
+def _cold_reads() -> ColdReads:
+    """Loaded where there is remote storage."""
+    from tailrace.broker.tier.cold import ColdReads
+
+    return ColdReads()
+
+
+def _remote_part(partition: Partition) -> TieredLog:
+    from tailrace.broker.tier.parts import TieredLog
+
+    assert isinstance(partition.tier, TieredLog), "there is no other"
+    return partition.tier
 
 
 class FetchAttempt:
@@ -124,6 +139,14 @@ class FetchAttempt:
         self.waits_for: list[Partition] = []  # Those that may have more later.
         self._found: list[tuple[Traffic, int]] = []  # Bytes of records, and whose they are.
         self.is_enough = False
+        self._cold: ColdReads | None = None  # Of what lies in remote storage alone.
+
+    @property
+    def wait_ms(self) -> int:
+        """How long it may be parked; for remote storage longer than the client asks."""
+        if self._cold is None:
+            return self._request.max_wait_ms
+        return max(self._request.max_wait_ms, self._services.config.remote_fetch_max_wait_ms)
 
     def read(self) -> None:
         self._answers, self.waits_for, self._found = [], [], []
@@ -147,6 +170,9 @@ class FetchAttempt:
         # Nothing to wait for, or something that was waited for is gone.
         must_answer = must_answer or unknown == self._plan.count or unknown > self._unknown
         self.is_enough = must_answer or found_bytes >= self._min_bytes
+        if self._cold is not None:
+            # They are waited for, and then what they say is told at once.
+            self.is_enough = not self._cold.is_pending and (self.is_enough or self._cold.has_outcome)
 
     def read_again(self) -> None:
         if self._toll is None:
@@ -180,7 +206,7 @@ class FetchAttempt:
             partition_index=key.partition,
             high_watermark=partition.high_watermark,
             last_stable_offset=partition.last_stable_offset,
-            log_start_offset=partition.log.log_start_offset,
+            log_start_offset=partition.log_start_offset,
             aborted_transactions=[] if isolation_level == _READ_COMMITTED else None,
             records=b"",
         )
@@ -195,6 +221,9 @@ class FetchAttempt:
             if answer.preferred_read_replica >= 0:
                 return answer
         if self._is_follower and self._is_held_back(partition):
+            return answer
+        if partition.tier is not None and fetch.fetch_offset < partition.log.log_start_offset:
+            self._read_cold(key, partition, fetch, answer, left_bytes, is_first=is_first)
             return answer
         slice_ = partition.read(
             fetch.fetch_offset,
@@ -215,6 +244,39 @@ class FetchAttempt:
             self._note_read(key, partition, fetch, has_records=slice_ is not None)
         self.waits_for.append(partition)
         return answer
+
+    def _read_cold(
+        self,
+        key: FetchKey,
+        partition: Partition,
+        fetch: FetchPartition,
+        answer: PartitionData,
+        left_bytes: int,
+        *,
+        is_first: bool,
+    ) -> None:
+        """What lies before the local log is read from remote storage; a follower is told to do so itself (KIP-405)."""
+        offset = fetch.fetch_offset
+        if offset < partition.log_start_offset:
+            why = f"Offset {offset} of {partition.topic_partition} is before {partition.log_start_offset}"
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, why)
+        if self._is_follower:
+            raise KafkaError(ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE, "It lies in remote storage")
+        if self._cold is None:
+            self._cold = _cold_reads()
+        wants_aborted = self._request.isolation_level == _READ_COMMITTED
+        size = min(fetch.partition_max_bytes, self._max_bytes)
+        found = self._cold.read(key, _remote_part(partition), offset, size, wants_aborted=wants_aborted)
+        self.waits_for.append(partition)
+        if found is None or not found.data or (len(found.data) > left_bytes and not is_first):
+            return
+        answer.records = found.data
+        self._found.append((partition.traffic, len(found.data)))
+        if wants_aborted:
+            answer.aborted_transactions = [
+                FetchResponse.AbortedTransaction(producer_id=each.producer_id, first_offset=each.first_offset)
+                for each in found.aborted
+            ]
 
     def _find(self, key: FetchKey, fetch: FetchPartition) -> Partition:
         name, replicas = key.topic, self._services.replicas
@@ -268,6 +330,8 @@ class FetchAttempt:
 
     def wait(self, reader: PendingFetch) -> None:
         """The reader is told of news: of the high watermark or, for a follower, of appends."""
+        if self._cold is not None:
+            self._cold.wake = reader.on_readable
         watch = self._plan.watch
         if watch is not None:
             watch.wake = reader.on_readable
@@ -299,7 +363,13 @@ class FetchAttempt:
                 self._leaders.add(leader[0])
         return answer
 
+    def end(self) -> None:
+        """The answer goes out, or nobody waits for it any more."""
+        if self._cold is not None:
+            self._cold.end()
+
     def respond(self) -> FetchResponse:
+        self.end()
         if self._is_follower:
             self._pay_throttle()
         if self._toll is not None and not self._toll.admits_fetched(self._size_bytes()):
@@ -413,30 +483,10 @@ class PendingFetch(Pending[FetchResponse]):
         super().abandon()
         self._timer.cancel()
         self._stop_waiting()
+        self._attempt.end()
 
     def _wait(self) -> None:
         self._attempt.wait(self)
 
     def _stop_waiting(self) -> None:
         self._attempt.stop_waiting(self)
-
-
-def decide_read_replica(brokers: Mapping[int, BrokerImage], partition: Partition, rack: str, offset: int) -> int:
-    """The in-sync follower in the reader's rack that has come furthest; -1 where the leader is the one to read from."""
-    leader = brokers.get(partition.node_id)
-    if leader is not None and leader.rack == rack:
-        return -1
-    best, best_end = -1, -1
-    for follower in partition.followers.values():
-        broker = brokers.get(follower.node_id)
-        has_offset = 0 <= follower.log_start_offset <= offset <= follower.log_end_offset
-        if (
-            broker is not None
-            and broker.is_active
-            and broker.rack == rack
-            and follower.node_id in partition.isr
-            and has_offset
-            and follower.log_end_offset > best_end
-        ):
-            best, best_end = follower.node_id, follower.log_end_offset
-    return best

@@ -1,9 +1,9 @@
 """Leader hints (KIP-951): an error that means "ask another broker" says which one, so that a client need not ask for
-metadata first. They decide how fast clients fail over."""
+metadata first. They decide how fast clients fail over. And who is to be read instead of the leader (KIP-392)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from tailrace.model.errors import ErrorCode, KafkaError
@@ -11,6 +11,8 @@ from tailrace.model.ids import NodeId, PartitionIndex, Uuid
 
 if TYPE_CHECKING:
     from tailrace.broker.services import Services
+    from tailrace.controller.image import BrokerImage
+    from tailrace.replica.partition import Partition
 
 _HINTED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
@@ -52,3 +54,24 @@ def node_endpoints(
         if node is not None and endpoint is not None:
             found.append((node_id, endpoint.host, endpoint.port, node.rack))
     return found
+
+
+def decide_read_replica(brokers: Mapping[int, BrokerImage], partition: Partition, rack: str, offset: int) -> int:
+    """The in-sync follower in the reader's rack that has come furthest; -1 where the leader is the one to read from."""
+    leader = brokers.get(partition.node_id)
+    if leader is not None and leader.rack == rack:
+        return -1
+    best, best_end = -1, -1
+    for follower in partition.followers.values():
+        broker = brokers.get(follower.node_id)
+        has_offset = 0 <= follower.log_start_offset <= offset <= follower.log_end_offset
+        if (
+            broker is not None
+            and broker.is_active
+            and broker.rack == rack
+            and follower.node_id in partition.isr
+            and has_offset
+            and follower.log_end_offset > best_end
+        ):
+            best, best_end = follower.node_id, follower.log_end_offset
+    return best

@@ -2,16 +2,19 @@
 
 ListOffsets looks up an offset by time or by one of the special times below. Version notes: 4 adds leader epochs
 (KIP-320), 5 OFFSET_NOT_AVAILABLE (KIP-207), 7 the largest timestamp (KIP-734), 8 the earliest local offset (KIP-405),
-9 the latest tiered offset (KIP-1005), 11 the earliest pending upload (KIP-1023). Without a remote tier the local log
-is all there is. DeleteRecords moves the start of a log up to an offset or, with -1, to the high watermark, and waits
+9 the latest tiered offset (KIP-1005), 11 the earliest pending upload (KIP-1023). Without remote storage the local log
+is all there is; with it, what lies in the store is looked up there.
+
+DeleteRecords moves the start of a log up to an offset or, with -1, to the high watermark, and waits
 until the followers in sync have done so too.
 """
 
 from __future__ import annotations
 
-from asyncio import get_running_loop, sleep
+from asyncio import gather, get_running_loop, sleep
 from collections import Counter
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Coroutine, Iterable
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tailrace.model.errors import ErrorCode, KafkaError, StorageError
 from tailrace.model.ids import INTERNAL_TOPICS
@@ -66,8 +69,8 @@ _NOTHING = _Found(-1, -1, -1)
 
 def handle_list_offsets(
     services: Services, context: RequestContext, request: ListOffsetsRequest
-) -> ListOffsetsResponse:
-    response = ListOffsetsResponse()
+) -> ListOffsetsResponse | Coroutine[Any, Any, ListOffsetsResponse]:
+    response, remote = ListOffsetsResponse(), _RemoteLookups(services)
     asked_for = Counter((topic.name, asked.partition_index) for topic in request.topics for asked in topic.partitions)
     for topic in request.topics:
         answers: list[OffsetAnswer] = []
@@ -79,12 +82,60 @@ def handle_list_offsets(
                     raise KafkaError(ErrorCode.INVALID_REQUEST, "The partition stands in the request more than once")
                 partition = _find(services, request.replica_id, topic.name, asked.partition_index)
                 partition.check_leader(asked.current_leader_epoch)
-                found = _look_up(partition, asked.timestamp, context.api_version, request)
-                answer.timestamp, answer.offset, answer.leader_epoch = found
+                if partition.tier is not None and remote.begin(partition, asked, answer, context, request):
+                    continue
+                _fill(answer, _look_up(partition, asked.timestamp, context.api_version, request))
             except KafkaError as error:
                 answer.error_code = int(services.replicas.lease.soften(error).code)
         response.topics.append(ListOffsetsResponse.ListOffsetsTopicResponse(name=topic.name, partitions=answers))
-    return response
+    return remote.finish(response) if remote.waiting else response
+
+
+def _fill(answer: OffsetAnswer, found: tuple[int, int, int]) -> None:
+    answer.timestamp, answer.offset, answer.leader_epoch = found
+
+
+class _RemoteLookups:
+    """Those of one request that ask the store (`broker.tier.lookups`)."""
+
+    def __init__(self, services: Services) -> None:
+        self.waiting: list[Coroutine[Any, Any, None]] = []
+        self._services = services
+
+    def begin(
+        self,
+        partition: Partition,
+        asked: ListOffsetsRequest.ListOffsetsPartition,
+        answer: OffsetAnswer,
+        context: RequestContext,
+        request: ListOffsetsRequest,
+    ) -> bool:
+        """Whether it is answered, or will be. Raises KafkaError."""
+        from tailrace.broker.tier.lookups import find_special, look_up
+        from tailrace.broker.tier.parts import TieredLog
+
+        part = partition.tier
+        assert isinstance(part, TieredLog), "there is no other"
+        local = _look_up(partition, asked.timestamp, context.api_version, request)  # It may be refused.
+        if asked.timestamp == _LATEST:
+            return False
+        found = find_special(part, asked.timestamp)
+        if found is not None:
+            _fill(answer, found)
+            return True
+
+        async def finish() -> None:
+            try:
+                _fill(answer, await look_up(part, asked.timestamp, local_timestamp=local.timestamp) or local)
+            except KafkaError as error:
+                answer.error_code = int(self._services.replicas.lease.soften(error).code)
+
+        self.waiting.append(finish())
+        return True
+
+    async def finish(self, response: ListOffsetsResponse) -> ListOffsetsResponse:
+        await gather(*self.waiting)
+        return response
 
 
 def _find(services: Services, replica_id: int, topic: str, index: int) -> Partition:
@@ -184,11 +235,20 @@ async def handle_delete_records(
     # Before the answer: what a client was told to be deleted must not come back after a crash.
     try:
         await services.replicas.store_log_start_offsets()
+        await _store_remote_starts(partition for partition, _ in deleted)
     except KafkaError as error:
         for answer in (each for topic in response.topics for each in topic.partitions):
             answer.error_code = answer.error_code or int(error.code)
     await _wait_followers(deleted, request.timeout_ms)
     return response
+
+
+async def _store_remote_starts(partitions: Iterable[Partition]) -> None:
+    """Where logs begin in remote storage. Raises KafkaError."""
+    for partition in partitions:
+        if partition.tier is not None:
+            await partition.tier.store_start()
+            return  # All of them are stored together.
 
 
 async def _wait_followers(deleted: list[tuple[Partition, DeleteAnswer]], timeout_ms: int) -> None:
@@ -210,4 +270,4 @@ async def _wait_followers(deleted: list[tuple[Partition, DeleteAnswer]], timeout
 def _low_watermark(partition: Partition) -> int:
     """What no replica in sync has any more."""
     in_sync = [each.log_start_offset for each in partition.followers.values() if each.node_id in partition.isr]
-    return min([partition.log.log_start_offset, *in_sync])
+    return min([partition.log_start_offset, *in_sync])

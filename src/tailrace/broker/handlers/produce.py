@@ -266,7 +266,7 @@ class _Appends:
             if judged is log.config or not validates_schema_ids(log.config):
                 return partition
             judged = log.config
-            append.answer.log_start_offset = log.log_start_offset
+            append.answer.log_start_offset = partition.log_start_offset
             partition.check_may_append(self._request.acks)
             await self._services.schema_ids.check(name, judged, append.records, log.max_decompressed_bytes)
 
@@ -285,7 +285,7 @@ class _Appends:
         partition does not know, the log alone would take any."""
         header = read_header(append.records)
         if header.base_sequence != 0 and header.producer_id not in partition.log.producers.states:
-            append.answer.log_start_offset = partition.log.log_start_offset
+            append.answer.log_start_offset = partition.log_start_offset
             raise KafkaError(
                 ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
                 f"The first batch of producer {header.producer_id} here has sequence {header.base_sequence}: the one "
@@ -299,7 +299,7 @@ class _Appends:
             partition = self._services.replicas.find_to_write(self._name(append.topic), append.partition_index)
             if checked is not None and checked.config is partition.log.config:
                 return partition, checked
-            append.answer.log_start_offset = partition.log.log_start_offset
+            append.answer.log_start_offset = partition.log_start_offset
             partition.check_may_append(self._request.acks)
             checked = await self._take_steps(partition, append.records)
 
@@ -328,7 +328,7 @@ class _Appends:
         checked: CheckedBatch | None = None,
     ) -> None:
         acks = self._services.replicas.lease.required_acks(self._request.acks)
-        answer.log_start_offset = partition.log.log_start_offset
+        answer.log_start_offset = partition.log_start_offset
         if self._services.refused_batches:
             known = partition.log.producers.states
             self._services.refused_batches.check_first(_place(topic, answer.index), records, known)

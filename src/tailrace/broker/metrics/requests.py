@@ -8,9 +8,9 @@ many times as there were requests, but for answers that are being sent.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
-from tailrace.broker.serving.measuring import SENT_BITS, Errors, Measurement
+from tailrace.broker.serving.measuring import Errors, Measurement
 from tailrace.model.metrics.instruments import Histogram, Window
 from tailrace.model.ports import Clock
 
@@ -19,9 +19,6 @@ WINDOW_TICKS = 4
 WINDOW_TICK_SECONDS = 15.0
 # Of each API and version the first so many between two ticks have their time taken, all of them.
 TIMED_EACH_TICK = 1000
-# Requests that are noted before they are added up. The sums of so many that have two gigabytes each fit.
-_NOTES_MAX = 128
-_SENT_MASK = (1 << SENT_BITS) - 1
 
 
 class ApiTimes:
@@ -75,60 +72,40 @@ class Meter:
     """Of one API in one version."""
 
     __slots__ = (
-        "_counted",
         "_gaps",
         "_last",
-        "_noted",
         "_run_gaps",
         "_timed",
-        "_until_later",
         "_until_timed_run",
-        "note",
+        "requests",
         "times",
         "until_timed",
     )
 
     def __init__(self, times: ApiTimes, sample_every: int, express_sample_every: int) -> None:
         self.times = times
-        # Of a request whose answer is known: called with its sizes, `received << SENT_BITS | sent`. To append a number
-        # to a list takes a fraction of adding to each sum, and a list is summed up in no time.
-        self._noted: list[int] = []
-        self.note: Callable[[int], None] = self._noted.append
-        self._counted = 0  # Those that are noted no more.
+        self.requests = 0
         self._gaps, self._run_gaps = Gaps(sample_every), Gaps(express_sample_every)
         self.until_timed = self._until_timed_run = 1  # The first one's time is taken.
-        self._until_later = 0  # Beyond `until_timed`, where the notes would be too many.
         self._timed = 0  # Requests for which a time stands, or is expected.
         self._last: Measurement | None = None
 
-    @property
-    def requests(self) -> int:
-        return self._counted + len(self._noted)
-
-    def note_faults(self, errors: Errors) -> None:
-        """Of a request that is noted, too."""
-        self.times.add_errors(errors)
-        self.times.faultless -= 1
-
-    def _add_up(self) -> None:
-        noted, times = self._noted, self.times
-        total, count = sum(noted), len(noted)
-        noted.clear()
-        self._counted += count
-        times.faultless += count
-        times.received_bytes += total >> SENT_BITS
-        times.sent_bytes += total & _SENT_MASK
+    def count(self, received_bytes: int, sent_bytes: int, errors: Errors) -> None:
+        times = self.times
+        self.requests += 1
+        times.received_bytes += received_bytes
+        times.sent_bytes += sent_bytes
+        if errors:
+            times.add_errors(errors)
+        else:
+            times.faultless += 1
 
     # ---- times
 
-    def begin(self, clock: Clock) -> Measurement | None:
-        """Of the request that is taken now, if its time is to be taken; called when `until_timed` has come to 0."""
-        self._add_up()
-        is_due = not self._until_later
-        distance = self._gaps.next() if is_due else self._until_later
-        self.until_timed = min(distance, _NOTES_MAX)
-        self._until_later = distance - self.until_timed
-        return Measurement(clock, self) if is_due else None
+    def begin(self, clock: Clock) -> Measurement:
+        """Of the request that is taken now; called when `until_timed` has come to 0."""
+        self.until_timed = self._gaps.next()
+        return Measurement(clock, self)
 
     def expect(self) -> None:
         self._timed += 1
@@ -138,14 +115,12 @@ class Meter:
 
     def measure(self, measured: Measurement) -> None:
         """It stands for itself, and for those since the one before."""
-        self._add_up()
         self._last = measured
         self._add(measured, 1 + self.requests - self._timed)
         self._timed = self.requests
 
     def settle(self) -> None:
         """The last time stands for those since then, too: now all requests that were answered have one."""
-        self._add_up()
         if self._last is not None and self.requests > self._timed:
             self._add(self._last, self.requests - self._timed)
             self._timed = self.requests
@@ -175,7 +150,7 @@ class Meter:
         self.settle()
 
     def note_run(self, count: int, received_bytes: int) -> None:
-        self._counted += count
+        self.requests += count
         self.times.faultless += count
         self.times.received_bytes += received_bytes
 

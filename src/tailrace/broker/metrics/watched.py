@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from tailrace.broker.services import Services
     from tailrace.broker.serving.acceptor import Acceptor
     from tailrace.broker.serving.kafka import KafkaProtocol
+    from tailrace.broker.tier.tier import Tier
 
 
 class WatchedNode(Protocol):
@@ -38,6 +39,10 @@ class WatchedNode(Protocol):
 
     @property
     def lifecycle(self) -> Lifecycle | None: ...
+
+    @property
+    def tier(self) -> Tier | None:
+        """Where there is remote storage."""
 
     @property
     def is_running(self) -> bool:

@@ -34,7 +34,7 @@ from types import CoroutineType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from tailrace.broker.context import AnsweredError, BoundListener, Pending, RequestContext, UnanswerableError
-from tailrace.broker.serving.measuring import SENT_BITS, Look, errors_of, looker
+from tailrace.broker.serving.measuring import NO_ERRORS, Look, errors_of, looker
 from tailrace.catalogue import CATALOGUE, Audience, Served, load, load_handler
 from tailrace.columns import Throttled
 from tailrace.model import events
@@ -166,11 +166,9 @@ class Dispatcher:
         if context.toll is not None:
             context.toll.settle(answer)
         parts = encode_response(context.api_key, context.api_version, context.correlation_id, answer)
-        if route is not None and (meter := route.meter) is not None:
+        if route is not None and route.meter is not None:
             sent_bytes = len(parts[0]) if len(parts) == 1 else sum(map(len, parts))
-            meter.note(context.received_bytes << SENT_BITS | sent_bytes - 4)
-            if errors := route.look(answer):
-                meter.note_faults(errors)
+            route.meter.count(context.received_bytes, sent_bytes - 4, route.look(answer))
         if context.measurement is not None:
             context.measurement.note_answered(parts, errors_of(answer))
         return parts
@@ -179,7 +177,7 @@ class Dispatcher:
         """The client wants no answer."""
         route = self._routes.get((context.api_key, context.api_version))
         if route is not None and route.meter is not None:
-            route.meter.note(context.received_bytes << SENT_BITS)
+            route.meter.count(context.received_bytes, 0, NO_ERRORS)
         if context.measurement is not None:
             context.measurement.note_unanswered()
 

@@ -367,7 +367,7 @@ class Express:
                 continue
             base_offset = offsets[partition]
             offsets[partition] = base_offset + count
-            start = partition.log.log_start_offset
+            start = (partition.tier or partition.log).log_start_offset
             tail = lane.throttled_tail(throttle_ms) if throttle_ms else lane.tail
             answers.append(
                 lane.pack(lane.answer_size, correlation_id, lane.head, index, 0, base_offset, -1, start, tail)

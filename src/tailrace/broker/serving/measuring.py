@@ -27,9 +27,6 @@ Errors = Mapping[int, int]
 
 NO_ERRORS: Errors = {}
 
-SENT_BITS = 40
-"""Sizes of a request are noted as one number: what was received of it, above so many bits of what was sent."""
-
 
 class Timer(Protocol):
     """Is told of the times that are taken. From its answer on a request is expected to tell its own."""

@@ -99,6 +99,8 @@ def run(options: argparse.Namespace) -> int:
     cluster_id = _decide_cluster_id(options, config, stored_cluster_id(formatted)) or new_uuid_text()
     own_id = new_uuid_text()
     voters = _decide_voters(options, config, own_id, cluster_id)
+    if config.remote_log_storage_system_enable and "broker" in config.process_roles:
+        _check_store(config, cluster_id)
     credentials = _read_credentials(options, config)
     if voters:
         own_id = next(_text(voter) for voter in voters if voter.node_id == config.node_id)
@@ -112,6 +114,20 @@ def run(options: argparse.Namespace) -> int:
         format_folder(folder, cluster_id=cluster_id, node_id=config.node_id, directory_id=directory_id)
         print(f"formatted {folder} for node {config.node_id} of cluster {cluster_id}")
     return 0
+
+
+def _check_store(config: BrokerConfig, cluster_id: str) -> None:
+    """What cannot work is said now, and not by the first start."""
+    import asyncio
+
+    from tailrace.broker.tier.opening import check_settings
+    from tailrace.model.errors import KafkaError
+    from tailrace.real.ports import real_ports
+
+    try:
+        asyncio.run(check_settings(real_ports(), config, cluster_id))
+    except KafkaError as error:
+        raise CommandError(error.message) from None
 
 
 def _read_credentials(options: argparse.Namespace, config: BrokerConfig) -> list[UserScramCredentialRecord]:

@@ -35,6 +35,7 @@ examples:
   tailrace up --gateway-port 8082             topics by HTTP, too
   tailrace up --brokers 3 --alerts alerts.toml   tells whom that file names when something is wrong
   tailrace up --secure --data ./data          TLS, an admin user, ACLs; says where its settings are; also a cluster
+  tailrace up --data ./data --tier            topics may keep old segments in a folder, or in a bucket
   tailrace up --set log.retention.hours=1 --set num.partitions=4
 """
 
@@ -73,6 +74,14 @@ def register(parser: argparse.ArgumentParser) -> None:
         metavar="HOST",
         help="with --secure: another name or address of this machine, for its certificate; repeatable",
     )
+    parser.add_argument(
+        "--tier",
+        nargs="?",
+        const="",
+        metavar="URL",
+        help="remote storage for topics with remote.storage.enable: s3://BUCKET/PREFIX, gs://, az:// or file:///FOLDER "
+        "(default: a folder beside the data)",
+    )
     add_companion_options(parser)
     parser.add_argument("--logs", metavar="DIR", help="several brokers: a log file for each here, and not on stderr")
     add_log_options(parser)
@@ -93,6 +102,9 @@ def run(options: argparse.Namespace) -> int:
     start_logging(options)
     _say_who_may_connect(options)
     with _data_folder(options.data) as folder:
+        if options.tier is not None:
+            url = options.tier or f"file://{folder}/tier"
+            settings = {"remote.log.storage.system.enable": "true", "remote.log.storage.url": url} | settings
         is_cluster = _is_cluster(options, folder)
         if options.secure:
             from tailrace.cli.secure.setup import prepare, tell

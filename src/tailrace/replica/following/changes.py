@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 from tailrace.model.errors import StorageError
+from tailrace.model.ports import RemoteStart
 from tailrace.replica.following.cuts import Cuts
 from tailrace.replica.partition import Partition, storage_failure
 
@@ -35,7 +36,7 @@ def append_fetched(
             partition.high_watermark = reached
             log.producers.forget_decided(reached)
             partition.readers.tell()
-        log.advance_start(min(log_start_offset, partition.high_watermark))
+        (partition.tier or log).advance_start(min(log_start_offset, partition.high_watermark))
         partition.check_offsets()
     except (StorageError, AssertionError) as error:
         raise storage_failure(log, error) from error
@@ -81,9 +82,27 @@ def restart_at(partition: Partition, offset: int, cuts: Cuts) -> None:
     cuts.check(partition, partition.log.log_start_offset)
     try:
         partition.log.truncate_fully_and_start_at(offset)
+        partition.log.epochs.clear()
     except (StorageError, AssertionError) as error:
         raise storage_failure(partition.log, error) from error
     partition.high_watermark = offset
+    _settle_cut(partition)
+
+
+def restart_after(partition: Partition, start: RemoteStart) -> None:
+    """What the leader's local log does not have any more lies in the store: this one goes on after it, and nothing that
+    was confirmed is given up. The history has been stored."""
+    log = partition.log
+    try:
+        log.truncate_fully_and_start_at(start.offset)
+        with log.files.disk_errors(f"{log.folder} cannot go on after what lies in the store"):
+            log.epochs.restore(start.epochs)
+            if start.producers:
+                log.producers.load(start.producers)
+                log.files.snapshots.write(start.offset, start.producers)
+    except (StorageError, AssertionError) as error:
+        raise storage_failure(log, error) from error
+    partition.high_watermark = start.offset
     _settle_cut(partition)
 
 

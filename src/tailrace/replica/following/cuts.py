@@ -40,8 +40,8 @@ class Cuts:
     """`ask` reaches the controller; without it nobody has to be asked."""
 
     def __init__(self, broker: CuttingBroker, background: Background, ask: AskLeave | None) -> None:
-        self._broker = broker
-        self._background = background
+        self.broker = broker
+        self.background = background
         self._ask = ask
         # The leader epoch in which a partition may be cut, and from which offset on. An entry is used once: what is
         # confirmed after that cut was not asked about.
@@ -89,10 +89,10 @@ class Cuts:
                     self._refused_epochs[partition] = epoch
                     _log.warning("the leader lacks confirmed records: another one has to be elected", **facts)
                 return
-            max_bytes = self._broker.config.replica_cut_retention_bytes
+            max_bytes = self.broker.config.replica_cut_retention_bytes
             log = partition.log
             work = begin_keeping(log.files.disk, log, offset, high_watermark, leader_epoch=epoch, max_bytes=max_bytes)
-            path = await self._background.run(work)
+            path = await self.background.run(work)
         except KafkaError as error:
             _log.warning("nothing is cut before a controller has given leave", cause=error.message, **facts)
         except (OSError, StorageError) as error:
@@ -100,7 +100,7 @@ class Cuts:
         except Exception as error:
             # A bug of ours: the next try begins anew.
             _log.error("a cut failed", trace=True, **facts)
-            self._broker.on_bug(error, partition)
+            self.broker.on_bug(error, partition)
         else:
             _log.warning("cutting off confirmed records that the leader does not have", kept=path, **facts)
             self._allowed[partition] = epoch, offset
@@ -111,8 +111,8 @@ class Cuts:
         if partition.leader_recovery_state == RECOVERING or self._ask is None:
             return True
         request = AllowTruncationRequest(
-            broker_id=self._broker.node_id,
-            broker_epoch=self._broker.broker_epoch,
+            broker_id=self.broker.node_id,
+            broker_epoch=self.broker.broker_epoch,
             topic_id=partition.topic_id,
             partition_index=partition.topic_partition.partition,
             leader_epoch=partition.leader_epoch,

@@ -3,7 +3,8 @@
     round    say what changed since the last request, wait for the answer, append it, go on
     session  the leader remembers what it was told; after any failure everything is told anew (KIP-227)
     parted   an answer with a diverging epoch names where to cut; the next fetch goes on from there (KIP-595)
-    behind   OFFSET_OUT_OF_RANGE: the leader is asked where its log starts and ends, and the log begins there anew
+    behind   OFFSET_OUT_OF_RANGE: the leader is asked where its log starts and ends, and the log begins there anew;
+             OFFSET_MOVED_TO_TIERED_STORAGE: it goes on after what lies in the store (`from_tier`)
 
 Rules: a partition is fetched with the leader epoch that the metadata gave it. What comes back for another epoch or
 offset than those of now is dropped, so that a deposed leader's last words change nothing. A partition that fails rests,
@@ -19,6 +20,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from functools import partial
 from typing import Protocol, TypeVar
 
 from tailrace.model import events
@@ -26,10 +28,12 @@ from tailrace.model.config import BrokerConfig
 from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.model.ids import NodeId
 from tailrace.replica.following import changes
+from tailrace.replica.following.asking import list_offset
 from tailrace.replica.following.cuts import Cuts
+from tailrace.replica.following.from_tier import start_after_copies
 from tailrace.replica.partition import OnBug, Partition
 from tailrace.replica.throttle import Throttle, is_throttled
-from tailrace.wire.apis.data import FetchRequest, FetchResponse, ListOffsetsRequest, ListOffsetsResponse
+from tailrace.wire.apis.data import FetchRequest, FetchResponse
 from tailrace.wire.schema import Message
 
 R = TypeVar("R", bound=Message)
@@ -47,9 +51,10 @@ _BYTES_PER_TURN = 1 << 20
 _CHANNELS = 2
 # How soon a broker without an epoch, or whose logs wait for a sync, looks again if nobody wakes it.
 _LOOK_AGAIN_SECONDS = 0.1
-# The first pause after an error; it doubles up to replica.fetch.backoff.ms. A leader often learns that it is one a
-# moment later than its followers do, and producers are waiting.
+# The first pause after an error; it doubles up to replica.fetch.backoff.ms. A leader often learns it later than they.
 _FIRST_PAUSE_SECONDS = 0.02
+# A store may take that long to say how a log goes on.
+_COPIES_PATIENCE_SECONDS = 600.0
 # A fetch is parked no longer than this while a log waits for its sync, of which the leader is to hear at once.
 _SYNC_WAIT_MS = 5
 
@@ -115,6 +120,7 @@ class Fetcher:
         self._is_interrupted = False
         self._task: asyncio.Task[None] | None = None
         self._leaving: asyncio.Task[None] | None = None
+        self._beginning: set[asyncio.Task[None]] = set()  # At most one for each partition that rests.
 
     # ---- which partitions
 
@@ -149,7 +155,7 @@ class Fetcher:
             self._task.cancel()
 
     def close(self) -> None:
-        for task in (self._task, self._leaving):
+        for task in (self._task, self._leaving, *self._beginning):
             if task is not None:
                 task.cancel()
 
@@ -349,7 +355,7 @@ class Fetcher:
             current_leader_epoch=followed.leader_epoch,
             fetch_offset=log.log_end_offset,
             last_fetched_epoch=log.epochs.latest,
-            log_start_offset=log.log_start_offset,
+            log_start_offset=followed.partition.log_start_offset,
             partition_max_bytes=self._broker.config.replica_fetch_max_bytes,
         )
 
@@ -369,13 +375,14 @@ class Fetcher:
 
     async def _take(self, followed: _Followed, data: FetchResponse.PartitionData) -> int:
         """Gives the bytes appended. What fails rests; the others go on."""
-        partition = followed.partition
         try:
             if not self._is_current(followed):
                 self._changed[followed.key] = followed
                 return 0
             if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
                 await self._start_anew(followed)
+            elif data.error_code == ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE:
+                self._begin_after_copies(followed)
             elif data.error_code:
                 raise KafkaError(ErrorCode(data.error_code), f"the leader says {ErrorCode(data.error_code).name}")
             elif data.diverging_epoch.epoch >= 0:
@@ -383,15 +390,18 @@ class Fetcher:
             else:
                 return self._append(followed, data)
         except KafkaError as error:
-            if followed.failures == 0:
-                _log.info(
-                    "a partition is fetched again later",
-                    partition=partition.topic_partition,
-                    leader=self._leader_id,
-                    cause=error.message,
-                )
-            self._rest_after_error(followed)
+            self._note_failure(followed, error.message)
         return 0
+
+    def _note_failure(self, followed: _Followed, cause: str) -> None:
+        if followed.failures == 0:
+            _log.info(
+                "a partition is fetched again later",
+                partition=followed.partition.topic_partition,
+                leader=self._leader_id,
+                cause=cause,
+            )
+        self._rest_after_error(followed)
 
     def _is_current(self, followed: _Followed) -> bool:
         """Whether the answer is to what would be asked now."""
@@ -407,7 +417,7 @@ class Fetcher:
         partition = followed.partition
         records = data.records if data.records else b""
         assert isinstance(records, bytes | bytearray | memoryview), "what was received is in memory"
-        start_offset = partition.log.log_start_offset
+        start_offset = partition.log_start_offset
         appended_bytes = changes.append_fetched(
             partition,
             memoryview(records),
@@ -416,7 +426,7 @@ class Fetcher:
             log_start_offset=data.log_start_offset,
         )
         followed.failures = 0
-        if appended_bytes or partition.log.log_start_offset != start_offset:
+        if appended_bytes or partition.log_start_offset != start_offset:
             if self._is_throttled(partition):
                 rate = self._broker.config.follower_replication_throttled_rate
                 self._throttle.note(appended_bytes, bytes_per_second=rate, now_ms=self._loop.time() * 1000)
@@ -442,8 +452,9 @@ class Fetcher:
         """The leader has nothing at the log end of here: its log has been cut short (an unclean election), or starts
         later (it was away for longer than the records were kept)."""
         partition = followed.partition
-        leader_end = await self._list_offset(followed, _LATEST)
-        leader_start = await self._list_offset(followed, _EARLIEST)
+        ask = partial(list_offset, partition, self._ask_leader, self._broker.node_id, followed.leader_epoch)
+        leader_end, _ = await ask(_LATEST)
+        leader_start, _ = await ask(_EARLIEST)
         if not self._is_current(followed):
             return
         log_end = partition.log.log_end_offset
@@ -461,21 +472,27 @@ class Fetcher:
             )
         self._rest(followed, 0.0 if partition.log.log_end_offset != log_end else _LOOK_AGAIN_SECONDS)
 
-    async def _list_offset(self, followed: _Followed, timestamp: int) -> int:
-        partition = followed.partition
-        asked = ListOffsetsRequest.ListOffsetsPartition(
-            partition_index=followed.key[1], current_leader_epoch=followed.leader_epoch, timestamp=timestamp
+    def _begin_after_copies(self, followed: _Followed) -> None:
+        """In a task of its own, while the partition rests."""
+
+        async def begin() -> None:
+            cause = await start_after_copies(
+                followed.partition, self._ask_leader, self._cuts, is_current=lambda: self._is_current(followed)
+            )
+            if cause:
+                self._note_failure(followed, cause)
+            else:
+                self._rest(followed, 0.0)
+            self.interrupt()  # Or it would join the session once the leader has news of others.
+
+        self._rest(followed, _COPIES_PATIENCE_SECONDS)
+        task = self._loop.create_task(begin(), name=f"begin {followed.partition.topic_partition} after copies")
+        self._beginning.add(task)
+        task.add_done_callback(self._beginning.discard)
+
+    async def _ask_leader(self, request: Message, response_type: type[R]) -> R:
+        """Not behind a fetch that is parked."""
+        timeout_ms = self._broker.config.replica_socket_timeout_ms
+        return await self._leaders.call(
+            self._leader_id, request, response_type, timeout_ms=timeout_ms, channel="offsets"
         )
-        topic = ListOffsetsRequest.ListOffsetsTopic(name=partition.topic_partition.topic, partitions=[asked])
-        request = ListOffsetsRequest(replica_id=self._broker.node_id, topics=[topic])
-        response = await self._leaders.call(
-            self._leader_id,
-            request,
-            ListOffsetsResponse,
-            timeout_ms=self._broker.config.replica_socket_timeout_ms,
-            channel=f"replication-{self._channel}",
-        )
-        answer = response.topics[0].partitions[0]
-        if answer.error_code:
-            raise KafkaError(ErrorCode(answer.error_code), "the leader does not tell its offsets")
-        return answer.offset

@@ -308,7 +308,7 @@ def state_of(partition: Partition) -> ReplicaState:
         partition.is_leader,
         partition.leader_epoch,
         partition.isr,
-        log.log_start_offset,
+        partition.log_start_offset,
         partition.high_watermark,
         log.log_end_offset,
     )

@@ -26,7 +26,7 @@ class PieceCache:
         self._disk = disk
         self._background = background
         self._folder = folder
-        self._max_bytes = max_bytes
+        self.max_bytes = max_bytes
         self._sizes: OrderedDict[str, int] = OrderedDict()  # Least used first.
         self.is_failing = False  # The last piece was not kept.
 
@@ -66,7 +66,7 @@ class PieceCache:
 
     async def put(self, segment_id: Uuid, position: int, data: Bytes) -> None:
         name = _name(segment_id, position)
-        if name in self._sizes or len(data) > self._max_bytes:
+        if name in self._sizes or len(data) > self.max_bytes:
             return
         await self._make_room(len(data))
         content = bytes(data)
@@ -87,7 +87,7 @@ class PieceCache:
         await self._remove(_name(segment_id, position))
 
     async def _make_room(self, size_bytes: int) -> None:
-        while self._sizes and self.size_bytes + size_bytes > self._max_bytes:
+        while self._sizes and self.size_bytes + size_bytes > self.max_bytes:
             await self._remove(next(iter(self._sizes)))
 
     async def _remove(self, name: str) -> None:

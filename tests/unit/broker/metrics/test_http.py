@@ -9,6 +9,11 @@ from typing import Any
 
 import pytest
 
+from tailrace.broker.metrics.elections import Elections
+from tailrace.broker.metrics.families import partitions, pieces
+from tailrace.broker.metrics.watched import Watched
+from tailrace.model.metrics.text import Text
+from tailrace.replica.partition import Partition
 from tests.unit.broker.metrics.web import SETTINGS, get, port_of, scrape
 from tests.unit.broker.world import create_topic, running
 
@@ -171,3 +176,28 @@ async def test_the_other_spelling():
         found = await scrape(world.broker)
         assert "kafka_server_brokertopicmetrics_messagesinpersec_count" in found.names
         assert "kafka_server_brokertopicmetrics_messagesin_total" not in found.names
+
+
+async def test_a_page_is_made_in_small_pieces():
+    """None of them tells of more than a few partitions, or looks at more than is said."""
+    async with running(SETTINGS) as world:
+        peer = await world.connect()
+        await create_topic(peer, "many", partitions=150)
+        broker = world.broker
+        watched = Watched(broker, broker.services, broker.roles, broker.metrics.meters, Elections(), 0)
+        looked: list[int] = []
+        is_leader = Partition.is_leader
+
+        def note(partition: Partition) -> bool:
+            looked.append(partition.topic_partition.partition)
+            return is_leader.fget(partition)  # type: ignore[attr-defined,no-any-return]
+
+        most = 0
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Partition, "is_leader", property(note))
+            patch.setattr(partitions, "_CHOSEN_AT_ONCE", 64)
+            for piece in pieces(watched, Text()):
+                assert piece.count("\n") <= 130, piece[:500]
+                most = max(most, len(looked))
+                looked.clear()
+        assert 0 < most <= 64

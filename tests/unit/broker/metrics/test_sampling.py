@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tailrace.broker.metrics.requests import TIMED_EACH_TICK, Gaps, Meter, RequestMeters
-from tailrace.broker.serving.measuring import NO_ERRORS, SENT_BITS, Measurement
+from tailrace.broker.serving.measuring import NO_ERRORS, Measurement
 from tailrace.wire.apis.keys import ApiKey
 
 
@@ -22,14 +22,9 @@ def meter_of(*, sample_every: int = 64) -> Meter:
 def answered(meter: Meter) -> Measurement:
     """A request whose time is taken and whose answer is not sent yet."""
     measurement = meter.begin(StoppedClock())
-    assert measurement is not None
-    note(meter)
+    meter.count(10, 10, NO_ERRORS)
     measurement.note_answered([bytes(14)], NO_ERRORS)
     return measurement
-
-
-def note(meter: Meter) -> None:
-    meter.note(20 << SENT_BITS | 10)
 
 
 def timed(meter: Meter) -> int:
@@ -54,7 +49,7 @@ def test_all_are_timed_where_the_setting_says_so():
 def test_a_time_stands_for_those_since_the_one_before():
     meter = meter_of()
     for _ in range(7):
-        note(meter)
+        meter.count(10, 10, NO_ERRORS)
     answered(meter).note_sent()
     assert timed(meter) == meter.requests == 8
 
@@ -63,7 +58,7 @@ def test_the_last_time_stands_for_those_after_it_when_somebody_asks():
     meter = meter_of()
     answered(meter).note_sent()
     for _ in range(7):
-        note(meter)
+        meter.count(10, 10, NO_ERRORS)
     assert timed(meter) == 1
     meter.settle()
     meter.settle()
@@ -73,7 +68,7 @@ def test_the_last_time_stands_for_those_after_it_when_somebody_asks():
 def test_several_answers_that_are_being_sent_are_each_counted_once():
     meter = meter_of()
     first, second = answered(meter), answered(meter)
-    note(meter)
+    meter.count(10, 10, NO_ERRORS)
     meter.settle()  # There is no time yet that could stand for it.
     second.note_sent()
     assert timed(meter) == 2  # Its own, and the one without.
@@ -88,34 +83,3 @@ def test_another_stands_for_an_answer_that_was_never_sent():
     lost.note_lost()
     sent.note_sent()
     assert timed(meter) == meter.requests == 2
-
-
-def test_sums_are_exact_however_large_and_however_many():
-    meter = meter_of()
-    largest = (1 << 31) - 1
-    for number in range(1000):
-        meter.until_timed -= 1
-        if meter.until_timed <= 0:
-            meter.begin(StoppedClock())
-        meter.note(largest << SENT_BITS | largest)
-        if number % 10 == 0:
-            meter.note_faults({3: 2, 6: 1})
-    meter.settle()
-    times = meter.times
-    assert meter.requests == 1000
-    assert times.received_bytes == times.sent_bytes == 1000 * largest
-    assert (times.faultless, times.errors) == (900, {3: 200, 6: 100})
-
-
-def test_where_few_are_timed_notes_are_added_up_all_the_same():
-    meter = meter_of(sample_every=100_000)
-    begun, longest = 0, 0
-    for _ in range(TIMED_EACH_TICK + 50_000):
-        meter.until_timed -= 1
-        if meter.until_timed <= 0:
-            begun += meter.begin(StoppedClock()) is not None
-        note(meter)
-        longest = max(longest, len(meter._noted))
-    assert TIMED_EACH_TICK <= begun < TIMED_EACH_TICK + 10
-    assert longest <= 128
-    assert meter.requests == TIMED_EACH_TICK + 50_000

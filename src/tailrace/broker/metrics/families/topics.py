@@ -59,12 +59,14 @@ def pieces(watched: Watched, text: Text) -> Iterator[str]:
     everything = Traffic()
     everything.add(replicas.retired)
     by_topic: dict[str, Traffic] = {}
-    for number, ((topic, _index), partition) in enumerate(list(replicas.partitions.items())):
-        by_topic.setdefault(topic, Traffic()).add(partition.traffic)
+    for number, partition in enumerate(list(replicas.partitions.values())):
+        by_topic.setdefault(partition.topic_partition.topic, Traffic()).add(partition.traffic)
         if number % _CHUNK == 0:
             yield ""
-    for traffic in by_topic.values():
+    for number, traffic in enumerate(by_topic.values()):
         everything.add(traffic)
+        if number % _CHUNK == 0:
+            yield ""
     shown = list(islice(sorted(by_topic.items()), watched.services.config.metrics_topics_max))
     for metric, field, is_by_topic in _METERS:
         head, name = text.begin(metric)

@@ -1,0 +1,181 @@
+"""What the parts of remote storage share on one broker: the store behind limits, what was replayed, who may do what.
+
+parts      what remote storage has of each partition here whose topic has it
+metadata   the records that say what is in the store
+store      the store behind limits; reader and pieces: what lies there alone
+is_ours    the store is known to be this cluster's; until then nothing is copied or deleted
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from tailrace.broker.tier.metadata import MetadataPartition, MetadataTopic
+from tailrace.broker.tier.on_disk import StartOffsets
+from tailrace.model import events
+from tailrace.model.errors import ErrorCode, KafkaError
+from tailrace.model.ports import StoreAwayError
+from tailrace.tier.format.names import TieredPartition, segment_name
+from tailrace.tier.keeping.copying import Copier
+from tailrace.tier.keeping.removal import Remover
+from tailrace.tier.keeping.throttle import Throttle
+from tailrace.tier.reading.cache import PieceCache
+from tailrace.tier.reading.pieces import Pieces, ReadLimits
+from tailrace.tier.reading.reader import TierReader
+from tailrace.tier.store.circuit import CircuitLimits
+from tailrace.tier.store.guard import GuardedObjects, GuardLimits
+
+if TYPE_CHECKING:
+    from tailrace.broker.node import Node
+    from tailrace.broker.tier.parts import TieredLog
+    from tailrace.model.config import BrokerConfig
+    from tailrace.model.ports import Objects
+    from tailrace.replica.directories import LogDirectories
+    from tailrace.replica.partition import Partition
+    from tailrace.tier.metadata.coverage import RemoteSegment
+
+T = TypeVar("T")
+
+_log = events.logger("tier")
+
+# A store that is away is asked again this often: clients wait for it.
+_CIRCUIT_PAUSE_MAX_MS = 5_000.0
+# How long the same complaint is not repeated.
+_COMPLAINT_PAUSE_MS = 60_000.0
+
+
+class Room:
+    def __init__(self, node: Node, directories: LogDirectories, cluster_id: str, objects: Objects) -> None:
+        config, ports = node.config, node.ports
+        self.node = node
+        self.cluster_id = cluster_id
+        self.parts: dict[Partition, TieredLog] = {}
+        self.is_ours = False
+        self.generation = 0  # Of the cluster, as the marker had it when this node first saw it.
+        self.problem = ""  # What an operator should know of; empty if all is well.
+        self.copied_bytes = 0
+        self.copied_segments = 0
+        limits = GuardLimits(
+            call_timeout_ms=config.remote_log_storage_timeout_ms,
+            put_timeout_ms=config.remote_log_storage_upload_timeout_ms,
+            reads_in_flight=config.remote_log_storage_reads_max,
+            read_bytes_max=config.remote_log_storage_read_max_bytes,
+            uploads_in_flight=config.remote_log_storage_uploads_max,
+            upload_bytes_max=config.remote_log_storage_uploads_max * (16 << 20),
+            circuit=CircuitLimits(pause_max_ms=_CIRCUIT_PAUSE_MAX_MS),
+        )
+        self.store = GuardedObjects(objects, ports.clock, ports.random, limits, on_circuit=self._note_circuit)
+        self._copy_throttle, self._read_throttle = Throttle(ports.clock), Throttle(ports.clock)
+        self.copier = Copier(cluster_id, node.node_id, self.store, ports.clock, ports.random, self._copy_throttle)
+        self.remover = Remover(
+            cluster_id, node.node_id, self.store, ports.clock, delay_ms=config.remote_log_deletion_delay_ms
+        )
+        folder = config.metadata_folder
+        self.cache = PieceCache(
+            ports.disk,
+            ports.background,
+            f"{folder}/remote-log-cache",
+            config.remote_log_index_file_cache_total_size_bytes,
+        )
+        self.pieces = Pieces(
+            cluster_id, self.store, self.cache, ports.background, throttle=self._read_throttle, limits=ReadLimits()
+        )
+        self.reader = TierReader(self.pieces, ports.background, config.max_decompressed_bytes)
+        self.metadata = MetadataTopic(node, f"{folder}/remote-log-metadata", self._on_replayed)
+        self.starts = StartOffsets(ports.disk, ports.background, directories)
+        self._news = asyncio.Event()  # Of what is in the store.
+        self._pending_reads = 0
+        self._complained_ms: dict[str, float] = {}
+        self.note_limits()
+
+    @property
+    def config(self) -> BrokerConfig:
+        return self.node.config
+
+    def note_limits(self) -> None:
+        self._copy_throttle.bytes_per_second = self.config.remote_log_manager_copy_max_bytes_per_second
+        self._read_throttle.bytes_per_second = self.config.remote_log_manager_fetch_max_bytes_per_second
+        self.cache.max_bytes = self.config.remote_log_index_file_cache_total_size_bytes
+
+    def _on_replayed(self, replayed: MetadataPartition) -> None:
+        news, self._news = self._news, asyncio.Event()
+        news.set()
+        for part in self.parts.values():
+            if self.metadata.part_of(part.owner) is replayed:
+                part.settle()
+
+    # ---- for the parts
+
+    def is_stored(self, part: TieredLog) -> bool:
+        return self.starts.find(part.owner) is not None
+
+    async def store_starts(self) -> None:
+        """Raises KafkaError."""
+        offsets = {
+            partition.topic_partition: (part.owner, part.log_start_offset) for partition, part in self.parts.items()
+        }
+        try:
+            await self.starts.store(offsets)
+        except OSError as error:
+            why = f"It cannot be stored where logs begin: {error}"
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, why) from error
+
+    async def wait_ready(self, part: TieredLog) -> None:
+        while not part.is_ready:
+            await self._news.wait()
+
+    def may_keep(self, part: TieredLog) -> bool:
+        """Whether this broker may change what the store has of it."""
+        partition = part.partition
+        return (
+            partition.is_leader
+            and part.is_ready
+            and self.is_ours
+            and not partition.log.is_offline
+            and self.node.replicas.lease.allows(partition)
+        )
+
+    async def catch_up(self, part: TieredLog) -> None:
+        """Until all is replayed that is committed now. Raises KafkaError."""
+        found = self.metadata.part_of(part.owner)
+        if found is None:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "The records of the tier are not followed yet")
+        await self.metadata.catch_up(found)
+
+    def name_of(self, owner: TieredPartition, segment: RemoteSegment) -> str:
+        return segment_name(self.cluster_id, owner, segment.base_offset, segment.segment_id)
+
+    # ---- reading
+
+    @property
+    def may_read(self) -> bool:
+        return self._pending_reads < self.config.remote_log_reader_max_pending_tasks
+
+    async def reading(self, read: Coroutine[Any, Any, T]) -> T:
+        self._pending_reads += 1
+        try:
+            return await read
+        finally:
+            self._pending_reads -= 1
+
+    # ---- what an operator should know
+
+    def note_copied(self, size_bytes: int) -> None:
+        self.copied_segments += 1
+        self.copied_bytes += size_bytes
+
+    def complain(self, sentence: str, error: Exception) -> None:
+        now_ms = self.node.ports.clock.monotonic_ms()
+        if now_ms - self._complained_ms.get(sentence, -_COMPLAINT_PAUSE_MS) < _COMPLAINT_PAUSE_MS:
+            return
+        if len(self._complained_ms) > 1000:
+            self._complained_ms.clear()
+        self._complained_ms[sentence] = now_ms
+        tell = _log.warning if isinstance(error, StoreAwayError) else _log.error
+        tell(sentence, cause=error)
+
+    def _note_circuit(self, is_open: bool, cause: str) -> None:
+        if self.is_ours:
+            self.problem = f"remote storage does not answer: {cause}" if is_open else ""

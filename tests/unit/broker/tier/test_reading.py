@@ -1,0 +1,124 @@
+"""What clients see of a topic most of which lies in the store alone."""
+
+import asyncio
+
+from tailrace.model.errors import ErrorCode
+from tailrace.sim.objects import StoreFaults
+from tests.unit.broker.tier.tiered_world import (
+    BASE_MS,
+    EARLIEST,
+    EARLIEST_LOCAL,
+    LATEST,
+    LATEST_TIERED,
+    MAX_TIMESTAMP,
+    PENDING_UPLOAD,
+    SMALL,
+    list_offset,
+    read_all,
+    running_tiered,
+    tiered_topic,
+)
+from tests.unit.broker.world import batch, create_topic, fetch, fetched, produce, produced
+from tests.unit.simulated import simulated
+
+
+@simulated
+async def test_everything_can_be_read_from_the_first_record_on():
+    async with running_tiered() as world:
+        peer = await tiered_topic(world)
+        values = await read_all(peer, 0, 40)
+        assert [value[:6] for value in values] == [b"%06d" % number for number in range(40)]
+        assert world.partition(1).log.log_start_offset > 20, "most of it came from the store"
+        assert await read_all(peer, 7, 40, partition_max_bytes=1) == values[7:], "a batch at a time"
+
+
+@simulated
+async def test_offsets_are_told_as_kafka_tells_them():
+    async with running_tiered() as world:
+        peer = await tiered_topic(world)
+        await world.wait(lambda: len(world.segments) >= 6, "all closed segments are copied")
+        await asyncio.sleep(2)
+        local, active = world.partition(1).log.log_start_offset, world.partition(1).log.active.base_offset
+        assert (await list_offset(peer, EARLIEST)).offset == 0
+        assert (await list_offset(peer, LATEST)).offset == 40
+        assert (await list_offset(peer, EARLIEST_LOCAL)).offset == local > 0
+        tiered, pending = await list_offset(peer, LATEST_TIERED), await list_offset(peer, PENDING_UPLOAD)
+        assert (tiered.offset, pending.offset, tiered.leader_epoch) == (active - 1, active, 0)
+        for timestamp, offset in ((0, 0), (BASE_MS + 3000, 3), (BASE_MS + 3001, 4), (BASE_MS + 39_000, 39)):
+            found = await list_offset(peer, timestamp)
+            assert (found.timestamp, found.offset) == (BASE_MS + 1000 * offset, offset)
+        assert (await list_offset(peer, BASE_MS + 40_000)).offset == -1
+        assert (await list_offset(peer, MAX_TIMESTAMP)).offset == 39
+
+
+@simulated
+async def test_the_largest_timestamp_may_lie_in_the_store():
+    async with running_tiered() as world:
+        peer = await world.connect(1)
+        await create_topic(peer, "t", **SMALL)
+        late = batch(b"late" * 100, now_ms=BASE_MS + 3_600_000)
+        assert produced(await peer.request(produce("t", late), 9)).base_offset == 0
+        await world.fill(peer, 40)
+        await world.wait_tiered(1)
+        found = await list_offset(peer, MAX_TIMESTAMP)
+        assert (found.timestamp, found.offset) == (BASE_MS + 3_600_000, 0)
+
+
+@simulated
+async def test_several_cold_partitions_are_read_by_one_fetch():
+    async with running_tiered() as world:
+        peer = await tiered_topic(world)
+        await create_topic(peer, "u", **SMALL)
+        await world.fill(peer, topic="u")
+        await world.wait_tiered(1, "u")
+        both = fetch("t", 0, max_wait_ms=500)
+        both.topics += fetch("u", 3).topics
+        answer = await peer.request(both, 11)
+        assert [bool(each.partitions[0].records) for each in answer.responses] == [True, True]
+
+
+@simulated
+async def test_a_store_that_is_away_makes_nobody_jump():
+    async with running_tiered() as world:
+        peer = await tiered_topic(world)
+        world.bucket.faults = StoreFaults(away_until_ms=1e15)
+        codes = []
+        for _ in range(60):
+            data = fetched(await peer.request(fetch("t", 0, max_wait_ms=500), 11))
+            assert not data.records
+            codes.append(data.error_code)
+            if data.error_code:
+                break
+        assert codes[0] == 0, "it may still come"
+        assert codes[-1] == ErrorCode.KAFKA_STORAGE_ERROR, "the circuit is open"
+        assert produced(await peer.request(produce("t", batch(b"hot")), 9)).base_offset == 40
+        assert fetched(await peer.request(fetch("t", 40), 11)).records, "what is here is read"
+        problem = world.nodes[1].broker.tier.problem
+        assert "nobody answers" in problem
+        world.bucket.faults = StoreFaults()
+        await world.wait(lambda: not world.nodes[1].broker.tier.problem, "the store is asked again")
+        assert len(await read_all(peer, 0, 41)) == 41
+
+
+@simulated
+async def test_an_offset_before_the_start_is_out_of_range():
+    async with running_tiered() as world:
+        peer = await tiered_topic(world, retention_bytes="9000")
+        await world.wait(lambda: world.part(1).log_start_offset > 0, "retention takes what is in the store")
+        start = world.part(1).log_start_offset
+        assert (await list_offset(peer, EARLIEST)).offset == start
+        code = fetched(await peer.request(fetch("t", start - 1), 11)).error_code
+        assert code == ErrorCode.OFFSET_OUT_OF_RANGE
+        assert len(await read_all(peer, start, 40)) == 40 - start
+
+
+@simulated
+async def test_a_damaged_object_is_an_error_and_never_wrong_bytes():
+    async with running_tiered() as world:
+        peer = await tiered_topic(world)
+        name = world.segments[0]
+        data = bytearray(world.bucket.objects[name].data)
+        data[200] ^= 1
+        world.bucket.store(name, bytes(data))
+        data = fetched(await peer.request(fetch("t", 0, max_wait_ms=500), 11))
+        assert (data.error_code, bytes(data.records or b"")) == (ErrorCode.KAFKA_STORAGE_ERROR, b"")
