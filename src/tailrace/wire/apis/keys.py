@@ -1,7 +1,7 @@
 """The numbers of the APIs, in one place, and which module beside this one declares their messages. Everything else
 calls an API by its name here.
 
-Left out are the keys 4 to 7, which Kafka removed, and what is not declared: share groups and streams groups.
+Left out are the keys 4 to 7, which Kafka removed, and what is not declared: streams groups.
 """
 
 from enum import IntEnum
@@ -88,9 +88,21 @@ class ApiKey(IntEnum):
     ASSIGN_REPLICAS_TO_DIRS = 73, "quorum"
     LIST_CONFIG_RESOURCES = 74, "admin"
     DESCRIBE_TOPIC_PARTITIONS = 75, "admin"
+    SHARE_GROUP_HEARTBEAT = 76, "shares"
+    SHARE_GROUP_DESCRIBE = 77, "shares"
+    SHARE_FETCH = 78, "shares"
+    SHARE_ACKNOWLEDGE = 79, "shares"
     ADD_RAFT_VOTER = 80, "quorum"
     REMOVE_RAFT_VOTER = 81, "quorum"
     UPDATE_RAFT_VOTER = 82, "quorum"
+    INITIALIZE_SHARE_GROUP_STATE = 83, "shares"
+    READ_SHARE_GROUP_STATE = 84, "shares"
+    WRITE_SHARE_GROUP_STATE = 85, "shares"
+    DELETE_SHARE_GROUP_STATE = 86, "shares"
+    READ_SHARE_GROUP_STATE_SUMMARY = 87, "shares"
+    DESCRIBE_SHARE_GROUP_OFFSETS = 90, "shares"
+    ALTER_SHARE_GROUP_OFFSETS = 91, "shares"
+    DELETE_SHARE_GROUP_OFFSETS = 92, "shares"
     # Our own, far above Kafka's. Up to 10,099 they are for our commands, or of brokers to brokers, and advertised to
     # nobody. From 10,100 on they are for our brokers and controllers, who advertise them to each other.
     DESCRIBE_GROUP_HISTORY = 10_000, "own"

@@ -510,6 +510,84 @@ class ConsumerGroupRegularExpressionValue(Message, record_type=16, versions="0",
     timestamp: int = int64("0+")
 
 
+class ShareGroupMemberMetadataKey(Message, record_type=10, versions="0"):
+    group_id: str = string("0")
+    member_id: str = string("0")
+
+
+class ShareGroupMemberMetadataValue(Message, record_type=10, versions="0", flexible="0+"):
+    rack_id: str | None = string("0+", nullable="0+")
+    client_id: str = string("0+")
+    client_host: str = string("0+")
+    subscribed_topic_names: list[str] = array(string, "0+")
+
+
+class ShareGroupMetadataKey(Message, record_type=11, versions="0"):
+    group_id: str = string("0")
+
+
+class ShareGroupMetadataValue(Message, record_type=11, versions="0", flexible="0+"):
+    epoch: int = int32("0+")
+    metadata_hash: int = int64("0+")
+
+
+class ShareGroupTargetAssignmentMetadataKey(Message, record_type=12, versions="0"):
+    group_id: str = string("0")
+
+
+class ShareGroupTargetAssignmentMetadataValue(Message, record_type=12, versions="0", flexible="0+"):
+    assignment_epoch: int = int32("0+")
+    assignment_timestamp: int = int64("0+", tag=0, default=0)
+
+
+class ShareGroupTargetAssignmentMemberKey(Message, record_type=13, versions="0"):
+    group_id: str = string("0")
+    member_id: str = string("0")
+
+
+class ShareGroupTargetAssignmentMemberValue(Message, record_type=13, versions="0", flexible="0+"):
+    class TopicPartition(Struct):
+        topic_id: bytes = uuid("0+")
+        partitions: list[int] = array(int32, "0+")
+
+    topic_partitions: list[TopicPartition] = array(TopicPartition, "0+")
+
+
+class ShareGroupCurrentMemberAssignmentKey(Message, record_type=14, versions="0"):
+    group_id: str = string("0")
+    member_id: str = string("0")
+
+
+class ShareGroupCurrentMemberAssignmentValue(Message, record_type=14, versions="0", flexible="0+"):
+    class TopicPartitions(Struct):
+        topic_id: bytes = uuid("0+")
+        partitions: list[int] = array(int32, "0+")
+
+    member_epoch: int = int32("0+")
+    previous_member_epoch: int = int32("0+")
+    state: int = int8("0+")
+    assigned_partitions: list[TopicPartitions] = array(TopicPartitions, "0+")
+
+
+class ShareGroupStatePartitionMetadataKey(Message, record_type=15, versions="0"):
+    group_id: str = string("0")
+
+
+class ShareGroupStatePartitionMetadataValue(Message, record_type=15, versions="0", flexible="0+"):
+    class TopicPartitionsInfo(Struct):
+        topic_id: bytes = uuid("0+")
+        topic_name: str = string("0+")
+        partitions: list[int] = array(int32, "0+")
+
+    class TopicInfo(Struct):
+        topic_id: bytes = uuid("0+")
+        topic_name: str = string("0+")
+
+    initializing_topics: list[TopicPartitionsInfo] = array(TopicPartitionsInfo, "0+")
+    initialized_topics: list[TopicPartitionsInfo] = array(TopicPartitionsInfo, "0+")
+    deleting_topics: list[TopicInfo] = array(TopicInfo, "0+")
+
+
 class TransactionLogKey(Message, record_type=0, versions="0"):
     transactional_id: str = string("0")
 
@@ -532,6 +610,49 @@ class TransactionLogValue(Message, record_type=0, versions="0-1", flexible="1+")
     transaction_last_update_timestamp_ms: int = int64("0+")
     transaction_start_timestamp_ms: int = int64("0+")
     client_transaction_version: int = int16("1+", tag=2)
+
+
+class ShareSnapshotKey(Message, record_type=0, versions="0"):
+    group_id: str = string("0")
+    topic_id: bytes = uuid("0")
+    partition: int = int32("0")
+
+
+class ShareSnapshotValue(Message, record_type=0, versions="0", flexible="0+"):
+    class StateBatch(Struct):
+        first_offset: int = int64("0+")
+        last_offset: int = int64("0+")
+        delivery_state: int = int8("0+")
+        delivery_count: int = int16("0+")
+
+    snapshot_epoch: int = int32("0+")
+    state_epoch: int = int32("0+")
+    leader_epoch: int = int32("0+")
+    start_offset: int = int64("0+")
+    delivery_complete_count: int = int32("0+", tag=0, default=-1)
+    create_timestamp: int = int64("0+")
+    write_timestamp: int = int64("0+")
+    state_batches: list[StateBatch] = array(StateBatch, "0+")
+
+
+class ShareUpdateKey(Message, record_type=1, versions="0"):
+    group_id: str = string("0")
+    topic_id: bytes = uuid("0")
+    partition: int = int32("0")
+
+
+class ShareUpdateValue(Message, record_type=1, versions="0", flexible="0+"):
+    class StateBatch(Struct):
+        first_offset: int = int64("0+")
+        last_offset: int = int64("0+")
+        delivery_state: int = int8("0+")
+        delivery_count: int = int16("0+")
+
+    snapshot_epoch: int = int32("0+")
+    leader_epoch: int = int32("0+")
+    start_offset: int = int64("0+")
+    delivery_complete_count: int = int32("0+", tag=0, default=-1)
+    state_batches: list[StateBatch] = array(StateBatch, "0+")
 
 
 class ConsumerProtocolAssignment(Message, versions="0-3"):
@@ -681,10 +802,21 @@ GROUP_RECORDS: Mapping[int, tuple[type[Message], type[Message]]] = {
         (ConsumerGroupTargetAssignmentMetadataKey, ConsumerGroupTargetAssignmentMetadataValue),
         (ConsumerGroupTargetAssignmentMemberKey, ConsumerGroupTargetAssignmentMemberValue),
         (ConsumerGroupCurrentMemberAssignmentKey, ConsumerGroupCurrentMemberAssignmentValue),
+        (ShareGroupMemberMetadataKey, ShareGroupMemberMetadataValue),
+        (ShareGroupMetadataKey, ShareGroupMetadataValue),
+        (ShareGroupTargetAssignmentMetadataKey, ShareGroupTargetAssignmentMetadataValue),
+        (ShareGroupTargetAssignmentMemberKey, ShareGroupTargetAssignmentMemberValue),
+        (ShareGroupCurrentMemberAssignmentKey, ShareGroupCurrentMemberAssignmentValue),
+        (ShareGroupStatePartitionMetadataKey, ShareGroupStatePartitionMetadataValue),
         (ConsumerGroupRegularExpressionKey, ConsumerGroupRegularExpressionValue),
     )
 }
 # Record types of __transaction_state.
 TRANSACTION_RECORDS: Mapping[int, tuple[type[Message], type[Message]]] = {
     key.record_type: (key, value) for key, value in ((TransactionLogKey, TransactionLogValue),)
+}
+# Record types of __share_group_state.
+SHARE_STATE_RECORDS: Mapping[int, tuple[type[Message], type[Message]]] = {
+    key.record_type: (key, value)
+    for key, value in ((ShareSnapshotKey, ShareSnapshotValue), (ShareUpdateKey, ShareUpdateValue))
 }
