@@ -1,4 +1,5 @@
-"""The listeners of metrics and health of one node, and what is counted for them."""
+"""The listeners of metrics and health of one node, and what is counted for them. What answers is loaded for the first
+who asks, as a start need not wait for it."""
 
 from __future__ import annotations
 
@@ -6,21 +7,22 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from tailrace.broker.metrics.elections import Elections
-from tailrace.broker.metrics.http import HttpProtocol
-from tailrace.broker.metrics.pages import Pages
 from tailrace.broker.metrics.requests import WINDOW_TICK_SECONDS, RequestMeters
-from tailrace.broker.metrics.watched import Watched
 from tailrace.broker.serving.acceptor import Acceptor
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from tailrace.broker.auth.doors import Door
+    from tailrace.broker.auth.login import Admission
     from tailrace.broker.context import BoundListener
+    from tailrace.broker.metrics.http import HttpConnection, HttpProtocol
     from tailrace.broker.metrics.lag.watch import LagWatch
     from tailrace.broker.metrics.watched import WatchedNode
+    from tailrace.broker.services import Services
     from tailrace.model.config import BrokerConfig
-    from tailrace.model.ports import Ports
+    from tailrace.model.ports import Ports, Stream
+    from tailrace.model.security import Principal
 
 # A scrape that is under way at a stop may end.
 _ANSWERS_TIMEOUT_MS = 1000.0
@@ -60,22 +62,27 @@ class MetricsServer:
 
     def open(self, node: WatchedNode) -> None:
         """The services of the node are there: its health can be told while it recovers."""
-        config = self._config
-        watched = Watched(node, node.services, node.roles, self.meters, self._elections, self._started_ms)
         node.services.quorum.subscribe(self._elections.follow_image)
-        protocol = HttpProtocol(
-            node.services,
-            self._ports.clock,
-            Pages(watched).answer,
-            frozenset({"HTTPS"}),
-            request_max_bytes=config.metrics_request_max_bytes,
-            request_max_ms=config.metrics_request_max_ms,
-        )
-        self._acceptor.open(protocol)
+        self._acceptor.open(_Late(node.services, lambda: self._make_protocol(node)))
         self._tick()
         self._lag_watch = node.services.lag_watch
         if self._lag_watch is not None and node.roles.is_broker:
             self._lag_watch.start()
+
+    def _make_protocol(self, node: WatchedNode) -> HttpProtocol:
+        from tailrace.broker.metrics.http import HttpProtocol
+        from tailrace.broker.metrics.pages import Pages
+        from tailrace.broker.metrics.watched import Watched
+
+        watched = Watched(node, node.services, node.roles, self.meters, self._elections, self._started_ms)
+        return HttpProtocol(
+            node.services,
+            self._ports.clock,
+            Pages(watched).answer,
+            frozenset({"HTTPS"}),
+            request_max_bytes=self._config.metrics_request_max_bytes,
+            request_max_ms=self._config.metrics_request_max_ms,
+        )
 
     def _tick(self) -> None:
         self.meters.tick()
@@ -87,3 +94,28 @@ class MetricsServer:
         if self._lag_watch is not None:
             self._lag_watch.close()
         await self._acceptor.close(answers_timeout_ms=_ANSWERS_TIMEOUT_MS)
+
+
+class _Late:
+    """The protocol, which is made when the first connection comes."""
+
+    def __init__(self, services: Services, make: Callable[[], HttpProtocol]) -> None:
+        self.services = services
+        self._make = make
+        self._made: HttpProtocol | None = None
+
+    def speak(
+        self,
+        stream: Stream,
+        listener: BoundListener,
+        acceptor: Acceptor,
+        principal: Principal,
+        admission: Admission | None = None,
+    ) -> HttpConnection:
+        if self._made is None:
+            self._made = self._make()
+        return self._made.speak(stream, listener, acceptor, principal, admission)
+
+    def tend(self, acceptor: Acceptor, now_ms: float) -> None:
+        if self._made is not None:
+            self._made.tend(acceptor, now_ms)

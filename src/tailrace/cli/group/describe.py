@@ -5,31 +5,17 @@ from __future__ import annotations
 import argparse
 import asyncio
 import sys
-from typing import Any, NamedTuple
+from typing import Any
 
 from tailrace.cli.group.listing import lag_s
 from tailrace.cli.output import count_text, is_terminal, print_json, print_rows
 from tailrace.client.consumer import LATEST, Consumer
-from tailrace.client.groups.admin import DescribedGroup, GroupAdmin, GroupMember, PartitionLag
-from tailrace.client.groups.offsets import Committed
+from tailrace.client.groups.admin import DescribedGroup, GroupAdmin
+from tailrace.client.groups.progress import Progress, find_progress, total_lag
 from tailrace.client.metadata import Cluster
 from tailrace.model.ids import TopicPartition
 
 _CLEAR_SCREEN = "\x1b[H\x1b[2J\x1b[3J"
-
-
-class Progress(NamedTuple):
-    """How far a group has got in one partition. None where there is none, or it is not known."""
-
-    partition: TopicPartition
-    committed: int | None
-    end: int | None
-    member: GroupMember | None
-    judged: PartitionLag | None  # By the coordinator, some seconds ago.
-
-    @property
-    def lag(self) -> int | None:
-        return None if self.committed is None or self.end is None else max(0, self.end - self.committed)
 
 
 async def describe_groups(cluster: Cluster, options: argparse.Namespace) -> int:
@@ -53,33 +39,20 @@ async def describe_groups(cluster: Cluster, options: argparse.Namespace) -> int:
 
 
 async def _progress(admin: GroupAdmin, group: DescribedGroup) -> list[Progress]:
-    committed = await admin.offsets_of(group.group_id, lambda offsets: offsets.fetch())
-    owners = {partition: member for member in group.members for partition in member.assignment}
-    ends = await _ends(admin.cluster, committed, owners)
+    found = await admin.offsets_of(group.group_id, lambda offsets: offsets.fetch())
+    committed = {partition: each.offset for partition, each in found.items()}
+    owned = {partition for member in group.members for partition in member.assignment}
+    ends = await _ends(admin.cluster, {*committed, *owned})
     judged = await admin.lag(group.group_id)
-    found = []
-    for partition in sorted({*committed, *owners}):
-        offset = committed.get(partition)
-        found.append(
-            Progress(
-                partition,
-                None if offset is None else offset.offset,
-                ends.get(partition),
-                owners.get(partition),
-                None if judged is None else judged.partitions.get(partition),
-            )
-        )
-    return found
+    return find_progress(group.members, committed, ends, None if judged is None else judged.partitions)
 
 
-async def _ends(
-    cluster: Cluster, committed: dict[TopicPartition, Committed], owners: dict[TopicPartition, GroupMember]
-) -> dict[TopicPartition, int]:
+async def _ends(cluster: Cluster, partitions: set[TopicPartition]) -> dict[TopicPartition, int]:
     """The end offsets of the partitions that still exist and have a leader."""
     topics = await cluster.refresh(None)
     led = [
         partition
-        for partition in sorted({*committed, *owners})
+        for partition in sorted(partitions)
         if partition.topic in topics
         and partition.partition in topics[partition.topic].partitions
         and topics[partition.topic].partitions[partition.partition].leader_id >= 0
@@ -87,14 +60,10 @@ async def _ends(
     return await Consumer(cluster).offsets_at(led, LATEST)
 
 
-def _total_lag(progress: list[Progress]) -> int:
-    return sum(each.lag or 0 for each in progress)
-
-
 def _print_progress(group: DescribedGroup, progress: list[Progress]) -> None:
     title = (
         f"group {group.group_id}: {group.type}, {group.state}, {count_text(len(group.members), 'member')}, "
-        f"lag {_total_lag(progress):,}, coordinator {group.coordinator_id}"
+        f"lag {total_lag(progress):,}, coordinator {group.coordinator_id}"
     )
     if not progress:
         print(f"{title}: no committed offsets")
@@ -154,7 +123,7 @@ def _facts(group: DescribedGroup, progress: list[Progress]) -> dict[str, Any]:
             }
             for member in group.members
         ],
-        "lag": _total_lag(progress),
+        "lag": total_lag(progress),
         "partitions": [
             {
                 "topic": each.partition.topic,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 from urllib.parse import quote
 
 from starlette.requests import Request
@@ -11,27 +10,16 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute
 
 from tailrace.apps.console.doors.visitors import Visit
-from tailrace.apps.console.picture import Picture
 from tailrace.apps.console.watcher import LAG
 from tailrace.apps.console.web import Console, change, confirmed, done, field, number, show
 from tailrace.client.consumer import EARLIEST, LATEST, Consumer
-from tailrace.client.groups.admin import GroupAdmin, GroupMember, PastRebalance
+from tailrace.client.groups.admin import GroupAdmin, PastRebalance
+from tailrace.client.groups.progress import find_progress, total_lag
 from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.model.ids import TopicPartition
 
 _ROWS_MAX = 500
 _PARTITIONS_MAX = 1000
-
-
-class Progress(NamedTuple):
-    partition: TopicPartition
-    committed: int | None
-    end: int | None
-    member: GroupMember | None
-
-    @property
-    def lag(self) -> int | None:
-        return None if self.committed is None or self.end is None else max(0, self.end - self.committed)
 
 
 def routes(console: Console) -> Sequence[BaseRoute]:
@@ -71,7 +59,7 @@ async def group(console: Console, visit: Visit, request: Request) -> Response:
     described = await admin.describe(name)
     picture = await console.picture(visit)
     history, no_history = await _history(admin, name)
-    progress = _progress(picture, name, described.members)
+    progress = find_progress(described.members, picture.committed.get(name, {}), picture.ends)
     return console.html(
         request,
         "group.html",
@@ -80,7 +68,7 @@ async def group(console: Console, visit: Visit, request: Request) -> Response:
         name=name,
         progress=progress[:_PARTITIONS_MAX],
         progress_count=len(progress),
-        lag=sum(each.lag or 0 for each in progress),
+        lag=total_lag(progress),
         history=list(reversed(history)),
         no_history=no_history,
         topics=sorted({each.partition.topic for each in progress}),
@@ -95,15 +83,6 @@ async def _history(admin: GroupAdmin, name: str) -> tuple[list[PastRebalance], s
         if error.code is ErrorCode.UNSUPPORTED_VERSION:
             return [], "Apache Kafka keeps no history of rebalances."
         return [], error.message or error.code.name
-
-
-def _progress(picture: Picture, name: str, members: Sequence[GroupMember]) -> list[Progress]:
-    committed = picture.committed.get(name, {})
-    owners = {partition: member for member in members for partition in member.assignment}
-    return [
-        Progress(each, committed.get(each), picture.ends.get(each), owners.get(each))
-        for each in sorted({*committed, *owners})
-    ]
 
 
 async def reset(console: Console, visit: Visit, request: Request) -> Response:
