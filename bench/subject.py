@@ -93,6 +93,8 @@ def running(
         with open(f"{folder}/log", "w+") as log:
             start = time.perf_counter()
             environment = os.environ | ({"PYTHONPATH": str(source)} if source is not None else {})
+            # As on a user's machine: modules are compiled once, and not at every start.
+            environment.pop("PYTHONDONTWRITEBYTECODE", None)
             process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, env=environment)
             try:
                 yield _when_ready(process, start, Path(log.name))

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from asyncio import Semaphore
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import TYPE_CHECKING, TypeAlias
 
 from tailrace.broker.coordinators.coordination import Coordination
@@ -85,7 +86,7 @@ class Services:
     check_stores: CheckStores | None = None  # None where all listeners are PLAINTEXT.
     endings: Endings | None = None  # When certificates end; None where all listeners are PLAINTEXT.
     request_meters: RequestMeters | None = None  # None where nobody can ask for metrics.
-    lag_watch: LagWatch | None = None  # None there, too.
+    lag_watch: Callable[[], LagWatch] | None = None  # Made when it is first called. None there, too.
     telemetry: Telemetry | None = None  # None where nobody receives what clients tell of themselves.
 
     def has(self, part: str) -> bool:
@@ -167,10 +168,14 @@ def _make_request_log(node: Node, lanes: LanesVersion) -> RequestLog:
     return request_log
 
 
-def _make_lag_watch(node: Node, coordination: Coordination) -> LagWatch:
-    from tailrace.broker.metrics.lag.watch import LagWatch
+def _make_lag_watch(node: Node, coordination: Coordination) -> Callable[[], LagWatch]:
+    @cache
+    def make() -> LagWatch:
+        from tailrace.broker.metrics.lag.watch import LagWatch
 
-    return LagWatch(node, coordination)
+        return LagWatch(node, coordination)
+
+    return make
 
 
 def _make_telemetry(node: Node) -> Telemetry | None:

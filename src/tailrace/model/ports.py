@@ -303,8 +303,7 @@ class NoObjectError(StoreError):
     """There is no object of that name, or none yet."""
 
 
-@dataclass(frozen=True, slots=True)
-class ObjectFacts:
+class ObjectFacts(NamedTuple):
     name: str
     size_bytes: int
     modified_ms: int  # Milliseconds since 1970, by the store's clock.
@@ -333,8 +332,7 @@ class Objects(Protocol):
         """One that is not there is no error."""
 
 
-@dataclass(frozen=True, slots=True)
-class StoreLimits:
+class StoreLimits(NamedTuple):
     request_timeout_ms: int = 30_000  # Of one request of HTTP: a part of a large object is one.
     part_bytes: int = 8 << 20  # What is larger goes in parts of this size. S3 takes 10,000 of them, 5 MiB or more each.
     parts_in_flight: int = 2  # Of one object, each in memory.

@@ -280,8 +280,10 @@ async def _resolve(
 ) -> tuple[socket.AddressFamily, tuple[str, int] | tuple[str, int, int, int] | tuple[int, bytes]]:
     """The first address of a name. Numbers are taken at once; only names ask the resolver, in a thread of the loop."""
     flags = socket.AI_PASSIVE if passive else 0
+    # A str would go through the codec for names beyond ASCII, whose tables are a millisecond of a start.
+    numbers = host.encode() if host.isascii() else host
     try:
-        found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=flags | socket.AI_NUMERICHOST)
+        found = socket.getaddrinfo(numbers or None, port, type=socket.SOCK_STREAM, flags=flags | socket.AI_NUMERICHOST)
     except socket.gaierror:
         found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=flags)
     family, _kind, _protocol, _name, address = found[0]

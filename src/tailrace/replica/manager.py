@@ -2,10 +2,9 @@
 logs.
 
 The image is applied in the same turn in which it is published, so a topic can be served before the answer to its
-creation goes out. Of many new partitions only the first get their logs at once, the others a few a turn, or when they
-are asked for: a log takes up to a millisecond, and a request may create ten thousand. A log that cannot be created
-(disk full, read-only) leaves its partition without a log: KAFKA_STORAGE_ERROR, and it is tried again whenever the
-partition is asked for; other partitions go on. Of many partitions that change at once most follow later (`late`).
+creation goes out. A log that cannot be created (disk full, read-only) leaves its partition without a log:
+KAFKA_STORAGE_ERROR, and it is tried again whenever the partition is asked for; other partitions go on. Of many
+partitions that change at once most follow later, and of many new ones most get their logs later (`late`).
 
 A partition that another broker leads is handed to that leader's fetcher, one that is led here to nobody; a replica that
 was moved elsewhere is deleted. Past its lease this broker may have been replaced without having heard of it (`lease`).
@@ -32,7 +31,7 @@ from tailrace.model.ports import Background, Clock
 from tailrace.replica.directories import LogDirectories, StoredHighWatermarks
 from tailrace.replica.flusher import Flusher
 from tailrace.replica.isr import NO_BROKER_EPOCH
-from tailrace.replica.late import Change, LatePartitions, find_changes
+from tailrace.replica.late import AT_ONCE_MAX, Change, LatePartitions, OwedLogs, find_changes
 from tailrace.replica.lease import Lease
 from tailrace.replica.partition import OnBug, Partition
 from tailrace.replica.repair.damage import DamagedReplicas
@@ -47,9 +46,6 @@ if TYPE_CHECKING:
 
 _log = events.logger("replicas")
 
-# Logs created in the turn in which their topics are published, and in each later one.
-_CREATED_AT_ONCE_MAX = 16
-_CREATED_PER_TURN = 4
 # Logs that a start opens before others have a turn. One that has nothing to recover takes about 0.1 ms.
 _OPENED_PER_TURN = 10
 
@@ -98,7 +94,7 @@ class ReplicaManager:
         self._image: MetadataImage | None = None
         self._is_closed = False
         self.missing: dict[tuple[str, int], None] = {}  # Their logs could not be opened, as was logged once. In order.
-        self._owed: list[tuple[str, int]] = []  # New partitions without a log yet. Bounded by what the image holds.
+        self.owed = OwedLogs(self._make_owed)
         self.late = LatePartitions(self._follow_late, per_turn=static.replica_changes_per_turn)
         # Logs that the last run left and that are not open yet, and where they lie.
         self._found: dict[TopicPartition, LogDirectory] = {}
@@ -232,8 +228,8 @@ class ReplicaManager:
 
     def _follow_topics(self, changes: Sequence[Change]) -> Iterator[None]:
         """Gives a turn after each log."""
-        is_first_debt = not self._owed
         created_count = 0
+        owed: list[TopicPartition] = []
         for topic, index, state in changes:
             key = TopicPartition(topic.name, PartitionIndex(index))
             self.late.drop(key)
@@ -243,34 +239,27 @@ class ReplicaManager:
                 continue
             is_new = key not in self.partitions and key not in self._found
             created_count += is_new
-            if is_new and created_count > _CREATED_AT_ONCE_MAX:
-                self._owed.append(key)
+            if is_new and created_count > AT_ONCE_MAX:
+                owed.append(key)
             else:
                 self._ensure(topic, index)
                 yield
-        if self._owed and is_first_debt:
-            get_running_loop().call_soon(self._create_owed)
+        if owed:
+            self.owed.add(owed)
 
-    def _create_owed(self) -> None:
-        due = self._owed[-_CREATED_PER_TURN:]
-        del self._owed[-_CREATED_PER_TURN:]
-        if self._owed:
-            get_running_loop().call_soon(self._create_owed)
-        for name, index in due:
-            topic = self._image.topics.get(name) if self._image is not None else None
-            # Unless it was deleted, moved elsewhere or asked for meanwhile.
-            state = topic.partitions.get(index) if topic is not None else None
-            if topic is None or state is None or (name, index) in self.partitions:
-                continue
-            if self.node_id in state.replicas:
-                self._ensure(topic, index)
+    def _make_owed(self, key: tuple[str, int]) -> None:
+        name, index = key
+        topic = self._image.topics.get(name) if self._image is not None else None
+        # Unless it was deleted, moved elsewhere or asked for meanwhile.
+        state = topic.partitions.get(index) if topic is not None else None
+        if topic is not None and state is not None and key not in self.partitions and self.node_id in state.replicas:
+            self._ensure(topic, index)
 
     def open_missing(self) -> None:
         """Tries again what could not be opened, a few a turn: clients ask for what is led here, but nobody for what is
         to follow."""
-        if self.missing and not self._owed and not self._is_closed:
-            self._owed = list(self.missing)
-            get_running_loop().call_soon(self._create_owed)
+        if self.missing and not self.owed and not self._is_closed:
+            self.owed.add(self.missing)
 
     def _ensure(self, topic: TopicImage, index: int, *, is_one_of_many: bool = False) -> None:
         """The partition exists here and knows its leader."""
@@ -483,7 +472,7 @@ class ReplicaManager:
     def close(self) -> None:
         """Answers all who wait; the logs are closed by their directories."""
         self._is_closed = True
-        self._owed.clear()
+        self.owed.clear()
         self.late.clear()
         if self._fetchers is not None:
             self._fetchers.close()

@@ -393,6 +393,37 @@ async def test_many_new_partitions_are_served_at_once_and_get_their_logs_in_turn
         assert replicas.find("t", 150).high_watermark == 1
 
 
+@pytest.mark.parametrize("asks", ["offsets", "records"])
+async def test_who_asks_for_many_new_partitions_waits_for_their_logs_and_nobody_else_does(asks):
+    count = 600
+    async with running() as world:
+        peer, other = await world.connect(), await world.connect()
+        await create_topic(peer, "t", partitions=count)
+        partitions = world.broker.replicas.partitions
+        if asks == "offsets":
+            asked = [
+                ListOffsetsRequest.ListOffsetsPartition(partition_index=each, timestamp=-1) for each in range(count)
+            ]
+            peer.send(ListOffsetsRequest(topics=[ListOffsetsRequest.ListOffsetsTopic(name="t", partitions=asked)]), 7)
+        else:
+            request = fetch("t", 0)
+            (part,) = request.topics[0].partitions
+            request.topics[0].partitions = [
+                FetchRequest.FetchPartition(
+                    partition=each, fetch_offset=0, partition_max_bytes=part.partition_max_bytes
+                )
+                for each in range(count)
+            ]
+            peer.send(request, 12)
+        for _ in range(3):
+            assert await served_by(other)
+            assert len(partitions) < count, "the logs were made in one go"
+        answer = await peer.receive()
+        (topic,) = answer.topics if asks == "offsets" else answer.responses
+        assert [each.error_code for each in topic.partitions] == [0] * count
+        assert len(partitions) == count
+
+
 async def test_a_topic_deleted_before_it_has_all_its_logs_leaves_none():
     async with running() as world:
         peer = await world.connect()
@@ -400,6 +431,6 @@ async def test_a_topic_deleted_before_it_has_all_its_logs_leaves_none():
         await delete_topic(peer, "t")
         await create_topic(peer, "t", partitions=1)
         async with asyncio.timeout(5):
-            while world.broker.replicas._owed:
+            while world.broker.replicas.owed:
                 await asyncio.sleep(0.01)
         assert set(world.broker.replicas.partitions) == {("t", 0)}

@@ -7,6 +7,7 @@ import pytest
 from tailrace.controller.image import MetadataImage, PartitionImage, TopicImage
 from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.model.ids import NodeId, Uuid
+from tailrace.replica.late import AT_ONCE_MAX, OwedLogs
 from tests.unit.replica.replicas import Cluster
 
 PER_TURN = 10
@@ -151,3 +152,50 @@ async def test_nothing_follows_after_the_end():
     for _ in range(COUNT):
         await asyncio.sleep(0)
     assert following.followed == []
+
+
+# ---- new partitions, whose logs are made later
+
+KEYS = [("t", index) for index in range(100)]
+
+
+async def turns_until_all_are_made(owed: OwedLogs, made: list[tuple[str, int]]) -> list[int]:
+    """How many were made in each turn."""
+    counts = []
+    while owed:
+        before = len(made)
+        await asyncio.sleep(0)
+        counts.append(len(made) - before)
+    return counts
+
+
+async def test_they_are_made_in_order_a_few_a_turn():
+    made: list[tuple[str, int]] = []
+    owed = OwedLogs(made.append)
+    owed.add(KEYS[:50])
+    owed.add(KEYS[50:])
+    assert made == []
+    assert max(await turns_until_all_are_made(owed, made)) <= 4
+    assert made == KEYS
+
+
+async def test_who_asks_for_many_has_them_first():
+    made: list[tuple[str, int]] = []
+    owed = OwedLogs(made.append)
+    owed.add(KEYS)
+    wanted = KEYS[-30:]
+    assert owed.among(wanted) == wanted
+    assert await owed.then(wanted, lambda: set(wanted) <= set(made))
+    assert len(made) < len(KEYS)
+    await turns_until_all_are_made(owed, made)
+    assert sorted(made) == sorted(KEYS)
+
+
+async def test_a_few_are_made_by_who_asks_for_them():
+    owed = OwedLogs(lambda _: None)
+    assert not owed
+    owed.add(KEYS)
+    assert owed.among(KEYS[:AT_ONCE_MAX]) == []
+    owed.clear()
+    assert not owed
+    await asyncio.sleep(0)

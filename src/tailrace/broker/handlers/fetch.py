@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from asyncio import TimerHandle, get_running_loop
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tailrace.broker.context import Pending
 from tailrace.broker.handlers.leader_hints import decide_read_replica, hint_leader, node_endpoints
@@ -34,11 +34,13 @@ from tailrace.broker.sessions import FetchKey, FetchPlan
 from tailrace.model import events
 from tailrace.model.config import RACK_AWARE_SELECTOR
 from tailrace.model.errors import ErrorCode, KafkaError
-from tailrace.model.ids import NodeId
+from tailrace.model.ids import NodeId, Uuid
 from tailrace.replica.throttle import is_throttled
 from tailrace.wire.apis.data import FetchRequest, FetchResponse
 
 if TYPE_CHECKING:
+    from collections.abc import Coroutine, Iterator
+
     from tailrace.broker.context import RequestContext
     from tailrace.broker.services import Services
     from tailrace.broker.tier.cold import ColdReads
@@ -65,7 +67,9 @@ _FIRST_VERSION_WITH_HINTS = 16
 _REST_PER_READ = 19
 
 
-def handle_fetch(services: Services, context: RequestContext, request: FetchRequest) -> FetchResponse | PendingFetch:
+def handle_fetch(
+    services: Services, context: RequestContext, request: FetchRequest
+) -> FetchResponse | PendingFetch | Coroutine[Any, Any, FetchResponse | PendingFetch]:
     version = context.api_version
     has_state = version >= _FIRST_VERSION_WITH_REPLICA_STATE
     # -1 is a consumer, below it a tool that reads as one.
@@ -75,11 +79,9 @@ def handle_fetch(services: Services, context: RequestContext, request: FetchRequ
         context.toll = None  # Brokers have no quotas among themselves.
     plan = services.sessions.plan(request, version, follower_id=follower_id)
     attempt = _attempt_type(services)(services, context, request, plan, replica_id)
-    attempt.read()
-    wait_ms = attempt.wait_ms
-    if attempt.is_enough or wait_ms <= 0:
-        return attempt.respond()
-    return PendingFetch(attempt, wait_ms)
+    owed = services.replicas.owed
+    many = owed.among(attempt.names()) if owed else []
+    return owed.then(many, attempt.answer) if many else attempt.answer()
 
 
 def _attempt_type(services: Services) -> type[FetchAttempt]:
@@ -147,6 +149,14 @@ class FetchAttempt:
         if self._cold is None:
             return self._request.max_wait_ms
         return max(self._request.max_wait_ms, self._services.config.remote_fetch_max_wait_ms)
+
+    def names(self) -> Iterator[tuple[str, int]]:
+        for key, _ in self._plan.partitions():
+            yield self._services.image.topic_names.get(Uuid(key.topic_id), key.topic), key.partition
+
+    def answer(self) -> FetchResponse | PendingFetch:
+        self.read()
+        return self.respond() if self.is_enough or self.wait_ms <= 0 else PendingFetch(self, self.wait_ms)
 
     def read(self) -> None:
         self._answers, self.waits_for, self._found = [], [], []
@@ -438,7 +448,7 @@ class PendingFetch(Pending[FetchResponse]):
         self._is_scheduled = False
         self._rests_until = 0.0
         self._timer: TimerHandle = self._loop.call_later(max_wait_ms / 1000, self.hurry)
-        self._wait()
+        self._attempt.wait(self)
 
     def on_readable(self) -> None:
         if not self._is_scheduled and not self.is_over:
@@ -458,7 +468,7 @@ class PendingFetch(Pending[FetchResponse]):
         if not self.is_over:
             now = self._loop.time()
             self._rests_until = now + (now - started) * _REST_PER_READ
-            self._wait()
+            self._attempt.wait(self)
 
     def hurry(self) -> None:
         """The time is over: answers with what there is, which was read when it was last told of news."""
@@ -484,9 +494,6 @@ class PendingFetch(Pending[FetchResponse]):
         self._timer.cancel()
         self._stop_waiting()
         self._attempt.end()
-
-    def _wait(self) -> None:
-        self._attempt.wait(self)
 
     def _stop_waiting(self) -> None:
         self._attempt.stop_waiting(self)

@@ -70,6 +70,12 @@ _NOTHING = _Found(-1, -1, -1)
 def handle_list_offsets(
     services: Services, context: RequestContext, request: ListOffsetsRequest
 ) -> ListOffsetsResponse | Coroutine[Any, Any, ListOffsetsResponse]:
+    if services.replicas.owed:
+        owed = services.replicas.owed.among(
+            (topic.name, asked.partition_index) for topic in request.topics for asked in topic.partitions
+        )
+        if owed:
+            return _list_once_made(services, context, request, owed)
     response, remote = ListOffsetsResponse(), _RemoteLookups(services)
     asked_for = Counter((topic.name, asked.partition_index) for topic in request.topics for asked in topic.partitions)
     for topic in request.topics:
@@ -89,6 +95,14 @@ def handle_list_offsets(
                 answer.error_code = int(services.replicas.lease.soften(error).code)
         response.topics.append(ListOffsetsResponse.ListOffsetsTopicResponse(name=topic.name, partitions=answers))
     return remote.finish(response) if remote.waiting else response
+
+
+async def _list_once_made(
+    services: Services, context: RequestContext, request: ListOffsetsRequest, owed: list[tuple[str, int]]
+) -> ListOffsetsResponse:
+    await services.replicas.owed.make(owed)
+    answer = handle_list_offsets(services, context, request)
+    return answer if isinstance(answer, ListOffsetsResponse) else await answer
 
 
 def _fill(answer: OffsetAnswer, found: tuple[int, int, int]) -> None:

@@ -46,7 +46,8 @@ class MetricsServer:
         self._acceptor = Acceptor(lambda: bounds, ports, is_controller=True, doors=doors)
         self._elections = Elections()
         self._timer: asyncio.TimerHandle | None = None
-        self._lag_watch: LagWatch | None = None
+        self._lag_timer: asyncio.TimerHandle | None = None
+        self._lag_watch: LagWatch | None = None  # From the first interval on.
 
     @property
     def urls(self) -> list[str]:
@@ -65,9 +66,14 @@ class MetricsServer:
         node.services.quorum.subscribe(self._elections.follow_image)
         self._acceptor.open(_Late(node.services, lambda: self._make_protocol(node)))
         self._tick()
-        self._lag_watch = node.services.lag_watch
-        if self._lag_watch is not None and node.roles.is_broker:
-            self._lag_watch.start()
+        lag_watch = node.services.lag_watch
+        if lag_watch is not None and node.roles.is_broker:
+            seconds = self._config.metrics_lag_interval_ms / 1000
+            self._lag_timer = asyncio.get_running_loop().call_later(seconds, self._watch_lag, lag_watch)
+
+    def _watch_lag(self, lag_watch: Callable[[], LagWatch]) -> None:
+        self._lag_watch = lag_watch()
+        self._lag_watch.start()
 
     def _make_protocol(self, node: WatchedNode) -> HttpProtocol:
         from tailrace.broker.metrics.http import HttpProtocol
@@ -89,8 +95,9 @@ class MetricsServer:
         self._timer = asyncio.get_running_loop().call_later(WINDOW_TICK_SECONDS, self._tick)
 
     async def close(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
+        for timer in (self._timer, self._lag_timer):
+            if timer is not None:
+                timer.cancel()
         if self._lag_watch is not None:
             self._lag_watch.close()
         await self._acceptor.close(answers_timeout_ms=_ANSWERS_TIMEOUT_MS)

@@ -7,13 +7,13 @@ from __future__ import annotations
 from asyncio import sleep
 from typing import TYPE_CHECKING
 
-from tailrace.broker.schema_ids.reading import Named, read_named
-from tailrace.broker.schema_ids.registry import Registered, Registry, RegistryAwayError
 from tailrace.log.validation import MAX_ERRORS_SHOWN, MAX_RECORD_ERRORS, InvalidRecordsError
 from tailrace.model.config import SUBJECT_NAME_STRATEGIES
 from tailrace.model.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
+    from tailrace.broker.schema_ids.reading import Named
+    from tailrace.broker.schema_ids.registry import Registered, Registry
     from tailrace.model.config import BrokerConfig, TopicConfig
     from tailrace.model.ports import Ports
 
@@ -21,7 +21,7 @@ _TOPIC_NAME, _RECORD_NAME, _TOPIC_RECORD_NAME = SUBJECT_NAME_STRATEGIES
 
 
 class SchemaIds:
-    """One for a broker. Costs nothing before the first topic asks for it."""
+    """One for a broker. Costs nothing before the first topic asks for it, not even an import."""
 
     def __init__(self, config: BrokerConfig, ports: Ports) -> None:
         self._config = config
@@ -52,10 +52,14 @@ class SchemaIds:
                     "The topic checks schema ids, and this broker has no confluent.schema.registry.url: set it, or "
                     "turn confluent.value.schema.validation and confluent.key.schema.validation of the topic off.",
                 )
+            from tailrace.broker.schema_ids.registry import Registry
+
             self._registry = Registry(url, self._config, self._ports)
         return self._registry
 
     async def _read(self, records: memoryview, config: TopicConfig, max_decompressed_bytes: int) -> Named:
+        from tailrace.broker.schema_ids.reading import read_named
+
         steps = read_named(records, config, max_decompressed_bytes)
         try:
             work = next(steps)
@@ -72,6 +76,8 @@ class SchemaIds:
     async def _why_not(
         self, registry: Registry, topic: str, config: TopicConfig, part: str, schema: int | str
     ) -> str | None:
+        from tailrace.broker.schema_ids.registry import RegistryAwayError
+
         strategy = config.confluent_key_subject_name_strategy
         if part == "value":
             strategy = config.confluent_value_subject_name_strategy

@@ -30,8 +30,9 @@ if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
 _SCHEMES = ("s3", "gs", "az", "file")
-_STATUS = re.compile(r"status code: (\d{3})")
-_QUERY = re.compile(r"\?\S+")
+# Compiled when they are first used, and not at every start.
+_STATUS = r"status code: (\d{3})"
+_QUERY = r"\?\S+"
 _TEXT_MAX_CHARACTERS = 300
 # Statuses below 500 that may be over a little later.
 _PASSING_STATUSES = (408, 425, 429)
@@ -138,7 +139,7 @@ class RealObjects:
     def _translate(self, error: Exception, problem: str) -> StoreError:
         from obstore import exceptions
 
-        text = _QUERY.sub("", str(error).partition("\n")[0])[:_TEXT_MAX_CHARACTERS]
+        text = re.sub(_QUERY, "", str(error).partition("\n")[0])[:_TEXT_MAX_CHARACTERS]
         whole = f"{self._url}: {problem}: {text}"
         if "NoSuchBucket" in str(error) or "ContainerNotFound" in str(error):
             return StoreRefusalError(f"{whole} The bucket does not exist: make it, or correct the address.")
@@ -150,7 +151,7 @@ class RealObjects:
             )
         if "redirect without LOCATION" in str(error):
             return StoreRefusalError(f"{whole} The bucket is in another region: set rsm.config.region.")
-        status = _STATUS.search(str(error))
+        status = re.search(_STATUS, str(error))
         if status is not None and 400 <= int(status[1]) < 500 and int(status[1]) not in _PASSING_STATUSES:
             return StoreRefusalError(f"{whole} The store answers {status[1]}.")
         return StoreAwayError(whole)
@@ -217,7 +218,7 @@ def _check_url(url: str) -> None:
 
 def _shown(url: str) -> str:
     """Without what may be a password."""
-    return _QUERY.sub("", re.sub(r"//[^/@]*@", "//", url))
+    return re.sub(_QUERY, "", re.sub(r"//[^/@]*@", "//", url))
 
 
 def _make_store(url: str, options: Mapping[str, str], limits: StoreLimits) -> ObjectStore:
@@ -249,7 +250,7 @@ def _make_store(url: str, options: Mapping[str, str], limits: StoreLimits) -> Ob
         key = re.search(r"'([^']*)'", str(error))
         raise _invalid(f"rsm.config.{key[1] if key else '?'} is no setting of the store {url}") from None
     except (exceptions.BaseError, ValueError, OSError) as error:
-        text = _QUERY.sub("", str(error).partition("\n")[0])[:_TEXT_MAX_CHARACTERS]
+        text = re.sub(_QUERY, "", str(error).partition("\n")[0])[:_TEXT_MAX_CHARACTERS]
         raise _invalid(f"{url} cannot be used: {text}") from None
 
 

@@ -26,7 +26,7 @@ def handle_describe_group_lag(
     # Refused where it is not coordinated: nothing is known of it there.
     services.coordination.groups.find(request.group_id)
     watch = services.lag_watch
-    found = None if watch is None else watch.groups.get(request.group_id)
+    found = None if watch is None else watch().groups.get(request.group_id)
     if found is None:
         return DescribeGroupLagResponse()
     topics: dict[str, DescribeGroupLagResponse.Topic] = {}
@@ -48,4 +48,4 @@ async def handle_locate_offsets(
     services: Services, _context: RequestContext, request: LocateOffsetsRequest
 ) -> LocateOffsetsResponse:
     watch = services.lag_watch
-    return await locate(services.replicas, None if watch is None else watch.ends, request)
+    return await locate(services.replicas, None if watch is None else watch().ends, request)

@@ -82,6 +82,7 @@ class LagWatch:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
+        """Looks at once, and then once an interval."""
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     def close(self) -> None:
@@ -90,13 +91,12 @@ class LagWatch:
 
     async def _run(self) -> None:
         while True:
-            interval_ms = self._node.config.metrics_lag_interval_ms
-            await asyncio.sleep(interval_ms / 1000)
             try:
                 await self.look()
             except Exception as error:
                 _log.error("the lag of groups cannot be found", trace=True)
                 self._node.judge_bug(error)
+            await asyncio.sleep(self._node.config.metrics_lag_interval_ms / 1000)
 
     async def look(self) -> None:
         await self.ends.look()

@@ -72,7 +72,7 @@ def pieces(watched: Watched, text: Text) -> Iterator[str]:
             ]
         )
     if watched.services.lag_watch is not None:
-        yield from _lags(watched.services.lag_watch, text)
+        yield from _lags(watched.services.lag_watch(), text)
 
 
 def _state_of(shard: Shard) -> GroupState:
