@@ -19,8 +19,8 @@ PARTITIONS = 6
 TOPIC = "faults"
 # Between two faults.
 RECORDS = 500
-# The longest time without an acknowledgement, where it is judged. A second is the goal with the low-latency settings; a
-# machine that runs other things too may need longer, so what `make test` runs only looks for what does not end by itself.
+# The longest time without an acknowledgement. A second is the goal with the low-latency settings; a machine that runs
+# other things too may need longer, so what `make test` runs only looks for what does not end by itself.
 GAP_MAX_S = 5.0
 ENDLESS_S = 45.0
 
@@ -198,9 +198,7 @@ def test_paused_controller(run: Run):
     run.check()
 
 
-@pytest.mark.parametrize(
-    ("rounds", "gap_max_s"), [(1, ENDLESS_S), pytest.param(5, GAP_MAX_S, marks=pytest.mark.long)]
-)
+@pytest.mark.parametrize(("rounds", "gap_max_s"), [(1, ENDLESS_S), pytest.param(5, GAP_MAX_S, marks=pytest.mark.long)])
 def test_rolling_restart(run: Run, rounds: int, gap_max_s: float):
     """Leaders move away before a broker stops: no delivery fails, and hardly anyone waits."""
     for _ in range(rounds):
