@@ -70,7 +70,8 @@ class Issuer:
         self.pages: dict[str, tuple[int, dict[str, str], bytes]] = {}
         self.secret = "the-secret-of-a-client"
         self.lifetime_s = lifetime_s
-        self.delay_s = 0.0
+        self.answers = threading.Event()  # Whoever asks waits for it.
+        self.answers.set()
         issuer = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
@@ -94,7 +95,7 @@ class Issuer:
                 self.answer(200, {"Content-Type": "application/json"}, json.dumps(told).encode())
 
             def answer(self, status: int, headers: dict[str, str], body: bytes) -> None:
-                time.sleep(issuer.delay_s)
+                issuer.answers.wait()
                 self.send_response(status)
                 for name, text in ({"Content-Length": str(len(body))} | headers).items():
                     self.send_header(name, text)

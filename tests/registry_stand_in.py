@@ -19,6 +19,7 @@ class StandIn:
         self.url = ""
         self.asked: list[str] = []
         self.user_info: str | None = None  # Asked for, if it is set.
+        self.failing = False  # It answers, and cannot say anything now.
         self._schemas: list[dict] = []
         self._subjects: dict[str, list[int]] = {}
         self._lock = threading.Lock()
@@ -76,6 +77,8 @@ def stand_in() -> Iterator[StandIn]:
             status, found = registry.answer(self.command, urlsplit(self.path).path, body)
             if registry.user_info is not None and self.headers.get("Authorization") != registry.user_info:
                 status, found = 401, {"error_code": 401, "message": "who are you?"}
+            if registry.failing:
+                status, found = 503, {"error_code": 50301, "message": "the brokers cannot be asked"}
             content = json.dumps(found).encode()
             self.send_response(status)
             self.send_header("Content-Type", "application/vnd.schemaregistry.v1+json")

@@ -129,7 +129,7 @@ def test_full_is_both_ways_and_transitive_is_all_versions(new, last, first):
     assert not found("NONE", earlier)
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
 @given(st.data())
 def test_a_compatible_avro_reader_reads_what_was_written(data):
     writer = data.draw(avro_records())
@@ -170,7 +170,7 @@ def message_class(schema):
     return message_factory.GetMessageClass(pool.FindMessageTypeByName("M"))
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
 @given(messages(), messages(), st.integers(0, 1))
 def test_a_compatible_protobuf_reader_keeps_the_values_whose_type_is_the_same(written_as, read_as, amount):
     writer, reader = parse("PROTOBUF", written_as, {}), parse("PROTOBUF", read_as, {})

@@ -155,7 +155,7 @@ DEFECTS = {
 
 
 @pytest.mark.parametrize("defect", DEFECTS)
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
 @given(seed=st.integers(0, 1 << 32))
 def test_each_planted_defect_is_found(defect, seed):
     random = Random(seed)

@@ -56,7 +56,7 @@ def test_connections_are_counted():
 
 
 def test_idle_connections_are_closed_in_time():
-    with Broker({"connections.max.idle.ms": 300}) as broker, RawClient(broker.bootstrap) as client:
+    with Broker({"connections.max.idle.ms": 1000}) as broker, RawClient(broker.bootstrap) as client:
         assert client.is_served()
         assert client.is_closed_by_broker()
 

@@ -273,7 +273,7 @@ async def _try_login(node: Node, told: Told, listener: str, settings: dict[str, 
 
 async def _show_token(node: Node, told: Told, listener: str, token: str, *, is_good: bool) -> None:
     """By our own client, as if an issuer had given it the token."""
-    from tailrace.client.security import bearer, login
+    from tailrace.client.security import bearer
 
     async def give(_settings: object, _ports: object) -> bearer.Token:
         return bearer.Token(token, 60_000)
@@ -286,11 +286,11 @@ async def _show_token(node: Node, told: Told, listener: str, token: str, *, is_g
         sasl_oauthbearer_client_credentials_client_id="alice",
         sasl_oauthbearer_client_credentials_client_secret="x",
     )
-    fetch, login.fetch_token = login.fetch_token, give  # type: ignore[assignment]
+    fetch, bearer.fetch_token = bearer.fetch_token, give  # type: ignore[assignment]
     try:
         await _try_login(node, told, listener, settings, is_good=is_good)
     finally:
-        login.fetch_token = fetch
+        bearer.fetch_token = fetch
 
 
 async def _use_delegation_token(node: Node, told: Told, listener: str) -> None:

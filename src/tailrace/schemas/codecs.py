@@ -1,11 +1,13 @@
 """Values with a schema as JSON, for people: what `tailrace consume` shows and `tailrace produce` takes.
 
-Avro values are plain JSON (no wrapping of unions; bytes as Latin-1 text, as in Avro's own JSON; logical types as the
-number below them). Protobuf values are Protobuf's own JSON. Values of a JSON Schema are what they are.
+Avro values are plain JSON (bytes as Latin-1 text, as in Avro's own JSON; logical types as the number below them). Where
+they are written, unions may be wrapped as in Avro's own JSON: {"string": "a"} for "a". Protobuf values are Protobuf's
+own JSON. Values of a JSON Schema are what they are.
 """
 
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from io import BytesIO
 from typing import Any
 
@@ -16,6 +18,9 @@ from tailrace.schemas.parsed import AVRO, JSON, ParsedSchema
 class CodecError(ValueError):
     """A value does not fit its schema; the message says why."""
 
+
+# What fastavro raises for a value that does not fit.
+_MISFITS = (LookupError, ArithmeticError, ValueError, TypeError, AttributeError)
 
 Decode = Callable[[bytes], str]
 Encode = Callable[[str], bytes]
@@ -116,14 +121,21 @@ def _avro_encoder(schema: ParsedSchema) -> Encode:
     from fastavro import schemaless_writer
 
     to_write = fastavro_schema(schema, logical=False)
+    plain, wrapped = (_AvroValues(to_write, has_wrapped_unions=each) for each in (False, True))
+
+    def written(value: Any, values: _AvroValues) -> bytes:
+        stream = BytesIO()
+        schemaless_writer(stream, to_write, values.read(to_write, value), strict_allow_default=True)
+        return stream.getvalue()
 
     def encode(text: str) -> bytes:
-        stream = BytesIO()
+        value = _loaded(text)
         try:
-            schemaless_writer(stream, to_write, _with_bytes(to_write, _loaded(text), {}), strict_allow_default=True)
-        except (LookupError, ArithmeticError, ValueError, TypeError, AttributeError) as error:
+            return written(value, plain)
+        except _MISFITS as error:
+            with suppress(*_MISFITS):
+                return written(value, wrapped)
             raise CodecError(f"it does not fit the Avro schema: {error}") from None
-        return stream.getvalue()
 
     return encode
 
@@ -189,32 +201,57 @@ def _without_logical(schema: Any) -> Any:
     return schema
 
 
-def _with_bytes(schema: Any, value: Any, names: dict[str, Any]) -> Any:
-    """The value with bytes where the schema wants them."""
-    if isinstance(schema, str):
-        if schema in names:
-            return _with_bytes(names[schema], value, names)
-        return value.encode("latin-1") if schema == "bytes" and isinstance(value, str) else value
-    if isinstance(schema, list):
-        if isinstance(value, str) and "string" not in schema and "bytes" in schema:
-            return value.encode("latin-1")
-        inner = [each for each in schema if isinstance(each, dict) or each in names]
-        kinds = {"record": dict, "map": dict, "array": list, "fixed": str}
-        for each in inner:
-            found = names.get(each, each) if isinstance(each, str) else each
-            if isinstance(value, kinds.get(found["type"], ())):
-                return _with_bytes(found, value, names)
+class _AvroValues:
+    """Values of JSON as fastavro takes them: bytes where the schema wants them, and whose branch of a union it is where
+    they say so."""
+
+    def __init__(self, schema: Any, *, has_wrapped_unions: bool) -> None:
+        self._has_wrapped_unions = has_wrapped_unions
+        self._names: dict[str, Any] = {}
+        self._learn_names(schema)
+
+    def _learn_names(self, schema: Any) -> None:
+        if isinstance(schema, list):
+            for each in schema:
+                self._learn_names(each)
+        elif isinstance(schema, dict):
+            if "name" in schema:
+                self._names[schema["name"]] = schema
+            for inner in ("items", "values"):
+                self._learn_names(schema.get(inner))
+            for each in schema.get("fields", ()):
+                self._learn_names(each["type"])
+
+    def read(self, schema: Any, value: Any) -> Any:
+        if isinstance(schema, str):
+            schema = self._names.get(schema, {"type": schema})
+        if isinstance(schema, list):
+            return self._of_union(schema, value)
+        match schema["type"], value:
+            case "record" | "error", dict():
+                types = {each["name"]: each["type"] for each in schema["fields"]}
+                return {key: self.read(types[key], each) if key in types else each for key, each in value.items()}
+            case "array", list():
+                return [self.read(schema["items"], each) for each in value]
+            case "map", dict():
+                return {key: self.read(schema["values"], each) for key, each in value.items()}
+            case "fixed" | "bytes", str():
+                return value.encode("latin-1")
         return value
-    if "name" in schema:
-        names[schema["name"]] = schema
-    match schema["type"], value:
-        case "record" | "error", dict():
-            types = {each["name"]: each["type"] for each in schema["fields"]}
-            return {key: _with_bytes(types[key], each, names) if key in types else each for key, each in value.items()}
-        case "array", list():
-            return [_with_bytes(schema["items"], each, names) for each in value]
-        case "map", dict():
-            return {key: _with_bytes(schema["values"], each, names) for key, each in value.items()}
-        case "fixed" | "bytes", str():
-            return value.encode("latin-1")
-    return value
+
+    def _of_union(self, branches: list[Any], value: Any) -> Any:
+        if self._has_wrapped_unions and isinstance(value, dict) and len(value) == 1:
+            (name, inner), *_ = value.items()
+            for each in branches:
+                if name == (each if isinstance(each, str) else each.get("name", each["type"])):
+                    return name, self.read(each, inner)
+        if isinstance(value, str) and "string" in branches:
+            return value
+        for each in branches:
+            found = self._names.get(each, {"type": each}) if isinstance(each, str) else each
+            if isinstance(value, _IN_JSON.get(found["type"], ())):
+                return self.read(found, value)
+        return value
+
+
+_IN_JSON: dict[str, type] = {"record": dict, "error": dict, "map": dict, "array": list, "fixed": str, "bytes": str}

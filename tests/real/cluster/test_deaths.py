@@ -1,7 +1,8 @@
-"""How soon processes that die or stand still are noticed, with the times that a cluster has if nobody sets them.
+"""How soon processes that die or stand still are noticed: kill -9 under a supervisor and without one, a process that is
+as silent as a host without power, and one that is stopped for a while.
 
-kill -9 under a supervisor and without one, a process that is as silent as a host without power, and one that is stopped
-for a while.
+What shows how a death was noticed has longer times than a cluster has if nobody sets them, so that a busy machine does
+not look like another way. The long tests demand what is promised of those times.
 """
 
 import os
@@ -41,25 +42,39 @@ def epochs_of(bootstrap: str) -> dict[int, int]:
     return {index: each.leader_epoch for index, each in partitions_of(bootstrap, TOPIC).items()}
 
 
-def test_a_supervisor_tells_of_a_death():
-    with Cluster(brokers=3) as cluster:
+@pytest.mark.parametrize(
+    ("settings", "within_s"),
+    [
+        pytest.param({"broker.lease.ms": 25_000, "broker.session.timeout.ms": 50_000}, 15, id="long lease"),
+        pytest.param({}, 1, id="defaults", marks=pytest.mark.long),
+    ],
+)
+def test_a_supervisor_tells_of_a_death(settings: dict[str, int], within_s: float):
+    with Cluster(settings, brokers=3) as cluster:
         prepare(cluster.bootstrap)
         for node in (leader_of(cluster.bootstrap, TOPIC), leader_of(cluster.bootstrap, TOPIC, 1)):
             process_id = cluster.process_id(node)
             took_s = seconds_until_noticed(cluster.bootstrap, node, lambda: os.kill(process_id, signal.SIGKILL))  # noqa: B023
             print(f"kill -9 of broker {node} under a supervisor: noticed after {took_s:.2f} s")
-            assert took_s < 1
+            assert took_s < within_s
             wait_in_sync(cluster.bootstrap, TOPIC)
 
 
-def test_a_dead_process_refuses_connections(tmp_path: Path):
-    with Nodes(tmp_path, lambda _: {}) as nodes:
+@pytest.mark.parametrize(
+    ("settings", "within_s"),
+    [
+        pytest.param({"broker.session.timeout.ms": "60000"}, 25, id="long session"),
+        # If it was the active controller, the next one has to wait for what it may have granted.
+        pytest.param({}, 4.5, id="defaults", marks=pytest.mark.long),
+    ],
+)
+def test_a_dead_process_refuses_connections(tmp_path: Path, settings: dict[str, str], within_s: float):
+    with Nodes(tmp_path, lambda _: settings) as nodes:
         prepare(nodes.bootstrap)
         node = leader_of(nodes.bootstrap, TOPIC)
         took_s = seconds_until_noticed(nodes.bootstrap, node, lambda: nodes.kill(node))
         print(f"kill -9 of node {node} without a supervisor: noticed after {took_s:.2f} s")
-        # If it was the active controller, the next one has to wait for what it may have granted.
-        assert took_s < 4.5
+        assert took_s < within_s
 
 
 @pytest.mark.long

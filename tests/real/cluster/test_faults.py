@@ -19,6 +19,10 @@ PARTITIONS = 6
 TOPIC = "faults"
 # Between two faults.
 RECORDS = 500
+# The longest time without an acknowledgement. A second is the goal with the low-latency settings; a machine that runs
+# other things too may need longer, so what `make test` runs only looks for what does not end by itself.
+GAP_MAX_S = 5.0
+ENDLESS_S = 45.0
 
 Fault = Callable[["Run"], str]
 
@@ -88,11 +92,11 @@ def kill_and_heal(run: Run, node: int | str, what: str) -> float:
     return gap_s
 
 
-def test_kill_leader_follower_and_controller(run: Run):
-    # A second is the goal; a machine that runs other things too may need longer, and that is not what is tested.
-    assert kill_and_heal(run, run.leader(), "leader") < 5
-    assert kill_and_heal(run, run.follower(), "follower") < 5
-    assert kill_and_heal(run, run.active_controller(), "active controller") < 5
+@pytest.mark.parametrize("gap_max_s", [ENDLESS_S, pytest.param(GAP_MAX_S, marks=pytest.mark.long)])
+def test_kill_leader_follower_and_controller(run: Run, gap_max_s: float):
+    assert kill_and_heal(run, run.leader(), "leader") < gap_max_s
+    assert kill_and_heal(run, run.follower(), "follower") < gap_max_s
+    assert kill_and_heal(run, run.active_controller(), "active controller") < gap_max_s
     run.check()
 
 
@@ -194,8 +198,8 @@ def test_paused_controller(run: Run):
     run.check()
 
 
-@pytest.mark.parametrize("rounds", [1, pytest.param(5, marks=pytest.mark.long)])
-def test_rolling_restart(run: Run, rounds: int):
+@pytest.mark.parametrize(("rounds", "gap_max_s"), [(1, ENDLESS_S), pytest.param(5, GAP_MAX_S, marks=pytest.mark.long)])
+def test_rolling_restart(run: Run, rounds: int, gap_max_s: float):
     """Leaders move away before a broker stops: no delivery fails, and hardly anyone waits."""
     for _ in range(rounds):
         for node in (*run.cluster.broker_ids, "controller-1", "controller-2", "controller-3"):
@@ -204,7 +208,7 @@ def test_rolling_restart(run: Run, rounds: int):
                 run.cluster.restart(node)
                 return f"clean restart of {node}"
 
-            assert run.hurt(restart) < 5
+            assert run.hurt(restart) < gap_max_s
             wait_in_sync(run.place, TOPIC)
     run.check()
 

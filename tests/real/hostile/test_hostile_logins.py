@@ -6,7 +6,6 @@ from __future__ import annotations
 import os
 import socket
 import ssl
-import statistics
 import struct
 import subprocess
 import threading
@@ -244,17 +243,22 @@ def log_in(secured: Secured, listener: str, mechanism: str, user: str, password:
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
 def test_an_unknown_user_is_refused_as_a_wrong_password_is(secured: Secured, mechanism: str):
     """In as many steps, with as many bytes, in the same words, and after as long."""
-    count = 3
-    wrong = [log_in(secured, "LOGIN", mechanism, USER, "wrong") for _ in range(count)]
-    unknown = [log_in(secured, "LOGIN", mechanism, "nobodyatall"[: len(USER)], "wrong") for _ in range(count)]
+    wrong: list[Login] = []
+    unknown: list[Login] = []
+    for _ in range(10):
+        wrong.append(log_in(secured, "LOGIN", mechanism, USER, "wrong"))
+        unknown.append(log_in(secured, "LOGIN", mechanism, "nobodyatall"[: len(USER)], "wrong"))
+        # The shortest of each: a busy machine makes any of them longer, and none shorter.
+        if len(wrong) >= 3 and abs(shortest_s(wrong) - shortest_s(unknown)) < 0.05:
+            break
     assert {each[:3] for each in wrong} == {each[:3] for each in unknown}
     assert wrong[0].error_code == 58
-    assert min(each.seconds for each in wrong + unknown) >= 0.099
-    assert abs(median(wrong) - median(unknown)) < 0.05
+    assert shortest_s(wrong + unknown) >= 0.099
+    assert abs(shortest_s(wrong) - shortest_s(unknown)) < 0.05
 
 
-def median(logins: list[Login]) -> float:
-    return statistics.median(each.seconds for each in logins)
+def shortest_s(logins: list[Login]) -> float:
+    return min(each.seconds for each in logins)
 
 
 def test_guessing_at_full_speed(secured: Secured):

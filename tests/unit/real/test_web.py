@@ -108,7 +108,7 @@ def test_a_server_that_drips_is_hung_up_on(first: bytes):
         began = time.monotonic()
         with pytest.raises(TimeoutError, match="within 300 ms"):
             ask(url, timeout_ms=300)
-        assert time.monotonic() - began < 3
+        assert time.monotonic() - began < 8, "it would have gone on for 10 s"
 
 
 @pytest.mark.parametrize(

@@ -41,6 +41,53 @@ def test_avro_with_references():
     assert json.loads(decoder(schema)(encoder(schema)(json.dumps(value)))) == value
 
 
+UNIONS = {
+    "type": "record",
+    "name": "app.Reading",
+    "fields": [
+        {"name": "note", "type": ["null", "string", {"type": "map", "values": ["null", "long"]}], "default": None},
+        {"name": "size", "type": ["int", "double"]},
+        {
+            "name": "of",
+            "type": ["null", {"type": "record", "name": "Sensor", "fields": [{"name": "id", "type": "bytes"}]}],
+        },
+        {"name": "next", "type": ["null", "Sensor"], "default": None},
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("wrapped", "plain"),
+    [
+        ({"note": {"string": "a"}, "size": {"double": 1}, "of": None}, {"note": "a", "size": 1.0, "of": None}),
+        (
+            {
+                "note": {"map": {"a": {"long": 1}, "b": None}},
+                "size": {"int": 2},
+                "of": {"app.Sensor": {"id": "\u00ff"}},
+            },
+            {"note": {"a": 1, "b": None}, "size": 2, "of": {"id": "\u00ff"}},
+        ),
+        (
+            {"size": {"int": 3}, "of": None, "next": {"app.Sensor": {"id": ""}}},
+            {"size": 3, "of": None, "next": {"id": ""}},
+        ),
+    ],
+)
+def test_unions_may_be_wrapped_as_avro_wraps_them(wrapped, plain):
+    schema = parse("AVRO", json.dumps(UNIONS), {})
+    told = {"note": None, "next": None, **plain}
+    for value in (wrapped, plain):
+        assert json.loads(decoder(schema)(encoder(schema)(json.dumps(value)))) == told
+
+
+def test_a_type_may_be_meant_whose_definition_no_value_reaches():
+    hashes = {"type": "array", "items": {"type": "fixed", "name": "Hash", "size": 2}}
+    fields = [{"name": "old", "type": hashes}, {"name": "new", "type": "Hash"}]
+    schema = parse("AVRO", json.dumps({"type": "record", "name": "R", "fields": fields}), {})
+    assert encoder(schema)('{"old": [], "new": "ab"}') == b"\0ab"
+
+
 def test_protobuf_as_json_and_back():
     schema = parse("PROTOBUF", PROTO, {})
     data = encoder(schema)('{"id": "5", "b": {"s": "x"}}')

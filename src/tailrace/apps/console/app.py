@@ -19,7 +19,7 @@ from starlette.staticfiles import StaticFiles
 
 from tailrace.apps.console.balancing import Balancing
 from tailrace.apps.console.doors.oidc import Oidc, OidcOptions
-from tailrace.apps.console.doors.visitors import COOKIE, Visitors, watcher_security
+from tailrace.apps.console.doors.visitors import COOKIE, OpenRegistry, Visitors, watcher_security
 from tailrace.apps.console.pages import (
     access,
     alerts,
@@ -32,7 +32,6 @@ from tailrace.apps.console.pages import (
     topics,
     transactions,
 )
-from tailrace.apps.console.reading.schemas import OpenRegistry
 from tailrace.apps.console.watcher import Watcher
 from tailrace.apps.console.web import Console, Options
 from tailrace.client.metadata import Cluster

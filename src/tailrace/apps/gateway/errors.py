@@ -110,6 +110,10 @@ def too_many(reason: str) -> GatewayError:
     return GatewayError(503, 50301, reason, headers={"Retry-After": "1"})
 
 
+def registry_away(reason: str) -> GatewayError:
+    return GatewayError(503, 50303, reason, headers={"Retry-After": "1"})
+
+
 def unauthorized(reason: str) -> GatewayError:
     return GatewayError(401, 40101, f"Unauthorized: {reason}", headers={"WWW-Authenticate": 'Basic realm="tailrace"'})
 

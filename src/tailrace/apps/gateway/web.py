@@ -21,7 +21,7 @@ from tailrace.apps.gateway.callers import Caller, Callers
 from tailrace.apps.gateway.consume.readers import Readers
 from tailrace.apps.gateway.errors import GatewayError, bad_field, bad_request, not_found, of_kafka, too_large
 from tailrace.apps.gateway.produce.json_stream import parse_json
-from tailrace.apps.gateway.produce.records import ReadV3, opener
+from tailrace.apps.gateway.produce.records import ReadV3, reader_of_records
 from tailrace.apps.gateway.produce.schemas import Schemas
 from tailrace.apps.gateway.settings import GatewaySettings
 from tailrace.model import events
@@ -50,12 +50,17 @@ class Gateway:
         self.readers = readers
         self._registry = registry
 
-    def opener(self, caller: Caller, topic: str) -> ReadV3:
+    def reader_of_records(self, caller: Caller, topic: str) -> ReadV3:
+        with_schema = None if self._registry is None else self.schemas(caller).of_topic(topic)
+        return reader_of_records(self.settings.headers_max, with_schema)
+
+    def schemas(self, caller: Caller) -> Schemas:
+        """Raises GatewayError if there is no registry."""
         if self._registry is None:
-            return opener(self.settings.headers_max, None)
+            raise bad_request("the format schema needs a registry, and this gateway has no --schema-registry")
         if caller.schemas is None:
             caller.schemas = Schemas(*self._registry, caller.sasl)
-        return opener(self.settings.headers_max, caller.schemas.of_topic(topic))
+        return caller.schemas
 
 
 @dataclass(frozen=True)

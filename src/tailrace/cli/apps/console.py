@@ -15,8 +15,8 @@ from tailrace.cli.session import add_client_options, positive_seconds
 
 if TYPE_CHECKING:
     from tailrace.apps.console.doors.oidc import OidcOptions
+    from tailrace.apps.console.doors.visitors import OpenRegistry
     from tailrace.apps.console.reading.masks import Rule
-    from tailrace.apps.console.reading.schemas import OpenRegistry
 
 DESCRIPTION = (
     "Serve a console for the cluster: topics, messages, groups, brokers, in a browser. Where the cluster wants logins, "

@@ -17,14 +17,19 @@ if TYPE_CHECKING:
 _ANSWER_MAX_BYTES = 16 * 1024 * 1024
 _REFERENCES_DEPTH_MAX = 32
 _TIMEOUT_S = 10.0
-_OK = 200
+PATIENCE_S = 30.0
+_OK, _TOO_MANY_REQUESTS, _SERVER_ERROR = 200, 429, 500
 _CONTENT_TYPE = "application/vnd.schemaregistry.v1+json"
 
 
 class RegistryError(Exception):
-    """The registry does not answer, or says no; the text says which."""
+    """The registry does not answer, or says no; the text says which. `status` is its answer's, if there was one."""
 
-    is_away = False  # It did not answer at all: nor will it answer the next question.
+    def __init__(self, message: str, *, status: int | None = None, is_away: bool = False) -> None:
+        """`is_away`: it cannot answer now, neither this question nor the next."""
+        super().__init__(message)
+        self.status = status
+        self.is_away = is_away
 
 
 @dataclass(frozen=True)
@@ -36,6 +41,8 @@ class RegistryAddress:
     token: str | None = field(default=None, repr=False)
     ca_file: str | None = None
     timeout_s: float = _TIMEOUT_S
+    # How long those who can wait ask again while it is away.
+    patience_s: float = PATIENCE_S
 
     def check(self) -> None:
         """Raises ValueError if it is no address."""
@@ -140,9 +147,8 @@ class RegistryClient:
             answer = connection.getresponse()
             return self._judged(answer.status, answer.read(_ANSWER_MAX_BYTES + 1))
         except (OSError, HTTPException) as error:
-            away = RegistryError(f"the schema registry at {self._place()} does not answer: {error}")
-            away.is_away = True
-            raise away from None
+            message = f"the schema registry at {self._place()} does not answer: {error}"
+            raise RegistryError(message, is_away=True) from None
         finally:
             connection.close()
 
@@ -152,10 +158,12 @@ class RegistryClient:
         try:
             found = json.loads(content)
         except ValueError:
-            raise RegistryError(f"{self._place()} answers {status} and no JSON: is it a schema registry?") from None
+            message = f"{self._place()} answers {status} and no JSON: is it a schema registry?"
+            raise RegistryError(message, status=status, is_away=_is_away(status)) from None
         if status != _OK:
             told = found.get("message") if isinstance(found, dict) else None
-            raise RegistryError(f"{self._place()} answers {status}: {told or 'and does not say why'}")
+            message = f"{self._place()} answers {status}: {told or 'and does not say why'}"
+            raise RegistryError(message, status=status, is_away=_is_away(status))
         return found
 
     def _connection(self) -> HTTPConnection:
@@ -173,6 +181,10 @@ class RegistryClient:
     def _place(self) -> str:
         port = f":{self._parts.port}" if self._parts.port else ""
         return f"{self._parts.scheme}://{self._parts.hostname}{port}"
+
+
+def _is_away(status: int) -> bool:
+    return status == _TOO_MANY_REQUESTS or status >= _SERVER_ERROR
 
 
 def _quoted(subject: str) -> str:

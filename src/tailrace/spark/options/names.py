@@ -60,6 +60,7 @@ VALUES = (
     "schemaRegistryUserInfo",
     "schemaRegistryToken",
     "schemaRegistryCaFile",
+    "schemaRegistryPatienceMs",
     "onDecodeError",
     "deadLetterTopic",
 )

@@ -17,7 +17,8 @@ class Decoded(NamedTuple):
 
 
 class ColumnDecoder(Protocol):
-    """Lives in one task. Nothing that it is given can make it raise: whatever is wrong with a row is told in `bad`."""
+    """Lives in one task. Nothing that it is given can make it raise: whatever is wrong with a row is told in `bad`. It
+    raises if it cannot find out, since a registry is away: then the task fails."""
 
     def decode(self, column: pa.Array) -> Decoded: ...
 

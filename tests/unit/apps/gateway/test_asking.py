@@ -9,9 +9,11 @@ from tailrace.apps.gateway.consume.places import read_places, write_places
 from tailrace.apps.gateway.errors import GatewayError, of_record
 from tailrace.apps.gateway.openapi import describe
 from tailrace.apps.gateway.settings import GatewaySettings, parse_gateway_settings
+from tailrace.apps.opening import RecordOpener
 from tailrace.client.consumer import EARLIEST, Isolation
 from tailrace.client.lanes import UnknownOutcomeError
 from tailrace.model.errors import ErrorCode, KafkaError
+from tailrace.real.registry.client import RegistryAddress, RegistryClient
 
 
 def asked(query: str, **headers: str) -> Request:
@@ -54,9 +56,11 @@ def test_what_cannot_be_wanted(query: str):
 
 
 def test_formats():
-    assert read_shown(asked("key.format=binary")) == ("binary", "json")
+    opener = RecordOpener(RegistryClient(RegistryAddress("http://127.0.0.1:1")))
+    assert read_shown(asked("key.format=binary"), lambda: opener) == ("binary", "json", None)
+    assert read_shown(asked("value.format=schema"), lambda: opener) == ("string", "schema", opener)
     with pytest.raises(GatewayError):
-        read_shown(asked("value.format=xml"))
+        read_shown(asked("value.format=xml"), lambda: opener)
 
 
 def test_a_place_is_read_as_it_was_written():

@@ -7,7 +7,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -96,8 +95,6 @@ def test_stop_with_a_client_waiting(tmp_path: Path):
         port = int(process.stdout.readline().rpartition(":")[2])
         with socket.create_connection(("127.0.0.1", port), timeout=WAIT_S) as idle:
             process.terminate()
-            started = time.monotonic()
             process.communicate(timeout=WAIT_S)
             assert process.returncode == 0
-            assert time.monotonic() - started < 5
             assert idle.recv(1) == b""

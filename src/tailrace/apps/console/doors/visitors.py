@@ -21,17 +21,22 @@ from dataclasses import dataclass, field, replace
 
 from tailrace.apps.console.doors.oidc import Tokens
 from tailrace.apps.console.picture import Picture, take_picture
-from tailrace.apps.console.reading.schemas import OpenRegistry, Schemas
 from tailrace.apps.console.watcher import Watcher
+from tailrace.apps.opening import RecordOpener
 from tailrace.client.metadata import Cluster
 from tailrace.client.security.settings import Mechanism, SaslSettings, Security, TokenSettings
 from tailrace.model.errors import KafkaError
+from tailrace.real.registry.client import RegistryClient
 
 COOKIE = "tailrace_console"
 _VISITS_MAX = 200
 _IDLE_S = 8 * 3600
 # A token is exchanged so long before it ends: a request that begins with it also ends with it.
 _TOKEN_MARGIN_S = 30.0
+# What is larger nobody reads in a page.
+_OPENED_BYTES_MAX = 256 * 1024
+
+OpenRegistry = Callable[[str, str], RegistryClient]  # A user, and a password or, without a user, a token.
 
 
 @dataclass
@@ -40,7 +45,7 @@ class Visit:
     user: str | None
     seen_s: float
     security: Security = field(default=Security(), repr=False)
-    schemas: Schemas | None = None
+    schemas: RecordOpener | None = None
     tokens: Tokens | None = field(default=None, repr=False)
     ends_s: float = float("inf")
     _picture: Picture | None = field(default=None, repr=False)
@@ -149,8 +154,10 @@ class Visitors:
         self._visits[cookie] = visit
         return cookie
 
-    def _schemas(self, user: str, secret: str) -> Schemas | None:
-        return None if self._open_registry is None else Schemas(self._open_registry(user, secret))
+    def _schemas(self, user: str, secret: str) -> RecordOpener | None:
+        if self._open_registry is None:
+            return None
+        return RecordOpener(self._open_registry(user, secret), _OPENED_BYTES_MAX)
 
     def log_out(self, cookie: str | None) -> None:
         visit = self._visits.pop(cookie or "", None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import difflib
+import json
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeVar
 from urllib.parse import quote
@@ -13,7 +14,6 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute
 
 from tailrace.apps.console.doors.visitors import Visit
-from tailrace.apps.console.reading.schemas import pretty
 from tailrace.apps.console.web import Console, show
 from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.real.registry.client import RegistryClient, RegistryError, Version
@@ -67,7 +67,7 @@ async def subject(console: Console, visit: Visit, request: Request) -> Response:
         level=level,
         versions=versions,
         shown=shown,
-        text=pretty(shown.schema.text),
+        text=_pretty(shown.schema.text),
         references=list(shown.schema.referenced),
         difference=None if before is None else await asyncio.to_thread(_difference, before, shown),
     )
@@ -106,6 +106,14 @@ def _whole(request: Request, name: str) -> int | None:
     return int(text)
 
 
+def _pretty(text: str) -> str:
+    """Protobuf's is as it is."""
+    try:
+        return json.dumps(json.loads(text), indent=2, ensure_ascii=False)
+    except (ValueError, RecursionError):
+        return text
+
+
 def _topic_of(name: str) -> str:
     """As serializers name subjects, unless they are told otherwise."""
     return name.removesuffix("-value").removesuffix("-key")
@@ -113,7 +121,7 @@ def _topic_of(name: str) -> str:
 
 def _difference(before: Version, after: Version) -> Difference:
     lines = difflib.unified_diff(
-        pretty(before.schema.text).splitlines(), pretty(after.schema.text).splitlines(), n=3, lineterm=""
+        _pretty(before.schema.text).splitlines(), _pretty(after.schema.text).splitlines(), n=3, lineterm=""
     )
     verdicts = tuple(
         (level, tuple(each.message for each in check(level, after.schema, [(before.version, before.schema)])))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from tailrace.apps.console.reading.masks import Masks
-from tailrace.apps.console.reading.schemas import Name, Opened, Schemas
+from tailrace.apps.opening import Name, Opened, RecordOpener
 from tailrace.wire.payload import Record
 
 
@@ -23,7 +23,7 @@ NO_NOTES = Notes()
 
 
 class View:
-    def __init__(self, *, schemas: Schemas | None = None, masks: Masks | None = None) -> None:
+    def __init__(self, *, schemas: RecordOpener | None = None, masks: Masks | None = None) -> None:
         self._schemas = schemas
         self._masks = masks
 

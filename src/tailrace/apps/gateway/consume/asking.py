@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from starlette.requests import HTTPConnection
 
 from tailrace.apps.gateway.consume.places import read_places
 from tailrace.apps.gateway.consume.reading import Wanted
-from tailrace.apps.gateway.consume.shown import Shown
+from tailrace.apps.gateway.consume.shown import SCHEMA, Shown
 from tailrace.apps.gateway.errors import bad_request
+from tailrace.apps.opening import RecordOpener
 from tailrace.client.consumer import EARLIEST, LATEST, Isolation
 
-_FORMATS = ("json", "string", "binary")
+_FORMATS = ("json", "string", "binary", SCHEMA)
 _STARTS = {"earliest": EARLIEST, "latest": LATEST}
 _ISOLATIONS = {"read_uncommitted": Isolation.READ_UNCOMMITTED, "read_committed": Isolation.READ_COMMITTED}
 _GROUP_MAX = 249
@@ -21,8 +24,8 @@ QUERY = {
     "offset": "from this offset on, of the one partition",
     "last-event-id": "go on behind this event, as the header Last-Event-ID, which counts more",
     "isolation": "read_uncommitted (the default) or read_committed",
-    "key.format": "string (the default), json or binary (base64)",
-    "value.format": "json (the default), string or binary (base64)",
+    "key.format": "string (the default), json, binary (base64) or schema",
+    "value.format": "json (the default), string, binary (base64) or schema",
 }
 
 
@@ -55,7 +58,7 @@ def read_wanted(request: HTTPConnection, topic: str, *, acknowledges: bool = Fal
     )
 
 
-def read_shown(request: HTTPConnection) -> Shown:
+def read_shown(request: HTTPConnection, find_opener: Callable[[], RecordOpener]) -> Shown:
     """Raises GatewayError."""
     key, value = (
         request.query_params.get(f"{part}.format", default) for part, default in (("key", "string"), ("value", "json"))
@@ -63,7 +66,7 @@ def read_shown(request: HTTPConnection) -> Shown:
     for found in (key, value):
         if found not in _FORMATS:
             raise bad_request(f"the format {found!r} is none of {', '.join(_FORMATS)}")
-    return Shown(key, value)
+    return Shown(key, value, find_opener() if SCHEMA in (key, value) else None)
 
 
 def _start(text: str, *, in_group: bool) -> int:

@@ -33,7 +33,8 @@ _RETRY_MS = 2000
 async def _events(call: Call) -> Response:
     assert isinstance(call.request, Request), "it is a route of HTTP"
     wanted = read_wanted(call.request, call.text("topic_name"))
-    return EventStream(call.gateway, call.caller, wanted, read_shown(call.request))
+    shown = read_shown(call.request, lambda: call.gateway.schemas(call.caller).opener)
+    return EventStream(call.gateway, call.caller, wanted, shown)
 
 
 class EventStream(Response):
@@ -81,6 +82,7 @@ class EventStream(Response):
             if not records:
                 await self._send(send, _body(b": still here\n\n"))
                 continue
+            await self._shown.prepare(records)
             for piece in pieces(self._shown, reader, records):
                 await self._send(send, _body(piece))
 
@@ -135,8 +137,8 @@ def pieces(shown: Shown, reader: Reader, records: Records) -> Iterator[bytes]:
 def _failure_of(writing: asyncio.Future[None]) -> bytes:
     """What ended it, as an event: what is going on is known by now, and no status can tell any more."""
     error = None if writing.cancelled() else writing.exception()
-    if isinstance(error, KafkaError):
-        document = of_kafka(error).document()
+    if isinstance(error, KafkaError | GatewayError):
+        document = (of_kafka(error) if isinstance(error, KafkaError) else error).document()
     elif isinstance(error, TimeoutError) or error is None:
         return b""  # It reads nothing, or the gateway ends: the client comes back.
     else:

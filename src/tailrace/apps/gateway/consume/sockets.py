@@ -38,7 +38,7 @@ def socket_route(gateway: Gateway) -> WebSocketRoute:
             from urllib.parse import unquote
 
             wanted = read_wanted(socket, unquote(socket.path_params["topic_name"]), acknowledges=True)
-            shown = read_shown(socket)
+            shown = read_shown(socket, lambda: gateway.schemas(caller).opener)
             with gateway.readers.place(caller):
                 reader = await open_reader(caller.open_cluster, wanted, gateway.settings)
                 await _Session(gateway, socket, reader, shown).run()
@@ -91,6 +91,7 @@ class _Session:
             if isinstance(self._reader, Member):
                 await self._wait_acknowledged(self._reader)
             records = await self._reader.poll(self._settings.commit_interval_ms)
+            await self._shown.prepare(records)
             places = dict(self._reader.places)
             for where, found in records.items():
                 places[where.partition] = found[0].offset
@@ -127,8 +128,9 @@ class _Session:
         code = _GOING
         document: dict[str, Any] | None = None
         if isinstance(error, GatewayError | KafkaError):
-            document = (of_kafka(error) if isinstance(error, KafkaError) else error).document()
-            code = _REFUSED if isinstance(error, GatewayError) else _FAILED
+            refusal = of_kafka(error) if isinstance(error, KafkaError) else error
+            document = refusal.document()
+            code = _REFUSED if isinstance(error, GatewayError) and refusal.status < 500 else _FAILED
         elif isinstance(error, TimeoutError):
             document = {"error_code": 408, "message": "Nothing was taken or acknowledged for reader.stall.ms"}
             code = _REFUSED

@@ -82,6 +82,8 @@ ENCODERS: Mapping[str, Callable[[Any], bytes | None]] = {
     "JSON": encode_json,
     "STRING": encode_string,
 }
+# In the plain form: by the latest schema of the subject.
+SCHEMA = "SCHEMA"
 
 
 def _short(data: Any) -> str:
@@ -104,7 +106,7 @@ WithSchema = Callable[[Mapping[str, Any], str], tuple[bytes, Part]]
 ReadV3 = Callable[[Mapping[str, Any]], Awaitable[NewRecord]]
 
 
-def opener(headers_max: int, with_schema: WithSchema | None) -> ReadV3:
+def reader_of_records(headers_max: int, with_schema: WithSchema | None) -> ReadV3:
     """A registry is asked in a thread, so that the loop goes on: only where a record needs it."""
 
     async def read(document: Mapping[str, Any]) -> NewRecord:
@@ -216,10 +218,11 @@ _PLAIN_HEADER_FIELDS = frozenset({"name", "value", "value_base64"})
 
 
 class PlainFormat(NamedTuple):
-    """How keys and values are written where they are not in base64."""
+    """How keys and values are written where they are not in base64. SCHEMA needs `with_schema`."""
 
     key: str = "STRING"
     value: str = "JSON"
+    with_schema: WithSchema | None = None
 
 
 def read_plain(document: Any, form: PlainFormat, headers_max: int) -> NewRecord:
@@ -231,20 +234,26 @@ def read_plain(document: Any, form: PlainFormat, headers_max: int) -> NewRecord:
     timestamp = document.get("timestamp")
     raw_headers = document.get("headers")
     return NewRecord(
-        _plain_part(document, "key", form.key),
-        _plain_part(document, "value", form.value),
+        _plain_part(document, "key", form.key, form.with_schema),
+        _plain_part(document, "value", form.value, form.with_schema),
         () if not raw_headers else _plain_headers(raw_headers, headers_max),
         _partition(document.get("partition")),
         None if timestamp is None else _timestamp(timestamp),
     )
 
 
-def _plain_part(document: Mapping[str, Any], name: str, kind: str) -> bytes | None:
+def _plain_part(
+    document: Mapping[str, Any], name: str, kind: str, with_schema: WithSchema | None = None
+) -> bytes | None:
     if f"{name}_base64" in document:
         if name in document:
             raise bad_field(f"{name} and {name}_base64 cannot both be given")
         return encode_binary(document[f"{name}_base64"])
-    return ENCODERS[kind](document.get(name))
+    data = document.get(name)
+    if kind != SCHEMA:
+        return ENCODERS[kind](data)
+    assert with_schema is not None, "whoever asks for schemas has them"
+    return None if data is None else with_schema({"data": data}, name)[0]
 
 
 def _plain_headers(raw: Any, headers_max: int) -> Headers:

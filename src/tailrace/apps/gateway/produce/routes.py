@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
@@ -9,17 +10,20 @@ from starlette.responses import Response
 
 from tailrace.apps.gateway.errors import GatewayError, bad_field, too_large
 from tailrace.apps.gateway.produce.receipts import ReceiptStream, ReceiptWriter
-from tailrace.apps.gateway.produce.records import ENCODERS, NewRecord, PlainFormat, read_plain
+from tailrace.apps.gateway.produce.records import SCHEMA, NewRecord, PlainFormat, read_plain
 from tailrace.apps.gateway.produce.sending import Sending, Sent, outcome_of
 from tailrace.apps.gateway.rest.topics import TOPIC
 from tailrace.apps.gateway.web import JSON, Call, Operation, answer, check_content_type
 from tailrace.client.producer import Delivered
 
 _BATCH_ID_MAX = 80
-_V2_JSON, _V2_BINARY = "application/vnd.kafka.json.v2+json", "application/vnd.kafka.binary.v2+json"
-_V2_KINDS = {_V2_JSON: "JSON", _V2_BINARY: "BINARY"}
+_V2_KINDS = {
+    f"application/vnd.kafka.{kind.lower()}.v2+json": kind
+    for kind in ("JSON", "BINARY", "AVRO", "JSONSCHEMA", "PROTOBUF")
+}
 _V2_FIELDS = frozenset({"key", "value", "partition", "timestamp"})
-_FORMATS = ("json", "string", "binary")
+_V2_SCHEMA = ("schema", "schema_id")
+_FORMATS = ("json", "string", "binary", "schema")
 
 
 def _sending(call: Call, topic: str) -> Sending:
@@ -34,7 +38,8 @@ async def _stream(call: Call) -> Response:
     cluster_id, topic = await call.cluster_id(), call.text("topic_name")
     sending = _sending(call, topic)
     await sending.begin()
-    return ReceiptStream(sending, call.gateway.opener(call.caller, topic), cluster_id, call.settings.record_max_bytes)
+    read = call.gateway.reader_of_records(call.caller, topic)
+    return ReceiptStream(sending, read, cluster_id, call.settings.record_max_bytes)
 
 
 async def _batch(call: Call) -> Response:
@@ -43,7 +48,7 @@ async def _batch(call: Call) -> Response:
     ids = _batch_ids(entries, call.settings.records_max)
     sending = _sending(call, topic)
     await sending.begin()
-    read = call.gateway.opener(call.caller, topic)
+    read = call.gateway.reader_of_records(call.caller, topic)
     sent: list[tuple[Sent, NewRecord | None]] = []
     for entry in entries:
         fields = {name: value for name, value in entry.items() if name != "id"}
@@ -97,9 +102,12 @@ async def _plain_list(call: Call) -> Response:
         call.choice("key.format", _FORMATS, "string").upper(), call.choice("value.format", _FORMATS, "json").upper()
     )
     document = await call.json()
-    if isinstance(document, dict):
-        document = [document]
-    records = [read_plain(each, form, call.settings.headers_max) for each in _listed(call, document)]
+    listed = _listed(call, [document] if isinstance(document, dict) else document)
+    if SCHEMA in form:
+        form = form._replace(with_schema=call.gateway.schemas(call.caller).of_topic(call.text("topic_name")))
+        records = await asyncio.to_thread(_read_plain, call, listed, form)  # It may ask the registry.
+    else:
+        records = _read_plain(call, listed, form)
     outcomes = await _send_all(call, records)
     results = [
         {"partition": each.partition.partition, "offset": each.offset, "timestamp": each.timestamp}
@@ -111,6 +119,10 @@ async def _plain_list(call: Call) -> Response:
     return answer({"topic": call.text("topic_name"), "results": results}, 200 if is_whole else 207)
 
 
+def _read_plain(call: Call, listed: list[Any], form: PlainFormat) -> list[NewRecord]:
+    return [read_plain(each, form, call.settings.headers_max) for each in listed]
+
+
 async def _v2_partition(call: Call) -> Response:
     return await _v2(call, _V2_KINDS.get(check_content_type(call.request, call.operation.takes), "JSON"))
 
@@ -118,16 +130,19 @@ async def _v2_partition(call: Call) -> Response:
 async def _v2(call: Call, kind: str) -> Response:
     document = await call.fields(("records",), ("key_schema", "key_schema_id", "value_schema", "value_schema_id"))
     of_path = call.number("partition_id") if "partition_id" in call.request.path_params else None
+    read = call.gateway.reader_of_records(call.caller, call.text("topic_name"))
+    # As v3 says it: each record names its schema.
+    schemas = {
+        part: {"type": kind} | {name: found for name in _V2_SCHEMA if (found := document.get(f"{part}_{name}"))}
+        for part in ("key", "value")
+    }
     records = []
     for each in _listed(call, document["records"]):
         if not isinstance(each, dict) or not each.keys() <= _V2_FIELDS:
             raise bad_field(f"A record is an object of {', '.join(sorted(_V2_FIELDS))}.")
-        plain = {name: each[name] for name in ("partition", "timestamp") if name in each}
-        if of_path is not None:
-            plain["partition"] = of_path
-        record = read_plain(plain, PlainFormat(), 0)
-        encode = ENCODERS[kind]
-        records.append(record._replace(key=encode(each.get("key")), value=encode(each.get("value"))))
+        partition = each.get("partition") if of_path is None else of_path
+        parts = {part: {**schema, "data": each.get(part)} for part, schema in schemas.items()}
+        records.append(await read({**parts, "partition_id": partition, "timestamp": each.get("timestamp")}))
     offsets = [
         {"partition": each.partition.partition, "offset": each.offset, "error_code": None, "error": None}
         if isinstance(each, Delivered)
@@ -141,7 +156,11 @@ async def _v2(call: Call, kind: str) -> Response:
         }
         for each in await _send_all(call, records)
     ]
-    return answer({"offsets": offsets, "key_schema_id": None, "value_schema_id": None})
+    ids = {
+        "key_schema_id": next((each.key_part.schema_id for each in records if each.key_part), None),
+        "value_schema_id": next((each.value_part.schema_id for each in records if each.value_part), None),
+    }
+    return answer({"offsets": offsets, **ids})
 
 
 def _listed(call: Call, raw: Any) -> list[Any]:
@@ -161,8 +180,8 @@ async def _send_all(call: Call, records: list[NewRecord]) -> list[Delivered | di
 
 
 _FORMAT_QUERY = {
-    "key.format": "string (the default), json or binary (base64)",
-    "value.format": "json (the default), string or binary (base64)",
+    "key.format": "string (the default), json, binary (base64) or schema (the latest of TOPIC-key)",
+    "value.format": "json (the default), string, binary (base64) or schema (the latest of TOPIC-value)",
 }
 OPERATIONS = (
     Operation(

@@ -92,7 +92,7 @@ class ProtobufFormat:
         return ProtobufFormat(wanted.address, files, name, found)
 
     def decoder(self) -> ColumnDecoder:
-        return RegistryDecoder(_ProtobufReaders(self))
+        return RegistryDecoder(_ProtobufReaders(self), self.address.patience_s)
 
 
 class _ProtobufReaders:

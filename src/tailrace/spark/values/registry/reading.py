@@ -3,11 +3,13 @@ schema.
 
 The reader's schema is fixed when the query is planned: the one given, a version, or the latest of the subject. A task
 looks up the schema of each id that it meets once. What names no schema, one that the registry does not know, or one
-that the reader's cannot read, is a bad record like any other.
+that the reader's cannot read, is a bad record like any other. A registry that is away is no fault of the records: the
+task waits for it, and fails in the end.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -41,7 +43,16 @@ if TYPE_CHECKING:
 
 # How one record of one schema becomes a value; raises what the caller tells as the reason.
 ReadOne = Callable[[bytes, int], Any]
+# `RegistryError` is among them only where the registry has answered: see `_patiently`.
 _WRONG = (CodecError, FramingError, RegistryError, LookupError, ArithmeticError, ValueError, TypeError, EOFError)
+
+
+_UNAUTHORIZED = 401
+_PAUSE_S = 1.0
+
+
+class RegistryAwayError(Exception):
+    """The registry cannot be asked about a schema: nothing is known of the records that name it."""
 
 
 def plan_format(wanted: Wanted) -> Format:
@@ -88,7 +99,7 @@ class RegistryAvroFormat:
         return self.reader.spark_type
 
     def decoder(self) -> ColumnDecoder:
-        return _AvroDecoder(_AvroReaders(self.address, self.reader))
+        return _AvroDecoder(_AvroReaders(self.address, self.reader), self.address.patience_s)
 
 
 class _AvroReaders:
@@ -133,9 +144,9 @@ class _AvroReaders:
 class _AvroDecoder:
     """Rows of one schema together, by its program; all others singly."""
 
-    def __init__(self, readers: _AvroReaders) -> None:
+    def __init__(self, readers: _AvroReaders, patience_s: float) -> None:
         self._readers = readers
-        self._single = RegistryDecoder(readers)
+        self._single = RegistryDecoder(readers, patience_s)
 
     def decode(self, column: pa.Array) -> Decoded:
         framed, ids = Values.of(column).framed()
@@ -152,8 +163,9 @@ class _AvroDecoder:
 class RegistryDecoder:
     """Rows by the schema that each names. A schema that cannot be had is asked for again with the next batch."""
 
-    def __init__(self, readers: Any) -> None:
+    def __init__(self, readers: Any, patience_s: float) -> None:
         self._readers = readers
+        self._patience_s = patience_s
         self._known: dict[int | str, ReadOne] = {}
 
     def decode(self, column: pa.Array) -> Decoded:
@@ -181,11 +193,27 @@ class RegistryDecoder:
         found = self._known.get(named)
         if found is None:
             try:
-                found = self._known[named] = self._readers.reader_of(named)
+                found = self._known[named] = self._patiently(named)
             except _WRONG as error:
                 failed[named] = str(error)
                 raise
         return found
+
+    def _patiently(self, named: int | str) -> ReadOne:
+        end = time.monotonic() + self._patience_s
+        while True:
+            try:
+                found: ReadOne = self._readers.reader_of(named)
+                return found
+            except RegistryError as error:
+                if not error.is_away and error.status != _UNAUTHORIZED:
+                    raise
+                if not error.is_away or time.monotonic() >= end:
+                    raise RegistryAwayError(
+                        f"schema {named} cannot be asked for: {error}. The records that name it are read when the "
+                        "query is run again; see schemaRegistryPatienceMs"
+                    ) from None
+            time.sleep(_PAUSE_S)
 
 
 @dataclass(frozen=True)

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tailrace.real.registry.client import RegistryAddress
+from tailrace.real.registry.client import PATIENCE_S, RegistryAddress
 from tailrace.spark.options.errors import OptionError
 
 KINDS = {"avro": "AVRO", "protobuf": "PROTOBUF", "json": "JSON"}
 LATEST = "latest"
+_PATIENCE = "schemaRegistryPatienceMs"
+_BESIDE_URL = ("schemaRegistryUserInfo", "schemaRegistryToken", "schemaRegistryCaFile", _PATIENCE)
 
 
 @dataclass(frozen=True)
@@ -32,15 +34,19 @@ def parse_address(options: Mapping[str, str]) -> RegistryAddress | None:
     """None if there is no registry. Raises OptionError."""
     url = options.get("schemaregistryurl")
     if url is None:
-        for name in ("schemaRegistryUserInfo", "schemaRegistryToken", "schemaRegistryCaFile"):
+        for name in _BESIDE_URL:
             if name.lower() in options:
                 raise OptionError(f"option {name} needs schemaRegistryUrl: the address of a registry")
         return None
+    patience = options.get(_PATIENCE.lower(), str(round(PATIENCE_S * 1000))).strip()
+    if not patience.isascii() or not patience.isdigit():
+        raise OptionError(f"option {_PATIENCE} is {patience!r}: expected a number of milliseconds from 0")
     address = RegistryAddress(
         url.strip(),
         options.get("schemaregistryuserinfo"),
         options.get("schemaregistrytoken"),
         options.get("schemaregistrycafile"),
+        patience_s=int(patience) / 1000,
     )
     try:
         address.check()

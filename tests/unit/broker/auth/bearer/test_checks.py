@@ -226,9 +226,9 @@ def test_extensions_that_nobody_understands(more: dict[str, Any]):
     ids=lambda token: f"{token[:12]}-{len(token)}",
 )
 def test_what_is_no_token(token: str):
-    began = time.monotonic()
+    began = time.process_time()
     assert isinstance(check(token), Doubt)
-    assert time.monotonic() - began < 2
+    assert time.process_time() - began < 2
 
 
 @settings(max_examples=150, deadline=None)

@@ -74,9 +74,9 @@ async def test_a_session_lasts_no_longer_than_the_token(issuer: Issuer):
         raw = await world.call_raw("LOGIN")
         assert 500_000 < (await show(raw, KEY.sign())).session_lifetime_ms <= 600_000
         brief = await world.call_raw("LOGIN")
-        assert (await show(brief, KEY.sign(exp=time.time() + 1.3))).error_code == 0
+        assert (await show(brief, KEY.sign(exp=time.time() + 2.5))).error_code == 0
         assert (await ask(brief, MetadataRequest(topics=[]), 4)).controller_id == 1
-        await asyncio.sleep(1.4)
+        await asyncio.sleep(2.6)
         say(brief, MetadataRequest(topics=[]), 4)
         assert await wait_closed(brief) == b""
 
@@ -167,14 +167,13 @@ async def test_a_slow_issuer_holds_up_no_login_beyond_its_deadline(issuer: Issue
     """Nor the loop: others come in meanwhile."""
     async with secured(**by_web(issuer), connection_login_max_ms="700") as world:
         await show(await world.call_raw("LOGIN"), KEY.sign())
-        issuer.delay_s = 1.5
+        issuer.answers.clear()
         raw = await world.call_raw("LOGIN")
         assert (await ask(raw, SaslHandshakeRequest(mechanism="OAUTHBEARER"), 1)).error_code == 0
         say(raw, message(SigningKey("unknown", "ES256").sign()), 2)
         await world.log_in("LOGIN")
-        began = time.monotonic()
         assert await wait_closed(raw) == b""
-        assert time.monotonic() - began < 1.4
+        issuer.answers.set()
 
 
 # --- settings

@@ -1,15 +1,15 @@
 """Keys and values that carry the id of a schema, opened as JSON with the schemas of a registry.
 
-The registry is asked beside the loop, with the visitor's own login where the cluster wants one, and each schema once.
-While it is away, and for a moment after it has refused something, bytes are shown as they are, with the reason.
+The registry is asked beside the loop, with the login of whoever reads, and each schema once. For a moment after it has
+refused something, or while it is away, it is not asked again: what names such a schema is shown as it is, with the
+reason.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from tailrace.real.registry.client import RegistryClient, RegistryError
@@ -17,13 +17,11 @@ from tailrace.schemas.codecs import CodecError, Decode, decoder
 from tailrace.schemas.framing import FramingError, read_frame
 from tailrace.wire.payload import Record
 
-# Of all visitors' topics together; a cluster has hundreds.
+# Of all topics together; a cluster has hundreds.
 _SCHEMAS_MAX = 2000
-# Asked for one page: more kinds of records nobody reads at once.
-_ASKED_MAX = 50
+# Refusals after which the rest is not asked for: ids at random must not become a flood of questions.
+_REFUSED_MAX = 50
 _REFUSAL_S = 10.0
-# Opening takes the loop's time; what is larger is shown as it is.
-_OPENED_BYTES_MAX = 256 * 1024
 
 Name = int | str
 
@@ -36,15 +34,18 @@ class Opened(NamedTuple):
     problem: str = ""
 
 
-class Schemas:
-    def __init__(self, client: RegistryClient) -> None:
+class RecordOpener:
+    def __init__(self, client: RegistryClient, opened_bytes_max: int | None = None) -> None:
+        """Opening takes the loop's time: what is larger than `opened_bytes_max` is not opened."""
         self.client = client
+        self._opened_bytes_max = opened_bytes_max
         self._decoders: OrderedDict[Name, Decode] = OrderedDict()
         self._refusals: dict[Name, tuple[str, float]] = {}
         self._away: tuple[str, float] = ("", 0.0)
 
-    async def prepare(self, records: Iterable[Record]) -> None:
-        """Learns the schemas that these records name, as far as the registry tells them."""
+    async def prepare(self, records: Iterable[Record]) -> str:
+        """Learns the schemas that these records name, as far as the registry tells them. Why it is away, if a schema is
+        missing for that."""
         now = asyncio.get_running_loop().time()
         unknown = dict.fromkeys(
             name
@@ -52,17 +53,26 @@ class Schemas:
             for part, content in (("key", record.key), ("value", record.value))
             if (name := _name(part, content, record)) is not None and name not in self._decoders
         )
-        for name in list(unknown)[:_ASKED_MAX]:
-            if self._away[1] > now or self._refusals.get(name, ("", 0.0))[1] > now:
+        refused = 0
+        for name in unknown:
+            if self._away[1] > now:
+                return self._away[0]
+            if self._refusals.get(name, ("", 0.0))[1] > now:
                 continue
+            if refused == _REFUSED_MAX:
+                break
             try:
                 self._remember(name, await asyncio.to_thread(self._learn, name))
             except RegistryError as error:
+                refused += 1
                 if error.is_away:
                     self._away = (str(error), now + _REFUSAL_S)
+                    return self._away[0]
                 self._refuse(name, str(error), now)
             except ImportError as error:
+                refused += 1
                 self._refuse(name, f"{error.name} is not installed: pip install 'tailrace[schemas]'", now)
+        return ""
 
     def open(self, part: str, record: Record) -> Opened | None:
         """None if it names no schema."""
@@ -73,8 +83,8 @@ class Schemas:
         decode = self._decoders.get(name)
         if decode is None:
             return Opened(name, None, self._refusals.get(name, (self._away[0] or "it was not asked for", 0.0))[0])
-        if len(content) > _OPENED_BYTES_MAX:
-            return Opened(name, None, f"it has more than {_OPENED_BYTES_MAX:,} bytes")
+        if self._opened_bytes_max is not None and len(content) > self._opened_bytes_max:
+            return Opened(name, None, f"it has more than {self._opened_bytes_max:,} bytes")
         try:
             start = read_frame(content, part, record.headers).start
             return Opened(name, decode(content[start:]).encode("utf-8", "replace"))
@@ -102,14 +112,3 @@ def _name(part: str, content: bytes | None, record: Record) -> Name | None:
         return read_frame(content, part, record.headers).schema
     except FramingError:
         return None
-
-
-def pretty(text: str) -> str:
-    """Of a schema; Protobuf's is as it is."""
-    try:
-        return json.dumps(json.loads(text), indent=2, ensure_ascii=False)
-    except (ValueError, RecursionError):
-        return text
-
-
-OpenRegistry = Callable[[str, str], RegistryClient]  # A user, and a password or, without a user, a token.

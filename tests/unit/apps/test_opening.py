@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tailrace.apps.console.reading.schemas import Schemas
 from tailrace.apps.console.reading.views import NO_NOTES, View
+from tailrace.apps.opening import RecordOpener
 from tailrace.real.registry.client import RegistryAddress, RegistryClient
 from tailrace.schemas.codecs import encoder
 from tailrace.schemas.framing import write_prefix
@@ -28,7 +28,7 @@ def written(client: RegistryClient, schema_id: int, text: str) -> bytes:
 async def test_a_record_is_opened_and_each_schema_asked_for_once(registry):
     schema_id = registry.register("orders-value", ORDER)
     client = RegistryClient(RegistryAddress(registry.url))
-    schemas = Schemas(RegistryClient(RegistryAddress(registry.url)))
+    schemas = RecordOpener(RegistryClient(RegistryAddress(registry.url)))
     records = [Record(each, 0, b"k", written(client, schema_id, f'{{"id": {each}}}')) for each in range(3)]
     view = View(schemas=schemas)
     before = len(registry.asked)
@@ -42,7 +42,7 @@ async def test_a_record_is_opened_and_each_schema_asked_for_once(registry):
 
 async def test_what_cannot_be_opened_stays_and_says_why(registry):
     schema_id = registry.register("orders-value", ORDER)
-    schemas = Schemas(RegistryClient(RegistryAddress(registry.url)))
+    schemas = RecordOpener(RegistryClient(RegistryAddress(registry.url)), 256 * 1024)
     view = View(schemas=schemas)
     for value, reason in (
         (write_prefix(schema_id) + b"\x80", "is not of its Avro schema"),
@@ -62,12 +62,26 @@ async def test_what_cannot_be_opened_stays_and_says_why(registry):
 async def test_a_registry_that_is_away_is_asked_once_for_a_while():
     with stand_in() as found:
         url = found.url
-    schemas = Schemas(RegistryClient(RegistryAddress(url, timeout_s=1.0)))
+    schemas = RecordOpener(RegistryClient(RegistryAddress(url, timeout_s=1.0)))
     asked = []
     learn = schemas._learn
     schemas._learn = lambda name: (asked.append(name), learn(name))[1]
     records = [Record(0, 0, None, write_prefix(each)) for each in range(1, 9)]
-    await schemas.prepare(records)
-    await schemas.prepare(records)
+    for _ in range(2):
+        assert "does not answer" in await schemas.prepare(records)
     assert asked == [1]
     assert "does not answer" in schemas.open("value", records[5]).problem
+
+
+async def test_ids_at_random_are_no_flood_of_questions(registry):
+    schemas = RecordOpener(RegistryClient(RegistryAddress(registry.url)))
+    records = [Record(0, 0, None, write_prefix(1000 + each)) for each in range(200)]
+    for _ in range(2):
+        assert await schemas.prepare(records) == ""
+    assert len(registry.asked) == 100
+
+
+async def test_a_registry_that_cannot_answer_now_is_away(registry):
+    registry.failing = True
+    schemas = RecordOpener(RegistryClient(RegistryAddress(registry.url)))
+    assert "answers 503" in await schemas.prepare([Record(0, 0, None, write_prefix(1))])
