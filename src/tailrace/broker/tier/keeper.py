@@ -162,9 +162,9 @@ class Keeper:
         lineage = [(entry.epoch, entry.start_offset) for entry in log.epochs.entries]
         if lineage and lineage[0][1] <= part.log_start_offset:
             # A history that does not reach back to the log start does not say what is not part of the log.
-            gone = {segment.segment_id for segment in expired}
+            known = {segment.segment_id for segment in expired} | view.coverage.segment_ids
             expired += decide_unreadable(
-                [each for each in part.state.visible.values() if each.segment_id not in gone],
+                [each for each in part.state.visible.values() if each.segment_id not in known],
                 lineage,
                 log_start_offset=part.log_start_offset,
                 log_end_offset=log.log_end_offset,
