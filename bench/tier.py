@@ -107,7 +107,7 @@ class Bench:
         copier = Copier("c", 1, self.guard(objects), self.ports.clock, self.ports.random, Throttle(self.ports.clock))
         for number in range(SEGMENTS):
             source = self.source(number)
-            await copier.copy(self, "orders", OWNER, source, source.epochs, leader_epoch=0)  # type: ignore[arg-type]
+            await copier.copy(self, "orders", OWNER, source, source.epochs, leader_epoch=0)
         return sum(segment.size_bytes for segment in self.log.segments[:-1])
 
     async def read(self, objects: Delayed, *, cache_bytes: int, end_offset: int | None = None) -> int:
