@@ -46,6 +46,7 @@ DEBIAN_PACKAGES = {
     "chromium": "chromium",
     "systemd-analyze": "systemd",
     "promtool": "prometheus",
+    "prometheus": "prometheus",
 }
 # The jars of each pom, and their folder below .cache.
 POMS = {
