@@ -100,10 +100,8 @@ class Scenario:
         random, damage_random = SimRandom(seed), SimRandom(seed ^ _DAMAGE_SEED_MASK)
         self.seed = seed
         self.plan = plan or Plan.of(random)
-        if has_damage:
-            self.plan = self.plan.with_damage(damage_random)
-        if has_rights:
-            self.plan = replace(self.plan, has_rights=True)
+        self.plan = self.plan.with_damage(damage_random) if has_damage else self.plan
+        self.plan = replace(self.plan, has_rights=True) if has_rights else self.plan
         if has_logins:
             self.plan = replace(self.plan, has_logins=True, has_rights=True, has_quotas=True)
         self.plan = self.plan.with_tier() if has_tier else self.plan
