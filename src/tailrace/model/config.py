@@ -2015,7 +2015,7 @@ def _check_tiered(config: TopicConfig, broker: BrokerConfig) -> None:
         if total > -1 and local == -1:
             raise invalid(name, local, f"Value must not be -1 as {whole} value is set as {total}.")
         if total > -1 and local > total:
-            raise invalid(name, local, f"Value must not be more than property: {whole} value.")
+            raise invalid(name, local, f"Value must not be more than {whole} property value: {total}")
         if config.remote_log_copy_disable and local not in (-2, total):
             raise KafkaError(
                 ErrorCode.INVALID_CONFIG,
