@@ -82,8 +82,8 @@ async def test_a_leader_that_is_not_followed_any_more_ends():
 
 @simulated
 async def test_who_asks_a_leader_that_is_cut_off_is_sent_to_others():
-    """It refuses to write. A client that it kept, all the more one that it told that it leads, would go on asking it, and
-    only it. It is listed all the same: whoever knows of it by others would drop it and take it up without end."""
+    """It refuses to write. A client that it kept, all the more one that it told that it leads, would go on asking it,
+    and only it. It is listed all the same: whoever knows of it by others would drop it and take it up without end."""
     async with running_cluster(*ROLES) as world:
         peer = await world.connect(1)
         for name, factor in (("t", 3), ("__consumer_offsets", 3), ("alone", 1)):
