@@ -76,6 +76,7 @@ class Tier(Room):
         self.node.quorum.subscribe(self._follow_image)
 
     def start(self) -> None:
+        self._follow_needs()  # What lies in the store alone can be read once its records are replayed.
         for work in (self._tend(), self._watch_marker(), self.cache.open()):
             self._tasks.append(asyncio.get_running_loop().create_task(work, name="tier"))
         for worker in self._workers:

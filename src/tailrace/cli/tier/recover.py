@@ -104,17 +104,16 @@ def _read_node(options: argparse.Namespace) -> tuple[BrokerConfig, Endpoint | No
             f"{options.config}: the first node of a recovered cluster has process.roles=broker,controller. Others are "
             "formatted with the same --cluster-id and join it"
         )
-    if not config.remote_log_storage_system_enable or (config.remote_log_storage_url or "").rstrip(
-        "/"
-    ) != options.url.rstrip("/"):
+    url = config.remote_log_storage_url or ""
+    if not config.remote_log_storage_system_enable or url.rstrip("/") != options.url.rstrip("/"):
         raise CommandError(
             f"{options.config} has to have this bucket: remote.log.storage.system.enable = true and "
             f"remote.log.storage.url = {options.url}"
         )
     if config.controller_quorum_voters:
         raise CommandError(
-            f"{options.config}: the quorum begins with this node alone: name it in controller.quorum.bootstrap.servers, "
-            "not in controller.quorum.voters; other controllers join later"
+            f"{options.config}: the quorum begins with this node alone: name it in "
+            "controller.quorum.bootstrap.servers, not in controller.quorum.voters; other controllers join later"
         )
     return config, own_endpoint(config) if config.controller_quorum_bootstrap_servers else None
 

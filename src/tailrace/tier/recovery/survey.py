@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from tailrace.model.ids import Uuid
 from tailrace.model.ports import NoObjectError, StoreRefusalError
+from tailrace.tier.format.layout import DamagedObjectError
 from tailrace.tier.format.marker import MARKER_MAX_BYTES, Claim, Marker, read_marker, write_marker
 from tailrace.tier.format.names import MARKER_NAME, partition_folder
 from tailrace.tier.metadata.manifest import Manifest
@@ -33,7 +34,13 @@ async def survey(
     bucket: Bucket, segments: SegmentObjects, *, wanted: Collection[str] = (), accepts_loss: bool = False
 ) -> RecoveryPlan:
     """Raises RecoveryError for what somebody has to decide, DamagedObjectError, StoreError."""
-    manifests = [each for each in await bucket.manifests() if not wanted or each.topic in wanted]
+    try:
+        manifests = [each for topic in wanted or ("",) for each in await bucket.manifests(topic)]
+    except DamagedObjectError as error:
+        raise RecoveryError(
+            f"{error}. There is no older one: bring it back (a bucket with versions has it), or leave its topic out by "
+            "naming all others with --topic"
+        ) from None
     export = await bucket.export()
     if bucket.damaged and not accepts_loss:
         raise RecoveryError(

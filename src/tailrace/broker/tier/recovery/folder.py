@@ -18,7 +18,7 @@ that holds anything else is never touched. Written are, by the log's own code,
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING
 
 from tailrace.broker.tier.on_disk import FILE_NAME as STARTS
@@ -28,7 +28,7 @@ from tailrace.coordinator.placement import coordinator_partition
 from tailrace.log.checkpoints import META_PROPERTIES, format_entries, read_meta_properties
 from tailrace.log.directory import LogDirectory
 from tailrace.log.files.failures import disk_errors
-from tailrace.log.identity import LOCK_FILE, find_data, nameless
+from tailrace.log.identity import LOCK_FILE, find_data, nameless, take_lock
 from tailrace.log.log import Log
 from tailrace.log.validation import Origin
 from tailrace.model.config import parse_topic_config
@@ -78,15 +78,17 @@ def write_folders(
 ) -> None:
     """`controller`: where others find it to join its quorum. What was begun before is made anew. Blocks. RecoveryError;
     StorageError if the disk fails."""
-    disk = ports.disk
-    check_folders(disk, config)
-    with disk_errors("the recovered cluster cannot be stored"):
-        for folder in _folders(config):
+    disk, folders = ports.disk, _folders(config)
+    with ExitStack() as undo, disk_errors("the recovered cluster cannot be stored"):
+        for folder in folders:
+            undo.callback(take_lock(disk, folder).release)
+        check_folders(disk, config)
+        for folder in folders:
             _clear(disk, folder)
         _Writer(ports, config, plan).write(claim, replicas, controller)
-        for folder in _folders(config):
+        for folder in folders:
             _note_moves(disk, folder)
-        for folder in _folders(config):
+        for folder in folders:
             _move(disk, folder)
 
 
@@ -190,8 +192,11 @@ class _Writer:
             config = self._topic_config(topic)
             written = batches.get(topic.name, {})
             for partition in topic.partitions:
+                found = written.get(partition.owner.partition, [])
+                if not found and not partition.end_offset:
+                    continue  # An empty log is made when the node starts, as of a new topic.
                 log = self._open_log(directory, config, partition)
-                for batch in written.get(partition.owner.partition, ()):
+                for batch in found:
                     log.append_as_leader(
                         memoryview(bytearray(batch)), leader_epoch=partition.leader_epoch, origin=Origin.COORDINATOR
                     )
