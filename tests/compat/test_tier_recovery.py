@@ -200,7 +200,9 @@ def test_kafka_python(recovered: Recovered) -> None:
 @pytest.mark.needs("kcat")
 def test_kcat(recovered: Recovered) -> None:
     words = ["kcat", "-C", "-b", recovered.bootstrap, "-t", "orders", "-o", "beginning", "-c", str(recovered.end)]
-    done = subprocess.run([*words, "-q", "-f", "%o %k\\n"], capture_output=True, text=True, timeout=DEADLINE_S, check=True)
+    done = subprocess.run(
+        [*words, "-q", "-f", "%o %k\\n"], capture_output=True, text=True, timeout=DEADLINE_S, check=True
+    )
     assert done.stdout.splitlines() == [f"{number} {number}" for number in range(recovered.end)]
 
 

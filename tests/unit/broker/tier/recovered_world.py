@@ -10,8 +10,8 @@ from tailrace.broker.tier.recovery.folder import write_folders
 from tailrace.model.config import Endpoint
 from tailrace.model.errors import ErrorCode
 from tailrace.model.ports import Ports
-from tailrace.sim.cluster import CONTROLLER_LISTENER, CONTROLLER_PORT
 from tailrace.sim.clock import ProcessClock
+from tailrace.sim.cluster import CONTROLLER_LISTENER, CONTROLLER_PORT
 from tailrace.sim.objects import SimObjects
 from tailrace.sim.random import SimRandom
 from tailrace.tier.format.marker import Claim
@@ -75,9 +75,7 @@ async def recover(
         claim = await take_over(bucket, f"recovery-{next(_NUMBERS)}")
     node = world.nodes[node_id]
     controller = Endpoint(CONTROLLER_LISTENER, node.name, CONTROLLER_PORT)
-    write_folders(
-        ports_of(world, node_id), node.config, plan, claim, replicas=replicas, controller=controller
-    )
+    write_folders(ports_of(world, node_id), node.config, plan, claim, replicas=replicas, controller=controller)
     return plan
 
 
