@@ -991,7 +991,8 @@ class BrokerConfig(SecurityConfig, scope="broker"):
         default=None,
         ours=True,
         doc="Where the schema ids of records are looked up, for topics with confluent.value.schema.validation or "
-        "confluent.key.schema.validation: the address of a registry that speaks Confluent's API.",
+        "confluent.key.schema.validation: the address of a registry that speaks Confluent's API, or of several, with "
+        "commas: while one is away the next is asked.",
     )
     confluent_basic_auth_user_info: str | None = string(
         default=None, sensitive=True, ours=True, doc="User and password for the schema registry, with a colon between."
