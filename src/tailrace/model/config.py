@@ -24,6 +24,7 @@ from tailrace.model.listeners import (
     mapped_protocols,
     protocol_of,
 )
+from tailrace.model.machines import MachineBrokers, parse_machine_brokers
 from tailrace.model.security_settings import SecurityConfig
 from tailrace.model.settings import (
     INT_MAX,
@@ -744,6 +745,15 @@ class BrokerConfig(SecurityConfig, scope="broker"):
         minimum=100,
         ours=True,
         doc="Time from the first byte of a request to metrics.listeners to the last one of its answer: then it closes.",
+    )
+    # ---- where replicas lie
+    tailrace_machines: tuple[MachineBrokers, ...] = items(
+        default=(),
+        convert=parse_machine_brokers,
+        ours=True,
+        doc="Which brokers stand on one machine, as machine:first-last for each, such as one:1-4,two:5-8. Others "
+        "share one if they are reached under the same hosts. Replicas of a partition go to different machines while "
+        "there is room. The same for all nodes of a cluster.",
     )
     # ---- the balancer
     tailrace_balancer_enable: bool = boolean(
@@ -2016,7 +2026,7 @@ def _check_tiered(config: TopicConfig, broker: BrokerConfig) -> None:
         if total > -1 and local == -1:
             raise invalid(name, local, f"Value must not be -1 as {whole} value is set as {total}.")
         if total > -1 and local > total:
-            raise invalid(name, local, f"Value must not be more than property: {whole} value.")
+            raise invalid(name, local, f"Value must not be more than {whole} property value: {total}")
         if config.remote_log_copy_disable and local not in (-2, total):
             raise KafkaError(
                 ErrorCode.INVALID_CONFIG,
