@@ -24,6 +24,7 @@ from tailrace.model.listeners import (
     mapped_protocols,
     protocol_of,
 )
+from tailrace.model.machines import MachineBrokers, parse_machine_brokers
 from tailrace.model.security_settings import SecurityConfig
 from tailrace.model.settings import (
     INT_MAX,
@@ -752,6 +753,15 @@ class BrokerConfig(SecurityConfig, scope="broker"):
         ours=True,
         doc="Time from the first byte of a request to metrics.listeners to the last one of its answer: then it closes.",
     )
+    # ---- where replicas lie
+    tailrace_machines: tuple[MachineBrokers, ...] = items(
+        default=(),
+        convert=parse_machine_brokers,
+        ours=True,
+        doc="Which brokers stand on one machine, as machine:first-last for each, such as one:1-4,two:5-8. Others "
+        "share one if they are reached under the same hosts. Replicas of a partition go to different machines while "
+        "there is room. The same for all nodes of a cluster.",
+    )
     # ---- the balancer
     tailrace_balancer_enable: bool = boolean(
         default=False,
@@ -998,7 +1008,8 @@ class BrokerConfig(SecurityConfig, scope="broker"):
         default=None,
         ours=True,
         doc="Where the schema ids of records are looked up, for topics with confluent.value.schema.validation or "
-        "confluent.key.schema.validation: the address of a registry that speaks Confluent's API.",
+        "confluent.key.schema.validation: the address of a registry that speaks Confluent's API, or of several, with "
+        "commas: while one is away the next is asked.",
     )
     confluent_basic_auth_user_info: str | None = string(
         default=None, sensitive=True, ours=True, doc="User and password for the schema registry, with a colon between."
@@ -2037,7 +2048,7 @@ def _check_tiered(config: TopicConfig, broker: BrokerConfig) -> None:
         if total > -1 and local == -1:
             raise invalid(name, local, f"Value must not be -1 as {whole} value is set as {total}.")
         if total > -1 and local > total:
-            raise invalid(name, local, f"Value must not be more than property: {whole} value.")
+            raise invalid(name, local, f"Value must not be more than {whole} property value: {total}")
         if config.remote_log_copy_disable and local not in (-2, total):
             raise KafkaError(
                 ErrorCode.INVALID_CONFIG,

@@ -9,7 +9,7 @@ is_ours    the store is known to be this cluster's; until then nothing is copied
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Collection, Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tailrace.broker.tier.metadata import MetadataPartition, MetadataTopic
@@ -56,6 +56,7 @@ class Room:
         self.node = node
         self.cluster_id = cluster_id
         self.parts: dict[Partition, TieredLog] = {}
+        self.owners: dict[TieredPartition, TieredLog] = {}  # The same.
         self.is_ours = False
         self.problem = ""  # What an operator should know of; empty if all is well.
         self.copied_bytes = 0
@@ -120,11 +121,11 @@ class Room:
         self._read_throttle.bytes_per_second = self.config.remote_log_manager_fetch_max_bytes_per_second
         self.cache.max_bytes = self.config.remote_log_index_file_cache_total_size_bytes
 
-    def _on_replayed(self, replayed: MetadataPartition) -> None:
+    def _on_replayed(self, _replayed: MetadataPartition, owners: Collection[TieredPartition]) -> None:
         news, self._news = self._news, asyncio.Event()
         news.set()
-        for part in self.parts.values():
-            if self.metadata.part_of(part.owner) is replayed:
+        for owner in owners:
+            if (part := self.owners.get(owner)) is not None:
                 part.settle()
 
     # ---- for the parts

@@ -139,7 +139,7 @@ class Tier(Room):
         if has_storage and partition.tier is None:
             stored = self.starts.find(owner)
             start_offset = partition.log.log_start_offset if stored is None else stored
-            partition.tier = self.parts[partition] = TieredLog(self, partition, start_offset)
+            partition.tier = self.parts[partition] = self.owners[owner] = TieredLog(self, partition, start_offset)
         elif not has_storage:
             self.starts.forget(owner)
             if partition.tier is not None:
@@ -153,6 +153,8 @@ class Tier(Room):
         partition.log.epochs.truncate_from_start(partition.log.log_start_offset)
 
     def _forget(self, part: TieredLog) -> None:
+        if self.owners.get(part.owner) is part:
+            del self.owners[part.owner]
         self._keeper.forget(part)
         self._announcer.forget(part)
 
