@@ -1,4 +1,4 @@
-"""A scrape of ten thousand partitions, of topics with long names: in slices, while others are served, by many at once."""
+"""A scrape of ten thousand partitions with the longest names: in slices, while others are served, by many at once."""
 
 from __future__ import annotations
 

@@ -736,8 +736,8 @@ class BrokerConfig(SecurityConfig, scope="broker"):
         default=64,
         minimum=1,
         ours=True,
-        doc="Connections to all of metrics.listeners together. Where all are taken the oldest that asks nothing gives way, "
-        "and else whoever comes is turned away.",
+        doc="Connections to all of metrics.listeners together. Where all are taken the oldest that asks nothing gives "
+        "way, and else whoever comes is turned away.",
     )
     metrics_connections_max_idle_ms: int = integer(
         default=5 * MINUTE_MS,
