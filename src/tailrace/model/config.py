@@ -1513,6 +1513,13 @@ class BrokerConfig(SecurityConfig, scope="broker"):
         doc="How much later than the records of __remote_log_metadata the manifest of a partition may be, by which "
         "Spark and other readers without a broker learn what is in the store.",
     )
+    remote_log_metadata_restate_records: int = integer(
+        default=10_000,
+        minimum=1,
+        ours=True,
+        doc="When a partition of __remote_log_metadata has so many records, and four times more than what is still "
+        "known, what is known is written once more, and what goes before is deleted.",
+    )
     remote_log_storage_timeout_ms: int = integer(
         default=10 * SECOND_MS, minimum=1, ours=True, doc="How long one request to the store may take."
     )

@@ -3,6 +3,7 @@
 keeper     copies, retention, orphans of what is led here
 collector  what is left of deleted topics
 announcer  manifests, for readers without a broker
+restater   cuts the records that tell of all that
 
 A partition gets its part in the turn in which it is opened or its topic gets remote storage, before anybody can ask for
 it: without, what is in the store alone would look deleted.
@@ -19,6 +20,7 @@ from tailrace.broker.tier.keeper import Keeper
 from tailrace.broker.tier.opening import NoStore, check_at_first_start, check_marker, open_store
 from tailrace.broker.tier.parts import TieredLog
 from tailrace.broker.tier.room import Room
+from tailrace.broker.tier.topic.restating import Restater
 from tailrace.model import events
 from tailrace.model.errors import KafkaError
 from tailrace.model.ids import CLUSTER_METADATA_TOPIC
@@ -47,12 +49,13 @@ class Tier(Room):
         super().__init__(node, directories, cluster_id, objects)
         self._announcer = Announcer(self)
         self._keeper, self._collector = Keeper(self, self._announcer), Collector(self)
+        self._restater = Restater(self)
         self._tasks: list[asyncio.Task[None]] = []
         self._is_closed = False
 
     @property
-    def _workers(self) -> tuple[Keeper, Collector, Announcer]:
-        return self._keeper, self._collector, self._announcer
+    def _workers(self) -> tuple[Keeper, Collector, Announcer, Restater]:
+        return self._keeper, self._collector, self._announcer, self._restater
 
     # ---- life
 

@@ -33,6 +33,7 @@ TIER_SETTINGS = {
     "remote.log.storage.upload.timeout.ms": "1500",
     "remote.fetch.max.wait.ms": "200",
     "remote.log.manifest.interval.ms": "1000",
+    "remote.log.metadata.restate.records": "30",
     "rlmm.config.remote.log.metadata.topic.num.partitions": "2",
     "rlmm.config.remote.log.metadata.consume.wait.ms": "4000",
 }
