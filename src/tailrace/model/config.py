@@ -1517,8 +1517,8 @@ class BrokerConfig(SecurityConfig, scope="broker"):
         default=10_000,
         minimum=1,
         ours=True,
-        doc="When a partition of __remote_log_metadata has so many records, and four times more than what is still "
-        "known, what is known is written once more, and what goes before is deleted.",
+        doc="When a partition of __remote_log_metadata has so many more records than there is to know, and twice as "
+        "many, what is known is written once more, and what goes before is deleted.",
     )
     remote_log_storage_timeout_ms: int = integer(
         default=10 * SECOND_MS, minimum=1, ours=True, doc="How long one request to the store may take."

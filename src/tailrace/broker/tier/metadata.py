@@ -312,7 +312,7 @@ class MetadataTopic:
     async def _replay(self, part: MetadataPartition, data: bytes, end_offset: int) -> None:
         machine = part.machine
         limit = self._node.config.max_decompressed_bytes
-        for count, (offset, record) in enumerate(_records(data, machine.next_offset, limit), 1):
+        for count, (offset, record) in enumerate(records_of(data, machine.next_offset, limit), 1):
             if offset >= end_offset or part.machine is not machine:
                 break
             part.replay(record, offset)
@@ -436,7 +436,7 @@ class MetadataTopic:
         await self.store_snapshots(records_min=1)
 
 
-def _records(data: bytes, start_offset: int, max_decompressed_bytes: int) -> Iterator[tuple[int, Message | None]]:
+def records_of(data: bytes, start_offset: int, max_decompressed_bytes: int) -> Iterator[tuple[int, Message | None]]:
     """None for one that this version does not know, or that is none."""
     for position, header in iterate_headers(data, allow_partial=True):
         if header.is_control or header.next_offset <= start_offset:

@@ -8,8 +8,8 @@ Rules
 - What is known is written where everything is replayed and committed, with no record between: it is encoded in
   Background, and thrown away if a record has come meanwhile.
 - The log is cut only once all of it is committed, by the same leader in the same epoch.
-- It begins when most of the log tells of what is over: remote.log.metadata.restate.records, and four times what is
-  known.
+- It begins when the log has remote.log.metadata.restate.records more than what is known, and twice as many: so not more
+  is written for it than others have written.
 """
 
 from __future__ import annotations
@@ -35,8 +35,6 @@ _log = events.logger("tier")
 
 # Of one batch: below what a topic takes.
 _BATCH_BYTES = 500_000
-# The log is cut if it has so many times more records than what is known.
-_WORTH = 4
 # So often it is tried to write where no record is between.
 _TRIES = 50
 _PAUSE_SECONDS = 0.1
@@ -73,10 +71,10 @@ class Restater:
         if partition is None or not part.is_ready:
             return False
         known = sum(
-            1 + len(tier.visible) + len(tier.copying) + len(tier.deleting) for tier in part.machine.partitions.values()
+            len(tier.visible) + len(tier.copying) + len(tier.deleting) for tier in part.machine.partitions.values()
         )
         there = partition.log.log_end_offset - partition.log.log_start_offset
-        return there >= max(self._tier.config.remote_log_metadata_restate_records, _WORTH * known)
+        return there - known >= max(self._tier.config.remote_log_metadata_restate_records, known)
 
     def _led(self, part: MetadataPartition) -> Partition | None:
         partition = self._tier.node.replicas.partitions.get((REMOTE_LOG_METADATA_TOPIC, part.index))
