@@ -261,6 +261,7 @@ class MetadataTopic:
                 for part in parts
             ],
         )
+        asked_offsets = {part.index: part.machine.next_offset for part in parts}
         request = FetchRequest(
             replica_id=_CONSUMER,
             max_wait_ms=_FETCH_WAIT_MS,
@@ -278,7 +279,10 @@ class MetadataTopic:
             if part is None:
                 continue
             if answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
-                self._begin_anew(part, await self._ask_offset(part.index, _EARLIEST))
+                start_offset = await self._ask_offset(part.index, _EARLIEST)
+                # Meanwhile somebody else may lead, and it was read from there.
+                if part.machine.next_offset == asked_offsets[part.index]:
+                    self._begin_anew(part, start_offset)
             has_failed = has_failed or bool(answer.error_code)
             if isinstance(answer.records, bytes | bytearray | memoryview) and len(answer.records):
                 await self._replay(part, bytes(answer.records), answer.high_watermark)
