@@ -1,9 +1,9 @@
 """A child process that tries filters on records, so that none can cost the console more than a moment.
 
 It reads questions from its input and answers each on its output; where the input ends, so does it. A question is
-(filter, records), an answer the places of those that the filter takes, and of those that are too large to
-look into. Both are bytes of `marshal` after their length. A question has so much processor time, and the process so much
-memory: beyond the one the system ends it, which whoever asked takes for the answer.
+(filter, records), an answer the places of those that the filter takes, and of those that are too large to look into.
+Both are bytes of `marshal` after their length. A question has so much processor time, and the process so much memory:
+beyond the one the system ends it, which whoever asked takes for the answer.
 """
 
 from __future__ import annotations
