@@ -27,6 +27,7 @@ from tailrace.apps.registry.state.deciding import (
 )
 from tailrace.apps.registry.state.deleting import Decided
 from tailrace.apps.registry.state.parsing import Parsed, Source, source_of
+from tailrace.apps.registry.state.policy import NO_POLICY
 from tailrace.apps.registry.state.records import Record
 from tailrace.apps.registry.state.store import State, Version
 from tailrace.apps.registry.topic.election import Election, Identity
@@ -236,7 +237,7 @@ class Registry:
         if not new.text.strip() or not self.state.has_subjects(subject, deleted=False):
             return None
         prepared = prepare_registration(self.state, subject, new, normalize=normalize)
-        judgement = await self.judge(prepared.question._replace(level="NONE", earlier=()))
+        judgement = await self.judge(prepared.question._replace(policy=NO_POLICY, earlier=()))
         return find_registered(self.state, subject, prepared.new, judgement, deleted=False)
 
     async def look_up(self, subject: str, new: NewSchema, *, normalize: bool, deleted: bool) -> Version | None:
@@ -246,7 +247,7 @@ class Registry:
         if not new.text.strip():
             return None
         prepared = prepare_registration(self.state, subject, new, normalize=normalize)
-        question = prepared.question._replace(level="NONE", earlier=())
+        question = prepared.question._replace(policy=NO_POLICY, earlier=())
         everything = tuple((each.version, source_of(self.state, each)) for each in reversed(versions))
         for asked in (question, question._replace(earlier=everything)):
             judgement = await self.judge(asked)

@@ -33,8 +33,10 @@ NOOP_KEY = b'{"keytype":"NOOP","magic":0}'
 # The settings of a subject or context, in their order.
 CONFIG_FIELDS = (
     "alias",
+    "aliasForDeks",
     "normalize",
     "validateFields",
+    "validateNewSchemas",
     "validateRules",
     "compatibilityLevel",
     "compatibilityPolicy",

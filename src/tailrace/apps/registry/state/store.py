@@ -18,6 +18,7 @@ from tailrace.apps.registry.state.names import (
     GLOBAL_CONTEXT,
     context_of,
     context_prefix,
+    has_prefix,
     is_context,
     parse_subject,
     qualify,
@@ -208,11 +209,7 @@ class State:
         """Those whose names begin so, sorted; `:*:` stands for any context."""
         chosen = []
         for subject in self._subjects:
-            if prefix.startswith(EVERY_CONTEXT):
-                fits = parse_subject(subject).name.startswith(prefix[len(EVERY_CONTEXT) :])
-            else:
-                fits = subject.startswith(prefix)
-            if fits:
+            if has_prefix(subject, prefix):
                 is_gone = self.find(subject, LATEST) is None
                 if is_gone if deleted_only else deleted or not is_gone:
                     chosen.append(subject)
@@ -274,6 +271,14 @@ class State:
     def resolve_alias(self, subject: str) -> str:
         alias = self.configs.get(subject, {}).get("alias")
         return qualify(subject, alias) if isinstance(alias, str) and alias else subject
+
+    def aliases(self, prefix: str) -> dict[str, list[str]]:
+        """Which names that begin so stand for a subject."""
+        found: dict[str, list[str]] = {}
+        for name in sorted(each for each in self.configs if each is not None and has_prefix(each, prefix)):
+            if (subject := self.resolve_alias(name)) != name:
+                found.setdefault(subject, []).append(name)
+        return found
 
 
 def _is_respelled(one: SchemaValue, other: SchemaValue) -> bool:

@@ -4,7 +4,7 @@ bytes."""
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from starlette.responses import Response
@@ -76,15 +76,23 @@ async def list_types(call: Call) -> Response:
 
 async def list_schemas(call: Call) -> Response:
     with_deleted, rule_type = call.flag("deleted"), http.query(call.request, "ruleType")
+    prefix = http.query(call.request, "subjectPrefix")
+    subjects = call.state.subjects(prefix, deleted=with_deleted)
+    aliases = call.state.aliases(prefix) if call.flag("aliases") else {}
     found: list[Version] = []
-    for subject in call.state.subjects(http.query(call.request, "subjectPrefix"), deleted=with_deleted):
+    for subject in sorted({*subjects, *aliases}):
         if call.may(Operation.READ, subject):
             versions = call.state.versions(subject, deleted=with_deleted)
             found += versions[-1:] if call.flag("latestOnly") else versions
     if rule_type:
         found = [each for each in found if _has_rule(each, rule_type)]
     shown = http.page(found, call.request, call.registry.settings.search_limit)
-    return call.answer([version_answer(each, each.value.text) for each in shown])
+    return call.answer([_extended(each, aliases) for each in shown])
+
+
+def _extended(version: Version, aliases: Mapping[str, list[str]]) -> dict[str, Any]:
+    others = {"aliases": aliases[version.subject]} if version.subject in aliases else {}
+    return {**version_answer(version, version.value.text), **others}
 
 
 def _has_rule(version: Version, rule_type: str) -> bool:

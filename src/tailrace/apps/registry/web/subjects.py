@@ -9,9 +9,10 @@ from starlette.routing import Route
 
 from tailrace.apps.registry import errors
 from tailrace.apps.registry.errors import RegistryError
-from tailrace.apps.registry.state.deciding import messages, prepare_comparison
+from tailrace.apps.registry.state.deciding import prepare_comparison
 from tailrace.apps.registry.state.deleting import decide_subject_deletion, decide_version_deletion
 from tailrace.apps.registry.state.names import EVERY_CONTEXT, is_valid_subject, qualify
+from tailrace.apps.registry.state.policy import messages
 from tailrace.apps.registry.state.store import LATEST, Version
 from tailrace.apps.registry.web import http
 from tailrace.apps.registry.web.answers import read_new_schema, registered_answer, version_answer
@@ -125,7 +126,11 @@ async def register(call: Call) -> Response:
         version = await call.registry.find_exact(subject, new, normalize=normalize)
     if version is None:
         version = await call.registry.register(subject, new, normalize=normalize, force=force)
-    return call.answer(registered_answer(version, new))
+    answer = registered_answer(version, new)
+    format_name = http.query(call.request, "format")
+    if format_name and "schema" in answer:
+        answer["schema"] = await call.registry.formatted(version, format_name)
+    return call.answer(answer)
 
 
 async def look_up(call: Call) -> Response:
@@ -178,7 +183,7 @@ async def _compare(call: Call, subject: str, document: dict[str, object], versio
     found = judgement.incompatibilities
     content: dict[str, object] = {"is_compatible": not found}
     if is_verbose:
-        content["messages"] = messages(found, question.level)
+        content["messages"] = messages(found, question.policy)
     return call.answer(content)
 
 
