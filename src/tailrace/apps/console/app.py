@@ -28,6 +28,7 @@ from tailrace.apps.console.pages import (
     groups,
     login,
     messages,
+    nodes,
     schemas,
     topics,
     transactions,
@@ -96,7 +97,7 @@ def make_app(
         visitors.stop()
         await watcher.stop()
 
-    rooms = (cluster, topics, messages, groups, schemas, transactions, access, alerts, balance, login)
+    rooms = (cluster, nodes, topics, messages, groups, schemas, transactions, access, alerts, balance, login)
     app = Starlette(
         routes=[
             *(route for room in rooms for route in room.routes(console)),

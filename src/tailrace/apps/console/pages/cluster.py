@@ -73,7 +73,7 @@ async def brokers(console: Console, visit: Visit, request: Request) -> Response:
         picture=picture,
         rows=[_broker_row(picture, each.node_id) | {"broker": each} for each in picture.brokers],
         quorum=picture.quorum,
-        moving=sorted(picture.moving)[:_SHOWN_MAX],
+        moving=[(each, picture.moving[each], *picture.copied_of(each)) for each in sorted(picture.moving)[:_SHOWN_MAX]],
         moving_count=len(picture.moving),
     )
 
@@ -106,7 +106,9 @@ async def broker(console: Console, visit: Visit, request: Request) -> Response:
 
 def _broker_row(picture: Picture, node_id: int) -> dict[str, Any]:
     found = [each for topic in picture.topics.values() for each in topic.partitions.values()]
+    voters = () if picture.quorum is None else [each.node_id for each in picture.quorum.voters]
     return {
+        "roles": "broker, controller" if node_id in voters else "broker",
         "leads": sum(each.leader_id == node_id for each in found),
         "replicas": sum(node_id in each.replicas for each in found),
         "in_sync": sum(node_id in each.isr for each in found),
