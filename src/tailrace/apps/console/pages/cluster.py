@@ -18,6 +18,8 @@ from tailrace.client.admin import CONFIG_SOURCES, Admin
 from tailrace.model.errors import KafkaError
 
 _SHOWN_MAX = 50
+# With the two of the cluster they fill two rows.
+_LAGS_DRAWN = 4
 _RESOURCE_BROKER = 4
 _SOURCE_DEFAULT = 5
 
@@ -57,7 +59,9 @@ async def overview(console: Console, visit: Visit, request: Request) -> Response
         rate_chart=console.chart(request, RATE, CLUSTER) if sees_all else None,
         size_chart=console.chart(request, SIZE, CLUSTER) if sees_all else None,
         lag_charts=[
-            (group_id, console.chart(request, LAG, group_id)) for _, group_id in sorted(lags, reverse=True)[:3]
+            (group_id, drawn)
+            for _, group_id in sorted(lags, reverse=True)[:_LAGS_DRAWN]
+            if (drawn := console.chart(request, LAG, group_id)).highest
         ],
         problems=picture.problems,
         alerts_told=0 if status is None else status.told,
