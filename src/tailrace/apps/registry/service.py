@@ -145,6 +145,8 @@ class Registry:
         """The writer of the present term, which is begun if there is none. Under the lock."""
         if not self.is_writer:
             raise NotWriterError(self.leader)
+        if not self._election.is_recent:
+            raise NotWriterError(None)
         if self._writer is not None:
             return self._writer
         settings = self.settings
@@ -188,6 +190,7 @@ class Registry:
                 self.state, subject, prepared, judgement, force=force, now_ms=self.cluster.ports.clock.wall_ms()
             )
             await self._append(registered.records)
+            self._check_stands(registered.version)
             return registered.version
 
     async def _append(self, records: Sequence[Record]) -> None:
@@ -207,6 +210,17 @@ class Registry:
         except BaseException:
             self._writer = None  # Whoever asked has gone, and what was under way may still arrive.
             raise
+
+    def _check_stands(self, registered: Version) -> None:
+        """The partition refuses older writers of this kind, but not registries of other kinds: one may have given the
+        same id away, just before."""
+        found = self.state.find(registered.subject, registered.version)
+        if found is None or (found.id, found.guid) != (registered.id, registered.guid):
+            self._writer = None
+            raise errors.store_failed(
+                f"Another registry has given away id {registered.id} or version {registered.version} at the same time: "
+                "register it again"
+            )
 
     def _failure(self, error: KafkaError) -> Exception:
         if error.code in FENCED:
