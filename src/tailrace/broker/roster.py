@@ -6,14 +6,33 @@ connections, and a thousand more.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
-    from tailrace.broker.serving.acceptor import Acceptor, Speaker
+    from tailrace.broker.context import BoundListener
+    from tailrace.model.security import Principal
 
 _FEW = 1000
+
+
+class Connected(Protocol):
+    last_active_ms: float
+    principal: Principal
+
+    @property
+    def peer(self) -> str: ...
+
+    @property
+    def listener(self) -> BoundListener: ...
+
+
+class Door(Protocol):
+    """What has connections: an acceptor."""
+
+    @property
+    def connections(self) -> Collection[Connected]: ...
 
 
 class Greeting(NamedTuple):
@@ -26,8 +45,8 @@ _SILENT = Greeting("", "", -1)
 
 
 class Roster:
-    def __init__(self, acceptors: Sequence[Acceptor]) -> None:
-        self._acceptors = acceptors
+    def __init__(self, doors: Sequence[Door]) -> None:
+        self._doors = doors
         self._said: dict[str, Greeting] = {}
         self._room = _FEW
 
@@ -40,11 +59,11 @@ class Roster:
 
     @property
     def count(self) -> int:
-        return sum(len(each.connections) for each in self._acceptors)
+        return sum(len(each.connections) for each in self._doors)
 
-    def some(self, count: int, *, skip: int) -> list[tuple[Speaker, Greeting]]:
-        """In the order in which they came, by acceptor."""
+    def some(self, count: int, *, skip: int) -> list[tuple[Connected, Greeting]]:
+        """In the order in which they came, by door."""
         return [(each, self._said.get(each.peer, _SILENT)) for each in islice(self._everyone(), skip, skip + count)]
 
-    def _everyone(self) -> Iterator[Speaker]:
-        return (each for acceptor in self._acceptors for each in acceptor.connections)
+    def _everyone(self) -> Iterator[Connected]:
+        return (each for door in self._doors for each in door.connections)

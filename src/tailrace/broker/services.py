@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from tailrace.broker.node import JudgeBug, Node
     from tailrace.broker.quorum.quorum import Quorum
     from tailrace.broker.quotas.meters import Meters
-    from tailrace.broker.serving.acceptor import Acceptor
+    from tailrace.broker.roster import Door
     from tailrace.broker.telemetry.telemetry import Telemetry
     from tailrace.controller.image import MetadataImage
     from tailrace.model.config import BrokerConfig
@@ -130,8 +130,8 @@ def make_services(
     node: Node,
     directories: LogDirectories,
     future_logs: FutureLogs,
+    doors: Sequence[Door],
     *,
-    acceptors: Sequence[Acceptor],
     check_stores: CheckStores | None = None,
     request_meters: RequestMeters | None = None,
     endings: Endings | None = None,
@@ -159,7 +159,7 @@ def make_services(
         meters=follow_quotas(config, ports.clock, node.quorum.subscribe),
         schema_ids=SchemaIds(config, ports),
         audit_trail=AuditTrail(lambda: node.config.audit_log_kept_lines),
-        roster=Roster(acceptors),
+        roster=Roster(doors),
         check_stores=check_stores,
         endings=endings,
         request_meters=request_meters,
