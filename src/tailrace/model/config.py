@@ -217,6 +217,13 @@ def _refuse_store_alone(_text: str) -> str:
     raise ValueError("Write rsm.config.<setting>, such as rsm.config.region.")
 
 
+def _check_recovery(text: str) -> str:
+    generation, _, name = text.partition("-")
+    if text and text != "read-only" and not (generation.isascii() and generation.isdecimal() and name):
+        raise ValueError("Only `tailrace tier recover` writes it.")
+    return text
+
+
 class TopicConfig(Config, scope="topic"):
     """The settings of one topic. All of them may be changed while the topic is in use."""
 
@@ -729,7 +736,8 @@ class BrokerConfig(SecurityConfig, scope="broker"):
         default=64,
         minimum=1,
         ours=True,
-        doc="Connections to all of metrics.listeners together; others are turned away.",
+        doc="Connections to all of metrics.listeners together. Where all are taken the oldest that asks nothing gives "
+        "way, and else whoever comes is turned away.",
     )
     metrics_connections_max_idle_ms: int = integer(
         default=5 * MINUTE_MS,
@@ -1523,6 +1531,21 @@ class BrokerConfig(SecurityConfig, scope="broker"):
         ours=True,
         doc="How much later than the records of __remote_log_metadata the manifest of a partition may be, by which "
         "Spark and other readers without a broker learn what is in the store.",
+    )
+    remote_log_export_interval_ms: int = long(
+        default=MINUTE_MS,
+        minimum=1,
+        ours=True,
+        doc="How often topics with remote storage, and what groups have committed in them, are written to the store "
+        "for `tailrace tier recover`.",
+    )
+    remote_log_storage_recovery: str = string(
+        default="",
+        ours=True,
+        dynamic=True,
+        convert=_check_recovery,
+        doc="Which recovery from the store made this cluster: `tailrace tier recover` writes it, nobody else. Empty if "
+        "the cluster has begun the store itself; with read-only nothing is copied to the store or deleted there.",
     )
     remote_log_storage_timeout_ms: int = integer(
         default=10 * SECOND_MS, minimum=1, ours=True, doc="How long one request to the store may take."

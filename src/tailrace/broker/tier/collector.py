@@ -86,6 +86,7 @@ class Collector:
     async def _delete(self, owner: TieredPartition, state: PartitionTier) -> None:
         if state.deletion is None:
             await self._tell(owner, state, PartitionState.DELETE_MARKED)
+        await self._tier.confirm_ours()
         store = self._tier.store
         cluster_id = self._tier.cluster_id
         folders = partition_folder(cluster_id, owner), partition_manifest_folder(cluster_id, state.topic, owner)

@@ -120,7 +120,9 @@ class Keeper:
             under_way=self._tier.copier.under_way,
             leader_epoch=leader_epoch,
         )
-        await remover.finish(records, part.owner, tier, leader_epoch=leader_epoch)
+        if tier.deleting:
+            await self._tier.confirm_ours()
+            await remover.finish(records, part.owner, tier, leader_epoch=leader_epoch)
         await self._sweep(part)
         if uncopied is not None:
             raise uncopied
@@ -191,6 +193,7 @@ class Keeper:
         due_ms = self._swept_ms.setdefault(part, now_ms) + self._tier.config.remote_log_sweep_interval_ms
         if now_ms < due_ms:
             return
+        await self._tier.confirm_ours()
         self._swept_ms[part] = now_ms
         await self._announcer.remove_old(part)
         lost = await self._tier.remover.sweep(part.owner, self._machine_of(part), lambda: self._tier.catch_up(part))
