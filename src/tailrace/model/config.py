@@ -792,6 +792,13 @@ class BrokerConfig(SecurityConfig, scope="broker"):
         doc="Lines that the log of administrative actions (tailrace.audit) gets in a second; what is left out is "
         "counted.",
     )
+    audit_log_kept_lines: int = integer(
+        default=500,
+        minimum=0,
+        dynamic=True,
+        ours=True,
+        doc="The last lines of that log that are kept in memory, for the console to show.",
+    )
     request_log_client_ids: tuple[str, ...] = items(
         default=(),
         dynamic=True,
