@@ -55,7 +55,9 @@ def register(parser: argparse.ArgumentParser) -> None:
         "--network", type=parse_bandwidth, default=1.25e9, metavar="SPEED", help="each way (default: 10Gbit/s)"
     )
     machine.add_argument("--busy", type=_share, default=0.5, metavar="SHARE", help="to be used of it (default: 0.5)")
-    machine.add_argument("--spare", type=_count_or_none, default=1, metavar="N", help="machines that may be down (default: 1)")
+    machine.add_argument(
+        "--spare", type=_count_or_none, default=1, metavar="N", help="machines that may be down (default: 1)"
+    )
     tier = parser.add_argument_group("tiered storage, where there is any")
     tier.add_argument("--tier-prices", metavar="FILE", help="what the store asks for, as JSON: adds the cost a month")
     tier.add_argument(
