@@ -215,8 +215,8 @@ def assumptions(plan: Plan) -> list[str]:
         f"Groups that read everything: {workload.fanout}, each at most {duration_text(workload.lag_s)} behind.",
         "What they read is in memory; whoever reads older records takes disk speed on top.",
         f"Load is spread evenly. Machines that may be down while the rest carries it: {machine.spare}.",
-        f"A broker is one process with one busy core, and is given {CORES_PER_BROKER}. Brokers on each machine: "
-        f"{machine.brokers}, each with a disk and a share of the network of its own.",
+        f"A broker is one process with one busy core, and is given {CORES_PER_BROKER}.",
+        f"Brokers on each machine: {machine.brokers}, each with a disk and a share of the network of its own.",
         f"A partition holds at most {partition}.",
         f"It takes at most {size_text(machine.partition_bytes_per_s)}/s, which one consumer has to work off.",
         f"{workload.clients:,} clients are connected to every broker.",
