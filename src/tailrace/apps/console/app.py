@@ -29,6 +29,7 @@ from tailrace.apps.console.pages import (
     login,
     messages,
     schemas,
+    tier,
     topics,
     transactions,
 )
@@ -90,7 +91,7 @@ def make_app(
             visitors.close()
             shared.close()
 
-    rooms = (cluster, topics, messages, groups, schemas, transactions, access, alerts, balance, login)
+    rooms = (cluster, topics, messages, groups, schemas, transactions, access, alerts, balance, tier, login)
     return Starlette(
         routes=[
             *(route for room in rooms for route in room.routes(console)),
