@@ -25,7 +25,7 @@ TOPIC = "t"
 DEADLINE_S = 60.0
 
 
-class Writer:
+class LinesWriter:
     """Lines for a process of Java, numbered, until told to stop."""
 
     def __init__(self, command: list[str]) -> None:
@@ -60,7 +60,7 @@ class Writer:
 @contextmanager
 def clients(
     nodes: RenewedNodes, compile_java: Callable[..., list[str]], trust: Path
-) -> Iterator[tuple[Writer, Member]]:
+) -> Iterator[tuple[LinesWriter, Member]]:
     jaas = f"org.apache.kafka.common.security.plain.PlainLoginModule required username='admin' password='{PASSWORD}';"
     security = {
         "security.protocol": "SASL_SSL",
@@ -74,7 +74,7 @@ def clients(
     properties.write_text("".join(f"{name}={value}\n" for name, value in security.items()))
     told = ",".join(f'"{name}":"{value}"' for name, value in security.items())
     member = Member("java", [*compile_java("GroupMember"), nodes.bootstrap, "readers", TOPIC, f"{{{told}}}"])
-    writer = Writer([*compile_java("LinesWriter"), nodes.bootstrap, TOPIC, str(properties)])
+    writer = LinesWriter([*compile_java("LinesWriter"), nodes.bootstrap, TOPIC, str(properties)])
     try:
         yield writer, member
     finally:
@@ -83,16 +83,17 @@ def clients(
             member.kill()
 
 
-def read_by(member: Member) -> list[tuple[int, str]]:
-    """(offset, value), as they came."""
-    return [(offset, str(value)) for event in member.journal if event.kind == "read" for _, offset, value in event.what]
+def values_read(member: Member) -> dict[int, str]:
+    """By offset."""
+    read = [each for event in member.journal if event.kind == "read" for each in event.what]
+    return {offset: str(value) for _, offset, value in read}
 
 
 def wait_read(member: Member, count: int) -> None:
     deadline = time.monotonic() + DEADLINE_S
-    while len({value for _, value in read_by(member)}) < count:
+    while len(values_read(member)) < count:
         member.assert_running()
-        assert time.monotonic() < deadline, f"{len(read_by(member))} of {count}: {member.story()}"
+        assert time.monotonic() < deadline, f"{len(values_read(member))} of {count}: {member.story()}"
         time.sleep(0.1)
 
 
@@ -141,6 +142,6 @@ def test_java_goes_on_through_a_new_authority(tmp_path: Path, compile_java: Call
             wait_read(member, writer.count)
             writer.finish()
             wait_read(member, writer.count)
-        read = dict(read_by(member))
+        read = values_read(member)
         assert [read[offset] for offset in sorted(read)] == [str(number) for number in range(writer.count)]
         print(f"{writer.count} records")

@@ -20,6 +20,7 @@ from tailrace.apps.scrape import Moment, Reading
 _CONNECTIONS = "kafka_server_socket_server_metrics_connection_count"
 _INFO = "tailrace_build_info"
 _ANSWERS, _OURS = "tailrace_tier_store_answers", "tailrace_tier_store_is_ours"
+SHOWN = frozenset({_CONNECTIONS, _INFO, _ANSWERS, _OURS})
 
 
 def status_of(

@@ -56,7 +56,7 @@ def decide_version_deletion(state: State, subject: str, number: int, *, permanen
 
 
 def decide_subject_deletion(state: State, subject: str, *, permanent: bool) -> Decided:
-    if not state.has_subjects(subject, deleted=True):
+    if is_context(subject) or not state.has_subjects(subject, deleted=True):
         raise errors.subject_not_found(subject)
     if not permanent and not state.has_subjects(subject, deleted=False):
         raise errors.subject_soft_deleted(subject)

@@ -182,14 +182,8 @@ class State:
             return found if found is not None and (deleted or not found.is_deleted) else None
         return next((each for each in reversed(versions.values()) if deleted or not each.is_deleted), None)
 
-    def find_in_contexts(self, subject: str, number: int, *, deleted: bool = False) -> Version | None:
-        """A subject without a context is looked for in all of them, the default one first."""
-        for name in self.same_subjects(subject):
-            if found := self.find(name, number, deleted=deleted):
-                return found
-        return None
-
     def same_subjects(self, subject: str) -> list[str]:
+        """A subject without a context stands for that of every context, the default one first."""
         context, name = parse_subject(subject)
         if context != DEFAULT_CONTEXT:
             return [subject]

@@ -4,7 +4,7 @@ bytes."""
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from starlette.responses import Response
@@ -78,7 +78,7 @@ async def list_schemas(call: Call) -> Response:
     with_deleted, rule_type = call.flag("deleted"), http.query(call.request, "ruleType")
     prefix = http.query(call.request, "subjectPrefix")
     subjects = call.state.subjects(prefix, deleted=with_deleted)
-    aliases = call.state.aliases(prefix) if call.flag("aliases") else {}
+    aliases = _aliases(call, prefix) if call.flag("aliases") else {}
     found: list[Version] = []
     for subject in sorted({*subjects, *aliases}):
         if call.may(Operation.READ, subject):
@@ -87,12 +87,21 @@ async def list_schemas(call: Call) -> Response:
     if rule_type:
         found = [each for each in found if _has_rule(each, rule_type)]
     shown = http.page(found, call.request, call.registry.settings.search_limit)
-    return call.answer([_extended(each, aliases) for each in shown])
+    return call.answer([_extended(each, aliases.get(each.subject)) for each in shown])
 
 
-def _extended(version: Version, aliases: Mapping[str, list[str]]) -> dict[str, Any]:
-    others = {"aliases": aliases[version.subject]} if version.subject in aliases else {}
-    return {**version_answer(version, version.value.text), **others}
+def _aliases(call: Call, prefix: str) -> dict[str, list[str]]:
+    """Of those that the caller may see."""
+    found = {
+        subject: [each for each in names if call.may(Operation.DESCRIBE, each)]
+        for subject, names in call.state.aliases(prefix).items()
+    }
+    return {subject: names for subject, names in found.items() if names}
+
+
+def _extended(version: Version, aliases: list[str] | None) -> dict[str, Any]:
+    content = version_answer(version, version.value.text)
+    return {**content, "aliases": aliases} if aliases else content
 
 
 def _has_rule(version: Version, rule_type: str) -> bool:
