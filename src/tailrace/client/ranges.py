@@ -78,11 +78,17 @@ class RangeReader:
         # and is not counted against the brokers.
         self._deadline_ms = 0.0
 
+    def begin(self) -> None:
+        """Asks for the first batches, on the loop that runs."""
+        if self._ahead is None and self._position < self._end:
+            self._set_deadline()
+            self._start_reading()
+
     async def next(self) -> FetchedBatches | None:
         """None at the end of the range. Raises KafkaError, OffsetsLostError among them."""
         if self._position >= self._end:
             return None
-        self._deadline_ms = self._cluster.ports.clock.monotonic_ms() + self._options.retry_timeout_ms
+        self._set_deadline()
         fetched = await (self._ahead or self._start_reading())
         self._position = fetched.next_offset
         if self._position < self._end:
@@ -97,6 +103,9 @@ class RangeReader:
             ahead.cancel()
             # Its failure, if it had one, is of no interest any more.
             await asyncio.gather(ahead, return_exceptions=True)
+
+    def _set_deadline(self) -> None:
+        self._deadline_ms = self._cluster.ports.clock.monotonic_ms() + self._options.retry_timeout_ms
 
     def _start_reading(self) -> asyncio.Task[FetchedBatches]:
         self._ahead = asyncio.create_task(self._read(self._position))

@@ -29,6 +29,8 @@ _MAX_TRIGGER_DELAY_MS = 15 * 60 * 1000
 # Spark's connector takes spark.network.timeout, which is 120 s unless set.
 _POLL_TIMEOUT_MS = 120_000
 _OFFSET_RETRIES = 3
+# Some 10 ms of reading: as much as a task costs by itself.
+_RECORDS_PER_TASK = 5000
 _OFFSET_RETRY_INTERVAL_MS = 1000
 
 _STREAM_ONLY = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "groupId", "untilOffsets")
@@ -66,6 +68,8 @@ class ReadOptions:
     fail_on_data_loss: bool
     min_partitions: int | None
     records_per_partition_max: int | None
+    # Small ranges share a task up to so many records; 0: each has its own.
+    records_per_task: int
     offsets_per_trigger_min: int | None
     offsets_per_trigger_max: int | None
     trigger_delay_ms_max: int
@@ -112,6 +116,7 @@ class ReadOptions:
             fail_on_data_loss=parse_boolean(options, "failOnDataLoss", default=True),
             min_partitions=parse_integer(options, "minPartitions", least=1),
             records_per_partition_max=parse_integer(options, "maxRecordsPerPartition", least=1),
+            records_per_task=_parse_records_per_task(options),
             offsets_per_trigger_min=least,
             offsets_per_trigger_max=most,
             trigger_delay_ms_max=parse_duration_ms(options, "maxTriggerDelay", default_ms=_MAX_TRIGGER_DELAY_MS),
@@ -173,6 +178,14 @@ def _parse_group_id(options: Options) -> str | None:
     if group_id is not None and not group_id.strip():
         raise OptionError("option groupId is empty: name the group that offsets are committed to, or leave it out")
     return group_id
+
+
+def _parse_records_per_task(options: Options) -> int:
+    """Whoever says how the records are to be divided does not want them together again."""
+    given = parse_integer(options, "targetRecordsPerTask")
+    if given is not None:
+        return given
+    return 0 if "minpartitions" in options or "maxrecordsperpartition" in options else _RECORDS_PER_TASK
 
 
 def _parse_until(options: Options) -> dict[TopicPartition, int] | None:

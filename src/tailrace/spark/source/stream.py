@@ -39,6 +39,7 @@ from tailrace.spark.source.offsets import Offsets, from_json, to_json
 from tailrace.spark.source.planning import Planning, plan_micro_batch
 from tailrace.spark.source.reading import SplitReading
 from tailrace.spark.source.schema import check_schema, parse_record_format
+from tailrace.spark.source.splits import share_tasks
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -81,7 +82,8 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return to_json(available) if available else None
 
     def partitions(self, start: Json, end: Json) -> Sequence[InputPartition]:
-        return [InputPartition(split) for split in self._plan().splits(from_json(start), from_json(end))]
+        splits = self._plan().splits(from_json(start), from_json(end))
+        return [InputPartition(each) for each in share_tasks(splits, self._options.records_per_task)]
 
     def commit(self, end: Json) -> None:
         self._plan().commit(from_json(end))
