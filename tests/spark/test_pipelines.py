@@ -2,12 +2,16 @@
 
 import json
 import threading
+import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import NewTopic
+from pyspark.errors import PySparkException
 
 from tailrace.spark.pipelines import DeclarationError, Pipeline, TopicSink, TopicSource, Transform, load, run
 
@@ -176,3 +180,38 @@ def test_a_stop_finishes_the_batch(spark, kafka, tmp_path):
     summary = run(pipeline, spark, once=True)
     assert summary.rows == 100 - finished
     assert {value for _, value in read_topic(kafka.bootstrap, copy)} == {b"%d" % n for n in range(100)}
+
+
+def test_a_topic_that_was_made_again_is_told_and_not_passed_over(spark, kafka, admin, tmp_path):
+    topic, copy = kafka.create_topic(), kafka.create_topic()
+    pipeline = Pipeline(
+        name="copy",
+        bootstrap=kafka.bootstrap,
+        sources={"rows": TopicSource(topic)},
+        transform=Transform(sql="SELECT value FROM rows"),
+        sink=TopicSink(copy, exactly_once=False),
+        checkpoint=str(tmp_path / "checkpoint"),
+    )
+    kafka.produce(topic, [{"value": f"old {n}"} for n in range(3)])
+    assert run(pipeline, spark, once=True).rows == 3
+    admin.delete_topics([topic])[topic].result(DEADLINE_S)
+    wait_until_gone(admin, topic)
+    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(DEADLINE_S)
+    # Longer than what was read: offsets alone do not show it.
+    kafka.produce(topic, [{"value": f"new {n}"} for n in range(5)])
+    for _ in range(2):
+        with pytest.raises(PySparkException, match=f"topic {topic} was deleted and created anew: its id was"):
+            run(pipeline, spark, once=True)
+    source = TopicSource(topic, options={"failOnDataLoss": "false"})
+    assert run(replace(pipeline, sources={"rows": source}), spark, once=True).rows == 2
+    # It was told, and the new topic is the pipeline's own now.
+    kafka.produce(topic, [{"value": "last"}])
+    assert run(pipeline, spark, once=True).rows == 1
+    assert [value for _, value in read_topic(kafka.bootstrap, copy)][3:] == [b"new 3", b"new 4", b"last"]
+
+
+def wait_until_gone(admin, topic):
+    deadline = time.monotonic() + DEADLINE_S
+    while topic in admin.list_topics(timeout=DEADLINE_S).topics:
+        assert time.monotonic() < deadline, f"{topic} is still there"
+        time.sleep(0.05)

@@ -142,7 +142,7 @@ def test_splits_of_equal_records(create_topic, produce, reading):
     produce(topic, [*rows(100), *rows(4, partition=1)])
     with reading(topic, minPartitions="4") as reader:
         end = reader.latestOffset(reader.initialOffset(), ALL)
-        splits = [split.value for split in reader.partitions(reader.initialOffset(), end)]
+        splits = [split for task in reader.partitions(reader.initialOffset(), end) for split in task.value.splits]
         assert [split.size for split in splits] == [25, 25, 25, 25, 4]
         assert sorted(offsets_of(reader, reader.initialOffset(), end)) == sorted(
             [(0, offset) for offset in range(100)] + [(1, offset) for offset in range(4)]

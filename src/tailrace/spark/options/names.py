@@ -44,6 +44,7 @@ READ = (
     "tier",
     "brokers",
     "targetRecordsPerTask",
+    "topicIds",
     *CONNECTION,
 )
 VALUES = (

@@ -6,6 +6,7 @@ cluster or a Connect server.
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Mapping
 from importlib import import_module
@@ -28,8 +29,10 @@ if TYPE_CHECKING:
 _DEFAULTS = {"kafka.isolation.level": "read_committed"}
 
 
-def pipeline_rows(spark: SparkSession, pipeline: Pipeline) -> DataFrame:
-    sources = {name: source_rows(spark, source, pipeline.kafka_options) for name, source in pipeline.sources.items()}
+def pipeline_rows(spark: SparkSession, pipeline: Pipeline, topic_ids: Mapping[str, str]) -> DataFrame:
+    """`topic_ids` are those of the topics that the checkpoint is about."""
+    options = pipeline.kafka_options | {"topicIds": json.dumps(topic_ids)}
+    sources = {name: source_rows(spark, source, options) for name, source in pipeline.sources.items()}
     if pipeline.transform is None:
         (rows,) = sources.values()
         return rows

@@ -10,6 +10,7 @@ from tailrace.spark.pipelines.declaration import AVAILABLE_NOW, DeclarationError
 from tailrace.spark.pipelines.landing.batches import Landing
 from tailrace.spark.pipelines.landing.partitioning import partition_rows
 from tailrace.spark.pipelines.rows import pipeline_rows, topic_rows
+from tailrace.spark.pipelines.topic_ids import remembered_topic_ids
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 def pipeline_writer(spark: SparkSession, pipeline: Pipeline, *, once: bool = False) -> DataStreamWriter:
     """Raises DeclarationError."""
-    rows = pipeline_rows(spark, pipeline)
+    rows = pipeline_rows(spark, pipeline, remembered_topic_ids(spark, pipeline))
     if not rows.isStreaming:
         raise DeclarationError("the transform gives rows that do not come from a source: a pipeline is a stream")
     sink = pipeline.sink

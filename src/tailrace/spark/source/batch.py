@@ -12,9 +12,8 @@ from tailrace.spark.blocking import kept_cluster
 from tailrace.spark.options.read import ReadOptions
 from tailrace.spark.source.filters import PushedFilters
 from tailrace.spark.source.planning import Planning, plan_batch
-from tailrace.spark.source.reading import SplitReading
+from tailrace.spark.source.reading import SplitReading, task_inputs
 from tailrace.spark.source.schema import check_schema, parse_record_format
-from tailrace.spark.source.splits import share_tasks
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -35,7 +34,7 @@ class TopicReader(DataSourceReader):
             if self._record_format is not None:
                 self._record_format.check_dead_letter_topic(blocking, options.kafka)
             splits = blocking.run(plan_batch(planning.lookup, options, self._filters, planning.tier))
-            return [InputPartition(each) for each in share_tasks(splits, options.records_per_task)]
+            return task_inputs(splits, options, planning.lookup.known_topics.ids)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         times = self._filters.timestamps_us
