@@ -36,9 +36,9 @@ def share_tasks(splits: Iterable[Split], records: int) -> list[tuple[Split, ...]
     """What each task reads, one after the other: ranges that lie beside each other as long as they have no more than so
     many records together. What is read from a bucket has tasks of its own, which are cut by its size."""
     tasks: list[tuple[Split, ...]] = []
-    gathered = records
+    gathered = records + 1
     for split in splits:
-        size = split.size if isinstance(split, OffsetRange) else records
+        size = split.size if isinstance(split, OffsetRange) else records + 1
         if gathered + size <= records:
             tasks[-1] = (*tasks[-1], split)
             gathered += size

@@ -93,4 +93,6 @@ def test_what_lies_in_a_bucket_has_a_task_of_its_own():
     wanted = OffsetRange(TopicPartition("t", PartitionIndex(9)), 0, 1)
     stored = TierSplit(wanted, TieredPartition(Uuid(bytes(16)), PartitionIndex(9)), (), ())
     first, second = ranges(1, 1)
-    assert share_tasks([first, stored, stored, second], 100) == [(first,), (stored,), (stored,), (second,)]
+    for records in (0, 100):
+        assert share_tasks([first, stored, stored, second], records) == [(first,), (stored,), (stored,), (second,)]
+        assert share_tasks([stored, first], records) == [(stored,), (first,)]
