@@ -291,7 +291,7 @@ class Broker:
         if self._static_config.remote_log_storage_system_enable:
             from tailrace.broker.tier.tier import open_tier
 
-            self.tier = await open_tier(self.node, self.directories, self._cluster_id)
+            self.tier = await open_tier(self.node, self.directories, self._cluster_id, self.services.coordination)
             undo.push_async_callback(self.tier.close)
         await self.replicas.open_logs(lambda: self.quorum.image)
         self._is_started = True

@@ -13,7 +13,7 @@ somebody who had to), the machine is made anew. Snapshots spare a start the repl
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import TYPE_CHECKING
 
 from tailrace.broker.tier.on_disk import Snapshots
@@ -97,8 +97,10 @@ class MetadataPartition:
 
 
 class MetadataTopic:
-    def __init__(self, node: Node, folder: str, on_replayed: Callable[[MetadataPartition], None]) -> None:
-        """`on_replayed` is told on the loop after each piece of the log."""
+    def __init__(
+        self, node: Node, folder: str, on_replayed: Callable[[MetadataPartition, Collection[TieredPartition]], None]
+    ) -> None:
+        """`on_replayed` is told on the loop after each piece of the log, and whom it was about."""
         self.parts: dict[int, MetadataPartition] = {}
         self._node = node
         self._on_replayed = on_replayed
@@ -163,7 +165,7 @@ class MetadataTopic:
         machine = await self._snapshots.read(topic.id, part.index)
         if machine is not None and machine.next_offset > part.machine.next_offset:
             part.machine, part.stored_offset = machine, machine.next_offset
-            self._on_replayed(part)
+            self._on_replayed(part, machine.partitions.keys())
         self.wake()
         while not part.is_ready:
             try:
@@ -173,7 +175,7 @@ class MetadataTopic:
                 await asyncio.sleep(_PAUSE_SECONDS)
                 continue
             part.is_ready = True
-            self._on_replayed(part)
+            self._on_replayed(part, part.machine.partitions.keys())
 
     async def _create(self) -> None:
         from tailrace.broker.tier.creation import create_metadata_topic
@@ -299,7 +301,7 @@ class MetadataTopic:
             try:
                 await self.catch_up(part)
                 part.is_ready = True
-                self._on_replayed(part)
+                self._on_replayed(part, part.machine.partitions.keys())
             except (KafkaError, OSError):
                 await asyncio.sleep(_PAUSE_SECONDS)
 
@@ -316,7 +318,8 @@ class MetadataTopic:
             ends = [header.next_offset for _, header in iterate_headers(data, allow_partial=True)]
             machine.next_offset = max(machine.next_offset, min([*ends[-1:], end_offset]))
         part.tell()
-        self._on_replayed(part)
+        touched, machine.touched = machine.touched, set()
+        self._on_replayed(part, touched)
 
     # ---- asking the leader
 

@@ -92,12 +92,14 @@ class PartitionManifests:
 
 
 def decide_old(cluster_id: str, listed: Iterable[ObjectFacts], *, before_ms: int) -> list[str]:
-    """Of the manifests of one partition those whose successor is there since before `before_ms`. A listing that lacks
-    the newest keeps one more; none makes the newest go."""
-    found = []
-    for facts in listed:
-        name = parse_name(cluster_id, facts.name)
-        if isinstance(name, ManifestName):
-            found.append((name.version, facts))
-    found.sort(key=lambda each: each[0])
-    return [facts.name for (_, facts), (_, successor) in pairwise(found) if successor.modified_ms < before_ms]
+    """Of the manifests of one partition those whose successor is there since before `before_ms`."""
+    found = [(parse_name(cluster_id, facts.name), facts) for facts in listed]
+    versions = [(name.version, facts) for name, facts in found if isinstance(name, ManifestName)]
+    return decide_replaced(versions, before_ms=before_ms)
+
+
+def decide_replaced(found: Iterable[tuple[tuple[int, ...], ObjectFacts]], *, before_ms: int) -> list[str]:
+    """Names of all but the newest and those whose successor came later. A listing that lacks the newest keeps one more;
+    none makes the newest go."""
+    ordered = sorted(found, key=lambda each: each[0])
+    return [facts.name for (_, facts), (_, successor) in pairwise(ordered) if successor.modified_ms < before_ms]

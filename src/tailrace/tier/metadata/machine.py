@@ -55,6 +55,7 @@ class PartitionTier:
     deleting: dict[Uuid, Unfinished] = field(default_factory=dict)
     deletion: PartitionState | None = None  # Of the whole partition, with its topic.
     changes: int = 0  # Grows with each change of what is visible: for those who keep something that follows from it.
+    newest: RemoteSegment | None = None  # What the last change has added; None if it did something else.
 
     @property
     def size_bytes(self) -> int:
@@ -67,6 +68,7 @@ class TierMachine:
         self.next_offset = 0  # Of the metadata partition: all below it is replayed.
         self.refused = 0  # Records of leaders that had been replaced.
         self.passed_over = 0  # Records that fit no transition, or are of an unknown kind.
+        self.touched: set[TieredPartition] = set()  # Of which records came; whoever looks at them empties it.
         self._lineages: dict[tuple[tuple[int, int], ...], tuple[tuple[int, int], ...]] = {}
 
     def replay(self, record: Message | None, offset: int) -> bool:
@@ -134,11 +136,12 @@ class TierMachine:
         tier.log_start_offset = max(tier.log_start_offset, custom.log_start_offset)
         segment_id, state = Uuid(record.remote_log_segment_id.id), record.remote_log_segment_state
         if state == SegmentState.COPY_FINISHED and segment_id in tier.copying and tier.deletion is None:
-            tier.visible[segment_id] = tier.copying.pop(segment_id).segment
+            tier.newest = tier.visible[segment_id] = tier.copying.pop(segment_id).segment
             tier.changes += 1
         elif state == SegmentState.DELETE_STARTED and segment_id in tier.visible:
             segment = tier.visible.pop(segment_id)
             tier.deleting[segment_id] = Unfinished(segment, custom.leader_epoch, record.event_timestamp_ms)
+            tier.newest = None
             tier.changes += 1
         elif state == SegmentState.DELETE_STARTED and segment_id in tier.copying:
             segment = tier.copying.pop(segment_id).segment
@@ -166,6 +169,7 @@ class TierMachine:
         for segment_id in tuple(tier.visible):
             segment = tier.visible.pop(segment_id)
             tier.deleting[segment_id] = Unfinished(segment, tier.leader_epoch, record.event_timestamp_ms)
+        tier.newest = None
         tier.changes += 1
 
     def _tier(self, owner: TieredPartition, topic: str, leader_epoch: int) -> PartitionTier | None:
@@ -177,6 +181,7 @@ class TierMachine:
             self.refused += 1
             return None
         tier.leader_epoch = leader_epoch
+        self.touched.add(owner)
         return tier
 
 
