@@ -49,8 +49,8 @@ def _read(spark: SparkSession, folder: str) -> tuple[int, dict[str, str]]:
         lines = [json.loads(row.value) for row in spark.read.text(folder).collect()]
     except AnalysisException:  # There is no such folder.
         return 0, {}
-    last = max(lines, key=lambda line: line["number"], default={"number": 0, "topics": {}})
-    return last["number"], last["topics"]
+    last = max(lines, key=lambda line: int(line["number"]), default=None)
+    return (int(last["number"]), last["topics"]) if last is not None else (0, {})
 
 
 def _topics(source: TopicSource) -> list[str]:
