@@ -260,6 +260,16 @@ _ROWS = (
     _this_node(ApiKey.DESCRIBE_GROUP_LAG, (0, 0), "groups.lag.describe_group_lag", (_DESCRIBE_GROUP,)),
     # Asked by brokers that coordinate groups: what they find tells how far behind these are.
     _this_node(ApiKey.LOCATE_OFFSETS, (0, 0), "groups.lag.locate_offsets", _CLUSTER_ACTION),
+    # ---- what people want to see of a node
+    _this_node(ApiKey.DESCRIBE_CONNECTIONS, (0, 0), "inspection.describe_connections", _DESCRIBE_CLUSTER),
+    _this_node(
+        ApiKey.DESCRIBE_SEGMENTS,
+        (0, 0),
+        "inspection.describe_segments",
+        (Need(Operation.DESCRIBE, Kind.TOPIC, "topics.name"),),
+        _PARTITIONS,
+    ),
+    _this_node(ApiKey.DESCRIBE_AUDIT, (0, 0), "inspection.describe_audit", _DESCRIBE_CLUSTER),
     # ---- transactions
     _transaction(
         ApiKey.INIT_PRODUCER_ID,

@@ -19,6 +19,7 @@ from tailrace.apps.scrape import Moment, Reading
 
 _CONNECTIONS = "kafka_server_socket_server_metrics_connection_count"
 _INFO = "tailrace_build_info"
+SHOWN = frozenset({_CONNECTIONS, _INFO})
 
 
 def status_of(
