@@ -1554,6 +1554,13 @@ class BrokerConfig(SecurityConfig, scope="broker"):
         doc="Which recovery from the store made this cluster: `tailrace tier recover` writes it, nobody else. Empty if "
         "the cluster has begun the store itself; with read-only nothing is copied to the store or deleted there.",
     )
+    remote_log_metadata_restate_records: int = integer(
+        default=10_000,
+        minimum=1,
+        ours=True,
+        doc="When a partition of __remote_log_metadata has so many more records than there is to know, and twice as "
+        "many, what is known is written once more, and what goes before is deleted.",
+    )
     remote_log_storage_timeout_ms: int = integer(
         default=10 * SECOND_MS, minimum=1, ours=True, doc="How long one request to the store may take."
     )

@@ -29,6 +29,8 @@ def metadata_topic(config: BrokerConfig, *, brokers: int) -> CreateTopicsRequest
         "flush.messages": "1",
         "min.insync.replicas": str(min(config.rlmm_config_remote_log_metadata_topic_min_isr, factor)),
         "retention.bytes": "-1",
+        # What is cut leaves the disk by whole segments.
+        "segment.bytes": str(50 << 20),
         "retention.ms": str(config.rlmm_config_remote_log_metadata_topic_retention_ms),
         "unclean.leader.election.enable": "false",
     }
