@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from tailrace.spark.pipelines.checkpoint import read_query_id, running_query_id
+from tailrace.spark.pipelines.checkpoint import read_query_id, remembered_topic_ids, running_query_id
 from tailrace.spark.pipelines.declaration import AVAILABLE_NOW, DeclarationError, Pipeline, TableSink, TopicSink
 from tailrace.spark.pipelines.landing.batches import Landing
 from tailrace.spark.pipelines.landing.partitioning import partition_rows
 from tailrace.spark.pipelines.rows import pipeline_rows, topic_rows
-from tailrace.spark.pipelines.topic_ids import remembered_topic_ids
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

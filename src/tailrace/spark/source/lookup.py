@@ -13,9 +13,8 @@ from tailrace.model.ids import PartitionIndex, TopicPartition
 from tailrace.spark.options.bounds import AtOffsets, AtTime, AtTimes, Bound, EndOfLog, NoMatch
 from tailrace.spark.options.errors import OptionError
 from tailrace.spark.options.read import ReadOptions
-from tailrace.spark.source.loss import LossReport
+from tailrace.spark.source.loss import KnownTopics, LossReport
 from tailrace.spark.source.offsets import Offsets
-from tailrace.spark.source.topic_ids import KnownTopics
 
 Question = Callable[[], Awaitable[dict[str, TopicMetadata]]]
 

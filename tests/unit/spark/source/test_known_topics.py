@@ -7,8 +7,7 @@ import pytest
 from tailrace.model.ids import ZERO_UUID, Uuid, uuid_text
 from tailrace.spark.options.errors import OptionError
 from tailrace.spark.options.read import ReadOptions
-from tailrace.spark.source.loss import DataLossError, LossReport
-from tailrace.spark.source.topic_ids import KnownTopics
+from tailrace.spark.source.loss import DataLossError, KnownTopics, LossReport
 
 OLD, NEW = Uuid(b"o" * 16), Uuid(b"n" * 16)
 
