@@ -27,7 +27,8 @@ from tailrace.tier.keeping.copying import Copier
 from tailrace.tier.keeping.local import LocalSegmentSource, view_of
 from tailrace.tier.keeping.throttle import Throttle
 from tailrace.tier.metadata.coverage import RemoteSegment
-from tailrace.tier.metadata.machine import PartitionTier, TierMachine
+from tailrace.tier.metadata.machine import TierMachine
+from tailrace.tier.metadata.partition import PartitionTier
 from tailrace.tier.metadata.snapshot import read_snapshot, write_snapshot
 from tailrace.tier.reading.cache import PieceCache
 from tailrace.tier.reading.pieces import Pieces, ReadLimits
@@ -39,16 +40,31 @@ OWNER = TieredPartition(Uuid(bytes(range(16))), PartitionIndex(0))
 SEGMENTS = 3
 SEGMENT_BYTES = 64 << 20
 DELAY_S = 0.03
+CAP_BYTES = 200e6
 READ_BYTES = 1 << 20
 
 
 class Delayed:
-    """A store whose every call takes a while longer, and is counted."""
+    """A store whose every call takes a while longer, and is counted; it gives so many bytes a second."""
 
-    def __init__(self, objects: Objects, delay_s: float) -> None:
+    def __init__(self, objects: Objects, delay_s: float, bytes_per_second: float = 0.0) -> None:
         self.calls = 0
+        self.got_bytes = 0
         self._objects = objects
         self._delay_s = delay_s
+        self._bytes_per_second = bytes_per_second
+        self._free_at = 0.0
+
+    async def get(self, name: str, start: int, end: int) -> Bytes:
+        self.calls += 1
+        await asyncio.sleep(self._delay_s)
+        data = await self._objects.get(name, start, end)
+        self.got_bytes += len(data)
+        if self._bytes_per_second:
+            now = time.perf_counter()
+            self._free_at = max(self._free_at, now) + len(data) / self._bytes_per_second
+            await asyncio.sleep(self._free_at - now)
+        return data
 
     def __getattr__(self, name: str) -> Callable[..., Awaitable[object]]:
         async def call(*args: object) -> object:
@@ -76,9 +92,10 @@ class Bench:
     async def append(self, record: object) -> None:
         self.machine.replay(record, self.machine.next_offset)  # type: ignore[arg-type]
 
-    async def open(self, name: str, delay_s: float = 0.0) -> Delayed:
+    async def open(self, name: str, delay_s: float = 0.0, bytes_per_second: float = 0.0) -> Delayed:
         assert self.ports.objects is not None
-        return Delayed(await self.ports.objects.open(f"file://{self.folder}/{name}", {}, StoreLimits()), delay_s)
+        objects = await self.ports.objects.open(f"file://{self.folder}/{name}", {}, StoreLimits())
+        return Delayed(objects, delay_s, bytes_per_second)
 
     def guard(self, objects: Delayed) -> GuardedObjects:
         return GuardedObjects(objects, self.ports.clock, self.ports.random, GuardLimits())  # type: ignore[arg-type]
@@ -91,15 +108,24 @@ class Bench:
         copier = Copier("c", 1, self.guard(objects), self.ports.clock, self.ports.random, Throttle(self.ports.clock))
         for number in range(SEGMENTS):
             source = self.source(number)
-            await copier.copy(self, "orders", OWNER, source, source.epochs, leader_epoch=0)  # type: ignore[arg-type]
+            await copier.copy(self, "orders", OWNER, source, source.epochs, leader_epoch=0)
         return sum(segment.size_bytes for segment in self.log.segments[:-1])
 
     async def read(self, objects: Delayed, *, cache_bytes: int, end_offset: int | None = None) -> int:
         """Sequentially, as one consumer does."""
+        pieces, _ = await self.make_pieces(objects, cache_bytes=cache_bytes)
+        size_bytes = await self.read_with(pieces, end_offset=end_offset)
+        pieces.close()
+        return size_bytes
+
+    async def make_pieces(self, objects: Delayed, *, cache_bytes: int) -> tuple[Pieces, PieceCache]:
         cache = PieceCache(self.ports.disk, self.ports.background, tempfile.mkdtemp(dir=self.folder), cache_bytes)
         await cache.open()
         throttle = Throttle(self.ports.clock)
-        pieces = Pieces("c", self.guard(objects), cache, self.ports.background, throttle=throttle, limits=ReadLimits())
+        limits = ReadLimits()
+        return Pieces("c", self.guard(objects), cache, self.ports.background, throttle=throttle, limits=limits), cache
+
+    async def read_with(self, pieces: Pieces, end_offset: int | None = None) -> int:
         reader = TierReader(pieces, self.ports.background, 1 << 20)
         coverage = view_of(self.log, self.machine.partitions[OWNER], high_watermark=self.log.log_end_offset).coverage
         offset, size_bytes = 0, 0
@@ -107,7 +133,6 @@ class Bench:
             batches = await reader.read(OWNER, coverage, offset, READ_BYTES)
             size_bytes += len(batches)
             offset = [header for _, header in iterate_headers(batches)][-1].next_offset
-        pieces.close()
         return size_bytes
 
     async def put_six(self, objects: Delayed) -> None:
@@ -143,9 +168,26 @@ async def best(work: Callable[[], Awaitable[object]]) -> tuple[float, object]:
     return found
 
 
+async def measure_groups(bench: Bench, size_bytes: int) -> None:
+    """Ten readers of the same history, each as fast as it can; they begin a while after each other."""
+    store = await bench.open("plain", DELAY_S, CAP_BYTES)
+    pieces, _ = await bench.make_pieces(store, cache_bytes=1 << 30)
+
+    async def follow(number: int) -> int:
+        await asyncio.sleep(0.2 * number)
+        return await bench.read_with(pieces)
+
+    started = time.perf_counter()
+    await asyncio.gather(*(follow(number) for number in range(10)))
+    took_s = time.perf_counter() - started
+    print(f"ten readers of the same         {store.got_bytes / size_bytes:8.2f} downloads, {took_s:.1f} s")
+    pieces.close()
+
+
 async def measure(folder: str) -> None:
     bench = Bench(folder)
     plain, far = await bench.open("plain"), await bench.open("plain", DELAY_S)
+    capped = await bench.open("plain", DELAY_S, CAP_BYTES)
 
     async def copy_files() -> None:
         for number, segment in enumerate(bench.log.segments[:-1]):
@@ -159,6 +201,10 @@ async def measure(folder: str) -> None:
     print(f"cold read from a folder         {size_bytes / took_s / 1e6:8.0f} MB/s, no cache")
     took_s, _ = await best(lambda: bench.read(far, cache_bytes=1 << 30))
     print(f"cold read, {DELAY_S * 1000:.0f} ms a call         {size_bytes / took_s / 1e6:8.0f} MB/s, with read-ahead")
+    took_s, _ = await best(lambda: bench.read(capped, cache_bytes=1 << 30))
+    rate, share = size_bytes / took_s / 1e6, size_bytes / took_s / CAP_BYTES
+    print(f"the same at {CAP_BYTES / 1e6:.0f} MB/s           {rate:8.0f} MB/s, {share:.0%} of the store")
+    await measure_groups(bench, size_bytes)
     far.calls = 0
     took_s, _ = await best(lambda: bench.read(far, cache_bytes=1 << 30, end_offset=1))
     print(f"first records, {DELAY_S * 1000:.0f} ms a call     {took_s * 1000:8.0f} ms, {far.calls / 3:.0f} calls")

@@ -46,6 +46,7 @@ DEBIAN_PACKAGES = {
     "chromium": "chromium",
     "systemd-analyze": "systemd",
     "promtool": "prometheus",
+    "prometheus": "prometheus",
 }
 # The jars of each pom, and their folder below .cache.
 POMS = {
@@ -53,6 +54,7 @@ POMS = {
     "tests/compat/java/pom.xml": "compat-java",
     "tests/compat/java/jmx/pom.xml": "compat-java-jmx",
     "tests/compat/java/old/pom.xml": "compat-java-old",
+    "tests/compat/java/tier/pom.xml": "compat-java-tier",
     "tests/spark/java/pom.xml": "spark-java",
 }
 # Debian leaves these out of the PATH of people, and puts servers such as haproxy there.

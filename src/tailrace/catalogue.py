@@ -320,6 +320,16 @@ _ROWS = (
             (ApiKey.READ_SHARE_GROUP_STATE_SUMMARY, (0, 1)),
         )
     ),
+    # ---- what people want to see of a node
+    _this_node(ApiKey.DESCRIBE_CONNECTIONS, (0, 0), "inspection.describe_connections", _DESCRIBE_CLUSTER),
+    _this_node(
+        ApiKey.DESCRIBE_SEGMENTS,
+        (0, 0),
+        "inspection.describe_segments",
+        (Need(Operation.DESCRIBE, Kind.TOPIC, "topics.name"),),
+        _PARTITIONS,
+    ),
+    _this_node(ApiKey.DESCRIBE_AUDIT, (0, 0), "inspection.describe_audit", _DESCRIBE_CLUSTER),
     # ---- transactions
     _transaction(
         ApiKey.INIT_PRODUCER_ID,

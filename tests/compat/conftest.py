@@ -106,6 +106,17 @@ def compile_java(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPa
     return compile_class
 
 
+@pytest.fixture(scope="session")
+def franz_go(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A program that writes a record to a secured listener and reads it again; `go/main.go` says how it is asked."""
+    need_program("go")
+    built = str(tmp_path_factory.mktemp("go") / "secured")
+    # Go fetches its modules and compiles them, the first time.
+    command = ["go", "build", "-o", built, "."]
+    subprocess.run(command, cwd=Path(__file__).parent / "go", check=True, capture_output=True, timeout=300)
+    return built
+
+
 @pytest.fixture(scope="module")
 def kafka_tool(compile_java: Callable[[str], list[str]]) -> Iterator[Callable[..., str]]:
     """kafka_tool("TopicCommand", "--list", ...) runs one of Apache Kafka's commands, of the package of tools unless it

@@ -192,6 +192,20 @@ def test_kafkajs(secured: Secured, fresh_name: Callable[[], str], listener: str)
 
 
 @pytest.mark.parametrize("listener", PROTOCOLS)
+def test_franz_go(secured: Secured, franz_go: str, fresh_name: Callable[[], str], listener: str):
+    words = [franz_go, secured.addresses[listener], fresh_name(), "OAUTHBEARER"]
+    if listener == "BOTH":
+        words.append(str(secured.authority.certificate))
+    good, bad = secured.sign(exp=time.time() + 600), secured.sign(aud="somebody")
+    for token in (good, bad):
+        environment = os.environ | {"CLIENT_TOKEN": token}
+        done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False, env=environment)
+        assert (done.stdout == "hello\n") == (token == good), done.stderr
+        # It wants no challenge, which Kafka sends as well.
+        assert ("unexpected data in oauth response" in done.stderr) == (token == bad), done.stderr
+
+
+@pytest.mark.parametrize("listener", PROTOCOLS)
 def test_java(
     secured: Secured, fresh_name: Callable[[], str], kafka_tool: Callable[..., str], tmp_path: Path, listener: str
 ):

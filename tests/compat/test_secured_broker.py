@@ -23,13 +23,12 @@ from tailrace.cli import main
 from tailrace.testing import Broker
 from tests.certificates import Authority, Identity
 from tests.nodes import free_ports
-from tests.parts import ROOT, need_node_clients, need_program
+from tests.parts import need_node_clients
 
 from .clients import DEADLINE_S
 
 pytestmark = pytest.mark.long
 
-GO = ROOT / "tests" / "compat" / "go"
 PASSWORD = "alice-secret"
 PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
 SCRAM_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
@@ -220,15 +219,6 @@ def test_kafkajs(secured: Secured, fresh_name: Callable[[], str], listener: str,
         assert (done.stdout == "hello\n") == (password == PASSWORD), done.stderr
         if password != PASSWORD:
             assert "SASL" in done.stderr
-
-
-@pytest.fixture(scope="module")
-def franz_go(tmp_path_factory: pytest.TempPathFactory) -> str:
-    need_program("go")
-    built = str(tmp_path_factory.mktemp("go") / "secured")
-    # Go fetches its modules and compiles them, the first time.
-    subprocess.run(["go", "build", "-o", built, "."], cwd=GO, check=True, capture_output=True, timeout=300)
-    return built
 
 
 @pytest.mark.parametrize(("listener", "mechanism"), DOORS)

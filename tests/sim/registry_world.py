@@ -28,6 +28,7 @@ from tailrace.apps.registry.topic.election import Identity
 from tailrace.client.connection import Address
 from tailrace.client.consumer import EARLIEST, Consumer
 from tailrace.client.metadata import Cluster
+from tailrace.client.producer import Producer
 from tailrace.model.ids import PartitionIndex, TopicPartition
 from tailrace.model.ports import Ports
 from tailrace.sim.background import SlowBackground
@@ -191,6 +192,13 @@ class Registries:
         self.first.start()
         await self.wait(lambda: self.first.is_writer, "the first registry writes")
 
+    async def write_as_another(self, record: records.Record) -> None:
+        """As a registry of another kind writes: plainly, under no epoch."""
+        cluster = self.cluster("another", None)
+        async with Producer(cluster) as producer:
+            await producer.send(TOPIC.topic, record.value, key=record.key, partition=TOPIC.partition)
+        cluster.close()
+
     async def wait(self, condition: Callable[[], bool], what: str) -> None:
         try:
             async with asyncio.timeout(_PATIENCE_SECONDS):
@@ -215,7 +223,7 @@ class Registries:
     # ---- what must hold
 
     async def check(self) -> None:
-        found = await self._records()
+        found = await self.read_topic()
         texts: dict[int, str] = {}
         ids: dict[str, int] = {}
         versions: dict[int, Told] = {}
@@ -239,7 +247,7 @@ class Registries:
             if versions.get(told.version) != told:
                 raise Broken(f"lost: {told} was answered, and version {told.version} is {versions.get(told.version)}")
 
-    async def _records(self) -> list[tuple[int, records.Key, records.SchemaValue | None]]:
+    async def read_topic(self) -> list[tuple[int, records.Key, records.SchemaValue | None]]:
         cluster = self.cluster("client", None)
         consumer = Consumer(cluster)
         try:
@@ -266,11 +274,14 @@ class Registries:
 
 
 @asynccontextmanager
-async def registries(seed: int = 1, settings: dict[str, str] | None = None) -> AsyncIterator[Registries]:
+async def registries(
+    seed: int = 1, settings: dict[str, str] | None = None, *, is_checked: bool = True
+) -> AsyncIterator[Registries]:
     found = Registries(seed, settings or {})
     await found.start()
     yield found
-    await found.check()
+    if is_checked:
+        await found.check()
     found.first.kill()
     found.second.kill()
     await found.node.stop()

@@ -8,9 +8,11 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from tailrace.apps.registry.service import Registry
+from tailrace.apps.registry.state.records import SchemaValue, schema_record
 from tailrace.apps.registry.topic import writing
+from tailrace.apps.registry.topic.election import Election
 from tailrace.apps.registry.topic.reading import Reader
-from tests.sim.registry_world import Broken, Registries, registries
+from tests.sim.registry_world import SUBJECT, Broken, Registries, registries, schema
 from tests.unit.simulated import simulated
 
 # Whether the fault came before what it is to disturb was done.
@@ -93,6 +95,7 @@ async def stall(world: Registries, turns: int) -> bool:
 
 
 STORE_TIMEOUT_MS = 300
+SESSION_S = 1.0
 PATIENT = {"kafkastore.timeout.ms": str(STORE_TIMEOUT_MS), "schema.registry.session.timeout.ms": "20000"}
 
 
@@ -121,6 +124,45 @@ def test_by_many_seeds(strike, seed):
     strike_everywhere(strike, PATIENT if strike is stall else None, seed=seed)
 
 
+# --- beside a registry of another kind, whose writes no epoch tells from others
+
+
+@simulated
+async def test_what_another_kind_of_registry_has_overtaken_is_not_answered():
+    """It gives the next id away between what this one has read and what it writes."""
+    async with registries(is_checked=False) as world:
+        await world.register("a", world.first)
+        theirs = SchemaValue(world.ledger[0].id + 1, "AVRO", schema("theirs"))
+        await world.write_as_another(schema_record("other", 1, theirs))
+        await world.register("ours", world.first)
+        state = world.first.registry.state
+        for told in world.ledger:
+            assert state.version_by_id(".", told.id).value.text == told.text
+
+
+@pytest.mark.parametrize("turns", range(14))
+def test_a_writer_that_has_slept_hears_the_group_before_it_writes(turns):
+    """Another kind of registry may have been elected meanwhile, and have written."""
+    _sleep_beside_another(turns)
+
+
+@simulated
+async def _sleep_beside_another(turns: int) -> None:
+    async with registries() as world:
+        await world.register("a", world.first)
+        world.second.kill()
+        process = world.first.process
+        world.strike(world.first, turns, process.pause)
+        world.first.begin_registering("b")
+        await asyncio.sleep(SESSION_S * 2.5)
+        assert world.has_struck
+        last = max((value.id, key.version) for _, key, value in await world.read_topic() if value is not None)
+        theirs = SchemaValue(last[0] + 1, "AVRO", schema("theirs"))
+        await world.write_as_another(schema_record(SUBJECT, last[1] + 1, theirs))
+        process.resume()
+        await world.register("c", world.first)
+
+
 # --- bugs that are planted, each to be found
 
 
@@ -128,6 +170,8 @@ def test_by_many_seeds(strike, seed):
 def test_a_writer_that_is_not_fenced_is_found(monkeypatch, strike):
     original = writing.build_batch
     monkeypatch.setattr(writing, "build_batch", lambda rows, **_identity: original(rows))
+    # Else whoever has slept would ask the group first, and nobody would have to refuse it.
+    monkeypatch.setattr(Election, "is_recent", True)
     with pytest.raises(Broken, match="twice"):
         strike_everywhere(strike)
 
@@ -137,12 +181,19 @@ def test_a_writer_that_does_not_read_before_it_decides_is_found(monkeypatch):
         """What was written before is not awaited."""
 
     monkeypatch.setattr(Reader, "wait_read", wait_read)
+    _without_a_last_look(monkeypatch)
     with pytest.raises(Broken, match="twice"):
         strike_everywhere(kill)
 
 
+def _without_a_last_look(monkeypatch):
+    """Else whoever answers would see that it is not there."""
+    monkeypatch.setattr(Registry, "_check_stands", lambda _self, _version: None)
+
+
 def test_an_answer_before_the_write_is_found(monkeypatch):
     writes = []
+    _without_a_last_look(monkeypatch)
 
     async def append(self, decided):
         writes.append(asyncio.ensure_future(original(self, decided)))

@@ -58,6 +58,7 @@ class RequestContext:
         "audited",
         "client_id",
         "correlation_id",
+        "is_last",
         "is_misdirected",
         "joins",
         "listener",
@@ -92,6 +93,7 @@ class RequestContext:
         self.received_bytes = 0  # Without the four bytes that tell its size.
         self.measurement: Measurement | None = None  # Where its time is taken.
         self.toll: Toll | None = None  # While some quota is set: what this request has used.
+        self.is_last = False  # The connection closes after the answer, so that the client looks for another broker.
         self.is_misdirected = False  # It asked a node that is not the active controller, or ceased to be it meanwhile.
 
 

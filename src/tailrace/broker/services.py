@@ -6,6 +6,7 @@ access         what those who ask may do, where there is an authorizer
 check_stores   whether this node could go on with other certificates
 schema_ids     whether records name a schema that is registered, for topics that ask it
 share_groups   which records of share groups are with whom
+audit_trail    what was asked for lately; roster, who is connected
 request_meters what requests have taken, where somebody may ask for it; lag_watch, how far behind groups are
 the others     what requests share: fetch sessions, refused batches, data folders and moves between them, what clients
                have used of their quotas
@@ -20,13 +21,15 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from tailrace.broker.coordinators.coordination import Coordination
 from tailrace.broker.departures import Departures
+from tailrace.broker.logs.trail import AuditTrail
 from tailrace.broker.quotas.meters import follow_quotas
 from tailrace.broker.refused_batches import RefusedBatches
+from tailrace.broker.roster import Roster
 from tailrace.broker.schema_ids.checks import SchemaIds
 from tailrace.broker.sessions import FetchSessions
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Mapping
+    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
     from tailrace.broker.access.access import Access
     from tailrace.broker.cluster.forwarding import Forwarding
@@ -36,6 +39,7 @@ if TYPE_CHECKING:
     from tailrace.broker.node import JudgeBug, Node
     from tailrace.broker.quorum.quorum import Quorum
     from tailrace.broker.quotas.meters import Meters
+    from tailrace.broker.roster import Door
     from tailrace.broker.shares.groups import ShareGroups
     from tailrace.broker.telemetry.telemetry import Telemetry
     from tailrace.controller.image import MetadataImage
@@ -82,6 +86,8 @@ class Services:
     meters: Meters
     request_log: RequestLog
     schema_ids: SchemaIds
+    audit_trail: AuditTrail
+    roster: Roster
     slow_checks: Semaphore = field(default_factory=lambda: Semaphore(_SLOW_CHECKS_MAX))
     large_answers: Semaphore = field(default_factory=lambda: Semaphore(1))  # One is put together at a time.
     lanes: LanesVersion = field(default_factory=LanesVersion)
@@ -133,6 +139,7 @@ def make_services(
     node: Node,
     directories: LogDirectories,
     future_logs: FutureLogs,
+    doors: Sequence[Door],
     *,
     check_stores: CheckStores | None = None,
     request_meters: RequestMeters | None = None,
@@ -160,6 +167,8 @@ def make_services(
         future_logs=future_logs,
         meters=follow_quotas(config, ports.clock, node.quorum.subscribe),
         schema_ids=SchemaIds(config, ports),
+        audit_trail=AuditTrail(lambda: node.config.audit_log_kept_lines),
+        roster=Roster(doors),
         check_stores=check_stores,
         endings=endings,
         request_meters=request_meters,

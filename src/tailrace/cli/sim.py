@@ -22,6 +22,7 @@ examples:
   tailrace sim 7 --rights
   tailrace sim 7 --logins
   tailrace sim 7 --tier
+  tailrace sim 7 --machines
 """
 
 
@@ -34,6 +35,7 @@ def register(parser: argparse.ArgumentParser) -> None:
         "--logins", action="store_true", help="--rights, and listeners that ask who comes; users change"
     )
     parser.add_argument("--tier", action="store_true", help="topics have remote storage, in a bucket with faults")
+    parser.add_argument("--machines", action="store_true", help="brokers share machines, which are lost as a whole")
     parser.add_argument("--quiet", action="store_true", help="print the outcome of each seed alone")
     parser.set_defaults(run=run)
 
@@ -44,6 +46,7 @@ def run(options: argparse.Namespace) -> int:
         "has_rights": options.rights,
         "has_logins": options.logins,
         "has_tier": options.tier,
+        "has_machines": options.machines,
     }
     if options.count > 1:
         run_seed = partial(_run_seed, **kinds)

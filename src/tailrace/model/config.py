@@ -24,6 +24,7 @@ from tailrace.model.listeners import (
     mapped_protocols,
     protocol_of,
 )
+from tailrace.model.machines import MachineBrokers, parse_machine_brokers
 from tailrace.model.security_settings import SecurityConfig
 from tailrace.model.settings import (
     INT_MAX,
@@ -241,6 +242,13 @@ SUBJECT_NAME_STRATEGIES = tuple(
 
 def _refuse_store_alone(_text: str) -> str:
     raise ValueError("Write rsm.config.<setting>, such as rsm.config.region.")
+
+
+def _check_recovery(text: str) -> str:
+    generation, _, name = text.partition("-")
+    if text and text != "read-only" and not (generation.isascii() and generation.isdecimal() and name):
+        raise ValueError("Only `tailrace tier recover` writes it.")
+    return text
 
 
 class TopicConfig(Config, scope="topic"):
@@ -806,7 +814,8 @@ class BrokerConfig(SecurityConfig, scope="broker"):
         default=64,
         minimum=1,
         ours=True,
-        doc="Connections to all of metrics.listeners together; others are turned away.",
+        doc="Connections to all of metrics.listeners together. Where all are taken the oldest that asks nothing gives "
+        "way, and else whoever comes is turned away.",
     )
     metrics_connections_max_idle_ms: int = integer(
         default=5 * MINUTE_MS,
@@ -822,6 +831,15 @@ class BrokerConfig(SecurityConfig, scope="broker"):
         minimum=100,
         ours=True,
         doc="Time from the first byte of a request to metrics.listeners to the last one of its answer: then it closes.",
+    )
+    # ---- where replicas lie
+    tailrace_machines: tuple[MachineBrokers, ...] = items(
+        default=(),
+        convert=parse_machine_brokers,
+        ours=True,
+        doc="Which brokers stand on one machine, as machine:first-last for each, such as one:1-4,two:5-8. Others "
+        "share one if they are reached under the same hosts. Replicas of a partition go to different machines while "
+        "there is room. The same for all nodes of a cluster.",
     )
     # ---- the balancer
     tailrace_balancer_enable: bool = boolean(
@@ -851,6 +869,13 @@ class BrokerConfig(SecurityConfig, scope="broker"):
         ours=True,
         doc="Lines that the log of administrative actions (tailrace.audit) gets in a second; what is left out is "
         "counted.",
+    )
+    audit_log_kept_lines: int = integer(
+        default=500,
+        minimum=0,
+        dynamic=True,
+        ours=True,
+        doc="The last lines of that log that are kept in memory, for the console to show.",
     )
     request_log_client_ids: tuple[str, ...] = items(
         default=(),
@@ -1069,7 +1094,8 @@ class BrokerConfig(SecurityConfig, scope="broker"):
         default=None,
         ours=True,
         doc="Where the schema ids of records are looked up, for topics with confluent.value.schema.validation or "
-        "confluent.key.schema.validation: the address of a registry that speaks Confluent's API.",
+        "confluent.key.schema.validation: the address of a registry that speaks Confluent's API, or of several, with "
+        "commas: while one is away the next is asked.",
     )
     confluent_basic_auth_user_info: str | None = string(
         default=None, sensitive=True, ours=True, doc="User and password for the schema registry, with a colon between."
@@ -1744,6 +1770,28 @@ class BrokerConfig(SecurityConfig, scope="broker"):
         doc="How much later than the records of __remote_log_metadata the manifest of a partition may be, by which "
         "Spark and other readers without a broker learn what is in the store.",
     )
+    remote_log_export_interval_ms: int = long(
+        default=MINUTE_MS,
+        minimum=1,
+        ours=True,
+        doc="How often topics with remote storage, and what groups have committed in them, are written to the store "
+        "for `tailrace tier recover`.",
+    )
+    remote_log_storage_recovery: str = string(
+        default="",
+        ours=True,
+        dynamic=True,
+        convert=_check_recovery,
+        doc="Which recovery from the store made this cluster: `tailrace tier recover` writes it, nobody else. Empty if "
+        "the cluster has begun the store itself; with read-only nothing is copied to the store or deleted there.",
+    )
+    remote_log_metadata_restate_records: int = integer(
+        default=10_000,
+        minimum=1,
+        ours=True,
+        doc="When a partition of __remote_log_metadata has so many more records than there is to know, and twice as "
+        "many, what is known is written once more, and what goes before is deleted.",
+    )
     remote_log_storage_timeout_ms: int = integer(
         default=10 * SECOND_MS, minimum=1, ours=True, doc="How long one request to the store may take."
     )
@@ -2231,7 +2279,7 @@ def _check_tiered(config: TopicConfig, broker: BrokerConfig) -> None:
         if total > -1 and local == -1:
             raise invalid(name, local, f"Value must not be -1 as {whole} value is set as {total}.")
         if total > -1 and local > total:
-            raise invalid(name, local, f"Value must not be more than property: {whole} value.")
+            raise invalid(name, local, f"Value must not be more than {whole} property value: {total}")
         if config.remote_log_copy_disable and local not in (-2, total):
             raise KafkaError(
                 ErrorCode.INVALID_CONFIG,

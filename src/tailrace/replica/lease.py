@@ -14,8 +14,9 @@ Rules past the lease
   was on its way or lay in a buffer, and no process that was stopped, makes it later than it was.
 - acks=1 is answered like acks=all: a record that is confirmed is on everyone who could take over, whoever leads by now.
 - Nothing is refused for good: what this leader does not know, or knows otherwise, another one may know better.
-- Who asks where a partition is led is told that it is not known, and not to ask here: clients ask the broker that they
-  are connected to, and one that refuses them and says that it leads would keep them for as long as it is cut off.
+- Who asks where a partition is led is told that it is not known, and the connection ends: clients ask the broker that
+  they are connected to, and one that refuses them would keep them for as long as it is cut off. It lists itself all the
+  same: between it and others who do, librdkafka would drop it and take it up again a hundred times a second.
 - Followers are served all the same, and count for what they fetch. They hear of another leader by the metadata.
 
 A broker that was not let in yet has no lease, and confirms nothing.

@@ -11,7 +11,9 @@ LEVELS = ("BACKWARD", "BACKWARD_TRANSITIVE", "FORWARD", "FORWARD_TRANSITIVE", "F
 _OTHER_TYPE = "Incompatible because of different schema type"
 
 
-def check(level: str, new: ParsedSchema, earlier: Sequence[tuple[int, ParsedSchema]]) -> list[Incompatibility]:
+def check(
+    level: str, new: ParsedSchema, earlier: Sequence[tuple[int, ParsedSchema]], *, is_lenient: bool = False
+) -> list[Incompatibility]:
     """Everything that keeps `new` from following `earlier` (version and schema, the newest first) at this level.
 
     BACKWARD: the new schema reads what the last version wrote. FORWARD: the last version reads what the new one writes.
@@ -22,20 +24,22 @@ def check(level: str, new: ParsedSchema, earlier: Sequence[tuple[int, ParsedSche
     if level == "NONE":
         return []
     judged = earlier if level.endswith("_TRANSITIVE") else earlier[:1]
-    return [found for version, old in judged for found in _judge(level, new, version, old)]
+    return [found for version, old in judged for found in _judge(level, new, version, old, is_lenient)]
 
 
-def _judge(level: str, new: ParsedSchema, version: int, old: ParsedSchema) -> Iterator[Incompatibility]:
+def _judge(
+    level: str, new: ParsedSchema, version: int, old: ParsedSchema, is_lenient: bool
+) -> Iterator[Incompatibility]:
     if new.schema_type != old.schema_type:
         remedy = f"register it under another subject, or write it as {old.schema_type}"
         yield Incompatibility("SCHEMA_TYPE_CHANGED", "", version, _OTHER_TYPE, remedy)
         return
     try:
         if level.startswith(("FORWARD", "FULL")):
-            for found in old.reads(new):
+            for found in old.reads(new, is_lenient=is_lenient):
                 yield _told(found, version, reader="old", writer="new")
         if level.startswith(("BACKWARD", "FULL")):
-            for found in new.reads(old):
+            for found in new.reads(old, is_lenient=is_lenient):
                 yield _told(found, version, reader="new", writer="old")
     except RecursionError:
         raise InvalidSchema(

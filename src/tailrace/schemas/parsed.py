@@ -6,7 +6,7 @@ handed in.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -78,6 +78,12 @@ class ParsedSchema(ABC):
         del format_name
         return self.text
 
+    @property
     @abstractmethod
-    def reads(self, writer: "ParsedSchema") -> Sequence[Difference]:
-        """Why data of `writer`, a schema of the same kind, could not be read with this one. Empty if it can."""
+    def top_fields(self) -> Collection[str]:
+        """The names of the fields of the outermost record, object or messages."""
+
+    @abstractmethod
+    def reads(self, writer: "ParsedSchema", *, is_lenient: bool = False) -> Sequence[Difference]:
+        """Why data of `writer`, a schema of the same kind, could not be read with this one. Empty if it can. Only JSON
+        Schema has a lenient policy."""

@@ -17,6 +17,7 @@ from tailrace.sim.apart.apart import Apart
 from tailrace.sim.apart.deaths import Deaths
 from tailrace.sim.checks.replicas import ReplicaChecks
 from tailrace.sim.cluster import FOLDERS, Node, SimCluster, World
+from tailrace.sim.machines import machine_number
 from tailrace.sim.network import SimNetwork
 
 _PAUSE_SECONDS_MAX = 2.5
@@ -41,6 +42,8 @@ PROCESS_AND_LINK_KINDS = (
     *("kill", "kill", "kill leader", "kill leader", "kill all", "restart", "restart", "pause", "die writing"),
     *("slow disk", "isolate", "isolate", "cut", "slow links", "reset", "reset", "slow node", "pause controller"),
 )
+# Where machines have several brokers.
+MACHINE_KINDS = ("power of machine",) * 6 + ("kill machine",) * 4
 
 Fault = Callable[[], Awaitable[None]]
 
@@ -57,6 +60,7 @@ class Faults:
         self._replicas = replicas
         self._random = world.random.fork()
         self._tasks: list[asyncio.Task[None]] = []
+        self.on_each_machine = 1  # How many brokers share one.
         self.wipes_left = 1  # A voter whose disk is replaced is none any more, unless voters join by themselves.
         # Waits until something is decided that several brokers have to carry out, and gives their ids.
         self.wait_decision: Callable[[], Awaitable[Sequence[int]]] = _never
@@ -73,6 +77,8 @@ class Faults:
             "restart": self._restart_one,
             "power": self._lose_power,
             "power of all": self._lose_all_power,
+            "power of machine": self._lose_machine,
+            "kill machine": self._kill_machine,
             "empty disk": self._empty_disk,
             "die writing": self._die_writing,
             "pause": self._pause,
@@ -181,6 +187,9 @@ class Faults:
     async def _kill_all(self) -> None:
         await self._kill(self._random.shuffled(self._cluster.nodes))
 
+    async def _kill_machine(self) -> None:
+        await self._kill(self._some_machine())
+
     async def _kill_between(self) -> None:
         """Between the decision of a transaction and its last marker: one of those who have to do with it, or it is
         paused."""
@@ -255,6 +264,22 @@ class Faults:
             await self._sleep(0.2, _FAULT_SECONDS_MAX)
             self._start(node)
 
+    async def _lose_machine(self) -> None:
+        """All of its brokers at once."""
+        nodes = self._some_machine()
+        if self._may_lose(*nodes):
+            for node in nodes:
+                self._losers[node.name] = node
+                node.lose_power()
+            for node in nodes:
+                await self._sleep(0.2, _FAULT_SECONDS_MAX / len(nodes))
+                self._start(node)
+
+    def _some_machine(self) -> list[Node]:
+        machines = [machine_number(node, self.on_each_machine) for node in self._cluster.brokers]
+        chosen = self._random.choice(machines)
+        return [node for node, each in zip(self._cluster.brokers, machines, strict=True) if each == chosen]
+
     async def _lose_all_power(self) -> None:
         """For runs in which everything is synced before it is acknowledged."""
         nodes = self._random.shuffled(self._cluster.nodes)
@@ -322,18 +347,19 @@ class Faults:
             await node.stop()
         self._start(node)
 
-    def _may_lose(self, node: Node) -> bool:
+    def _may_lose(self, *nodes: Node) -> bool:
         """Whether all that is committed is in another live log, and nobody else has lost something and is not back yet:
         until then the controller may take that one for a replica that has everything."""
         image = self._replicas.image
         self._forget_the_recovered()
-        if image is None or not node.is_up or any(each is not node for each in self._losers.values()):
+        are_up = all(node.is_up for node in nodes)
+        if image is None or not are_up or any(each not in nodes for each in self._losers.values()):
             return False
         for topic in image.topics.values():
             for index, state in topic.partitions.items():
-                others = [each for each in self._cluster.brokers if each is not node and each.node_id in state.isr]
+                others = [each for each in self._cluster.brokers if each not in nodes and each.node_id in state.isr]
                 members = [self._replicas.member(each, (topic.name, index)) for each in others]
-                if node.node_id in state.replicas and not any(
+                if any(node.node_id in state.replicas for node in nodes) and not any(
                     member is not None and not member.log.is_offline for member in members
                 ):
                     return False

@@ -5,6 +5,7 @@
     listings   lack what is new, and have what is gone, for `listing_lag_ms`
     short      a read gives less than there is, as a cut connection does
     away       nobody answers until a moment
+    rate       so many bytes a second are given, to all readers together
 
 The bucket outlives the processes that use it. What a call was to change happens even if its caller is killed: the
 request was on its way.
@@ -41,6 +42,7 @@ class StoreFaults:
     listing_lag_ms: float = 0.0
     away_until_ms: float = 0.0  # Of the bucket's clock, monotonic.
     refusal: str = ""  # Why every call is refused.
+    bytes_per_second: float = 0.0  # Of reads; no bound.
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +60,7 @@ class SimBucket:
         self.objects: dict[str, _Stored] = {}
         self.calls: dict[str, int] = {"put": 0, "get": 0, "head": 0, "list": 0, "delete": 0}
         self.got_bytes = 0
+        self._free_at_ms = 0.0  # When all that was read is given.
         self._gone: dict[str, tuple[float, _Stored]] = {}  # Deleted not long ago.
         self._clock = clock
         self._random = random
@@ -115,6 +118,13 @@ class SimBucket:
         self.got_bytes += len(data)
         return data
 
+    async def give(self, size_bytes: int) -> None:
+        """As long as it takes at the rate that there is."""
+        if self.faults.bytes_per_second:
+            now_ms = self._clock.monotonic_ms()
+            self._free_at_ms = max(self._free_at_ms, now_ms) + 1000 * size_bytes / self.faults.bytes_per_second
+            await asyncio.sleep((self._free_at_ms - now_ms) / 1000)
+
     def facts(self, name: str) -> ObjectFacts:
         stored = self.objects.get(name)
         if stored is None:
@@ -136,7 +146,9 @@ class SimObjects:
 
     async def get(self, name: str, start: int, end: int) -> Bytes:
         await self._bucket.ask("get")
-        return self._bucket.read(self._prefix + name, start, end)
+        data = self._bucket.read(self._prefix + name, start, end)
+        await self._bucket.give(len(data))
+        return data
 
     async def head(self, name: str) -> ObjectFacts:
         await self._bucket.ask("head")

@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 from tailrace.sim.apart.apart import APART_KINDS
 from tailrace.sim.cluster import CLIENT_PORT, CONTROLLER_LISTENER, CONTROLLER_PORT, FOLDERS, Node, World
 from tailrace.sim.doors.doors import door_listeners, door_settings
-from tailrace.sim.faults import ALL_KINDS, PROCESS_AND_LINK_KINDS
+from tailrace.sim.faults import ALL_KINDS, MACHINE_KINDS, PROCESS_AND_LINK_KINDS
 from tailrace.sim.groups.groups import GROUP_SETTINGS, GroupPlan
+from tailrace.sim.machines import machine_settings
 from tailrace.sim.quotas import QUOTA_SETTINGS
 from tailrace.sim.random import SimRandom
 from tailrace.sim.rights.rights import GUARDED_LISTENER, GUARDED_PORT, rights_settings
@@ -46,6 +47,7 @@ _SMALL_SEGMENTS = (("internal.segment.bytes", "4000"),)
 @dataclass(frozen=True)
 class Plan:
     brokers: int = 3
+    on_each_machine: int = 1  # brokers that share a machine, and are lost together
     voters: int = 3
     is_dedicated: bool = False
     folders: int = 1
@@ -142,6 +144,17 @@ class Plan:
         )
         return replace(self, topics=topics, has_tier=True)
 
+    def with_machines(self) -> Plan:
+        """The same with two brokers on each of three machines; nobody moves replicas by hand."""
+        return replace(
+            self,
+            brokers=6,
+            on_each_machine=2,
+            is_dedicated=True,
+            has_operator=False,
+            faults=(*self.faults, *MACHINE_KINDS),
+        )
+
     def describe(self) -> str:
         topics = " ".join(f"{name}:{count}{dict(configs) or ''}" for name, count, configs in self.topics)
         kind = "dedicated" if self.is_dedicated else "combined"
@@ -157,6 +170,7 @@ class Plan:
         extras += "rights, " if self.has_rights else ""
         extras += "a balancer, " if self.has_balancer else ""
         extras += "remote storage, " if self.has_tier else ""
+        extras += f"{self.on_each_machine} brokers on each machine, " if self.on_each_machine > 1 else ""
         extras += "logins, " if self.has_logins else ""
         extras += f"{self.transactions}, " if self.transactions is not None else ""
         return (
@@ -187,6 +201,7 @@ def nodes_of(world: World, plan: Plan) -> list[Node]:
                 **(rights_settings(role) if plan.has_rights else {}),
                 **(door_settings(role) if plan.has_logins else {}),
                 **(TIER_SETTINGS if plan.has_tier else {}),
+                **(machine_settings(plan.brokers, plan.on_each_machine) if plan.on_each_machine > 1 else {}),
                 "transaction.state.log.replication.factor": str(min(3, plan.brokers)),
                 # What is acknowledged, offsets too, survives the loss of all power in such runs.
                 **({"log.flush.interval.messages": "1"} if "power of all" in plan.faults else {}),
@@ -204,7 +219,7 @@ def nodes_of(world: World, plan: Plan) -> list[Node]:
                 "listeners": _listeners_of(name, role, plan),
                 "default.replication.factor": str(min(3, plan.brokers)),
                 "min.insync.replicas": str(min(2, plan.brokers)),
-                **({"broker.rack": f"rack-{index}"} if "broker" in role else {}),
+                **({"broker.rack": f"rack-{index}"} if "broker" in role and plan.on_each_machine == 1 else {}),
             },
         )
         for index, (name, role) in enumerate(zip(names, roles, strict=True), 1)

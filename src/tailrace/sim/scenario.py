@@ -17,6 +17,7 @@ from tailrace.client.admin import Admin
 from tailrace.client.metadata import Cluster
 from tailrace.model.errors import KafkaError, StorageError
 from tailrace.model.ids import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
+from tailrace.sim.balancing import TOPIC as SKEWED_TOPIC
 from tailrace.sim.balancing import Balancing
 from tailrace.sim.checks.coordinators import CoordinatorChecks
 from tailrace.sim.checks.final import FinalChecks
@@ -34,6 +35,7 @@ from tailrace.sim.doors.doors import Doors, node_login
 from tailrace.sim.faults import Faults
 from tailrace.sim.groups.groups import Groups
 from tailrace.sim.loop import DeadError, Process, SimLoop, StuckError
+from tailrace.sim.machines import MachineRun
 from tailrace.sim.network import SimNetwork
 from tailrace.sim.plan import Plan, nodes_of
 from tailrace.sim.quotas import Quotas
@@ -66,6 +68,7 @@ class Outcome:
     has_rights: bool = False
     has_logins: bool = False
     has_tier: bool = False
+    has_machines: bool = False
 
     @property
     def command(self) -> str:
@@ -75,6 +78,7 @@ class Outcome:
             "rights": self.has_rights and not self.has_logins,
             "logins": self.has_logins,
             "tier": self.has_tier,
+            "machines": self.has_machines,
         }
         options = "".join(f" --{kind}" for kind, is_there in kinds.items() if is_there)
         return f"tailrace sim {self.seed}{options}"
@@ -89,19 +93,19 @@ class Scenario:
         has_rights: bool = False,
         has_logins: bool = False,
         has_tier: bool = False,
+        has_machines: bool = False,
         echo: Callable[[str], None] | None = None,
         plan: Plan | None = None,
     ) -> None:
         random, damage_random = SimRandom(seed), SimRandom(seed ^ _DAMAGE_SEED_MASK)
         self.seed = seed
         self.plan = plan or Plan.of(random)
-        if has_damage:
-            self.plan = self.plan.with_damage(damage_random)
-        if has_rights:
-            self.plan = replace(self.plan, has_rights=True)
+        self.plan = self.plan.with_damage(damage_random) if has_damage else self.plan
+        self.plan = replace(self.plan, has_rights=True) if has_rights else self.plan
         if has_logins:
             self.plan = replace(self.plan, has_logins=True, has_rights=True, has_quotas=True)
         self.plan = self.plan.with_tier() if has_tier else self.plan
+        self.plan = self.plan.with_machines() if has_machines else self.plan
         self.loop = SimLoop(random.fork())
         self.trace = Trace(self.loop, echo)
         self.world = World(self.loop, SimNetwork(self.loop, random.fork()), random, self.trace)
@@ -152,10 +156,10 @@ class Scenario:
         self._violation: ViolationError | None = None  # Found by a client, in a callback.
         self._next_full_check = _FULL_CHECK_SECONDS
 
-    def _make_guards(self) -> list[Rights | Doors | Balancing | TierRun]:
+    def _make_guards(self) -> list[Rights | Doors | Balancing | TierRun | MachineRun]:
         self.rights, self.doors = self._make_rights(), self._make_doors()
         self.balancing, self.tier = self._make_balancing(), self._make_tier()
-        guards = (self.rights, self.doors, self.balancing, self.tier)
+        guards = (self.rights, self.doors, self.balancing, self.tier, self._make_machines())
         return [each for each in guards if each is not None]
 
     def _make_rights(self) -> Rights | None:
@@ -175,6 +179,13 @@ class Scenario:
         if not self.plan.has_tier:
             return None
         return TierRun(self.world, self.cluster, SimRandom(self.seed ^ _TIER_SEED_MASK))
+
+    def _make_machines(self) -> MachineRun | None:
+        on_each = self.faults.on_each_machine = self.plan.on_each_machine
+        if on_each == 1:
+            return None
+        machines = self.plan.brokers // on_each
+        return MachineRun(self.world, self.replicas, machines=machines, on_each=on_each, by_hand=(SKEWED_TOPIC,))
 
     def _make_doors(self) -> Doors | None:
         if not self.plan.has_logins:
@@ -208,6 +219,7 @@ class Scenario:
             self.plan.has_rights,
             self.plan.has_logins,
             self.plan.has_tier,
+            self.plan.on_each_machine > 1,
         )
 
     async def _run(self) -> None:

@@ -1,14 +1,24 @@
 import java.io.BufferedReader;
+import java.io.FileReader;
 import java.io.InputStreamReader;
 import java.util.Map;
+import java.util.Properties;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.common.serialization.StringSerializer;
 
-/** An idempotent producer that writes each line of its input as it comes: java LinesWriter BOOTSTRAP TOPIC. */
+/**
+ * An idempotent producer that writes each line of its input as it comes: java LinesWriter BOOTSTRAP TOPIC [PROPERTIES].
+ */
 public final class LinesWriter {
     public static void main(String[] arguments) throws Exception {
-        var settings = Map.<String, Object>of("bootstrap.servers", arguments[0], "linger.ms", "0");
+        var settings = new Properties();
+        settings.putAll(Map.of("bootstrap.servers", arguments[0], "linger.ms", "0"));
+        if (arguments.length > 2) {
+            try (var file = new FileReader(arguments[2])) {
+                settings.load(file);
+            }
+        }
         var failures = new java.util.concurrent.ConcurrentLinkedQueue<Exception>();
         try (var producer = new KafkaProducer<>(settings, new StringSerializer(), new StringSerializer());
              var lines = new BufferedReader(new InputStreamReader(System.in))) {

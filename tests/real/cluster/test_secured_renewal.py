@@ -5,6 +5,7 @@ that nodes with old and with new files have to find each other anew, under load,
 """
 
 import os
+import signal
 import ssl
 import subprocess
 import sys
@@ -54,9 +55,15 @@ class RenewedNodes(SecuredNodes):
 
     def kill_and_start(self, node_id: int) -> None:
         self.kill(node_id)
+        self.start_again(node_id)
+
+    def start_again(self, node_id: int) -> None:
         self._processes[node_id].communicate()
         self._start(node_id)
         self._wait_ready(node_id)
+
+    def signal(self, node_id: int, what: signal.Signals) -> None:
+        self._processes[node_id].send_signal(what)
 
     def shown(self, node_id: int) -> str:
         host, _, port = self.bound(node_id, "NODES").rpartition(":")
@@ -71,7 +78,7 @@ def _replace(path: Path, text: str) -> None:
     os.replace(new, path)
 
 
-def _settings(folder: Path, node_id: int) -> dict[str, str]:
+def settings_of_renewed(folder: Path, node_id: int) -> dict[str, str]:
     return settings_of(folder, node_id) | {
         "ssl.truststore.location": str(folder / f"trust-{node_id}.pem"),
         "ssl.files.check.interval.ms": "200",
@@ -79,7 +86,7 @@ def _settings(folder: Path, node_id: int) -> dict[str, str]:
     }
 
 
-def _make_admin(nodes: RenewedNodes, authorities: Path) -> ClientSettings:
+def make_admin(nodes: RenewedNodes, authorities: Path) -> ClientSettings:
     """Who logs in by SCRAM, made by one who logs in by PLAIN."""
     jaas = f'org.apache.kafka.common.security.plain.PlainLoginModule required username="admin" password="{PASSWORD}";'
     config = nodes.folder / "admin.properties"
@@ -96,12 +103,12 @@ def test_another_authority_while_nodes_and_clients_work(tmp_path: Path):
     old, new = Authority(tmp_path / "old"), Authority(tmp_path / "new")
     both = tmp_path / "both.pem"
     both.write_text(old.certificate.read_text() + new.certificate.read_text())
-    nodes = RenewedNodes(tmp_path, partial(_settings, tmp_path))
+    nodes = RenewedNodes(tmp_path, partial(settings_of_renewed, tmp_path))
     for node_id in NODE_IDS:
         nodes.trust(node_id, old)
         nodes.show(node_id, old)
     with nodes:
-        admin = _make_admin(nodes, both)
+        admin = make_admin(nodes, both)
         create_topic(admin, "t", PARTITIONS)
         traffic = Traffic(admin, "t", PARTITIONS, records_per_second=300)
         traffic.wait_acked(100)

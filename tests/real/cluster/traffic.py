@@ -184,7 +184,7 @@ def read_all(place: Place, topic: str, partitions: int) -> dict[tuple[int, int],
     try:
         left = {}
         for partition in range(partitions):
-            low, high = _watermarks(consumer, TopicPartition(topic, partition))
+            low, high = watermarks(consumer, TopicPartition(topic, partition))
             if high > low:
                 left[partition] = high
         found: dict[tuple[int, int], bytes] = {}
@@ -222,7 +222,7 @@ def _consumer(place: Place, topic: str, partitions: int) -> Consumer:
     return consumer
 
 
-def _watermarks(consumer: Consumer, partition: TopicPartition) -> tuple[int, int]:
+def watermarks(consumer: Consumer, partition: TopicPartition) -> tuple[int, int]:
     """The client does not look again for a leader that has just moved; so we do."""
     deadline = time.monotonic() + DEADLINE_S
     while True:

@@ -1,5 +1,6 @@
 """A registry beside a secure broker: TLS, the cluster's users, and its ACLs."""
 
+import json
 import ssl
 from collections.abc import Callable, Iterator
 
@@ -66,6 +67,36 @@ def test_users_may_what_the_acls_of_topics_say(broker, asked):
     assert asked("GET", "/schemas", login=nobody).content == []
     assert asked("GET", "/subjects/orders-value/versions", login=nobody).status == 403
     assert asked("PUT", "/config", {"compatibility": "BACKWARD"}, login=admin).status == 200
+
+
+def test_what_may_not_be_read_may_not_be_referred_to_and_is_not_named(broker, asked):
+    """Else a schema of one's own would show it, with the types of its references written out."""
+    admin = login_of(broker.client_settings)
+    hidden = {"schema": '{"type": "record", "name": "Hidden", "fields": [{"name": "plan", "type": "string"}]}'}
+    assert asked("POST", "/subjects/hidden/versions", hidden, login=admin).status == 200
+    spy = login_of(broker.user("spy", ["read topic:spy*", "write topic:spy*"]))
+    wait_until(lambda: asked("POST", "/subjects/spy/versions", avro("spy"), login=spy).status == 200, 30)
+    reference = {"name": "Hidden", "subject": "hidden", "version": 1}
+    outer = {"type": "record", "name": "Outer", "fields": [{"name": "h", "type": "Hidden"}]}
+    new = {"schema": json.dumps(outer), "references": [reference]}
+    for path in ("/subjects/spy-outer/versions", "/subjects/spy", "/compatibility/subjects/spy/versions"):
+        refused = asked("POST", path, new, login=spy)
+        assert (refused.status, refused.code) == (403, 40301), path
+        assert "hidden" in refused.content["message"]
+    assert asked("POST", "/subjects/spy-outer/versions", new, login=admin).status == 200
+    assert asked("GET", "/subjects/spy-outer/versions/1", login=spy).status == 200
+    # Nor is a subject of another context found for one of the default one.
+    assert asked("POST", "/subjects/:.green:spy-plan/versions", hidden, login=admin).status == 200
+    for path in ("/subjects/spy-plan/versions/1", "/subjects/spy-plan/versions/1/schema"):
+        assert asked("GET", path, login=admin).status == 200
+        assert asked("GET", path, login=spy).status == 404
+    assert asked("POST", "/subjects/spy-plan", hidden, login=admin).status == 200
+    assert asked("POST", "/subjects/spy-plan", hidden, login=spy).status == 404
+    # Nor are names told that stand for a subject.
+    assert asked("PUT", "/config/hidden-name", {"alias": "spy"}, login=admin).status == 200
+    for user, seen in ((admin, ["hidden-name"]), (spy, None)):
+        listed = asked("GET", "/schemas?aliases=true", login=user).content
+        assert next(each for each in listed if each["subject"] == "spy").get("aliases") == seen
 
 
 def test_a_prefixed_acl_of_a_topic_covers_its_subjects(broker, asked):

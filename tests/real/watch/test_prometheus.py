@@ -35,7 +35,7 @@ def queries() -> list[str]:
 
 def test_the_rules_and_the_queries_of_the_dashboard_are_taken(tmp_path: Path) -> None:
     rules = tmp_path / "rules.yml"
-    rules.write_text(prometheus_rules(DEFAULT_RULES))
+    rules.write_text(prometheus_rules(DEFAULT_RULES, job="tailrace"))
     assert f"SUCCESS: {len(DEFAULT_RULES)} rules found" in promtool("check", "rules", str(rules))
     records = [{"record": f"query_{number}", "expr": query} for number, query in enumerate(queries())]
     recorded = tmp_path / "queries.yml"
@@ -54,7 +54,7 @@ def test_the_rules_and_the_queries_of_the_dashboard_are_taken(tmp_path: Path) ->
 def test_prometheus_fires_when_we_would(
     tmp_path: Path, *, alert: str, series: str, values: str, at: str, is_firing: bool
 ) -> None:
-    (tmp_path / "rules.yml").write_text(prometheus_rules(DEFAULT_RULES))
+    (tmp_path / "rules.yml").write_text(prometheus_rules(DEFAULT_RULES, job="tailrace"))
     rule = next(each for each in DEFAULT_RULES if each.name == alert)
     value = "3" if is_firing and rule.above is not None else "0"
     expected = {
@@ -63,7 +63,7 @@ def test_prometheus_fires_when_we_would(
     }
     case = {
         "interval": "15s",
-        "input_series": [{"series": f'{series}{{instance="one"}}', "values": values}],
+        "input_series": [{"series": f'{series}{{instance="one", job="tailrace"}}', "values": values}],
         "alert_rule_test": [{"eval_time": at, "alertname": alert, "exp_alerts": [expected] if is_firing else []}],
     }
     path = tmp_path / "test.yml"

@@ -7,7 +7,8 @@ from tailrace.model.ids import PartitionIndex, TopicPartition
 from tailrace.sim.random import SimRandom
 
 
-def skewed(seed: int, *, brokers: int = 0, partitions: int = 0, topics: int = 0) -> Picture:
+def skewed(seed: int, *, brokers: int = 0, partitions: int = 0, topics: int = 0, on_each_machine: int = 1) -> Picture:
+    """With several brokers on each machine these are in one rack."""
     random = SimRandom(seed)
     brokers = brokers or 4 + random.randrange(9)
     partitions = partitions or brokers * (25 + random.randrange(40))
@@ -36,10 +37,15 @@ def skewed(seed: int, *, brokers: int = 0, partitions: int = 0, topics: int = 0)
         )
     total = sum(state.size_bytes * factor for state in states)
     # Enough for a broker of the smallest rack, which has a replica of everything if there are three.
-    smallest = brokers // racks
+    smallest = brokers // on_each_machine // racks * on_each_machine
     capacity = {Resource.DISK: max(total / brokers, total / 3 / smallest if racks == 3 else 0) / 0.6}
     nodes = [
-        BrokerState(1 + each, f"rack-{each % racks}" if racks > 1 else None, capacity=capacity)
+        BrokerState(
+            1 + each,
+            f"rack-{each // on_each_machine % racks}" if racks > 1 else None,
+            capacity=capacity,
+            machine=f"machine-{each // on_each_machine}",
+        )
         for each in range(brokers)
     ]
     return Picture(nodes, states)

@@ -48,13 +48,15 @@ def after(picture: Picture, plan: Plan) -> dict[TopicPartition, Replicas]:
 
 def check_hard_goals(picture: Picture, plan: Plan) -> None:
     racks = {broker.node_id: broker.rack for broker in picture.brokers}
+    machines = {broker.node_id: broker.machine for broker in picture.brokers}
     sizes = {each.partition: each.size_bytes for each in picture.partitions}
     disks = dict.fromkeys(racks, 0.0)
     for partition, replicas in after(picture, plan).items():
         assert len(set(replicas)) == len(replicas)
-        bound = -(-len(replicas) // len(set(racks.values())))
-        found = [racks[node] for node in replicas]
-        assert max(map(found.count, found)) <= bound, (partition, found)
+        for domains in (racks, machines):
+            bound = -(-len(replicas) // len(set(domains.values())))
+            found = [domains[node] for node in replicas]
+            assert max(map(found.count, found)) <= bound, (partition, found)
         for node in replicas:
             disks[node] += sizes[partition]
     for broker in picture.brokers:
@@ -69,6 +71,30 @@ def test_a_skewed_cluster_is_even_after_one_plan(seed: int):
     check_hard_goals(picture, plan)
     assert max(spread.worst for spread in plan.before) > 0.3, "it was not skewed"
     assert max(spread.worst for spread in plan.after) <= 0.10, plan.after
+
+
+@pytest.mark.parametrize("seed", [1, 5])
+@pytest.mark.parametrize(("brokers", "on_each_machine"), [(6, 2), (12, 3), (12, 2)])
+def test_replicas_leave_machines_that_have_another(seed: int, brokers: int, on_each_machine: int):
+    picture = skewed(seed, brokers=brokers, on_each_machine=on_each_machine)
+    plan = planned(picture)
+    assert plan.problems == ()
+    check_hard_goals(picture, plan)
+    assert any("had too many of its replicas" in move.reason for move in plan.moves)
+
+
+def test_a_machine_is_emptied_onto_other_machines():
+    """Two replicas of a partition land on one machine only where there is no third."""
+    nodes = [BrokerState(each, machine=f"machine-{each // 2}") for each in range(2, 10)]
+    held = [
+        PartitionState(TopicPartition("t", PartitionIndex(n)), (2 + 2 * (n % 4), 2 + 2 * ((n + 1) % 4)))
+        for n in range(24)
+    ]
+    picture = Picture(nodes, held)
+    plan = planned(picture, drained=frozenset({2, 3}))
+    assert plan.problems == ()
+    for replicas in after(picture, plan).values():
+        assert len({node // 2 for node in replicas} - {1}) == 2, replicas
 
 
 def test_an_even_cluster_stays_as_it_is():

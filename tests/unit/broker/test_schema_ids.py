@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -159,6 +160,41 @@ async def test_random_ids_do_not_become_a_flood():
         seconds = (world.clock.monotonic_ms() - began_ms) / 1000
         assert codes == {ErrorCode.NOT_ENOUGH_REPLICAS}
         assert len(web.asked) <= 5 * (seconds + 2)
+
+
+async def test_a_produce_of_many_ids_waits_no_longer_than_one_of_few():
+    web = SimWeb()
+    web.on_question = lambda _path: time.sleep(0.05)
+    async with checking(web, {"schema.validation.timeout.ms": "300", "schema.validation.unknown.ms": "60000"}) as (
+        _,
+        peer,
+    ):
+        many = batch_of(*map(framed, range(100, 120)))
+        answer = await send(peer, many)
+        assert answer.error_code == ErrorCode.NOT_ENOUGH_REPLICAS
+        assert "within 300 ms" in answer.error_message
+        # What was learned meanwhile is known when it is sent again.
+        async with asyncio.timeout(60):
+            while (await send(peer, many)).error_code != ErrorCode.INVALID_RECORD:
+                pass
+        assert len(web.asked) == 20
+
+
+async def test_of_several_registries_the_next_is_asked_while_one_is_away():
+    web = SimWeb(pages(t_value=7))
+    web.away_hosts = {"one"}
+    several = {"confluent.schema.registry.url": "http://one:8081, http://two:8081/base/"}
+    web.pages |= {f"/base{path}": page for path, page in web.pages.items()}
+    async with checking(web, several) as (_, peer):
+        assert (await send(peer, batch_of(framed(7)))).error_code == 0
+        # Whoever has answered is asked first from then on.
+        web.asked.clear()
+        assert (await send(peer, batch_of(framed(8)))).error_code == ErrorCode.INVALID_RECORD
+        assert web.asked == ["/base/schemas/ids/8/versions"]
+        web.away_hosts = {"two"}
+        assert (await send(peer, batch_of(framed(9)))).error_code == ErrorCode.INVALID_RECORD
+        web.away_hosts = {"one", "two"}
+        assert (await send(peer, batch_of(framed(10)))).error_code == ErrorCode.NOT_ENOUGH_REPLICAS
 
 
 async def test_without_an_address_it_is_told_which_setting_is_missing():

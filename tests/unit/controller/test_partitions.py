@@ -6,8 +6,10 @@ import pytest
 
 from tailrace.controller.image import BrokerImage
 from tailrace.controller.partitions.placement import decide_placement
+from tailrace.model.config import Endpoint
 from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.model.ids import ZERO_UUID, NodeId
+from tailrace.model.machines import parse_machine_brokers
 from tailrace.wire.apis.admin import CreatePartitionsRequest, CreatePartitionsResponse
 from tests.unit.controller.cluster import Cluster, topic
 
@@ -99,8 +101,11 @@ def test_the_bound_holds_for_all_topics_of_a_request() -> None:
     assert [code for _, code, _ in results] == [ErrorCode.NONE, ErrorCode.POLICY_VIOLATION]
 
 
-def broker(node_id: int, *, fenced: bool = False, stopping: bool = False, rack: str | None = None) -> BrokerImage:
-    return BrokerImage(NodeId(node_id), node_id, ZERO_UUID, (), rack, fenced, stopping, ())
+def broker(
+    node_id: int, *, fenced: bool = False, stopping: bool = False, rack: str | None = None, hosts: tuple[str, ...] = ()
+) -> BrokerImage:
+    endpoints = tuple(Endpoint(f"L{number}", host, 9092) for number, host in enumerate(hosts))
+    return BrokerImage(NodeId(node_id), node_id, ZERO_UUID, endpoints, rack, fenced, stopping, ())
 
 
 def test_leaders_and_followers_are_spread_evenly() -> None:
@@ -144,6 +149,35 @@ def test_replicas_lie_in_as_many_racks_as_there_are(racks: int, factor: int) -> 
     assert set(leaders.values()) == {count // len(brokers)}
     held = Counter(node for replicas in placed for node in replicas)
     assert max(held.values()) <= 1.15 * min(held.values())
+
+
+@pytest.mark.parametrize(
+    ("machines", "racks", "factor"), [(3, 1, 3), (3, 1, 2), (2, 1, 3), (5, 1, 3), (6, 3, 3), (4, 2, 3)]
+)
+def test_replicas_lie_on_as_many_machines_as_there_are(machines: int, racks: int, factor: int) -> None:
+    """Several brokers on each; a machine stands in one rack."""
+    machine_of = {node_id: node_id % machines for node_id in range(1, 4 * machines + 1)}
+    brokers = [
+        broker(node_id, rack=f"rack-{machine % racks}", hosts=(f"machine-{machine}", "balancer"))
+        for node_id, machine in machine_of.items()
+    ]
+    count = 6 * len(brokers) * (len(brokers) - 1)
+    placed = decide_placement(brokers, partitions=range(count), replication_factor=factor, start_index=5)
+    for replicas in placed:
+        assert len(set(replicas)) == factor
+        assert len({machine_of[node] for node in replicas}) == min(factor, machines)
+        assert len({machine_of[node] % racks for node in replicas}) == min(factor, racks)
+    leaders = Counter(replicas[0] for replicas in placed)
+    assert set(leaders.values()) == {count // len(brokers)}
+    held = Counter(node for replicas in placed for node in replicas)
+    assert max(held.values()) <= 1.15 * min(held.values())
+
+
+def test_machines_may_be_named_by_hand() -> None:
+    brokers = [broker(node_id, hosts=(f"container-{node_id}",)) for node_id in (1, 2, 3, 4)]
+    named = [parse_machine_brokers("one:1-2"), parse_machine_brokers("two:3"), parse_machine_brokers("two:4")]
+    placed = decide_placement(brokers, partitions=range(48), replication_factor=2, start_index=0, machines=named)
+    assert all({node <= 2 for node in replicas} == {True, False} for replicas in placed)
 
 
 def test_topics_do_not_all_start_on_the_same_broker() -> None:

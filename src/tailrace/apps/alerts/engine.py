@@ -2,7 +2,8 @@
 
 An alert is a rule and the labels that it was found for. It begins when the rule has held for `for_seconds`, and is over
 when it has not held for `resolve_seconds`. Each is told once, and again after `repeat_seconds`. While a node cannot be
-read nothing is decided about the alerts that name it.
+read nothing is decided about the alerts that name it, and nothing either about what no other node tells of. How long
+something lasts is told by the steady clock alone: the other one may be set at any time.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from tailrace.apps.alerts.rules import Combine, Rule, Sending, Take
-from tailrace.apps.scrape import Labels, Reading, Sample
+from tailrace.apps.scrape import Labels, Moment, Reading, Sample
 
 UP = "up"  # Prometheus has such a series of its own.
 # Of windows. What is above it has no past, and so neither increase nor trend.
@@ -29,10 +30,10 @@ class Alert:
     rule: Rule
     labels: Labels
     value: float
-    since: float  # When the rule began to hold.
-    held_at: float  # When it held last.
-    fired_at: float | None = None
-    told_at: float | None = None  # When last; None if it is still to be told.
+    since: Moment  # When the rule began to hold.
+    held: Moment  # When it held last.
+    fired: Moment | None = None
+    told_at: float | None = None  # When last, by the steady clock; None if it is still to be told.
     is_known: bool = False  # Somebody was told that it holds, and is to be told when it is over.
 
     @property
@@ -68,10 +69,19 @@ class Engine:
                 self._windows[rule.metric] = max(rule.window_seconds, self._windows.get(rule.metric, 0.0))
 
     @property
-    def firing(self) -> list[Alert]:
-        return [alert for alert in self.alerts.values() if alert.fired_at is not None]
+    def metrics(self) -> frozenset[str]:
+        """What has to be read of a node."""
+        return frozenset(name for rule in self.rules for name in (rule.metric, rule.divide_by) if name)
 
-    def step(self, now: float, readings: Sequence[Reading]) -> list[Notice]:
+    @property
+    def firing(self) -> list[Alert]:
+        return [alert for alert in self.alerts.values() if alert.fired is not None]
+
+    def recall(self, alerts: Iterable[Alert]) -> None:
+        """Of these somebody was told before: they are told once more if they hold, and else are over after a while."""
+        self.alerts |= {(each.rule.name, each.labels): each for each in alerts}
+
+    def step(self, now: Moment, readings: Sequence[Reading]) -> list[Notice]:
         """What has to be told."""
         by_name = self._samples(readings)
         missing = {each.instance for each in readings if each.samples is None}
@@ -79,25 +89,33 @@ class Engine:
             for labels, value in self._evaluate(rule, by_name, now).items():
                 if rule.holds(value):
                     alert = self.alerts.setdefault((rule.name, labels), Alert(rule, labels, value, now, now))
-                    alert.value, alert.held_at = value, now
+                    alert.value, alert.held = value, now
         notices = []
         for key, alert in list(self.alerts.items()):
-            if dict(alert.labels).get("instance") in missing and alert.rule.metric != UP:
-                alert.held_at = now  # Nobody knows: it stays as it is.
-            if alert.held_at < now:
-                if alert.fired_at is None or now - alert.held_at >= self.sending.resolve_seconds:
+            if missing and self._is_unknown(alert, missing, by_name):
+                alert.held = now  # It stays as it is.
+                if alert.fired is None:
+                    continue
+            if alert.held is not now:
+                if alert.fired is None or now.steady - alert.held.steady >= self.sending.resolve_seconds:
                     del self.alerts[key]
-                    if alert.fired_at is not None:
+                    if alert.fired is not None:
                         notices.append(Notice(alert, is_firing=False))
-            elif self._is_due(alert, now):
-                alert.fired_at = alert.fired_at or now
-                alert.told_at = now
+            elif self._is_due(alert, now.steady):
+                alert.fired = alert.fired or now
+                alert.told_at = now.steady
                 notices.append(Notice(alert, is_firing=True))
         return notices
 
+    def _is_unknown(self, alert: Alert, missing: set[str], by_name: dict[str, list[tuple[Reading, Sample]]]) -> bool:
+        instance = dict(alert.labels).get("instance")
+        if instance is None:
+            return not by_name[alert.rule.metric]
+        return instance in missing and alert.rule.metric != UP
+
     def _is_due(self, alert: Alert, now: float) -> bool:
         if alert.told_at is None:
-            return now - alert.since >= alert.rule.for_seconds
+            return now - alert.since.steady >= alert.rule.for_seconds
         return now - alert.told_at >= self.sending.repeat_seconds
 
     # ---- numbers
@@ -125,17 +143,17 @@ class Engine:
             if len(self._past) >= _SERIES_MAX:
                 return key
             past = self._past[key] = deque()
-        window = self._windows[sample.name]
-        if not past or reading.at - past[-1][0] >= window / _POINTS_MAX:
-            past.append((reading.at, sample.value))
+        window, at = self._windows[sample.name], reading.at.steady
+        if not past or at - past[-1][0] >= window / _POINTS_MAX:
+            past.append((at, sample.value))
         else:
             past[-1] = (past[-1][0], sample.value)
-        while past[0][0] < reading.at - window:
+        while past[0][0] < at - window:
             past.popleft()
         return key
 
     def _evaluate(
-        self, rule: Rule, by_name: dict[str, list[tuple[Reading, Sample]]], now: float
+        self, rule: Rule, by_name: dict[str, list[tuple[Reading, Sample]]], now: Moment
     ) -> dict[Labels, float]:
         divisors = {
             (reading.instance, sample.labels): sample.value for reading, sample in by_name.get(rule.divide_by, ())
@@ -158,21 +176,21 @@ class Engine:
         found = ((group, _combine(rule.combine, values)) for group, values in groups.items())
         return {group: value for group, value in found if value is not None}
 
-    def _take(self, rule: Rule, reading: Reading, sample: Sample, now: float) -> float | None:
+    def _take(self, rule: Rule, reading: Reading, sample: Sample, now: Moment) -> float | None:
         match rule.take:
             case Take.VALUE:
                 return sample.value
             case Take.SECONDS_UNTIL:
-                return sample.value - now
+                return sample.value - now.wall
             case Take.SKEW:
-                return sample.value - reading.at
-        past = self._past.get((sample.name, reading.instance, sample.labels))
-        if not past or reading.at - past[0][0] <= 0:
+                return sample.value - reading.at.wall
+        past, at = self._past.get((sample.name, reading.instance, sample.labels)), reading.at.steady
+        if not past or at - past[0][0] <= 0:
             return None
-        since = next((point for point in past if point[0] >= reading.at - rule.window_seconds), past[0])
+        since = next((point for point in past if point[0] >= at - rule.window_seconds), past[0])
         if rule.take is Take.INCREASE:
-            return _increase([value for at, value in past if at >= since[0]], sample.value)
-        fall = (since[1] - sample.value) / (reading.at - since[0]) if reading.at > since[0] else 0.0
+            return _increase([value for when, value in past if when >= since[0]], sample.value)
+        fall = (since[1] - sample.value) / (at - since[0]) if at > since[0] else 0.0
         return sample.value / fall / 3600 if fall > 0 else float("inf")
 
 

@@ -12,22 +12,24 @@ from typing import Any
 from tailrace.apps.alerts.rules import Combine, Rule, Take
 
 
-def prometheus_rules(rules: Iterable[Rule]) -> str:
+def prometheus_rules(rules: Iterable[Rule], *, job: str) -> str:
+    """Of the nodes that Prometheus scrapes as this job: it may watch other clusters, and much else that has an `up`."""
     alerts = [
         {
             "alert": rule.name,
-            "expr": promql(rule),
+            "expr": promql(rule, job=job),
             "for": f"{rule.for_seconds:g}s",
             "labels": {"severity": rule.severity},
             "annotations": {"summary": _template(rule), "runbook_url": rule.runbook},
         }
         for rule in rules
     ]
-    return json.dumps({"groups": [{"name": "tailrace", "rules": alerts}]}, indent=2) + "\n"
+    return json.dumps({"groups": [{"name": job, "rules": alerts}]}, indent=2) + "\n"
 
 
-def promql(rule: Rule) -> str:
-    chosen = ", ".join(f'{key}="{value}"' for key, value in rule.labels.items())
+def promql(rule: Rule, *, job: str = "") -> str:
+    labels = {"job": job, **rule.labels} if job else rule.labels
+    chosen = ", ".join(f"{key}={json.dumps(value)}" for key, value in labels.items())
     series = f"{rule.metric}{{{chosen}}}" if chosen else rule.metric
     window = f"[{rule.window_seconds:g}s]"
     match rule.take:
@@ -60,24 +62,31 @@ def _template(rule: Rule) -> str:
     return text
 
 
+# Which nodes: the dashboard has a variable for it.
+_OF = 'job=~"$job"'
+_SOURCE = {"type": "prometheus", "uid": "${datasource}"}
 # Title, unit, and series by name.
 _PANELS: tuple[tuple[str, str, dict[str, str]], ...] = (
-    ("Records in", "cps", {"records": 'sum(rate(kafka_server_brokertopicmetrics_messagesin_total{topic=""}[1m]))'}),
+    (
+        "Records in",
+        "cps",
+        {"records": f'sum(rate(kafka_server_brokertopicmetrics_messagesin_total{{topic="", {_OF}}}[1m]))'},
+    ),
     (
         "Bytes in and out",
         "Bps",
         {
-            "in": 'sum(rate(kafka_server_brokertopicmetrics_bytesin_total{topic=""}[1m]))',
-            "out": 'sum(rate(kafka_server_brokertopicmetrics_bytesout_total{topic=""}[1m]))',
+            "in": f'sum(rate(kafka_server_brokertopicmetrics_bytesin_total{{topic="", {_OF}}}[1m]))',
+            "out": f'sum(rate(kafka_server_brokertopicmetrics_bytesout_total{{topic="", {_OF}}}[1m]))',
         },
     ),
     (
         "Partitions in trouble",
         "short",
         {
-            "without leader": "max(kafka_controller_kafkacontroller_offlinepartitionscount)",
-            "under-replicated": "sum(kafka_server_replicamanager_underreplicatedpartitions)",
-            "under min ISR": "sum(kafka_server_replicamanager_underminisrpartitioncount)",
+            "without leader": f"max(kafka_controller_kafkacontroller_offlinepartitionscount{{{_OF}}})",
+            "under-replicated": f"sum(kafka_server_replicamanager_underreplicatedpartitions{{{_OF}}})",
+            "under min ISR": f"sum(kafka_server_replicamanager_underminisrpartitioncount{{{_OF}}})",
         },
     ),
     (
@@ -85,17 +94,17 @@ _PANELS: tuple[tuple[str, str, dict[str, str]], ...] = (
         "s",
         {
             "{{request}}": "histogram_quantile(0.99, sum by (le, request) "
-            '(rate(tailrace_request_duration_seconds_bucket{request=~"Produce|Fetch"}[5m])))'
+            f'(rate(tailrace_request_duration_seconds_bucket{{request=~"Produce|Fetch", {_OF}}}[5m])))'
         },
     ),
-    ("Loop lag", "s", {"{{instance}}": "tailrace_loop_lag_seconds"}),
-    ("Group lag", "short", {"{{consumergroup}}": "sum by (consumergroup) (kafka_consumergroup_lag)"}),
+    ("Loop lag", "s", {"{{instance}}": f"tailrace_loop_lag_seconds{{{_OF}}}"}),
+    ("Group lag", "short", {"{{consumergroup}}": f"sum by (consumergroup) (kafka_consumergroup_lag{{{_OF}}})"}),
     (
         "Connections",
         "short",
-        {"{{instance}}": "sum by (instance) (kafka_server_socket_server_metrics_connection_count)"},
+        {"{{instance}}": f"sum by (instance) (kafka_server_socket_server_metrics_connection_count{{{_OF}}})"},
     ),
-    ("Free on disk", "bytes", {"{{instance}} {{logDirectory}}": "tailrace_log_dir_usable_bytes"}),
+    ("Free on disk", "bytes", {"{{instance}} {{logDirectory}}": f"tailrace_log_dir_usable_bytes{{{_OF}}}"}),
 )
 _COLUMNS, _WIDTH, _HEIGHT = 2, 12, 8
 
@@ -108,7 +117,7 @@ def grafana_dashboard() -> str:
                 "id": number + 1,
                 "title": title,
                 "type": "timeseries",
-                "datasource": {"type": "prometheus", "uid": "${datasource}"},
+                "datasource": _SOURCE,
                 "gridPos": {
                     "h": _HEIGHT,
                     "w": _WIDTH,
@@ -122,14 +131,21 @@ def grafana_dashboard() -> str:
                 ],
             }
         )
-    variable = {"name": "datasource", "type": "datasource", "query": "prometheus"}
+    source = {"name": "datasource", "type": "datasource", "query": "prometheus"}
+    job = {
+        "name": "job",
+        "type": "query",
+        "datasource": _SOURCE,
+        "query": {"query": "label_values(tailrace_build_info, job)", "refId": "job"},
+        "refresh": 2,  # Whenever the range of time changes.
+    }
     dashboard = {
         "title": "Tailrace",
         "uid": "tailrace",
         "schemaVersion": 39,
         "refresh": "10s",
         "time": {"from": "now-1h", "to": "now"},
-        "templating": {"list": [variable]},
+        "templating": {"list": [source, job]},
         "panels": panels,
     }
     return json.dumps(dashboard, indent=2) + "\n"

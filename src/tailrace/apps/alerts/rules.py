@@ -55,10 +55,11 @@ class Rule:
     below: float | None = None
     for_seconds: float = 0.0
     enabled: bool = True
+    runbook: str = ""  # Where it is told what to do; where nothing is said, an entry of the shipped one.
 
-    @property
-    def runbook(self) -> str:
-        return f"{RUNBOOK}#{self.name.lower()}"
+    def __post_init__(self) -> None:
+        if not self.runbook:
+            object.__setattr__(self, "runbook", f"{RUNBOOK}#{self.name.lower()}")
 
     def holds(self, value: float) -> bool:
         return value > self.above if self.above is not None else value < (self.below or 0.0)
@@ -73,6 +74,7 @@ class Sending:
     resolve_seconds: float = 15.0  # So long it must not hold before it counts as over.
     timeout_seconds: float = 10.0
     interval_seconds: float = 10.0  # Between readings.
+    runbook: str = RUNBOOK  # Where docs/runbook.md is to be read by whoever is told.
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +106,13 @@ def parse_rules(document: Mapping[str, Any], shipped: Sequence[Rule], where: str
         rules[rule.name] = rule
     sending = _parse_table(Sending, document.get("send", {}), f"{where}: [send]")
     _check_receivers(sending, f"{where}: [send]")
-    return RuleFile(tuple(rule for rule in rules.values() if rule.enabled), Sending(**sending))
+    base = str(sending.get("runbook", RUNBOOK))
+    return RuleFile(tuple(_linked(rule, base) for rule in rules.values() if rule.enabled), Sending(**sending))
+
+
+def _linked(rule: Rule, base: str) -> Rule:
+    path, mark, entry = rule.runbook.partition("#")
+    return replace(rule, runbook=f"{base}{mark}{entry}") if path == RUNBOOK else rule
 
 
 def _check_receivers(sending: Mapping[str, Any], where: str) -> None:

@@ -20,6 +20,8 @@ from urllib.parse import urlsplit
 
 from tailrace.apps.alerts.engine import Notice
 from tailrace.apps.alerts.rules import Sending
+from tailrace.apps.scrape import Moment
+from tailrace.apps.threads import in_thread
 from tailrace.model import events
 
 _log = events.logger("alerts")
@@ -125,9 +127,7 @@ class Senders:
                 error.close()  # It holds the answer, and with it the socket.
                 raise
 
-        return Receiver(
-            urlsplit(url).netloc.rpartition("@")[2], make, lambda document: asyncio.to_thread(post, document)
-        )
+        return Receiver(urlsplit(url).netloc.rpartition("@")[2], make, lambda document: in_thread(post, document))
 
     def _command(self, words: Sequence[str]) -> Receiver:
         async def run(document: Document) -> None:
@@ -169,8 +169,8 @@ def _facts(notice: Notice) -> Document:
         "status": "firing" if notice.is_firing else "resolved",
         "labels": {"alertname": rule.name, "severity": rule.severity, **dict(sorted(alert.labels))},
         "annotations": {"summary": alert.summary, "runbook_url": rule.runbook, "value": f"{alert.value:g}"},
-        "startsAt": _NEVER if alert.fired_at is None else _moment(alert.fired_at),
-        "endsAt": _NEVER if notice.is_firing else _moment(alert.held_at),
+        "startsAt": _NEVER if alert.fired is None else _moment(alert.fired),
+        "endsAt": _NEVER if notice.is_firing else _moment(alert.held),
         "generatorURL": "",
         "fingerprint": alert.key,
     }
@@ -181,9 +181,9 @@ def _common(tables: Sequence[dict[str, str]]) -> dict[str, str]:
     return {key: value for key, value in first.items() if all(each.get(key) == value for each in others)}
 
 
-def _moment(seconds: float) -> str:
+def _moment(at: Moment) -> str:
     """As RFC 3339 has it."""
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return datetime.fromtimestamp(at.wall, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def slack_document(notices: Sequence[Notice]) -> Document:

@@ -26,6 +26,7 @@ from tailrace.apps.console.doors.rights import may_on_topic
 from tailrace.apps.console.doors.visitors import COOKIE, Visit, Visitors, new_cookie
 from tailrace.apps.console.history import DAY_S, HOUR_S
 from tailrace.apps.console.picture import Picture
+from tailrace.apps.console.reading.choosing import Choosers
 from tailrace.apps.console.reading.masks import Masks, Rule
 from tailrace.apps.console.reading.views import View
 from tailrace.apps.console.watcher import Watcher
@@ -52,6 +53,7 @@ _STATUS = {
     ErrorCode.RESOURCE_NOT_FOUND: 404,
     ErrorCode.INVALID_REQUEST: 400,
     ErrorCode.NETWORK_EXCEPTION: 503,
+    ErrorCode.THROTTLING_QUOTA_EXCEEDED: 503,
 }
 
 
@@ -60,6 +62,7 @@ class Options:
     interval_s: float = 5.0
     groups_max: int = 1000
     series_max: int = 4000
+    readers_max: int = 200
     is_read_only: bool = False
     is_behind_tls: bool = False
     alerts_file: str | None = None
@@ -83,6 +86,7 @@ class Console:
         self.bootstrap = bootstrap
         self.oidc = oidc
         self.balancing = balancing
+        self.choosers = Choosers()
         self._templates = Environment(
             loader=PackageLoader("tailrace.apps.console"), autoescape=select_autoescape(default=True), trim_blocks=True
         )

@@ -81,6 +81,12 @@ def invalid_compatibility() -> RegistryError:
     )
 
 
+def invalid_policy(policy: str) -> RegistryError:
+    return RegistryError(
+        422, 42203, f"Invalid compatibility policy {policy}. Valid values are strict and lenient; logical is not there"
+    )
+
+
 def invalid_mode() -> RegistryError:
     return RegistryError(
         422, 42204, "Invalid mode. Valid values are READWRITE, READONLY, READONLY_OVERRIDE and IMPORT."

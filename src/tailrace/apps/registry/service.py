@@ -27,6 +27,7 @@ from tailrace.apps.registry.state.deciding import (
 )
 from tailrace.apps.registry.state.deleting import Decided
 from tailrace.apps.registry.state.parsing import Parsed, Source, source_of
+from tailrace.apps.registry.state.policy import NO_POLICY
 from tailrace.apps.registry.state.records import Record
 from tailrace.apps.registry.state.store import State, Version
 from tailrace.apps.registry.topic.election import Election, Identity
@@ -144,6 +145,8 @@ class Registry:
         """The writer of the present term, which is begun if there is none. Under the lock."""
         if not self.is_writer:
             raise NotWriterError(self.leader)
+        if not self._election.is_recent:
+            raise NotWriterError(None)
         if self._writer is not None:
             return self._writer
         settings = self.settings
@@ -187,6 +190,7 @@ class Registry:
                 self.state, subject, prepared, judgement, force=force, now_ms=self.cluster.ports.clock.wall_ms()
             )
             await self._append(registered.records)
+            self._check_stands(registered.version)
             return registered.version
 
     async def _append(self, records: Sequence[Record]) -> None:
@@ -206,6 +210,17 @@ class Registry:
         except BaseException:
             self._writer = None  # Whoever asked has gone, and what was under way may still arrive.
             raise
+
+    def _check_stands(self, registered: Version) -> None:
+        """The partition refuses older writers of this kind, but not registries of other kinds: one may have given the
+        same id away, just before."""
+        found = self.state.find(registered.subject, registered.version)
+        if found is None or (found.id, found.guid) != (registered.id, registered.guid):
+            self._writer = None
+            raise errors.store_failed(
+                f"Another registry has given away id {registered.id} or version {registered.version} at the same time: "
+                "register it again"
+            )
 
     def _failure(self, error: KafkaError) -> Exception:
         if error.code in FENCED:
@@ -236,7 +251,7 @@ class Registry:
         if not new.text.strip() or not self.state.has_subjects(subject, deleted=False):
             return None
         prepared = prepare_registration(self.state, subject, new, normalize=normalize)
-        judgement = await self.judge(prepared.question._replace(level="NONE", earlier=()))
+        judgement = await self.judge(prepared.question._replace(policy=NO_POLICY, earlier=()))
         return find_registered(self.state, subject, prepared.new, judgement, deleted=False)
 
     async def look_up(self, subject: str, new: NewSchema, *, normalize: bool, deleted: bool) -> Version | None:
@@ -246,7 +261,7 @@ class Registry:
         if not new.text.strip():
             return None
         prepared = prepare_registration(self.state, subject, new, normalize=normalize)
-        question = prepared.question._replace(level="NONE", earlier=())
+        question = prepared.question._replace(policy=NO_POLICY, earlier=())
         everything = tuple((each.version, source_of(self.state, each)) for each in reversed(versions))
         for asked in (question, question._replace(earlier=everything)):
             judgement = await self.judge(asked)

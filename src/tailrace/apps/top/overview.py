@@ -65,7 +65,7 @@ class _Index:
     """The samples of one reading, by name."""
 
     def __init__(self, reading: Reading) -> None:
-        self.at = reading.at
+        self.at = reading.at.steady
         self._by_name: dict[str, dict[Labels, float]] = defaultdict(dict)
         for name, labels, value in reading.samples or ():
             self._by_name[name][labels] = value

@@ -2,7 +2,7 @@
 
     factors     replicas are added or taken away, as asked
     drains      what lies on brokers that are to be empty goes elsewhere
-    racks       no rack has more of a partition than its part
+    domains     no rack, and no machine, has more of a partition than its part
     capacity    no broker carries more than it may
     spread      of load, then of leaders, replicas and topics
     bytes       a move that turned out not to be needed is taken back
@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from tailrace.balance.plan.domains import Excess
 from tailrace.balance.plan.picture import (
     LOADS,
     WORDS,
@@ -83,7 +84,7 @@ class _Decision:
             self._meet_factors()
             self._meet_drains()
             table.set_bands(self._goals)
-            self._meet_racks()
+            self._meet_domains()
             self._meet_capacity()
             if not self._problems and not self._wish.must_only:
                 self._balance()
@@ -115,13 +116,13 @@ class _Decision:
                 self._reasons[number] = f"{wanted} replicas"
 
     def _least_needed(self, number: int) -> int:
-        """A broker that is drained, then one of a rack that has another replica, then the fullest; never the leader."""
+        """A broker that is drained, then one that has another replica near it, then the fullest; never the leader."""
         table = self._table
         held = table.replicas[number]
 
-        def need(each: int) -> tuple[bool, int, float]:
+        def need(each: int) -> tuple[bool, Excess, float]:
             rest = [other for other in held if other != each]
-            return table.is_open[each], table.rack_excess(rest), -table.loads[each][Resource.DISK]
+            return table.is_open[each], table.domains.excess(rest), -table.loads[each][Resource.DISK]
 
         return min(held[1:], key=need)
 
@@ -149,18 +150,19 @@ class _Decision:
                 table.replace(number, giver, taker)
                 self._reasons[number] = f"broker {_id(table, giver)} is emptied"
 
-    def _meet_racks(self) -> None:
+    def _meet_domains(self) -> None:
         table = self._table
         for number in range(len(table.partitions)):
-            while number not in self._fixed and table.rack_excess(table.replicas[number]):
-                options = table.rack_options(number)
+            while number not in self._fixed and any(table.domains.excess(table.replicas[number])):
+                options = table.domains.options(table.replicas[number])
                 if not options:
-                    break  # Its racks have too few brokers: it cannot be better than this.
+                    break  # There are too few brokers elsewhere: it cannot be better than this.
                 fitting = [each for each in options if table.fits(each[1], table.vector_on(number, each[0]))]
                 # One that is too full for it is relieved of others.
                 giver, taker = min(fitting or options, key=lambda each: self._fullness(each[1]))
+                where = table.domains.describe(table.replicas[number], giver)
                 table.replace(number, giver, taker)
-                self._reasons[number] = f"rack {table.brokers[giver].rack} had too many of its replicas"
+                self._reasons[number] = f"{where} had too many of its replicas"
 
     def _meet_capacity(self) -> None:
         """Largest first from the broker that is over its bound the most."""
@@ -200,25 +202,25 @@ class _Decision:
             self._reasons[number] = reason
 
     def _best_taker(self, number: int, giver: int | None) -> int | None:
-        """Who has room: not into fewer racks if that can be helped, then the emptiest."""
+        """Who has room: not into fewer racks and machines if that can be helped, then the emptiest."""
         table = self._table
         held = table.replicas[number]
         vector = table.vectors[number][1] if giver is None else table.vector_on(number, giver)
-        excess = table.rack_excess(held)
+        excess = table.domains.excess(held)
         options = [
             each
             for each in table.opened
             if each not in held
             and table.fits(each, vector)
-            and (giver is None or not table.is_open[giver] or table.rack_excess_with(number, giver, each) <= excess)
+            and (giver is None or not table.is_open[giver] or table.domains.excess_with(held, giver, each) <= excess)
         ]
         if not options:
             return None
         topic = table.topic_counts[table.topic_of[number]]
 
-        def rank(each: int) -> tuple[int, float, int, int]:
+        def rank(each: int) -> tuple[Excess, float, int, int]:
             after = [*held, each] if giver is None else [each if other == giver else other for other in held]
-            return table.rack_excess(after), self._fullness(each), topic[each], each
+            return table.domains.excess(after), self._fullness(each), topic[each], each
 
         return min(options, key=rank)
 
@@ -306,7 +308,7 @@ class _Decision:
         topic = table.topic_of[number]
         return (
             table.fits(taker, vector)
-            and table.keeps_racks(number, giver, taker)
+            and table.domains.keeps(table.replicas[number], giver, taker)
             and table.topic_counts[topic][taker] < table.topic_max[topic]
             and all(
                 table.penalty(each, giver, table.loads[giver][each] - amount)

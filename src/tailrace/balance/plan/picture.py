@@ -44,6 +44,7 @@ class BrokerState(NamedTuple):
     rack: str | None = None
     is_live: bool = True
     capacity: Mapping[Resource, float] = {}  # Of its LOADS; one that is missing has no bound.
+    machine: str | None = None  # Those with the same are lost together; None is a machine of its own.
 
 
 class PartitionState(NamedTuple):
@@ -63,7 +64,8 @@ class Picture(NamedTuple):
 
 
 class Goals(NamedTuple):
-    """Hard: racks, and the share of a capacity that may be used. Soft: how far from its share a broker may be."""
+    """Hard: racks, machines, and the share of a capacity that may be used. Soft: how far from its share a broker may
+    be."""
 
     use_max: Mapping[Resource, float] = {
         Resource.DISK: 0.8,

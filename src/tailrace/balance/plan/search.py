@@ -114,8 +114,8 @@ class Search:
         if is_over:
             partners = [index for index in partners if index in self._takers]
         # Replicas go to other brokers of the rack, where racks are few; leads go to other racks.
-        near = [index for index in partners if table.racks[index] == table.racks[worst]][:_PARTNERS]
-        far = [index for index in partners if table.racks[index] != table.racks[worst]][:_PARTNERS]
+        near = [index for index in partners if table.domains.racks[index] == table.domains.racks[worst]][:_PARTNERS]
+        far = [index for index in partners if table.domains.racks[index] != table.domains.racks[worst]][:_PARTNERS]
         pairs = [(worst, each) if is_over else (each, worst) for each in near + far]
         for giver, taker in pairs if is_over or worst in self._takers else ():
             excess = table.loads[giver][resource] - table.shares[resource][giver]
@@ -303,7 +303,7 @@ class Search:
             if is_lead:
                 vector = table.lead_vector(number)
             else:
-                if not table.keeps_racks(number, giver, taker):
+                if not table.domains.keeps(table.replicas[number], giver, taker):
                     return None
                 vector = table.vector_on(number, giver)
                 copied += table.partitions[number].size_bytes

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
+from tailrace.balance.plan.domains import Domains
 from tailrace.balance.plan.picture import (
     LOADS,
     BrokerState,
@@ -34,9 +35,7 @@ class Table:
         # Who may be given replicas.
         self.is_open = [broker.is_live and broker.node_id not in wish.drained for broker in self.brokers]
         self.opened = [index for index, is_open in enumerate(self.is_open) if is_open]
-        self._rack_names = {broker.rack for index, broker in enumerate(self.brokers) if self.is_open[index]}
-        names = sorted({broker.rack or "" for broker in self.brokers})
-        self.racks = [names.index(broker.rack or "") for broker in self.brokers]
+        self.domains = Domains(self.brokers, self.opened)
         self.replicas = [[self.index[node] for node in each.replicas if node in self.index] for each in self.partitions]
         self.topics = {name: number for number, name in enumerate(sorted({p.partition.topic for p in self.partitions}))}
         self.topic_of = [self.topics[each.partition.topic] for each in self.partitions]
@@ -118,7 +117,7 @@ class Table:
 
     def _rack_bound(self, resource: Resource) -> float:
         """What one rack may carry: of each partition its part of the replicas, with the leader among them."""
-        racks = len(self._rack_names)
+        racks = self.domains.rack_count
         bound = 0.0
         for (leads, follows), held in zip(self.vectors, self.replicas, strict=True):
             if held:
@@ -200,37 +199,6 @@ class Table:
 
     def spreads(self) -> tuple[Spread, ...]:
         return tuple(self.spread(each) for each in Resource if any(share > _NOTHING for share in self.shares[each]))
-
-    def rack_excess(self, held: Iterable[int]) -> int:
-        """How many replicas lie in racks that have more than their part of the partition."""
-        racks = [self.racks[index] for index in held]
-        bound = math.ceil(len(racks) / max(1, len(self._rack_names)))
-        return 0 if len({*racks}) == len(racks) else sum(n - bound for n in Counter(racks).values() if n > bound)
-
-    def rack_excess_with(self, number: int, giver: int, taker: int) -> int:
-        return self.rack_excess(taker if each == giver else each for each in self.replicas[number])
-
-    def rack_options(self, number: int) -> list[tuple[int, int]]:
-        """From whom to whom a replica could go so that a rack has less than too many of it; the leader comes last."""
-        held, racks = self.replicas[number], self.racks
-        counts = Counter(racks[index] for index in held)
-        bound = math.ceil(len(held) / max(1, len(self._rack_names)))
-        givers = [index for index in reversed(held) if counts[racks[index]] > bound]
-        takers = [index for index in self.opened if counts[racks[index]] < bound and index not in held]
-        return [(giver, taker) for giver in givers for taker in takers]
-
-    def keeps_racks(self, number: int, giver: int, taker: int) -> bool:
-        """Whether the taker could have it, and its rack has no more than its part then."""
-        held, racks = self.replicas[number], self.racks
-        if taker in held:
-            return False
-        rack = racks[taker]
-        if rack == racks[giver]:
-            return True
-        count = 0
-        for each in held:
-            count += racks[each] == rack
-        return count < math.ceil(len(held) / max(1, len(self._rack_names)))
 
     def fits(self, broker: int, vector: Sequence[float]) -> bool:
         """Whether a broker could carry this too; nothing is added to one that carries too much already."""

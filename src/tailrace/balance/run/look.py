@@ -6,7 +6,7 @@ have, without what others keep there. Rates come from `Rates`, if somebody has m
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from tailrace.balance.plan.picture import BrokerState, PartitionState, Picture, Resource
@@ -14,7 +14,15 @@ from tailrace.client.admin import Admin, BrokerEntry, Reassignment
 from tailrace.client.metadata import TopicMetadata
 from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.model.ids import NodeId, PartitionIndex, TopicPartition
-from tailrace.wire.apis.admin import DescribeLogDirsRequest, DescribeLogDirsResponse
+from tailrace.model.machines import MachineBrokers, machine_of, parse_machine_brokers
+from tailrace.wire.apis.admin import (
+    DescribeConfigsRequest,
+    DescribeConfigsResponse,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+)
+
+_RESOURCE_BROKER = 4
 
 
 class Rates(NamedTuple):
@@ -66,6 +74,17 @@ async def look_at_disks(admin: Admin, live: frozenset[int]) -> dict[int, Disk]:
     return disks
 
 
+async def look_at_machines(admin: Admin, live: frozenset[int]) -> tuple[MachineBrokers, ...]:
+    """What `tailrace.machines` of a live broker names; nothing at another Kafka, or for one who may not read it."""
+    connection = await admin.cluster.connection_to(NodeId(min(live, default=-1)))
+    wanted = DescribeConfigsRequest.DescribeConfigsResource(
+        resource_type=_RESOURCE_BROKER, resource_name=str(min(live)), configuration_keys=["tailrace.machines"]
+    )
+    answer = await connection.call(DescribeConfigsRequest(resources=[wanted]), DescribeConfigsResponse)
+    named = [entry.value for result in answer.results for entry in result.configs if entry.value]
+    return tuple(parse_machine_brokers(part.strip()) for text in named for part in text.split(","))
+
+
 async def _describe_disk(admin: Admin, node_id: int) -> Disk:
     connection = await admin.cluster.connection_to(NodeId(node_id))
     answer = await connection.call(DescribeLogDirsRequest(topics=None), DescribeLogDirsResponse)
@@ -96,8 +115,9 @@ def picture_of(
     *,
     rates: Rates,
     limits: Limits,
+    machines: Sequence[MachineBrokers] = (),
 ) -> Picture:
-    brokers = [_broker_state(broker, disks.get(broker.node_id), limits, rates) for broker in sight.brokers]
+    brokers = [_broker_state(broker, disks.get(broker.node_id), limits, rates, machines) for broker in sight.brokers]
     sizes: dict[TopicPartition, int] = {}
     for disk in disks.values():
         for partition, size in disk.sizes.items():
@@ -122,7 +142,9 @@ def picture_of(
     return Picture(brokers, _with_loops(partitions, leads, rates))
 
 
-def _broker_state(broker: BrokerEntry, disk: Disk | None, limits: Limits, rates: Rates) -> BrokerState:
+def _broker_state(
+    broker: BrokerEntry, disk: Disk | None, limits: Limits, rates: Rates, machines: Sequence[MachineBrokers]
+) -> BrokerState:
     capacity: dict[Resource, float] = {}
     if disk is not None and disk.capacity_bytes:
         capacity[Resource.DISK] = disk.capacity_bytes
@@ -130,7 +152,8 @@ def _broker_state(broker: BrokerEntry, disk: Disk | None, limits: Limits, rates:
         capacity |= {Resource.NETWORK_IN: limits.network, Resource.NETWORK_OUT: limits.network}
     if rates.loops:
         capacity[Resource.LOOP] = 1.0
-    return BrokerState(broker.node_id, broker.rack, not broker.is_fenced, capacity)
+    machine = machine_of(broker.node_id, [broker.host], machines)
+    return BrokerState(broker.node_id, broker.rack, not broker.is_fenced, capacity, machine)
 
 
 def _with_loops(

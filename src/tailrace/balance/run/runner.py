@@ -19,7 +19,7 @@ from typing import NamedTuple, TypeVar
 
 from tailrace.balance.plan.decide import decide_plan
 from tailrace.balance.plan.picture import Goals, Move, Plan, Replicas, Wish
-from tailrace.balance.run.look import Disk, Limits, Rates, Sight, look, look_at_disks, picture_of
+from tailrace.balance.run.look import Disk, Limits, Rates, Sight, look, look_at_disks, look_at_machines, picture_of
 from tailrace.balance.run.metrics import Metrics
 from tailrace.balance.run.throttles import Throttles, TopicSettings
 from tailrace.client.admin import Admin
@@ -27,6 +27,7 @@ from tailrace.client.metadata import PartitionMetadata
 from tailrace.controller.partitions.throttles import RUN_MAX
 from tailrace.model.errors import ErrorCode
 from tailrace.model.ids import TopicPartition
+from tailrace.model.machines import MachineBrokers
 
 T = TypeVar("T")
 
@@ -88,14 +89,14 @@ class Runner:
         self._settings: dict[str, TopicSettings] = {}
         self._checked_ms = float("-inf")
         self._complaint: str | None = None
+        # Which brokers share a machine where their hosts do not tell; asked once.
+        self._machines: Sequence[MachineBrokers] | None = None
         self._moved = self._copied_bytes = 0
         self._is_lost = False
 
     async def plan(self, wish: Wish) -> Plan:
         """What `run` would do; nothing is changed."""
-        return self._decide(
-            await self._ask(lambda: look(self._admin)), await self._disks(), await self._measure(), wish
-        )
+        return await self._decide(await self._ask(lambda: look(self._admin)), wish)
 
     async def run(self, wish: Wish) -> Outcome:
         """Raises BalanceError, and KafkaError if the cluster does not answer in time."""
@@ -129,7 +130,7 @@ class Runner:
             await self._pause("the moves of an earlier run are still under way")
         for number in range(_ROUNDS_MAX):
             sight = await self._sight()
-            plan = self._decide(sight, await self._disks(), await self._measure(), wish)
+            plan = await self._decide(sight, wish)
             if plan.problems:
                 raise ImpossibleError("; ".join(plan.problems))
             moves = [move for move in plan.moves if (move.partition, move.new) not in self._given_up]
@@ -140,8 +141,11 @@ class Runner:
             await self._carry_out(moves)
         raise BalanceError("new partitions keep coming: pause whoever creates topics, and run it again")
 
-    def _decide(self, sight: Sight, disks: Mapping[int, Disk], rates: Rates, wish: Wish) -> Plan:
-        picture = picture_of(sight, disks, rates=rates, limits=self._limits)
+    async def _decide(self, sight: Sight, wish: Wish) -> Plan:
+        if self._machines is None:
+            self._machines = await self._ask(lambda: look_at_machines(self._admin, sight.live))
+        disks, rates = await self._disks(), await self._measure()
+        picture = picture_of(sight, disks, rates=rates, limits=self._limits, machines=self._machines)
         return decide_plan(picture, self._goals, wish)
 
     def _failures(self) -> tuple[str, ...]:

@@ -143,6 +143,15 @@ class Renewal:
             days = (ends_ms - now_ms) // _DAY_MS
             message = "soon it is not valid any more" if ends_ms > now_ms else "it is not valid any more"
             _log.warning(message, what=what, days_left=days, listeners=",".join(names))
+        early = {own: name for name, own in self._owned() if own.begins_ms > now_ms}
+        for own, name in early.items():
+            _log.warning("a certificate is not valid yet: compare the clocks", subject=own.subject, listener=name)
+
+    def _owned(self) -> Iterator[tuple[str, CertificateFacts]]:
+        for name, identities in self._by_listener.items():
+            for identity in identities:
+                if identity.current.own is not None:
+                    yield name, identity.current.own
 
 
 def _check_own(config: BrokerConfig, old: CertificateFacts, new: CertificateFacts, now_ms: int) -> None:

@@ -105,6 +105,7 @@ def _find(services: Services, context: RequestContext, key_type: int, key: str) 
     leader = topic.partitions[index].leader
     node = image.brokers.get(leader)
     is_known = leader != services.node_id or not sends_away(services, _TOPICS[key_type], index)
+    context.is_last |= not is_known  # This broker is cut off: the next question should not come here again.
     endpoint = None if node is None or node.fenced or not is_known else node.endpoint(context.listener.name)
     if endpoint is None:
         raise KafkaError(

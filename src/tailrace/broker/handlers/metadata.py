@@ -174,7 +174,7 @@ def _respond(
     )
     if request.include_cluster_authorized_operations:
         response.cluster_authorized_operations = _cluster_operations(services, context)
-    steps = _Cluster(services, context).describe(found, response)
+    steps = _Cluster(services, context).describe(found, response.topics)
     if request.include_topic_authorized_operations:
         steps = _with_operations(services, context, steps, response.topics)
     if _is_large(found):
@@ -248,16 +248,16 @@ class _Cluster:
 
     def __init__(self, services: Services, context: RequestContext) -> None:
         self.image = services.image
-        self._services = services
+        self._services, self._context = services, context
         # Partitions that are led by this broker: for sure, and those of which it does not know.
         self._led_count = self._doubted_count = 0
         self._alive = {node.node_id for node in self.image.brokers.values() if not node.fenced}
         self._reachable = {node.node_id for node, _ in reachable_brokers(self.image, context.listener.name)}
         self._version = context.api_version
 
-    def describe(self, found: Iterable[_Found], response: MetadataResponse) -> Iterator[None]:
-        """Fills in the topics, and stops after each slice."""
-        room, topics = _SLICE, response.topics
+    def describe(self, found: Iterable[_Found], topics: list[_ResponseTopic]) -> Iterator[None]:
+        """Fills `topics`, and stops after each slice."""
+        room = _SLICE
         for topic in found:
             room -= 1
             if room <= 0:
@@ -277,16 +277,8 @@ class _Cluster:
                 if room <= 0:
                     room = _SLICE
                     yield
-        if self._doubted_count and not self._led_count:
-            self._leave_out_itself(response)
-
-    def _leave_out_itself(self, response: MetadataResponse) -> None:
-        """This broker is cut off, and not listed, like one that is fenced. A client that knew of it would ask it again:
-        the connection to it may be the only one that is open."""
-        others = [broker for broker in response.brokers if broker.node_id != self._services.node_id]
-        if others:
-            response.brokers = others
-            response.controller_id = others[0].node_id
+        # Cut off, and of no use to this client, which would ask here again: it may have no other connection.
+        self._context.is_last = bool(self._doubted_count) and not self._led_count
 
     def _partition(self, topic: str, index: int, partition: PartitionImage) -> _ResponsePartition:
         missing = ErrorCode.LISTENER_NOT_FOUND if self._version >= 6 else ErrorCode.LEADER_NOT_AVAILABLE

@@ -3,7 +3,8 @@
 Rules
 - A request head has at most `metrics.request.max.bytes`, and from its first byte to the last of its answer there are
   `metrics.request.max.ms`. Connections are bounded by `metrics.max.connections`, those that say nothing by
-  `metrics.connections.max.idle.ms`.
+  `metrics.connections.max.idle.ms`. Where all places are taken the oldest connection that has not asked, or not yet
+  as a whole, gives way to a new one: nobody shuts out others by holding connections.
 - One request at a time; what a client has sent beyond it waits in the socket.
 - An answer is made in pieces, for as long as a slice lasts, then others have their turn: all connections together have
   one slice in a round of the loop. It is made no faster than its client reads, and never held as a whole.
@@ -175,6 +176,12 @@ class HttpProtocol:
     ) -> HttpConnection:
         return HttpConnection(stream, listener, self, acceptor, principal)
 
+    def make_room(self, acceptor: Acceptor) -> None:
+        for connection in acceptor.connections:
+            if isinstance(connection, HttpConnection) and not connection.is_asked:
+                connection.close()
+                return
+
     def tend(self, acceptor: Acceptor, now_ms: float) -> None:
         for connection in list(acceptor.connections):
             if isinstance(connection, HttpConnection):
@@ -197,10 +204,12 @@ class HttpConnection:
         "_sent_bytes",
         "_stream",
         "_unsent",
+        "is_asked",
         "is_closed",
         "last_active_ms",
         "listener",
         "peer",
+        "principal",
     )
 
     def __init__(
@@ -213,11 +222,13 @@ class HttpConnection:
     ) -> None:
         self.peer = stream.peer
         self.listener = listener
+        self.is_asked = False  # A whole request is under way.
         self.is_closed = False
         self.last_active_ms = protocol.clock.monotonic_ms()
         self._stream = stream
         self._protocol = protocol
         self._acceptor = acceptor
+        self.principal = principal
         self._asker = Asker(stream.peer, listener.name in protocol.encrypted, principal)
         self._received = bytearray()  # Of one head, and perhaps the next.
         self._began_ms: float | None = None  # When the request under way began.
@@ -298,6 +309,7 @@ class HttpConnection:
                 raise BadRequestError(431, f"a request head has at most {self._protocol.request_max_bytes} bytes here")
             head = bytes(self._received[:end])
             del self._received[: end + len(_END_OF_HEAD)]
+            self.is_asked = True
             self._ask(parse_head(head))
         except BadRequestError as error:
             self._protocol.broken_count += 1
@@ -389,7 +401,7 @@ class HttpConnection:
         return chunk if self._pieces is not None else chunk + b"0\r\n\r\n"
 
     def _end(self) -> None:
-        self._began_ms, self._has_answer = None, False
+        self._began_ms, self._has_answer, self.is_asked = None, False, False
         if not self._keeps_alive or self._is_finishing:
             self.close()
             return

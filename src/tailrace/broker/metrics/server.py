@@ -123,6 +123,10 @@ class _Late:
             self._made = self._make()
         return self._made.speak(stream, listener, acceptor, principal, admission)
 
+    def make_room(self, acceptor: Acceptor) -> None:
+        if self._made is not None:
+            self._made.make_room(acceptor)
+
     def tend(self, acceptor: Acceptor, now_ms: float) -> None:
         if self._made is not None:
             self._made.tend(acceptor, now_ms)

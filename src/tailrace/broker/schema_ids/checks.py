@@ -4,7 +4,7 @@ waits.
 
 from __future__ import annotations
 
-from asyncio import sleep
+from asyncio import sleep, timeout
 from typing import TYPE_CHECKING
 
 from tailrace.log.validation import MAX_ERRORS_SHOWN, MAX_RECORD_ERRORS, InvalidRecordsError
@@ -32,11 +32,7 @@ class SchemaIds:
         """Raises InvalidRecordsError with the index of each record that is refused, or KafkaError."""
         registry = self._reached()
         named = await self._read(records, config, max_decompressed_bytes)
-        errors = named.bad
-        for (part, schema), indexes in named.records.items():
-            reason = await self._why_not(registry, topic, config, part, schema)
-            if reason is not None:
-                errors += [(index, reason) for index in indexes[:MAX_RECORD_ERRORS]]
+        errors = named.bad + await self._look_up(registry, topic, config, named)
         if errors:
             errors.sort()
             shown = "; ".join(f"record {index}: {why}" for index, why in errors[:MAX_ERRORS_SHOWN])
@@ -45,7 +41,7 @@ class SchemaIds:
 
     def _reached(self) -> Registry:
         if self._registry is None:
-            url = self._config.confluent_schema_registry_url
+            url = (self._config.confluent_schema_registry_url or "").strip(" ,")
             if not url:
                 raise KafkaError(
                     ErrorCode.INVALID_CONFIG,
@@ -73,25 +69,47 @@ class SchemaIds:
             named: Named = done.value
             return named
 
+    async def _look_up(
+        self, registry: Registry, topic: str, config: TopicConfig, named: Named
+    ) -> list[tuple[int, str]]:
+        """The records that are refused. What is learned before the time is over stays known: whoever sends the batch
+        again gets further."""
+        from tailrace.broker.schema_ids.registry import RegistryAwayError
+
+        errors: list[tuple[int, str]] = []
+        timeout_ms = self._config.schema_validation_timeout_ms
+        try:
+            async with timeout(timeout_ms / 1000):
+                for (part, schema), indexes in named.records.items():
+                    try:
+                        reason = await self._why_not(registry, topic, config, part, schema)
+                    except RegistryAwayError as error:
+                        self._go_without(f"about schema {schema}: {error}")
+                    else:
+                        if reason is not None:
+                            errors += [(index, reason) for index in indexes[:MAX_RECORD_ERRORS]]
+        except TimeoutError:
+            self._go_without(f"about {len(named.records)} schemas within {timeout_ms} ms")
+        return errors
+
+    def _go_without(self, why: str) -> None:
+        if self._config.schema_validation_without_registry == "accept":
+            return
+        raise KafkaError(
+            ErrorCode.NOT_ENOUGH_REPLICAS,
+            f"The schema registry cannot be asked {why}. Nothing was stored; try again. "
+            "(schema.validation.without.registry=accept would take such records unchecked.)",
+        )
+
     async def _why_not(
         self, registry: Registry, topic: str, config: TopicConfig, part: str, schema: int | str
     ) -> str | None:
-        from tailrace.broker.schema_ids.registry import RegistryAwayError
-
+        """Raises RegistryAwayError."""
         strategy = config.confluent_key_subject_name_strategy
         if part == "value":
             strategy = config.confluent_value_subject_name_strategy
         subject = f"{topic}-{part}"
-        try:
-            found = await registry.find(schema, fits=frozenset({subject}) if strategy == _TOPIC_NAME else None)
-        except RegistryAwayError as error:
-            if self._config.schema_validation_without_registry == "accept":
-                return None
-            raise KafkaError(
-                ErrorCode.NOT_ENOUGH_REPLICAS,
-                f"The schema registry cannot be asked about schema {schema}: {error}. Nothing was stored; try again. "
-                "(schema.validation.without.registry=accept would take such records unchecked.)",
-            ) from None
+        found = await registry.find(schema, fits=frozenset({subject}) if strategy == _TOPIC_NAME else None)
         if not found.subjects:
             return f"The {part} names schema {schema}, which the schema registry does not know"
         wanted = _subjects(strategy, topic, part, found)

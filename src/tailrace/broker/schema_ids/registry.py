@@ -5,6 +5,7 @@ Rules
   somebody else has asked already is not asked again, and an answer is remembered.
 - What is known stays known. What is not (an id that is unknown, or not under the subject that a topic needs) is asked
   again after a while, because it may be registered meanwhile.
+- Of several registries the one that has answered last is asked first, and the others while it is away.
 - Everybody who waits has a deadline. Nobody is told anything that the registry did not say.
 """
 
@@ -44,7 +45,8 @@ class Registered:
 
 class Registry:
     def __init__(self, url: str, config: BrokerConfig, ports: Ports) -> None:
-        self._url = url.partition(",")[0].strip().rstrip("/")
+        # The one that has answered last is the first.
+        self._urls = [each.strip().rstrip("/") for each in url.split(",") if each.strip()]
         self._ports = ports
         self._timeout_ms = config.schema_validation_timeout_ms
         self._unknown_ms = config.schema_validation_unknown_ms
@@ -124,18 +126,29 @@ class Registry:
 
     async def _get(self, path: str) -> Any:
         """What is there, or None. Raises OSError or ValueError."""
+        for url in self._urls[:-1]:
+            try:
+                return await self._get_from(url, path)
+            except (OSError, ValueError):
+                continue
+        return await self._get_from(self._urls[-1], path)
+
+    async def _get_from(self, url: str, path: str) -> Any:
         await self._take_turn()
         web = self._ports.web
         assert web is not None, "these ports have no web"
-        question = WebQuestion(self._url + path, self._timeout_ms, _ANSWER_MAX_BYTES, self._headers)
+        # Each has its share of the time: one that is silent must not use up that of the others.
+        question = WebQuestion(url + path, self._timeout_ms // len(self._urls), _ANSWER_MAX_BYTES, self._headers)
         self.asked += 1
         try:
-            answer = await self._ports.background.run(lambda: web.ask(question))
+            answer = json.loads(await self._ports.background.run(lambda: web.ask(question)))
         except WebRefusalError as error:
-            if error.status == _NOT_FOUND:
-                return None
-            raise
-        return json.loads(answer)
+            if error.status != _NOT_FOUND:
+                raise
+            answer = None
+        if url != self._urls[0]:
+            self._urls = [url, *(each for each in self._urls if each != url)]
+        return answer
 
     async def _take_turn(self) -> None:
         while True:

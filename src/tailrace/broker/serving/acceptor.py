@@ -40,6 +40,7 @@ class Speaker(Protocol):
     """One connection, in whatever protocol it speaks. It tells `Acceptor.forget` when it is closed."""
 
     last_active_ms: float
+    principal: Principal
 
     @property
     def peer(self) -> str: ...
@@ -76,6 +77,9 @@ class SpokenProtocol(Protocol):
 
     def tend(self, acceptor: Acceptor, now_ms: float) -> None:
         """Called about once a second."""
+
+    def make_room(self, acceptor: Acceptor) -> None:
+        """All places are taken, and somebody comes: a connection that can be spared may be closed."""
 
 
 class Acceptor:
@@ -175,7 +179,9 @@ class Acceptor:
         assert self._protocol is not None, "it is open"
         config = self._config()
         host = host_of(stream.peer)
-        if len(self.connections) + len(self._at_the_door) >= config.max_connections:
+        if self._taken >= config.max_connections:
+            self._protocol.make_room(self)
+        if self._taken >= config.max_connections:
             self._turn_away(stream, f"max.connections={config.max_connections} is reached")
         elif self._per_host[host] >= config.max_connections_per_ip:
             self._turn_away(stream, f"max.connections.per.ip={config.max_connections_per_ip} is reached")
@@ -186,6 +192,10 @@ class Acceptor:
                 self.connections[self._protocol.speak(stream, listener, self, ANONYMOUS)] = None
             else:
                 self._ask(stream, listener, door, self._protocol.services)
+
+    @property
+    def _taken(self) -> int:
+        return len(self.connections) + len(self._at_the_door)
 
     def _ask(self, stream: Stream, listener: BoundListener, door: Door, services: Services) -> None:
         from tailrace.broker.auth.entrance import Entrance

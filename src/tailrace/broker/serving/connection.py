@@ -271,6 +271,7 @@ class KafkaConnection:
     def _take_result(self, context: RequestContext, result: Message | Pending[Any] | None) -> None:
         if isinstance(result, Message):
             self._answer(context, result)
+            self._is_closing |= context.is_last
         elif result is not None:
             self._keep_place(context, result)
         else:

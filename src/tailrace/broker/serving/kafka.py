@@ -94,6 +94,9 @@ class KafkaProtocol:
         connection.principal = principal
         return connection
 
+    def make_room(self, acceptor: Acceptor) -> None:
+        """Whoever is connected stays."""
+
     def tend(self, acceptor: Acceptor, now_ms: float) -> None:
         connections = cast("list[KafkaConnection]", list(acceptor.connections))
         holders = [each for each in connections if each.inbox.buffer is not None]

@@ -5,7 +5,8 @@ itself may be gone with the topic. *Marked* is committed first, and from then on
 under the partition's folder is deleted, *finished* is committed, and nothing is known of it any more.
 
 Metadata that is late must not look like a deletion: a partition has to be missing, or without remote storage, for all
-of remote.log.deletion.delay.ms, and in that time this broker's lease has not ended.
+of remote.log.deletion.delay.ms, and in that time this broker's lease has not ended. What is marked is deleted to the
+end, whoever began it, even if the topic has remote storage again: only then something new of it can be copied.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from tailrace.tier.metadata.records import PartitionState, partition_delete
 if TYPE_CHECKING:
     from tailrace.broker.tier.room import Room
     from tailrace.tier.metadata.coverage import RemoteSegment
-    from tailrace.tier.metadata.machine import PartitionTier
+    from tailrace.tier.metadata.partition import PartitionTier
 
 _log = events.logger("tier")
 
@@ -63,7 +64,8 @@ class Collector:
         missing = self._find_missing()
         self._missing_ms = {owner: self._missing_ms.get(owner, now_ms) for owner in missing}
         for owner, state in missing.items():
-            if now_ms - self._missing_ms[owner] >= delay_ms and tier.is_ours:
+            is_due = state.deletion is not None or now_ms - self._missing_ms[owner] >= delay_ms
+            if is_due and tier.is_ours:
                 await self._delete(owner, state)
 
     def _find_missing(self) -> dict[TieredPartition, PartitionTier]:
@@ -73,13 +75,18 @@ class Collector:
                 continue
             for owner, state in part.machine.partitions.items():
                 name = image.topic_names.get(owner.topic_id)
-                if name is None or not effective.topic_config(tier.config, image, name).remote_storage_enable:
+                if (
+                    state.deletion is not None
+                    or name is None
+                    or not effective.topic_config(tier.config, image, name).remote_storage_enable
+                ):
                     found[owner] = state
         return found
 
     async def _delete(self, owner: TieredPartition, state: PartitionTier) -> None:
         if state.deletion is None:
             await self._tell(owner, state, PartitionState.DELETE_MARKED)
+        await self._tier.confirm_ours()
         store = self._tier.store
         cluster_id = self._tier.cluster_id
         folders = partition_folder(cluster_id, owner), partition_manifest_folder(cluster_id, state.topic, owner)

@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 
 _log = events.logger("tier")
 
+# However far behind the copies are, retention has its turn.
+_COPIES_BEFORE_RETENTION = 16
+
 
 class PartRecords:
     """As `tier.keeping.copying.MetadataLog`, of one partition in one leader epoch."""
@@ -99,9 +102,15 @@ class Keeper:
 
     async def _round(self, part: TieredLog, records: PartRecords, leader_epoch: int) -> None:
         await self._tier.catch_up(part)
+        uncopied: StoreError | StorageError | OSError | None = None
         copied = 0
-        while part.state.deletion is None and await self._copy_next(part, records, leader_epoch):
-            copied += 1
+        try:
+            while part.state.deletion is None and await self._copy_next(part, records, leader_epoch):
+                copied += 1
+                if copied % _COPIES_BEFORE_RETENTION == 0:
+                    await self._expire(part, records, leader_epoch)
+        except (StoreError, StorageError, OSError) as error:
+            uncopied = error  # A damaged segment, say: what is in the store has its time all the same.
         await self._expire(part, records, leader_epoch)
         tier, remover = part.state, self._tier.remover
         await remover.begin_orphans(
@@ -111,8 +120,12 @@ class Keeper:
             under_way=self._tier.copier.under_way,
             leader_epoch=leader_epoch,
         )
-        await remover.finish(records, part.owner, tier, leader_epoch=leader_epoch)
+        if tier.deleting:
+            await self._tier.confirm_ours()
+            await remover.finish(records, part.owner, tier, leader_epoch=leader_epoch)
         await self._sweep(part)
+        if uncopied is not None:
+            raise uncopied
 
     async def _copy_next(self, part: TieredLog, records: PartRecords, leader_epoch: int) -> bool:
         """Whether there was something to copy, and it was."""
@@ -151,9 +164,9 @@ class Keeper:
         lineage = [(entry.epoch, entry.start_offset) for entry in log.epochs.entries]
         if lineage and lineage[0][1] <= part.log_start_offset:
             # A history that does not reach back to the log start does not say what is not part of the log.
-            gone = {segment.segment_id for segment in expired}
+            known = {segment.segment_id for segment in expired} | view.coverage.segment_ids
             expired += decide_unreadable(
-                [each for each in part.state.visible.values() if each.segment_id not in gone],
+                [each for each in part.state.visible.values() if each.segment_id not in known],
                 lineage,
                 log_start_offset=part.log_start_offset,
                 log_end_offset=log.log_end_offset,
@@ -180,6 +193,7 @@ class Keeper:
         due_ms = self._swept_ms.setdefault(part, now_ms) + self._tier.config.remote_log_sweep_interval_ms
         if now_ms < due_ms:
             return
+        await self._tier.confirm_ours()
         self._swept_ms[part] = now_ms
         await self._announcer.remove_old(part)
         lost = await self._tier.remover.sweep(part.owner, self._machine_of(part), lambda: self._tier.catch_up(part))

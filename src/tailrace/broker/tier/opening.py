@@ -26,7 +26,7 @@ from tailrace.model.ports import (
     StoreLimits,
     StoreRefusalError,
 )
-from tailrace.tier.format.marker import MARKER_MAX_BYTES, Marker, read_marker, write_marker
+from tailrace.tier.format.marker import MARKER_MAX_BYTES, Claim, Marker, read_marker, write_marker
 from tailrace.tier.format.names import MARKER_NAME
 from tailrace.tier.store.guard import GuardedObjects, GuardLimits
 
@@ -48,21 +48,30 @@ async def open_store(stores: ObjectStores | None, config: BrokerConfig) -> Objec
     return await stores.open(url, dict(config.store_settings), limits)
 
 
-async def check_marker(store: GuardedObjects, cluster_id: str, generation: int | None = None) -> int:
-    """Returns the generation once the store is known to be this cluster's. StoreRefusalError if it is another's, or if
-    a recovery has taken it over since `generation`; StoreError."""
-    try:
-        found = await _read_marker(store, cluster_id)
-    except NoObjectError:
-        await store.put_bytes(MARKER_NAME, write_marker(Marker(cluster_id, generation or 0)))
-        await asyncio.sleep(_SETTLE_SECONDS)
-        found = await _read_marker(store, cluster_id)
-    if generation is not None and found.generation > generation:
+async def check_marker(store: GuardedObjects, cluster_id: str, claim: Claim) -> None:
+    """Returns once the store is known to be this cluster's. StoreRefusalError if it is another's, or if a recovery has
+    taken it over that is not the one of `claim`; StoreError."""
+    if not claim.may_write:
         raise StoreRefusalError(
-            f"the store was taken over by a recovery: it has generation {found.generation}, this cluster has "
-            f"{generation}. What this broker has is from before; it copies and deletes nothing any more"
+            "this cluster was recovered from the store to read it: nothing is copied there or deleted "
+            "(remote.log.storage.recovery)"
         )
-    return found.generation
+    found = await _find_marker(store, cluster_id, claim)
+    if (found.generation, found.recovery) != (claim.generation, claim.recovery):
+        raise StoreRefusalError(
+            f"the store was taken over by a recovery: it has generation {found.generation} {found.recovery}, this "
+            f"cluster has {claim.generation} {claim.recovery}. It copies and deletes nothing any more; stop it if "
+            "another one has taken its place"
+        )
+
+
+async def _find_marker(store: GuardedObjects, cluster_id: str, claim: Claim) -> Marker:
+    try:
+        return await _read_marker(store, cluster_id)
+    except NoObjectError:
+        await store.put_bytes(MARKER_NAME, write_marker(Marker(cluster_id, claim.generation, claim.recovery)))
+        await asyncio.sleep(_SETTLE_SECONDS)
+        return await _read_marker(store, cluster_id)
 
 
 async def _read_marker(store: GuardedObjects, cluster_id: str) -> Marker:
@@ -115,7 +124,7 @@ async def check_at_first_start(store: GuardedObjects, cluster_id: str) -> None:
     """KafkaError INVALID_CONFIG if the store says no; silence is no reason not to start."""
     try:
         async with asyncio.timeout(_FIRST_CHECK_SECONDS):
-            await check_marker(store, cluster_id)
+            await _find_marker(store, cluster_id, Claim())
     except (StoreAwayError, TimeoutError):
         return
     except StoreRefusalError as error:

@@ -22,7 +22,7 @@ from tailrace.model.ports import RemoteStart
 from tailrace.tier.format.names import TieredPartition
 from tailrace.tier.keeping.decisions import LogView, decide_local_expired
 from tailrace.tier.metadata.coverage import Coverage, cover
-from tailrace.tier.metadata.machine import PartitionTier
+from tailrace.tier.metadata.partition import PartitionTier
 
 if TYPE_CHECKING:
     from tailrace.broker.tier.room import Room
@@ -63,9 +63,10 @@ class TieredLog:
         """Made anew only when something has changed that it follows from; appends do not."""
         log, state = self.partition.log, self.state
         if self._state is not state or self._changes != state.changes:
+            if not self._go_on(state):
+                self._copied_end = max((segment.end_offset for segment in state.visible.values()), default=0)
+                self._terms = None
             self._state, self._changes = state, state.changes
-            self._copied_end = max((segment.end_offset for segment in state.visible.values()), default=0)
-            self._terms = None
         epochs, end_offset = log.epochs.entries, min(log.log_end_offset, self._copied_end)
         terms = epochs, self.log_start_offset, end_offset
         if terms != self._terms:
@@ -74,6 +75,23 @@ class TieredLog:
                 state.visible.values(), epochs, log_start_offset=self.log_start_offset, log_end_offset=end_offset
             )
         return self._coverage
+
+    def _go_on(self, state: PartitionTier) -> bool:
+        """Whether all that has changed is that the next segment was copied: then little has to be computed."""
+        log, segment = self.partition.log, state.newest
+        epochs = log.epochs.entries
+        if (
+            self._state is not state
+            or self._changes + 1 != state.changes
+            or segment is None
+            or self._terms != (epochs, self.log_start_offset, self._copied_end)
+            or segment.end_offset > log.log_end_offset
+            or (longer := self._coverage.and_then(segment, epochs)) is None
+        ):
+            return False
+        self._coverage, self._copied_end = longer, max(self._copied_end, segment.end_offset)
+        self._terms = epochs, self.log_start_offset, self._copied_end
+        return True
 
     def local_view(self) -> LogView:
         """For decisions about what lies here."""

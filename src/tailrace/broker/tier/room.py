@@ -9,14 +9,16 @@ is_ours    the store is known to be this cluster's; until then nothing is copied
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Collection, Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tailrace.broker.tier.metadata import MetadataPartition, MetadataTopic
 from tailrace.broker.tier.on_disk import StartOffsets
+from tailrace.broker.tier.opening import check_marker
 from tailrace.model import events
 from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.model.ports import StoreAwayError
+from tailrace.tier.format.marker import Claim, read_claim
 from tailrace.tier.format.names import TieredPartition, segment_name
 from tailrace.tier.keeping.copying import Copier
 from tailrace.tier.keeping.removal import Remover
@@ -44,6 +46,8 @@ _log = events.logger("tier")
 _CIRCUIT_PAUSE_MAX_MS = 5_000.0
 # How long the same complaint is not repeated.
 _COMPLAINT_PAUSE_MS = 60_000.0
+# How long the marker's word is taken: many partitions delete at a time.
+_CONFIRMED_MS = 1_000.0
 
 
 class Room:
@@ -52,8 +56,8 @@ class Room:
         self.node = node
         self.cluster_id = cluster_id
         self.parts: dict[Partition, TieredLog] = {}
+        self.owners: dict[TieredPartition, TieredLog] = {}  # The same.
         self.is_ours = False
-        self.generation = 0  # Of the cluster, as the marker had it when this node first saw it.
         self.problem = ""  # What an operator should know of; empty if all is well.
         self.copied_bytes = 0
         self.copied_segments = 0
@@ -87,6 +91,7 @@ class Room:
         self.starts = StartOffsets(ports.disk, ports.background, directories)
         self._news = asyncio.Event()  # Of what is in the store.
         self._pending_reads = 0
+        self._confirmed_ms = float("-inf")  # When the marker was last seen to be this cluster's.
         self._complained_ms: dict[str, float] = {}
         self.note_limits()
 
@@ -94,16 +99,33 @@ class Room:
     def config(self) -> BrokerConfig:
         return self.node.config
 
+    @property
+    def claim(self) -> Claim:
+        """What the metadata says of this cluster's right to the store."""
+        return read_claim(self.config.remote_log_storage_recovery)
+
+    @property
+    def generation(self) -> int:
+        return self.claim.generation
+
+    async def confirm_ours(self) -> None:
+        """Asked right before something is deleted. Raises StoreRefusalError if a recovery has taken the store over,
+        StoreError if it cannot be asked."""
+        now_ms = self.node.ports.clock.monotonic_ms()
+        if not self.is_ours or now_ms - self._confirmed_ms >= _CONFIRMED_MS:
+            await check_marker(self.store, self.cluster_id, self.claim)
+            self._confirmed_ms = now_ms
+
     def note_limits(self) -> None:
         self._copy_throttle.bytes_per_second = self.config.remote_log_manager_copy_max_bytes_per_second
         self._read_throttle.bytes_per_second = self.config.remote_log_manager_fetch_max_bytes_per_second
         self.cache.max_bytes = self.config.remote_log_index_file_cache_total_size_bytes
 
-    def _on_replayed(self, replayed: MetadataPartition) -> None:
+    def _on_replayed(self, _replayed: MetadataPartition, owners: Collection[TieredPartition]) -> None:
         news, self._news = self._news, asyncio.Event()
         news.set()
-        for part in self.parts.values():
-            if self.metadata.part_of(part.owner) is replayed:
+        for owner in owners:
+            if (part := self.owners.get(owner)) is not None:
                 part.settle()
 
     # ---- for the parts

@@ -3,6 +3,8 @@
 keeper     copies, retention, orphans of what is led here
 collector  what is left of deleted topics
 announcer  manifests, for readers without a broker
+exporter   topics and groups, for a recovery from the store
+restater   cuts the records that tell of all that
 
 A partition gets its part in the turn in which it is opened or its topic gets remote storage, before anybody can ask for
 it: without, what is in the store alone would look deleted.
@@ -16,9 +18,11 @@ from typing import TYPE_CHECKING
 from tailrace.broker.tier.announcing import Announcer
 from tailrace.broker.tier.collector import Collector
 from tailrace.broker.tier.keeper import Keeper
-from tailrace.broker.tier.opening import NoStore, check_at_first_start, check_marker, open_store
+from tailrace.broker.tier.opening import NoStore, check_at_first_start, open_store
 from tailrace.broker.tier.parts import TieredLog
+from tailrace.broker.tier.recovery.exporting import Exporter
 from tailrace.broker.tier.room import Room
+from tailrace.broker.tier.topic.restating import Restater
 from tailrace.model import events
 from tailrace.model.errors import KafkaError
 from tailrace.model.ids import CLUSTER_METADATA_TOPIC
@@ -26,6 +30,7 @@ from tailrace.model.ports import StoreAwayError, StoreError
 from tailrace.tier.format.names import TieredPartition
 
 if TYPE_CHECKING:
+    from tailrace.broker.coordinators.coordination import Coordination
     from tailrace.broker.node import Node
     from tailrace.controller.image import MetadataImage
     from tailrace.model.ports import Objects
@@ -43,16 +48,24 @@ _MARKER_SECONDS = 30.0
 class Tier(Room):
     """Made by `open_tier`."""
 
-    def __init__(self, node: Node, directories: LogDirectories, cluster_id: str, objects: Objects) -> None:
+    def __init__(
+        self,
+        node: Node,
+        directories: LogDirectories,
+        cluster_id: str,
+        objects: Objects,
+        coordination: Coordination,
+    ) -> None:
         super().__init__(node, directories, cluster_id, objects)
-        self._announcer = Announcer(self)
+        self._announcer, self._exporter = Announcer(self), Exporter(self, coordination)
         self._keeper, self._collector = Keeper(self, self._announcer), Collector(self)
+        self._restater = Restater(self)
         self._tasks: list[asyncio.Task[None]] = []
         self._is_closed = False
 
     @property
-    def _workers(self) -> tuple[Keeper, Collector, Announcer]:
-        return self._keeper, self._collector, self._announcer
+    def _workers(self) -> tuple[Keeper, Collector, Announcer, Exporter, Restater]:
+        return self._keeper, self._collector, self._announcer, self._exporter, self._restater
 
     # ---- life
 
@@ -66,6 +79,7 @@ class Tier(Room):
         self.node.quorum.subscribe(self._follow_image)
 
     def start(self) -> None:
+        self._follow_needs()  # What lies in the store alone can be read once its records are replayed.
         for work in (self._tend(), self._watch_marker(), self.cache.open()):
             self._tasks.append(asyncio.get_running_loop().create_task(work, name="tier"))
         for worker in self._workers:
@@ -88,13 +102,9 @@ class Tier(Room):
     async def _watch_marker(self) -> None:
         """Nothing is copied before the store is known to be this cluster's, nor after a recovery has taken it over."""
         pause_seconds = 1.0
-        known = await self._read_generation()
         while True:
             try:
-                self.generation = await check_marker(self.store, self.cluster_id, known)
-                if known is None:
-                    await self._store_generation()
-                known = self.generation
+                await self.confirm_ours()
                 if not self.is_ours:
                     _log.info("remote storage is there", url=self.config.remote_log_storage_url)
                 self.is_ours, self.problem = True, ""
@@ -103,26 +113,11 @@ class Tier(Room):
                 self.complain("the store cannot be asked whose it is", error)
                 self.problem = f"remote storage: {error}"
                 pause_seconds = min(pause_seconds * 2, _MARKER_SECONDS)
-            except (StoreError, OSError) as error:
+            except StoreError as error:
                 self.complain("nothing is copied to the store", error)
                 self.is_ours, self.problem = False, f"remote storage: {error}"
                 pause_seconds = min(pause_seconds * 2, _MARKER_SECONDS)
             await asyncio.sleep(pause_seconds)
-
-    @property
-    def _generation_path(self) -> str:
-        return f"{self.config.metadata_folder}/remote-log-generation"
-
-    async def _read_generation(self) -> int | None:
-        ports = self.node.ports
-        try:
-            return int(await ports.background.run(lambda: ports.disk.read(self._generation_path)))
-        except (OSError, ValueError):
-            return None
-
-    async def _store_generation(self) -> None:
-        ports, content = self.node.ports, f"{self.generation}\n".encode()
-        await ports.background.run(lambda: ports.disk.replace(self._generation_path, content))
 
     async def _tend(self) -> None:
         while True:
@@ -147,7 +142,7 @@ class Tier(Room):
         if has_storage and partition.tier is None:
             stored = self.starts.find(owner)
             start_offset = partition.log.log_start_offset if stored is None else stored
-            partition.tier = self.parts[partition] = TieredLog(self, partition, start_offset)
+            partition.tier = self.parts[partition] = self.owners[owner] = TieredLog(self, partition, start_offset)
         elif not has_storage:
             self.starts.forget(owner)
             if partition.tier is not None:
@@ -161,6 +156,8 @@ class Tier(Room):
         partition.log.epochs.truncate_from_start(partition.log.log_start_offset)
 
     def _forget(self, part: TieredLog) -> None:
+        if self.owners.get(part.owner) is part:
+            del self.owners[part.owner]
         self._keeper.forget(part)
         self._announcer.forget(part)
 
@@ -191,7 +188,7 @@ class Tier(Room):
             metadata.follow_leaders()
 
 
-async def open_tier(node: Node, directories: LogDirectories, cluster_id: str) -> Tier:
+async def open_tier(node: Node, directories: LogDirectories, cluster_id: str, coordination: Coordination) -> Tier:
     """KafkaError INVALID_CONFIG if remote storage cannot work, unless there is data that has to be served."""
     config = node.config
     found = (each for directory in directories for each in directory.partitions_on_disk())
@@ -203,7 +200,7 @@ async def open_tier(node: Node, directories: LogDirectories, cluster_id: str) ->
             raise
         _log.error("remote storage cannot be used: what lies here alone is served", cause=error.message)
         objects = NoStore(error.message)
-    tier = Tier(node, directories, cluster_id, objects)
+    tier = Tier(node, directories, cluster_id, objects, coordination)
     if not has_data:
         await tier.check_at_first_start()
     tier.attach()

@@ -17,7 +17,7 @@ from importlib.util import find_spec
 from tailrace.cli import CommandError
 
 _STOP_TIMEOUT_S = 10.0
-# What the alerts tell the console, in the data folder.
+# What the alerts tell the console and whoever watches after them, in the data folder.
 _ALERTS_FILE = "alerts-status.json"
 # Each option of `up`, the extra that its app needs, and a package of it that cannot be missing then.
 _APPS = {
@@ -177,8 +177,7 @@ def _console_words(options: argparse.Namespace, folder: str) -> list[str]:
 
 def _alerts_words(options: argparse.Namespace, folder: str) -> list[str]:
     words = ["--data", folder, "--log-level", options.log_level, "--log-format", options.log_format]
-    if options.console_port is not None:
-        words += ["--status", os.path.join(folder, _ALERTS_FILE)]
+    words += ["--status", os.path.join(folder, _ALERTS_FILE)]
     if options.alerts:
         words += ["--rules", options.alerts]
     if options.secure:

@@ -15,7 +15,7 @@ from tailrace.cli import CommandError
 
 if TYPE_CHECKING:
     from tailrace.cli.node.storage import Voter
-    from tailrace.model.config import BrokerConfig
+    from tailrace.model.config import BrokerConfig, Endpoint
     from tailrace.wire.apis.stored_records import UserScramCredentialRecord
 
 DESCRIPTION = "Prepare the data folders that a node's settings name. Data that is there is never touched."
@@ -263,11 +263,17 @@ def _own_voter(config: BrokerConfig, own_id: str) -> Voter:
     from tailrace.cli.node.storage import Voter
     from tailrace.model.ids import parse_uuid
 
+    name, host, port = own_endpoint(config)
+    return Voter(config.node_id, parse_uuid(own_id), name, host, port)
+
+
+def own_endpoint(config: BrokerConfig) -> Endpoint:
+    """Where other nodes find this controller. CommandError if it says nothing of it."""
     name = _own_listener(config)
     # The advertised address is what other nodes can reach; a listener on all addresses has none of its own.
     endpoints = (*config.advertised_listeners, *config.listeners)
     endpoint = next(endpoint for endpoint in endpoints if endpoint.listener_name == name)
-    return Voter(config.node_id, parse_uuid(own_id), name, endpoint.host or "localhost", endpoint.port)
+    return endpoint._replace(host=endpoint.host or "localhost")
 
 
 def _own_listener(config: BrokerConfig) -> str:

@@ -1,4 +1,4 @@
-"""`tailrace tier list|verify|orphans`: what lies in the bucket of a cluster, without asking its brokers."""
+"""`tailrace tier list|verify|orphans|recover`: what lies in the bucket of a cluster, without asking its brokers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from tailrace.model.ports import StoreError
 from tailrace.real.objects.bucket import OpenBucket, open_bucket
 
 DESCRIPTION = (
-    "Look into the tier of a cluster, in its bucket: what lies there, whether it is whole, what nothing names."
+    "Look into the tier of a cluster, in its bucket: what lies there, whether it is whole, what nothing names; and "
+    "make a new cluster of it."
 )
 EXAMPLES = """\
 examples:
@@ -21,6 +22,8 @@ examples:
   tailrace tier list file:///var/lib/tailrace/tier --topic orders --segments
   tailrace tier verify s3://bucket/prefix --set endpoint=http://127.0.0.1:9000 --set region=us-east-1
   tailrace tier orphans gs://bucket/prefix --older-than 1h --delete
+  tailrace tier recover s3://bucket/prefix --data ./data --dry-run
+  tailrace tier recover s3://bucket/prefix --config node-1.toml --replicas-on 1,2,3 --old-cluster-is-gone
 
 No broker is asked: permission to read the bucket is all that is needed. Credentials come from the environment, as the
 tools of the store have them (AWS_ACCESS_KEY_ID and so on); they do not belong on a command line.
@@ -30,13 +33,18 @@ Work = Callable[[OpenBucket, argparse.Namespace], Awaitable[int]]
 
 
 def register(parser: argparse.ArgumentParser) -> None:
-    from tailrace.cli.tier import listing, orphans, verifying
+    from tailrace.cli.tier import listing, orphans, recover, verifying
 
     actions = Actions(parser)
     for module, name, text in (
         (listing, "list", "list topics and partitions, with segments, bytes, offsets and times"),
         (verifying, "verify", "read everything, and check all sums and offsets"),
         (orphans, "orphans", "list objects that nothing names; delete them if asked"),
+        (
+            recover,
+            "recover",
+            "make the first node of a new cluster, with all topics, groups and offsets, of the bucket",
+        ),
     ):
         action = actions.add(name, text, f"{name} s3://bucket/prefix")
         action.add_argument("url", metavar="URL", help="s3://BUCKET/PREFIX, gs://, az://, or file:///FOLDER")

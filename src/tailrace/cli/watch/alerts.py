@@ -53,7 +53,11 @@ def register(parser: argparse.ArgumentParser) -> None:
     run.add_argument("--rules", metavar="FILE", help="TOML with who is told, and other rules")
     run.add_argument("--silences", metavar="FILE", help="JSON with silences (default: next to --rules, silences.json)")
     run.add_argument("--group", metavar="NAME", help="a consumer group that chooses one of several such processes")
-    run.add_argument("--status", metavar="FILE", help="keep there what holds now, for `tailrace console --alerts FILE`")
+    run.add_argument(
+        "--status",
+        metavar="FILE",
+        help="keep there what holds now, for `tailrace console --alerts FILE` and for the next start",
+    )
     add_keep_option(run)
     add_client_options(run)
     add_log_options(run)

@@ -42,7 +42,11 @@ def place_partitions(view: View, partitions: range, *, replication_factor: int) 
     # Each topic starts elsewhere, and with another shift of its followers.
     start_index = view.random.randrange(max(1, len(brokers)) ** 2)
     return decide_placement(
-        brokers, partitions=partitions, replication_factor=replication_factor, start_index=start_index
+        brokers,
+        partitions=partitions,
+        replication_factor=replication_factor,
+        start_index=start_index,
+        machines=view.config.tailrace_machines,
     )
 
 

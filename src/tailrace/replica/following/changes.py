@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+from tailrace.log.log import Log
 from tailrace.model.errors import StorageError
 from tailrace.model.ports import RemoteStart
 from tailrace.replica.following.cuts import Cuts
@@ -94,16 +95,21 @@ def restart_after(partition: Partition, start: RemoteStart) -> None:
     was confirmed is given up. The history has been stored."""
     log = partition.log
     try:
-        log.truncate_fully_and_start_at(start.offset)
-        with log.files.disk_errors(f"{log.folder} cannot go on after what lies in the store"):
-            log.epochs.restore(start.epochs)
-            if start.producers:
-                log.producers.load(start.producers)
-                log.files.snapshots.write(start.offset, start.producers)
+        begin_after(log, start)
     except (StorageError, AssertionError) as error:
         raise storage_failure(log, error) from error
     partition.high_watermark = start.offset
     _settle_cut(partition)
+
+
+def begin_after(log: Log, start: RemoteStart) -> None:
+    """Nothing is left in the log; its history is that of what lies in the store. StorageError."""
+    log.truncate_fully_and_start_at(start.offset)
+    with log.files.disk_errors(f"{log.folder} cannot go on after what lies in the store"):
+        log.epochs.restore(start.epochs)
+        if start.producers:
+            log.producers.load(start.producers)
+            log.files.snapshots.write(start.offset, start.producers)
 
 
 def _settle_cut(partition: Partition) -> None:

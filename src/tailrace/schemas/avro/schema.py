@@ -1,6 +1,6 @@
 """An Avro schema as the rest of Tailrace sees it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from tailrace.schemas.avro import text as texts
 from tailrace.schemas.avro.compatibility import Comparison
@@ -37,6 +37,11 @@ class AvroSchema(ParsedSchema):
         """`resolved` has the types of the references written out."""
         return texts.canonical(self.type, ()) if format_name == "resolved" else self.text
 
-    def reads(self, writer: ParsedSchema) -> Sequence[Difference]:
+    @property
+    def top_fields(self) -> Collection[str]:
+        return [each.name for each in self.type.fields]
+
+    def reads(self, writer: ParsedSchema, *, is_lenient: bool = False) -> Sequence[Difference]:
+        del is_lenient
         assert isinstance(writer, AvroSchema)
         return Comparison().of(self.type, writer.type, "")

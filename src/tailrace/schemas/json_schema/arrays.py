@@ -1,6 +1,6 @@
 """Differences between two arrays: the schema of all items, those of the first ones, and what may come after them."""
 
-from tailrace.schemas.json_schema.comparison import Comparison, Found, compare_limits, is_compatible, under
+from tailrace.schemas.json_schema.comparison import Comparison, Found, compare_limits, under
 from tailrace.schemas.json_schema.nodes import Node
 
 _LIMITS = {
@@ -34,7 +34,7 @@ def _added(comparison: Comparison, original: Node, after: Node) -> Found:
     if (covering := original.fallback()) is None:
         return [("ITEM_ADDED_TO_CLOSED_CONTENT_MODEL", ())]
     found = list(comparison.of(covering, after))
-    verdict = "IS" if is_compatible(found) else "NOT"
+    verdict = "IS" if comparison.is_compatible(found) else "NOT"
     return [*found, (f"ITEM_ADDED_{verdict}_COVERED_BY_PARTIALLY_OPEN_CONTENT_MODEL", ())]
 
 
@@ -44,5 +44,5 @@ def _removed(comparison: Comparison, update: Node, before: Node) -> Found:
     if (covering := update.fallback()) is None:
         return [(f"ITEM{'_WITH_FALSE' if before.kind == 'false' else ''}_REMOVED_FROM_CLOSED_CONTENT_MODEL", ())]
     found = list(comparison.of(before, covering))
-    verdict = "IS" if is_compatible(found) else "NOT"
+    verdict = "IS" if comparison.is_compatible(found) else "NOT"
     return [*found, (f"ITEM_REMOVED_{verdict}_COVERED_BY_PARTIALLY_OPEN_CONTENT_MODEL", ())]

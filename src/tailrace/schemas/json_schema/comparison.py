@@ -9,7 +9,6 @@ from collections.abc import Iterable
 
 from tailrace.schemas.json_schema.matching import largest_matching
 from tailrace.schemas.json_schema.nodes import NOTHING, Node
-from tailrace.schemas.json_schema.rules import COMPATIBLE
 from tailrace.schemas.json_schema.scalars import compare_limits, compare_numbers, compare_strings, compare_values
 from tailrace.schemas.json_text import freeze
 from tailrace.schemas.parsed import InvalidSchema
@@ -18,10 +17,11 @@ Path = tuple[str, ...]
 Found = list[tuple[str, Path]]
 
 
-def compare(original: Node, update: Node, pairs_max: int) -> Found:
+def compare(original: Node, update: Node, compatible: frozenset[str], pairs_max: int) -> Found:
+    """`compatible` names the differences that do no harm."""
     known: dict[tuple[int, int], Found] = {}
     while True:
-        comparison = Comparison(known, pairs_max)
+        comparison = Comparison(known, compatible, pairs_max)
         found = comparison.of(original, update)
         incompatible = comparison.incompatible_pairs()
         if not comparison.assumed or incompatible.keys() == known.keys():
@@ -29,16 +29,13 @@ def compare(original: Node, update: Node, pairs_max: int) -> Found:
         known = incompatible
 
 
-def is_compatible(found: Found) -> bool:
-    return all(rule in COMPATIBLE for rule, _ in found)
-
-
 def under(step: str, found: Iterable[tuple[str, Path]]) -> Found:
     return [(rule, (step, *path)) for rule, path in found]
 
 
 class Comparison:
-    def __init__(self, incompatible: dict[tuple[int, int], Found], pairs_max: int) -> None:
+    def __init__(self, incompatible: dict[tuple[int, int], Found], compatible: frozenset[str], pairs_max: int) -> None:
+        self._compatible = compatible
         self._pairs_max = pairs_max
         self._incompatible = incompatible
         self._done: dict[tuple[int, int], Found] = {}
@@ -46,8 +43,11 @@ class Comparison:
         # Whether a pair inside of itself was taken for compatible.
         self.assumed = False
 
+    def is_compatible(self, found: Found) -> bool:
+        return all(rule in self._compatible for rule, _ in found)
+
     def incompatible_pairs(self) -> dict[tuple[int, int], Found]:
-        return {pair: found for pair, found in self._done.items() if not is_compatible(found)}
+        return {pair: found for pair, found in self._done.items() if not self.is_compatible(found)}
 
     def of(self, original: Node | None, update: Node | None) -> Found:
         if original is None or update is None:
@@ -94,7 +94,7 @@ class Comparison:
                 return found + self._compare_combined(original, update)
             case "not":
                 reverse = self.of(update.parts[0], original.parts[0])
-                return [*found, ("NOT_TYPE_NARROWED" if is_compatible(reverse) else "NOT_TYPE_EXTENDED", ("not",))]
+                return [*found, ("NOT_TYPE_NARROWED" if self.is_compatible(reverse) else "NOT_TYPE_EXTENDED", ("not",))]
             case "object":
                 return found + self._compare_objects(original, update)
             case "array":
@@ -106,11 +106,11 @@ class Comparison:
             return None
         if len(update.parts) == 1:
             found = self.of(original, update.parts[0])
-            return found if is_compatible(found) else None
+            return found if self.is_compatible(found) else None
         if update.criterion in ("anyOf", "oneOf"):
             for part in update.parts:
                 found = self.of(original, part)
-                if is_compatible(found):
+                if self.is_compatible(found):
                     return [*found, ("SUM_TYPE_EXTENDED", ())]
         return None
 
@@ -119,11 +119,11 @@ class Comparison:
             return None
         if len(original.parts) == 1:
             found = self.of(original.parts[0], update)
-            return found if is_compatible(found) else None
+            return found if self.is_compatible(found) else None
         if original.criterion == "allOf":
             for part in original.parts:
                 found = self.of(part, update)
-                if is_compatible(found):
+                if self.is_compatible(found):
                     return [*found, ("PRODUCT_TYPE_NARROWED", ())]
         return None
 
@@ -142,7 +142,7 @@ class Comparison:
         for index, one in enumerate(before):
             for other, two in enumerate(after):
                 between = self.of(one, two)
-                if is_compatible(between):
+                if self.is_compatible(between):
                     edges.setdefault(index, {})[other] = between
         matched = largest_matching(edges)
         for index, other in matched.items():
@@ -227,4 +227,4 @@ def _distinct(parts: tuple[Node, ...]) -> list[Node]:
     return [each for each in parts if any(each is one for one in distinct.values())]
 
 
-__all__ = ["Comparison", "Found", "compare", "compare_limits", "is_compatible", "under"]
+__all__ = ["Comparison", "Found", "compare", "compare_limits", "under"]

@@ -4,7 +4,7 @@ or between.
 
 import re
 
-from tailrace.schemas.json_schema.comparison import Comparison, Found, compare_limits, is_compatible, under
+from tailrace.schemas.json_schema.comparison import Comparison, Found, compare_limits, under
 from tailrace.schemas.json_schema.nodes import NOTHING, Node
 
 
@@ -55,7 +55,7 @@ def _added(comparison: Comparison, original: Node, update: Node, name: str, afte
     found: Found = []
     if (covering := _covering(original, name)) is not None:
         found = list(comparison.of(covering, after))
-        verdict = "IS" if is_compatible(found) else "NOT"
+        verdict = "IS" if comparison.is_compatible(found) else "NOT"
         found.append((f"PROPERTY_ADDED_{verdict}_COVERED_BY_PARTIALLY_OPEN_CONTENT_MODEL", ()))
     return [*found, (f"{word}_ADDED_TO_UNOPEN_CONTENT_MODEL", ())]
 
@@ -65,7 +65,7 @@ def _removed(comparison: Comparison, update: Node, name: str, before: Node) -> F
         return [("PROPERTY_REMOVED_FROM_OPEN_CONTENT_MODEL", ())]
     if (covering := _covering(update, name)) is not None:
         found = list(comparison.of(before, covering))
-        verdict = "IS" if is_compatible(found) else "NOT"
+        verdict = "IS" if comparison.is_compatible(found) else "NOT"
         return [*found, (f"PROPERTY_REMOVED_{verdict}_COVERED_BY_PARTIALLY_OPEN_CONTENT_MODEL", ())]
     false = "_WITH_FALSE" if before.kind == "false" else ""
     return [(f"PROPERTY{false}_REMOVED_FROM_CLOSED_CONTENT_MODEL", ())]

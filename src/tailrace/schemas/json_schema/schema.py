@@ -1,11 +1,11 @@
 """A JSON Schema as the rest of Tailrace sees it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from tailrace.schemas.json_schema.comparison import compare
 from tailrace.schemas.json_schema.loader import Loader
-from tailrace.schemas.json_schema.rules import COMPATIBLE, told
+from tailrace.schemas.json_schema.rules import COMPATIBLE, COMPATIBLE_IF_LENIENT, told
 from tailrace.schemas.json_text import dump, load, ordered
 from tailrace.schemas.limits import Limits
 from tailrace.schemas.parsed import JSON, Difference, ParsedSchema
@@ -29,7 +29,13 @@ class JsonSchema(ParsedSchema):
     def normalized(self) -> str:
         return dump(ordered(self.json))
 
-    def reads(self, writer: ParsedSchema) -> Sequence[Difference]:
+    @property
+    def top_fields(self) -> Collection[str]:
+        found = self.json.get("properties") if isinstance(self.json, dict) else None
+        return found.keys() if isinstance(found, dict) else ()
+
+    def reads(self, writer: ParsedSchema, *, is_lenient: bool = False) -> Sequence[Difference]:
         assert isinstance(writer, JsonSchema)
-        found = compare(writer._root, self._root, self._limits.pairs_max)
-        return [told(rule, "#/" + "/".join(path)) for rule, path in found if rule not in COMPATIBLE]
+        compatible = COMPATIBLE_IF_LENIENT if is_lenient else COMPATIBLE
+        found = compare(writer._root, self._root, compatible, self._limits.pairs_max)
+        return [told(rule, "#/" + "/".join(path)) for rule, path in found if rule not in compatible]

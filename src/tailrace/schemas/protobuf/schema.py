@@ -5,7 +5,7 @@ which is the same.
 import base64
 import binascii
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from google.protobuf import descriptor_pb2 as pb
@@ -60,7 +60,12 @@ class ProtobufSchema(ParsedSchema):
             return print_file(_without_extensions(self.file), normalize=False)
         return self.text
 
-    def reads(self, writer: ParsedSchema) -> Sequence[Difference]:
+    @property
+    def top_fields(self) -> Collection[str]:
+        return [field.name for message in self.file.message_type for field in message.field]
+
+    def reads(self, writer: ParsedSchema, *, is_lenient: bool = False) -> Sequence[Difference]:
+        del is_lenient
         assert isinstance(writer, ProtobufSchema)
         return [told(rule, path) for rule, path in compare(writer._side(), self._side()) if rule not in COMPATIBLE]
 

@@ -13,15 +13,18 @@ class SimWeb:
     def __init__(self, pages: dict[str, bytes] | None = None) -> None:
         self.pages = {} if pages is None else pages
         self.is_away = False
+        # Of several servers those that are away.
+        self.away_hosts: set[str] = set()
         self.asked: list[str] = []
         # Called before each answer.
         self.on_question: Callable[[str], None] = lambda _path: None
 
     def ask(self, question: WebQuestion) -> bytes:
-        path = urlsplit(question.url).path
+        where = urlsplit(question.url)
+        path = where.path
         self.asked.append(path)
         self.on_question(path)
-        if self.is_away:
+        if self.is_away or where.hostname in self.away_hosts:
             raise ConnectionRefusedError("nobody listens there")
         page = self.pages.get(path)
         if page is None:

@@ -1,9 +1,12 @@
 """Whose store it is: `cluster.json`, which readers ask first and brokers compare with themselves. Pure.
 
-    {"version": 1, "cluster": "<cluster id>", "generation": 0}
+    {"version": 1, "cluster": "<cluster id>", "generation": 0, "recovery": ""}
 
-A recovery from the store raises the generation. Nobody can be fenced by it alone, for stores promise no comparison; a
-broker that sees a generation above its own stops copying and deleting.
+A recovery from the store raises the generation, and names itself: of two that begin at once one finds the other's name.
+Nobody can be fenced by it alone, for stores promise no comparison; a broker that sees a generation above its own, or
+another recovery than its own, stops copying and deleting.
+
+    claim    what a cluster knows of itself, in its metadata: the setting `remote.log.storage.recovery`
 """
 
 from __future__ import annotations
@@ -22,18 +25,45 @@ MARKER_MAX_BYTES = 64 << 10
 class Marker(NamedTuple):
     cluster_id: str
     generation: int = 0
+    recovery: str = ""  # Of the recovery that began this generation; empty before the first.
+
+
+class Claim(NamedTuple):
+    """What a cluster says of itself."""
+
+    generation: int = 0
+    recovery: str = ""
+    may_write: bool = True
+
+    def __str__(self) -> str:
+        if not self.may_write:
+            return READ_ONLY
+        return f"{self.generation}-{self.recovery}" if self.recovery else ""
+
+
+READ_ONLY = "read-only"
 
 
 def write_marker(marker: Marker) -> bytes:
-    return json.dumps({"version": _VERSION, "cluster": marker.cluster_id, "generation": marker.generation}).encode()
+    fields = {"cluster": marker.cluster_id, "generation": marker.generation, "recovery": marker.recovery}
+    return json.dumps({"version": _VERSION, **fields}).encode()
+
+
+def read_claim(text: str) -> Claim:
+    """The setting was checked to be what a recovery writes."""
+    if text in ("", READ_ONLY):
+        return Claim(may_write=not text)
+    generation, _, recovery = text.partition("-")
+    return Claim(int(generation), recovery)
 
 
 def read_marker(data: bytes) -> Marker:
     """StorageError if it is none."""
     try:
         fields = json.loads(data)
-        version, marker = fields["version"], Marker(fields["cluster"], fields["generation"])
-    except (ValueError, KeyError, TypeError):
+        version = fields["version"]
+        marker = Marker(fields["cluster"], fields["generation"], fields.get("recovery", ""))
+    except (ValueError, KeyError, TypeError, AttributeError):
         raise StorageError(f"{MARKER_NAME} does not say whose store this is: another program has written it") from None
     if version != _VERSION:
         raise StorageError(f"{MARKER_NAME} has version {version} of the format: this program knows {_VERSION} alone")
@@ -41,4 +71,6 @@ def read_marker(data: bytes) -> Marker:
         raise StorageError(f"{MARKER_NAME} names no cluster")
     if type(marker.generation) is not int or marker.generation < 0:
         raise StorageError(f"{MARKER_NAME} has {marker.generation!r} as its generation")
+    if not isinstance(marker.recovery, str):
+        raise StorageError(f"{MARKER_NAME} has {marker.recovery!r} as its recovery")
     return marker

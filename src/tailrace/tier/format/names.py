@@ -2,11 +2,13 @@
 
     <cluster id>/<topic id>/<partition>/<base offset>-<segment id>.segment    a segment
     <cluster id>/manifests/<topic>/<topic id>/<partition>/<version>.manifest  what is visible of a partition
+    <cluster id>/exports/<version>.export                                     topics and groups of the cluster
     cluster.json                                                              whose store this is
 
 Ids are Kafka's base64url texts, offsets have 20 digits, so that the names of a partition sort by offset. A version is
-<generation>-<metadata offset>-<leader epoch>-<number>, each with leading zeroes, so that versions sort as they followed
-on each other. Manifests lie apart from segments: to find the newest, a reader lists one topic's and nothing else.
+<generation>-<metadata offset>-<leader epoch>-<number>, that of an export <generation>-<leader epoch>-<milliseconds>,
+each with leading zeroes, so that versions sort as they followed on each other. Manifests lie apart from segments: to
+find the newest, a reader lists one topic's and nothing else.
 """
 
 from __future__ import annotations
@@ -21,6 +23,9 @@ _MANIFEST_SUFFIX = ".manifest"
 _OFFSET_DIGITS = 20
 _MANIFESTS = "manifests"  # No topic id has so few characters.
 _VERSION_DIGITS = (10, _OFFSET_DIGITS, 10, 10)
+_EXPORTS = "exports"
+_EXPORT_SUFFIX = ".export"
+_EXPORT_DIGITS = (10, 10, _OFFSET_DIGITS)
 
 
 class TieredPartition(NamedTuple):
@@ -51,6 +56,14 @@ class ManifestName(NamedTuple):
     version: ManifestVersion
 
 
+class ExportVersion(NamedTuple):
+    """Of a cluster's exports the greatest is the newest."""
+
+    generation: int
+    leader_epoch: int  # Of who wrote it, in partition 0 of __remote_log_metadata: one broker at a time.
+    written_ms: int  # By its clock.
+
+
 def partition_folder(cluster_id: str, owner: TieredPartition) -> str:
     return f"{cluster_id}/{uuid_text(owner.topic_id)}/{owner.partition}"
 
@@ -70,8 +83,27 @@ def partition_manifest_folder(cluster_id: str, topic: str, owner: TieredPartitio
 
 
 def manifest_name(cluster_id: str, name: ManifestName) -> str:
-    version = "-".join(f"{part:0{digits}d}" for part, digits in zip(name.version, _VERSION_DIGITS, strict=True))
+    version = _version_text(name.version, _VERSION_DIGITS)
     return f"{partition_manifest_folder(cluster_id, name.topic, name.owner)}/{version}{_MANIFEST_SUFFIX}"
+
+
+def export_folder(cluster_id: str) -> str:
+    return f"{cluster_id}/{_EXPORTS}"
+
+
+def export_name(cluster_id: str, version: ExportVersion) -> str:
+    return f"{export_folder(cluster_id)}/{_version_text(version, _EXPORT_DIGITS)}{_EXPORT_SUFFIX}"
+
+
+def parse_export_name(cluster_id: str, name: str) -> ExportVersion | None:
+    """None for what is no export."""
+    folder, _, file = name.rpartition("/")
+    if folder != export_folder(cluster_id):
+        return None
+    try:
+        return ExportVersion(*_parse_version(file, _EXPORT_SUFFIX, _EXPORT_DIGITS))
+    except ValueError:
+        return None
 
 
 def parse_name(cluster_id: str, name: str) -> SegmentName | ManifestName | None:
@@ -80,7 +112,8 @@ def parse_name(cluster_id: str, name: str) -> SegmentName | ManifestName | None:
         match name.split("/"):
             case [cluster, kind, topic, topic_id, partition, file] if (cluster, kind) == (cluster_id, _MANIFESTS):
                 owner = TieredPartition(parse_uuid(topic_id), PartitionIndex(_number(partition)))
-                return ManifestName(topic, owner, _parse_version(file))
+                version = ManifestVersion(*_parse_version(file, _MANIFEST_SUFFIX, _VERSION_DIGITS))
+                return ManifestName(topic, owner, version)
             case [cluster, topic_id, partition, file] if cluster == cluster_id:
                 owner = TieredPartition(parse_uuid(topic_id), PartitionIndex(_number(partition)))
                 return SegmentName(owner, *_parse_segment(file))
@@ -89,11 +122,15 @@ def parse_name(cluster_id: str, name: str) -> SegmentName | ManifestName | None:
     return None
 
 
-def _parse_version(file: str) -> ManifestVersion:
-    parts = file.removesuffix(_MANIFEST_SUFFIX).split("-")
-    if not file.endswith(_MANIFEST_SUFFIX) or tuple(map(len, parts)) != _VERSION_DIGITS:
+def _version_text(version: tuple[int, ...], digits: tuple[int, ...]) -> str:
+    return "-".join(f"{part:0{count}d}" for part, count in zip(version, digits, strict=True))
+
+
+def _parse_version(file: str, suffix: str, digits: tuple[int, ...]) -> list[int]:
+    parts = file.removesuffix(suffix).split("-")
+    if not file.endswith(suffix) or tuple(map(len, parts)) != digits:
         raise ValueError(f"{file} is no version")
-    return ManifestVersion(*map(_number, parts))
+    return [_number(part) for part in parts]
 
 
 def _parse_segment(file: str) -> tuple[int, Uuid]:

@@ -18,8 +18,8 @@ from tailrace.model.ports import Background, Clock, ObjectFacts
 from tailrace.tier.format.names import ManifestName, ManifestVersion, TieredPartition, parse_name
 from tailrace.tier.format.names import partition_manifest_folder as folder_of
 from tailrace.tier.metadata.coverage import Lineage
-from tailrace.tier.metadata.machine import PartitionTier
 from tailrace.tier.metadata.manifest import Manifest, write_manifest
+from tailrace.tier.metadata.partition import PartitionTier
 from tailrace.tier.store.guard import GuardedObjects
 
 
@@ -92,12 +92,14 @@ class PartitionManifests:
 
 
 def decide_old(cluster_id: str, listed: Iterable[ObjectFacts], *, before_ms: int) -> list[str]:
-    """Of the manifests of one partition those whose successor is there since before `before_ms`. A listing that lacks
-    the newest keeps one more; none makes the newest go."""
-    found = []
-    for facts in listed:
-        name = parse_name(cluster_id, facts.name)
-        if isinstance(name, ManifestName):
-            found.append((name.version, facts))
-    found.sort(key=lambda each: each[0])
-    return [facts.name for (_, facts), (_, successor) in pairwise(found) if successor.modified_ms < before_ms]
+    """Of the manifests of one partition those whose successor is there since before `before_ms`."""
+    found = [(parse_name(cluster_id, facts.name), facts) for facts in listed]
+    versions = [(name.version, facts) for name, facts in found if isinstance(name, ManifestName)]
+    return decide_replaced(versions, before_ms=before_ms)
+
+
+def decide_replaced(found: Iterable[tuple[tuple[int, ...], ObjectFacts]], *, before_ms: int) -> list[str]:
+    """Names of all but the newest and those whose successor came later. A listing that lacks the newest keeps one more;
+    none makes the newest go."""
+    ordered = sorted(found, key=lambda each: each[0])
+    return [facts.name for (_, facts), (_, successor) in pairwise(ordered) if successor.modified_ms < before_ms]

@@ -76,6 +76,22 @@ class Coverage:
     def start_offset(self) -> int | None:
         return self.pieces[0].start_offset if self.pieces else None
 
+    @property
+    def segment_ids(self) -> set[Uuid]:
+        return {piece.segment.segment_id for piece in self.pieces}
+
+    def and_then(self, segment: RemoteSegment, lineage: Lineage) -> Coverage | None:
+        """What `cover` gives with one more segment, where that only goes on at the end, as the next copy of a leader
+        does: of thousands of segments it would take milliseconds. None where it has to be asked."""
+        if not self.pieces:
+            return None
+        last = self.pieces[-1]
+        if not last.start_offset < segment.base_offset <= last.end_offset < segment.end_offset:
+            return None
+        if usable_end(segment, lineage, segment.base_offset) < segment.end_offset:
+            return None
+        return Coverage([*self.pieces, Piece(last.end_offset, segment.end_offset, segment)])
+
 
 def cover(
     segments: Iterable[RemoteSegment], lineage: Lineage, *, log_start_offset: int, log_end_offset: int

@@ -1,6 +1,6 @@
-"""A manifest: what is visible of a partition, for readers without a broker. JSON in two lines, version 1.
+"""A manifest: what is visible of a partition, for readers without a broker. A statement (`format.statements`) of
+version 1.
 
-    {"manifest": 1, "crc32c": "<8 hexadecimal digits>", "bytes": <size of the second line>}
     {"cluster", "topic", "topic_id", "partition", "version", "written_ms", "partitions", "settings", "log_start_offset",
      "log_end_offset", "lineage", "lineages", "segments"}
 
@@ -17,7 +17,6 @@ never wrong ones. Which of the segments serves which offset is `coverage`'s deci
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -25,11 +24,10 @@ from typing import Any
 from tailrace.model.ids import PartitionIndex, Uuid, parse_uuid, uuid_text
 from tailrace.tier.format.layout import DamagedObjectError
 from tailrace.tier.format.names import ManifestName, ManifestVersion, TieredPartition, manifest_name
+from tailrace.tier.format.statements import read_statement, write_statement
 from tailrace.tier.metadata.coverage import Coverage, Lineage, RemoteSegment, cover
-from tailrace.wire.checksum import crc32c
 
 _VERSION = 1
-_HEAD_MAX_BYTES = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +60,9 @@ class Manifest:
 def write_manifest(manifest: Manifest) -> bytes:
     """A few milliseconds for thousands of segments: not on the loop."""
     lineages: dict[tuple[tuple[int, int], ...], int] = {}
-    body = _json(
+    return write_statement(
+        "manifest",
+        _VERSION,
         {
             "cluster": manifest.cluster_id,
             "topic": manifest.topic,
@@ -90,26 +90,13 @@ def write_manifest(manifest: Manifest) -> bytes:
                 for segment in sorted(manifest.segments, key=lambda each: (each.base_offset, each.segment_id))
             ],
             "lineages": list(lineages),
-        }
+        },
     )
-    head = _json({"manifest": _VERSION, "crc32c": f"{crc32c(body):08x}", "bytes": len(body)})
-    return head + b"\n" + body
 
 
 def read_manifest(name: str, data: bytes) -> Manifest:
     """DamagedObjectError if it is not what was written under this name."""
-    head, _, body = data.partition(b"\n")
-    try:
-        fields = json.loads(head) if len(head) <= _HEAD_MAX_BYTES else None
-        version, stored_sum, size_bytes = fields["manifest"], int(fields["crc32c"], 16), fields["bytes"]  # type: ignore[index]
-    except (ValueError, KeyError, TypeError):
-        raise DamagedObjectError(f"{name} is no manifest, or a damaged one: its first line is unknown") from None
-    if version != _VERSION:
-        raise DamagedObjectError(f"{name} has version {version} of the format: this program knows {_VERSION} alone")
-    if len(body) != size_bytes or crc32c(body) != stored_sum:
-        raise DamagedObjectError(f"{name} is damaged: the sum of its {len(body)} bytes is wrong, of {size_bytes}")
-    # From here on it is what was written.
-    manifest = _manifest(json.loads(body))
+    manifest = _manifest(read_statement("manifest", _VERSION, name, data))
     if manifest.name != name:
         raise DamagedObjectError(f"{name} holds another manifest, {manifest.name}")
     return manifest
@@ -145,7 +132,3 @@ def _segment(row: list[Any], lineages: list[tuple[tuple[int, int], ...]]) -> Rem
         lineages[lineage],
         has_aborted,
     )
-
-
-def _json(content: Mapping[str, Any]) -> bytes:
-    return json.dumps(content, separators=(",", ":")).encode()

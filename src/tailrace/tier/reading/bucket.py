@@ -9,14 +9,23 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tailrace.model import events
 from tailrace.model.errors import StorageError
 from tailrace.model.ports import NoObjectError, ObjectFacts, StoreAwayError, StoreRefusalError
 from tailrace.tier.format.layout import DamagedObjectError
 from tailrace.tier.format.marker import MARKER_MAX_BYTES, Marker, read_marker
-from tailrace.tier.format.names import MARKER_NAME, ManifestName, TieredPartition, manifest_folder, parse_name
+from tailrace.tier.format.names import (
+    MARKER_NAME,
+    ManifestName,
+    TieredPartition,
+    export_folder,
+    manifest_folder,
+    parse_export_name,
+    parse_name,
+)
+from tailrace.tier.metadata.export import Export, read_export
 from tailrace.tier.metadata.manifest import Manifest, read_manifest
 from tailrace.tier.store.guard import GuardedObjects
 
@@ -26,7 +35,7 @@ events_log = events.logger("tier")
 _LISTINGS_MAX = 5
 _PAUSE_S = 1.0
 # Of one that is larger, something is wrong: a million segments have 120 MB.
-_MANIFEST_MAX_BYTES = 256 << 20
+_STATEMENT_MAX_BYTES = 256 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +44,7 @@ class Bucket:
 
     store: GuardedObjects
     marker: Marker
+    damaged: list[str] = field(default_factory=list)  # What was passed over for something older.
 
     @classmethod
     async def open(cls, store: GuardedObjects) -> Bucket:
@@ -93,17 +103,35 @@ class Bucket:
                 return None
             except DamagedObjectError as error:
                 events_log.error("a manifest is damaged, an older one is read instead", cause=error)
+                self.damaged.append(facts.name)
                 damage = error
         if damage is not None:
             raise damage
         return None
 
+    async def export(self) -> Export | None:
+        """The newest that is whole; None if there is none. Raises StoreError."""
+        cluster_id = self.marker.cluster_id
+        listed = await self.store.list(export_folder(cluster_id))
+        versions = [(version, facts) for facts in listed if (version := parse_export_name(cluster_id, facts.name))]
+        for _, facts in sorted(versions, key=lambda each: each[0], reverse=True):
+            try:
+                return read_export(facts.name, await self._whole(facts))
+            except NoObjectError:
+                continue  # An old one that was removed: the listing is late.
+            except DamagedObjectError as error:
+                events_log.error("an export is damaged, an older one is read instead", cause=error)
+                self.damaged.append(facts.name)
+        return None
+
     async def read(self, facts: ObjectFacts) -> Manifest:
         """NoObjectError or DamagedObjectError."""
-        if not 0 < facts.size_bytes <= _MANIFEST_MAX_BYTES:
+        return read_manifest(facts.name, await self._whole(facts))
+
+    async def _whole(self, facts: ObjectFacts) -> bytes:
+        if not 0 < facts.size_bytes <= _STATEMENT_MAX_BYTES:
             raise DamagedObjectError(f"{facts.name} is damaged: it has {facts.size_bytes} bytes")
-        data = await self.store.get(facts.name, 0, facts.size_bytes)
-        return read_manifest(facts.name, bytes(data))
+        return bytes(await self.store.get(facts.name, 0, facts.size_bytes))
 
 
 def newest_of_each_name(manifests: Sequence[Manifest]) -> list[Manifest]:

@@ -2,8 +2,8 @@
 
 A piece is `piece_bytes` of a segment, aligned, in whole chunks. Those used last stay in memory, checked: a reader comes
 back to the piece that it ended in. Readers that go on where they ended are read ahead of: first one piece, then twice
-as many each time, up to `ahead_bytes`. What is read ahead goes to memory and to the cache, under the same bounds as
-every read of the store.
+as many each time, up to `ahead_bytes`, and across the end of a segment. What is read ahead goes to memory and to the
+cache, under the same bounds as every read of the store.
 
 A reader who is cancelled leaves at once; a download that others may want goes on.
 """
@@ -20,13 +20,15 @@ from tailrace.model.ports import Background, Bytes, StoreError
 from tailrace.tier.format.layout import DamagedObjectError, SegmentFooter
 from tailrace.tier.format.names import TieredPartition, segment_name
 from tailrace.tier.keeping.throttle import Throttle
-from tailrace.tier.metadata.coverage import RemoteSegment
+from tailrace.tier.metadata.coverage import Piece, RemoteSegment
 from tailrace.tier.reading.cache import PieceCache
 from tailrace.tier.store.guard import GuardedObjects
 
 T = TypeVar("T")
 R = TypeVar("R")
 
+# So many windows before the end of a segment the footer of the next one is asked for.
+_FOOTER_AHEAD = 4
 # Readers whose last place is remembered.
 _READERS_MAX = 1000
 
@@ -63,6 +65,7 @@ class Pieces:
         self._under_way: dict[tuple[Uuid, int], asyncio.Task[Bytes]] = {}
         self._footers_under_way: dict[Uuid, asyncio.Task[SegmentFooter]] = {}
         self._ahead: OrderedDict[tuple[Uuid, int], int] = OrderedDict()  # Where a reader would go on, and its window.
+        self._crossing: dict[Uuid, asyncio.Task[None]] = {}  # Into which segments is read ahead from the one before.
 
     async def footer(self, owner: TieredPartition, segment: RemoteSegment) -> SegmentFooter:
         """Raises StoreError or DamagedObjectError."""
@@ -77,13 +80,23 @@ class Pieces:
         return await asyncio.shield(task)
 
     async def read(
-        self, owner: TieredPartition, segment: RemoteSegment, footer: SegmentFooter, start: int, end: int
+        self,
+        owner: TieredPartition,
+        segment: RemoteSegment,
+        footer: SegmentFooter,
+        start: int,
+        end: int,
+        *,
+        following: Piece | None = None,
     ) -> bytes:
-        """The bytes from `start` to `end`. Raises StoreError or DamagedObjectError."""
+        """The bytes from `start` to `end`; a reader would go on with `following`. Raises StoreError or
+        DamagedObjectError."""
         size = self._limits.piece_bytes
         first = start // size * size
         end = min(end, segment.size_bytes)
-        self._read_ahead(owner, segment, footer, start, end)
+        window = self._follow_reader(segment, start, end)
+        if window and not self._cache.is_failing:
+            self._read_ahead(owner, segment, footer, -(-end // size) * size, window, following)
         pieces = [self._find((segment.segment_id, at)) for at in range(first, end, size)]
         missing = {
             number: asyncio.shield(self._begin(owner, segment, footer, first + number * size))
@@ -98,26 +111,53 @@ class Pieces:
         return b"".join(views)
 
     def close(self) -> None:
-        for task in (*self._under_way.values(), *self._footers_under_way.values()):
+        for task in (*self._under_way.values(), *self._footers_under_way.values(), *self._crossing.values()):
             task.cancel()
 
-    def _read_ahead(
-        self, owner: TieredPartition, segment: RemoteSegment, footer: SegmentFooter, start: int, end: int
-    ) -> None:
-        size, ahead = self._limits.piece_bytes, self._ahead
-        # A reader comes back to where its last whole batch ended, in the last piece that it has got.
-        window = ahead.pop((segment.segment_id, start // size), 0)
-        if start % size == 0 and not window:
-            window = ahead.pop((segment.segment_id, start // size - 1), 0)
+    def _follow_reader(self, segment: RemoteSegment, start: int, end: int) -> int:
+        """How many pieces are read ahead of who reads this: none, unless he has read what goes before."""
+        size, number = self._limits.piece_bytes, start // self._limits.piece_bytes
+        # A reader comes back to where its last whole batch ended: in the last piece that it has got, or just before it.
+        places = (number, number + 1) if start % size else (number, number + 1, number - 1)
+        window = max(self._ahead.pop((segment.segment_id, each), 0) for each in places)
         following = min(max(window * 2, 1), max(self._limits.ahead_bytes // size, 1))
-        ahead[segment.segment_id, (end - 1) // size] = following
-        if len(ahead) > _READERS_MAX:
-            ahead.popitem(last=False)
-        if window and not self._cache.is_failing:
-            begin = -(-end // size) * size
-            for at in range(begin, min(begin + following * size, segment.size_bytes), size):
-                if (segment.segment_id, at) not in self._recent:
-                    self._begin(owner, segment, footer, at)
+        self._note_reader((segment.segment_id, (end - 1) // size), following)
+        return following if window else 0
+
+    def _note_reader(self, place: tuple[Uuid, int], window: int) -> None:
+        self._ahead[place] = window
+        if len(self._ahead) > _READERS_MAX:
+            self._ahead.popitem(last=False)
+
+    def _read_ahead(  # noqa: PLR0917
+        self,
+        owner: TieredPartition,
+        segment: RemoteSegment,
+        footer: SegmentFooter,
+        begin: int,
+        count: int,
+        following: Piece | None,
+    ) -> None:
+        size = self._limits.piece_bytes
+        for at in range(begin, min(begin + count * size, segment.size_bytes), size):
+            if (segment.segment_id, at) not in self._recent:
+                self._begin(owner, segment, footer, at)
+        left = max(0, -(-(segment.size_bytes - begin) // size))
+        if following is not None and left < _FOOTER_AHEAD * count:
+            segment_id = following.segment.segment_id
+            if segment_id not in self._crossing:
+                task = asyncio.ensure_future(self._cross(owner, following, count - left, count))
+                self._crossing[segment_id] = task
+                task.add_done_callback(lambda done: _forget(self._crossing, segment_id, done))
+
+    async def _cross(self, owner: TieredPartition, piece: Piece, count: int, window: int) -> None:
+        """The footer of the next segment and its first `count` pieces; the reader goes on there with its window."""
+        size, segment = self._limits.piece_bytes, piece.segment
+        footer = await self.footer(owner, segment)
+        first = footer.position_for(piece.start_offset) // size
+        if count > 0:
+            self._note_reader((segment.segment_id, first), window)
+            self._read_ahead(owner, segment, footer, first * size, count, None)
 
     def _find(self, key: tuple[Uuid, int]) -> Bytes | None:
         piece = self._recent.get(key)

@@ -44,20 +44,22 @@ class TierReader:
             piece = coverage.find(offset)
             if piece is None:
                 raise GapError(f"no copy holds offset {offset}")
-            batches = await self._read_piece(owner, piece, offset, max_bytes)
+            batches = await self._read_piece(owner, piece, offset, max_bytes, coverage.find(piece.end_offset))
             # A topic that was compacted once may have no batch up to the end of the piece.
             if batches or coverage.find(piece.end_offset) is None:
                 return batches
             offset = piece.end_offset
 
-    async def _read_piece(self, owner: TieredPartition, piece: Piece, offset: int, max_bytes: int) -> bytes:
+    async def _read_piece(
+        self, owner: TieredPartition, piece: Piece, offset: int, max_bytes: int, following: Piece | None = None
+    ) -> bytes:
         footer = await self._pieces.footer(owner, piece.segment)
         position = footer.position_for(offset)
         size = max(max_bytes, HEADER_SIZE)
         while True:
             # The batch begins within about a chunk of the position that the index knows.
             end = min(position + footer.chunk_bytes + size, piece.segment.size_bytes)
-            data = await self._pieces.read(owner, piece.segment, footer, position, end)
+            data = await self._pieces.read(owner, piece.segment, footer, position, end, following=following)
             is_end = end == piece.segment.size_bytes
             work = partial(_cut, data, footer, piece, offset, max_bytes, is_end=is_end)
             batches, missing_bytes = await self._background.run(work)

@@ -49,6 +49,7 @@ def listening() -> Iterator[Web]:
         def do_GET(self) -> None:
             text = web.pages.get(self.path)
             self.send_response(404 if text is None else 200)
+            self.send_header("Content-Length", str(len(text or "")))
             self.end_headers()
             self.wfile.write((text or "").encode())
 

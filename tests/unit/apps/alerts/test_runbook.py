@@ -42,7 +42,7 @@ def test_every_metric_of_a_rule_and_of_the_dashboard_is_documented() -> None:
 def test_rules_are_those_that_prometheus_takes(capsys) -> None:
     assert main(["metrics", "rules"]) == 0
     document = json.loads(capsys.readouterr().out)
-    assert document == json.loads(prometheus_rules(DEFAULT_RULES))
+    assert document == json.loads(prometheus_rules(DEFAULT_RULES, job="tailrace"))
     (group,) = document["groups"]
     rules = {rule["alert"]: rule for rule in group["rules"]}
     assert len(rules) == len(DEFAULT_RULES)

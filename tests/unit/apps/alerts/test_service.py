@@ -7,6 +7,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -46,13 +47,16 @@ class Elected:
     async def close(self) -> None: ...
 
 
-def make(web: Web, silences_path: Path | None = None, election: Any = None, **sending: Any) -> AlertService:
+def make(
+    web: Web, silences_path: Path | None = None, election: Any = None, status_path: Path | None = None, **sending: Any
+) -> AlertService:
     options = {"resolve_seconds": 0.0, "timeout_seconds": 20.0, **sending}
     return AlertService(
         RuleFile((RULE,), Sending(**options)),
         Scraper(timeout_seconds=20.0),
         [web.url("")],
         silences_path=None if silences_path is None else str(silences_path),
+        status_path=None if status_path is None else str(status_path),
         election=election,
     )
 
@@ -127,6 +131,20 @@ async def test_one_that_hangs_keeps_nobody_waiting_and_is_bounded(web: Web, monk
     assert slow.failed == 10 - 5 - 1, "one is under way, and a queue has an end"
     await watch._senders.close()
     assert slow.failed == 10 - 5
+    web.may_answer.set()
+
+
+async def test_receivers_that_hang_leave_threads_for_all_others(web: Web, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of the loop are few, and whoever reads files or looks names up waits for one of them."""
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
+    monkeypatch.setattr(senders, "_FAREWELL_SECONDS", 0.05)
+    watch = make(web, webhooks=(web.url("/slow"),) * 3, slack=(web.url("/slack"),))
+    tell(web, 1)
+    await watch.look()
+    await until(lambda: len(web.at("/slack")) == 1)
+    async with asyncio.timeout(10):
+        assert await asyncio.to_thread(str, 1) == "1"
+    await watch._senders.close()
     web.may_answer.set()
 
 
@@ -222,3 +240,45 @@ async def test_who_is_chosen_later_tells_no_end_of_what_was_silenced(web: Web, t
     assert await watch.look() == []
     tell(web, 0)
     assert await watch.look() == []
+
+
+async def test_a_process_that_is_killed_in_a_delivery_is_followed_by_one_that_tells(web: Web, tmp_path: Path) -> None:
+    """Twice is better than never: that it holds, and that it is over."""
+    status = tmp_path / "status.json"
+    for value in (1, 0):
+        tell(web, value)
+        killed = make(web, status_path=status, webhooks=(web.url("/slow"),))
+        await killed.look()
+        await asyncio.sleep(0.1)  # It has the alert, and has not answered.
+        for receiver in killed._senders.receivers:
+            assert receiver._task is not None
+            receiver._task.cancel()
+        following = make(web, status_path=status, webhooks=(web.url("/hook"),))
+        assert [each.is_firing for each in await following.look()] == [bool(value)]
+        await following._senders.close()
+    assert web.told("/hook") == [("Sick", "firing"), ("Sick", "resolved")]
+    first, last = (document["alerts"][0] for document in web.at("/hook"))
+    assert first["startsAt"] == last["startsAt"]
+    web.may_answer.set()
+
+
+async def test_what_is_over_while_nobody_watches_is_told_by_the_next(web: Web, tmp_path: Path) -> None:
+    status = tmp_path / "status.json"
+    tell(web, 1)
+    await make(web, status_path=status).look()
+    tell(web, 0)
+    assert [each.is_firing for each in await make(web, status_path=status).look()] == [False]
+    for text in ("{", '{"alerts": [{}], "ended": []}', '{"alerts": 1, "ended": []}'):
+        status.write_text(text)
+        tell(web, 1)
+        assert [each.is_firing for each in await make(web, status_path=status).look()] == [True]
+
+
+async def test_one_that_follows_tells_nothing_that_was_never_told(web: Web, tmp_path: Path) -> None:
+    """What was silenced, and what did not hold for long enough."""
+    status, silences = tmp_path / "status.json", tmp_path / "silences.json"
+    write_silences(str(silences), [Silence("Sick", {}, time.time() + 3600, "")])
+    tell(web, 1)
+    await make(web, silences, status_path=status).look()
+    tell(web, 0)
+    assert await make(web, silences, status_path=status).look() == []

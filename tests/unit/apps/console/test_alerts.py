@@ -8,7 +8,7 @@ from tailrace.apps.alerts.engine import Engine
 from tailrace.apps.alerts.rules import Rule, Sending
 from tailrace.apps.alerts.status import sorted_alerts, status_of, write_status
 from tailrace.apps.console.alerts import read_status
-from tailrace.apps.scrape import Reading, Sample
+from tailrace.apps.scrape import Moment, Reading, Sample
 
 RULES = (
     Rule(name="Late", summary="{value} late", metric="lag", above=5, for_seconds=10),
@@ -17,13 +17,14 @@ RULES = (
 
 
 def write(path, engine, readings, at, **changed):
-    engine.step(at, readings)
+    engine.step(Moment(at, at), readings)
     status = status_of(
         at=at,
         interval_seconds=10.0,
         problem="",
         rules=engine.rules,
         alerts=sorted_alerts(engine.alerts.values()),
+        ended=[],
         readings=readings,
         is_silenced=lambda alert: alert.rule.name == changed.get("silenced"),
     )
@@ -35,7 +36,7 @@ def test_what_holds_is_read_as_it_was_written(tmp_path):
     info = Sample("tailrace_build_info", frozenset({("node", "7")}), 1)
     count = Sample("kafka_server_socket_server_metrics_connection_count", frozenset({("listener", "CLIENTS")}), 3)
     samples = (Sample("lag", frozenset(), 9), info, count)
-    readings = [Reading("a:1", 100, samples), Reading("b:1", 100, None, "refused")]
+    readings = [Reading("a:1", Moment(100, 100), samples), Reading("b:1", Moment(100, 100), None, "refused")]
     write(path, engine, readings, 100.0)
     status = read_status(str(path), 101.0)
     assert [(each["rule"], each["is_told"]) for each in status.alerts] == [("Down", True), ("Late", False)]

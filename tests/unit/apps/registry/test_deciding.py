@@ -11,7 +11,6 @@ from tailrace.apps.registry.state.deciding import (
     Registered,
     decide_registration,
     judge,
-    messages,
     prepare_comparison,
     prepare_registration,
 )
@@ -25,6 +24,7 @@ from tailrace.apps.registry.state.deleting import (
     decide_version_deletion,
 )
 from tailrace.apps.registry.state.parsing import Parsed
+from tailrace.apps.registry.state.policy import Policy, messages
 from tailrace.apps.registry.state.records import Reference
 from tailrace.apps.registry.state.store import State
 
@@ -115,9 +115,9 @@ def test_a_comparison_tells_everything(registry):
     registry.register("a", record("x"))
     new = NewSchema(None, record("x", "y", "z"))
     question = prepare_comparison(registry.state, "a", new, registry.state.versions("a"), normalize=False)
-    lines = messages(judge(question, registry.parsed).incompatibilities, question.level)
+    lines = messages(judge(question, registry.parsed).incompatibilities, question.policy)
     assert sum("errorType" in line for line in lines) == 2
-    assert messages([], "BACKWARD") == []
+    assert messages([], Policy("BACKWARD")) == []
 
 
 def test_what_is_left_out_is_as_before(registry):

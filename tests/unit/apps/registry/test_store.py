@@ -59,7 +59,7 @@ def test_contexts_count_ids_by_themselves():
     assert state.subjects() == [":.c:a", "a"]
     assert state.subjects(":.c:") == [":.c:a"]
     assert state.subjects(":*:a") == [":.c:a", "a"]
-    assert state.find_in_contexts("a", 1).subject == "a"
+    assert state.same_subjects("a") == ["a", ":.c:a"]
 
 
 def test_a_subject_that_is_deleted_as_a_whole():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tailrace.apps.scrape import Reading, parse_text
+from tailrace.apps.scrape import Moment, Reading, parse_text
 from tailrace.apps.top.overview import overview
 
 TOPICS = "kafka_server_brokertopicmetrics"
@@ -12,7 +12,7 @@ TIME = "kafka_network_requestmetrics_totaltimems"
 
 
 def node(instance: str, at: float, *lines: str) -> Reading:
-    return Reading(instance, at, parse_text("\n".join(lines)))
+    return Reading(instance, Moment(at, 0.0), parse_text("\n".join(lines)))
 
 
 def test_rates_are_of_the_time_between_the_readings():
@@ -50,7 +50,7 @@ def test_a_node_that_began_anew_or_is_new_has_no_rate():
 
 
 def test_a_node_that_does_not_answer_is_shown_with_the_reason():
-    told = overview([node("one", 1)], [Reading("one", 2, None, "refused")])
+    told = overview([node("one", 1)], [Reading("one", Moment(2, 0.0), None, "refused")])
     assert [(each.is_up, each.problem) for each in told.nodes] == [(False, "refused")]
     assert told.controllers == 0
 

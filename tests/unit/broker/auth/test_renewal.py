@@ -219,7 +219,13 @@ async def test_the_log_tells_what_is_about_to_end(tmp_path: Path, caplog):
         await wait(lambda: bool(told_of(caplog, "days_left")))
     facts = [vars(each)["facts"] for each in caplog.records if "soon it is not valid" in each.message]
     assert facts == [{"what": "the certificate of CN=broker", "days_left": 19, "listeners": "TLS,BOTH"}]
+    assert "not valid yet" not in caplog.text
     caplog.clear()
+    Forged("broker", ROOT, hosts=HOSTS, days=(1, 200)).store(files.own)
+    async with secured(**files.settings):
+        await wait(lambda: "a certificate is not valid yet" in caplog.text)
+    caplog.clear()
+    Forged("broker", ROOT, hosts=HOSTS, days=(-1, 20)).store(files.own)
     async with secured(**files.settings, ssl_expiry_warning_days="10"):
         await asyncio.sleep(0.1)
     assert not told_of(caplog, "days_left")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -131,13 +132,40 @@ async def test_a_client_that_asks_and_does_not_read_is_closed():
         assert len((await scrape(world.broker)).text) > 400_000
 
 
-async def test_connections_are_bounded():
+@pytest.mark.parametrize("said", [b"", b"GET /met", b"GET /metrics HTTP/1.1\r\nHost: x\r\nX: "])
+async def test_connections_are_bounded_and_who_only_holds_them_gives_way(said: bytes):
     async with running({**SETTINGS, "metrics.max.connections": "5"}) as world:
-        held = [await asyncio.open_connection("127.0.0.1", port_of(world.broker)) for _ in range(5)]
+        held = []
+        for _ in range(5):
+            held.append(await asyncio.open_connection("127.0.0.1", port_of(world.broker)))
+            held[-1][1].write(said)
         await _wait_connections(world.broker, 5)
-        assert await say(world.broker, b"GET / HTTP/1.1\r\n\r\n") == b""
+        for number in range(3):
+            assert (await get(world.broker, "/health/live"))[0] == 200
+            async with asyncio.timeout(30):
+                assert await held[number][0].read() == b"", "the oldest"
+            held.append(await asyncio.open_connection("127.0.0.1", port_of(world.broker)))
+            await _wait_connections(world.broker, 5)
         for _, writer in held:
             writer.close()
+        await _wait_connections(world.broker, 0)
+
+
+async def test_who_is_being_answered_does_not_give_way():
+    settings = {"metrics.max.connections": "3", "socket.send.buffer.bytes": "16384"}
+    async with running({**SETTINGS, **settings}) as world:
+        peer = await world.connect()
+        await create_topic(peer, "x" * 249, partitions=150)
+        with ExitStack() as stack:
+            for _ in range(3):
+                client = stack.enter_context(socket.socket())
+                client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16384)
+                client.connect(("127.0.0.1", port_of(world.broker)))
+                client.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+            async with asyncio.timeout(30):
+                while sum(each.is_asked for each in world.broker.metrics._acceptor.connections) < 3:
+                    await asyncio.sleep(0.01)
+            assert await say(world.broker, b"GET / HTTP/1.1\r\n\r\n") == b"", "it is turned away"
         await _wait_connections(world.broker, 0)
         assert (await get(world.broker, "/health/live"))[0] == 200
 

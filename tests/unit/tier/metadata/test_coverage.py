@@ -108,3 +108,25 @@ def test_what_is_read_is_the_log_and_nothing_of_it_is_left_out(history) -> None:
         else:
             assert contents[piece.segment.segment_id][offset] == records[offset], "never a record of another history"
     assert all(piece.end_offset <= len(log) for piece in coverage.pieces)
+
+
+@settings(max_examples=400)
+@given(histories())
+def test_the_next_copy_is_added_as_if_all_were_computed_anew(history) -> None:
+    log, _, lineage, copies, _ = history
+    segments = [copy for copy, _ in copies if copy.end_offset <= len(log)]
+    for count in range(len(segments)):
+        before = cover(segments[:count], lineage, log_start_offset=0, log_end_offset=len(log))
+        longer = before.and_then(segments[count], lineage)
+        whole = cover(segments[: count + 1], lineage, log_start_offset=0, log_end_offset=len(log))
+        assert longer is None or longer.pieces == whole.pieces
+
+
+def test_the_next_copy_of_a_leader_is_added_without_computing_all() -> None:
+    before = cover([segment(1, 0, 10), segment(2, 10, 20)], [(0, 0)], log_start_offset=0, log_end_offset=50)
+    longer = before.and_then(segment(3, 20, 30), [(0, 0)])
+    assert longer is not None
+    assert longer.end_from(0) == 30
+    assert before.end_from(0) == 20
+    assert before.and_then(segment(3, 25, 30), [(0, 0)]) is None, "a gap"
+    assert before.and_then(segment(3, 20, 30, ((1, 20),)), [(0, 0)]) is None, "another history"

@@ -8,6 +8,7 @@ from tailrace.sim.objects import StoreFaults
 from tailrace.tier.format.layout import DamagedObjectError
 from tailrace.tier.keeping.throttle import Throttle
 from tailrace.tier.reading.cache import PieceCache
+from tailrace.tier.reading.pieces import ReadLimits
 from tailrace.tier.reading.reader import GapError
 from tailrace.wire.records import iterate_headers
 from tests.unit.log.storage import make_batch
@@ -90,6 +91,29 @@ async def test_many_readers_cost_one_download() -> None:
     room.bucket.got_bytes = 0
     await read_all()
     assert room.bucket.got_bytes <= stored - sum(piece.segment.size_bytes for piece in coverage.pieces), "footers alone"
+
+
+@simulated
+async def test_a_sequential_reader_gets_most_of_what_a_far_store_gives() -> None:
+    """30 ms a call and 200 MB/s, made smaller by 2048 like pieces and segments: 512 bytes here are 1 MiB there."""
+    room = Room(segment_bytes=32_000)
+    for _ in range(1600):
+        room.produce(make_batch(1, value=b"x" * 40))
+    await room.copy_all()
+    await room.cache.open()
+    room.read_limits = ReadLimits(piece_bytes=512, ahead_bytes=8 * 512)
+    room.open_reader()
+    rate = 200e6 / 2048
+    room.bucket.faults = StoreFaults(delay_ms=(30, 30), bytes_per_second=rate)
+    coverage, offset, size = room.coverage, 0, 0
+    assert len(coverage.pieces) >= 5
+    began_ms = room.clock.monotonic_ms()
+    while offset < coverage.pieces[-1].end_offset:
+        batches = await room.reader.read(OWNER, coverage, offset, 512)
+        size += len(batches)
+        offset = offsets(batches)[-1] + 1
+    took_s = (room.clock.monotonic_ms() - began_ms) / 1000
+    assert size / took_s >= 0.85 * rate, f"{size / took_s / rate:.0%} of what it gives"
 
 
 @simulated

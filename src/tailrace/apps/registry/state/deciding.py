@@ -24,9 +24,10 @@ from tailrace.apps.registry.state.documents import (
 )
 from tailrace.apps.registry.state.names import DEFAULT_CONTEXT, context_of, context_prefix, qualify
 from tailrace.apps.registry.state.parsing import Parsed, Source, new_source, source_of
+from tailrace.apps.registry.state.policy import Policy, policy_of, told
 from tailrace.apps.registry.state.records import Record, Reference, SchemaValue
 from tailrace.apps.registry.state.store import IMPORT, LATEST, READONLY, READONLY_OVERRIDE, READWRITE, State, Version
-from tailrace.schemas import Incompatibility, ParsedSchema, check
+from tailrace.schemas import Incompatibility, ParsedSchema
 
 _NO_ID = -1
 _NO_VERSION = 0
@@ -49,7 +50,7 @@ class Question(NamedTuple):
 
     new: Source
     earlier: tuple[tuple[int, Source], ...]  # The newest first.
-    level: str
+    policy: Policy
     is_normalized: bool
 
 
@@ -75,7 +76,7 @@ def judge(question: Question, parsed: Parsed) -> Judgement:
     new = parsed.get(question.new)
     text = new.normalized() if question.is_normalized else new.text
     earlier = [(number, parsed.get(source)) for number, source in question.earlier]
-    found = check(question.level, new, earlier)
+    found = question.policy.check(new, earlier)
     same = tuple(number for number, old in earlier if _is_same(new, old))
     return Judgement(new, text, tuple(found), same)
 
@@ -106,8 +107,7 @@ def prepare_registration(state: State, subject: str, new: NewSchema, *, normaliz
         new = _populate(state, subject, new, versions[-1] if versions else None, config)
     elif not new.text.strip():
         raise errors.invalid_schema("Empty schema")
-    earlier = _group(config, new.metadata, versions)
-    return Prepared(new, _question(state, subject, new, earlier, normalize=normalize))
+    return Prepared(new, _question(state, subject, new, versions, normalize=normalize))
 
 
 def _pin(state: State, subject: str, reference: Reference) -> Reference:
@@ -123,16 +123,16 @@ def prepare_comparison(
 ) -> Question:
     if not new.text.strip():
         raise errors.invalid_schema("Empty schema")
-    earlier = _group(state.config_in_scope(subject), new.metadata, versions)
-    return _question(state, subject, new, earlier, normalize=normalize)
+    return _question(state, subject, new, versions, normalize=normalize)
 
 
-def _question(state: State, subject: str, new: NewSchema, earlier: Sequence[Version], *, normalize: bool) -> Question:
+def _question(state: State, subject: str, new: NewSchema, versions: Sequence[Version], *, normalize: bool) -> Question:
     config = state.config_in_scope(subject)
+    earlier = _group(config, new.metadata, versions)
     source = new_source(state, subject, new.schema_type or records.AVRO, new.text, new.references)
     newest_first = tuple((each.version, source_of(state, each)) for each in reversed(earlier))
     is_normalized = normalize or config.get("normalize") is True
-    return Question(source, newest_first, config["compatibilityLevel"], is_normalized)
+    return Question(source, newest_first, policy_of(config, new.metadata, versions), is_normalized)
 
 
 def _group(config: dict[str, Any], metadata: dict[str, Any] | None, versions: Sequence[Version]) -> list[Version]:
@@ -204,7 +204,7 @@ def decide_registration(
             return Registered(there)
     is_import = state.mode_in_scope(subject) == IMPORT
     if judgement.incompatibilities and not is_import and not force:
-        raise errors.incompatible(subject, told(judgement.incompatibilities, prepared.question.level))
+        raise errors.incompatible(subject, told(judgement.incompatibilities, prepared.question.policy))
     guid = guid_of(judgement.text, [each.document for each in new.references], new.metadata, new.rules)
     known_id = state.id_of(context, guid)
     schema_id = new.id if new.id >= 0 else known_id if known_id is not None else state.max_id(context) + 1
@@ -235,20 +235,3 @@ def _check_id(state: State, context: str, schema_id: int, guid: str) -> None:
         raise errors.not_permitted(
             f"Overwrite new schema with id {schema_id} in context {context_prefix(context)} is not permitted."
         )
-
-
-def told(found: Sequence[Incompatibility], level: str) -> str:
-    return "[" + ", ".join(messages(found, level)) + "]"
-
-
-def messages(found: Sequence[Incompatibility], level: str) -> list[str]:
-    """Each in Confluent's own words, and after it where it is, against which version, and what would pass."""
-    lines = []
-    for each in found:
-        lines += [each.message, _particulars(each)]
-    return [*lines, f"{{validateFields: 'false', compatibility: '{level}'}}"] if lines else []
-
-
-def _particulars(found: Incompatibility) -> str:
-    place = f", path: '{found.path}'" if found.path else ""
-    return f"{{rule: '{found.rule}'{place}, oldSchemaVersion: {found.version}, remedy: '{found.remedy}'}}"

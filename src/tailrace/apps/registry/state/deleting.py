@@ -9,13 +9,14 @@ from tailrace.apps.registry import errors
 from tailrace.apps.registry.state import records
 from tailrace.apps.registry.state.documents import read_metadata, read_rules
 from tailrace.apps.registry.state.names import context_of, context_prefix, is_context
+from tailrace.apps.registry.state.policy import POLICIES
 from tailrace.apps.registry.state.records import Record
 from tailrace.apps.registry.state.store import IMPORT, LATEST, MODES, READONLY, READONLY_OVERRIDE, State
 from tailrace.schemas import LEVELS
 
 # The settings that a request may name, and what the topic calls them.
 _REQUEST_FIELDS = {("compatibility" if name == "compatibilityLevel" else name): name for name in records.CONFIG_FIELDS}
-_FLAGS = ("normalize", "validateFields", "validateRules")
+_FLAGS = ("normalize", "validateFields", "validateNewSchemas", "validateRules")
 
 
 class Decided(NamedTuple):
@@ -55,7 +56,7 @@ def decide_version_deletion(state: State, subject: str, number: int, *, permanen
 
 
 def decide_subject_deletion(state: State, subject: str, *, permanent: bool) -> Decided:
-    if not state.has_subjects(subject, deleted=True):
+    if is_context(subject) or not state.has_subjects(subject, deleted=True):
         raise errors.subject_not_found(subject)
     if not permanent and not state.has_subjects(subject, deleted=False):
         raise errors.subject_soft_deleted(subject)
@@ -110,6 +111,11 @@ def _config_value(name: str, raw: Any) -> Any:
         if level not in LEVELS:
             raise errors.invalid_compatibility()
         return level
+    if name == "compatibilityPolicy":
+        policy = str(raw).upper()
+        if policy not in POLICIES:
+            raise errors.invalid_policy(policy)
+        return policy
     if name.endswith("Metadata"):
         return read_metadata(raw)
     if name.endswith("RuleSet"):

@@ -71,6 +71,13 @@ def qualify(parent: str, name: str) -> str:
     return str(own)
 
 
+def has_prefix(subject: str, prefix: str) -> bool:
+    """`:*:` stands for any context."""
+    if prefix.startswith(EVERY_CONTEXT):
+        return parse_subject(subject).name.startswith(prefix[len(EVERY_CONTEXT) :])
+    return subject.startswith(prefix)
+
+
 def is_valid_subject(text: str, *, for_settings: bool = False) -> bool:
     if any(ord(character) < 0x20 or 0x7F <= ord(character) < 0xA0 for character in text):
         return False

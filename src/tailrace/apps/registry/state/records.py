@@ -33,8 +33,10 @@ NOOP_KEY = b'{"keytype":"NOOP","magic":0}'
 # The settings of a subject or context, in their order.
 CONFIG_FIELDS = (
     "alias",
+    "aliasForDeks",
     "normalize",
     "validateFields",
+    "validateNewSchemas",
     "validateRules",
     "compatibilityLevel",
     "compatibilityPolicy",
@@ -152,9 +154,9 @@ def _bytes(document: Document) -> bytes:
 def read_key(data: bytes | None) -> Key | None:
     document = _document(data, "key")
     kind = document.get("keytype")
+    if not isinstance(kind, str):
+        raise DamagedRecordError("its key has no keytype")
     if kind not in _KNOWN:
-        if not isinstance(kind, str):
-            raise DamagedRecordError("its key has no keytype")
         return None
     if kind == NOOP:
         return Key(NOOP)

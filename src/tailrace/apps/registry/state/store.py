@@ -18,6 +18,7 @@ from tailrace.apps.registry.state.names import (
     GLOBAL_CONTEXT,
     context_of,
     context_prefix,
+    has_prefix,
     is_context,
     parse_subject,
     qualify,
@@ -181,14 +182,8 @@ class State:
             return found if found is not None and (deleted or not found.is_deleted) else None
         return next((each for each in reversed(versions.values()) if deleted or not each.is_deleted), None)
 
-    def find_in_contexts(self, subject: str, number: int, *, deleted: bool = False) -> Version | None:
-        """A subject without a context is looked for in all of them, the default one first."""
-        for name in self.same_subjects(subject):
-            if found := self.find(name, number, deleted=deleted):
-                return found
-        return None
-
     def same_subjects(self, subject: str) -> list[str]:
+        """A subject without a context stands for that of every context, the default one first."""
         context, name = parse_subject(subject)
         if context != DEFAULT_CONTEXT:
             return [subject]
@@ -208,11 +203,7 @@ class State:
         """Those whose names begin so, sorted; `:*:` stands for any context."""
         chosen = []
         for subject in self._subjects:
-            if prefix.startswith(EVERY_CONTEXT):
-                fits = parse_subject(subject).name.startswith(prefix[len(EVERY_CONTEXT) :])
-            else:
-                fits = subject.startswith(prefix)
-            if fits:
+            if has_prefix(subject, prefix):
                 is_gone = self.find(subject, LATEST) is None
                 if is_gone if deleted_only else deleted or not is_gone:
                     chosen.append(subject)
@@ -274,6 +265,14 @@ class State:
     def resolve_alias(self, subject: str) -> str:
         alias = self.configs.get(subject, {}).get("alias")
         return qualify(subject, alias) if isinstance(alias, str) and alias else subject
+
+    def aliases(self, prefix: str) -> dict[str, list[str]]:
+        """Which names that begin so stand for a subject."""
+        found: dict[str, list[str]] = {}
+        for name in sorted(each for each in self.configs if each is not None and has_prefix(each, prefix)):
+            if (subject := self.resolve_alias(name)) != name:
+                found.setdefault(subject, []).append(name)
+        return found
 
 
 def _is_respelled(one: SchemaValue, other: SchemaValue) -> bool:

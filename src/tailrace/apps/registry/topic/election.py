@@ -104,13 +104,19 @@ class Election:
         self._member_id = ""
         self._generation = -1
         self._loop = asyncio.get_running_loop()
-        # When the coordinator last answered as one that knows this member.
+        # When this member last asked the coordinator something that it then answered as one that knows it.
         self._heard = self._loop.time()
         self._again = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
         self._task = asyncio.create_task(self._run())
+
+    @property
+    def is_recent(self) -> bool:
+        """Whether the group has answered so lately that it cannot have chosen another meanwhile: a process that was
+        stopped for a while goes on with what it believed."""
+        return self._loop.time() - self._heard <= self._settings.session_timeout_ms / 1000
 
     def hold_again(self) -> None:
         """Somebody has reason to doubt the last result: the group decides anew."""
@@ -139,7 +145,7 @@ class Election:
                 if error.code in _FENCED:
                     self._forget()
                 elif error.code is not ErrorCode.REBALANCE_IN_PROGRESS:
-                    if self._loop.time() - self._heard > self._settings.session_timeout_ms / 1000:
+                    if not self.is_recent:
                         self._on_result(None, False)  # By now another has been chosen.
                     log = _log.debug if error.code.retriable else _log.error
                     log("not in the group of registries now", group=self._settings.group_id, cause=error.message)
@@ -154,9 +160,9 @@ class Election:
 
     async def _join_and_stay(self) -> None:
         joined = await self._join()
+        asked = self._loop.time()
         assignment = await self._sync(joined)
-        self._generation = joined.generation_id
-        self._heard = self._loop.time()
+        self._generation, self._heard = joined.generation_id, asked
         self._tell(assignment)
         while not self._again.is_set():
             with suppress(TimeoutError):
@@ -242,9 +248,10 @@ class Election:
             member_id=self._member_id,
             group_instance_id=self._instance_id,
         )
+        asked = self._loop.time()
         answer = await self._coordinator.call(request, HeartbeatResponse)
         self._check(answer.error_code, "stay in")
-        self._heard = self._loop.time()
+        self._heard = asked
 
     async def _leave(self) -> None:
         identity = LeaveGroupRequest.MemberIdentity(

@@ -72,11 +72,11 @@ def parse_version(text: str) -> int:
 
 
 def page(found: list[Any], request: Request, limit_max: int | None = None) -> list[Any]:
-    """By `offset` and `limit`; a negative limit is none."""
+    """By `offset` and `limit`; a limit below one is none."""
     offset, limit = max(0, number(request, "offset", 0)), number(request, "limit", -1)
-    if limit_max is not None and not 0 <= limit <= limit_max:
+    if limit_max is not None and not 0 < limit <= limit_max:
         limit = limit_max
-    return found[offset : offset + limit] if limit >= 0 else found[offset:]
+    return found[offset : offset + limit] if limit > 0 else found[offset:]
 
 
 async def body(request: Request, max_bytes: int) -> bytes:

@@ -76,15 +76,32 @@ async def list_types(call: Call) -> Response:
 
 async def list_schemas(call: Call) -> Response:
     with_deleted, rule_type = call.flag("deleted"), http.query(call.request, "ruleType")
+    prefix = http.query(call.request, "subjectPrefix")
+    subjects = call.state.subjects(prefix, deleted=with_deleted)
+    aliases = _aliases(call, prefix) if call.flag("aliases") else {}
     found: list[Version] = []
-    for subject in call.state.subjects(http.query(call.request, "subjectPrefix"), deleted=with_deleted):
+    for subject in sorted({*subjects, *aliases}):
         if call.may(Operation.READ, subject):
             versions = call.state.versions(subject, deleted=with_deleted)
             found += versions[-1:] if call.flag("latestOnly") else versions
     if rule_type:
         found = [each for each in found if _has_rule(each, rule_type)]
     shown = http.page(found, call.request, call.registry.settings.search_limit)
-    return call.answer([version_answer(each, each.value.text) for each in shown])
+    return call.answer([_extended(each, aliases.get(each.subject)) for each in shown])
+
+
+def _aliases(call: Call, prefix: str) -> dict[str, list[str]]:
+    """Of those that the caller may see."""
+    found = {
+        subject: [each for each in names if call.may(Operation.DESCRIBE, each)]
+        for subject, names in call.state.aliases(prefix).items()
+    }
+    return {subject: names for subject, names in found.items() if names}
+
+
+def _extended(version: Version, aliases: list[str] | None) -> dict[str, Any]:
+    content = version_answer(version, version.value.text)
+    return {**content, "aliases": aliases} if aliases else content
 
 
 def _has_rule(version: Version, rule_type: str) -> bool:

@@ -36,6 +36,7 @@ def setting_routes(api: Api) -> Sequence[Route]:
         api.route("DELETE", "/contexts/{context}", delete_context),
         api.route("GET", "/v1/metadata/id", get_cluster_id),
         api.route("GET", "/v1/metadata/version", get_server_version),
+        api.route("GET", "/v1/metadata/deployment", get_deployment),
         api.route("GET", "/", get_root),
         api.route("POST", "/", get_root),
     ]
@@ -144,6 +145,10 @@ async def get_cluster_id(call: Call) -> Response:
 
 async def get_server_version(call: Call) -> Response:
     return call.answer({"version": f"{__version__}-tailrace", "commitId": ""})
+
+
+async def get_deployment(call: Call) -> Response:
+    return call.answer({"attributes": []})
 
 
 async def get_root(call: Call) -> Response:

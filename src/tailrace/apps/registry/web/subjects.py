@@ -9,9 +9,10 @@ from starlette.routing import Route
 
 from tailrace.apps.registry import errors
 from tailrace.apps.registry.errors import RegistryError
-from tailrace.apps.registry.state.deciding import messages, prepare_comparison
+from tailrace.apps.registry.state.deciding import NewSchema, prepare_comparison
 from tailrace.apps.registry.state.deleting import decide_subject_deletion, decide_version_deletion
 from tailrace.apps.registry.state.names import EVERY_CONTEXT, is_valid_subject, qualify
+from tailrace.apps.registry.state.policy import messages
 from tailrace.apps.registry.state.store import LATEST, Version
 from tailrace.apps.registry.web import http
 from tailrace.apps.registry.web.answers import read_new_schema, registered_answer, version_answer
@@ -77,12 +78,18 @@ def _find_version(call: Call, *, deleted: bool | None = None) -> Version:
     subject = call.subject(Operation.READ)
     number = http.path_version(call.request)
     with_deleted = call.flag("deleted") if deleted is None else deleted
-    version = call.state.find_in_contexts(subject, number, deleted=with_deleted)
-    if version is not None:
-        return version
-    if any(call.state.has_subjects(each, deleted=with_deleted) for each in call.state.same_subjects(subject)):
+    names = _same_subjects(call, subject)
+    for name in names:
+        if version := call.state.find(name, number, deleted=with_deleted):
+            return version
+    if any(call.state.has_subjects(each, deleted=with_deleted) for each in names):
         raise errors.version_not_found(number)
     raise errors.subject_not_found(subject)
+
+
+def _same_subjects(call: Call, subject: str) -> list[str]:
+    """As far as the caller may read them: in another context a subject has another name."""
+    return [each for each in call.state.same_subjects(subject) if call.may(Operation.READ, each)]
 
 
 async def get_referrers(call: Call) -> Response:
@@ -111,13 +118,21 @@ async def find_by_metadata(call: Call) -> Response:
 # --- registering
 
 
+def _read_schema(call: Call, subject: str, document: dict[str, object]) -> NewSchema:
+    """Whose references the caller may read: a schema shows what it refers to."""
+    new = read_new_schema(document)
+    for reference in new.references:
+        call.check(Operation.READ, qualify(subject, reference.subject))
+    return new
+
+
 async def register(call: Call) -> Response:
     document = await call.json()
     name = http.path_text(call.request, "subject")
     if not is_valid_subject(name):
         raise errors.invalid_subject(name)
     subject = call.subject(Operation.WRITE)
-    new = read_new_schema(document)
+    new = _read_schema(call, subject, document)
     normalize, force = call.flag("normalize"), call.flag("force")
     # Everybody knows what is there; the writer is asked for what is new.
     version = None
@@ -125,14 +140,18 @@ async def register(call: Call) -> Response:
         version = await call.registry.find_exact(subject, new, normalize=normalize)
     if version is None:
         version = await call.registry.register(subject, new, normalize=normalize, force=force)
-    return call.answer(registered_answer(version, new))
+    answer = registered_answer(version, new)
+    format_name = http.query(call.request, "format")
+    if format_name and "schema" in answer:
+        answer["schema"] = await call.registry.formatted(version, format_name)
+    return call.answer(answer)
 
 
 async def look_up(call: Call) -> Response:
     document = await call.json()
     subject = call.subject(Operation.READ)
-    new, with_deleted = read_new_schema(document), call.flag("deleted")
-    for name in call.state.same_subjects(subject):
+    new, with_deleted = _read_schema(call, subject, document), call.flag("deleted")
+    for name in _same_subjects(call, subject):
         if not call.state.has_subjects(name, deleted=with_deleted):
             continue
         version = await call.registry.look_up(name, new, normalize=call.flag("normalize"), deleted=with_deleted)
@@ -168,7 +187,7 @@ async def compare_with_one(call: Call) -> Response:
 async def _compare(call: Call, subject: str, document: dict[str, object], versions: Sequence[Version]) -> Response:
     is_verbose = call.flag("verbose")
     try:
-        new = read_new_schema(document)
+        new = _read_schema(call, subject, document)
         question = prepare_comparison(call.state, subject, new, versions, normalize=call.flag("normalize"))
         judgement = await call.registry.judge(question)
     except RegistryError as error:
@@ -178,7 +197,7 @@ async def _compare(call: Call, subject: str, document: dict[str, object], versio
     found = judgement.incompatibilities
     content: dict[str, object] = {"is_compatible": not found}
     if is_verbose:
-        content["messages"] = messages(found, question.level)
+        content["messages"] = messages(found, question.policy)
     return call.answer(content)
 
 

@@ -1,4 +1,4 @@
-"""The process: version, uptime, what it takes of its machine, the loop's lag, connections, memory of requests."""
+"""A process: clock, version, uptime, what it takes of its machine, lag of the loop, connections, request memory."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from tailrace.broker.metrics.watched import Watched
     from tailrace.model.metrics.text import Text
 
+_CLOCK = own_gauge("clock_seconds", "This node's wall clock as it begins to answer, in seconds since 1970.")
 _INFO = own_gauge("build_info", "1, with the version, the node and its cluster as labels.")
 _STARTED = Metric("process_start_time_seconds", Kind.GAUGE, "When this node was started, in seconds since 1970.")
 _SERVER = "kafka_server_kafkaserver"
@@ -39,6 +40,8 @@ _SESSIONS = gauge("kafka_server_fetchsessioncache", "NumIncrementalFetchSessions
 
 def pieces(watched: Watched, text: Text) -> Iterator[str]:
     services, lag = watched.services, watched.node.lag
+    # First of all: a long page takes its time, and whoever reads it compares this with when its answer began.
+    yield text.write(_CLOCK, [("", services.ports.clock.wall_ms() / 1000)])
     info = label(version=__version__, node=services.node_id, cluster=services.image.cluster_id)
     yield text.write(_INFO, [(info, 1)])
     yield text.write(_STARTED, [("", watched.started_ms / 1000)])

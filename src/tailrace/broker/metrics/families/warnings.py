@@ -1,4 +1,4 @@
-"""What alerts look at beside all else: clocks, room on disks, certificates, transactions and groups in trouble."""
+"""What alerts look at beside all else: room on disks, certificates, transactions and groups in trouble."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from tailrace.broker.metrics.watched import Watched
     from tailrace.model.metrics.text import Text
 
-_CLOCK = own_gauge("clock_seconds", "This node's wall clock while it answers, in seconds since 1970.")
 _TOTAL = own_gauge("log_dir_total_bytes", "Size of the file system that a data folder is on.")
 _USABLE = own_gauge("log_dir_usable_bytes", "What is free on it.")
 _CERTIFICATE = own_gauge("certificate_not_after_seconds", "When a certificate of a listener ends, since 1970.")
@@ -36,7 +35,6 @@ _CHUNK = 64
 def pieces(watched: Watched, text: Text) -> Iterator[str]:
     services = watched.services
     now_ms = services.ports.clock.wall_ms()
-    yield text.write(_CLOCK, [("", now_ms / 1000)])
     if services.endings is not None:
         endings = {label(listener=name, what=what): ends_ms for name, what, ends_ms in services.endings()}
         yield text.write(_CERTIFICATE, [(labels, ends_ms / 1000) for labels, ends_ms in endings.items()])

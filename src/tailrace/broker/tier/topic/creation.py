@@ -11,17 +11,16 @@ from tailrace.wire.apis.admin import CreateTopicsRequest, CreateTopicsResponse
 
 if TYPE_CHECKING:
     from tailrace.broker.node import Node
+    from tailrace.model.config import BrokerConfig
 
 _log = events.logger("tier")
 
 _DONE = (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS)
 
 
-async def create_metadata_topic(node: Node) -> None:
-    """Tried again by whoever still misses the topic. As many replicas as are asked for, or as there are brokers: it is
-    no use to wait for brokers that never come, and the topic can be given more later."""
-    config, topic = node.config, CreateTopicsRequest.CreatableTopic
-    brokers = sum(broker.is_active for broker in node.image.brokers.values())
+def metadata_topic(config: BrokerConfig, *, brokers: int) -> CreateTopicsRequest.CreatableTopic:
+    """With as many replicas as are asked for, or as there are brokers: it is no use to wait for brokers that never
+    come, and the topic can be given more later."""
     factor = max(1, min(config.rlmm_config_remote_log_metadata_topic_replication_factor, brokers))
     settings = {
         "cleanup.policy": "delete",
@@ -30,16 +29,23 @@ async def create_metadata_topic(node: Node) -> None:
         "flush.messages": "1",
         "min.insync.replicas": str(min(config.rlmm_config_remote_log_metadata_topic_min_isr, factor)),
         "retention.bytes": "-1",
+        # What is cut leaves the disk by whole segments.
+        "segment.bytes": str(50 << 20),
         "retention.ms": str(config.rlmm_config_remote_log_metadata_topic_retention_ms),
         "unclean.leader.election.enable": "false",
     }
     setting = CreateTopicsRequest.CreatableTopicConfig
-    wanted = topic(
+    return CreateTopicsRequest.CreatableTopic(
         name=REMOTE_LOG_METADATA_TOPIC,
         num_partitions=config.rlmm_config_remote_log_metadata_topic_num_partitions,
         replication_factor=factor,
         configs=[setting(name=name, value=value) for name, value in settings.items()],
     )
+
+
+async def create_metadata_topic(node: Node) -> None:
+    """Tried again by whoever still misses the topic."""
+    wanted = metadata_topic(node.config, brokers=sum(broker.is_active for broker in node.image.brokers.values()))
     try:
         response = await node.forwarding.ask(CreateTopicsRequest(topics=[wanted]), CreateTopicsResponse)
         answer = response.topics[0]
