@@ -33,7 +33,8 @@ _TOPICS = {0: CONSUMER_OFFSETS_TOPIC, 1: TRANSACTION_STATE_TOPIC, 2: SHARE_GROUP
 def handle_find_coordinator(
     services: Services, context: RequestContext, request: FindCoordinatorRequest
 ) -> FindCoordinatorResponse | Coroutine[Any, Any, FindCoordinatorResponse]:
-    if request.key_type in _TOPICS and _TOPICS[request.key_type] not in services.image.topics:
+    is_known = request.key_type in _TOPICS and (request.key_type != _SHARE or _names_share_partitions(context, request))
+    if is_known and _TOPICS[request.key_type] not in services.image.topics:
         return _create_and_respond(services, context, request)
     return _respond(services, context, request, None)
 
@@ -54,6 +55,8 @@ def _respond(
     found: list[FindCoordinatorResponse.Coordinator] = []
     for key in request.coordinator_keys if has_many_keys else [request.key]:
         try:
+            if request.key_type == _SHARE:
+                _check_share_key(context, key)
             if problem is not None:
                 raise problem
             node_id, endpoint = _find(services, context, request.key_type, key)
@@ -81,6 +84,16 @@ def _respond(
     )
 
 
+def _names_share_partitions(context: RequestContext, request: FindCoordinatorRequest) -> bool:
+    """For what else is asked no topic is created."""
+    try:
+        for key in request.coordinator_keys:
+            _check_share_key(context, key)
+    except KafkaError:
+        return False
+    return True
+
+
 def _check_share_key(context: RequestContext, key: str) -> None:
     if context.api_version < _FIRST_VERSION_WITH_SHARES:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "FindCoordinator knows share-partitions from version 6 on")
@@ -95,8 +108,6 @@ def _find(services: Services, context: RequestContext, key_type: int, key: str) 
             ErrorCode.INVALID_REQUEST,
             f"Key type {key_type} is unknown: 0 is a group, 1 a transaction, 2 a share-partition",
         )
-    if key_type == _SHARE:
-        _check_share_key(context, key)
     image = services.image
     topic = image.topics.get(_TOPICS[key_type])
     if topic is None:
