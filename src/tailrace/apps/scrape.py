@@ -15,6 +15,7 @@ import ssl
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import lru_cache
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from typing import NamedTuple
 from urllib.parse import urlsplit
@@ -62,10 +63,10 @@ class TargetsError(Exception):
     """It is not known which nodes there are. The message says what to do."""
 
 
-def parse_text(text: str) -> tuple[Sample, ...]:
-    """Lines that are no samples are left out."""
+def parse_text(text: str, names: frozenset[str] | None = None) -> tuple[Sample, ...]:
+    """Lines that are no samples are left out; with `names` all but theirs, and far sooner where there are many."""
     found = []
-    for line in text.splitlines():
+    for line in text.splitlines() if names is None else _lines_of(names).findall(text):
         if line.startswith("#"):
             continue
         match = _SAMPLE.fullmatch(line)
@@ -78,6 +79,11 @@ def parse_text(text: str) -> tuple[Sample, ...]:
         labels = frozenset((key, _plain(text)) for key, text in _LABEL.findall(match[2])) if match[2] else frozenset()
         found.append(Sample(match[1], labels, value))
     return tuple(found)
+
+
+@lru_cache(4)  # Of a process that watches: always the same.
+def _lines_of(names: frozenset[str]) -> re.Pattern[str]:
+    return re.compile(rf"^(?:{'|'.join(map(re.escape, sorted(names)))})[{{ ].*", re.MULTILINE)
 
 
 def _plain(text: str) -> str:
@@ -124,10 +130,11 @@ class Scraper:
             self._headers["Authorization"] = "Basic " + base64.b64encode(user.encode()).decode()
         self._authorities = authorities
 
-    async def read(self, targets: Sequence[str]) -> list[Reading]:
-        return list(await asyncio.gather(*(self._read(each) for each in targets)))
+    async def read(self, targets: Sequence[str], names: frozenset[str] | None = None) -> list[Reading]:
+        """All samples, or those of these names."""
+        return list(await asyncio.gather(*(self._read(each, names) for each in targets)))
 
-    async def _read(self, target: str) -> Reading:
+    async def _read(self, target: str, names: frozenset[str] | None) -> Reading:
         url, began = urlsplit(target), time.monotonic()
         try:
             connection = self._connection(url.scheme, url.hostname or "", url.port)
@@ -135,7 +142,7 @@ class Scraper:
             return Reading(url.netloc, now(), None, str(error))
         alarm = asyncio.get_running_loop().call_later(self._whole_seconds, _cut, connection)
         try:
-            return await in_thread(self._ask, connection, url.netloc, url.path.rstrip("/") or "/metrics")
+            return await in_thread(self._ask, connection, url.netloc, url.path.rstrip("/") or "/metrics", names)
         except (OSError, HTTPException, ValueError) as error:
             is_late = time.monotonic() - began >= self._whole_seconds
             problem = f"no whole answer in {self._whole_seconds:g} s" if is_late else str(error) or type(error).__name__
@@ -144,7 +151,7 @@ class Scraper:
             alarm.cancel()
             connection.close()
 
-    def _ask(self, connection: HTTPConnection, instance: str, path: str) -> Reading:
+    def _ask(self, connection: HTTPConnection, instance: str, path: str, names: frozenset[str] | None) -> Reading:
         connection.connect()
         began = now()
         connection.request("GET", path, headers=self._headers)
@@ -153,7 +160,7 @@ class Scraper:
             at = Moment((began.steady + ended.steady) / 2, (began.wall + ended.wall) / 2)
             if answer.status != 200:
                 return Reading(instance, at, None, f"it answers {answer.status}")
-            return Reading(instance, at, parse_text(_text_of(answer)))
+            return Reading(instance, at, parse_text(_text_of(answer), names))
 
     def _connection(self, scheme: str, host: str, port: int | None) -> HTTPConnection:
         if scheme != "https":

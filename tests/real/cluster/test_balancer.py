@@ -14,6 +14,7 @@ from confluent_kafka import Consumer, Producer
 from tailrace.cli import main
 from tailrace.client.admin import Admin
 from tailrace.client.metadata import parse_bootstrap
+from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.real.cluster import open_cluster
 from tailrace.testing import LOW_LATENCY, Cluster
 
@@ -109,10 +110,19 @@ def test_a_cluster_that_balances_itself():
 def _create_on(cluster: Cluster, topic: str, node: int) -> None:
     async def create() -> None:
         client = open_cluster(parse_bootstrap(cluster.bootstrap))
-        await Admin(client).create_topic(topic, assignments={index: [node] for index in range(6)})
-        client.close()
+        try:
+            await Admin(client).create_topic(topic, assignments={index: [node] for index in range(6)})
+        finally:
+            client.close()
 
-    asyncio.run(create())
+    deadline = time.monotonic() + DEADLINE_S
+    while True:
+        try:
+            return asyncio.run(create())
+        except KafkaError as error:  # On a busy machine a broker may just be fenced.
+            if error.code is not ErrorCode.INVALID_REPLICA_ASSIGNMENT or time.monotonic() > deadline:
+                raise
+        time.sleep(0.2)
 
 
 def _wait_spread(cluster: Cluster, topic: str, nodes: set[int]) -> None:

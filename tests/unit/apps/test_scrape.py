@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from tailrace.apps import scrape
-from tailrace.apps.scrape import Scraper
+from tailrace.apps.scrape import Scraper, parse_text
 
 HEAD = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 WHOLE = HEAD + b"4\r\nm 1\n\r\n0\r\n\r\n"
@@ -132,3 +132,12 @@ async def test_clocks_are_compared_with_when_the_answer_began() -> None:
         (found,) = await Scraper().read([url])
     assert found.samples is not None
     assert abs(found.samples[0].value - found.at.wall) < 1.0
+
+
+def test_some_names_of_a_page_are_what_they_are_in_the_whole() -> None:
+    lines = ["# HELP a x", 'a{b="a 1"} 1', "a 2", "ab 3", "b_a 4", 'ab{c="\\"d"} NaN', "c", " a 5", "a{}x", "a\t6"]
+    text = "\n".join(lines) + "\n"
+    whole = parse_text(text)
+    for names in ({"a"}, {"ab", "c"}, {"b.a"}, {"a", "ab", "b_a"}):
+        found = parse_text(text, frozenset(names))
+        assert repr(found) == repr(tuple(each for each in whole if each.name in names))

@@ -69,6 +69,11 @@ class Engine:
                 self._windows[rule.metric] = max(rule.window_seconds, self._windows.get(rule.metric, 0.0))
 
     @property
+    def metrics(self) -> frozenset[str]:
+        """What has to be read of a node."""
+        return frozenset(name for rule in self.rules for name in (rule.metric, rule.divide_by) if name)
+
+    @property
     def firing(self) -> list[Alert]:
         return [alert for alert in self.alerts.values() if alert.fired is not None]
 

@@ -17,7 +17,7 @@ from tailrace.apps.alerts.engine import Alert, Engine, Notice
 from tailrace.apps.alerts.rules import RuleFile
 from tailrace.apps.alerts.senders import Senders
 from tailrace.apps.alerts.silences import Silence, SilencesError, read_silences
-from tailrace.apps.alerts.status import read_past, sorted_alerts, status_of, write_status
+from tailrace.apps.alerts.status import SHOWN, read_past, sorted_alerts, status_of, write_status
 from tailrace.apps.scrape import Moment, Reading, Scraper, TargetsError, now, read_targets
 from tailrace.model import events
 
@@ -39,6 +39,7 @@ class AlertService:
         election: Election | None = None,
     ) -> None:
         self.engine = Engine(rule_file.rules, rule_file.sending)
+        self._metrics = self.engine.metrics | SHOWN
         self._senders = Senders(rule_file.sending)
         self._scraper = scraper
         self._targets = targets
@@ -78,7 +79,7 @@ class AlertService:
             await self._write_status(now(), [])
             return []
         self._tell_problem("")
-        readings = await self._scraper.read(targets)
+        readings = await self._scraper.read(targets, self._metrics)
         at = now()
         notices = self._audible(self.engine.step(at, readings), at)
         self._ended = [each for each in self._ended if at.steady - each[0] < _HANDOVER_SECONDS]

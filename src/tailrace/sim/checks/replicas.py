@@ -24,7 +24,7 @@ from tailrace.broker.broker import Broker
 from tailrace.controller.image import MetadataImage, PartitionImage
 from tailrace.log.files.segment import LOG_SUFFIX
 from tailrace.model.errors import KafkaError
-from tailrace.model.ids import TopicPartition, Uuid
+from tailrace.model.ids import REMOTE_LOG_METADATA_TOPIC, TopicPartition, Uuid
 from tailrace.replica.partition import Partition
 from tailrace.sim.checks.history import History, ViolationError, demand
 from tailrace.sim.cluster import Node, SimCluster
@@ -132,8 +132,13 @@ class ReplicaChecks:
     def _judge_extent(self, node: Node, key: Key, before: ReplicaState | None, state: ReplicaState) -> None:
         if node.is_damaged:
             return
+        may_start_later = key[0] == REMOTE_LOG_METADATA_TOPIC  # It is cut: what is known stands once more behind that.
         demand(
-            state.log_start_offset == 0, "no log starts later than it began", partition=key, node=node.name, now=state
+            state.log_start_offset == 0 or may_start_later,
+            "no log starts later than it began",
+            partition=key,
+            node=node.name,
+            now=state,
         )
         if before is not None and state.log_end_offset < before.high_watermark:
             demand(
