@@ -27,7 +27,8 @@ from tailrace.tier.keeping.copying import Copier
 from tailrace.tier.keeping.local import LocalSegmentSource, view_of
 from tailrace.tier.keeping.throttle import Throttle
 from tailrace.tier.metadata.coverage import RemoteSegment
-from tailrace.tier.metadata.machine import PartitionTier, TierMachine
+from tailrace.tier.metadata.machine import TierMachine
+from tailrace.tier.metadata.partition import PartitionTier
 from tailrace.tier.metadata.snapshot import read_snapshot, write_snapshot
 from tailrace.tier.reading.cache import PieceCache
 from tailrace.tier.reading.pieces import Pieces, ReadLimits

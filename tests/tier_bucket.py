@@ -20,7 +20,8 @@ from tailrace.tier.keeping.decisions import decide_copy
 from tailrace.tier.keeping.local import LocalSegmentSource, lineage_up_to, view_of
 from tailrace.tier.keeping.manifests import LogFacts, PartitionManifests
 from tailrace.tier.keeping.throttle import Throttle
-from tailrace.tier.metadata.machine import PartitionTier, TierMachine
+from tailrace.tier.metadata.machine import TierMachine
+from tailrace.tier.metadata.partition import PartitionTier
 from tailrace.tier.store.guard import GuardedObjects, GuardLimits
 from tailrace.wire.schema import Message
 

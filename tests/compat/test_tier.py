@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from kafka import KafkaConsumer
 from kafka import TopicPartition as PurePartition
 
 from tailrace.testing import Broker
+from tests.compat.conftest import maven_jars
 
 COUNT = 2000
 DEADLINE_S = 120.0
@@ -113,3 +115,19 @@ def test_kafka_python(bootstrap: str) -> None:
             values += [record.value[:6] for record in records]
     consumer.close()
     assert values == committed()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("level", ["read_committed", "read_uncommitted"])
+@pytest.mark.parametrize("version", ["4.3", "3.9"])
+def test_java(bootstrap: str, compile_java: Callable[..., list[str]], version: str, level: str) -> None:
+    class_path = None if version == "4.3" else maven_jars("tests/compat/java/old/pom.xml")
+    expected = committed() if level == "read_committed" else [b"%06d" % number for number in range(COUNT)]
+    command = [*compile_java("ReadCold", class_path), bootstrap, "t", level, str(len(expected))]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=2 * DEADLINE_S, check=False)
+    assert done.returncode == 0, done.stderr
+    *values, earliest, time_1, local, tiered = done.stdout.split("\n")[:-1]
+    assert values == [value.decode() for value in expected]
+    assert (earliest, time_1) == ("earliest 0", "time 1 0")
+    local_offset, tiered_offset = int(local.removeprefix("local ")), int(tiered.removeprefix("tiered "))
+    assert COUNT * 0.9 <= local_offset <= tiered_offset < COUNT * 1.1

@@ -27,7 +27,7 @@ def test_nothing_is_lost_and_nothing_left(seed: int) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("seed", [*range(300, 320), 114, 126, 128, 135, 137, 145, 148])
+@pytest.mark.parametrize("seed", [*range(300, 320), 114, 126, 128, 135, 137, 145, 148, 20127])
 def test_over_many_seeds(seed: int) -> None:
     outcome = run(seed, None)
     assert outcome.failure is None, outcome.failure

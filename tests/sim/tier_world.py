@@ -35,7 +35,8 @@ from tailrace.tier.keeping.local import LocalSegmentSource, view_of
 from tailrace.tier.keeping.removal import Remover
 from tailrace.tier.keeping.throttle import Throttle
 from tailrace.tier.metadata import coverage
-from tailrace.tier.metadata.machine import PartitionTier, TierMachine
+from tailrace.tier.metadata.machine import TierMachine
+from tailrace.tier.metadata.partition import PartitionTier
 from tailrace.tier.metadata.snapshot import read_snapshot, write_snapshot
 from tailrace.tier.reading.cache import PieceCache
 from tailrace.tier.reading.pieces import Pieces, ReadLimits

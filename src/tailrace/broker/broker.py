@@ -332,9 +332,9 @@ class Broker:
             judge_bug=self.judge_bug,
         )
         self.future_logs = FutureLogs(self.replicas, self.directories, background=self.ports.background)
-        check, endings = (None, None) if (it := self._security) is None else (it.check_stores, it.endings)
-        meters, folders = None if self.metrics is None else self.metrics.meters, (self.directories, self.future_logs)
-        return node, make_services(node, *folders, check_stores=check, request_meters=meters, endings=endings)
+        check, ends = (None, None) if (it := self._security) is None else (it.check_stores, it.endings)
+        meters, logs = None if self.metrics is None else self.metrics.meters, (self.directories, self.future_logs)
+        return node, make_services(node, *logs, self.acceptors, check_stores=check, request_meters=meters, endings=ends)
 
     def _make_reports(self, lifecycle: Lifecycle) -> ReplicaReports:
         return ReplicaReports(

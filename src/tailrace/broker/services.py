@@ -5,6 +5,8 @@ coordination   the coordinators of groups and transactions
 access         what those who ask may do, where there is an authorizer
 check_stores   whether this node could go on with other certificates
 schema_ids     whether records name a schema that is registered, for topics that ask it
+share_groups   which records of share groups are with whom
+audit_trail    what was asked for lately; roster, who is connected
 request_meters what requests have taken, where somebody may ask for it; lag_watch, how far behind groups are
 the others     what requests share: fetch sessions, refused batches, data folders and moves between them, what clients
                have used of their quotas
@@ -18,13 +20,16 @@ from functools import cache
 from typing import TYPE_CHECKING, TypeAlias
 
 from tailrace.broker.coordinators.coordination import Coordination
+from tailrace.broker.departures import Departures
+from tailrace.broker.logs.trail import AuditTrail
 from tailrace.broker.quotas.meters import follow_quotas
 from tailrace.broker.refused_batches import RefusedBatches
+from tailrace.broker.roster import Roster
 from tailrace.broker.schema_ids.checks import SchemaIds
 from tailrace.broker.sessions import FetchSessions
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Mapping
+    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
     from tailrace.broker.access.access import Access
     from tailrace.broker.cluster.forwarding import Forwarding
@@ -34,6 +39,8 @@ if TYPE_CHECKING:
     from tailrace.broker.node import JudgeBug, Node
     from tailrace.broker.quorum.quorum import Quorum
     from tailrace.broker.quotas.meters import Meters
+    from tailrace.broker.roster import Door
+    from tailrace.broker.shares.groups import ShareGroups
     from tailrace.broker.telemetry.telemetry import Telemetry
     from tailrace.controller.image import MetadataImage
     from tailrace.model.config import BrokerConfig
@@ -79,6 +86,8 @@ class Services:
     meters: Meters
     request_log: RequestLog
     schema_ids: SchemaIds
+    audit_trail: AuditTrail
+    roster: Roster
     slow_checks: Semaphore = field(default_factory=lambda: Semaphore(_SLOW_CHECKS_MAX))
     large_answers: Semaphore = field(default_factory=lambda: Semaphore(1))  # One is put together at a time.
     lanes: LanesVersion = field(default_factory=LanesVersion)
@@ -87,11 +96,17 @@ class Services:
     endings: Endings | None = None  # When certificates end; None where all listeners are PLAINTEXT.
     request_meters: RequestMeters | None = None  # None where nobody can ask for metrics.
     lag_watch: Callable[[], LagWatch] | None = None  # Made when it is first called. None there, too.
+    share_groups: Callable[[], ShareGroups]  # Made when it is first called.
+    departures: Departures = field(default_factory=Departures)
     telemetry: Telemetry | None = None  # None where nobody receives what clients tell of themselves.
 
     def has(self, part: str) -> bool:
         """Whether there is the part that a row of the catalogue names; an empty name needs none."""
         return not part or getattr(self, part) is not None
+
+    @property
+    def shares(self) -> ShareGroups:
+        return self.share_groups()
 
     # ---- of the node
 
@@ -124,6 +139,7 @@ def make_services(
     node: Node,
     directories: LogDirectories,
     future_logs: FutureLogs,
+    doors: Sequence[Door],
     *,
     check_stores: CheckStores | None = None,
     request_meters: RequestMeters | None = None,
@@ -151,11 +167,14 @@ def make_services(
         future_logs=future_logs,
         meters=follow_quotas(config, ports.clock, node.quorum.subscribe),
         schema_ids=SchemaIds(config, ports),
+        audit_trail=AuditTrail(lambda: node.config.audit_log_kept_lines),
+        roster=Roster(doors),
         check_stores=check_stores,
         endings=endings,
         request_meters=request_meters,
         lag_watch=None if request_meters is None else _make_lag_watch(node, coordination),
         telemetry=_make_telemetry(node),
+        share_groups=_make_share_groups(node, coordination),
     )
     return _secured(services)
 
@@ -174,6 +193,16 @@ def _make_lag_watch(node: Node, coordination: Coordination) -> Callable[[], LagW
         from tailrace.broker.metrics.lag.watch import LagWatch
 
         return LagWatch(node, coordination)
+
+    return make
+
+
+def _make_share_groups(node: Node, coordination: Coordination) -> Callable[[], ShareGroups]:
+    @cache
+    def make() -> ShareGroups:
+        from tailrace.broker.shares.groups import ShareGroups
+
+        return ShareGroups(node, coordination)
 
     return make
 

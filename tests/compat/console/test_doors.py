@@ -12,7 +12,7 @@ from confluent_kafka import Producer
 
 from tailrace.testing import Broker
 
-from .conftest import console
+from .conftest import EVIL, console
 
 
 def ask(address: str, path: str, *, method: str = "GET", body: str | None = None, **headers: str):
@@ -141,6 +141,38 @@ def log_in(address: str, user: str, password: str) -> str:
     answer, text = post(address, "/login", cookie, text, user=user, password=password)
     assert answer.status == 303, text
     return answer.getheader("Set-Cookie").split(";")[0]
+
+
+def test_what_nodes_tell_is_for_those_who_may_see_it():
+    """Connections and the audit log ask DESCRIBE on the cluster, segments DESCRIBE on the topic."""
+    with Broker({"num.partitions": 1}, secure=True) as broker:
+        hers = broker.user("ann", acls=["describe topic:orders", "create topic:orders"]).confluent()
+        client = broker.client_settings.confluent()
+        producer = Producer(client | {"client.id": f"shop {EVIL}"})
+        producer.produce("orders", "x")
+        assert producer.flush(20) == 0
+        settings = ("--command-config", f"{broker.data}/client.properties", "--interval", "60")
+        with console("--bootstrap", broker.bootstrap, *settings) as address:
+            admin = log_in(address, "admin", client["sasl.password"])
+            ann = log_in(address, "ann", hers["sasl.password"])
+            _, page = ask(address, "/connections", Cookie=admin)
+            assert "shop &lt;img" in page
+            assert EVIL not in page
+            assert re.search(r"User:ann</td><td[^>]*>tailrace-console", page)
+            assert "No connection has this" in ask(address, "/connections?find=nobody", Cookie=admin)[1]
+            _, page = ask(address, "/audit", Cookie=admin)
+            assert re.search(r"User:admin.*AlterUserScramCredentials.*name=ann", page)
+            assert hers["sasl.password"] not in page
+            assert "CreateAcls" in ask(address, "/audit?find=createacls", Cookie=admin)[1]
+            for path in ("/connections", "/audit"):
+                answer, page = ask(address, path, Cookie=ann)
+                assert (answer.status, "You may not do this" in page) == (403, True), path
+            assert "fresh" not in (page := ask(address, "/topics", Cookie=admin)[1])
+            assert post(address, "/topics", admin, page, name="fresh", confirm="yes")[0].status == 303
+            assert "fresh" in ask(address, "/topics", Cookie=admin)[1], "a visitor does not see what they have done"
+            assert "1 segment, " in ask(address, "/topics/orders/segments", Cookie=ann)[1]
+            assert ask(address, "/topics/orders/segments?partition=x", Cookie=ann)[0].status == 404
+            assert ask(address, "/topics/other/segments", Cookie=ann)[0].status in (403, 404)
 
 
 MASKS = """\

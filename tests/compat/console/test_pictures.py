@@ -43,6 +43,12 @@ PAGES = {
     "topics": "/topics",
     "topic": "/topics/orders",
     "messages": "/topics/payments/messages?limit=3",
+    "message": "/topics/orders/messages/0/3",
+    "segments": "/topics/clicks/segments",
+    "connections": "/connections",
+    "groups": "/groups",
+    "transactions": "/transactions?hanging=1",
+    "audit": "/audit",
     "schemas": "/schemas/payments-value",
     "group": "/groups/billing",
     "access": "/access",
@@ -69,13 +75,13 @@ SIZE_MAX_BYTES = 160_000
 @pytest.fixture(scope="module")
 def places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     """Where broker, registry and console of a cluster are that everything is joined in."""
-    command = [sys.executable, "-m", "tailrace", "up", "--brokers", "3", "--port", "0", "--log-level", "error"]
+    command = [sys.executable, "-m", "tailrace", "up", "--brokers", "3", "--port", "0"]
     rules = tmp_path_factory.mktemp("pictures") / "alerts.toml"
     rules.write_text(RULES)
     command += ["--registry-port", "0", "--console-port", "0", "--alerts", str(rules)]
     command += ["--set", "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer"]
     command += ["--set", "super.users=User:ANONYMOUS"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as up:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as up:
         timer = threading.Timer(300, up.kill)
         timer.start()
         try:
@@ -94,6 +100,11 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]
 def test_each_screen_has_a_picture(places: dict[str, str], browser, tmp_path: Path):
     prepare(places["ready"])
     work(places["ready"], places["registry"], time.monotonic() + WORK_S)
+    invoices = Producer({"bootstrap.servers": places["ready"], "transactional.id": "invoices"})
+    invoices.init_transactions(30)
+    invoices.begin_transaction()
+    invoices.produce("orders", '{"id": 1, "customer": "ann", "total": 12}')
+    assert invoices.flush(30) == 0
     folder = DOCS / "pictures" if "REWRITE" in os.environ else tmp_path
     page = browser.new_page(viewport={"width": 1080, "height": 640})
     for name, path in PAGES.items():
@@ -104,6 +115,7 @@ def test_each_screen_has_a_picture(places: dict[str, str], browser, tmp_path: Pa
         page.screenshot(path=picture)
         assert 5_000 < picture.stat().st_size < SIZE_MAX_BYTES
     page.close()
+    invoices.abort_transaction(30)
 
 
 def test_the_page_of_the_docs_shows_them():

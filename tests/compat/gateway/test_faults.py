@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
 import threading
 from http.client import HTTPConnection, HTTPResponse
 from urllib.parse import urlsplit
 
 from tailrace.testing import Broker
 
-from .conftest import running_gateway
+from .conftest import Gateway, running_gateway
+from .test_readers import Events, fill
 from .test_rest import records_of
 
 COUNT = 400
@@ -64,3 +69,32 @@ def test_every_record_is_answered_when_the_broker_is_killed(tmp_path):
         assert len(set(numbers)) == len(numbers)
         assert written <= set(numbers) <= written | unknown
         assert all(values[receipts[number]["offset"]] == str(number) for number in written)
+
+
+def test_a_reader_goes_on_at_another_gateway_when_its_own_is_killed(broker: Broker):
+    """With nothing but the id of its last event: no record is missing, and none comes twice."""
+    command = [sys.executable, "-m", "tailrace", "gateway", "--port", "0", "--bootstrap", broker.bootstrap]
+    with (
+        running_gateway(broker.bootstrap) as other,
+        subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as killed,
+    ):
+        try:
+            assert killed.stdout is not None
+            first = Gateway(killed.stdout.readline().removeprefix("gateway: ").strip(), killed.pid, other.cluster_id)
+            topic = other.create("outlives", 3)
+            fill(other, topic, range(600))
+            path = f"/topics/{topic}/events?from=earliest"
+            reader = Events(first, path)
+            seen = [each["value"] for each in reader.read(250)]
+            os.kill(killed.pid, signal.SIGKILL)
+            killed.wait(30)
+            last_id = reader.last_id
+            reader.close()
+            again = Events(other, path, last_id=last_id)
+            seen += [each["value"] for each in again.read(350)]
+            assert sorted(seen) == list(range(600))
+            fill(other, topic, range(600, 610))
+            assert sorted(each["value"] for each in again.read(10)) == list(range(600, 610))
+            again.close()
+        finally:
+            killed.kill()

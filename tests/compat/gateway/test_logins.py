@@ -84,6 +84,26 @@ def test_the_caller_is_who_acts(secured: tuple[Broker, Gateway]):
     assert ask(secured, "bob:a-long-secret", "GET", f"/v3/clusters/{cluster_id}/acls")[1]["error_code"] == 40301
 
 
+@pytest.mark.long
+def test_the_quota_of_the_caller_holds_here_too(secured: tuple[Broker, Gateway]):
+    """Who has used it up waits, at the gateway as anywhere; others do not."""
+    broker, _ = secured
+    tailrace(broker, "user", "create", "dan", "--password-env", "PASSWORD")
+    tailrace(broker, "acl", "add", "User:dan", "--operation", "WRITE", "--topic", "orders")
+    tailrace(broker, "quota", "set", "--user", "dan", "--set", "producer_byte_rate=20000")
+    record = [{"value": "x" * 100_000}]
+    times = {}
+    for user in ("dan", "ann"):
+        began = time.monotonic()
+        for _ in range(4):
+            status, told = ask(secured, f"{user}:a-long-secret", "POST", "/topics/orders", record)
+            assert status == 200, told
+        times[user] = time.monotonic() - began
+    # 400 KB at 20 KB/s, of which the window of eleven seconds forgives the first.
+    assert times["dan"] > 4, times
+    assert times["dan"] > 2 * times["ann"], times
+
+
 @pytest.mark.parametrize(
     "user",
     [

@@ -6,7 +6,7 @@ import json
 import socket
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -212,6 +212,30 @@ def test_slow_readers_hold_no_memory(broker: Broker, count: int):
         assert offsets == list(range(20, 520))
         for each in readers:
             each.close()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("count", [50])
+def test_slow_sockets_hold_no_memory(broker: Broker, count: int):
+    """Each could read 32 MB and takes ten records: the rest waits at the broker, not in the gateway."""
+    with running_gateway(broker.bootstrap) as gateway, ExitStack() as stack:
+        topic = gateway.create(f"slow-sockets-{count}")
+        for _ in range(32):
+            status, told = gateway.ask("POST", f"/topics/{topic}", [{"value": "x" * 10_000}] * 100)
+            assert status == 200, told
+        path = f"/topics/{topic}/socket?from=earliest"
+        first = stack.enter_context(opened(gateway, path, max_queue=1))
+        offsets = [json.loads(first.recv(DEADLINE_S))["offset"] for _ in range(10)]
+        before = memory_mb(gateway)
+        others = [stack.enter_context(opened(gateway, path, max_queue=1)) for _ in range(count)]
+        for each in others:
+            for _ in range(10):
+                each.recv(DEADLINE_S)
+        time.sleep(2)
+        held = (memory_mb(gateway) - before) / count
+        assert held < 3, f"{held:.1f} MB a socket"
+        offsets += [json.loads(first.recv(DEADLINE_S))["offset"] for _ in range(500)]
+        assert offsets == list(range(510))
 
 
 def test_readers_are_bounded_and_end_with_the_gateway(broker: Broker):

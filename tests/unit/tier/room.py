@@ -21,7 +21,8 @@ from tailrace.tier.keeping.local import LocalSegmentSource, view_of
 from tailrace.tier.keeping.removal import Remover
 from tailrace.tier.keeping.throttle import Throttle
 from tailrace.tier.metadata.coverage import Coverage, RemoteSegment
-from tailrace.tier.metadata.machine import PartitionTier, TierMachine
+from tailrace.tier.metadata.machine import TierMachine
+from tailrace.tier.metadata.partition import PartitionTier
 from tailrace.tier.reading.cache import PieceCache
 from tailrace.tier.reading.pieces import Pieces, ReadLimits
 from tailrace.tier.reading.reader import TierReader

@@ -28,7 +28,9 @@ from tailrace.apps.console.pages import (
     groups,
     login,
     messages,
+    nodes,
     schemas,
+    tier,
     topics,
     transactions,
 )
@@ -53,7 +55,7 @@ def make_app(
     parent: int | None = None,
 ) -> Starlette:
     """`hosts` are the names by which a browser may ask: a page of another name that leads here is refused. When the
-    pipe `parent` ends, so does this process."""
+    pipe `parent` ends, so does this process. `app.state.stop` ends what goes on as long as somebody looks."""
     own = watcher_security(security)
     shared = open_cluster(own or Security(tls=security.tls))
     watcher = Watcher(
@@ -71,6 +73,7 @@ def make_app(
         now_s=now_s,
         open_registry=open_registry,
         renew=None if oidc is None else oidc.renew,
+        readers_max=options.readers_max,
     )
     console = Console(watcher, visitors, options, bootstrap=bootstrap, oidc=oidc, balancing=Balancing(open_cluster))
 
@@ -87,11 +90,16 @@ def make_app(
                 with contextlib.suppress(asyncio.CancelledError):
                     await watching
             await asyncio.to_thread(console.balancing.close)
+            await console.choosers.aclose()
             visitors.close()
             shared.close()
 
-    rooms = (cluster, topics, messages, groups, schemas, transactions, access, alerts, balance, login)
-    return Starlette(
+    async def stop() -> None:
+        visitors.stop()
+        await watcher.stop()
+
+    rooms = (cluster, nodes, topics, messages, groups, schemas, transactions, access, alerts, balance, tier, login)
+    app = Starlette(
         routes=[
             *(route for room in rooms for route in room.routes(console)),
             Route("/live", partial(_live, console)),
@@ -102,6 +110,8 @@ def make_app(
         exception_handlers={404: lambda request, _: _not_found(console, request)},
         lifespan=life,
     )
+    app.state.stop = stop
+    return app
 
 
 async def _live(console: Console, request: Request) -> Response:
@@ -117,6 +127,8 @@ async def _live(console: Console, request: Request) -> Response:
             while True:
                 coming = coming or asyncio.ensure_future(anext(rounds))
                 done, _ = await asyncio.wait((coming,), timeout=_PING_S)
+                if done and isinstance(coming.exception(), StopAsyncIteration):
+                    return
                 yield f"data: {coming.result()}\n\n" if done else ": still here\n\n"
                 coming = None if done else coming
         finally:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeVar
 
-from tailrace.client.admin import Admin, BrokerEntry, QuorumDescription
+from tailrace.client.admin import Admin, BrokerEntry, QuorumDescription, Reassignment
 from tailrace.client.connection import error_code
 from tailrace.client.fetching import Isolation
 from tailrace.client.groups.admin import GroupAdmin, ListedGroup
@@ -59,7 +59,8 @@ class Picture:
     folders: tuple[Folder, ...]
     groups: Mapping[str, ListedGroup]
     committed: Mapping[str, Mapping[TopicPartition, int]]
-    moving: frozenset[TopicPartition]
+    moving: Mapping[TopicPartition, Reassignment]
+    features: Mapping[str, int]  # With the level that the cluster has decided on.
     problems: tuple[str, ...] = field(default=())
 
     def records_of(self, topic: str) -> int:
@@ -78,6 +79,12 @@ class Picture:
     def partitions_of(self, topic: str) -> list[TopicPartition]:
         found = self.topics.get(topic)
         return [TopicPartition(topic, PartitionIndex(index)) for index in (found.partitions if found else ())]
+
+    def copied_of(self, partition: TopicPartition) -> tuple[int, int]:
+        """How much of a partition on its way the replicas have that come, and how much they are to have."""
+        sizes, move = self.sizes.get(partition, {}), self.moving[partition]
+        whole = max((sizes.get(each, 0) for each in move.replicas if each not in move.adding), default=0)
+        return sum(min(sizes.get(each, 0), whole) for each in move.adding), whole * len(move.adding)
 
     def lag_of(self, group_id: str) -> int | None:
         """In records, over the partitions that it has committed; None if it has committed none."""
@@ -139,7 +146,8 @@ async def take_picture(cluster: Cluster, *, groups_max: int) -> Picture:
         folders=tuple(folders[0]),
         groups=groups,
         committed=committed,
-        moving=frozenset(moving or ()),
+        moving=moving or {},
+        features=dict(sorted((await cluster.any_connection()).finalized_features.items())),
         problems=tuple(dict.fromkeys(problems)),
     )
 
@@ -164,14 +172,14 @@ async def _offsets(
             if found.leader_id >= 0:
                 by_leader.setdefault(found.leader_id, {}).setdefault(topic.name, []).append(index)
     questions = [(node, led, when) for node, led in by_leader.items() for when in (EARLIEST, LATEST)]
-    answers = await asyncio.gather(*(_or_none(_ask_offsets(cluster, *each), problems) for each in questions))
+    answers = await asyncio.gather(*(_or_none(ask_offsets(cluster, *each), problems) for each in questions))
     ends: dict[int, dict[TopicPartition, int]] = {EARLIEST: {}, LATEST: {}}
     for (_, _, when), answer in zip(questions, answers, strict=True):
         ends[when] |= answer or {}
     return ends[EARLIEST], ends[LATEST]
 
 
-async def _ask_offsets(
+async def ask_offsets(
     cluster: Cluster, node_id: NodeId, led: Mapping[str, Sequence[int]], timestamp: int
 ) -> dict[TopicPartition, int]:
     """Of the partitions that this broker answers for: one that has moved meanwhile is told at the next picture."""

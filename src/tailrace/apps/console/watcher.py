@@ -31,6 +31,7 @@ class Watcher:
         self.picture: Picture | None = None
         self.failure: str | None = None
         self._round = 0
+        self._is_stopping = False
         self._changed = asyncio.Condition()
 
     async def run(self) -> None:
@@ -53,12 +54,19 @@ class Watcher:
             self._changed.notify_all()
 
     async def rounds(self) -> AsyncIterator[int]:
-        """A number each time there is something new."""
+        """A number each time there is something new, until the console stops."""
         while True:
             async with self._changed:
                 seen = self._round
-                await self._changed.wait_for(lambda seen=seen: self._round > seen)  # type: ignore[misc]
+                await self._changed.wait_for(lambda seen=seen: self._round > seen or self._is_stopping)  # type: ignore[misc]
+            if self._is_stopping:
+                return
             yield self._round
+
+    async def stop(self) -> None:
+        self._is_stopping = True
+        async with self._changed:
+            self._changed.notify_all()
 
     async def seen(self) -> Picture:
         """The last picture; whoever comes first waits for it. Raises KafkaError if the cluster has not answered."""

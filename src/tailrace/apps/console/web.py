@@ -26,6 +26,7 @@ from tailrace.apps.console.doors.rights import may_on_topic
 from tailrace.apps.console.doors.visitors import COOKIE, Visit, Visitors, new_cookie
 from tailrace.apps.console.history import DAY_S, HOUR_S
 from tailrace.apps.console.picture import Picture
+from tailrace.apps.console.reading.choosing import Choosers
 from tailrace.apps.console.reading.masks import Masks, Rule
 from tailrace.apps.console.reading.views import View
 from tailrace.apps.console.watcher import Watcher
@@ -52,6 +53,7 @@ _STATUS = {
     ErrorCode.RESOURCE_NOT_FOUND: 404,
     ErrorCode.INVALID_REQUEST: 400,
     ErrorCode.NETWORK_EXCEPTION: 503,
+    ErrorCode.THROTTLING_QUOTA_EXCEEDED: 503,
 }
 
 
@@ -60,6 +62,7 @@ class Options:
     interval_s: float = 5.0
     groups_max: int = 1000
     series_max: int = 4000
+    readers_max: int = 200
     is_read_only: bool = False
     is_behind_tls: bool = False
     alerts_file: str | None = None
@@ -83,6 +86,7 @@ class Console:
         self.bootstrap = bootstrap
         self.oidc = oidc
         self.balancing = balancing
+        self.choosers = Choosers()
         self._templates = Environment(
             loader=PackageLoader("tailrace.apps.console"), autoescape=select_autoescape(default=True), trim_blocks=True
         )
@@ -95,7 +99,10 @@ class Console:
 
     async def picture(self, visit: Visit) -> Picture:
         return await visit.picture(
-            self.watcher, age_max_ms=int(self.options.interval_s * 1000), groups_max=self.options.groups_max
+            self.watcher,
+            age_max_ms=int(self.options.interval_s * 1000),
+            groups_max=self.options.groups_max,
+            visits=self.visitors.count,
         )
 
     def chart(self, request: Request, kind: str, name: str) -> Chart:
@@ -169,7 +176,10 @@ def change(path: str, page: Page, console: Console) -> Route:
             reason = "The page is older than this console, or the form came from elsewhere. Load the page again."
             return console.failed(request, "The form was not taken", reason, 403)
         request.state.form = form
-        return await _told(console, page, visit, request)
+        try:
+            return await _told(console, page, visit, request)
+        finally:
+            visit.forget_picture()
 
     return Route(path, endpoint, methods=["POST"])
 

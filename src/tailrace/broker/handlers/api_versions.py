@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from tailrace.broker.roster import Greeting
 from tailrace.catalogue import CATALOGUE, Api, Audience, Served
 from tailrace.controller.features import KRAFT_VERSION, KRAFT_VERSION_LEVEL, SUPPORTED_FEATURES
 from tailrace.model.errors import ErrorCode
@@ -33,6 +34,9 @@ def handle_api_versions(
         and re.fullmatch(_SOFTWARE, request.client_software_version)
     ):
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
+    software = f"{request.client_software_name} {request.client_software_version}".strip()
+    at_ms = int(services.ports.clock.wall_ms())
+    services.roster.note(context.peer, Greeting(context.client_id or "", software, at_ms))
     if services.telemetry is not None and context.api_version >= 3:
         services.telemetry.note_software(context.peer, request.client_software_name, request.client_software_version)
     image = services.image

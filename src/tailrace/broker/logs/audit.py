@@ -7,7 +7,8 @@
 
 The broker that the client has asked writes it, not the controller that decides for it. Bytes are never written, nor
 values of settings that are secret or unknown: so no password, salt or token is. A second has at most
-`audit.log.max.lines.per.second` lines. `columns.AUDITED` says which APIs; the level of the logger turns it off (WARN).
+`audit.log.max.lines.per.second` lines, and the last `audit.log.kept.lines` are kept for DescribeAudit.
+`columns.AUDITED` says which APIs; the level of the logger turns it off (WARN).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from tailrace.broker.logs.gate import Gate
+from tailrace.broker.logs.trail import AuditLine
 from tailrace.broker.serving.measuring import errors_of
 from tailrace.model import events
 from tailrace.model.config import GROUP_SETTINGS, SETTINGS, TOPIC_SETTINGS
@@ -49,15 +51,26 @@ class Audit:
 
     def note_answer(self, services: Services, context: RequestContext, answer: Message) -> Message:
         if context.audited and self._gate.is_open(services.config.audit_log_max_lines_per_second):
-            _log.info(
-                "administration",
-                principal=context.principal,
-                client=context.client_id,
+            line = AuditLine(
+                at_ms=int(services.ports.clock.wall_ms()),
+                principal=str(context.principal),
+                client_id=context.client_id or "",
                 host=context.peer.rpartition(":")[0],
                 listener=context.listener.name,
                 api=apis.api_name(context.api_key),
                 what=context.audited,
                 result=_result(answer),
+            )
+            services.audit_trail.add(line)
+            _log.info(
+                "administration",
+                principal=context.principal,
+                client=context.client_id,
+                host=line.host,
+                listener=line.listener,
+                api=line.api,
+                what=line.what,
+                result=line.result,
             )
         return answer
 

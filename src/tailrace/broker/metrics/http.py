@@ -209,6 +209,7 @@ class HttpConnection:
         "last_active_ms",
         "listener",
         "peer",
+        "principal",
     )
 
     def __init__(
@@ -227,6 +228,7 @@ class HttpConnection:
         self._stream = stream
         self._protocol = protocol
         self._acceptor = acceptor
+        self.principal = principal
         self._asker = Asker(stream.peer, listener.name in protocol.encrypted, principal)
         self._received = bytearray()  # Of one head, and perhaps the next.
         self._began_ms: float | None = None  # When the request under way began.

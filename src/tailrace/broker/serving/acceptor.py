@@ -40,6 +40,7 @@ class Speaker(Protocol):
     """One connection, in whatever protocol it speaks. It tells `Acceptor.forget` when it is closed."""
 
     last_active_ms: float
+    principal: Principal
 
     @property
     def peer(self) -> str: ...

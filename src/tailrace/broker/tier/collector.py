@@ -24,7 +24,7 @@ from tailrace.tier.metadata.records import PartitionState, partition_delete
 if TYPE_CHECKING:
     from tailrace.broker.tier.room import Room
     from tailrace.tier.metadata.coverage import RemoteSegment
-    from tailrace.tier.metadata.machine import PartitionTier
+    from tailrace.tier.metadata.partition import PartitionTier
 
 _log = events.logger("tier")
 

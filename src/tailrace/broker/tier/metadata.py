@@ -7,7 +7,8 @@
                record came back and was replayed, for only then it is known whether it counts
 
 What is replayed is committed, so it is never taken back. Where the log has lost it all the same (an unclean election of
-somebody who had to), the machine is made anew. Snapshots spare a start the replay (`snapshots`).
+somebody who had to), or was cut before it was replayed here (`topic.restating`), the machine is made anew. Snapshots
+spare a start the replay (`on_disk`).
 """
 
 from __future__ import annotations
@@ -46,6 +47,7 @@ _log = events.logger("tier")
 _CHANNEL = "tier"
 _FETCH_CHANNEL = "tier fetch"
 _LATEST = -1
+_EARLIEST = -2
 _CONSUMER = -1
 _READ_BYTES = 1 << 20
 # Appends that may wait at a time are far fewer.
@@ -178,7 +180,7 @@ class MetadataTopic:
             self._on_replayed(part, part.machine.partitions.keys())
 
     async def _create(self) -> None:
-        from tailrace.broker.tier.creation import create_metadata_topic
+        from tailrace.broker.tier.topic.creation import create_metadata_topic
 
         while self.topic is None and not self._is_closed:
             await create_metadata_topic(self._node)
@@ -223,7 +225,8 @@ class MetadataTopic:
         if part.machine.next_offset > log.log_end_offset:
             self._begin_anew(part, log.log_start_offset)
         while part.machine.next_offset < partition.high_watermark:
-            part.machine.next_offset = max(part.machine.next_offset, log.log_start_offset)
+            if part.machine.next_offset < log.log_start_offset:
+                self._begin_anew(part, log.log_start_offset)
             end_offset = partition.high_watermark
             piece = log.read(part.machine.next_offset, _READ_BYTES, end_offset=end_offset)
             if piece is None:
@@ -258,6 +261,7 @@ class MetadataTopic:
                 for part in parts
             ],
         )
+        asked_offsets = {part.index: part.machine.next_offset for part in parts}
         request = FetchRequest(
             replica_id=_CONSUMER,
             max_wait_ms=_FETCH_WAIT_MS,
@@ -275,7 +279,10 @@ class MetadataTopic:
             if part is None:
                 continue
             if answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
-                self._begin_anew(part, max(0, answer.log_start_offset))
+                start_offset = await self._ask_offset(part.index, _EARLIEST)
+                # Meanwhile somebody else may lead, and it was read from there.
+                if part.machine.next_offset == asked_offsets[part.index]:
+                    self._begin_anew(part, start_offset)
             has_failed = has_failed or bool(answer.error_code)
             if isinstance(answer.records, bytes | bytearray | memoryview) and len(answer.records):
                 await self._replay(part, bytes(answer.records), answer.high_watermark)
@@ -283,7 +290,8 @@ class MetadataTopic:
             await asyncio.sleep(_PAUSE_SECONDS)
 
     def _begin_anew(self, part: MetadataPartition, start_offset: int) -> None:
-        _log.error(
+        is_cut = part.machine.next_offset < start_offset
+        (_log.info if is_cut else _log.error)(
             "records of the tier are gone from their log: what is left is replayed anew",
             partition=part.index,
             replayed=part.machine.next_offset,
@@ -308,7 +316,7 @@ class MetadataTopic:
     async def _replay(self, part: MetadataPartition, data: bytes, end_offset: int) -> None:
         machine = part.machine
         limit = self._node.config.max_decompressed_bytes
-        for count, (offset, record) in enumerate(_records(data, machine.next_offset, limit), 1):
+        for count, (offset, record) in enumerate(records_of(data, machine.next_offset, limit), 1):
             if offset >= end_offset or part.machine is not machine:
                 break
             part.replay(record, offset)
@@ -334,13 +342,17 @@ class MetadataTopic:
             if partition.high_watermark < partition.leader_epoch_start_offset:
                 raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE, "the leader is new")
             return partition.high_watermark
-        asked = ListOffsetsRequest.ListOffsetsPartition(partition_index=index, timestamp=_LATEST)
+        return await self._ask_offset(index, _LATEST)
+
+    async def _ask_offset(self, index: int, timestamp: int) -> int:
+        """The leader's. Raises KafkaError."""
+        asked = ListOffsetsRequest.ListOffsetsPartition(partition_index=index, timestamp=timestamp)
         topic = ListOffsetsRequest.ListOffsetsTopic(name=REMOTE_LOG_METADATA_TOPIC, partitions=[asked])
         request = ListOffsetsRequest(replica_id=_CONSUMER, topics=[topic])
         response = await self._node.call_broker(self._leader_of(index), request, ListOffsetsResponse, channel=_CHANNEL)
         answer = response.topics[0].partitions[0]
         if answer.error_code:
-            raise KafkaError(ErrorCode(answer.error_code), "the leader does not tell where its log ends")
+            raise KafkaError(ErrorCode(answer.error_code), "the leader does not tell where its log begins or ends")
         return answer.offset
 
     async def append(self, owner: TieredPartition, record: Message) -> None:
@@ -414,7 +426,7 @@ class MetadataTopic:
     async def store_snapshots(self, *, records_min: int) -> None:
         topic = self.topic
         for part in tuple(self.parts.values()) if topic is not None else ():
-            if part.machine.next_offset - part.stored_offset >= records_min:
+            if part.machine.next_offset - part.stored_offset >= records_min and not part.machine.is_restating:
                 assert topic is not None
                 part.stored_offset = part.machine.next_offset
                 await self._snapshots.write(topic.id, part.index, part.machine)
@@ -428,7 +440,7 @@ class MetadataTopic:
         await self.store_snapshots(records_min=1)
 
 
-def _records(data: bytes, start_offset: int, max_decompressed_bytes: int) -> Iterator[tuple[int, Message | None]]:
+def records_of(data: bytes, start_offset: int, max_decompressed_bytes: int) -> Iterator[tuple[int, Message | None]]:
     """None for one that this version does not know, or that is none."""
     for position, header in iterate_headers(data, allow_partial=True):
         if header.is_control or header.next_offset <= start_offset:

@@ -22,7 +22,7 @@ from tailrace.model.ports import RemoteStart
 from tailrace.tier.format.names import TieredPartition
 from tailrace.tier.keeping.decisions import LogView, decide_local_expired
 from tailrace.tier.metadata.coverage import Coverage, cover
-from tailrace.tier.metadata.machine import PartitionTier
+from tailrace.tier.metadata.partition import PartitionTier
 
 if TYPE_CHECKING:
     from tailrace.broker.tier.room import Room

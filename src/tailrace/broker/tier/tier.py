@@ -4,6 +4,7 @@ keeper     copies, retention, orphans of what is led here
 collector  what is left of deleted topics
 announcer  manifests, for readers without a broker
 exporter   topics and groups, for a recovery from the store
+restater   cuts the records that tell of all that
 
 A partition gets its part in the turn in which it is opened or its topic gets remote storage, before anybody can ask for
 it: without, what is in the store alone would look deleted.
@@ -21,6 +22,7 @@ from tailrace.broker.tier.opening import NoStore, check_at_first_start, open_sto
 from tailrace.broker.tier.parts import TieredLog
 from tailrace.broker.tier.recovery.exporting import Exporter
 from tailrace.broker.tier.room import Room
+from tailrace.broker.tier.topic.restating import Restater
 from tailrace.model import events
 from tailrace.model.errors import KafkaError
 from tailrace.model.ids import CLUSTER_METADATA_TOPIC
@@ -57,12 +59,13 @@ class Tier(Room):
         super().__init__(node, directories, cluster_id, objects)
         self._announcer, self._exporter = Announcer(self), Exporter(self, coordination)
         self._keeper, self._collector = Keeper(self, self._announcer), Collector(self)
+        self._restater = Restater(self)
         self._tasks: list[asyncio.Task[None]] = []
         self._is_closed = False
 
     @property
-    def _workers(self) -> tuple[Keeper, Collector, Announcer, Exporter]:
-        return self._keeper, self._collector, self._announcer, self._exporter
+    def _workers(self) -> tuple[Keeper, Collector, Announcer, Exporter, Restater]:
+        return self._keeper, self._collector, self._announcer, self._exporter, self._restater
 
     # ---- life
 

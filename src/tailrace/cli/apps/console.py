@@ -37,6 +37,8 @@ _SCOPE = "openid profile"
 _REGISTRY_TIMEOUT_S = 5.0
 # Each open page holds one, for news.
 _CONNECTIONS_MAX = 500
+# What is under way when the console ends.
+_GRACE_S = 2
 
 
 def register(parser: argparse.ArgumentParser) -> None:
@@ -65,6 +67,9 @@ def register(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--groups-max", type=int, default=1000, metavar="N", help="groups to show (default: 1000)")
     parser.add_argument("--series-max", type=int, default=4000, metavar="N", help="charts to remember (default: 4000)")
+    parser.add_argument(
+        "--readers-max", type=int, default=200, metavar="N", help="visitors who read messages at a time (default: 200)"
+    )
     add_keep_option(parser)
     parser.set_defaults(run=run)
 
@@ -104,6 +109,7 @@ def _run(options: argparse.Namespace, parent: int | None = None) -> int:
             interval_s=options.interval,
             groups_max=options.groups_max,
             series_max=options.series_max,
+            readers_max=options.readers_max,
             is_read_only=options.read_only,
             is_behind_tls=options.tls_certificate is not None,
             alerts_file=options.alerts,
@@ -127,9 +133,15 @@ def _run(options: argparse.Namespace, parent: int | None = None) -> int:
         ssl_certfile=options.tls_certificate,
         ssl_keyfile=options.tls_key,
         limit_concurrency=_CONNECTIONS_MAX,
-        timeout_graceful_shutdown=1,
+        timeout_graceful_shutdown=_GRACE_S,
     )
-    uvicorn.Server(config).run(sockets=[sock])
+
+    class Server(uvicorn.Server):
+        async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+            await app.state.stop()
+            await super().shutdown(sockets)
+
+    Server(config).run(sockets=[sock])
     return 0
 
 

@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 # The states in which a coordinator is going to write a marker to each partition of a transaction.
 _ONGOING = "Ongoing"
-_UNDER_WAY = (_ONGOING, "PrepareCommit", "PrepareAbort")
+UNDER_WAY = (_ONGOING, "PrepareCommit", "PrepareAbort")
 _IDS_AT_ONCE = 500
 
 
@@ -214,7 +214,7 @@ class TransactionAdmin:
         await self._check_coordinators()
         producer_ids = sorted({each.producer_id for each in found})
         by_coordinator: dict[int, list[str]] = {}
-        for listed in await self.transactions(producer_ids=producer_ids, states=_UNDER_WAY):
+        for listed in await self.transactions(producer_ids=producer_ids, states=UNDER_WAY):
             by_coordinator.setdefault(listed.coordinator_id, []).append(listed.transactional_id)
         described: dict[int, DescribedTransaction] = {}
         for node_id, transactional_ids in by_coordinator.items():

@@ -24,7 +24,7 @@ from tailrace.broker.broker import Broker
 from tailrace.controller.image import MetadataImage, PartitionImage
 from tailrace.log.files.segment import LOG_SUFFIX
 from tailrace.model.errors import KafkaError
-from tailrace.model.ids import TopicPartition, Uuid
+from tailrace.model.ids import REMOTE_LOG_METADATA_TOPIC, TopicPartition, Uuid
 from tailrace.replica.partition import Partition
 from tailrace.sim.checks.history import History, ViolationError, demand
 from tailrace.sim.cluster import Node, SimCluster
@@ -80,6 +80,8 @@ class ReplicaChecks:
         self._trace = trace
         self._leaders: dict[tuple[Uuid, int, int], str] = {}
         self._seen: dict[tuple[str, Key], _Seen] = {}
+        for node in cluster.nodes:
+            node.witness = self._note_confirmed
 
     def look(self, node: Node) -> None:
         """After a turn of a node."""
@@ -130,8 +132,13 @@ class ReplicaChecks:
     def _judge_extent(self, node: Node, key: Key, before: ReplicaState | None, state: ReplicaState) -> None:
         if node.is_damaged:
             return
+        may_start_later = key[0] == REMOTE_LOG_METADATA_TOPIC  # It is cut: what is known stands once more behind that.
         demand(
-            state.log_start_offset == 0, "no log starts later than it began", partition=key, node=node.name, now=state
+            state.log_start_offset == 0 or may_start_later,
+            "no log starts later than it began",
+            partition=key,
+            node=node.name,
+            now=state,
         )
         if before is not None and state.log_end_offset < before.high_watermark:
             demand(
@@ -168,6 +175,14 @@ class ReplicaChecks:
                 now=state,
             )
         self.committed_ends[identity] = max(self.committed_ends.get(identity, 0), state.high_watermark)
+
+    def _note_confirmed(self, node: Node) -> None:
+        """Of a node that is dying: what it has confirmed, and perhaps told, in this turn."""
+        if node.broker is not None and node.is_broker and node.is_ready:
+            for key, partition in node.broker.replicas.partitions.items():
+                if partition.is_leader:
+                    identity = (partition.topic_id, key[1])
+                    self.committed_ends[identity] = max(self.committed_ends.get(identity, 0), partition.high_watermark)
 
     def judge_acked(self, partition: TopicPartition, offset: int) -> None:
         """A client was told that its record, written with acks=all, is there."""

@@ -6,13 +6,17 @@ cuts answers short, and is away. What must hold:
 
 - every copy that is visible by the records has its object, at any time;
 - all that was acknowledged can be read by clients, which `checks.final` looks at: no log starts later than it began;
-- once all is healed everything closed is copied, and the bucket holds the visible copies and nothing else.
+- once all is healed everything closed is copied, and the bucket holds the visible copies and nothing else;
+- whoever replays the records from where their log begins, which is cut now and then, knows what the others know.
 """
 
 from __future__ import annotations
 
 import asyncio
 
+from tailrace.broker.tier.metadata import records_of
+from tailrace.log.log import Log
+from tailrace.model.ids import REMOTE_LOG_METADATA_TOPIC
 from tailrace.sim.checks.history import demand
 from tailrace.sim.clock import ProcessClock
 from tailrace.sim.cluster import Node, SimCluster, World
@@ -33,6 +37,7 @@ TIER_SETTINGS = {
     "remote.log.storage.upload.timeout.ms": "1500",
     "remote.fetch.max.wait.ms": "200",
     "remote.log.manifest.interval.ms": "1000",
+    "remote.log.metadata.restate.records": "10",
     "rlmm.config.remote.log.metadata.topic.num.partitions": "2",
     "rlmm.config.remote.log.metadata.consume.wait.ms": "4000",
 }
@@ -55,7 +60,7 @@ class TierRun:
             node.objects = SimObjectStores(self.bucket)
         self._disturbing: asyncio.Task[None] | None = None
         self._next_look = 0.0
-        self._copies = 0
+        self._copies = self._cuts = 0
 
     async def start(self) -> None:
         self._disturbing = asyncio.ensure_future(self._disturb())
@@ -116,8 +121,25 @@ class TierRun:
         while problem := self._unsettled():
             demand(self._world.loop.now < deadline, "remote storage settles once all is healed", problem=problem)
             await asyncio.sleep(_LOOK_SECONDS)
+        self._replay_anew()
         self._copies = len(self._visible())
         demand(self._copies > 0, "something was copied")
+
+    def _replay_anew(self) -> None:
+        for node in self._cluster.brokers:
+            broker = node.broker
+            if broker is None or broker.tier is None:
+                continue
+            for index, part in broker.tier.metadata.parts.items():
+                partition = broker.replicas.partitions.get((REMOTE_LOG_METADATA_TOPIC, index))
+                if partition is not None and partition.is_leader and part.is_ready:
+                    self._cuts += partition.log.log_start_offset > 0
+                    machine = _replayed(partition.log, part.machine.next_offset)
+                    known = part.machine.partitions
+                    same = machine.partitions.keys() == known.keys() and all(
+                        tier.says_the_same(known[owner]) for owner, tier in machine.partitions.items()
+                    )
+                    demand(same, "who begins where the records of the tier are cut knows all of them", index=index)
 
     def _unsettled(self) -> str:
         for node in self._cluster.brokers:
@@ -137,4 +159,16 @@ class TierRun:
 
     def story(self) -> str:
         calls = self.bucket.calls
-        return f", {calls['put']} puts, {calls['get']} gets, {self._copies} copies"
+        return f", {calls['put']} puts, {calls['get']} gets, {self._copies} copies, {self._cuts} cuts"
+
+
+def _replayed(log: Log, end_offset: int) -> TierMachine:
+    machine = TierMachine()
+    machine.next_offset = log.log_start_offset
+    while machine.next_offset < end_offset:
+        piece = log.read(machine.next_offset, 1 << 20, end_offset=end_offset)
+        before = machine.next_offset
+        for offset, record in records_of(piece.read(), before, 1 << 20) if piece is not None else ():
+            machine.replay(record, offset)
+        demand(machine.next_offset > before, "the records of the tier can be read", offset=before)
+    return machine

@@ -4,7 +4,8 @@ Rules
 - Copied are closed segments, oldest first, below what is committed and stable: a record that may yet be taken back, or
   whose transaction is open, is never in the tier.
 - Local segments go by local.retention.ms and local.retention.bytes, -2 being retention.*; and only once they are in the
-  tier without a gap up to where they end.
+  tier without a gap up to where they end. Nothing goes that is not stable as this replica knows it: the leader that has
+  copied it may know of the end of a transaction that has not come here yet.
 - The log as a whole goes by retention.*: its size is that of the tier and of what is not there yet. Copies go from the
   front, and the records of their deletion say where the log starts from then on, so that it does not go back with a new
   leader. A copy of which nothing can be read goes too: it lies before the log start as a whole, or nothing of it is on
@@ -89,8 +90,8 @@ def decide_local_expired(log: LogView, config: TopicConfig, *, now_ms: int) -> D
         end_offset = log.end_of(number)
         if end_offset <= log.log_start_offset:
             reason = "they lie before the log start offset"
-        elif end_offset > copied_end_offset:
-            break  # Kept however old it is: there is no other copy.
+        elif end_offset > min(copied_end_offset, log.stable_offset):
+            break  # Kept however old it is: there is no other copy, or this replica knows of no end of a transaction.
         elif segment.size_bytes <= excess_bytes:
             reason = f"the local log is larger than local.retention.bytes={retention_bytes}"
         elif 0 <= retention_ms < now_ms - segment.largest_timestamp:

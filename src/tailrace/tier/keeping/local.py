@@ -16,7 +16,7 @@ from tailrace.model.ports import Background, Disk
 from tailrace.tier.format.layout import SegmentFiles
 from tailrace.tier.keeping.decisions import LogView
 from tailrace.tier.metadata.coverage import cover
-from tailrace.tier.metadata.machine import PartitionTier
+from tailrace.tier.metadata.partition import PartitionTier
 
 
 class LocalSegmentSource:

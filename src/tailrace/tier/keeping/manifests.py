@@ -18,8 +18,8 @@ from tailrace.model.ports import Background, Clock, ObjectFacts
 from tailrace.tier.format.names import ManifestName, ManifestVersion, TieredPartition, parse_name
 from tailrace.tier.format.names import partition_manifest_folder as folder_of
 from tailrace.tier.metadata.coverage import Lineage
-from tailrace.tier.metadata.machine import PartitionTier
 from tailrace.tier.metadata.manifest import Manifest, write_manifest
+from tailrace.tier.metadata.partition import PartitionTier
 from tailrace.tier.store.guard import GuardedObjects
 
 

@@ -21,7 +21,8 @@ from tailrace.model.ports import Clock
 from tailrace.tier.format.names import SegmentName, TieredPartition, parse_name, partition_folder, segment_name
 from tailrace.tier.keeping.copying import MetadataLog
 from tailrace.tier.metadata.coverage import RemoteSegment
-from tailrace.tier.metadata.machine import PartitionTier, TierMachine
+from tailrace.tier.metadata.machine import TierMachine
+from tailrace.tier.metadata.partition import PartitionTier
 from tailrace.tier.metadata.records import SegmentState, segment_update
 from tailrace.tier.store.guard import GuardedObjects
 from tailrace.wire.schema import Message

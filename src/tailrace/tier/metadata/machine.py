@@ -9,57 +9,31 @@ Rules
   replaced. What was refused changes nothing, so the segment of a refused *finished* stays an orphan to be.
 - A record that fits no transition is passed over and counted, as Kafka does. Whoever replays the same records knows the
   same, whenever he began: from the first, or from a snapshot.
+- What is known of a partition may be written once more (`restated`), and the log be cut before that.
 - Replaying is all that changes it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from tailrace.model.ids import Uuid
 from tailrace.tier.format.names import TieredPartition
 from tailrace.tier.metadata.coverage import RemoteSegment
+from tailrace.tier.metadata.partition import PartitionTier, Unfinished
 from tailrace.tier.metadata.records import (
     PartitionState,
     SegmentState,
     owner_of,
     read_custom,
 )
+from tailrace.tier.metadata.restated import Restated, Restating, begin_restating, read_restated
 from tailrace.wire.apis.stored_records import (
     RemoteLogSegmentMetadataRecord,
     RemoteLogSegmentMetadataUpdateRecord,
     RemotePartitionDeleteMetadataRecord,
 )
 from tailrace.wire.schema import Message
-
-
-class Unfinished(NamedTuple):
-    """A copy or a deletion that has begun."""
-
-    segment: RemoteSegment
-    leader_epoch: int
-    since_ms: int  # By the clock of who began it.
-
-
-@dataclass(slots=True)
-class PartitionTier:
-    """What the tier has of one partition."""
-
-    topic: str
-    leader_epoch: int = -1  # The newest that has written.
-    log_start_offset: int = 0  # The largest that a leader has told of: the log does not begin before it.
-    copying: dict[Uuid, Unfinished] = field(default_factory=dict)
-    visible: dict[Uuid, RemoteSegment] = field(default_factory=dict)
-    deleting: dict[Uuid, Unfinished] = field(default_factory=dict)
-    deletion: PartitionState | None = None  # Of the whole partition, with its topic.
-    changes: int = 0  # Grows with each change of what is visible: for those who keep something that follows from it.
-    newest: RemoteSegment | None = None  # What the last change has added; None if it did something else.
-
-    @property
-    def size_bytes(self) -> int:
-        return sum(segment.size_bytes for segment in self.visible.values())
 
 
 class TierMachine:
@@ -69,6 +43,7 @@ class TierMachine:
         self.refused = 0  # Records of leaders that had been replaced.
         self.passed_over = 0  # Records that fit no transition, or are of an unknown kind.
         self.touched: set[TieredPartition] = set()  # Of which records came; whoever looks at them empties it.
+        self._restating: Restating | None = None
         self._lineages: dict[tuple[tuple[int, int], ...], tuple[tuple[int, int], ...]] = {}
 
     def replay(self, record: Message | None, offset: int) -> bool:
@@ -79,7 +54,11 @@ class TierMachine:
         self.next_offset = offset + 1
         refused = self.refused
         if isinstance(record, RemoteLogSegmentMetadataRecord):
-            self._replay_segment(record)
+            restated = read_restated(record.custom_metadata)
+            if restated is None:
+                self._replay_segment(record)
+            else:
+                self._replay_restated(record, restated, offset)
         elif isinstance(record, RemoteLogSegmentMetadataUpdateRecord):
             self._replay_update(record)
         elif isinstance(record, RemotePartitionDeleteMetadataRecord):
@@ -87,6 +66,11 @@ class TierMachine:
         else:
             self.passed_over += 1
         return self.refused == refused
+
+    @property
+    def is_restating(self) -> bool:
+        """Amid what is written once more: a snapshot of now would not know that."""
+        return self._restating is not None and self._restating.next_offset == self.next_offset
 
     def orphans(self, owner: TieredPartition, *, under_way: Collection[Uuid], before_ms: int) -> Iterator[Unfinished]:
         """Copies that nobody will finish, as the leader sees it: begun before `before_ms`, and not by those of its
@@ -113,19 +97,46 @@ class TierMachine:
         if record.remote_log_segment_state != SegmentState.COPY_STARTED or not is_new:
             self.passed_over += 1
             return
+        segment = self._segment(record, custom.object_bytes)
+        tier.copying[segment_id] = Unfinished(segment, custom.leader_epoch, record.event_timestamp_ms)
+
+    def _segment(self, record: RemoteLogSegmentMetadataRecord, object_bytes: int) -> RemoteSegment:
         epochs = tuple((entry.leader_epoch, entry.offset) for entry in record.segment_leader_epochs)
-        segment = RemoteSegment(
-            segment_id=segment_id,
+        return RemoteSegment(
+            segment_id=Uuid(record.remote_log_segment_id.id),
             base_offset=record.start_offset,
             end_offset=record.end_offset + 1,
             size_bytes=record.segment_size_in_bytes,
-            object_bytes=custom.object_bytes,
+            object_bytes=object_bytes,
             max_timestamp=record.max_timestamp_ms,
             broker_id=record.broker_id,
             epochs=self.share(epochs),
             has_aborted=not record.txn_index_empty,
         )
-        tier.copying[segment_id] = Unfinished(segment, custom.leader_epoch, record.event_timestamp_ms)
+
+    def _replay_restated(self, record: RemoteLogSegmentMetadataRecord, restated: Restated, offset: int) -> None:
+        place = record.remote_log_segment_id.topic_id_partition
+        owner = owner_of(place)
+        if restated.number == 0:
+            self._restating = begin_restating(owner, place.name, restated, offset)
+        restating = self._restating
+        if restating is None or not restating.goes_on(owner, restated, offset):
+            self._restating = None
+            self.passed_over += 1
+            return
+        segment = self._segment(record, restated.object_bytes)
+        restating.add(segment, record.remote_log_segment_state, restated, record.event_timestamp_ms)
+        if restating.is_whole:
+            self._restating = None
+            self._take(owner, restating.tier)
+
+    def _take(self, owner: TieredPartition, tier: PartitionTier) -> None:
+        known = self.partitions.get(owner)
+        if known is not None and known.says_the_same(tier):
+            return  # As for everybody who has replayed what goes before.
+        tier.changes = 1 if known is None else known.changes + 1
+        self.partitions[owner] = tier
+        self.touched.add(owner)
 
     def _replay_update(self, record: RemoteLogSegmentMetadataUpdateRecord) -> None:
         place = record.remote_log_segment_id.topic_id_partition

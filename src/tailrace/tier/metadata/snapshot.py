@@ -18,7 +18,8 @@ from tailrace.model.errors import StorageError
 from tailrace.model.ids import PartitionIndex, Uuid, parse_uuid, uuid_text
 from tailrace.tier.format.names import TieredPartition
 from tailrace.tier.metadata.coverage import RemoteSegment
-from tailrace.tier.metadata.machine import PartitionTier, TierMachine, Unfinished
+from tailrace.tier.metadata.machine import TierMachine
+from tailrace.tier.metadata.partition import PartitionTier, Unfinished
 from tailrace.tier.metadata.records import PartitionState, SegmentState
 from tailrace.wire.checksum import crc32c
 

@@ -99,6 +99,97 @@ class LocateOffsetsResponse(Message, api_key=ApiKey.LOCATE_OFFSETS, versions="0"
     topics: list[Topic] = array(Topic, "0+")
 
 
+class DescribeConnectionsRequest(Message, api_key=ApiKey.DESCRIBE_CONNECTIONS, versions="0", flexible="0+"):
+    """Who is connected to this node?"""
+
+    skip: int = int32("0+")
+
+
+class DescribeConnectionsResponse(Message, api_key=ApiKey.DESCRIBE_CONNECTIONS, versions="0", flexible="0+"):
+    """Some of them, in the order in which they came; who wants more asks with a larger `skip`."""
+
+    class Connection(Struct):
+        peer: str = string("0+")
+        listener: str = string("0+")
+        principal: str = string("0+")
+        # What its client has said of itself, and when; -1 if it has not.
+        client_id: str = string("0+")
+        software: str = string("0+")
+        connected_at_ms: int = int64("0+", default=-1)
+        idle_ms: int = int64("0+")
+
+    throttle_time_ms: int = int32("0+")
+    error_code: int = int16("0+")
+    error_message: str | None = string("0+", nullable="0+", default=None)
+    total_count: int = int32("0+")
+    connections: list[Connection] = array(Connection, "0+")
+
+
+class DescribeSegmentsRequest(Message, api_key=ApiKey.DESCRIBE_SEGMENTS, versions="0", flexible="0+"):
+    """Of which segments are the logs of this node?"""
+
+    class Partition(Struct):
+        partition_index: int = int32("0+")
+        skip: int = int32("0+")
+
+    class Topic(Struct):
+        name: str = string("0+")
+        partitions: list[DescribeSegmentsRequest.Partition] = array("Partition", "0+")
+
+    topics: list[Topic] = array(Topic, "0+")
+
+
+class DescribeSegmentsResponse(Message, api_key=ApiKey.DESCRIBE_SEGMENTS, versions="0", flexible="0+"):
+    """Oldest first, and as many as fit; the last one is written to."""
+
+    class Segment(Struct):
+        base_offset: int = int64("0+")
+        end_offset: int = int64("0+")
+        size_bytes: int = int64("0+")
+        created_ms: int = int64("0+")
+        is_damaged: bool = boolean("0+")
+
+    class Partition(Struct):
+        partition_index: int = int32("0+")
+        error_code: int = int16("0+")
+        log_start_offset: int = int64("0+", default=-1)
+        total_count: int = int32("0+")
+        segments: list[DescribeSegmentsResponse.Segment] = array("Segment", "0+")
+
+    class Topic(Struct):
+        name: str = string("0+")
+        partitions: list[DescribeSegmentsResponse.Partition] = array("Partition", "0+")
+
+    throttle_time_ms: int = int32("0+")
+    error_code: int = int16("0+")
+    topics: list[Topic] = array(Topic, "0+")
+
+
+class DescribeAuditRequest(Message, api_key=ApiKey.DESCRIBE_AUDIT, versions="0", flexible="0+"):
+    """Who has asked this node for a change?"""
+
+    skip: int = int32("0+")
+
+
+class DescribeAuditResponse(Message, api_key=ApiKey.DESCRIBE_AUDIT, versions="0", flexible="0+"):
+    """The last lines of its audit log, newest first, and as many as fit."""
+
+    class Line(Struct):
+        at_ms: int = int64("0+")
+        principal: str = string("0+")
+        client_id: str = string("0+")
+        host: str = string("0+")
+        listener: str = string("0+")
+        api: str = string("0+")
+        what: str = string("0+")
+        result: str = string("0+")
+
+    throttle_time_ms: int = int32("0+")
+    error_code: int = int16("0+")
+    error_message: str | None = string("0+", nullable="0+", default=None)
+    lines: list[Line] = array(Line, "0+")
+
+
 class ReportReplicasRequest(Message, api_key=ApiKey.REPORT_REPLICAS, versions="0", flexible="0+"):
     """A broker tells how far its replicas reach: of partitions without a leader, and of those that it has found
     damaged. Before it is unfenced it has told all of the latter."""

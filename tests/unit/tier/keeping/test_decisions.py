@@ -72,6 +72,13 @@ def test_local_segments_go_by_age_once_they_are_copied() -> None:
     assert decide_local_expired(log, settings, now_ms=1051).count == 2
 
 
+def test_what_is_not_stable_here_stays_here_though_another_leader_has_copied_it() -> None:
+    """It knows of the end of a transaction that this replica has not got yet."""
+    settings = config(local_retention_bytes=0)
+    assert decide_local_expired(view(LOCAL, [remote(0, 30)], stable=19), settings, now_ms=0).count == 1
+    assert decide_local_expired(view(LOCAL, [remote(0, 30)], stable=20), settings, now_ms=0).count == 2
+
+
 def test_minus_two_is_the_retention_of_the_whole() -> None:
     assert decide_local_expired(view(LOCAL, [remote(0, 30)]), config(retention_bytes=250), now_ms=0).count == 1
     assert decide_local_expired(view(LOCAL, [remote(0, 30)]), config(retention_ms=5), now_ms=10).count == 3

@@ -18,6 +18,8 @@ from tailrace.client.admin import CONFIG_SOURCES, Admin
 from tailrace.model.errors import KafkaError
 
 _SHOWN_MAX = 50
+# With the two of the cluster they fill two rows.
+_LAGS_DRAWN = 4
 _RESOURCE_BROKER = 4
 _SOURCE_DEFAULT = 5
 
@@ -57,7 +59,9 @@ async def overview(console: Console, visit: Visit, request: Request) -> Response
         rate_chart=console.chart(request, RATE, CLUSTER) if sees_all else None,
         size_chart=console.chart(request, SIZE, CLUSTER) if sees_all else None,
         lag_charts=[
-            (group_id, console.chart(request, LAG, group_id)) for _, group_id in sorted(lags, reverse=True)[:3]
+            (group_id, drawn)
+            for _, group_id in sorted(lags, reverse=True)[:_LAGS_DRAWN]
+            if (drawn := console.chart(request, LAG, group_id)).highest
         ],
         problems=picture.problems,
         alerts_told=0 if status is None else status.told,
@@ -73,7 +77,7 @@ async def brokers(console: Console, visit: Visit, request: Request) -> Response:
         picture=picture,
         rows=[_broker_row(picture, each.node_id) | {"broker": each} for each in picture.brokers],
         quorum=picture.quorum,
-        moving=sorted(picture.moving)[:_SHOWN_MAX],
+        moving=[(each, picture.moving[each], *picture.copied_of(each)) for each in sorted(picture.moving)[:_SHOWN_MAX]],
         moving_count=len(picture.moving),
     )
 
@@ -106,7 +110,9 @@ async def broker(console: Console, visit: Visit, request: Request) -> Response:
 
 def _broker_row(picture: Picture, node_id: int) -> dict[str, Any]:
     found = [each for topic in picture.topics.values() for each in topic.partitions.values()]
+    voters = () if picture.quorum is None else [each.node_id for each in picture.quorum.voters]
     return {
+        "roles": "broker, controller" if node_id in voters else "broker",
         "leads": sum(each.leader_id == node_id for each in found),
         "replicas": sum(node_id in each.replicas for each in found),
         "in_sync": sum(node_id in each.isr for each in found),

@@ -87,7 +87,7 @@ async def topic(console: Console, visit: Visit, request: Request) -> Response:
     picture = await console.picture(visit)
     # It may have come since the picture was taken.
     found = picture.topics.get(name) or (await visit.cluster.refresh([name]))[name]
-    settings = await Admin(visit.cluster).configs_of(RESOURCE_TOPIC, name)
+    settings = await Admin(visit.cluster).configs_of(RESOURCE_TOPIC, name, with_synonyms=True)
     return console.html(
         request,
         "topic.html",
@@ -98,6 +98,11 @@ async def topic(console: Console, visit: Visit, request: Request) -> Response:
         partitions=picture.partitions_of(name),
         row=_row(console, picture, found),
         settings=settings,
+        # What it would be if this topic said nothing: the next place that sets it.
+        defaults={
+            each.name: next((other.value for other in each.synonyms if other.source != SOURCE_TOPIC), None)
+            for each in settings
+        },
         sources=CONFIG_SOURCES,
         source_topic=SOURCE_TOPIC,
         rate_chart=console.chart(request, RATE, name),

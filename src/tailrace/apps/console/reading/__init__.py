@@ -1,3 +1,3 @@
-"""Messages: which are read (`records`, `filters`), how they are seen (`views`: `schemas`, `masks`), and as what their
-bytes are shown (`content`).
+"""Messages: which are read (`records`; `filters`, tried in child processes by `choosing`), how they are seen (`views`:
+`schemas`, `masks`), and as what their bytes are shown (`content`).
 """

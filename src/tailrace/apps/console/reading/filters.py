@@ -14,11 +14,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from tailrace.wire.payload import Record
 
 TESTS_MAX = 50
+# A path does not look into more: as objects it would take several times as much. MemoryError tells of it.
+JSON_MAX_BYTES = 16 << 20
 _DEPTH_MAX = 20
 _TOKENS = re.compile(
     r"""\s*(?:(?P<text>"(?:[^"\\]|\\.)*")|(?P<number>-?\d+(?:\.\d+)?)|(?P<operator>!=|<=|>=|=|<|>)|(?P<bracket>[()])"""
@@ -230,9 +233,17 @@ def _content(data: bytes | None, steps: tuple[str | int, ...]) -> Any:
     if not steps:
         return None if data is None else data.decode("utf-8", "replace")
     try:
-        here = json.loads(data or b"")
+        here = _parsed(data or b"")
         for step in steps:
             here = here[step]
     except (ValueError, LookupError, TypeError, RecursionError):
         return MISSING
     return here
+
+
+@lru_cache(maxsize=2)
+def _parsed(data: bytes) -> Any:
+    """Many tests look into the same key and value."""
+    if len(data) > JSON_MAX_BYTES:
+        raise MemoryError(f"{len(data)} bytes of JSON")
+    return json.loads(data)

@@ -1,18 +1,18 @@
 """Messages of a topic, read for one page: the newest, or from an offset or a time on, those that a filter takes.
 
 Reading is bounded in records looked at, in bytes held and in time; where a bound ends it, the page says how far it got
-and where to go on. Nothing is committed, and no partition is ever held as a whole.
+and where to go on. Nothing is committed, and no partition is ever held as a whole. Filters raise FilterCostError.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from tailrace.apps.console.reading.filters import Test
+from tailrace.apps.console.reading.choosing import Filter
 from tailrace.apps.console.reading.views import NO_NOTES, PLAIN, Notes, View
 from tailrace.client.consumer import EARLIEST, LATEST, Consumer, ConsumerOptions, Isolation
 from tailrace.client.metadata import Cluster
@@ -47,7 +47,7 @@ BOUNDS = Bounds()
 class Query:
     topic: str
     partitions: tuple[int, ...]  # none means all
-    test: Test | None  # None takes every record.
+    filter: Filter | None = None  # None takes every record.
     view: View = PLAIN
     limit: int = 50
     is_committed_only: bool = False
@@ -62,18 +62,15 @@ class Query:
 
     async def choose(self, partition: int, records: Sequence[Record]) -> list[Found]:
         """Those that the filter takes. Without one they are seen later: most of them never."""
-        if self.test is None:
+        if self.filter is None:
             return [Found(partition, record) for record in records]
         await self.view.prepare(records)
-        chosen = []
-        for record in records:
-            seen, notes = self.view.see(record)
-            if self.test(partition, seen):
-                chosen.append(Found(partition, seen, notes))
-        return chosen
+        seen = [Found(partition, *self.view.see(record)) for record in records]
+        taken = await self.filter.choose(partition, [each.record for each in seen])
+        return [seen[place] for place in taken]
 
     async def see(self, found: Sequence[Found]) -> tuple[Found, ...]:
-        if self.test is not None or self.view.is_plain:
+        if self.filter is not None or self.view.is_plain:
             return tuple(found)
         await self.view.prepare([each.record for each in found])
         return tuple(Found(each.partition, *self.view.see(each.record)) for each in found)
@@ -106,16 +103,21 @@ async def read_page(cluster: Cluster, query: Query, bounds: Bounds = BOUNDS) -> 
         await consumer.close()
 
 
-async def follow(cluster: Cluster, query: Query) -> AsyncIterator[Found]:
-    """What arrives from now on, until the caller leaves."""
+async def follow(cluster: Cluster, query: Query, is_over: Callable[[], bool]) -> AsyncIterator[Found | None]:
+    """What arrives from now on, until the caller leaves or it is over. None now and then, while nothing does."""
     consumer = Consumer(cluster, _options(query))
     try:
         partitions = await _partitions(cluster, query)
         await consumer.assign(await consumer.offsets_at(partitions, LATEST))
         while True:
-            for partition, records in (await consumer.poll(_POLL_MS)).items():
+            polled = await consumer.poll(_POLL_MS)
+            if is_over():
+                return
+            for partition, records in polled.items():
                 for found in await query.see(await query.choose(partition.partition, records)):
                     yield found
+            if not polled:
+                yield None
     finally:
         await consumer.close()
 

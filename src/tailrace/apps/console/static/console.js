@@ -50,6 +50,15 @@ if (tail) {
   });
 }
 
+// Puts a command or a program where it can be pasted from.
+document.addEventListener("click", async (event) => {
+  const button = event.target.closest("[data-copy]");
+  if (!button) return;
+  const text = document.getElementById(button.dataset.copy);
+  try { await navigator.clipboard.writeText(text.textContent); button.textContent = "Copied"; }
+  catch { getSelection().selectAllChildren(text); } // without https: marked, to be copied by hand
+});
+
 // "/" goes to the search.
 document.addEventListener("keydown", (event) => {
   if (event.key !== "/" || event.ctrlKey || event.metaKey || /^(INPUT|TEXTAREA|SELECT)$/.test(document.activeElement.tagName)) return;

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from tailrace.broker.coordinators.topics import creatable_topic
 from tailrace.broker.quorum.snapshots import SnapshotFiles, SnapshotId, encode_snapshot
 from tailrace.broker.quorum.state_file import write_quorum_state
-from tailrace.broker.tier.creation import metadata_topic
+from tailrace.broker.tier.topic.creation import metadata_topic
 from tailrace.controller.features import (
     KRAFT_VERSION,
     KRAFT_VERSION_LEVEL,
