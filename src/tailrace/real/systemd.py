@@ -1,7 +1,7 @@
 """What systemd is told of a service of Type=notify: that it is ready, that it stops, and that its loop still turns.
 
-The watchdog is fed by a timer of the loop itself: a loop that is stuck does not feed it, and systemd ends the process
-(WatchdogSec=). Without NOTIFY_SOCKET in the environment nothing of this happens. sd_notify(3) is the contract.
+The watchdog is fed by a timer of the process's own loop: one that is stuck does not feed it, and systemd ends the
+process (WatchdogSec=). Without NOTIFY_SOCKET in the environment nothing of this happens. sd_notify(3) is the contract.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from tailrace.model import events
 
@@ -19,16 +19,24 @@ _log = events.logger("supervisor")
 _FEED_SHARE = 0.5
 
 
+CallLater = Callable[[float, Callable[[], None]], object]
+
+
+def _by_running_loop(seconds: float, callback: Callable[[], None]) -> object:
+    return asyncio.get_running_loop().call_later(seconds, callback)
+
+
 class ServiceManager:
     """One for a process; `connect` gives None where nobody asked to be told."""
 
-    def __init__(self, address: str, watchdog_seconds: float) -> None:
+    def __init__(self, address: str, watchdog_seconds: float, call_later: CallLater) -> None:
         self._address = address
         self._feed_seconds = watchdog_seconds * _FEED_SHARE
-        self._timer: asyncio.TimerHandle | None = None
+        self._call_later = call_later
+        self._is_closed = False
 
     @classmethod
-    def connect(cls, environment: Mapping[str, str]) -> ServiceManager | None:
+    def connect(cls, environment: Mapping[str, str], call_later: CallLater = _by_running_loop) -> ServiceManager | None:
         address = environment.get("NOTIFY_SOCKET", "")
         if not address:
             return None
@@ -36,7 +44,7 @@ class ServiceManager:
         micros = environment.get("WATCHDOG_USEC", "0")
         seconds = int(micros) / 1e6 if is_ours and micros.isdecimal() else 0.0
         # A name that begins with @ is in the abstract namespace.
-        return cls("\0" + address[1:] if address.startswith("@") else address, seconds)
+        return cls("\0" + address[1:] if address.startswith("@") else address, seconds, call_later)
 
     def tell_ready(self, status: str) -> None:
         self._tell("READY=1", f"STATUS={status}")
@@ -47,13 +55,12 @@ class ServiceManager:
         self._tell("STOPPING=1", "STATUS=stopping")
 
     def close(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
+        self._is_closed = True
 
     def _feed(self) -> None:
-        if self._feed_seconds:
+        if self._feed_seconds and not self._is_closed:
             self._tell("WATCHDOG=1")
-            self._timer = asyncio.get_running_loop().call_later(self._feed_seconds, self._feed)
+            self._call_later(self._feed_seconds, self._feed)
 
     def _tell(self, *lines: str) -> None:
         try:

@@ -151,8 +151,8 @@ def test_what_nodes_tell_is_for_those_who_may_see_it():
         producer = Producer(client | {"client.id": f"shop {EVIL}"})
         producer.produce("orders", "x")
         assert producer.flush(20) == 0
-        settings = f"{broker.data}/client.properties"
-        with console("--bootstrap", broker.bootstrap, "--command-config", settings) as address:
+        settings = ("--command-config", f"{broker.data}/client.properties", "--interval", "60")
+        with console("--bootstrap", broker.bootstrap, *settings) as address:
             admin = log_in(address, "admin", client["sasl.password"])
             ann = log_in(address, "ann", hers["sasl.password"])
             _, page = ask(address, "/connections", Cookie=admin)
@@ -167,6 +167,9 @@ def test_what_nodes_tell_is_for_those_who_may_see_it():
             for path in ("/connections", "/audit"):
                 answer, page = ask(address, path, Cookie=ann)
                 assert (answer.status, "You may not do this" in page) == (403, True), path
+            assert "fresh" not in (page := ask(address, "/topics", Cookie=admin)[1])
+            assert post(address, "/topics", admin, page, name="fresh", confirm="yes")[0].status == 303
+            assert "fresh" in ask(address, "/topics", Cookie=admin)[1], "a visitor does not see what they have done"
             assert "1 segment, " in ask(address, "/topics/orders/segments", Cookie=ann)[1]
             assert ask(address, "/topics/orders/segments?partition=x", Cookie=ann)[0].status == 404
             assert ask(address, "/topics/other/segments", Cookie=ann)[0].status in (403, 404)

@@ -150,6 +150,10 @@ def _arrays():
     yield some_one, some_two, ("ITEM_ADDED_IS_COVERED", YES), ("ITEM_REMOVED_IS_COVERED", YES), "items/1"
     yield one, closed_one, ("ADDITIONAL_ITEMS_REMOVED", NO), ("ADDITIONAL_ITEMS_ADDED", YES), "additionalItems"
     yield one, some_one, ("ADDITIONAL_ITEMS_NARROWED", NO), ("ADDITIONAL_ITEMS_EXTENDED", YES), "additionalItems"
+    # Where one schema holds for all items there are no additional ones.
+    every = {**list_, "items": word}
+    closed_every = {**every, "additionalItems": False}
+    yield every, closed_every, ("nothing is closed", YES), ("nothing was closed", YES), ""
 
 
 def _combinations():

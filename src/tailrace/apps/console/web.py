@@ -99,7 +99,10 @@ class Console:
 
     async def picture(self, visit: Visit) -> Picture:
         return await visit.picture(
-            self.watcher, age_max_ms=int(self.options.interval_s * 1000), groups_max=self.options.groups_max
+            self.watcher,
+            age_max_ms=int(self.options.interval_s * 1000),
+            groups_max=self.options.groups_max,
+            visits=self.visitors.count,
         )
 
     def chart(self, request: Request, kind: str, name: str) -> Chart:
@@ -173,7 +176,10 @@ def change(path: str, page: Page, console: Console) -> Route:
             reason = "The page is older than this console, or the form came from elsewhere. Load the page again."
             return console.failed(request, "The form was not taken", reason, 403)
         request.state.form = form
-        return await _told(console, page, visit, request)
+        try:
+            return await _told(console, page, visit, request)
+        finally:
+            visit.forget_picture()
 
     return Route(path, endpoint, methods=["POST"])
 

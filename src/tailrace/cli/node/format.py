@@ -12,8 +12,11 @@ import re
 from typing import TYPE_CHECKING
 
 from tailrace.cli import CommandError
+from tailrace.cli.node.machine import PROCESSES_HELP, parse_processes
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tailrace.cli.node.storage import Voter
     from tailrace.model.config import BrokerConfig, Endpoint
     from tailrace.wire.apis.stored_records import UserScramCredentialRecord
@@ -26,6 +29,7 @@ examples:
   tailrace format --config controller-1.toml --cluster-id pmUXq7nqTtK6M3yHDKm5HA --initial-controllers \\
     1001@one:9093:hjKUl1-jR0m0yStPSxGmGQ,1002@two:9093:WtdF3-4GSd21rKRN5psMrQ,1003@three:9093:1MXV3nVaRRWvcKcGCMhvXA
   tailrace format --config broker-1.toml --cluster-id pmUXq7nqTtK6M3yHDKm5HA
+  tailrace format --config node.toml --processes 4      four brokers that share the machine, as `tailrace broker` starts
   tailrace format --config broker-1.toml --cluster-id pmUXq7nqTtK6M3yHDKm5HA --directory-id WtdF3-4GSd21rKRN5psMrQ
 
 Each of the first controllers is formatted with the same list: node id @ host : port : id of its metadata folder, which
@@ -62,6 +66,7 @@ def register(parser: argparse.ArgumentParser) -> None:
         help="a credential that a new cluster begins with: SCRAM-SHA-512=[name=alice,password-file=FILE], - for "
         "standard input; repeatable, and the same for all controllers",
     )
+    parser.add_argument("--processes", default="1", metavar="N", help=PROCESSES_HELP)
     parser.add_argument(
         "--directory-id",
         metavar="ID",
@@ -75,7 +80,8 @@ def register(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from tailrace.cli.node.settings_file import read_settings
+    from tailrace.cli.node.machine.unit import configs_of
+    from tailrace.cli.node.settings_file import read_given
     from tailrace.cli.node.storage import (
         folders_of,
         format_folder,
@@ -89,11 +95,14 @@ def run(options: argparse.Namespace) -> int:
     if options.new_id:
         print(new_uuid_text())
         return 0
-    config = read_settings(options.config)
+    given, _ = read_given(options.config)
+    configs = configs_of(given, parse_processes(options.processes))
     if options.directory_id is not None:
-        return _restore(options, config)
-    new = unformatted_folders(config)
-    formatted = sorted(set(folders_of(config)) - set(new))
+        return _restore(options, configs)
+    # The first alone may be a controller.
+    config = configs[0]
+    new = [(each, folder) for each in configs for folder in unformatted_folders(each)]
+    formatted = sorted({folder for each in configs for folder in folders_of(each)} - {folder for _, folder in new})
     if formatted and not options.ignore_formatted:
         raise CommandError(f"{formatted[0]} is formatted already; pass --ignore-formatted to format only new folders")
     cluster_id = _decide_cluster_id(options, config, stored_cluster_id(formatted)) or new_uuid_text()
@@ -104,15 +113,15 @@ def run(options: argparse.Namespace) -> int:
     credentials = _read_credentials(options, config)
     if voters:
         own_id = next(_text(voter) for voter in voters if voter.node_id == config.node_id)
-    for folder in new:
+    for each, folder in new:
         is_voter = bool(voters) and folder == config.metadata_folder
         if is_voter:
             store_voters(folder, voters)
         directory_id = own_id if is_voter else None
         if credentials and folder == config.metadata_folder:
             store_credentials(folder, credentials)
-        format_folder(folder, cluster_id=cluster_id, node_id=config.node_id, directory_id=directory_id)
-        print(f"formatted {folder} for node {config.node_id} of cluster {cluster_id}")
+        format_folder(folder, cluster_id=cluster_id, node_id=each.node_id, directory_id=directory_id)
+        print(f"formatted {folder} for node {each.node_id} of cluster {cluster_id}")
     return 0
 
 
@@ -140,22 +149,28 @@ def _read_credentials(options: argparse.Namespace, config: BrokerConfig) -> list
     return [parse_add_scram(text) for text in options.add_scram]
 
 
-def _restore(options: argparse.Namespace, config: BrokerConfig) -> int:
+def _restore(options: argparse.Namespace, configs: Sequence[BrokerConfig]) -> int:
     """Nothing is guessed: who has lost the file must know all three ids."""
     from tailrace.cli.node.storage import data_in, format_folder, unformatted_folders
 
     if options.cluster_id is None or not re.fullmatch(_ID_PATTERN, options.directory_id):
         raise CommandError("--directory-id needs 22 base64url characters, and --cluster-id beside it")
-    cluster_id = _decide_cluster_id(options, config, None)
+    cluster_id = _decide_cluster_id(options, configs[0], None)
     assert cluster_id is not None, "it was given"
-    nameless = [folder for folder in unformatted_folders(config, may_hold_data=True) if data_in(folder) is not None]
+    nameless = [
+        (folder, config.node_id)
+        for config in configs
+        for folder in unformatted_folders(config, may_hold_data=True)
+        if data_in(folder) is not None
+    ]
     if len(nameless) != 1:
         raise CommandError(
             f"--directory-id restores one folder that holds data and no meta.properties; there are {len(nameless)}: "
-            + (", ".join(nameless) or "format new folders without it")
+            + (", ".join(folder for folder, _ in nameless) or "format new folders without it")
         )
-    format_folder(nameless[0], cluster_id=cluster_id, node_id=config.node_id, directory_id=options.directory_id)
-    print(f"restored meta.properties of {nameless[0]} for node {config.node_id} of cluster {cluster_id}")
+    [(folder, node_id)] = nameless
+    format_folder(folder, cluster_id=cluster_id, node_id=node_id, directory_id=options.directory_id)
+    print(f"restored meta.properties of {folder} for node {node_id} of cluster {cluster_id}")
     return 0
 
 

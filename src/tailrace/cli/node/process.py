@@ -15,7 +15,7 @@ import os
 import resource
 import signal
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from tailrace.broker.broker import Broker
 from tailrace.cli import CommandError
@@ -36,6 +36,8 @@ OPEN_FILES_MAX = 1 << 20
 
 _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _EXIT_ORPHANED = 3
+_SYNC_LOOK_S = 0.5
+_TOPICS_A_STEP = 100
 
 
 # Told the bootstrap servers, and where metrics are served.
@@ -66,15 +68,17 @@ def run_broker(
     *,
     on_ready: OnReady = print_ready,
     on_stop: Callable[[], None] | None = None,
+    on_in_sync: Callable[[], None] | None = None,
     stop_signals: tuple[signal.Signals, ...] = _STOP_SIGNALS,
     supervisor: int | None = None,
 ) -> int:
     """Returns the exit code once the broker was told to stop and has stopped; `on_stop` is called while it still
-    serves. `supervisor` is a pipe that ends with the supervisor."""
+    serves, `on_in_sync` when all its partitions have it in sync. `supervisor` is a pipe that ends with the
+    supervisor."""
     _raise_open_files_limit()
     _warn_of_ignored(config)
     try:
-        asyncio.run(_serve(config, on_ready, on_stop, stop_signals, supervisor))
+        asyncio.run(_serve(config, _Told(on_ready, on_stop, on_in_sync), stop_signals, supervisor))
     except (KafkaError, StorageError) as error:
         raise CommandError(str(error)) from None
     except OSError as error:
@@ -82,10 +86,17 @@ def run_broker(
     return 0
 
 
+class _Told(NamedTuple):
+    """Who is told of what becomes of the node."""
+
+    on_ready: OnReady
+    on_stop: Callable[[], None] | None
+    on_in_sync: Callable[[], None] | None
+
+
 async def _serve(
     config: BrokerConfig,
-    on_ready: OnReady,
-    on_stop: Callable[[], None] | None,
+    told: _Told,
     stop_signals: tuple[signal.Signals, ...],
     supervisor: int | None,
 ) -> None:
@@ -101,23 +112,26 @@ async def _serve(
         return
     # What was built so far lives as long as the process. Walking it takes the collector 3 ms, and the loop waits.
     gc.freeze()
-    on_ready(broker.bootstrap, [] if broker.metrics is None else broker.metrics.urls)
+    told.on_ready(broker.bootstrap, [] if broker.metrics is None else broker.metrics.urls)
     if manager is not None:
         manager.tell_ready(f"node {broker.node_id} at {broker.bootstrap}")
     from tailrace.cli.debug.server import DebugServer  # Not on the way to ready.
 
     debug = DebugServer(broker, config.metadata_folder)
     await debug.open()
+    watching = None if told.on_in_sync is None else asyncio.ensure_future(_watch_sync(broker, told.on_in_sync))
     balancer = None
     if config.tailrace_balancer_enable and broker.bootstrap:
         from tailrace.cli.balance.always import BalancerProcess
 
         balancer = BalancerProcess(config, broker.bootstrap)
     await _wait_end(broker, stop)
+    if watching is not None:
+        watching.cancel()
     if balancer is not None:
         await balancer.stop()
-    if on_stop is not None:
-        await asyncio.to_thread(on_stop)
+    if told.on_stop is not None:
+        await asyncio.to_thread(told.on_stop)
     if manager is not None:
         manager.tell_stopping()
     for number in stop_signals:
@@ -126,6 +140,26 @@ async def _serve(
     debug.close()
     if manager is not None:
         manager.close()
+
+
+async def _watch_sync(broker: Broker, tell: Callable[[], None]) -> None:
+    """What this node has fetched since its start has to be known to the controller, and come back as metadata."""
+    while True:
+        if await _is_in_sync(broker):
+            break
+        await asyncio.sleep(_SYNC_LOOK_S)
+    tell()
+
+
+async def _is_in_sync(broker: Broker) -> bool:
+    for number, topic in enumerate(list(broker.image.topics.values())):
+        if any(
+            broker.node_id in each.replicas and broker.node_id not in each.isr for each in topic.partitions.values()
+        ):
+            return False
+        if number % _TOPICS_A_STEP == 0:
+            await asyncio.sleep(0)
+    return True
 
 
 def _service_manager() -> ServiceManager | None:

@@ -12,10 +12,16 @@ from tailrace.model.errors import KafkaError
 
 
 def read_settings(path: str) -> BrokerConfig:
+    return read_given(path)[1]
+
+
+def read_given(path: str) -> tuple[dict[str, str], BrokerConfig]:
+    """The settings as they are written, too, by name."""
     try:
-        config = parse_broker_config(_read_properties(path) if path.endswith(".properties") else _read_toml(path))
+        given = _read_properties(path) if path.endswith(".properties") else _read_toml(path)
+        config = parse_broker_config(given)
         _warn_if_open(path, config)
-        return config
+        return given, config
     except OSError as error:
         raise CommandError(f"cannot read {path}: {error.strerror}") from None
     except UnicodeDecodeError:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from tailrace.cli import CommandError
 from tailrace.cli.apps.companions import add_companion_options, check_companions, companions
 from tailrace.cli.logs import add_log_options, start_logging
+from tailrace.cli.node.machine import BROKERS_MAX, parse_processes
 
 if TYPE_CHECKING:
     from tailrace.model.config import BrokerConfig
@@ -30,6 +31,7 @@ examples:
   tailrace up                                 on 127.0.0.1:9092, data in a temporary folder
   tailrace up --data ./data --port 9093       keeps its data
   tailrace up --brokers 3 --data ./data       three brokers and three controllers, every topic on three brokers
+  tailrace up --processes auto                a broker for each core, every topic on one broker
   tailrace up --host 0.0.0.0 --set advertised.listeners=PLAINTEXT://queue.example:9092
   tailrace up --registry-port 8081 --console-port 9080      with a schema registry and a console beside it
   tailrace up --gateway-port 8082             topics by HTTP, too
@@ -43,7 +45,13 @@ _ALL_ADDRESSES = ("", "0.0.0.0", "::")  # noqa: S104 (compared; the user asks fo
 
 
 def register(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--brokers", type=int, metavar="N", help="how many brokers to start (default: 1)")
+    sizes = parser.add_mutually_exclusive_group()
+    sizes.add_argument("--brokers", type=int, metavar="N", help="how many brokers to start (default: 1)")
+    sizes.add_argument(
+        "--processes",
+        metavar="N",
+        help="one machine's brokers and one controller, without replicas: a number, or auto for one broker a core",
+    )
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1)")
     parser.add_argument(
         "--port", type=int, help="port of the first broker, 0 for a free one; others are above (default: 9092)"
@@ -89,8 +97,10 @@ def register(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    if options.brokers is not None and not 1 <= options.brokers <= 100:
-        raise CommandError(f"--brokers {options.brokers}: one machine runs 1 to 100 brokers")
+    if options.brokers is not None and not 1 <= options.brokers <= BROKERS_MAX:
+        raise CommandError(f"--brokers {options.brokers}: one machine runs 1 to {BROKERS_MAX} brokers")
+    if options.processes is not None:
+        options.brokers = parse_processes(options.processes)
     if options.name and not options.secure:
         raise CommandError("--name is for the certificate that --secure makes")
     if options.port is not None and not 0 <= options.port <= 65535:
@@ -197,7 +207,7 @@ def _config(options: argparse.Namespace, folder: str, own: dict[str, str]) -> Br
     settings["metrics.listeners"] = f"{scheme}://127.0.0.1:{options.metrics_port or 0}"
     protocol, _, endpoint = settings["listeners"].partition("://")
     if options.secure:
-        from tailrace.cli.node.plan import SECURE_LISTENER
+        from tailrace.cli.node.machine.plan import SECURE_LISTENER
         from tailrace.cli.secure.setup import secure_settings
 
         protocol = SECURE_LISTENER
@@ -226,8 +236,8 @@ def _is_cluster(options: argparse.Namespace, folder: str) -> bool:
 
 
 def _run_cluster(options: argparse.Namespace, folder: str, own: dict[str, str]) -> int:
-    from tailrace.cli.node.nodes import open_cluster, read_plan
-    from tailrace.cli.node.plan import SETTINGS_OF_ONE_NODE
+    from tailrace.cli.node.machine.nodes import open_cluster, read_plan
+    from tailrace.cli.node.machine.plan import SETTINGS_OF_ONE_NODE
 
     if refused := sorted(SETTINGS_OF_ONE_NODE & own.keys()):
         raise CommandError(f"--set {refused[0]}: each node of a cluster has its own; `up` chooses it")
@@ -245,6 +255,7 @@ def _run_cluster(options: argparse.Namespace, folder: str, own: dict[str, str]) 
         folder,
         common,
         brokers=options.brokers,
+        is_replicated=options.processes is None,
         host=options.host,
         advertised_host=_advertised_host(options.host),
         port=port,
@@ -254,8 +265,8 @@ def _run_cluster(options: argparse.Namespace, folder: str, own: dict[str, str]) 
     # The settings are judged before anything starts; the nodes read them again.
     for node in cluster.node_plans():
         cluster.config_of(node)
+    from tailrace.cli.node.machine.supervisor import Supervisor
     from tailrace.cli.node.process import print_ready
-    from tailrace.cli.node.supervisor import Supervisor
 
     with companions(options, folder) as (begin, on_stop):
 

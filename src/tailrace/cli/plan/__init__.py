@@ -48,13 +48,16 @@ def register(parser: argparse.ArgumentParser) -> None:
     work.add_argument(
         "--lag", type=parse_duration, default=300.0, metavar="TIME", help="read from memory (default: 5m)"
     )
-    machine = parser.add_argument_group("the machine of one broker")
+    machine = parser.add_argument_group("the machine, and what each broker has of it")
+    machine.add_argument("--cores", type=_count, default=2, metavar="N", help="of it; two for each broker (default: 2)")
     machine.add_argument("--disk", type=parse_size, default=16e12, metavar="SIZE", help="its space (default: 16TB)")
     machine.add_argument(
         "--network", type=parse_bandwidth, default=1.25e9, metavar="SPEED", help="each way (default: 10Gbit/s)"
     )
     machine.add_argument("--busy", type=_share, default=0.5, metavar="SHARE", help="to be used of it (default: 0.5)")
-    machine.add_argument("--spare", type=_count_or_none, default=1, metavar="N", help="may be down (default: 1)")
+    machine.add_argument(
+        "--spare", type=_count_or_none, default=1, metavar="N", help="machines that may be down (default: 1)"
+    )
     tier = parser.add_argument_group("tiered storage, where there is any")
     tier.add_argument("--tier-prices", metavar="FILE", help="what the store asks for, as JSON: adds the cost a month")
     tier.add_argument(
@@ -98,7 +101,7 @@ def run(options: argparse.Namespace) -> int:
         clients=options.clients,
         lag_s=options.lag,
     )
-    machine = Machine(options.disk, options.network, options.busy, spare=options.spare)
+    machine = Machine(options.cores, options.disk, options.network, options.busy, spare=options.spare)
     local_s = workload.retention_s if options.local_retention is None else options.local_retention
     plan = decide_plan(workload._replace(retention_s=min(local_s, workload.retention_s)), machine, figures)
     cost = cost_of(workload) if cost_of is not None else None
@@ -190,6 +193,7 @@ def _print(plan: Plan) -> None:
         ("what", "total", "each broker"),
         (
             ("brokers", f"{plan.brokers:,}", f"decided by {plan.decided_by}"),
+            ("machines", f"{plan.machines:,}", f"brokers on each: {plan.machine.brokers}"),
             ("cores", f"{plan.cores:,}", CORES_PER_BROKER),
             ("memory", size_text(plan.memory_bytes * each), f"{size_text(plan.memory_bytes)}, most of it page cache"),
             ("disk", size_text(plan.stored), size_text(plan.stored / each)),

@@ -1,7 +1,7 @@
 """How large a cluster has to be: pure arithmetic over a workload, the machine of one broker, and measured costs.
 
 The load is taken as spread evenly over all brokers. A broker is one process with one busy thread, so its processor time
-is that of one core; whoever has larger machines runs several brokers on each.
+is that of one core; a larger machine runs several brokers, which are lost with it.
 """
 
 from __future__ import annotations
@@ -37,14 +37,19 @@ class Workload(NamedTuple):
 class Machine(NamedTuple):
     """What one broker has, and how much of it is planned to be used."""
 
+    cores: int = CORES_PER_BROKER  # of the machine, which all its brokers share
     disk_bytes: float = 16e12
     network_bytes_per_s: float = 1.25e9  # each way
     busy: float = 0.5
     disk_full: float = 0.8
-    spare: int = 1  # brokers that may be down while the rest carries the load
+    spare: int = 1  # machines that may be down while the rest carries the load
     partition_bytes: float = 500e9  # larger ones take too long to move
     partition_bytes_per_s: float = 10e6  # what one consumer is trusted to work off
     replicas: int = 4_000
+
+    @property
+    def brokers(self) -> int:
+        return max(1, self.cores // CORES_PER_BROKER)
 
 
 class Need(NamedTuple):
@@ -72,6 +77,10 @@ class Plan(NamedTuple):
         return max(self.needs, key=lambda need: need.brokers).resource
 
     @property
+    def machines(self) -> int:
+        return self.brokers // self.machine.brokers
+
+    @property
     def cores(self) -> int:
         return self.brokers * CORES_PER_BROKER
 
@@ -95,6 +104,8 @@ class Plan(NamedTuple):
         return {
             "workload": self.workload._asdict() | {"ingress_bytes_per_s": self.workload.ingress},
             "machine": self.machine._asdict(),
+            "machines": self.machines,
+            "brokers_on_each_machine": self.machine.brokers,
             "brokers": self.brokers,
             "decided_by": self.decided_by,
             "controllers": CONTROLLERS,
@@ -126,10 +137,10 @@ def decide_plan(workload: Workload, machine: Machine, figures: Figures) -> Plan:
 
     def carrying(load: float, capacity: float) -> int:
         """The rest has to carry the load while the spare ones are down."""
-        return math.ceil(load / (capacity * machine.busy)) + machine.spare
+        return math.ceil(load / (capacity * machine.busy)) + machine.spare * machine.brokers
 
     needs = (
-        Need("replication", copies, "copies", copies, "each copy on a broker of its own"),
+        Need("replication", copies, "copies", copies * machine.brokers, "each copy on a machine of its own"),
         Need("processor", cpu, "cores", carrying(cpu, 1.0), f"one core of each broker, {machine.busy:.0%} busy"),
         Need(
             "network",
@@ -160,7 +171,8 @@ def decide_plan(workload: Workload, machine: Machine, figures: Figures) -> Plan:
             f"{machine.replicas:,} replicas in each broker",
         ),
     )
-    brokers = max(need.brokers for need in needs)
+    # All machines are alike.
+    brokers = math.ceil(max(need.brokers for need in needs) / machine.brokers) * machine.brokers
     # As many for each broker, so that each leads as much as the others.
     partitions = math.ceil(least_partitions / brokers) * brokers
     process = _process_bytes(workload, figures, partitions * copies / brokers)
@@ -202,8 +214,9 @@ def assumptions(plan: Plan) -> list[str]:
         f"Producers send batches of {size_text(workload.batch_bytes)} (their batch.size), and a Fetch brings as much.",
         f"Groups that read everything: {workload.fanout}, each at most {duration_text(workload.lag_s)} behind.",
         "What they read is in memory; whoever reads older records takes disk speed on top.",
-        f"Load is spread evenly. Brokers that may be down while the rest carries it: {machine.spare}.",
-        f"A broker is one process with one busy core, and is given {CORES_PER_BROKER}; large machines run several.",
+        f"Load is spread evenly. Machines that may be down while the rest carries it: {machine.spare}.",
+        f"A broker is one process with one busy core, and is given {CORES_PER_BROKER}.",
+        f"Brokers on each machine: {machine.brokers}, each with a disk and a share of the network of its own.",
         f"A partition holds at most {partition}.",
         f"It takes at most {size_text(machine.partition_bytes_per_s)}/s, which one consumer has to work off.",
         f"{workload.clients:,} clients are connected to every broker.",

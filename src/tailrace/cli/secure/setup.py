@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from tailrace.cli import CommandError
-from tailrace.cli.node.plan import CONTROLLER_LISTENER, NODES_LISTENER, PLAN_FILE, SECURE_LISTENER
+from tailrace.cli.node.machine.plan import CONTROLLER_LISTENER, NODES_LISTENER, PLAN_FILE, SECURE_LISTENER
 from tailrace.cli.secure import AUTHORITY
 from tailrace.client.security.users import ITERATIONS, LOGIN_MECHANISM, Login
 

@@ -210,6 +210,8 @@ class Loader:
             node.items = self._load(items, base, f"{where}/items")
         if not self._tuples_by_prefix:
             self._rest(node, source, "additionalItems", base, where)
+            if node.items is not None:
+                node.closed = False  # One schema holds for all items: there are no additional ones.
         if self._modern and "unevaluatedItems" in source:
             node.unevaluated = self._load(source["unevaluatedItems"], base, f"{where}/unevaluatedItems")
         return node

@@ -72,6 +72,14 @@ def test_compression_saves_disk_and_network():
     assert plan.network_in == pytest.approx(3e9 / 4)
 
 
+def test_large_machines_have_several_brokers_and_are_lost_with_them():
+    small, large = (decide_plan(MILLION, Machine(cores=cores), ROUND) for cores in (2, 32))
+    assert (small.machines, large.machine.brokers) == (small.brokers, 16)
+    assert large.brokers == 16 * large.machines >= small.brokers
+    assert needed(large, "replication").brokers == 3 * 16
+    assert needed(large, "network").brokers == needed(small, "network").brokers + 15
+
+
 def test_spare_brokers_come_on_top_where_the_rest_has_to_carry_the_load():
     none, two = (decide_plan(MILLION, Machine(spare=spare), ROUND) for spare in (0, 2))
     assert needed(two, "network").brokers == needed(none, "network").brokers + 2

@@ -3,7 +3,7 @@
 import pytest
 
 from tailrace.broker.cluster.roles import decide_roles
-from tailrace.cli.node.plan import (
+from tailrace.cli.node.machine.plan import (
     SETTINGS_OF_ONE_NODE,
     ClusterPlan,
     controller_count,

@@ -23,7 +23,6 @@ CONTROLLER_HOST = "127.0.0.1"
 FIRST_CONTROLLER_ID = 1001
 # With three brokers a cluster keeps everything through the loss of one; with fewer there is nothing to elect from.
 BROKERS_FOR_REPLICATION = 3
-BROKERS_MAX = 100
 # All voters are on this machine, and the first election is part of the start: a second of waiting would be half of it.
 ELECTION_TIMEOUT_MS = 250
 
@@ -122,6 +121,10 @@ class NodePlan(NamedTuple):
     settings: Mapping[str, str]
     directory_id: str | None
 
+    @property
+    def is_controller(self) -> bool:
+        return "controller" in self.settings["process.roles"]
+
 
 def plan_controllers(plan: ClusterPlan, folder: str, common: Mapping[str, str]) -> list[NodePlan]:
     nodes = []
@@ -180,6 +183,8 @@ def _settings_of_all(plan: ClusterPlan) -> dict[str, str]:
         "offsets.topic.replication.factor": replicas,
         "transaction.state.log.replication.factor": replicas,
         "transaction.state.log.min.isr": in_sync,
+        "share.coordinator.state.topic.replication.factor": replicas,
+        "share.coordinator.state.topic.min.isr": in_sync,
         "group.initial.rebalance.delay.ms": "0",
     }
 

@@ -11,7 +11,7 @@ from importlib import import_module
 
 from tailrace.broker.cluster.roles import decide_roles
 from tailrace.catalogue import CATALOGUE, load_handler
-from tailrace.cli.node.plan import CONTROLLER_HOST
+from tailrace.cli.node.machine.plan import CONTROLLER_HOST
 from tailrace.model.config import BrokerConfig
 from tailrace.real.ports import real_ports
 from tailrace.wire.apis import request_type, response_type

@@ -14,8 +14,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from tailrace.cli import CommandError
-from tailrace.cli.node.plan import (
-    BROKERS_MAX,
+from tailrace.cli.node.machine import BROKERS_MAX
+from tailrace.cli.node.machine.plan import (
     CONTROLLER_HOST,
     CONTROLLER_LISTENER,
     PLAN_FILE,
@@ -35,6 +35,7 @@ from tailrace.cli.node.storage import (
     store_voters,
     unformatted_folders,
 )
+from tailrace.client.connection import Address
 from tailrace.model.config import BrokerConfig, parse_broker_config
 from tailrace.model.errors import KafkaError
 from tailrace.model.ids import parse_uuid
@@ -51,6 +52,8 @@ _FREE_PORTS_TRIES = 200
 
 class Cluster:
     """Made by `open_cluster`. `common` are the settings of every node; a secure one has been prepared."""
+
+    command = "tailrace up"
 
     def __init__(
         self,
@@ -70,6 +73,13 @@ class Cluster:
         self._host = host
         self._advertised_host = advertised_host
         self._metrics_port = metrics_port
+
+    @property
+    def socket_name(self) -> str:
+        return self.plan.cluster_id
+
+    def controllers(self) -> list[Address]:
+        return [Address(CONTROLLER_HOST, each.port) for each in self.plan.controllers]
 
     def node_plans(self) -> list[NodePlan]:
         """Controllers first: everything else needs them."""
@@ -106,6 +116,9 @@ class Cluster:
             raise CommandError(f"{node.name} is no broker")
         self.plan = self.plan.without_broker(node.node_id)
         self._store()
+
+    def read_again(self) -> None:
+        """What `up` was told on its command line holds as long as it runs."""
 
     def _broker_plan(self, node_id: int) -> NodePlan:
         node = plan_broker(
@@ -171,16 +184,18 @@ def open_cluster(
     common: Mapping[str, str],
     *,
     brokers: int | None,
+    is_replicated: bool = True,
     host: str,
     advertised_host: str,
     port: int,
     metrics_port: int = 0,
     is_secure: bool = False,
 ) -> Cluster:
-    """The cluster in the folder, or a new one. More brokers than it has are added; none are left out."""
+    """The cluster in the folder, or a new one, which has several controllers only if it is replicated. More brokers
+    than it has are added; none are left out."""
     plan = read_plan(folder)
     if plan is None:
-        plan = _new_plan(brokers or 1, host, port)
+        plan = _new_plan(brokers or 1, host, port, is_replicated=is_replicated)
     else:
         plan = plan.with_port(port or plan.port)
         while brokers is not None and len(plan.broker_ids) < brokers:
@@ -211,8 +226,8 @@ def read_plan(folder: str) -> ClusterPlan | None:
         raise CommandError(f"{path} is damaged ({error}); restore it, or start with an empty folder") from None
 
 
-def _new_plan(brokers: int, host: str, port: int) -> ClusterPlan:
-    controllers = controller_count(brokers)
+def _new_plan(brokers: int, host: str, port: int, *, is_replicated: bool) -> ClusterPlan:
+    controllers = controller_count(brokers) if is_replicated else 1
     chosen = port or _free_block(host, brokers + controllers)
     if chosen + brokers + controllers > 65536:
         raise CommandError(f"--port {port}: the cluster needs {brokers + controllers} ports from there on")

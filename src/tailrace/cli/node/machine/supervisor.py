@@ -1,4 +1,5 @@
-"""The supervisor of a cluster on one machine: one process a node, all forked from this one.
+"""The supervisor of nodes on one machine: one process a node, all forked from this one. They are a cluster (`up`) or a
+unit of brokers in one (`broker --processes`).
 
 Everything a node imports is imported here first, once: a forked node shares that memory and starts in milliseconds. So
 this process has no event loop and no thread (a fork would copy their state), only a selector.
@@ -6,7 +7,8 @@ this process has no event loop and no thread (a fork would copy their state), on
 A node that dies is restarted after a pause, which grows while it dies early; its death is logged, and of brokers'
 deaths the controller is told, together where they are, by a process that ends then. At the first start a node that does
 not come up ends the whole. SIGINT and SIGTERM stop the brokers, then the controllers, which the brokers need until
-their last moment; a second signal kills them all. Requests come over the socket of `real.supervisor`.
+their last moment; a second signal kills them all. SIGHUP restarts one after the other (`rolling`). Requests come over
+the socket of `real.supervisor`. A service manager hears of the supervisor alone.
 """
 
 from __future__ import annotations
@@ -26,20 +28,20 @@ from typing import Any, NoReturn
 from tailrace.broker.cluster.deaths import Incarnation, find_dead, find_way, report_deaths
 from tailrace.cli import CommandError
 from tailrace.cli.logs import label_log_lines
-from tailrace.cli.node.nodes import Cluster
-from tailrace.cli.node.plan import CONTROLLER_HOST, NodePlan
-from tailrace.cli.node.preload import preload, preload_stores
+from tailrace.cli.node.machine.preload import preload, preload_stores
+from tailrace.cli.node.machine.requests import Reply, Requests
+from tailrace.cli.node.machine.rolling import Rolling
+from tailrace.cli.node.machine.supervised import RESTART_PAUSE_S, Node, Supervised
 from tailrace.cli.node.process import list_metrics, run_broker
-from tailrace.cli.node.requests import Reply, Requests
-from tailrace.client.connection import Address
 from tailrace.model import events
 from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.real.disk import RealDisk
 from tailrace.real.ports import real_ports
+from tailrace.real.systemd import ServiceManager
 
 _log = events.logger("supervisor")
 
-_RESTART_PAUSE_S = 0.5
+
 _RESTART_PAUSE_MAX_S = 10.0
 # A node that lived so long did not die of its start: the next pause is short again.
 _LONG_LIFE_S = 30.0
@@ -51,59 +53,21 @@ _TOGETHER_S = 0.1
 _STOP = signal.SIGUSR1
 
 
-class Node:
-    """One node and its present process, if it has one."""
-
-    def __init__(self, plan: NodePlan) -> None:
-        self.plan = plan
-        self.process_id: int | None = None
-        self.is_ready = False
-        # A held node stays dead until it is asked for.
-        self.is_held = False
-        # No part of the cluster any more, once it is dead.
-        self.is_removed = False
-        self.bootstrap = ""
-        self.metrics = ""  # Where its present or last process tells its metrics.
-        self.started = 0.0
-        self.restart_at: float | None = None
-        self.kill_at: float | None = None
-        self.pause_s = _RESTART_PAUSE_S
-        self.ready_pipe: int | None = None
-        # Who waits for it to be ready, or to be dead.
-        self.waiting_ready: list[Reply] = []
-        self.waiting_dead: list[Reply] = []
-
-    @property
-    def name(self) -> str:
-        return self.plan.name
-
-    def facts(self) -> dict[str, Any]:
-        state = "ready" if self.is_ready else "dead" if self.process_id is None else "starting"
-        return {
-            "name": self.name,
-            "node_id": self.plan.node_id,
-            "state": state,
-            "process_id": self.process_id,
-            "bootstrap": self.bootstrap,
-            "metrics": self.metrics,
-        }
-
-
 class Supervisor:
     def __init__(
         self,
-        cluster: Cluster,
+        nodes: Supervised,
         *,
         on_ready: Callable[[str], None],
         on_stop: Callable[[], None] | None = None,
         logs: str | None = None,
     ) -> None:
         """`on_stop` is called while the brokers still serve."""
-        self._cluster = cluster
+        self._supervised = nodes
         self._on_ready = on_ready
         self._on_stop = on_stop
         self._logs = logs
-        self._nodes = {plan.name: Node(plan) for plan in cluster.node_plans()}
+        self._nodes = {plan.name: Node(plan) for plan in nodes.node_plans()}
         # The dead of whom the controller is told next, and when; and processes that tell it, which end within seconds.
         self._dead: list[Incarnation] = []
         self._tell_at: float | None = None
@@ -114,14 +78,19 @@ class Supervisor:
         self._life, self._life_writer = os.pipe()
         self._stop_count = 0
         self._was_ready = False
+        self._timer: tuple[float, Callable[[], None]] | None = None
+        self._manager = ServiceManager.connect(os.environ, self._call_later)
+        self._rolling: Rolling | None = None
+        self._is_told_to_roll = False
         self._failure: str | None = None
 
     def run(self) -> int:
         """Returns the exit code when everything has stopped. Raises CommandError if a node does not come up."""
         try:
-            self._requests = Requests(self._cluster.plan.cluster_id, self._selector, self._handle_request)
+            self._requests = Requests(self._supervised.socket_name, self._selector, self._handle_request)
         except OSError:
-            raise CommandError(f"another `tailrace up` runs the cluster in {self._cluster.folder}") from None
+            where = self._supervised.folder
+            raise CommandError(f"another `{self._supervised.command}` runs the cluster in {where}") from None
         self._watch_signals()
         self._preload()
         # The collector would write into every object it looks at, and so copy the memory that all nodes share.
@@ -131,10 +100,12 @@ class Supervisor:
             self._spawn(node)
         try:
             self._run_until(lambda: self._stop_count > 0 or self._failure is not None)
+            if self._manager is not None:
+                self._manager.tell_stopping()
             if self._on_stop is not None:
                 self._on_stop()
-            for is_broker in (True, False):
-                self._stop_all(is_broker)
+            for is_controller in (False, True):
+                self._stop_all(is_controller)
         finally:
             self._kill_all()
         if self._failure is not None:
@@ -142,13 +113,13 @@ class Supervisor:
         return 0
 
     def _preload(self) -> None:
-        preload(is_secure=self._cluster.is_secure)
-        if self._cluster.is_secure:
+        preload(is_secure=self._supervised.is_secure)
+        if self._supervised.is_secure:
             plans = [node.plan for node in self._nodes.values()]
             # One of each kind: all brokers have the same, and all controllers.
             kinds = {plan.is_broker: plan for plan in plans}
             try:
-                preload_stores([self._cluster.config_of(plan) for plan in kinds.values()])
+                preload_stores([self._supervised.config_of(plan) for plan in kinds.values()])
             except KafkaError as error:
                 raise CommandError(error.message) from None
 
@@ -162,10 +133,14 @@ class Supervisor:
             signal.signal(number, self._count_stop)
         # Without a handler of ours the signal would not wake the selector.
         signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.signal(signal.SIGHUP, self._begin_rolling)
         self._selector.register(self._signals, selectors.EVENT_READ, self._drain_signals)
 
     def _count_stop(self, *_: object) -> None:
         self._stop_count += 1
+
+    def _begin_rolling(self, *_: object) -> None:
+        self._is_told_to_roll = True
 
     def _drain_signals(self) -> None:
         try:
@@ -180,16 +155,26 @@ class Supervisor:
                 key.data()
             self._reap()
             self._keep_times()
+            self._keep_rolling()
             self._forget_removed()
 
     def _wait_s(self) -> float | None:
         times = [at for node in self._nodes.values() for at in (node.restart_at, node.kill_at) if at is not None]
+        if self._timer is not None:
+            times.append(self._timer[0])
         if self._tell_at is not None:
             times.append(self._tell_at)
         return max(0.0, min(times) - time.monotonic()) if times else None
 
+    def _call_later(self, seconds: float, callback: Callable[[], None]) -> None:
+        """One at a time: for the service manager."""
+        self._timer = time.monotonic() + seconds, callback
+
     def _keep_times(self) -> None:
         now = time.monotonic()
+        if self._timer is not None and self._timer[0] <= now:
+            (_, callback), self._timer = self._timer, None
+            callback()
         if self._tell_at is not None and self._tell_at <= now:
             self._tell_deaths()
         for node in self._nodes.values():
@@ -199,6 +184,32 @@ class Supervisor:
                 _log.error("killed a node that did not stop", node=node.name, timeout_s=STOP_TIMEOUT_S)
                 node.kill_at = None
                 os.kill(node.process_id, signal.SIGKILL)
+
+    def _keep_rolling(self) -> None:
+        if self._is_told_to_roll and self._was_ready:
+            self._is_told_to_roll = False
+            if self._rolling is not None:
+                _log.warning("a rolling restart is under way already")
+            else:
+                self._roll()
+        if self._rolling is None or self._stop_count:
+            return
+        chosen = self._rolling.decide_stop(self._nodes.values())
+        if chosen is not None:
+            self._stop(chosen)
+        if self._rolling.is_over:
+            self._rolling = None
+            _log.info("all nodes were restarted")
+
+    def _roll(self) -> None:
+        try:
+            self._supervised.read_again()
+        except CommandError as error:
+            _log.error("nothing is restarted: the settings are wrong", cause=error)
+            return
+        for plan in self._supervised.node_plans():
+            self._nodes[plan.name].plan = plan
+        self._rolling = Rolling(self._nodes.values())
 
     def _forget_removed(self) -> None:
         for node in [node for node in self._nodes.values() if node.is_removed and node.process_id is None]:
@@ -228,11 +239,19 @@ class Supervisor:
             label_log_lines(node.name)
 
             def tell_ready(bootstrap: str, metrics: Sequence[str]) -> None:
-                os.write(ready_pipe, "\n".join([bootstrap, *metrics[:1], ""]).encode())
+                os.write(ready_pipe, f"ready {' '.join([bootstrap, *metrics[:1]])}\n".encode())
+
+            def tell_in_sync() -> None:
+                os.write(ready_pipe, b"in sync\n")
                 os.close(ready_pipe)
 
-            config = self._cluster.config_of(node.plan)
-            exit_code = run_broker(config, on_ready=tell_ready, stop_signals=(_STOP,), supervisor=self._life)
+            exit_code = run_broker(
+                self._supervised.config_of(node.plan),
+                on_ready=tell_ready,
+                on_in_sync=tell_in_sync,
+                stop_signals=(_STOP,),
+                supervisor=self._life,
+            )
         except CommandError as error:
             print(f"tailrace: {node.name}: {error}", file=sys.stderr)
         except BaseException:
@@ -247,7 +266,7 @@ class Supervisor:
         terminal, and a service manager's SIGTERM, reach its processes too; it alone decides who stops when."""
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN)
         self._selector.close()
         self._requests.close()
@@ -259,16 +278,22 @@ class Supervisor:
                 os.close(node.ready_pipe)
 
     def _read_ready(self, node: Node) -> None:
-        """A line, or the end of the pipe: then the process ends too, and is reaped."""
+        """One or both of the lines that a node tells of itself, or the end of the pipe."""
         assert node.ready_pipe is not None, "only an open pipe is watched"
-        told = os.read(node.ready_pipe, 4096)
-        self._close_ready_pipe(node)
-        if not told:
-            return
+        lines = os.read(node.ready_pipe, 4096).decode().splitlines()
+        if not lines or "in sync" in lines:
+            self._close_ready_pipe(node)
+        for line in lines:
+            word, _, told = line.partition(" ")
+            if word == "ready":
+                self._note_ready(node, *told.split(" "))
+            else:
+                node.is_in_sync = True
+
+    def _note_ready(self, node: Node, bootstrap: str, metrics: str = "") -> None:
         node.is_ready = True
         # The first listener is that of clients.
-        bootstrap, _, node.metrics = told.decode().strip().partition("\n")
-        node.bootstrap = bootstrap.partition(",")[0]
+        node.bootstrap, node.metrics = bootstrap.partition(",")[0], metrics
         is_first = not self._was_ready and all(each.is_ready for each in self._nodes.values())
         # Before anybody is told: who waits for a node may look for it in the list next.
         if is_first or self._was_ready:
@@ -278,12 +303,15 @@ class Supervisor:
         node.waiting_ready.clear()
         if is_first:
             self._was_ready = True
-            self._on_ready(",".join(each.bootstrap for each in self._nodes.values() if each.plan.is_broker))
+            bootstrap = ",".join(each.bootstrap for each in self._nodes.values() if each.plan.is_broker)
+            self._on_ready(bootstrap)
+            if self._manager is not None:
+                self._manager.tell_ready(f"{len(self._nodes)} nodes at {bootstrap}")
 
     def _list_metrics(self, *, is_told: bool) -> None:
         urls = {node.name: node.metrics for node in self._nodes.values() if node.metrics}
         if urls:
-            list_metrics(self._cluster.folder, urls, is_told=is_told)
+            list_metrics(self._supervised.folder, urls, is_told=is_told)
 
     def _close_ready_pipe(self, node: Node) -> None:
         if node.ready_pipe is not None:
@@ -303,7 +331,7 @@ class Supervisor:
         if node.ready_pipe is not None:
             self._read_ready(node)  # It may have been ready for an instant.
         lived_s = time.monotonic() - node.started
-        was_ready, node.is_ready = node.is_ready, False
+        was_ready, node.is_ready, node.is_in_sync = node.is_ready, False, False
         node.process_id = node.kill_at = None
         if node.plan.is_broker and exit_code and not self._stop_count:
             self._remember_death(node)
@@ -315,11 +343,14 @@ class Supervisor:
         node.waiting_ready.clear()
         if self._stop_count or node.is_held:
             return
+        if not exit_code and self._rolling is not None and self._rolling.is_restarting(node):
+            node.restart_at = time.monotonic()
+            return
         if not self._was_ready and not was_ready:
             self._failure = f"{node.name} {_death_text(exit_code)} before it was ready; what it said stands above"
             return
         if lived_s > _LONG_LIFE_S:
-            node.pause_s = _RESTART_PAUSE_S
+            node.pause_s = RESTART_PAUSE_S
         node.restart_at = time.monotonic() + node.pause_s
         how = _death_text(exit_code)
         _log.error(f"a node {how}", node=node.name, lived_s=round(lived_s, 1), restart_after_s=node.pause_s)
@@ -327,7 +358,7 @@ class Supervisor:
 
     def _remember_death(self, node: Node) -> None:
         """Before it is started again: then its folders would tell of a live process."""
-        dead = find_dead(RealDisk(), self._cluster.config_of(node.plan).log_dirs, node.plan.node_id)
+        dead = find_dead(RealDisk(), self._supervised.config_of(node.plan).log_dirs, node.plan.node_id)
         if dead is not None:
             self._dead.append(dead)
             self._tell_at = self._tell_at or time.monotonic() + _TOGETHER_S
@@ -354,9 +385,8 @@ class Supervisor:
 
     async def _report(self, dead: Sequence[Incarnation]) -> ErrorCode:
         """With the rights of the dead: all brokers have the same."""
-        config = next(self._cluster.config_of(node.plan) for node in self._nodes.values() if node.plan.is_broker)
-        controllers = [Address(CONTROLLER_HOST, each.port) for each in self._cluster.plan.controllers]
-        return await report_deaths(await find_way(config, real_ports()), controllers, dead)
+        config = next(self._supervised.config_of(node.plan) for node in self._nodes.values() if node.plan.is_broker)
+        return await report_deaths(await find_way(config, real_ports()), self._supervised.controllers(), dead)
 
     # ---- the end
 
@@ -367,8 +397,8 @@ class Supervisor:
             os.kill(node.process_id, signal.SIGCONT)
             node.kill_at = time.monotonic() + STOP_TIMEOUT_S
 
-    def _stop_all(self, is_broker: bool) -> None:
-        chosen = [node for node in self._nodes.values() if node.plan.is_broker == is_broker]
+    def _stop_all(self, is_controller: bool) -> None:
+        chosen = [node for node in self._nodes.values() if node.plan.is_controller == is_controller]
         for node in chosen:
             node.is_held = True
             self._stop(node)
@@ -393,7 +423,7 @@ class Supervisor:
         if action == "nodes":
             reply({"nodes": [node.facts() for node in self._nodes.values()]})
         elif action == "add":
-            plan = self._cluster.add_broker()
+            plan = self._supervised.add_broker()
             node = self._nodes[plan.name] = Node(plan)
             self._await_ready(node, reply)
         elif action == "start":
@@ -420,7 +450,7 @@ class Supervisor:
 
     def _end(self, node: Node, action: str, reply: Reply) -> None:
         if action == "remove":
-            self._cluster.remove_broker(node.plan)
+            self._supervised.remove_broker(node.plan)
             node.is_removed = True
         node.is_held = True
         if node.process_id is None:

@@ -7,8 +7,8 @@ import pytest
 
 from tailrace.broker.auth.security import tls_settings
 from tailrace.broker.cluster.roles import decide_roles
-from tailrace.cli.node.nodes import Cluster, open_cluster
-from tailrace.cli.node.preload import preload_stores
+from tailrace.cli.node.machine.nodes import Cluster, open_cluster
+from tailrace.cli.node.machine.preload import preload_stores
 from tailrace.cli.secure.setup import prepare, secure_cluster_settings
 from tailrace.model.errors import KafkaError
 from tailrace.real.ports import real_ports
