@@ -57,8 +57,10 @@ def make_app(
     pipe `parent` ends, so does this process. `app.state.stop` ends what goes on as long as somebody looks."""
     own = watcher_security(security)
     shared = open_cluster(own or Security(tls=security.tls))
+    # Over connections of its own: its questions are large, and a broker answers in order.
+    watched = open_cluster(own or Security(tls=security.tls))
     watcher = Watcher(
-        shared, interval_s=options.interval_s, groups_max=options.groups_max, series_max=options.series_max
+        watched, interval_s=options.interval_s, groups_max=options.groups_max, series_max=options.series_max
     )
 
     def now_s() -> float:
@@ -91,6 +93,7 @@ def make_app(
             await asyncio.to_thread(console.balancing.close)
             await console.choosers.aclose()
             visitors.close()
+            watched.close()
             shared.close()
 
     async def stop() -> None:
