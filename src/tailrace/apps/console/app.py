@@ -30,6 +30,7 @@ from tailrace.apps.console.pages import (
     messages,
     nodes,
     schemas,
+    tier,
     topics,
     transactions,
 )
@@ -100,7 +101,7 @@ def make_app(
         visitors.stop()
         await watcher.stop()
 
-    rooms = (cluster, nodes, topics, messages, groups, schemas, transactions, access, alerts, balance, login)
+    rooms = (cluster, nodes, topics, messages, groups, schemas, transactions, access, alerts, balance, tier, login)
     app = Starlette(
         routes=[
             *(route for room in rooms for route in room.routes(console)),
