@@ -25,6 +25,8 @@ SIZE = "size"  # bytes of a topic, on all replicas
 
 
 class Watcher:
+    """Its cluster is its own: its questions are large, and a broker answers in order."""
+
     def __init__(self, cluster: Cluster, *, interval_s: float, groups_max: int, series_max: int) -> None:
         self._cluster = cluster
         self._interval_s = interval_s
@@ -67,6 +69,9 @@ class Watcher:
             if self._is_stopping:
                 return
             yield self._round
+
+    def close(self) -> None:
+        self._cluster.close()
 
     async def stop(self) -> None:
         self._is_stopping = True
