@@ -35,7 +35,15 @@ def wait(condition: Callable[[], bool]) -> None:
 def test_a_broken_cluster_and_a_balanced_one(page: Page):
     group = quote(f"fraud {EVIL}/x", safe="")
     paths = ("/", "/brokers", "/brokers/2", "/topics", "/topics/orders", "/topics/orders/messages", "/groups")
-    paths += (f"/groups/{group}", f"/topics/{LONG_NAME}/messages", "/transactions", "/access", "/alerts", "/balance")
+    paths += (
+        f"/groups/{group}",
+        f"/topics/{LONG_NAME}/messages",
+        "/transactions",
+        "/access",
+        "/alerts",
+        "/balance",
+        "/tier",
+    )
     with Cluster(brokers=3) as cluster, console("--bootstrap", cluster.bootstrap, "--timeout", "5") as address:
         admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
         leads = [NewTopic("uneven", 12, replica_assignment=[[1, 2, 3]] * 12), NewTopic("thin", 3, 3)]
