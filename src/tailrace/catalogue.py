@@ -5,7 +5,7 @@ What a row says is in `columns`.
 A new API that the controller answers is a row here, a handler where `handle_by_controller` does not do, and an op.
 Modules are named, not imported: they are loaded with their first request, so that a start does not pay for them.
 
-Not here are APIs that do not work yet: clients call whatever is advertised (share groups).
+Not here are APIs that do not work yet: clients call whatever is advertised (streams groups).
 """
 
 from collections.abc import Callable
@@ -260,6 +260,68 @@ _ROWS = (
     _this_node(ApiKey.DESCRIBE_GROUP_LAG, (0, 0), "groups.lag.describe_group_lag", (_DESCRIBE_GROUP,)),
     # Asked by brokers that coordinate groups: what they find tells how far behind these are.
     _this_node(ApiKey.LOCATE_OFFSETS, (0, 0), "groups.lag.locate_offsets", _CLUSTER_ACTION),
+    # ---- share groups
+    _group(
+        ApiKey.SHARE_GROUP_HEARTBEAT,
+        (1, 1),
+        "shares.share_group_heartbeat",
+        "shares.heartbeat.heartbeat",
+        (_READ_GROUP, "groups.consumer_group_heartbeat"),
+    ),
+    _group(
+        ApiKey.SHARE_GROUP_DESCRIBE,
+        (1, 1),
+        "shares.share_group_describe",
+        "shares.description.describe_group",
+        (
+            Need(Operation.DESCRIBE, Kind.GROUP, "group_ids[]"),
+            "groups.told_operations",
+            "groups.share_group_describe",
+        ),
+        failure=("group_ids > groups.group_id",),
+    ),
+    # Topics are judged where they are read and acknowledged, each by itself.
+    Api(
+        ApiKey.SHARE_FETCH,
+        Served(1, 2, "shares.fetch.share_fetch", (_READ_GROUP,)),
+        throttled=Throttled.BY_FETCHED,
+    ),
+    _this_node(ApiKey.SHARE_ACKNOWLEDGE, (1, 2), "shares.acknowledge.share_acknowledge", (_READ_GROUP,)),
+    _this_node(
+        ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS,
+        (0, 1),
+        "groups.shares.describe_share_group_offsets",
+        (Need(Operation.DESCRIBE, Kind.GROUP, "groups.group_id"),),
+        ("groups",),
+    ),
+    _this_node(
+        ApiKey.ALTER_SHARE_GROUP_OFFSETS,
+        (0, 0),
+        "groups.shares.alter_share_group_offsets",
+        (_READ_GROUP, Need(Operation.READ, Kind.TOPIC, "topics.topic_name")),
+        ("topics > responses", "partitions"),
+    ),
+    _this_node(
+        ApiKey.DELETE_SHARE_GROUP_OFFSETS,
+        (0, 0),
+        "groups.shares.delete_share_group_offsets",
+        (
+            Need(Operation.DELETE, Kind.GROUP, "group_id"),
+            Need(Operation.READ, Kind.TOPIC, "topics.topic_name"),
+        ),
+        ("topics > responses",),
+    ),
+    # Asked by leaders of partitions and by coordinators of share groups.
+    *(
+        _this_node(key, versions, "shares.states.share_state", _CLUSTER_ACTION, ("topics > results", "partitions"))
+        for key, versions in (
+            (ApiKey.INITIALIZE_SHARE_GROUP_STATE, (0, 0)),
+            (ApiKey.READ_SHARE_GROUP_STATE, (0, 0)),
+            (ApiKey.WRITE_SHARE_GROUP_STATE, (0, 1)),
+            (ApiKey.DELETE_SHARE_GROUP_STATE, (0, 0)),
+            (ApiKey.READ_SHARE_GROUP_STATE_SUMMARY, (0, 1)),
+        )
+    ),
     # ---- what people want to see of a node
     _this_node(ApiKey.DESCRIBE_CONNECTIONS, (0, 0), "inspection.describe_connections", _DESCRIBE_CLUSTER),
     _this_node(

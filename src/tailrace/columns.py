@@ -50,6 +50,8 @@ AUDITED = frozenset(
         ApiKey.EXPIRE_DELEGATION_TOKEN,
         ApiKey.DELETE_GROUPS,
         ApiKey.OFFSET_DELETE,
+        ApiKey.ALTER_SHARE_GROUP_OFFSETS,
+        ApiKey.DELETE_SHARE_GROUP_OFFSETS,
     }
 )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import pytest
 import yaml
 from kubernetes_validate import latest_version, validate
 
+from tailrace.cli.apps import console, gateway
 from tailrace.cli.node.up import register
 from tests.parts import need_program
 
@@ -72,27 +74,44 @@ def test_each_pod_formats_its_node_and_all_are_one_quorum(tmp_path: Path):
     assert len(voters) == 1
 
 
-def test_systemd_takes_the_unit(tmp_path: Path):
+UNITS = ("tailrace.service", "tailrace-console.service", "tailrace-gateway.service")
+# What systemd-analyze gives, times ten: a unit without any hardening has 96.
+EXPOSURE_MAX = 20
+
+
+@pytest.mark.parametrize("name", UNITS)
+def test_systemd_takes_the_units(name: str, tmp_path: Path):
     need_program("systemd-analyze")
     binary = tmp_path / "tailrace"
     binary.write_text("#!/bin/sh\n")
     binary.chmod(0o755)
-    unit = tmp_path / "tailrace.service"
-    unit.write_text((DEPLOY / "tailrace.service").read_text().replace("/opt/tailrace/bin/tailrace", str(binary)))
+    unit = tmp_path / name
+    unit.write_text((DEPLOY / name).read_text().replace("/opt/tailrace/bin/tailrace", str(binary)))
     done = subprocess.run(
         ["systemd-analyze", "verify", "--man=no", str(unit)], capture_output=True, text=True, timeout=60, check=False
     )
-    told = [line for line in done.stderr.splitlines() if "tailrace" in line]
+    told = [line for line in done.stderr.splitlines() if name in line]
     assert (done.returncode, told) == (0, [])
+    command = ["systemd-analyze", "security", "--offline=true", f"--threshold={EXPOSURE_MAX}", "--no-pager", str(unit)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stdout[-2000:]
+
+
+@pytest.mark.parametrize("name", UNITS[1:])
+def test_the_commands_of_the_units_are_some(name: str):
+    (command,) = [line for line in (DEPLOY / name).read_text().splitlines() if line.startswith("ExecStart=")]
+    _, app, *words = command.removeprefix("ExecStart=").replace(" $TAILRACE_OPTIONS", "").split()
+    parser = argparse.ArgumentParser()
+    {"console": console.register, "gateway": gateway.register}[app](parser)
+    assert str(parser.parse_args(words).bootstrap[0]) == "127.0.0.1:9092"
 
 
 def test_the_command_of_the_compose_file_is_one(tmp_path: Path):
-    import argparse
-
     service = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"]["tailrace"]
     parser = argparse.ArgumentParser()
     register(parser)
     options = parser.parse_args(service["command"][1:])
-    assert (options.brokers, options.console_port, options.registry_port) == (3, 9080, 8081)
+    apps = (options.console_port, options.registry_port, options.gateway_port)
+    assert (options.brokers, *apps) == (3, 9080, 8081, 8082)
     published = {int(each.rpartition(":")[2].partition("-")[0]) for each in service["ports"]}
-    assert published == {9092, options.console_port, options.registry_port}
+    assert published == {9092, *apps}

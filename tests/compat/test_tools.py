@@ -151,6 +151,8 @@ def test_features_are_told_raised_and_lowered(cluster: Cluster, kafka_tool: Tool
         "group.version": "1",
         "kraft.version": "1",
         "metadata.version": "4.3-IV0",
+        "share.version": "1",
+        "streams.version": "1",
         "transaction.version": "2",
     }
 

@@ -133,3 +133,14 @@ def test_the_command_with_differences_that_are_allowed_and_with_mistakes(tailrac
 def run_tailrace(*words):
     command = [sys.executable, "-m", "tailrace", *words]
     return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+
+
+def test_headers_are_compared(spark, tailrace_broker, create_topic, produce):
+    topics = [create_topic(), create_topic()]
+    for topic, header in zip(topics, (b"1", b"2"), strict=True):
+        rows = [{"key": f"k{n}", "value": "v", "headers": [("same", b"0"), ("one", b"1")]} for n in range(3)]
+        produce(topic, [*rows, {"key": "last", "value": "v", "headers": [("other", header)]}])
+    sides = [TopicSide(topic, tailrace_broker.bootstrap, compare=("headers",)) for topic in topics]
+    report = run_audit(Audit(*sides), spark)
+    assert found(report) == {"changed": 1}
+    assert ("compare", "headers", "headers") in report.compared

@@ -2,14 +2,22 @@
 
 import json
 import threading
+import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import NewTopic
+from pyspark.errors import PySparkException
 
-from tailrace.spark.pipelines import DeclarationError, Pipeline, TopicSink, TopicSource, Transform, load, run
+from tailrace.cli import main
+from tailrace.spark import session
+from tailrace.spark.pipelines import DeclarationError, Pipeline, TableSink, TopicSink, TopicSource, Transform, load, run
+from tailrace.spark.pipelines.failures import failure_text, is_transient
 
 DEADLINE_S = 30.0
 SCHEMA = "id INT, amount DOUBLE, at TIMESTAMP"
@@ -176,3 +184,135 @@ def test_a_stop_finishes_the_batch(spark, kafka, tmp_path):
     summary = run(pipeline, spark, once=True)
     assert summary.rows == 100 - finished
     assert {value for _, value in read_topic(kafka.bootstrap, copy)} == {b"%d" % n for n in range(100)}
+
+
+def test_a_topic_that_was_made_again_is_told_and_not_passed_over(spark, kafka, admin, tmp_path):
+    topic, copy = kafka.create_topic(), kafka.create_topic()
+    pipeline = Pipeline(
+        name="copy",
+        bootstrap=kafka.bootstrap,
+        sources={"rows": TopicSource(topic)},
+        transform=Transform(sql="SELECT value FROM rows"),
+        sink=TopicSink(copy, exactly_once=False),
+        checkpoint=str(tmp_path / "checkpoint"),
+    )
+    kafka.produce(topic, [{"value": f"old {n}"} for n in range(3)])
+    assert run(pipeline, spark, once=True).rows == 3
+    admin.delete_topics([topic])[topic].result(DEADLINE_S)
+    wait_until_gone(admin, topic)
+    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(DEADLINE_S)
+    # Longer than what was read: offsets alone do not show it.
+    kafka.produce(topic, [{"value": f"new {n}"} for n in range(5)])
+    for _ in range(2):
+        with pytest.raises(PySparkException, match=f"topic {topic} was deleted and created anew: its id was"):
+            run(pipeline, spark, once=True)
+    source = TopicSource(topic, options={"failOnDataLoss": "false"})
+    assert run(replace(pipeline, sources={"rows": source}), spark, once=True).rows == 2
+    # It was told, and the new topic is the pipeline's own now.
+    kafka.produce(topic, [{"value": "last"}])
+    assert run(pipeline, spark, once=True).rows == 1
+    assert [value for _, value in read_topic(kafka.bootstrap, copy)][3:] == [b"new 3", b"new 4", b"last"]
+
+
+def wait_until_gone(admin, topic):
+    deadline = time.monotonic() + DEADLINE_S
+    while topic in admin.list_topics(timeout=DEADLINE_S).topics:
+        assert time.monotonic() < deadline, f"{topic} is still there"
+        time.sleep(0.05)
+
+
+def test_pipelines_in_threads_of_one_session_do_not_meet(spark, kafka, tmp_path):
+    """Both call their source `rows`, and a thread other than the main one writes to a topic."""
+    topics = [kafka.create_topic() for _ in range(2)]
+    copies = [kafka.create_topic() for _ in range(2)]
+    for number, topic in enumerate(topics):
+        kafka.produce(topic, [{"value": f"{number}"}] * 5)
+
+    def copy(number):
+        pipeline = Pipeline(
+            name=f"copy-{number}",
+            bootstrap=kafka.bootstrap,
+            sources={"rows": TopicSource(topics[number])},
+            transform=Transform(sql="WITH own AS (SELECT value FROM rows) SELECT * FROM own -- all of it"),
+            sink=TopicSink(copies[number], exactly_once=False),
+            checkpoint=str(tmp_path / f"checkpoint-{number}"),
+            spark={"spark.sql.session.timeZone": f"UTC+{number}"},
+        )
+        return run(pipeline, spark, once=True).rows
+
+    before = spark.conf.get("spark.sql.session.timeZone")
+    with ThreadPoolExecutor(2) as threads:
+        assert list(threads.map(copy, range(2))) == [5, 5]
+    assert [{value for _, value in read_topic(kafka.bootstrap, each)} for each in copies] == [{b"0"}, {b"1"}]
+    assert spark.conf.get("spark.sql.session.timeZone") == before
+    assert "rows" not in {table.name for table in spark.catalog.listTables()}
+
+
+def test_a_query_in_a_thread_finds_the_format(spark, kafka):
+    topic = kafka.create_topic()
+    kafka.produce(topic, [{"value": "v"}])
+
+    def count():
+        options = {"kafka.bootstrap.servers": kafka.bootstrap, "subscribe": topic}
+        rows = session().read.format("tailrace").options(**options).load()
+        rows.select("value").write.format("tailrace").mode("append").options(**options, topic=topic).save()
+        return rows.count()
+
+    with ThreadPoolExecutor(1) as threads:
+        assert threads.submit(count).result(DEADLINE_S) >= 1
+
+
+def test_check_resolves_columns_and_finds_topics(spark, kafka, tmp_path, capsys):
+    topic = kafka.create_topic(3)
+    file = tmp_path / "orders.toml"
+    text = f"""
+        name = "orders"
+        bootstrap = "{kafka.bootstrap}"
+        checkpoint = "{tmp_path}/checkpoint"
+        [sources.orders]
+        topic = "{topic}"
+        format = "json"
+        schema = "{SCHEMA}"
+        [transform]
+        sql = "SELECT value.*, offset FROM orders"
+        [sink]
+        table = "{tmp_path}/orders"
+        format = "delta"
+        partition_by = ["day(at)"]
+    """
+    file.write_text(text)
+    assert main(["pipeline", "check", str(file)]) == 0
+    assert capsys.readouterr().out.splitlines()[1:] == [
+        f"topic {topic}: 3 partitions",
+        f"delta table {tmp_path}/orders:",
+        "  id INT",
+        "  amount DOUBLE",
+        "  at TIMESTAMP",
+        "  offset BIGINT",
+        "  at_day DATE",
+    ]
+    for wrong, message in [
+        (text.replace("SELECT value.*, offset", "SELECT value.idd"), "No such struct field `idd`"),
+        (text.replace(" FROM orders", " FRUM orders"), "yntax error"),
+        (text.replace("day(at)", "day(amount)"), "day(amount) needs a time, and the column is double"),
+        (text.replace(f'topic = "{topic}"', 'topic = "not-there"'), "there is no topic not-there: correct its name"),
+    ]:
+        file.write_text(wrong)
+        assert main(["pipeline", "check", str(file)]) == 1
+        assert message in capsys.readouterr().err
+    assert not (tmp_path / "checkpoint").exists()
+
+
+def test_a_broker_that_is_away_is_told_as_what_passes(spark, tmp_path):
+    pipeline = Pipeline(
+        name="away",
+        bootstrap="127.0.0.1:1",
+        sources={"rows": TopicSource("t")},
+        sink=TableSink(str(tmp_path / "table")),
+        checkpoint=str(tmp_path / "checkpoint"),
+        kafka={"request.timeout.ms": "200", "default.api.timeout.ms": "200"},
+    )
+    with pytest.raises(PySparkException) as raised:
+        run(pipeline, spark, once=True)
+    assert is_transient(raised.value)
+    assert "cannot reach 127.0.0.1:1: connection refused" in failure_text(raised.value)

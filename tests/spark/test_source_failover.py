@@ -46,12 +46,13 @@ def leader_of(cluster: Cluster, partition: int) -> int:
 
 
 def test_a_leader_dies_while_a_task_reads(fresh_tailrace_cluster: Cluster, options: dict[str, str]):
+    options |= {"targetrecordspertask": "0"}
     reader = TopicStreamReader(options, topic_schema(options))
     start = reader.initialOffset()
     (split,) = [
         found
         for found in reader.partitions(start, reader.latestOffset(start, ReadAllAvailable()))
-        if found.value.partition.partition == 0
+        if found.value.splits[0].partition.partition == 0
     ]
     batches = reader.read(split)
     offsets = next(batches).column("offset").to_pylist()

@@ -97,7 +97,7 @@ def rows_of(reader: TopicReader | TopicStreamReader, splits: Any = None) -> list
 
 
 def in_tier(reader: TopicReader) -> list[TierSplit]:
-    return [each.value for each in reader.partitions() if isinstance(each.value, TierSplit)]
+    return [each for task in reader.partitions() for each in task.value.splits if isinstance(each, TierSplit)]
 
 
 @pytest.fixture
@@ -154,7 +154,7 @@ def test_the_same_rows_however_much_is_copied(plain: Tiered) -> None:
 def test_shares_of_equal_records_cover_everything_once(plain: Tiered, shares: dict[str, str]) -> None:
     plain.copy()
     reader = plain.both(**shares)
-    sizes = [getattr(each.value, "wanted", each.value).size for each in reader.partitions()]
+    sizes = [getattr(each, "wanted", each).size for task in reader.partitions() for each in task.value.splits]
     assert max(sizes) <= (31 if "maxRecordsPerPartition" in shares else -(-900 // 7))
     assert rows_of(reader) == plain.brokers()
 
@@ -226,7 +226,7 @@ def wait_settled(topic: Tiered) -> None:
     deadline = time.monotonic() + DEADLINE_S
 
     def end(**given: str) -> list[int]:
-        return [each.value.end for each in topic.reader(**given).partitions()]
+        return [each.end for task in topic.reader(**given).partitions() for each in task.value.splits]
 
     while end() != end(**COMMITTED):
         assert time.monotonic() < deadline, "a marker is missing"
@@ -271,7 +271,7 @@ def test_where_a_transaction_is_open_at_the_end_of_the_tier_brokers_go_on(
     (end,) = topic.copy()
     assert end > first_offset, "records of it are in the tier"
     reader = topic.both(**COMMITTED)
-    splits = [each.value for each in reader.partitions()]
+    splits = [each for task in reader.partitions() for each in task.value.splits]
     assert max(split.wanted.end for split in splits if isinstance(split, TierSplit)) < end
     assert any(isinstance(split, OffsetRange) for split in splits)
     assert rows_of(reader) == topic.brokers(**COMMITTED)
@@ -348,7 +348,7 @@ def test_a_stream_goes_through_the_tier_and_on(plain: Tiered, produce: Callable[
             if end == start:
                 break
             splits = reader.partitions(start, end)
-            assert found or all(isinstance(each.value, TierSplit) for each in splits)
+            assert found or all(isinstance(each, TierSplit) for task in splits for each in task.value.splits)
             found += rows_of(reader, splits)
             start = end
     finally:

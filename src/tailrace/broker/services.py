@@ -5,6 +5,7 @@ coordination   the coordinators of groups and transactions
 access         what those who ask may do, where there is an authorizer
 check_stores   whether this node could go on with other certificates
 schema_ids     whether records name a schema that is registered, for topics that ask it
+share_groups   which records of share groups are with whom
 audit_trail    what was asked for lately; roster, who is connected
 request_meters what requests have taken, where somebody may ask for it; lag_watch, how far behind groups are
 the others     what requests share: fetch sessions, refused batches, data folders and moves between them, what clients
@@ -19,6 +20,7 @@ from functools import cache
 from typing import TYPE_CHECKING, TypeAlias
 
 from tailrace.broker.coordinators.coordination import Coordination
+from tailrace.broker.departures import Departures
 from tailrace.broker.logs.trail import AuditTrail
 from tailrace.broker.quotas.meters import follow_quotas
 from tailrace.broker.refused_batches import RefusedBatches
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
     from tailrace.broker.quorum.quorum import Quorum
     from tailrace.broker.quotas.meters import Meters
     from tailrace.broker.roster import Door
+    from tailrace.broker.shares.groups import ShareGroups
     from tailrace.broker.telemetry.telemetry import Telemetry
     from tailrace.controller.image import MetadataImage
     from tailrace.model.config import BrokerConfig
@@ -93,11 +96,17 @@ class Services:
     endings: Endings | None = None  # When certificates end; None where all listeners are PLAINTEXT.
     request_meters: RequestMeters | None = None  # None where nobody can ask for metrics.
     lag_watch: Callable[[], LagWatch] | None = None  # Made when it is first called. None there, too.
+    share_groups: Callable[[], ShareGroups]  # Made when it is first called.
+    departures: Departures = field(default_factory=Departures)
     telemetry: Telemetry | None = None  # None where nobody receives what clients tell of themselves.
 
     def has(self, part: str) -> bool:
         """Whether there is the part that a row of the catalogue names; an empty name needs none."""
         return not part or getattr(self, part) is not None
+
+    @property
+    def shares(self) -> ShareGroups:
+        return self.share_groups()
 
     # ---- of the node
 
@@ -165,6 +174,7 @@ def make_services(
         request_meters=request_meters,
         lag_watch=None if request_meters is None else _make_lag_watch(node, coordination),
         telemetry=_make_telemetry(node),
+        share_groups=_make_share_groups(node, coordination),
     )
     return _secured(services)
 
@@ -183,6 +193,16 @@ def _make_lag_watch(node: Node, coordination: Coordination) -> Callable[[], LagW
         from tailrace.broker.metrics.lag.watch import LagWatch
 
         return LagWatch(node, coordination)
+
+    return make
+
+
+def _make_share_groups(node: Node, coordination: Coordination) -> Callable[[], ShareGroups]:
+    @cache
+    def make() -> ShareGroups:
+        from tailrace.broker.shares.groups import ShareGroups
+
+        return ShareGroups(node, coordination)
 
     return make
 

@@ -12,6 +12,8 @@ def single_node_settings(host: str, port: int, folder: str) -> dict[str, str]:
         "offsets.topic.replication.factor": "1",
         "transaction.state.log.replication.factor": "1",
         "transaction.state.log.min.isr": "1",
+        "share.coordinator.state.topic.replication.factor": "1",
+        "share.coordinator.state.topic.min.isr": "1",
         # Waiting 3 s for more members suits a fleet that is being rolled out, not one program being tried.
         "group.initial.rebalance.delay.ms": "0",
     }

@@ -32,6 +32,7 @@ examples:
   tailrace consume orders --from-time -5m                  from five minutes ago
   tailrace consume orders --from-time 2026-01-01T00:00:00Z --count 100 --json
   tailrace consume orders --group billing                  what no member of the group has read; shared with the others
+  tailrace consume jobs --share-group workers              a queue: records one by one, as many members as you like
   tailrace consume orders --isolation read_committed       without what transactions have aborted, or not decided
   tailrace consume orders -e --format '%p:%o %k = %v\\n' --value-encoding hex
   tailrace consume orders --schema-registry http://127.0.0.1:8081        Avro, Protobuf and JSON Schema as JSON
@@ -70,6 +71,9 @@ def register(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--group", "-g", metavar="GROUP", help="share the topic with this consumer group, and commit what was printed"
+    )
+    parser.add_argument(
+        "--share-group", metavar="GROUP", help="take records from the topic as a queue, and accept what was printed"
     )
     parser.add_argument(
         "--group-protocol",
@@ -126,6 +130,14 @@ def _template(text: str) -> str:
 
 def run(options: argparse.Namespace) -> int:
     write = _decoding(_writer(options), options)
+    if options.share_group is not None:
+        from tailrace.cli.group.sharing import consume_in_share_group
+
+        if options.group or options.partition or options.from_time is not None or options.until_end:
+            options.refuse(
+                "--share-group takes what nobody has; --group, --partition and --until-end do not go with it"
+            )
+        return run_client(options, lambda cluster: consume_in_share_group(cluster, options, write))
     if options.group is None:
         return run_client(options, lambda cluster: _consume(cluster, options, write))
     from tailrace.cli.consume_group import consume_in_group

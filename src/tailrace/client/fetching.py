@@ -16,15 +16,15 @@ from typing import NamedTuple
 from tailrace.client.connection import error_code
 from tailrace.client.metadata import Cluster
 from tailrace.model.errors import ErrorCode, KafkaError
-from tailrace.model.ids import NodeId, TopicPartition
+from tailrace.model.ids import NodeId, TopicPartition, Uuid
 from tailrace.model.ports import FileSlice
 from tailrace.model.settings import LONG_MAX
 from tailrace.wire.apis.data import FetchRequest, FetchResponse
 from tailrace.wire.markers import read_marker
 from tailrace.wire.records import BatchHeader, crc_is_valid, iterate_headers
 
-# From version 13 on topics are named by id only.
-_FETCH_VERSION_MAX = 12
+# From version 13 on topics are named by id only, so that another topic of the same name is never read.
+_BY_NAME_VERSION_MAX, _BY_ID_VERSION = 12, 13
 
 
 class Isolation(IntEnum):
@@ -55,9 +55,14 @@ AbortedTransaction = tuple[int, int]
 
 
 async def fetch_once(
-    cluster: Cluster, node_id: NodeId, positions: Mapping[TopicPartition, FetchPosition], options: ConsumerOptions
+    cluster: Cluster,
+    node_id: NodeId,
+    positions: Mapping[TopicPartition, FetchPosition],
+    options: ConsumerOptions,
+    topic_ids: Mapping[str, Uuid] | None = None,
 ) -> FetchResponse:
-    """Asks one broker once. Raises KafkaError for what the whole answer says."""
+    """Asks one broker once. Raises KafkaError for what the whole answer says. With the ids of all topics they are asked
+    for by id, if the broker can; the answer has their names in any case."""
     topics: dict[str, list[FetchRequest.FetchPartition]] = {}
     for partition, position in positions.items():
         topics.setdefault(partition.topic, []).append(
@@ -77,9 +82,17 @@ async def fetch_once(
     )
     connection = await cluster.connection_to(node_id)
     patience_ms = options.fetch_max_wait_ms + cluster.limits.request_timeout_ms
-    answer = await connection.call(request, FetchResponse, version_max=_FETCH_VERSION_MAX, timeout_ms=patience_ms)
+    ids = topic_ids or {}
+    is_by_id = ids.keys() >= topics.keys() and connection.version_of(FetchRequest, _BY_ID_VERSION) == _BY_ID_VERSION
+    for topic in request.topics if is_by_id else ():
+        topic.topic_id, topic.topic = ids[topic.topic], ""
+    version_max = _BY_ID_VERSION if is_by_id else _BY_NAME_VERSION_MAX
+    answer = await connection.call(request, FetchResponse, version_max=version_max, timeout_ms=patience_ms)
     if answer.error_code:
         raise KafkaError(error_code(answer.error_code), "the broker refuses to be read from")
+    names = {bytes(ids[name]): name for name in topics} if is_by_id else {}
+    for found in answer.responses if is_by_id else ():
+        found.topic = names.get(bytes(found.topic_id), "")
     return answer
 
 

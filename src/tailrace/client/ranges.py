@@ -24,7 +24,7 @@ from tailrace.client.fetching import (
 from tailrace.client.metadata import Cluster
 from tailrace.client.offsets import EARLIEST, LATEST, list_offsets
 from tailrace.model.errors import ErrorCode, KafkaError
-from tailrace.model.ids import TopicPartition
+from tailrace.model.ids import ZERO_UUID, TopicPartition, Uuid, uuid_text
 from tailrace.wire.apis.data import FetchResponse
 from tailrace.wire.records import iterate_headers
 
@@ -45,16 +45,8 @@ class FetchedBatches(NamedTuple):
 class OffsetsLostError(KafkaError):
     """The log no longer holds [start, end) of what was to be read. Reading can go on at `end`."""
 
-    def __init__(self, partition: TopicPartition, *, start: int, end: int, log: range) -> None:
-        if start < log.start:
-            cause = "retention or a deletion of records took them: keep them longer, or read more often"
-        else:
-            cause = "they were truncated, or the topic was deleted and created anew"
-        rest = f"its log has {log.start} to {log.stop - 1}" if log else f"its log is empty up to {log.stop}"
-        super().__init__(
-            ErrorCode.OFFSET_OUT_OF_RANGE,
-            f"offsets {start} to {end - 1} of {partition} are lost: {rest}; {cause}",
-        )
+    def __init__(self, partition: TopicPartition, *, start: int, end: int, log: range, why: str) -> None:
+        super().__init__(ErrorCode.OFFSET_OUT_OF_RANGE, f"offsets {start} to {end - 1} of {partition} are lost: {why}")
         self.partition = partition
         self.start = start
         self.end = end
@@ -63,26 +55,41 @@ class OffsetsLostError(KafkaError):
 
 
 class RangeReader:
-    """Reads [start, end) of a partition in order. `close` it at the end."""
+    """Reads [start, end) of a partition in order. `close` it at the end. With `topic_id` another topic that has taken
+    the name is not read: the rest of the range is lost."""
 
     def __init__(
-        self, cluster: Cluster, partition: TopicPartition, start: int, end: int, options: ConsumerOptions
+        self,
+        cluster: Cluster,
+        partition: TopicPartition,
+        start: int,
+        end: int,
+        options: ConsumerOptions,
+        *,
+        topic_id: Uuid | None = None,
     ) -> None:
         self._cluster = cluster
         self._partition = partition
         self._position = start
         self._end = end
         self._options = options
+        self._topic_ids = None if topic_id is None else {partition.topic: topic_id}
         self._ahead: asyncio.Task[FetchedBatches] | None = None
         # The deadline of the call of `next` that is under way. What the caller does between two calls may take long,
         # and is not counted against the brokers.
         self._deadline_ms = 0.0
 
+    def begin(self) -> None:
+        """Asks for the first batches, on the loop that runs."""
+        if self._ahead is None and self._position < self._end:
+            self._set_deadline()
+            self._start_reading()
+
     async def next(self) -> FetchedBatches | None:
         """None at the end of the range. Raises KafkaError, OffsetsLostError among them."""
         if self._position >= self._end:
             return None
-        self._deadline_ms = self._cluster.ports.clock.monotonic_ms() + self._options.retry_timeout_ms
+        self._set_deadline()
         fetched = await (self._ahead or self._start_reading())
         self._position = fetched.next_offset
         if self._position < self._end:
@@ -97,6 +104,9 @@ class RangeReader:
             ahead.cancel()
             # Its failure, if it had one, is of no interest any more.
             await asyncio.gather(ahead, return_exceptions=True)
+
+    def _set_deadline(self) -> None:
+        self._deadline_ms = self._cluster.ports.clock.monotonic_ms() + self._options.retry_timeout_ms
 
     def _start_reading(self) -> asyncio.Task[FetchedBatches]:
         self._ahead = asyncio.create_task(self._read(self._position))
@@ -131,8 +141,10 @@ class RangeReader:
 
     async def _fetch(self, position: int) -> FetchedBatches:
         leader = await self._cluster.leader_of(self._partition)
+        await self._check_is_same_topic(position)
         asked = {self._partition: FetchPosition(position, leader.leader_epoch)}
-        data = self._find_partition(await fetch_once(self._cluster, leader.leader_id, asked, self._options))
+        answer = await fetch_once(self._cluster, leader.leader_id, asked, self._options, self._topic_ids)
+        data = self._find_partition(answer)
         if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
             await self._check_is_lost(position)
         check_partition(data, self._partition, position)
@@ -146,6 +158,22 @@ class RangeReader:
             data.high_watermark,
             data.last_stable_offset,
         )
+
+    async def _check_is_same_topic(self, position: int) -> None:
+        """By what is known of the topic, which is asked for anew when a broker does not know the id. Raises
+        OffsetsLostError."""
+        for topic, topic_id in (self._topic_ids or {}).items():
+            found = (await self._cluster.topic(topic)).id
+            if found in (topic_id, ZERO_UUID):
+                continue
+            # What this client remembers may be older than the range.
+            self._cluster.forget(topic)
+            found = (await self._cluster.topic(topic)).id
+            if found not in (topic_id, ZERO_UUID):
+                ids = f"its id was {uuid_text(topic_id)} and is {uuid_text(found)}"
+                why = f"the topic was deleted and created anew; {ids}"
+                # What it held is gone, and the log that is there now is none of its.
+                raise OffsetsLostError(self._partition, start=position, end=self._end, log=range(0), why=why)
 
     def _find_partition(self, answer: FetchResponse) -> FetchResponse.PartitionData:
         for topic in answer.responses:
@@ -178,10 +206,13 @@ class RangeReader:
         """Raises OffsetsLostError, or what is worth another try if the log holds the position after all: a new leader
         may not have known yet how far it reaches."""
         log = range(await self._offset_at(EARLIEST), await self._offset_at(LATEST))
+        rest = f"its log has {log.start} to {log.stop - 1}" if log else f"its log is empty up to {log.stop}"
         if position < log.start:
-            raise OffsetsLostError(self._partition, start=position, end=min(log.start, self._end), log=log)
+            why = f"{rest}; retention or a deletion of records took them: keep them longer, or read more often"
+            raise OffsetsLostError(self._partition, start=position, end=min(log.start, self._end), log=log, why=why)
         if position > log.stop:
-            raise OffsetsLostError(self._partition, start=position, end=self._end, log=log)
+            why = f"{rest}; they were truncated, or the topic was deleted and created anew"
+            raise OffsetsLostError(self._partition, start=position, end=self._end, log=log, why=why)
         raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE, f"offset {position} of {self._partition} cannot be read yet")
 
     async def _offset_at(self, timestamp: int) -> int:

@@ -24,6 +24,9 @@ SUPPORTED_FEATURES: Mapping[str, tuple[int, int]] = {
     "group.version": (0, 1),
     "transaction.version": (0, 2),
     ELIGIBLE_LEADER_REPLICAS_VERSION: (0, 1),
+    "share.version": (0, 1),
+    # Nothing here depends on it yet: Kafka's commands ask for all features of a release at once.
+    "streams.version": (0, 1),
 }
 MIN_INSYNC_REPLICAS = "min.insync.replicas"
 

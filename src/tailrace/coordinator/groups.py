@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from tailrace.coordinator.deadlines import Deadlines
 from tailrace.coordinator.history import History
-from tailrace.coordinator.op import Call, Steps, StoredRecord
+from tailrace.coordinator.op import Call, Steps, StoredRecord, Told
 from tailrace.model.ids import Uuid
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ class GroupType(StrEnum):
 
     CLASSIC = "classic"
     CONSUMER = "consumer"
+    SHARE = "share"
 
 
 # Called with (topic, its id, partition): raises KafkaError if the member may not commit there.
@@ -90,11 +91,14 @@ class GroupState:
     """Shared by the ops of one partition; changed by replay alone, but for deadlines, history and callers, so that the
     next leader loads the same from the log."""
 
-    def __init__(self, offsets: OffsetStore, history: History) -> None:
+    def __init__(self, offsets: OffsetStore, history: History, owe_states: Callable[[str], Told] | None = None) -> None:
+        """`owe_states` gives, for a share group, the one who has the states of its new share-partitions kept once that
+        is committed."""
         self.groups: dict[str, Group] = {}
         self.offsets = offsets
         self.deadlines: GroupDeadlines = Deadlines()
         self.history = history
+        self.owe_states: Callable[[str], Told] = owe_states or _nobody
         # What is to be computed in slices, each thing once; begun by the runtime, one after the other.
         self.work: OrderedDict[tuple[str, str], Callable[[Call], Steps]] = OrderedDict()
 
@@ -107,6 +111,10 @@ class GroupState:
             yield
         yield from self.offsets.forget()
         yield from self.deadlines.forget()
+
+
+def _nobody(group_id: str) -> Told:
+    raise AssertionError(f"nobody keeps the states of share group {group_id}")
 
 
 # Characters of a name that a sentence quotes.

@@ -26,7 +26,7 @@ from tailrace.controller.image import MetadataImage
 from tailrace.coordinator.groups import GroupState
 from tailrace.coordinator.history import History
 from tailrace.coordinator.offsets.store import NO_PRODUCER, OffsetStore
-from tailrace.coordinator.op import Call, Caller, Producer, Result, Steps
+from tailrace.coordinator.op import Call, Caller, Producer, Result, Steps, Told
 from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.wire.apis.stored_records import GROUP_RECORDS, OffsetCommitKey
 from tailrace.wire.record_envelopes import decode_coordinator_record
@@ -34,12 +34,13 @@ from tailrace.wire.schema import Message
 
 # By API key. Modules are imported when the first group comes: a broker that starts needs none of them.
 _OPS: dict[int, str] = {api.key: api.op for api in answered_by(AnsweredBy.GROUPS)}
-# By the type of the stored record: offsets, classic groups, consumer groups.
+# By the type of the stored record: offsets, classic groups, consumer groups, share groups.
 _REPLAYS: dict[int, str] = {
     0: "offsets.replay.replay_offset",
     1: "offsets.replay.replay_offset",
     2: "classic.replay.replay_group",
     **dict.fromkeys((3, 4, 5, 6, 7, 8, 16), "consumers.replay.replay_record"),
+    **dict.fromkeys((10, 11, 12, 13, 14, 15), "shares.replay.replay_record"),
 }
 # As the keys of stored offsets begin.
 _OFFSET_KEYS = (b"\x00\x00", b"\x00\x01")
@@ -47,6 +48,7 @@ _OFFSET_KEYS = (b"\x00\x00", b"\x00\x01")
 _DUE: dict[str, str] = {
     "classic": "classic.timers.on_due",
     "consumer": "consumers.timers.on_due",
+    "share": "shares.timers.on_due",
     "offsets": "offsets.expiry.on_due",
 }
 # All that these bring along, each after what it needs itself: none takes longer than a few milliseconds then.
@@ -55,14 +57,20 @@ _MODULES = (
     *("classic.group", "classic.rebalance", "classic.join", "classic.leave", "classic.timers"),
     *("assignors", "consumers.member", "consumers.group", "consumers.topics", "consumers.targets"),
     *("consumers.subscriptions", "consumers.change", "consumers.heartbeat"),
+    *("shares.records", "shares.group", "shares.change", "shares.heartbeat"),
 )
-_ON_LOADED = ("classic.timers.on_loaded", "consumers.timers.on_loaded", "offsets.expiry.on_loaded")
-_ON_IMAGE = ("offsets.deletion.on_image", "consumers.subscriptions.on_image")
+_ON_LOADED = (
+    "classic.timers.on_loaded",
+    "consumers.timers.on_loaded",
+    "shares.timers.on_loaded",
+    "offsets.expiry.on_loaded",
+)
+_ON_IMAGE = ("offsets.deletion.on_image", "consumers.subscriptions.on_image", "shares.timers.on_image")
 
 
 class GroupMachine:
-    def __init__(self, history: History) -> None:
-        self.state = GroupState(OffsetStore(), history)
+    def __init__(self, history: History, owe_states: Callable[[str], Told] | None = None) -> None:
+        self.state = GroupState(OffsetStore(), history, owe_states)
 
     def op(self, call: Call, caller: Caller, request: Message) -> Result:
         """Raises KafkaError if the request fails as a whole."""

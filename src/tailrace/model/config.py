@@ -92,7 +92,6 @@ _NO_JMX = "No effect: there is no JMX."
 _NO_KERBEROS = "No effect: GSSAPI is not served."
 _NO_PURGATORY = "No effect: what is finished is dropped at once."
 _BOUNDED_OTHERWISE = "No effect."
-_NO_SHARE_GROUPS = "No effect: share groups are not served."
 
 # Of what an object store needs, as the library that speaks with it calls it.
 STORE_PREFIX = "rsm.config."
@@ -114,7 +113,6 @@ _REFUSED = (
         "classes of Java cannot be loaded; the store is named by remote.log.storage.url",
     ),
     (("remote.", "rlmm.config.", "follower.fetch.last.tiered."), "of remote storage there is no such setting"),
-    (("group.share.",), "there are no share groups"),
     (("group.streams.",), "there are no streams groups"),
     (("cordoned.log.dirs",), "new partitions are put into any of log.dirs that works"),
     (("transaction.two.phase.commit.enable",), "there are no prepared transactions"),
@@ -195,6 +193,35 @@ def _parse_throttled_replica(text: str) -> str:
     if text != "*" and not re.fullmatch(r"[0-9]+:[0-9]+", text):
         raise ValueError("Must be the literal '*' or a list of replicas: [partitionId]:[brokerId],...")
     return text
+
+
+_RESET_BY_DURATION = "by_duration:"
+
+
+def _parse_share_reset(text: str) -> str:
+    lowered = text.lower()
+    if lowered not in ("earliest", "latest") and not (
+        lowered.startswith(_RESET_BY_DURATION) and _DURATION.fullmatch(text[len(_RESET_BY_DURATION) :])
+    ):
+        raise ValueError(
+            "it must be earliest, latest or by_duration: followed by an ISO 8601 duration such as PT1H or P1DT12H"
+        )
+    return lowered if not lowered.startswith(_RESET_BY_DURATION) else f"{_RESET_BY_DURATION}{text[12:].upper()}"
+
+
+# As Java's Duration takes them: at least one part, and nothing negative.
+_DURATION = re.compile(r"P(?=.)(?:(\d+)D)?(?:T(?=\d)(?:(\d+)H)?(?:(\d+)M)?(?:(\d+)(?:\.(\d{0,9}))?S)?)?", re.IGNORECASE)
+
+
+def reset_duration_ms(reset: str) -> int | None:
+    """Of a by_duration value of share.auto.offset.reset; None for the others."""
+    found = (
+        _DURATION.fullmatch(reset.removeprefix(_RESET_BY_DURATION)) if reset.startswith(_RESET_BY_DURATION) else None
+    )
+    if found is None:
+        return None
+    days, hours, minutes, seconds = (int(part or 0) for part in found.groups()[:4])
+    return (((days * 24 + hours) * 60 + minutes) * 60 + seconds) * SECOND_MS
 
 
 def _parse_migration_policy(text: str) -> str:
@@ -462,7 +489,8 @@ class TopicConfig(Config, scope="topic"):
 
 
 class GroupConfig(Config, scope="group"):
-    """The settings of one consumer group (KIP-848). All of them may be changed while the group is in use."""
+    """The settings of one consumer group (KIP-848) or share group (KIP-932). All of them may be changed while the group
+    is in use."""
 
     consumer_session_timeout_ms: int = integer(
         default=45 * SECOND_MS,
@@ -481,6 +509,56 @@ class GroupConfig(Config, scope="group"):
         minimum=0,
         broker_synonyms=_same("group.consumer.assignment.interval.ms"),
         doc="Time between two assignments: members that join meanwhile wait for the next one.",
+    )
+    share_session_timeout_ms: int = integer(
+        default=45 * SECOND_MS,
+        minimum=1,
+        broker_synonyms=_same("group.share.session.timeout.ms"),
+        doc="Time without a heartbeat after which a member is taken out of the share group.",
+    )
+    share_heartbeat_interval_ms: int = integer(
+        default=5 * SECOND_MS,
+        minimum=1,
+        broker_synonyms=_same("group.share.heartbeat.interval.ms"),
+        doc="How often members of the share group are told to send heartbeats.",
+    )
+    share_assignment_interval_ms: int = integer(
+        default=SECOND_MS,
+        minimum=0,
+        broker_synonyms=_same("group.share.assignment.interval.ms"),
+        doc="Time between two assignments of the share group.",
+    )
+    share_record_lock_duration_ms: int = integer(
+        default=30 * SECOND_MS,
+        minimum=1 * SECOND_MS,
+        broker_synonyms=_same("group.share.record.lock.duration.ms"),
+        doc="For how long a record that was delivered is kept from other members.",
+    )
+    share_delivery_count_limit: int = integer(
+        default=5,
+        minimum=2,
+        broker_synonyms=_same("group.share.delivery.count.limit"),
+        doc="How often a record is delivered before it is given up.",
+    )
+    share_partition_max_record_locks: int = integer(
+        default=2000,
+        minimum=100,
+        broker_synonyms=_same("group.share.partition.max.record.locks"),
+        doc="How many offsets of a partition, from the first one that is not done with, are delivered at most.",
+    )
+    share_auto_offset_reset: str = string(
+        default="latest",
+        convert=_parse_share_reset,
+        doc="Where the group begins in a partition that it has not read yet: earliest, latest, or by_duration: and an "
+        "ISO 8601 duration, for what is no older than that.",
+    )
+    share_isolation_level: str = string(
+        default="read_uncommitted",
+        choices=("read_uncommitted", "read_committed"),
+        doc="Whether records of open and aborted transactions are delivered.",
+    )
+    share_renew_acknowledge_enable: bool = boolean(
+        default=True, doc="Whether members may prolong their locks by acknowledgements of type RENEW."
     )
 
 
@@ -1402,6 +1480,159 @@ class BrokerConfig(SecurityConfig, scope="broker"):
         internal=True,
         doc="How often the regular expressions of a group are matched again at the latest, topics changed or not.",
     )
+    group_share_session_timeout_ms: int = integer(
+        default=45 * SECOND_MS,
+        minimum=1,
+        doc="Default of the group setting share.session.timeout.ms.",
+    )
+    group_share_min_session_timeout_ms: int = integer(
+        default=45 * SECOND_MS,
+        minimum=1,
+        doc="Shortest session timeout that a share group can be given.",
+    )
+    group_share_max_session_timeout_ms: int = integer(
+        default=MINUTE_MS,
+        minimum=1,
+        doc="Longest session timeout that a share group can be given.",
+    )
+    group_share_heartbeat_interval_ms: int = integer(
+        default=5 * SECOND_MS,
+        minimum=1,
+        doc="Default of the group setting share.heartbeat.interval.ms.",
+    )
+    group_share_min_heartbeat_interval_ms: int = integer(
+        default=5 * SECOND_MS,
+        minimum=1,
+        doc="Shortest heartbeat interval that a share group can be given.",
+    )
+    group_share_max_heartbeat_interval_ms: int = integer(
+        default=15 * SECOND_MS,
+        minimum=1,
+        doc="Longest heartbeat interval that a share group can be given.",
+    )
+    group_share_assignment_interval_ms: int = integer(
+        default=SECOND_MS,
+        minimum=0,
+        dynamic=True,
+        doc="Default of the group setting share.assignment.interval.ms.",
+    )
+    group_share_min_assignment_interval_ms: int = integer(
+        default=0,
+        minimum=0,
+        doc="Shortest time between two assignments that a share group can be given.",
+    )
+    group_share_max_assignment_interval_ms: int = integer(
+        default=15 * SECOND_MS,
+        minimum=0,
+        doc="Longest time between two assignments that a share group can be given.",
+    )
+    group_share_max_size: int = integer(
+        default=200,
+        minimum=1,
+        maximum=1000,
+        doc="Members of one share group.",
+    )
+    group_share_assignors: tuple[str, ...] = items(
+        default=("simple",), choices=("simple",), doc="Assignors of share groups; the first one is used."
+    )
+    group_share_delivery_count_limit: int = integer(
+        default=5,
+        minimum=2,
+        maximum=10,
+        doc="Default of the group setting share.delivery.count.limit.",
+    )
+    group_share_min_delivery_count_limit: int = integer(
+        default=2,
+        minimum=2,
+        maximum=5,
+        doc="Smallest limit of deliveries that a share group can be given.",
+    )
+    group_share_max_delivery_count_limit: int = integer(
+        default=10,
+        minimum=5,
+        maximum=25,
+        doc="Largest limit of deliveries that a share group can be given.",
+    )
+    group_share_record_lock_duration_ms: int = integer(
+        default=30 * SECOND_MS,
+        minimum=SECOND_MS,
+        maximum=HOUR_MS,
+        doc="Default of the group setting share.record.lock.duration.ms.",
+    )
+    group_share_min_record_lock_duration_ms: int = integer(
+        default=15 * SECOND_MS,
+        minimum=SECOND_MS,
+        maximum=30 * SECOND_MS,
+        doc="Shortest lock that a share group can be given.",
+    )
+    group_share_max_record_lock_duration_ms: int = integer(
+        default=MINUTE_MS,
+        minimum=30 * SECOND_MS,
+        maximum=HOUR_MS,
+        doc="Longest lock that a share group can be given.",
+    )
+    group_share_partition_max_record_locks: int = integer(
+        default=2000,
+        minimum=100,
+        maximum=10000,
+        doc="Default of the group setting share.partition.max.record.locks.",
+    )
+    group_share_min_partition_max_record_locks: int = integer(
+        default=100,
+        minimum=100,
+        maximum=2000,
+        doc="Smallest window that a share group can be given.",
+    )
+    group_share_max_partition_max_record_locks: int = integer(
+        default=4000,
+        minimum=2000,
+        maximum=10000,
+        doc="Largest window that a share group can be given.",
+    )
+    group_share_initialize_retry_interval_ms: int = integer(
+        default=30 * SECOND_MS,
+        minimum=1,
+        internal=True,
+        doc="After which time the state of new share-partitions is asked for again.",
+    )
+    group_share_max_share_sessions: int = integer(
+        default=2000,
+        minimum=1,
+        doc="Share sessions of this broker: one for each member that fetches from it.",
+    )
+    share_coordinator_state_topic_num_partitions: int = integer(
+        default=50,
+        minimum=1,
+        doc="Partitions of __share_group_state; never change it once the topic exists.",
+    )
+    share_coordinator_state_topic_replication_factor: int = short(
+        default=3, minimum=1, doc="Replicas of __share_group_state."
+    )
+    share_coordinator_state_topic_min_isr: int = short(
+        default=2, minimum=1, doc="In-sync replicas that a write to __share_group_state needs."
+    )
+    share_coordinator_state_topic_segment_bytes: int = integer(
+        default=100 * MIB,
+        minimum=1,
+        doc="Segment size of __share_group_state.",
+    )
+    share_coordinator_state_topic_prune_interval_ms: int = integer(
+        default=5 * MINUTE_MS,
+        minimum=1,
+        internal=True,
+        doc="How often it is looked for records of __share_group_state that newer ones have made superfluous.",
+    )
+    share_coordinator_snapshot_update_records_per_snapshot: int = integer(
+        default=500,
+        minimum=0,
+        maximum=500,
+        doc="Updates of a share-partition between two snapshots of its state.",
+    )
+    share_coordinator_write_timeout_ms: int = integer(
+        default=5 * SECOND_MS,
+        minimum=1,
+        doc="How long a write of a share-partition's state may take.",
+    )
     group_history_max_groups: int = integer(
         default=1000,
         minimum=1,
@@ -1815,44 +2046,29 @@ class BrokerConfig(SecurityConfig, scope="broker"):
         "memory with them: beyond this number the use of client ids is forgotten.",
     )
     share_coordinator_append_linger_ms: int = integer(
-        default=-1, minimum=-1, inert=_NO_SHARE_GROUPS, doc="How long a write of the share coordinator waits for more."
+        default=-1,
+        minimum=-1,
+        inert=_BOUNDED_OTHERWISE,
+        doc="How long a write of the share coordinator waits for more.",
     )
     share_coordinator_cached_buffer_max_bytes: int = integer(
         default=1048588,
         minimum=524288,
         dynamic=True,
-        inert=_NO_SHARE_GROUPS,
+        inert=_BOUNDED_OTHERWISE,
         doc="The largest buffer that the share coordinator keeps.",
     )
     share_coordinator_load_buffer_size: int = integer(
-        default=5242880, minimum=1, inert=_NO_SHARE_GROUPS, doc="What is read at once while their state is loaded."
-    )
-    share_coordinator_snapshot_update_records_per_snapshot: int = integer(
-        default=500, minimum=0, maximum=500, inert=_NO_SHARE_GROUPS, doc="Updates before a snapshot of their state."
+        default=5242880, minimum=1, inert=_BOUNDED_OTHERWISE, doc="What is read at once while their state is loaded."
     )
     share_coordinator_state_topic_compression_codec: int = integer(
-        default=0, inert=_NO_SHARE_GROUPS, doc="Compression of __share_group_state."
-    )
-    share_coordinator_state_topic_min_isr: int = short(
-        default=2, minimum=1, inert=_NO_SHARE_GROUPS, doc="min.insync.replicas of __share_group_state."
-    )
-    share_coordinator_state_topic_num_partitions: int = integer(
-        default=50, minimum=1, inert=_NO_SHARE_GROUPS, doc="Partitions of __share_group_state."
-    )
-    share_coordinator_state_topic_replication_factor: int = short(
-        default=3, minimum=1, inert=_NO_SHARE_GROUPS, doc="Replicas of __share_group_state."
-    )
-    share_coordinator_state_topic_segment_bytes: int = integer(
-        default=104857600, minimum=1, inert=_NO_SHARE_GROUPS, doc="Segments of __share_group_state."
+        default=0, inert=_BOUNDED_OTHERWISE, doc="Compression of __share_group_state."
     )
     share_coordinator_threads: int = integer(
-        default=1, minimum=1, inert=_NO_SHARE_GROUPS, doc="Threads of the share coordinator."
-    )
-    share_coordinator_write_timeout_ms: int = integer(
-        default=5000, minimum=1, inert=_NO_SHARE_GROUPS, doc="How long a write of the share coordinator may take."
+        default=1, minimum=1, inert=_BOUNDED_OTHERWISE, doc="Threads of the share coordinator."
     )
     share_fetch_purgatory_purge_interval_requests: int = integer(
-        default=1000, inert=_NO_SHARE_GROUPS, doc="Finished share fetches that are kept before they are dropped."
+        default=1000, inert=_BOUNDED_OTHERWISE, doc="Finished share fetches that are kept before they are dropped."
     )
 
     @property
@@ -2085,7 +2301,7 @@ def check_turned_off(before: Mapping[str, str], config: TopicConfig) -> None:
         )
 
 
-def _group_defaults(broker: BrokerConfig) -> dict[str, int]:
+def _group_defaults(broker: BrokerConfig) -> dict[str, Any]:
     return {
         row.attribute: broker.value(SETTINGS[synonym.name])
         for row in GROUP_SETTINGS.values()
@@ -2093,9 +2309,12 @@ def _group_defaults(broker: BrokerConfig) -> dict[str, int]:
     }
 
 
-def _within_bounds(values: Mapping[str, int], broker: BrokerConfig) -> dict[str, int]:
+def _within_bounds(values: Mapping[str, Any], broker: BrokerConfig) -> dict[str, Any]:
     bounds = _group_bounds(broker)
-    return {name: min(max(value, bounds[name][0]), bounds[name][1]) for name, value in values.items()}
+    return {
+        name: min(max(value, bounds[name][0]), bounds[name][1]) if name in bounds else value
+        for name, value in values.items()
+    }
 
 
 def _group_bounds(broker: BrokerConfig) -> Mapping[str, tuple[int, int]]:
@@ -2112,21 +2331,50 @@ def _group_bounds(broker: BrokerConfig) -> Mapping[str, tuple[int, int]]:
             broker.group_consumer_min_assignment_interval_ms,
             broker.group_consumer_max_assignment_interval_ms,
         ),
+        "share_heartbeat_interval_ms": (
+            broker.group_share_min_heartbeat_interval_ms,
+            broker.group_share_max_heartbeat_interval_ms,
+        ),
+        "share_session_timeout_ms": (
+            broker.group_share_min_session_timeout_ms,
+            broker.group_share_max_session_timeout_ms,
+        ),
+        "share_assignment_interval_ms": (
+            broker.group_share_min_assignment_interval_ms,
+            broker.group_share_max_assignment_interval_ms,
+        ),
+        "share_record_lock_duration_ms": (
+            broker.group_share_min_record_lock_duration_ms,
+            broker.group_share_max_record_lock_duration_ms,
+        ),
+        "share_delivery_count_limit": (
+            broker.group_share_min_delivery_count_limit,
+            broker.group_share_max_delivery_count_limit,
+        ),
+        "share_partition_max_record_locks": (
+            broker.group_share_min_partition_max_record_locks,
+            broker.group_share_max_partition_max_record_locks,
+        ),
     }
 
 
 def _check_group(config: GroupConfig, broker: BrokerConfig) -> None:
     for attribute, (low, high) in _group_bounds(broker).items():
-        name, value = attribute.replace("_", "."), vars(config)[attribute]
-        kind = name.removeprefix("consumer.")
+        name, value = attribute.replace("_", "."), config.value(GROUP_SETTINGS[attribute.replace("_", ".")])
+        protocol, _, kind = name.partition(".")
         if value < low:
-            raise _out_of_bounds(f"{name} must be greater than or equal to group.consumer.min.{kind}", low)
+            raise _out_of_bounds(f"{name} must be greater than or equal to group.{protocol}.min.{kind}", low)
         if value > high:
-            raise _out_of_bounds(f"{name} must be less than or equal to group.consumer.max.{kind}", high)
-    if config.consumer_session_timeout_ms <= config.consumer_heartbeat_interval_ms:
-        raise KafkaError(
-            ErrorCode.INVALID_CONFIG, "consumer.session.timeout.ms must be greater than consumer.heartbeat.interval.ms"
-        )
+            raise _out_of_bounds(f"{name} must be less than or equal to group.{protocol}.max.{kind}", high)
+    for protocol, session_ms, interval_ms in (
+        ("consumer", config.consumer_session_timeout_ms, config.consumer_heartbeat_interval_ms),
+        ("share", config.share_session_timeout_ms, config.share_heartbeat_interval_ms),
+    ):
+        if session_ms <= interval_ms:
+            raise KafkaError(
+                ErrorCode.INVALID_CONFIG,
+                f"{protocol}.session.timeout.ms must be greater than {protocol}.heartbeat.interval.ms",
+            )
 
 
 def _out_of_bounds(sentence: str, bound: int) -> KafkaError:

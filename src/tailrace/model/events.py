@@ -58,6 +58,7 @@ Area = Literal[
     "scrub",
     "secrets",
     "settings",
+    "shares",
     "stalls",
     "supervisor",
     "telemetry",

@@ -63,6 +63,8 @@ class Node:
         self.is_sabotaged = False  # Its disk was made to fail in this life: it may complain.
         self.is_damaged = False  # Its disk has lost something that is not known to be there again: it may complain.
         self.refusal: Exception | None = None  # Why the last life ended before it was ready.
+        # Looks at a process that dies amid a turn: after it, when all others are looked at, nothing is left to see.
+        self.witness: Callable[[Node], None] = lambda _node: None
         # How far its clocks may be wrong, in speed and by the wall; each life draws anew.
         self.clock_drift_max = _CLOCK_DRIFT_MAX
         self.wall_skew_ms_max = _WALL_SKEW_MS_MAX
@@ -182,6 +184,7 @@ class Node:
 
     def _die_in_disk_operation(self) -> None:
         self._world.trace.note(self.name, "dies in an operation of its disk")
+        self.witness(self)
         self._end()
 
     def _end(self) -> None:

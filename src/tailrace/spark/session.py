@@ -37,8 +37,9 @@ def session(
     remote: str | None = None,
     settings: Mapping[str, str] | None = None,
 ) -> SparkSession:
-    """The session of this process, made if there is none. `master` is `local[*]` unless SPARK_MASTER or spark-submit
-    says otherwise; `remote` (sc://host:port) is a Spark Connect server, which needs no Java here."""
+    """The session of this process, made if there is none, and active in the calling thread. `master` is `local[*]`
+    unless SPARK_MASTER or spark-submit says otherwise; `remote` (sc://host:port) is a Spark Connect server, which needs
+    no Java here."""
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.appName(app_name)
@@ -59,7 +60,17 @@ def session(
                 # Spark's 200 are for a cluster: here they make a stateful micro-batch of 0.4 s one of 7.
                 builder = builder.config("spark.sql.shuffle.partitions", str(os.cpu_count() or 2))
         builder = _configured(builder, _DEFAULTS)
-    return _configured(builder, settings or {}).getOrCreate()
+    found = _configured(builder, settings or {}).getOrCreate()
+    use_in_this_thread(found)
+    return found
+
+
+def use_in_this_thread(spark: SparkSession) -> None:
+    """Spark looks for sources that are written in Python by the session that is active in the calling thread, and a new
+    thread has none: there it would say DATA_SOURCE_NOT_FOUND."""
+    jvm = getattr(spark, "_jvm", None)
+    if jvm is not None:  # A session of Spark Connect has none, and its server one for each.
+        spark._get_j_spark_session_class(jvm).setActiveSession(spark._jsparkSession)
 
 
 # Each can be set otherwise by `settings`.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,10 +12,10 @@ from contextlib import contextmanager
 import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser, Page, sync_playwright
 
 from tailrace.testing import Broker
-from tests.parts import need_program
+from tests.parts import need_node_clients, need_program
 
 EVIL = "<img src=x onerror=alert(1)>\"'&{{7*7}}"
 LONG_NAME = "n" * 249
@@ -80,3 +81,31 @@ def fill(bootstrap: str) -> None:
         assert consumer.consume(100, 20)
         consumer.commit(asynchronous=False)
         consumer.close()
+
+
+@pytest.fixture
+def page(browser) -> Iterator[Page]:
+    page = browser.new_page(viewport={"width": 1280, "height": 900})
+    page.set_default_timeout(60_000)
+    page.problems = []
+    page.on("pageerror", lambda error: page.problems.append(str(error)))
+    page.on("dialog", lambda dialog: page.problems.append(dialog.message))
+    # What is away is told by the status of a page, too; that is no fault of a script.
+    page.on("console", lambda said: page.problems.append(said.text) if _is_fault(said) else None)
+    yield page
+    page.close()
+
+
+def _is_fault(said) -> bool:
+    return said.type == "error" and not re.search(r"status of (404|502|503)", said.text)
+
+
+def look_at_all(page: Page, address: str, paths: tuple[str, ...]) -> None:
+    axe = (need_node_clients() / "node_modules" / "axe-core" / "axe.min.js").read_text()
+    for path in paths:
+        answer = page.goto(address + path)
+        assert answer.status < 500 or page.get_by_role("alert").count(), path
+        assert page.locator("img").count() == 0, path
+        broken = page.evaluate(f"(async () => {{ {axe}; return (await axe.run()).violations; }})()")
+        assert [(path, each["id"], each["nodes"][0]["html"]) for each in broken] == []
+    assert page.problems == []

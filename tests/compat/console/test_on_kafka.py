@@ -1,4 +1,4 @@
-"""The console beside Apache Kafka: the same pages, and plain words where Kafka has no answer."""
+"""The console beside Apache Kafka, in a browser: the same pages, and plain words where Kafka has no answer."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import time
 from collections.abc import Iterator
 
 import pytest
+from playwright.sync_api import Page
 
 from tests.apache_kafka import ApacheKafka
 
-from .conftest import console, fill
+from .conftest import console, fill, look_at_all
 from .test_browser import PAGES
 from .test_doors import ask
 
@@ -24,7 +25,7 @@ def kafka(kafka_class_path: str, tmp_path_factory: pytest.TempPathFactory) -> It
         yield running
 
 
-def test_every_page(kafka: ApacheKafka):
+def test_every_page(kafka: ApacheKafka, page: Page):
     with console("--bootstrap", kafka.bootstrap) as address:
         deadline = time.monotonic() + 20
         while "billing" not in ask(address, "/topics")[1]:
@@ -33,5 +34,8 @@ def test_every_page(kafka: ApacheKafka):
         for path in PAGES:
             answer, text = ask(address, path)
             assert answer.status == (404 if path == "/no/such/page" else 200), (path, text)
+        look_at_all(page, address, PAGES)
+        for path in ("/connections", "/audit", "/topics/orders/segments"):
+            assert "Only brokers of Tailrace tell this" in ask(address, path)[1]
         assert "Apache Kafka keeps no history of rebalances." in ask(address, "/groups/billing")[1]
         assert "OffsetCommitKey" in ask(address, "/topics/__consumer_offsets/messages?start=oldest")[1]

@@ -277,6 +277,15 @@ async def test_settings_of_a_group() -> None:
             "consumer.session.timeout.ms": ("50000", GROUP_CONFIG, False),
             "consumer.heartbeat.interval.ms": ("6000", STATIC, False),
             "consumer.assignment.interval.ms": ("1000", DEFAULT, False),
+            "share.session.timeout.ms": ("45000", DEFAULT, False),
+            "share.heartbeat.interval.ms": ("5000", DEFAULT, False),
+            "share.assignment.interval.ms": ("1000", DEFAULT, False),
+            "share.record.lock.duration.ms": ("30000", DEFAULT, False),
+            "share.delivery.count.limit": ("5", DEFAULT, False),
+            "share.partition.max.record.locks": ("2000", DEFAULT, False),
+            "share.auto.offset.reset": ("latest", DEFAULT, False),
+            "share.isolation.level": ("read_uncommitted", DEFAULT, False),
+            "share.renew.acknowledge.enable": ("true", DEFAULT, False),
         }
         assert synonyms_of(configs["consumer.session.timeout.ms"]) == [
             ("consumer.session.timeout.ms", "50000", GROUP_CONFIG),

@@ -36,7 +36,7 @@ def file(tmp_path):
 
 
 def test_check_says_what_is_declared(file, capsys):
-    assert main(["pipeline", "check", file(PIPELINE)]) == 0
+    assert main(["pipeline", "check", "--offline", file(PIPELINE)]) == 0
     assert capsys.readouterr().out == "pipeline orders: topic orders -> parquet table /data/orders\n"
     assert main(["pipeline", "check", file(BACKFILL, "p.yaml")]) == 0
     assert capsys.readouterr().out == "backfill replay: topic orders -> topic again\n"
@@ -67,6 +67,26 @@ def test_check_says_what_is_declared(file, capsys):
 def test_check_names_the_line(file, capsys, name, text, message):
     assert main(["pipeline", "check", file(text, name)]) == 1
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ('format = "json"\nschema = "id INTT"', "source orders: option value.schema"),
+        ('format = "json"\nschema = "id INT, id INT"', "field 'id' is there twice"),
+        ('options = { maxOffsetPerTrigger = "5" }', "did you mean maxOffsetsPerTrigger?"),
+    ],
+)
+def test_check_parses_schemas_and_options_without_anybody(file, capsys, line, message):
+    text = PIPELINE.replace('topic = "orders"\n', f'topic = "orders"\n{line}\n')
+    assert main(["pipeline", "check", "--offline", file(text)]) == 1
+    assert message in capsys.readouterr().err
+
+
+def test_check_says_which_broker_cannot_be_reached(file, capsys):
+    text = PIPELINE.replace("127.0.0.1:9092", "127.0.0.1:1") + '[kafka]\n"request.timeout.ms" = 200\n'
+    assert main(["pipeline", "check", file(text)]) == 1
+    assert "cannot reach 127.0.0.1:1: connection refused" in capsys.readouterr().err
 
 
 def test_what_cannot_be_compacted(file, capsys):

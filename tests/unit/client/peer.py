@@ -57,7 +57,7 @@ class Peer:
         self._tls = tls
         self.ports: Ports
         self._listener: asyncio.Server | Listener
-        self._writers: set[asyncio.StreamWriter] = set()
+        self.writers: set[asyncio.StreamWriter] = set()
         self._serving: list[asyncio.Task[None]] = []
 
     async def __aenter__(self) -> Self:
@@ -76,7 +76,7 @@ class Peer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._listener.close()
-        for writer in list(self._writers):
+        for writer in list(self.writers):
             writer.close()
         if isinstance(self._listener, asyncio.Server):
             await self._listener.wait_closed()
@@ -94,7 +94,7 @@ class Peer:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
-        self._writers.add(writer)
+        self.writers.add(writer)
         with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
             while True:
                 size = int.from_bytes(await reader.readexactly(4), "big")
@@ -104,7 +104,7 @@ class Peer:
                 if isinstance(answer, bytes):
                     writer.write(answer)
                     await writer.drain()
-        self._writers.discard(writer)
+        self.writers.discard(writer)
         writer.close()
 
     def _answer(self, frame: bytes) -> bytes | str:

@@ -12,11 +12,12 @@ import pytest
 from tailrace.client.fetching import ConsumerOptions, Isolation, iterate_batches
 from tailrace.client.ranges import FetchedBatches, OffsetsLostError, RangeReader
 from tailrace.model.errors import ErrorCode, KafkaError
-from tailrace.model.ids import TopicPartition
-from tailrace.wire.apis.data import FetchRequest, FetchResponse, MetadataRequest
+from tailrace.model.ids import TopicPartition, Uuid
+from tailrace.wire.apis.data import FetchRequest, FetchResponse, MetadataRequest, MetadataResponse
+from tailrace.wire.schema import Message
 
 from .log_peer import Broker, batch
-from .peer import HANG_UP
+from .peer import HANG_UP, TOPIC_ID
 
 T0 = TopicPartition("t", 0)
 PATIENT = ConsumerOptions(fetch_max_wait_ms=0, retry_timeout_ms=20_000)
@@ -57,6 +58,17 @@ async def reading(
 ) -> AsyncIterator[RangeReader]:
     cluster = broker.cluster()
     reader = RangeReader(cluster, T0, start, end, options)
+    try:
+        yield reader
+    finally:
+        await reader.close()
+        cluster.close()
+
+
+@asynccontextmanager
+async def reading_topic(broker: Broker, topic_id: bytes) -> AsyncIterator[RangeReader]:
+    cluster = broker.cluster()
+    reader = RangeReader(cluster, T0, 0, 10, HASTY, topic_id=Uuid(topic_id))
     try:
         yield reader
     finally:
@@ -267,3 +279,53 @@ async def test_a_batch_that_does_not_fit_is_an_error_and_no_endless_loop():
         with pytest.raises(KafkaError, match=r"raise max\.partition\.fetch\.bytes") as raised:
             await reader.next()
         assert raised.value.code is ErrorCode.MESSAGE_TOO_LARGE
+
+
+class ById(Log):
+    """Knows topic `t` by its id, which may be another one from a certain request on."""
+
+    def __init__(self, *ids: bytes) -> None:
+        super().__init__([batch(0, 5), batch(5, 5)])
+        self.ids = list(ids)
+
+    def _metadata(self, request: Message) -> Message:
+        answer = super()._metadata(request)
+        assert isinstance(answer, MetadataResponse)
+        for topic in answer.topics:
+            topic.topic_id = self.ids[0]
+        return answer
+
+    def _fetch(self, request: FetchRequest) -> FetchResponse | str:
+        if len(self.ids) > 1 and request.topics[0].partitions[0].fetch_offset:
+            self.ids.pop(0)
+        assert not request.topics[0].topic
+        answer = super()._fetch(request)
+        assert isinstance(answer, FetchResponse)
+        answer.responses[0].topic_id = request.topics[0].topic_id
+        if request.topics[0].topic_id != self.ids[0]:
+            answer.responses[0].partitions[0].error_code = ErrorCode.UNKNOWN_TOPIC_ID
+            answer.responses[0].partitions[0].records = b""
+        return answer
+
+
+OTHER_ID = bytes(15) + b"o"
+
+
+async def test_a_topic_is_asked_for_by_its_id():
+    async with ById(TOPIC_ID) as broker, reading_topic(broker, TOPIC_ID) as reader:
+        assert base_offsets(await read_all(reader)) == [0, 5]
+        assert (FetchRequest, 13) in broker.versions
+
+
+async def test_another_topic_of_the_same_name_is_not_read():
+    async with ById(OTHER_ID) as broker, reading_topic(broker, TOPIC_ID) as reader:
+        with pytest.raises(OffsetsLostError, match=r"offsets 0 to 9 of t-0 are lost: the topic was .* created anew"):
+            await read_all(reader)
+        assert not broker.received(FetchRequest)
+
+
+async def test_a_topic_that_is_replaced_amid_the_range():
+    async with ById(TOPIC_ID, OTHER_ID) as broker, reading_topic(broker, TOPIC_ID) as reader:
+        assert await reader.next() is not None
+        with pytest.raises(OffsetsLostError, match="offsets 5 to 9 of t-0 are lost: the topic was deleted and created"):
+            await reader.next()

@@ -38,6 +38,7 @@ def update(cluster: Cluster, name: str, level: int, kind: int = UPGRADE, *, vali
 def test_a_new_cluster_has_all_features() -> None:
     cluster = Cluster(brokers=1, features=True)
     expected = {METADATA_VERSION: 30, "group.version": 1, "transaction.version": 2, ELR: 1}
+    expected |= {"share.version": 1, "streams.version": 1}
     assert cluster.image.features == expected
     assert cluster.image.brokers[1].features == SUPPORTED_FEATURES
 

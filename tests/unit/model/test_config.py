@@ -77,6 +77,7 @@ def test_a_setting_is_as_in_kafka(row: list[str]) -> None:
 STRICTER = {
     "broker.session.timeout.ms",
     "group.consumer.assignors",
+    "group.share.assignors",
     "log.cleaner.dedupe.buffer.size",
     "internal.segment.bytes",
     "replica.selector.class",
@@ -143,7 +144,6 @@ def test_a_setting_is_read_or_says_that_it_has_no_effect() -> None:
         "alter.config.policy.class.name",
         "client.quota.callback.class",
         "remote.log.storage.manager.class.name",
-        "group.share.max.size",
         "cordoned.log.dirs",
     ],
 )

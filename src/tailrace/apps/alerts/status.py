@@ -19,7 +19,8 @@ from tailrace.apps.scrape import Moment, Reading
 
 _CONNECTIONS = "kafka_server_socket_server_metrics_connection_count"
 _INFO = "tailrace_build_info"
-SHOWN = frozenset({_CONNECTIONS, _INFO})
+_ANSWERS, _OURS = "tailrace_tier_store_answers", "tailrace_tier_store_is_ours"
+SHOWN = frozenset({_CONNECTIONS, _INFO, _ANSWERS, _OURS})
 
 
 def status_of(
@@ -83,10 +84,20 @@ def _node(reading: Reading) -> dict[str, Any]:
         "node": info.get("node", ""),
         "is_up": reading.samples is not None,
         "problem": reading.problem,
+        "store": _store({each.name: each.value for each in samples if each.name in (_ANSWERS, _OURS)}),
         "connections": {
             dict(each.labels).get("listener", ""): each.value for each in samples if each.name == _CONNECTIONS
         },
     }
+
+
+def _store(found: Mapping[str, float]) -> str:
+    """Of a broker with remote storage, whether it can use the store; empty for others."""
+    if not found:
+        return ""
+    if not found.get(_ANSWERS):
+        return "does not answer"
+    return "answers" if found.get(_OURS) else "is not this cluster's"
 
 
 def write_status(path: str, status: Mapping[str, Any]) -> None:

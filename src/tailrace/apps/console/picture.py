@@ -172,14 +172,14 @@ async def _offsets(
             if found.leader_id >= 0:
                 by_leader.setdefault(found.leader_id, {}).setdefault(topic.name, []).append(index)
     questions = [(node, led, when) for node, led in by_leader.items() for when in (EARLIEST, LATEST)]
-    answers = await asyncio.gather(*(_or_none(_ask_offsets(cluster, *each), problems) for each in questions))
+    answers = await asyncio.gather(*(_or_none(ask_offsets(cluster, *each), problems) for each in questions))
     ends: dict[int, dict[TopicPartition, int]] = {EARLIEST: {}, LATEST: {}}
     for (_, _, when), answer in zip(questions, answers, strict=True):
         ends[when] |= answer or {}
     return ends[EARLIEST], ends[LATEST]
 
 
-async def _ask_offsets(
+async def ask_offsets(
     cluster: Cluster, node_id: NodeId, led: Mapping[str, Sequence[int]], timestamp: int
 ) -> dict[TopicPartition, int]:
     """Of the partitions that this broker answers for: one that has moved meanwhile is told at the next picture."""

@@ -24,6 +24,7 @@ from tailrace.wire.apis.groups import (
     OffsetDeleteResponse,
     OffsetFetchResponse,
 )
+from tailrace.wire.apis.shares import ShareGroupDescribeResponse
 
 if TYPE_CHECKING:
     from tailrace.broker.context import RequestContext
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
         OffsetDeleteRequest,
         OffsetFetchRequest,
     )
+    from tailrace.wire.apis.shares import ShareGroupDescribeRequest, ShareGroupHeartbeatRequest
 
 _REFUSED = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 _FIRST_FIND_OF_MANY = 4
@@ -165,8 +167,8 @@ def judge_offset_delete(
 
 
 def judge_consumer_group_heartbeat(
-    services: Services, context: RequestContext, request: ConsumerGroupHeartbeatRequest
-) -> ConsumerGroupHeartbeatRequest:
+    services: Services, context: RequestContext, request: ConsumerGroupHeartbeatRequest | ShareGroupHeartbeatRequest
+) -> ConsumerGroupHeartbeatRequest | ShareGroupHeartbeatRequest:
     names = request.subscribed_topic_names or ()
     # All are asked, so that the log has them all.
     answers = [ask(services, context, Operation.DESCRIBE, Kind.TOPIC, name) for name in names]
@@ -220,6 +222,26 @@ def judge_consumer_group_describe(
             else group
             for group in answer.groups
         ]
+        return answer
+
+    change_answer(context, hide)
+    return request
+
+
+def judge_share_group_describe(
+    services: Services, context: RequestContext, request: ShareGroupDescribeRequest
+) -> ShareGroupDescribeRequest:
+    """A group with a topic that may not be described is not described."""
+
+    def is_hidden(group: ShareGroupDescribeResponse.DescribedGroup) -> bool:
+        names = {each.topic_name for member in group.members for each in member.assignment.topic_partitions}
+        answers = [ask(services, context, Operation.DESCRIBE, Kind.TOPIC, name) for name in names]
+        return not all(answers)
+
+    def hide(answer: ShareGroupDescribeResponse) -> ShareGroupDescribeResponse:
+        for group in filter(is_hidden, answer.groups):
+            group.error_code, group.error_message = _REFUSED, "The group has topics that may not be described."
+            group.members = []
         return answer
 
     change_answer(context, hide)

@@ -6,6 +6,7 @@ several of them becomes several calls, whose answers are joined into one.
 
 from __future__ import annotations
 
+from asyncio import Future, get_running_loop
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol
 
@@ -67,6 +68,25 @@ class CoordinatorCall(Pending[Message]):
 
     def hurry(self) -> None:
         self.fail(KafkaError(ErrorCode.NOT_COORDINATOR, "The broker stops"))
+
+
+class InnerCall(CoordinatorCall):
+    """A call of this broker itself."""
+
+    __slots__ = ()
+
+    def __init__(self, request: Message, api_version: int) -> None:
+        Pending.__init__(self)
+        self.request = request
+        self.api_version = api_version
+        self.client_id = self.peer = ""
+        self.open_calls = None
+
+    def wait(self) -> Future[Message]:
+        """For its answer. To be called once it was submitted."""
+        answered: Future[Message] = get_running_loop().create_future()
+        self.deliver_to(lambda answer: None if answered.done() else answered.set_result(answer))
+        return answered
 
 
 class HoldingCall(CoordinatorCall):

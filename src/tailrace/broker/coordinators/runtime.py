@@ -23,8 +23,10 @@ from tailrace.model.ids import CONSUMER_OFFSETS_TOPIC
 
 if TYPE_CHECKING:
     from tailrace.broker.coordinators.calls import CoordinatorCall
+    from tailrace.broker.coordinators.share_states import ShareStates
     from tailrace.broker.node import Node
     from tailrace.controller.image import MetadataImage
+    from tailrace.coordinator.op import Told
     from tailrace.replica.partition import Partition
 
 _log = events.logger("coordinator")
@@ -208,13 +210,19 @@ class Coordinators:
 
 
 class GroupCoordinators(Coordinators):
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: Node, share_states: Callable[[], ShareStates]) -> None:
         config = node.config
+        self._share_states = share_states
         self.history = History(
             groups_max=config.group_history_max_groups, rebalances_max=config.group_history_max_rebalances
         )
-        super().__init__(node, CONSUMER_OFFSETS_TOPIC, lambda: GroupMachine(self.history))
+        super().__init__(node, CONSUMER_OFFSETS_TOPIC, lambda: GroupMachine(self.history, self._owe_states))
         self._import(import_in_steps())
+
+    def _owe_states(self, group_id: str) -> Told:
+        from tailrace.broker.coordinators.share_states import Initialization
+
+        return Initialization(self._share_states(), lambda: self.find(group_id))
 
     def _import(self, steps: Iterator[None]) -> None:
         """A step each turn, while the first client is on its way."""

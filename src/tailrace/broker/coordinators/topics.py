@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from tailrace.model import events
 from tailrace.model.errors import ErrorCode, KafkaError
-from tailrace.model.ids import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
+from tailrace.model.ids import CONSUMER_OFFSETS_TOPIC, SHARE_GROUP_STATE_TOPIC, TRANSACTION_STATE_TOPIC
 
 if TYPE_CHECKING:
     from tailrace.broker.node import Node
@@ -139,6 +139,17 @@ def creatable_topic(config: BrokerConfig, name: str) -> CreateTopicsRequest.Crea
             "segment.bytes": str(config.transaction_state_log_segment_bytes),
             "min.insync.replicas": str(config.transaction_state_log_min_isr),
             "unclean.leader.election.enable": "false",
+        }
+    elif name == SHARE_GROUP_STATE_TOPIC:
+        count = config.share_coordinator_state_topic_num_partitions
+        replication_factor = config.share_coordinator_state_topic_replication_factor
+        # Its records build on each other: what is superfluous is cut off by the coordinator.
+        settings = {
+            "cleanup.policy": "delete",
+            "retention.ms": "-1",
+            "compression.type": "uncompressed",
+            "segment.bytes": str(config.share_coordinator_state_topic_segment_bytes),
+            "min.insync.replicas": str(config.share_coordinator_state_topic_min_isr),
         }
     else:
         return topic(name=name, num_partitions=-1, replication_factor=-1)

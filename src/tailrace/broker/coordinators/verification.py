@@ -8,18 +8,15 @@ again.
 
 from __future__ import annotations
 
-from asyncio import Future, get_running_loop
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from tailrace.broker.context import Pending
-from tailrace.broker.coordinators.calls import CoordinatorCall
+from tailrace.broker.coordinators.calls import InnerCall
 from tailrace.coordinator.placement import coordinator_partition
 from tailrace.model import events
 from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.model.ids import TRANSACTION_STATE_TOPIC, PartitionIndex, TopicPartition
 from tailrace.wire.apis.transactions import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
-from tailrace.wire.schema import Message
 
 if TYPE_CHECKING:
     from tailrace.broker.services import Services
@@ -128,26 +125,11 @@ def _find_coordinator(services: Services, transactional_id: str) -> int:
 async def _ask_here(
     services: Services, transactional_id: str, request: AddPartitionsToTxnRequest
 ) -> AddPartitionsToTxnResponse:
-    answered: Future[Message] = get_running_loop().create_future()
-    call = _InnerCall(request)
-    call.deliver_to(lambda answer: None if answered.done() else answered.set_result(answer))
+    call = InnerCall(request, _VERSION)
     services.coordination.transactions.submit(transactional_id, call)
-    answer = await answered
+    answer = await call.wait()
     assert isinstance(answer, AddPartitionsToTxnResponse), "what was asked for"
     return answer
-
-
-class _InnerCall(CoordinatorCall):
-    """A call of this broker itself."""
-
-    __slots__ = ()
-
-    def __init__(self, request: Message) -> None:
-        Pending.__init__(self)
-        self.request = request
-        self.api_version = _VERSION
-        self.client_id = self.peer = ""
-        self.open_calls = None
 
 
 def _request(

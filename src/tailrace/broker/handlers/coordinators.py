@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from tailrace.broker.handlers.leader_hints import sends_away
 from tailrace.coordinator.placement import coordinator_partition
 from tailrace.model.errors import ErrorCode, KafkaError
-from tailrace.model.ids import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
+from tailrace.model.ids import CONSUMER_OFFSETS_TOPIC, SHARE_GROUP_STATE_TOPIC, TRANSACTION_STATE_TOPIC
 from tailrace.wire.apis.groups import FindCoordinatorRequest, FindCoordinatorResponse
 
 if TYPE_CHECKING:
@@ -24,14 +24,17 @@ if TYPE_CHECKING:
 
 _FIRST_VERSION_WITH_MANY_KEYS = 4
 _SHARE = 2
-# By the type of the key: groups and transactional ids.
-_TOPICS = {0: CONSUMER_OFFSETS_TOPIC, 1: TRANSACTION_STATE_TOPIC}
+_FIRST_VERSION_WITH_SHARES = 6
+_SHARE_KEY_PARTS = 3
+# By the type of the key: groups, transactional ids, and share-partitions as group:topicId:partition.
+_TOPICS = {0: CONSUMER_OFFSETS_TOPIC, 1: TRANSACTION_STATE_TOPIC, 2: SHARE_GROUP_STATE_TOPIC}
 
 
 def handle_find_coordinator(
     services: Services, context: RequestContext, request: FindCoordinatorRequest
 ) -> FindCoordinatorResponse | Coroutine[Any, Any, FindCoordinatorResponse]:
-    if request.key_type in _TOPICS and _TOPICS[request.key_type] not in services.image.topics:
+    is_known = request.key_type in _TOPICS and (request.key_type != _SHARE or _names_share_partitions(context, request))
+    if is_known and _TOPICS[request.key_type] not in services.image.topics:
         return _create_and_respond(services, context, request)
     return _respond(services, context, request, None)
 
@@ -52,6 +55,8 @@ def _respond(
     found: list[FindCoordinatorResponse.Coordinator] = []
     for key in request.coordinator_keys if has_many_keys else [request.key]:
         try:
+            if request.key_type == _SHARE:
+                _check_share_key(context, key)
             if problem is not None:
                 raise problem
             node_id, endpoint = _find(services, context, request.key_type, key)
@@ -79,10 +84,30 @@ def _respond(
     )
 
 
+def _names_share_partitions(context: RequestContext, request: FindCoordinatorRequest) -> bool:
+    """For what else is asked no topic is created."""
+    try:
+        for key in request.coordinator_keys:
+            _check_share_key(context, key)
+    except KafkaError:
+        return False
+    return True
+
+
+def _check_share_key(context: RequestContext, key: str) -> None:
+    if context.api_version < _FIRST_VERSION_WITH_SHARES:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "FindCoordinator knows share-partitions from version 6 on")
+    parts = key.rsplit(":", _SHARE_KEY_PARTS - 1)
+    if len(parts) != _SHARE_KEY_PARTS or not all(parts) or not parts[2].isdecimal():
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "A share-partition is named by group:topicId:partition")
+
+
 def _find(services: Services, context: RequestContext, key_type: int, key: str) -> tuple[int, Endpoint]:
     if key_type not in _TOPICS:
-        what = "Share groups are not served" if key_type == _SHARE else f"Key type {key_type} is unknown"
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{what}: 0 is a group, 1 a transaction")
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST,
+            f"Key type {key_type} is unknown: 0 is a group, 1 a transaction, 2 a share-partition",
+        )
     image = services.image
     topic = image.topics.get(_TOPICS[key_type])
     if topic is None:

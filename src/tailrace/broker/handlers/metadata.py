@@ -24,7 +24,14 @@ from tailrace.controller.names import check_topic_name
 from tailrace.model.acls import OPERATIONS, Kind, Operation, bit_field
 from tailrace.model.config import Endpoint
 from tailrace.model.errors import ErrorCode, KafkaError
-from tailrace.model.ids import CLUSTER_METADATA_TOPIC, INTERNAL_TOPICS, TRANSACTION_STATE_TOPIC, ZERO_UUID, Uuid
+from tailrace.model.ids import (
+    CLUSTER_METADATA_TOPIC,
+    INTERNAL_TOPICS,
+    SHARE_GROUP_STATE_TOPIC,
+    TRANSACTION_STATE_TOPIC,
+    ZERO_UUID,
+    Uuid,
+)
 from tailrace.wire.apis.admin import (
     DescribeClusterRequest,
     DescribeClusterResponse,
@@ -60,7 +67,7 @@ _TOLD_ERRORS = (
 
 
 # The metadata log is no topic, and transactions have no coordinator yet.
-_NOT_CREATED = (CLUSTER_METADATA_TOPIC, TRANSACTION_STATE_TOPIC)
+_NOT_CREATED = (CLUSTER_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, SHARE_GROUP_STATE_TOPIC)
 
 
 class _Leader(NamedTuple):

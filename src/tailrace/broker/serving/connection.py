@@ -497,3 +497,4 @@ class KafkaConnection:
             self._mute.cancel()
         self.inbox.give_back()
         self._acceptor.forget(self)
+        self._protocol.services.departures.tell(self.peer)

@@ -57,7 +57,10 @@ async def check_marker(store: GuardedObjects, cluster_id: str, claim: Claim) -> 
             "(remote.log.storage.recovery)"
         )
     found = await _find_marker(store, cluster_id, claim)
-    if (found.generation, found.recovery) != (claim.generation, claim.recovery):
+    if found.rank < claim.rank:
+        # Of a recovery that was given up, whose put came late.
+        found = await _write_marker(store, cluster_id, claim)
+    if found.rank != claim.rank:
         raise StoreRefusalError(
             f"the store was taken over by a recovery: it has generation {found.generation} {found.recovery}, this "
             f"cluster has {claim.generation} {claim.recovery}. It copies and deletes nothing any more; stop it if "
@@ -69,9 +72,13 @@ async def _find_marker(store: GuardedObjects, cluster_id: str, claim: Claim) -> 
     try:
         return await _read_marker(store, cluster_id)
     except NoObjectError:
-        await store.put_bytes(MARKER_NAME, write_marker(Marker(cluster_id, claim.generation, claim.recovery)))
-        await asyncio.sleep(_SETTLE_SECONDS)
-        return await _read_marker(store, cluster_id)
+        return await _write_marker(store, cluster_id, claim)
+
+
+async def _write_marker(store: GuardedObjects, cluster_id: str, claim: Claim) -> Marker:
+    await store.put_bytes(MARKER_NAME, write_marker(Marker(cluster_id, *claim.rank)))
+    await asyncio.sleep(_SETTLE_SECONDS)
+    return await _read_marker(store, cluster_id)
 
 
 async def _read_marker(store: GuardedObjects, cluster_id: str) -> Marker:

@@ -19,6 +19,9 @@ examples:
   tailrace pipeline run orders.toml --once --master spark://host:7077
   tailrace pipeline compact orders.toml
 
+exit codes of run: 0 it has ended or was stopped, 1 it failed for a reason that stays (or an audit found differences),
+2 the command line is wrong, 75 it failed for a reason that passes, and was tried as often as --retries says
+
 docs/spark/pipelines.md describes the file.
 """
 
@@ -26,7 +29,10 @@ docs/spark/pipelines.md describes the file.
 def register(parser: argparse.ArgumentParser) -> None:
     actions = Actions(parser)
     _register_run(actions)
-    _add_action(actions, "check", "check what a file declares, without Spark and without a broker", "check orders.toml")
+    check = _add_action(
+        actions, "check", "check what a file declares: its schemas, topics, SQL, and columns", "check orders.toml"
+    )
+    check.add_argument("--offline", action="store_true", help="ask no broker, and start no Spark to parse SQL")
     compact = _add_action(
         actions, "compact", "merge the small files of a pipeline's Delta or Iceberg table", "compact orders.toml"
     )
@@ -53,6 +59,14 @@ def _register_run(actions: Actions) -> None:
         help="a setting of Spark; repeatable, wins over the file's",
     )
     parser.add_argument(
+        "--retries",
+        type=_natural,
+        default=10,
+        metavar="N",
+        help="how often in a row to try again after a failure that passes, such as a broker that is away, after pauses "
+        "of 1 s to 1 min (default: 10); a batch that is done ends the row",
+    )
+    parser.add_argument(
         "--log-level", default="OFF", metavar="LEVEL", help="of Spark's own log: ERROR, WARN, ... (default: OFF)"
     )
 
@@ -68,6 +82,13 @@ def _add_action(actions: Actions, name: str, help_text: str, example: str) -> ar
 
     parser.set_defaults(run=run)
     return parser
+
+
+def _natural(text: str) -> int:
+    number = int(text)
+    if number < 0:
+        raise argparse.ArgumentTypeError(f"{text} is below 0")
+    return number
 
 
 def _positive(text: str) -> int:

@@ -2,6 +2,9 @@
 
 The first Ctrl-C (or SIGTERM) lets the batch that is under way finish, and the exit code is 0; the second ends it at
 once. Either way the next run goes on where this one was.
+
+What passes by itself (a broker that is away, a worker that a busy machine could not start) is tried again, with pauses
+that grow. The exit code tells a scheduler whether to run the command again.
 """
 
 from __future__ import annotations
@@ -22,13 +25,16 @@ from tailrace.cli.pipeline.check import loaded
 from tailrace.cli.pipeline.display import Display
 from tailrace.spark.audit import Audit
 from tailrace.spark.pipelines import BatchProgress, Pipeline, RunSummary
-from tailrace.spark.pipelines.failures import failure_text
+from tailrace.spark.pipelines.failures import Retrying, RetryPolicy, failure_text, is_transient
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from tailrace.spark.pipelines.backfill import Backfill
     from tailrace.spark.pipelines.parse import Job
+
+# EX_TEMPFAIL of sysexits.h: a scheduler may run the command again.
+EXIT_TRANSIENT = 75
 
 
 def run(options: argparse.Namespace) -> int:
@@ -40,11 +46,14 @@ def run(options: argparse.Namespace) -> int:
         try:
             if isinstance(job, Audit):
                 return _run_audit(job, spark)
-            return _run_stream(job, spark, once=options.once, metrics=metrics)
+            return _run_stream(job, spark, options, metrics)
         except Exception as error:
             if (text := failure_text(error)) is None:
                 raise
-            raise CommandError(f"{options.file}: {text}") from None
+            if not is_transient(error):
+                raise CommandError(f"{options.file}: {text}") from None
+            note(f"tailrace: {options.file}: {text}; the same may succeed later")
+            return EXIT_TRANSIENT
 
 
 def _configured(job: Job, settings: Mapping[str, str]) -> Job:
@@ -72,23 +81,34 @@ def _run_audit(audit: Audit, spark: SparkSession) -> int:
     return 0 if report.is_clean else 1
 
 
-def _run_stream(job: Pipeline | Backfill, spark: SparkSession, *, once: bool, metrics: TextIO | None) -> int:
+def _run_stream(
+    job: Pipeline | Backfill, spark: SparkSession, options: argparse.Namespace, metrics: TextIO | None
+) -> int:
     from tailrace.spark.pipelines import run as run_pipeline
     from tailrace.spark.pipelines.backfill import run_backfill
 
     stop = threading.Event()
+    policy = RetryPolicy(options.retries if isinstance(job, Pipeline) or job.is_repeatable else 0)
     with Display(job.name) as display, _stopped_by_signals(stop, display):
 
         def on_progress(progress: BatchProgress) -> None:
+            retrying.progressed(progress)
             display.show(progress)
             if metrics is not None:
                 metrics.write(json.dumps(progress._asdict()) + "\n")
                 metrics.flush()
 
-        if isinstance(job, Pipeline):
-            summary = run_pipeline(job, spark, once=once, on_progress=on_progress, stop=stop)
-        else:
-            summary = run_backfill(job, spark, on_progress=on_progress, stop=stop)
+        def on_retry(error: Exception, failures: int, pause_s: float) -> None:
+            again = f"trying again in {pause_s:.0f} s ({failures} of {policy.attempts_max})"
+            display.say(f"{failure_text(error)}; {again}")
+
+        def attempt() -> RunSummary:
+            if isinstance(job, Pipeline):
+                return run_pipeline(job, spark, once=options.once, on_progress=on_progress, stop=stop)
+            return run_backfill(job, spark, on_progress=on_progress, stop=stop)
+
+        retrying = Retrying(policy, stop, on_retry)
+        summary = retrying.run(attempt)
     note(_summary_text(job.name, summary))
     return 0
 

@@ -75,7 +75,9 @@ async def run(bucket: OpenBucket, options: argparse.Namespace) -> int:
         return 0
     claim = Claim(may_write=False)
     if options.old_cluster_is_gone:
-        claim = await take_over(bucket.bucket, uuid_text(Uuid(ports.random.uuid())))
+        # The later of two is the greater (`tier.format.marker`).
+        name = f"{ports.clock.wall_ms()}-{uuid_text(Uuid(ports.random.uuid()))}"
+        claim = await take_over(bucket.bucket, name)
     await asyncio.to_thread(write_folders, ports, config, plan, claim, replicas=replicas, controller=controller)
     _tell_end(config, options, claim)
     return 0

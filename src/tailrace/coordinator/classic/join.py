@@ -46,6 +46,8 @@ def join_group(state: GroupState, call: Call, caller: Caller, request: JoinGroup
             from tailrace.coordinator.migration import classic_members
 
             return classic_members.join_group(state, call, caller, request)
+        if group is not None and group.type is GroupType.SHARE:
+            raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"Group {request.group_id} is a share group.")
         if isinstance(group, ClassicGroup):
             _join(change, group, caller, request)
         elif request.member_id:

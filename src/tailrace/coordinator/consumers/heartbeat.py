@@ -35,7 +35,7 @@ from tailrace.coordinator.consumers.member import (
     MemberState,
 )
 from tailrace.coordinator.consumers.targets import records_max_bytes, targets_delay_ms
-from tailrace.coordinator.groups import GroupState
+from tailrace.coordinator.groups import GroupState, GroupType
 from tailrace.coordinator.history import Cause
 from tailrace.coordinator.op import Call, Caller, Result
 from tailrace.model.errors import ErrorCode, KafkaError
@@ -170,7 +170,7 @@ def _find_group(state: GroupState, call: Call, request: ConsumerGroupHeartbeatRe
     group = state.groups.get(request.group_id)
     if isinstance(group, ConsumerGroup):
         return ConsumerGroupChange(state, call, group)
-    if request.member_epoch != JOIN_EPOCH:
+    if request.member_epoch != JOIN_EPOCH or (group is not None and group.type is GroupType.SHARE):
         raise _no_group(request.group_id)
     if group is None or group.is_empty:
         records = () if group is None else group.deletion_records()

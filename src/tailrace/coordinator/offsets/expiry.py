@@ -128,6 +128,7 @@ def _decide_records(state: GroupState, call: Call, seen: list[str], expired: lis
     for group_id in seen:
         group = state.groups.get(group_id)
         has_left = counts[group_id] < sum(len(held) for held in offsets.topics(group_id).values())
-        if group is not None and group.is_empty and not has_left and not offsets.has_open_transaction(group_id):
+        is_emptied = group is not None and group.is_empty and group.type is not GroupType.SHARE
+        if group is not None and is_emptied and not has_left and not offsets.has_open_transaction(group_id):
             records += group.deletion_records()
     return records

@@ -80,6 +80,8 @@ class ReplicaChecks:
         self._trace = trace
         self._leaders: dict[tuple[Uuid, int, int], str] = {}
         self._seen: dict[tuple[str, Key], _Seen] = {}
+        for node in cluster.nodes:
+            node.witness = self._note_confirmed
 
     def look(self, node: Node) -> None:
         """After a turn of a node."""
@@ -173,6 +175,14 @@ class ReplicaChecks:
                 now=state,
             )
         self.committed_ends[identity] = max(self.committed_ends.get(identity, 0), state.high_watermark)
+
+    def _note_confirmed(self, node: Node) -> None:
+        """Of a node that is dying: what it has confirmed, and perhaps told, in this turn."""
+        if node.broker is not None and node.is_broker and node.is_ready:
+            for key, partition in node.broker.replicas.partitions.items():
+                if partition.is_leader:
+                    identity = (partition.topic_id, key[1])
+                    self.committed_ends[identity] = max(self.committed_ends.get(identity, 0), partition.high_watermark)
 
     def judge_acked(self, partition: TopicPartition, offset: int) -> None:
         """A client was told that its record, written with acks=all, is there."""

@@ -95,6 +95,8 @@ class Report(NamedTuple):
     step_s: int  # the step of the timelines
     finished: float  # seconds since 1970
     duration_s: float
+    # What was compared with what: (by, compare or order_by, the expression of either side).
+    compared: tuple[tuple[str, str, str], ...] = ()
 
     @property
     def is_clean(self) -> bool:
@@ -126,6 +128,7 @@ class Report(NamedTuple):
                 for check in self.checks
             ],
             "unchecked": self.unchecked,
+            "compared": [{"as": role, "expected": ours, "actual": theirs} for role, ours, theirs in self.compared],
             "timeline_step_s": self.step_s,
             "finished": time_text(int(self.finished * 1000)),
             "duration_s": round(self.duration_s, 3),
@@ -139,6 +142,8 @@ class Report(NamedTuple):
             lines += [f"  {partition_text(each)}" for each in side.partitions[:_PARTITIONS_SHOWN] if each.partition]
             if len(side.partitions) > _PARTITIONS_SHOWN:
                 lines.append(f"  and {len(side.partitions) - _PARTITIONS_SHOWN:,} more partitions")
+        for role, ours, theirs in self.compared:
+            lines.append(f"{role:<9} {ours}" + (f" = {theirs}" if theirs not in ("", ours) else ""))
         for check in self.checks:
             if not check.records:
                 continue

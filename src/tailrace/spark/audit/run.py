@@ -29,7 +29,7 @@ from tailrace.spark.audit.profile import (
 )
 from tailrace.spark.audit.report import Check, Difference, Place, Report, SideFigures, gap_text
 from tailrace.spark.audit.sides import OpenSide, open_sides
-from tailrace.spark.session import session
+from tailrace.spark.session import session, use_in_this_thread
 
 _POINTS_MAX = 60
 
@@ -40,6 +40,7 @@ def run_audit(audit: Audit, spark: SparkSession | None = None, on_step: OnStep =
     """Raises AuditError, DeclarationError, OptionError and KafkaError if a side cannot be read."""
     started = time.monotonic()
     spark = spark or session(f"tailrace audit {audit.name}", settings=audit.spark)
+    use_in_this_thread(spark)
     on_step("looking at both sides")
     sides = dict(zip(("expected", "actual"), open_sides(spark, audit), strict=True))
     unchecked = _reasons_not_to_check(audit, sides)
@@ -66,9 +67,19 @@ def run_audit(audit: Audit, spark: SparkSession | None = None, on_step: OnStep =
         step_s=step_s,
         finished=time.time(),
         duration_s=took_s,
+        compared=_compared_expressions(audit),
     )
     _save(audit, report)
     return report
+
+
+def _compared_expressions(audit: Audit) -> tuple[tuple[str, str, str], ...]:
+    expected, actual = audit.expected, audit.actual
+    if isinstance(expected, HistorySide):
+        return (("by", "value", "value"), ("compare", "the place that was told", "partition and offset"))
+    pairs = [("by", *each) for each in zip(expected.by, actual.by, strict=True)]
+    pairs += [("compare", *each) for each in zip(expected.compare, actual.compare, strict=True)]
+    return (*pairs, *(("order by", each, "") for each in expected.order_by))
 
 
 def _figures(side: OpenSide, partitions: Sequence[PartitionFigures], points: Sequence[Point]) -> SideFigures:

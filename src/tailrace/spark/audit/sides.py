@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -68,6 +69,8 @@ def _open(spark: SparkSession, side: TopicSide | TableSide) -> OpenSide:
 
 
 def _open_topic(spark: SparkSession, side: TopicSide) -> OpenSide:
+    if any(re.search(r"\bheaders\b", each) for each in (*side.by, *side.compare, *side.order_by, side.where or "")):
+        side = replace(side, options={"includeHeaders": "true", **side.options})
     pinned = pin(side)
     positions = pinned
     if side.where is None:

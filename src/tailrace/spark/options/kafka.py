@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import difflib
 import warnings
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from tailrace.client.connection import CLIENT_SOFTWARE, Address, ConnectionLimits
@@ -22,6 +22,7 @@ from tailrace.model.errors import KafkaError
 from tailrace.model.settings import Config, boolean, integer, invalid, long, parse_value, string
 from tailrace.spark.options.errors import OptionError
 from tailrace.spark.options.kafka_names import IGNORED, REFUSED
+from tailrace.spark.options.parsing import parse_integer
 from tailrace.wire.compression import Compression
 
 _PREFIX = "kafka."
@@ -46,6 +47,14 @@ class KafkaSettings:
     producer: ProducerOptions = field(default_factory=ProducerOptions)
     request_bytes_max: int = 1024 * 1024
     transaction_timeout_ms: int | None = None
+    # How long a worker process uses connections and metadata again, and of how many clusters; 0: each task its own.
+    kept_ms: int = 60_000
+    kept_max: int = 8
+
+    @property
+    def identity(self) -> Hashable:
+        """Whoever has the same one talks to the same brokers in the same name."""
+        return self.bootstrap, self.client_id, self.limits, self.security
 
 
 def parse_kafka_settings(options: Mapping[str, str], *, needs_brokers: bool = True) -> KafkaSettings:
@@ -58,9 +67,15 @@ def parse_kafka_settings(options: Mapping[str, str], *, needs_brokers: bool = Tr
         rows = ClientConfig.SETTINGS
         texts = {rows[name]: text for name, text in given.items() if name in rows}
         config = ClientConfig(**{row.attribute: parse_value(row, text) for row, text in texts.items()})
-        return _settings(config, parse_security(given))
+        settings = _settings(config, parse_security(given))
     except KafkaError as error:
         raise OptionError(f"an option kafka.* cannot be used: {error.message}") from None
+    kept_ms, kept_max = (parse_integer(options, f"connectionCache.{name}") for name in ("ttlMs", "capacity"))
+    return replace(
+        settings,
+        kept_ms=settings.kept_ms if kept_ms is None else kept_ms,
+        kept_max=settings.kept_max if kept_max is None else kept_max,
+    )
 
 
 class ClientConfig(Config, scope="client"):

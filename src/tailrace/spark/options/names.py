@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 
 from tailrace.spark.options.errors import OptionError
 
+CONNECTION = ("connectionCache.ttlMs", "connectionCache.capacity")
 READ = (
     "subscribe",
     "subscribePattern",
@@ -42,6 +43,9 @@ READ = (
     "untilOffsets",
     "tier",
     "brokers",
+    "targetRecordsPerTask",
+    "topicIds",
+    *CONNECTION,
 )
 VALUES = (
     "value.format",
@@ -72,6 +76,7 @@ WRITE = (
     "exactlyOnceBatch",
     "decisionTopic",
     "transactionalIdPrefix",
+    *CONNECTION,
 )
 # What of VALUES has a meaning for writing too.
 WRITTEN_VALUES = (

@@ -3,11 +3,12 @@ few of our own. They cross to the executors by pickle."""
 
 from __future__ import annotations
 
+import json
 import re
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from tailrace.model.ids import TopicPartition
+from tailrace.model.ids import TopicPartition, Uuid, parse_uuid
 from tailrace.spark.options.bounds import Bound, check_order, parse_end, parse_start
 from tailrace.spark.options.errors import OptionError
 from tailrace.spark.options.kafka import KafkaSettings, parse_kafka_settings
@@ -29,6 +30,8 @@ _MAX_TRIGGER_DELAY_MS = 15 * 60 * 1000
 # Spark's connector takes spark.network.timeout, which is 120 s unless set.
 _POLL_TIMEOUT_MS = 120_000
 _OFFSET_RETRIES = 3
+# Some 40 ms of reading: about what a task costs by itself.
+_RECORDS_PER_TASK = 20_000
 _OFFSET_RETRY_INTERVAL_MS = 1000
 
 _STREAM_ONLY = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "groupId", "untilOffsets")
@@ -66,6 +69,8 @@ class ReadOptions:
     fail_on_data_loss: bool
     min_partitions: int | None
     records_per_partition_max: int | None
+    # Small ranges share a task up to so many records; 0: each has its own.
+    records_per_task: int
     offsets_per_trigger_min: int | None
     offsets_per_trigger_max: int | None
     trigger_delay_ms_max: int
@@ -81,6 +86,8 @@ class ReadOptions:
     until: dict[TopicPartition, int] | None
     # Where segments are read from instead of from brokers; None: nowhere.
     tier: TierOptions | None = None
+    # Which topics the offsets of a checkpoint are of: one of these names with another id is another topic.
+    topic_ids: dict[str, Uuid] = field(default_factory=dict)
 
     @classmethod
     def parse(cls, options: Options, *, is_stream: bool) -> ReadOptions:
@@ -112,6 +119,7 @@ class ReadOptions:
             fail_on_data_loss=parse_boolean(options, "failOnDataLoss", default=True),
             min_partitions=parse_integer(options, "minPartitions", least=1),
             records_per_partition_max=parse_integer(options, "maxRecordsPerPartition", least=1),
+            records_per_task=_parse_records_per_task(options),
             offsets_per_trigger_min=least,
             offsets_per_trigger_max=most,
             trigger_delay_ms_max=parse_duration_ms(options, "maxTriggerDelay", default_ms=_MAX_TRIGGER_DELAY_MS),
@@ -122,6 +130,7 @@ class ReadOptions:
             group_id=group_id,
             until=_parse_until(options),
             tier=parse_tier(options),
+            topic_ids=_parse_topic_ids(options),
         )
 
 
@@ -175,9 +184,30 @@ def _parse_group_id(options: Options) -> str | None:
     return group_id
 
 
+def _parse_records_per_task(options: Options) -> int:
+    """Whoever says how the records are to be divided does not want them together again."""
+    given = parse_integer(options, "targetRecordsPerTask")
+    if given is not None:
+        return given
+    return 0 if "minpartitions" in options or "maxrecordsperpartition" in options else _RECORDS_PER_TASK
+
+
 def _parse_until(options: Options) -> dict[TopicPartition, int] | None:
     text = options.get("untiloffsets")
     return None if text is None else parse_partition_numbers(text, "untilOffsets", least=0)
+
+
+def _parse_topic_ids(options: Options) -> dict[str, Uuid]:
+    text = options.get("topicids")
+    if text is None:
+        return {}
+    try:
+        return {topic: parse_uuid(topic_id) for topic, topic_id in json.loads(text).items()}
+    except (AttributeError, TypeError, ValueError):
+        raise OptionError(
+            f'option topicIds is {text!r}: expected JSON such as {{"orders": "p7NdWLh9QZmS2yKc1mYc2Q"}}; '
+            'option("table", "topics") tells ids'
+        ) from None
 
 
 def _check_kind_of_query(options: Options, *, is_stream: bool) -> None:

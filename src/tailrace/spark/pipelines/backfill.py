@@ -27,7 +27,7 @@ from tailrace.spark.pipelines.progress import BatchProgress, RunSummary
 from tailrace.spark.pipelines.reading import Pinned, TableScan, TopicRange, pin, read_table
 from tailrace.spark.pipelines.rows import topic_rows
 from tailrace.spark.pipelines.run import run_query
-from tailrace.spark.session import session
+from tailrace.spark.session import session, use_in_this_thread
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -86,6 +86,11 @@ class Backfill:
         return f"{self.source} -> topic {self.sink.topic}"
 
     @property
+    def is_repeatable(self) -> bool:
+        """Whether a run that failed may run again without writing anything twice: all but a table at least once."""
+        return isinstance(self.source, TopicRange) or self.only_missing or self.sink.exactly_once
+
+    @property
     def sink_options(self) -> dict[str, str]:
         return {
             **{f"kafka.{name}": value for name, value in self.kafka.items()},
@@ -105,6 +110,7 @@ def run_backfill(
     """Returns when all is written; a replay also after the batch in which `stop` is set. Raises DeclarationError,
     OptionError and KafkaError, or what pyspark raises if a task fails."""
     spark = spark or session(backfill.name, settings=backfill.spark)
+    use_in_this_thread(spark)
     source = backfill.source
     if isinstance(source, TableScan):
         return _write_once(backfill, read_table(spark, source), spark, on_progress)
@@ -112,7 +118,9 @@ def run_backfill(
     if backfill.only_missing:
         return _write_once(backfill, _copied(backfill, pinned.read(spark)), spark, on_progress)
     writer = _replay(backfill, source, pinned, spark)
-    return run_query(spark, backfill.name, writer, on_progress=on_progress, stop=stop)
+    return run_query(
+        spark, backfill.name, lambda name: writer.queryName(name).start(), on_progress=on_progress, stop=stop
+    )
 
 
 def _replay(backfill: Backfill, source: TopicRange, pinned: Pinned, spark: SparkSession) -> DataStreamWriter:

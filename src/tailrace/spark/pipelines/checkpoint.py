@@ -1,6 +1,8 @@
-"""The folder in which Spark remembers how far a query came, and the id that it gave the query.
+"""The folder in which Spark remembers how far a query came, and the id that it gave the query; and beside Spark's files
+the ids of the topics that the offsets are of.
 
-Read by Spark itself, since the folder may be where only Spark's machines can reach it.
+Spark's own files stay as Spark's connector reads and writes them. Everything is read and written by Spark itself, since
+the folder may be where only Spark's machines can reach it.
 """
 
 from __future__ import annotations
@@ -8,8 +10,12 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+from tailrace.spark.pipelines.declaration import Pipeline, TopicSource
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+_TOPICS = "tailrace-topics"
 
 
 def read_query_id(spark: SparkSession, checkpoint: str) -> str | None:
@@ -30,3 +36,49 @@ def running_query_id(spark: SparkSession, checkpoint: str) -> str:
     if query_id is None:
         raise RuntimeError(f"the checkpoint {checkpoint} has lost its file `metadata`: it cannot be used any more")
     return query_id
+
+
+def remembered_topic_ids(spark: SparkSession, pipeline: Pipeline) -> dict[str, str]:
+    """For the option `topicIds` of the pipeline's sources. Each line of the folder is all that was known at a time, and
+    the one with the highest number counts; a file appears when Spark has written all of it. What is new is remembered
+    before the first record is read. A topic that has another id now is left as it was, for the sources to tell; if
+    they are to go on without what is lost, it is told once."""
+    folder = f"{pipeline.checkpoint}/{_TOPICS}"
+    number, recorded = _read_topic_ids(spark, folder)
+    found = _ask(spark, pipeline)
+    forgiven = {
+        topic for source in pipeline.sources.values() if not _fails_on_loss(source) for topic in _topics(source)
+    }
+    now = recorded | {name: found[name] for name in found if name in forgiven or name not in recorded}
+    if now != recorded:
+        line = json.dumps({"number": number + 1, "topics": now})
+        spark.createDataFrame([(line,)], "value STRING").coalesce(1).write.mode("append").text(folder)
+    return found | recorded
+
+
+def _ask(spark: SparkSession, pipeline: Pipeline) -> dict[str, str]:
+    wanted = {topic for source in pipeline.sources.values() for topic in _topics(source)}
+    options = pipeline.kafka_options | {"table": "topic_ids"}
+    rows = spark.read.format("tailrace").options(**options).load().collect()
+    return {row.topic: row.topic_id for row in rows if row.topic in wanted}
+
+
+def _read_topic_ids(spark: SparkSession, folder: str) -> tuple[int, dict[str, str]]:
+    from pyspark.errors import AnalysisException
+
+    try:
+        lines = [json.loads(row.value) for row in spark.read.text(folder).collect()]
+    except AnalysisException:  # There is no such folder.
+        return 0, {}
+    last = max(lines, key=lambda line: int(line["number"]), default=None)
+    return (int(last["number"]), last["topics"]) if last is not None else (0, {})
+
+
+def _topics(source: TopicSource) -> list[str]:
+    return [topic.strip() for topic in source.topic.split(",")]
+
+
+def _fails_on_loss(source: TopicSource) -> bool:
+    return not any(
+        name.lower() == "failondataloss" and value.strip().lower() == "false" for name, value in source.options.items()
+    )

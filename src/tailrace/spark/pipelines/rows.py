@@ -6,7 +6,9 @@ cluster or a Connect server.
 
 from __future__ import annotations
 
+import json
 import sys
+import uuid
 from collections.abc import Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -28,8 +30,10 @@ if TYPE_CHECKING:
 _DEFAULTS = {"kafka.isolation.level": "read_committed"}
 
 
-def pipeline_rows(spark: SparkSession, pipeline: Pipeline) -> DataFrame:
-    sources = {name: source_rows(spark, source, pipeline.kafka_options) for name, source in pipeline.sources.items()}
+def pipeline_rows(spark: SparkSession, pipeline: Pipeline, topic_ids: Mapping[str, str]) -> DataFrame:
+    """`topic_ids` are those of the topics that the checkpoint is about."""
+    options = pipeline.kafka_options | {"topicIds": json.dumps(topic_ids)}
+    sources = {name: source_rows(spark, source, options) for name, source in pipeline.sources.items()}
     if pipeline.transform is None:
         (rows,) = sources.values()
         return rows
@@ -72,14 +76,22 @@ def source_options(source: TopicSource) -> dict[str, str]:
 
 def transformed(spark: SparkSession, transform: Transform, sources: Mapping[str, DataFrame], folder: str) -> DataFrame:
     if transform.sql is not None:
-        for name, rows in sources.items():
-            rows.createOrReplaceTempView(name)
-        return spark.sql(transform.sql)
+        return _queried(spark, transform.sql, sources)
     function = transform.function or _imported(str(transform.python), folder)
     rows = function(*sources.values())
     if not hasattr(rows, "writeStream"):
         raise DeclarationError(f"the transform {transform.python or function} returned {rows!r} and not a DataFrame")
     return rows  # type: ignore[no-any-return]
+
+
+def _queried(spark: SparkSession, sql: str, sources: Mapping[str, DataFrame]) -> DataFrame:
+    """The query sees the sources under their names, and nobody else does: another pipeline of this session may have
+    sources of the same names. The views stay, since a Connect server looks at them whenever it needs the query."""
+    private = {name: f"tailrace_{uuid.uuid4().hex}_{name}" for name in sources}
+    for name, rows in sources.items():
+        rows.createOrReplaceTempView(private[name])
+    views = ", ".join(f"`{name}` AS (TABLE {view})" for name, view in private.items())
+    return spark.sql(f"WITH {views} (\n{sql.strip().removesuffix(';')}\n)")
 
 
 def _imported(name: str, folder: str) -> Any:

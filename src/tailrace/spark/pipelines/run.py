@@ -17,16 +17,16 @@ from typing import TYPE_CHECKING
 from tailrace.spark.pipelines.declaration import Pipeline
 from tailrace.spark.pipelines.progress import BatchProgress, RunSummary
 from tailrace.spark.pipelines.writers import pipeline_writer
-from tailrace.spark.session import session
+from tailrace.spark.session import session, use_in_this_thread
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
-    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 # How soon a stop is seen; each look is a call into the JVM.
 _POLL_S = 0.2
 _LAST_EVENT_TIMEOUT_S = 5.0
+_starting = threading.Lock()
 
 
 def run(
@@ -38,30 +38,35 @@ def run(
     stop: threading.Event | None = None,
 ) -> RunSummary:
     """Runs until `stop` is set; `once`, or with the trigger available-now, until everything that is there now is
-    done. Raises DeclarationError, LandingError, or pyspark's StreamingQueryException if a batch fails."""
+    done. Several may run in threads of one process, in one session. Raises DeclarationError, LandingError, or
+    pyspark's StreamingQueryException if a batch fails."""
     spark = spark or session(pipeline.name, settings=pipeline.spark)
-    with _settings(spark, pipeline.spark):
-        writer = pipeline_writer(spark, pipeline, once=once)
-        return run_query(spark, pipeline.name, writer, on_progress=on_progress, stop=stop)
+
+    def start(query_name: str) -> StreamingQuery:
+        with _settings(spark, pipeline.spark):
+            return pipeline_writer(spark, pipeline, once=once).queryName(query_name).start()
+
+    return run_query(spark, pipeline.name, start, on_progress=on_progress, stop=stop)
 
 
 def run_query(
     spark: SparkSession,
     name: str,
-    writer: DataStreamWriter,
+    start: Callable[[str], StreamingQuery],
     *,
     on_progress: Callable[[BatchProgress], None] | None,
     stop: threading.Event | None,
 ) -> RunSummary:
-    """One streaming query, from its start to its end or to `stop`."""
+    """One streaming query, from its start under the name that it is given to its end or to `stop`."""
     from tailrace.spark.pipelines.listener import ProgressListener
 
     # Names of running queries must differ, and two runs of one pipeline are told apart by Spark's checkpoint anyway.
     query_name = f"{name}-{uuid.uuid4().hex[:8]}"
+    use_in_this_thread(spark)
     listener = ProgressListener(query_name, name, on_progress)
     spark.streams.addListener(listener)
     try:
-        _wait_query(writer.queryName(query_name).start(), stop or threading.Event())
+        _wait_query(start(query_name), stop or threading.Event())
         listener.wait_end(_LAST_EVENT_TIMEOUT_S)
     finally:
         spark.streams.removeListener(listener)
@@ -70,18 +75,20 @@ def run_query(
 
 @contextmanager
 def _settings(spark: SparkSession, wanted: Mapping[str, str]) -> Iterator[None]:
-    """A session may be the caller's, who gets it back as it was. What only a new session can have is left out."""
-    before = {name: spark.conf.get(name, None) for name in wanted if spark.conf.isModifiable(name)}
-    try:
-        for name in before:
-            spark.conf.set(name, wanted[name])
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                spark.conf.unset(name)
-            else:
-                spark.conf.set(name, value)
+    """A session may be the caller's, who gets it back as it was. What only a new session can have is left out. A query
+    that has started keeps the settings of then, so pipelines that share a session start one after the other."""
+    with _starting:
+        before = {name: spark.conf.get(name, None) for name in wanted if spark.conf.isModifiable(name)}
+        try:
+            for name in before:
+                spark.conf.set(name, wanted[name])
+            yield
+        finally:
+            for name, value in before.items():
+                if value is None:
+                    spark.conf.unset(name)
+                else:
+                    spark.conf.set(name, value)
 
 
 def _wait_query(query: StreamingQuery, stop: threading.Event) -> None:

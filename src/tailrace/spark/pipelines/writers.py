@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from tailrace.spark.pipelines.checkpoint import read_query_id, running_query_id
+from tailrace.spark.pipelines.checkpoint import read_query_id, remembered_topic_ids, running_query_id
 from tailrace.spark.pipelines.declaration import AVAILABLE_NOW, DeclarationError, Pipeline, TableSink, TopicSink
 from tailrace.spark.pipelines.landing.batches import Landing
 from tailrace.spark.pipelines.landing.partitioning import partition_rows
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def pipeline_writer(spark: SparkSession, pipeline: Pipeline, *, once: bool = False) -> DataStreamWriter:
     """Raises DeclarationError."""
-    rows = pipeline_rows(spark, pipeline)
+    rows = pipeline_rows(spark, pipeline, remembered_topic_ids(spark, pipeline))
     if not rows.isStreaming:
         raise DeclarationError("the transform gives rows that do not come from a source: a pipeline is a stream")
     sink = pipeline.sink

@@ -17,7 +17,7 @@ from tailrace.client.lanes import Author
 from tailrace.client.metadata import Cluster, TopicMetadata
 from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.spark.arrow.encode import EncodedBatch, Records, encode
-from tailrace.spark.blocking import BlockingCluster
+from tailrace.spark.blocking import BlockingCluster, kept_cluster
 from tailrace.spark.options.write import WriteOptions
 from tailrace.spark.sink.author import WorkerAuthor
 from tailrace.spark.sink.columns import SINK_COLUMNS
@@ -33,7 +33,7 @@ _GATHERED_SHARE = 4
 
 def write_idempotently(rows: Iterable[pa.RecordBatch], options: WriteOptions) -> Written:
     """As `write_rows`, by an idempotent producer."""
-    with BlockingCluster(options.kafka) as blocking:
+    with kept_cluster(options.kafka) as blocking:
         return write_rows(rows, blocking, options, WorkerAuthor(blocking.cluster, options.kafka.producer))
 
 

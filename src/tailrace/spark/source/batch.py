@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
-from tailrace.spark.blocking import BlockingCluster
+from tailrace.spark.blocking import kept_cluster
 from tailrace.spark.options.read import ReadOptions
 from tailrace.spark.source.filters import PushedFilters
 from tailrace.spark.source.planning import Planning, plan_batch
-from tailrace.spark.source.reading import SplitReading
+from tailrace.spark.source.reading import SplitReading, task_inputs
 from tailrace.spark.source.schema import check_schema, parse_record_format
 
 if TYPE_CHECKING:
@@ -30,11 +30,11 @@ class TopicReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         options = self._options
-        with BlockingCluster(options.kafka) as blocking, closing(Planning(blocking, options)) as planning:
+        with kept_cluster(options.kafka) as blocking, closing(Planning(blocking, options)) as planning:
             if self._record_format is not None:
                 self._record_format.check_dead_letter_topic(blocking, options.kafka)
             splits = blocking.run(plan_batch(planning.lookup, options, self._filters, planning.tier))
-            return [InputPartition(each) for each in splits]
+            return task_inputs(splits, options, planning.lookup.known_topics.ids)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         times = self._filters.timestamps_us

@@ -13,13 +13,19 @@ from tailrace.model.ids import PartitionIndex, TopicPartition
 from tailrace.spark.options.bounds import AtOffsets, AtTime, AtTimes, Bound, EndOfLog, NoMatch
 from tailrace.spark.options.errors import OptionError
 from tailrace.spark.options.read import ReadOptions
+from tailrace.spark.source.loss import KnownTopics, LossReport
 from tailrace.spark.source.offsets import Offsets
 
 Question = Callable[[], Awaitable[dict[str, TopicMetadata]]]
 
 
 class Lookup(ABC):
-    """Where partitions begin and end, whoever knows it. All of these raise KafkaError or OptionError."""
+    """Where partitions begin and end, whoever knows it. All of these raise KafkaError or OptionError; and
+    DataLossError where a topic is not the one that it was."""
+
+    def __init__(self, options: ReadOptions) -> None:
+        losses = LossReport(fail_on_data_loss=options.fail_on_data_loss)
+        self.known_topics = KnownTopics(options.topic_ids, losses)
 
     @abstractmethod
     async def partitions(self, known: Iterable[TopicPartition] = ()) -> list[TopicPartition]:
@@ -70,6 +76,7 @@ class OffsetLookup(Lookup):
     """Asks the brokers."""
 
     def __init__(self, cluster: Cluster, options: ReadOptions) -> None:
+        super().__init__(options)
         self._cluster = cluster
         self._options = options
         self._cached: list[TopicPartition] = []
@@ -139,6 +146,7 @@ class OffsetLookup(Lookup):
             )
             if topics.keys() >= names - self._gone:
                 break
+        self.known_topics.check({name: topic.id for name, topic in topics.items()})
         self._known |= topics.keys()
         self._gone = names - topics.keys()
         never_seen = sorted(self._gone - self._known)

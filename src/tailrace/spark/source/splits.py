@@ -1,15 +1,23 @@
 """How a batch is divided among tasks: pure.
 
-Without options a partition is a task, as in Spark's connector: its records stay in order. `maxRecordsPerPartition`
-bounds what a task reads. `minPartitions` says into how many equal shares the records of the batch are to be divided:
-no task gets more than a share, so that one hot partition does not hold the job.
+Without options a partition is read by one task, as in Spark's connector: its records stay in order.
+`maxRecordsPerPartition` bounds what a task reads. `minPartitions` says into how many equal shares the records of the
+batch are to be divided: no task gets more than a share, so that one hot partition does not hold the job.
+
+A task costs more than the reading of a few records. So small ranges share one, up to `targetRecordsPerTask`, each range
+as a whole and one after the other. That counts records and not bytes, of which brokers tell nothing without an answer
+that changes from one planning of a micro-batch to the next: equal offsets have to give equal tasks.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
 from tailrace.spark.source.offsets import OffsetRange
+
+if TYPE_CHECKING:
+    from tailrace.spark.tier.planning import Split
 
 
 def decide_splits(
@@ -22,6 +30,22 @@ def decide_splits(
     if not limits:
         return wanted
     return [piece for each in wanted for piece in _divide(each, _ceil_div(each.size, min(limits)))]
+
+
+def share_tasks(splits: Iterable[Split], records: int) -> list[tuple[Split, ...]]:
+    """What each task reads, one after the other: ranges that lie beside each other as long as they have no more than so
+    many records together. What is read from a bucket has tasks of its own, which are cut by its size."""
+    tasks: list[tuple[Split, ...]] = []
+    gathered = records + 1
+    for split in splits:
+        size = split.size if isinstance(split, OffsetRange) else records + 1
+        if gathered + size <= records:
+            tasks[-1] = (*tasks[-1], split)
+            gathered += size
+        else:
+            tasks.append((split,))
+            gathered = size
+    return tasks
 
 
 def _divide(whole: OffsetRange, parts: int) -> Iterator[OffsetRange]:

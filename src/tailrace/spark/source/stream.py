@@ -37,14 +37,13 @@ from tailrace.spark.source.commits import GroupCommits
 from tailrace.spark.source.limits import TriggerDelay, limit_end, limit_to
 from tailrace.spark.source.offsets import Offsets, from_json, to_json
 from tailrace.spark.source.planning import Planning, plan_micro_batch
-from tailrace.spark.source.reading import SplitReading
+from tailrace.spark.source.reading import SplitReading, task_inputs
 from tailrace.spark.source.schema import check_schema, parse_record_format
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-    from tailrace.spark.tier.planning import Split
 
 Json = dict[str, Any]
 
@@ -81,7 +80,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return to_json(available) if available else None
 
     def partitions(self, start: Json, end: Json) -> Sequence[InputPartition]:
-        return [InputPartition(split) for split in self._plan().splits(from_json(start), from_json(end))]
+        return self._plan().task_inputs(from_json(start), from_json(end))
 
     def commit(self, end: Json) -> None:
         self._plan().commit(from_json(end))
@@ -176,12 +175,13 @@ class _Planner:
             return latest
         return limit_end(begin, latest, self._options.offsets_per_trigger_max)
 
-    def splits(self, start: Offsets, end: Offsets) -> list[Split]:
+    def task_inputs(self, start: Offsets, end: Offsets) -> list[InputPartition]:
         """Spark may ask several times for one micro-batch."""
         if self._is_unpinned_start(start) or start == end:
             return []
         self._check_checkpoint(start)
-        return self.blocking.run(plan_micro_batch(self._lookup, self._options, start, end, self._planning.tier))
+        splits = self.blocking.run(plan_micro_batch(self._lookup, self._options, start, end, self._planning.tier))
+        return task_inputs(splits, self._options, self._lookup.known_topics.ids)
 
     def commit(self, end: Offsets) -> None:
         """All before is finished. What is gone from the cluster cannot be committed."""

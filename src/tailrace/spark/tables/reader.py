@@ -18,10 +18,11 @@ from tailrace.spark.options.kafka import parse_kafka_settings
 from tailrace.spark.options.names import TABLE, check_names, warn_of_unused
 from tailrace.spark.tables.groups import CONSUMER_OFFSETS, GROUPS
 from tailrace.spark.tables.table import Row, SystemTable
-from tailrace.spark.tables.topics import PARTITIONS, TOPICS
+from tailrace.spark.tables.topics import PARTITIONS, TOPIC_IDS, TOPICS
 
 TABLES: dict[str, SystemTable] = {
     "topics": TOPICS,
+    "topic_ids": TOPIC_IDS,
     "partitions": PARTITIONS,
     "groups": GROUPS,
     "consumer_offsets": CONSUMER_OFFSETS,

@@ -39,6 +39,10 @@ async def _read_topics(cluster: Cluster) -> list[Row]:
     ]
 
 
+async def _read_topic_ids(cluster: Cluster) -> list[Row]:
+    return [(topic.name, uuid_text(topic.id)) for topic in (await cluster.refresh(None)).values()]
+
+
 async def _own_configs(admin: Admin, topic: str) -> dict[str, str | None] | None:
     """None if we may not see them."""
     try:
@@ -122,6 +126,17 @@ TOPICS = SystemTable(
         ]
     ),
     _read_topics,
+)
+
+# One request for all of them, where `topics` asks for the settings of each.
+TOPIC_IDS = SystemTable(
+    StructType(
+        [
+            StructField("topic", StringType(), nullable=False),
+            StructField("topic_id", StringType(), nullable=False),
+        ]
+    ),
+    _read_topic_ids,
 )
 
 PARTITIONS = SystemTable(

@@ -20,12 +20,14 @@ from tailrace.tier.reading.reader import TierReader
 
 class TierLookup(Lookup):
     def __init__(self, views: TierViews, options: ReadOptions) -> None:
+        super().__init__(options)
         self._views = views
         self._options = options
 
     async def partitions(self, known: Iterable[TopicPartition] = ()) -> list[TopicPartition]:
         views = await self._views.all()
         subscription = self._options.subscription
+        self.known_topics.check({view.partition.topic: view.owner.topic_id for view in views.values()})
         topics = {view.partition.topic: view.partition_count for view in views.values()}
         wanted = {*subscription.topics, *(partition.topic for partition in subscription.partitions)}
         missing = sorted(wanted - topics.keys() - {partition.topic for partition in known})

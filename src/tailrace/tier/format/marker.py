@@ -2,9 +2,10 @@
 
     {"version": 1, "cluster": "<cluster id>", "generation": 0, "recovery": ""}
 
-A recovery from the store raises the generation, and names itself: of two that begin at once one finds the other's name.
-Nobody can be fenced by it alone, for stores promise no comparison; a broker that sees a generation above its own, or
-another recovery than its own, stops copying and deleting.
+A recovery from the store raises the generation, and names itself, by its time first. Of two markers the greater counts,
+by generation and then by name: a broker that sees a greater one than its own stops copying and deleting, and whoever
+finds a smaller one, of a put that came late, writes his own again. Nobody can be fenced by it alone, for stores promise
+no comparison.
 
     claim    what a cluster knows of itself, in its metadata: the setting `remote.log.storage.recovery`
 """
@@ -27,6 +28,10 @@ class Marker(NamedTuple):
     generation: int = 0
     recovery: str = ""  # Of the recovery that began this generation; empty before the first.
 
+    @property
+    def rank(self) -> tuple[int, str]:
+        return self.generation, self.recovery
+
 
 class Claim(NamedTuple):
     """What a cluster says of itself."""
@@ -34,6 +39,10 @@ class Claim(NamedTuple):
     generation: int = 0
     recovery: str = ""
     may_write: bool = True
+
+    @property
+    def rank(self) -> tuple[int, str]:
+        return self.generation, self.recovery
 
     def __str__(self) -> str:
         if not self.may_write:

@@ -28,6 +28,7 @@ from tailrace.tier.recovery.plan import (
 
 # Written and read again: another recovery that begins at the same time would be seen.
 _SETTLE_SECONDS = 2.0
+_TRIES = 5
 
 
 async def survey(
@@ -92,10 +93,14 @@ async def take_over(bucket: Bucket, recovery: str) -> Claim:
     claim = Claim(bucket.marker.generation + 1, recovery)
     if await _read(bucket) != bucket.marker:
         raise RecoveryError(_OVERTAKEN)
-    marker = Marker(bucket.marker.cluster_id, claim.generation, claim.recovery)
-    await bucket.store.put_bytes(MARKER_NAME, write_marker(marker))
-    await asyncio.sleep(_SETTLE_SECONDS)
-    if await _read(bucket) != marker:
+    for _ in range(_TRIES):
+        marker = Marker(bucket.marker.cluster_id, *claim.rank)
+        await bucket.store.put_bytes(MARKER_NAME, write_marker(marker))
+        await asyncio.sleep(_SETTLE_SECONDS)
+        found = await _read(bucket)
+        if found.rank >= claim.rank:
+            break  # Else it is of a recovery that was given up, whose put came late.
+    if found != marker:
         raise RecoveryError(_OVERTAKEN)
     return claim
 

@@ -96,6 +96,18 @@ async def test_keys_of_other_kinds_have_no_coordinator(key_type: int, error: Err
         assert world.broker.image.topics == {}
 
 
+async def test_share_partitions_have_a_coordinator() -> None:
+    settings = {"share.coordinator.state.topic.replication.factor": "1", "share.coordinator.state.topic.min.isr": "1"}
+    async with running(SETTINGS | settings) as world:
+        peer = await world.connect()
+        wanted = FindCoordinatorRequest(key_type=2, coordinator_keys=["g:AAAAAAAAAAAAAAAAAAAAAA:0"])
+        response = await peer.request(wanted, 6)
+        assert (response.coordinators[0].error_code, response.coordinators[0].node_id) == (0, 1)
+        # Version 5 does not know of them.
+        response = await peer.request(wanted, 5)
+        assert response.coordinators[0].error_code == ErrorCode.INVALID_REQUEST
+
+
 async def test_many_may_ask_for_the_topic_at_once() -> None:
     async with running(SETTINGS) as world:
         peers = [await world.connect() for _ in range(5)]

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from itertools import count
 
-from tailrace.broker.tier.recovery.folder import write_folders
+from tailrace.broker.tier.recovery.folder import check_folders, write_folders
 from tailrace.model.config import Endpoint
 from tailrace.model.errors import ErrorCode
 from tailrace.model.ports import Ports
@@ -68,11 +68,12 @@ async def recover(
     accepts_loss: bool = False,
 ) -> RecoveryPlan:
     """As the command does."""
+    check_folders(ports_of(world, node_id).disk, world.nodes[node_id].config)
     bucket, segments = await open_bucket(world, node_id)
-    plan = await survey(bucket, segments, accepts_loss=accepts_loss)
+    plan = world.recovered = await survey(bucket, segments, accepts_loss=accepts_loss)
     claim = Claim(may_write=False)
     if takes_over:
-        claim = await take_over(bucket, f"recovery-{next(_NUMBERS)}")
+        claim = await take_over(bucket, f"{next(_NUMBERS):06d}-recovery")
     node = world.nodes[node_id]
     controller = Endpoint(CONTROLLER_LISTENER, node.name, CONTROLLER_PORT)
     write_folders(ports_of(world, node_id), node.config, plan, claim, replicas=replicas, controller=controller)

@@ -11,6 +11,7 @@ from tailrace.sim.clock import ProcessClock
 from tailrace.sim.objects import SimBucket, SimObjectStores
 from tailrace.sim.random import SimRandom
 from tailrace.sim.tier import TIER_SETTINGS
+from tailrace.tier.recovery.plan import RecoveryPlan
 from tailrace.wire.apis.data import ListOffsetsRequest
 from tailrace.wire.records import iterate_headers, iterate_records
 from tests.unit.broker.cluster_world import ClusterWorld
@@ -25,6 +26,7 @@ ALONE = "broker,controller"
 class TieredWorld(ClusterWorld):
     def __init__(self, roles: list[str], settings: dict[str, str]) -> None:
         super().__init__(roles, {**TIER_SETTINGS, "log.initial.task.delay.ms": "100", **settings})
+        self.recovered: RecoveryPlan | None = None  # The last that was made of the bucket.
         self.bucket = SimBucket(ProcessClock(self.loop.world), SimRandom(3))
         for node in self.nodes.values():
             node.objects = SimObjectStores(self.bucket)

@@ -125,3 +125,10 @@ def test_a_timeline_has_few_points(span_s, step_s):
     assert (
         choose_step_s([figures, FIGURES._replace(first_timestamp=None, last_timestamp=None)], points_max=60) == step_s
     )
+
+
+def test_it_names_what_was_compared():
+    pairs = (("by", "key", "order_id"), ("compare", "value", "value"), ("order by", "key", ""))
+    found = report(check("lost", 0), compared=pairs)
+    assert found.text().splitlines()[6:9] == ["by        key = order_id", "compare   value", "order by  key"]
+    assert found.to_json()["compared"][0] == {"as": "by", "expected": "key", "actual": "order_id"}

@@ -1,11 +1,14 @@
 """How a batch is divided among tasks."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.model.ids import TopicPartition
+from tailrace.model.ids import PartitionIndex, TopicPartition, Uuid
 from tailrace.spark.source.offsets import OffsetRange
-from tailrace.spark.source.splits import decide_splits
+from tailrace.spark.source.splits import decide_splits, share_tasks
+from tailrace.spark.tier.planning import Split, TierSplit
+from tailrace.tier.format.names import TieredPartition
 
 HOT = OffsetRange(TopicPartition("t", 0), 100, 1100)
 COLD = OffsetRange(TopicPartition("t", 1), 5, 15)
@@ -54,3 +57,42 @@ def test_all_is_read_once_in_equal_shares(wanted: list[OffsetRange], shares: int
     if shares is not None:
         share = -(-sum(whole.size for whole in wanted) // shares)
         assert all(split.size <= share for split in splits)
+
+
+def ranges(*sizes: int) -> list[OffsetRange]:
+    return [OffsetRange(TopicPartition("t", PartitionIndex(index)), 7, 7 + size) for index, size in enumerate(sizes)]
+
+
+@pytest.mark.parametrize(
+    ("records", "tasks"),
+    [
+        (0, [[4], [3], [9], [1], [2]]),
+        (7, [[4, 3], [9], [1, 2]]),
+        (8, [[4, 3], [9], [1, 2]]),
+        (100, [[4, 3, 9, 1, 2]]),
+    ],
+)
+def test_small_ranges_share_a_task(records: int, tasks: list[list[int]]):
+    shared = share_tasks(ranges(4, 3, 9, 1, 2), records)
+    assert [[each.size for each in task if isinstance(each, OffsetRange)] for task in shared] == tasks
+
+
+@given(st.lists(st.integers(1, 30)), st.integers(0, 40))
+def test_all_is_read_once_in_the_same_order(sizes: list[int], records: int):
+    shared = share_tasks(ranges(*sizes), records)
+    assert [each for task in shared for each in task] == ranges(*sizes)
+    assert all(len(task) == 1 or sum(size_of(each) for each in task) <= records for task in shared)
+
+
+def size_of(split: Split) -> int:
+    assert isinstance(split, OffsetRange)
+    return split.size
+
+
+def test_what_lies_in_a_bucket_has_a_task_of_its_own():
+    wanted = OffsetRange(TopicPartition("t", PartitionIndex(9)), 0, 1)
+    stored = TierSplit(wanted, TieredPartition(Uuid(bytes(16)), PartitionIndex(9)), (), ())
+    first, second = ranges(1, 1)
+    for records in (0, 100):
+        assert share_tasks([first, stored, stored, second], records) == [(first,), (stored,), (stored,), (second,)]
+        assert share_tasks([stored, first], records) == [(stored,), (first,)]

@@ -2,8 +2,9 @@
 
 import pytest
 
-from tailrace.model.errors import StorageError
-from tailrace.tier.format.marker import Marker, read_marker, write_marker
+from tailrace.model.config import parse_broker_config
+from tailrace.model.errors import KafkaError, StorageError
+from tailrace.tier.format.marker import Claim, Marker, read_claim, read_marker, write_marker
 
 
 def test_it_says_what_was_written() -> None:
@@ -25,3 +26,21 @@ def test_it_says_what_was_written() -> None:
 def test_what_is_none_is_refused(data: bytes, problem: str) -> None:
     with pytest.raises(StorageError, match=problem):
         read_marker(data)
+
+
+@pytest.mark.parametrize("claim", [Claim(), Claim(3, "1700000000000-a-b"), Claim(may_write=False)])
+def test_a_claim_is_a_setting(claim: Claim) -> None:
+    assert read_claim(str(claim)) == claim
+    assert parse_broker_config({"node.id": "1", "remote.log.storage.recovery": str(claim)})
+
+
+@pytest.mark.parametrize("text", ["3", "-x", "x-y", "readonly"])
+def test_what_no_recovery_writes_is_refused(text: str) -> None:
+    with pytest.raises(KafkaError, match=r"remote\.log\.storage\.recovery"):
+        parse_broker_config({"node.id": "1", "remote.log.storage.recovery": text})
+
+
+def test_the_later_of_two_recoveries_is_the_greater() -> None:
+    ranks = [Claim().rank, Claim(1, "1700000000000-z").rank, Claim(1, "1700000000001-a").rank, Claim(2, "1").rank]
+    assert ranks == sorted(ranks)
+    assert Marker("c", 1, "x").rank == Claim(1, "x").rank

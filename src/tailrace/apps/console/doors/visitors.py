@@ -40,6 +40,9 @@ _TOKEN_MARGIN_S = 30.0
 # What is larger nobody reads in a page.
 _OPENED_BYTES_MAX = 256 * 1024
 
+# Pictures are made for an eighth of the time at most.
+_PICTURES_SHARE = 8
+
 OpenRegistry = Callable[[str, str], RegistryClient]  # A user, and a password or, without a user, a token.
 
 
@@ -72,15 +75,27 @@ class Visit:
     ends_s: float = float("inf")
     readings: set[Reading] = field(default_factory=set, repr=False)
     _picture: Picture | None = field(default=None, repr=False)
+    _took_ms: float = 0.0
+    # Who opens five pages waits for one picture.
+    _looking: asyncio.Lock = field(default_factory=asyncio.Lock, repr=False)
 
-    async def picture(self, watcher: Watcher, *, age_max_ms: int, groups_max: int) -> Picture:
-        """What this visitor may see. Raises KafkaError if there is none yet."""
+    async def picture(self, watcher: Watcher, *, age_max_ms: int, groups_max: int, visits: int) -> Picture:
+        """What this visitor may see. Raises KafkaError if there is none yet. Of a large cluster with many visitors it
+        is older than of others: all their pictures together take the brokers a part of the time."""
         if self.user is None:
             return await watcher.seen()
-        now_ms = self.cluster.ports.clock.wall_ms()
-        if self._picture is None or not 0 <= now_ms - self._picture.taken_ms <= age_max_ms:
-            self._picture = await take_picture(self.cluster, groups_max=groups_max)
+        clock = self.cluster.ports.clock
+        age_max_ms = max(age_max_ms, int(self._took_ms * visits * _PICTURES_SHARE))
+        async with self._looking:
+            if self._picture is None or not 0 <= clock.wall_ms() - self._picture.taken_ms <= age_max_ms:
+                began_ms = clock.monotonic_ms()
+                self._picture = await take_picture(self.cluster, groups_max=groups_max)
+                self._took_ms = clock.monotonic_ms() - began_ms
         return self._picture
+
+    def forget_picture(self) -> None:
+        """Something was changed."""
+        self._picture = None
 
     def end_readings(self) -> None:
         for reading in tuple(self.readings):
@@ -115,6 +130,10 @@ class Visitors:
     @property
     def must_log_in(self) -> bool:
         return self._security.sasl is not None
+
+    @property
+    def count(self) -> int:
+        return len(self._visits)
 
     @property
     def has_schemas(self) -> bool:

@@ -146,6 +146,8 @@ def _describe_group(
         synonyms = [entry for each in setting.broker_synonyms for entry in broker_synonyms(each.name, layers)]
         if setting.name in overrides:
             synonyms.insert(0, Entry(setting.name, overrides[setting.name], Source.GROUP))
+        if not setting.broker_synonyms:
+            synonyms.append(Entry(setting.name, format_value(setting, setting.default), Source.DEFAULT))
         described.append((setting, _effective(synonyms), synonyms))
     return described
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, cast
 
 from tailrace.broker.coordinators.calls import CoordinatorCall
 from tailrace.broker.handlers.groups.parts import answer_of, ask_each
+from tailrace.broker.handlers.groups.shares import delete_share_group, is_share_group
 from tailrace.coordinator.listing import list_group
 from tailrace.coordinator.offsets.simple import all_group_ids
 from tailrace.model.errors import ErrorCode, KafkaError
@@ -102,8 +103,27 @@ def handle_delete_groups(
 ) -> Pending[Message] | Coroutine[None, None, Message]:
     # Each group once: the answer is a set in Kafka, and a second deletion would only find nothing.
     names = dict.fromkeys(request.groups_names)
+    if any(is_share_group(services, group_id) for group_id in names):
+        return _delete_with_shares(services, context, list(names))
     parts = [(group_id, DeleteGroupsRequest(groups_names=[group_id])) for group_id in names]
     return ask_each(services, context, parts, _join_deleted)
+
+
+async def _delete_with_shares(services: Services, context: RequestContext, names: list[str]) -> DeleteGroupsResponse:
+    """What share coordinators keep of a share group goes first: else nobody would know of it."""
+    results = []
+    for group_id in names:
+        try:
+            if is_share_group(services, group_id):
+                await delete_share_group(services, group_id)
+        except KafkaError as error:
+            result = DeleteGroupsResponse.DeletableGroupResult(group_id=group_id, error_code=int(error.code))
+            results.append(result)
+            continue
+        call = CoordinatorCall(context, DeleteGroupsRequest(groups_names=[group_id]))
+        services.coordination.groups.submit(group_id, call)
+        results += cast("DeleteGroupsResponse", await answer_of(call)).results
+    return DeleteGroupsResponse(results=results)
 
 
 def _join_deleted(answers: list[DeleteGroupsResponse]) -> DeleteGroupsResponse:

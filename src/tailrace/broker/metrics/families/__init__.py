@@ -49,6 +49,10 @@ def _pieces_of_broker(watched: Watched, text: Text) -> Iterator[str]:
         from tailrace.broker.metrics.families.coordinators import transactions
 
         yield from transactions.pieces(watched, text, running)
+    if watched.node.tier is not None:
+        from tailrace.broker.metrics.families import tier
+
+        yield from tier.pieces(watched.node.tier, text)
     from tailrace.broker.metrics.families import topics
 
     yield from topics.pieces(watched, text)

@@ -192,11 +192,9 @@ class _Writer:
             config = self._topic_config(topic)
             written = batches.get(topic.name, {})
             for partition in topic.partitions:
-                found = written.get(partition.owner.partition, [])
-                if not found and not partition.end_offset:
-                    continue  # An empty log is made when the node starts, as of a new topic.
+                # An empty one, too: a start would take a log that is not there for one that was lost.
                 log = self._open_log(directory, config, partition)
-                for batch in found:
+                for batch in written.get(partition.owner.partition, ()):
                     log.append_as_leader(
                         memoryview(bytearray(batch)), leader_epoch=partition.leader_epoch, origin=Origin.COORDINATOR
                     )

@@ -183,6 +183,8 @@ def _settings_of_all(plan: ClusterPlan) -> dict[str, str]:
         "offsets.topic.replication.factor": replicas,
         "transaction.state.log.replication.factor": replicas,
         "transaction.state.log.min.isr": in_sync,
+        "share.coordinator.state.topic.replication.factor": replicas,
+        "share.coordinator.state.topic.min.isr": in_sync,
         "group.initial.rebalance.delay.ms": "0",
     }
 

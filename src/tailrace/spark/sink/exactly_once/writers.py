@@ -16,7 +16,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from tailrace.client.lanes import ACKS_ALL, Author
-from tailrace.spark.blocking import BlockingCluster
+from tailrace.spark.blocking import BlockingCluster, kept_cluster
 from tailrace.spark.options.errors import OptionError
 from tailrace.spark.options.write import WriteOptions
 from tailrace.spark.sink.exactly_once.decision import Report
@@ -118,21 +118,21 @@ def _write(rows: Iterator[pa.RecordBatch], options: WriteOptions, task: Task) ->
     def write(rows: Iterator[pa.RecordBatch], blocking: BlockingCluster, author: Author) -> object:
         return write_rows(rows, blocking, options, author)
 
-    with BlockingCluster(options.kafka) as blocking:
+    with kept_cluster(options.kafka) as blocking:
         return write_part(rows, blocking, _settings(options), task, write)
 
 
 def _commit(messages: Sequence[WriterCommitMessage | None], options: WriteOptions, batch: int) -> None:
     parts = _parts(messages)
     if parts:
-        with BlockingCluster(options.kafka) as blocking:
+        with kept_cluster(options.kafka) as blocking:
             blocking.run(_driver(blocking, options, parts).commit(batch, [part.report for part in parts]))
 
 
 def _abort(messages: Sequence[WriterCommitMessage | None], options: WriteOptions, batch: int) -> None:
     parts = _parts(messages)
     if parts:
-        with BlockingCluster(options.kafka) as blocking:
+        with kept_cluster(options.kafka) as blocking:
             blocking.run(_driver(blocking, options, parts).abort(batch, [part.report for part in parts]))
 
 

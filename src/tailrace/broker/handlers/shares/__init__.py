@@ -1,0 +1,1 @@
+"""Requests of share groups that leaders of partitions, and share coordinators, serve."""

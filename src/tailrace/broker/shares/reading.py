@@ -1,0 +1,149 @@
+"""Records for a member: the batches of the log where its share-partition goes on, as a slice of a file.
+
+Of each batch the header is read, and nothing else: its offsets, and whether it belongs to a transaction. Readers at
+read_committed get nothing of aborted transactions, and nobody gets the markers that end transactions.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from tailrace.coordinator.share_partition.delivery import Acquired
+from tailrace.model.errors import ErrorCode, KafkaError
+from tailrace.model.ports import FileSlice
+from tailrace.wire.records import HEADER_SIZE, BatchHeader, read_header
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tailrace.broker.shares.share_partition import SharePartition
+    from tailrace.log.files.aborted import AbortedTransaction
+
+_READ_UNCOMMITTED, _READ_COMMITTED = 0, 1
+# What is found to be of aborted transactions alone is passed over, so many times for one request.
+_TRIES = 8
+
+
+class Wanted(NamedTuple):
+    member_id: str
+    max_bytes: int
+    max_records: int
+    # New records are told in pieces of about so many.
+    batch_size: int
+    # No more than `max_records`, though it breaks batches.
+    is_strict: bool
+
+
+class Taken(NamedTuple):
+    records: FileSlice
+    acquired: list[Acquired]
+
+    @property
+    def record_count(self) -> int:
+        return sum(each.last_offset - each.first_offset + 1 for each in self.acquired)
+
+
+class _Batch(NamedTuple):
+    header: BatchHeader
+    position: int  # In the file.
+
+
+def readable_bytes(share_partition: SharePartition, max_bytes: int) -> int:
+    """How much `take` would find; it changes nothing."""
+    slice_ = _read(share_partition, max_bytes)
+    return 0 if slice_ is None else slice_.size
+
+
+def take(share_partition: SharePartition, wanted: Wanted, *, now_ms: float) -> Taken | None:
+    """Acquires records for a member. None if there are none. Raises KafkaError."""
+    window = share_partition.window
+    for _ in range(_TRIES):
+        slice_ = _read(share_partition, wanted.max_bytes)
+        batches = [] if slice_ is None else _scan(slice_, window.next_offset(), wanted.max_records)
+        if slice_ is None or not batches:
+            return None
+        offset = window.next_offset()
+        acquired = window.acquire(
+            wanted.member_id,
+            [(each.header.base_offset, each.header.last_offset) for each in batches],
+            max_records=wanted.max_records,
+            batch_size=wanted.batch_size,
+            is_strict=wanted.is_strict,
+            limits=share_partition.limits,
+            now_ms=now_ms,
+        )
+        if not acquired:
+            return None
+        hidden = _hidden(share_partition, batches, slice_, offset)
+        if hidden:
+            acquired = window.discard(acquired, hidden)
+        if acquired:
+            taken = Taken(_trim(slice_, batches, acquired), acquired)
+            share_partition.note_acquired(taken.record_count)
+            return taken
+    return None
+
+
+def _read(share_partition: SharePartition, max_bytes: int) -> FileSlice | None:
+    partition, window = share_partition.partition, share_partition.window
+    window.move_start(partition.log_start_offset)
+    if not window.may_acquire(share_partition.limits):
+        return None
+    offset = window.next_offset()
+    isolation_level = _READ_COMMITTED if share_partition.is_read_committed else _READ_UNCOMMITTED
+    if offset >= partition.readable_end(isolation_level):
+        return None
+    if offset < partition.log.log_start_offset:
+        raise KafkaError(
+            ErrorCode.KAFKA_STORAGE_ERROR,
+            f"Offset {offset} of {partition.topic_partition} lies in remote storage alone, which share groups do not "
+            f"read: raise local.retention.ms, or set the group's offsets to {partition.log.log_start_offset}.",
+        )
+    return partition.read(offset, max_bytes, isolation_level=isolation_level, at_least_one_batch=True)
+
+
+def _scan(slice_: FileSlice, offset: int, max_records: int) -> list[_Batch]:
+    """Whole batches, until they have enough records."""
+    found: list[_Batch] = []
+    position, end = slice_.position, slice_.position + slice_.size
+    while position + HEADER_SIZE <= end:
+        header = read_header(slice_.file.read(position, HEADER_SIZE))
+        if position + header.size_bytes > end:
+            break
+        if header.last_offset >= offset:
+            found.append(_Batch(header, position))
+            if header.last_offset - offset + 1 >= max_records:
+                break
+        position += header.size_bytes
+    return found
+
+
+def _hidden(
+    share_partition: SharePartition, batches: Sequence[_Batch], slice_: FileSlice, offset: int
+) -> list[tuple[int, int]]:
+    """The batches that members are not to see."""
+    if not any(each.header.is_transactional or each.header.is_control for each in batches):
+        return []
+    aborted: list[AbortedTransaction] = []
+    if share_partition.is_read_committed:
+        aborted = share_partition.partition.find_aborted(slice_, offset)
+    return [
+        (header.base_offset, header.last_offset)
+        for header, _ in batches
+        if header.is_control or (header.is_transactional and _is_aborted(header, aborted))
+    ]
+
+
+def _is_aborted(header: BatchHeader, aborted: Sequence[AbortedTransaction]) -> bool:
+    return any(
+        each.producer_id == header.producer_id and each.first_offset <= header.base_offset <= each.last_offset
+        for each in aborted
+    )
+
+
+def _trim(slice_: FileSlice, batches: Sequence[_Batch], acquired: Sequence[Acquired]) -> FileSlice:
+    """From the batch with the first record that was acquired to the one with the last."""
+    first, last = acquired[0].first_offset, acquired[-1].last_offset
+    inside = [each for each in batches if each.header.last_offset >= first and each.header.base_offset <= last]
+    start, end = inside[0].position, inside[-1].position + inside[-1].header.size_bytes
+    return FileSlice(slice_.file, start, end - start)

@@ -1,0 +1,336 @@
+"""A share-partition on the leader of its partition: the window, its state with the share coordinator, and who waits.
+
+    loading   the share coordinator is asked for the state
+    ready     records are given out and acknowledged
+    ended     another broker leads, an administrator has set other offsets, or the topic is gone: whoever comes next
+              makes it anew
+
+Changes of one turn of the loop are written together, and those that come while a write is under way follow with the
+next one: there is never more than one. Acknowledgements are answered when the state is stored.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from tailrace.coordinator.share_partition.delivery import Acknowledged, Limits
+from tailrace.coordinator.share_partition.window import Changes, Window
+from tailrace.coordinator.share_state.batches import StateBatch, overlay
+from tailrace.model import events
+from tailrace.model.attention import timer_seconds
+from tailrace.model.config import GroupConfig, reset_duration_ms
+from tailrace.model.errors import ErrorCode, KafkaError, StorageError
+from tailrace.model.ids import Uuid
+from tailrace.replica.partition import storage_failure
+from tailrace.replica.waiters import ReadWaiters
+from tailrace.wire.apis.shares import ReadShareGroupStateRequest, WriteShareGroupStateRequest
+
+if TYPE_CHECKING:
+    from tailrace.broker.coordinators.share_states import ShareStates
+    from tailrace.broker.node import Node
+    from tailrace.replica.partition import Partition
+
+_log = events.logger("shares")
+
+Tell = Callable[[KafkaError | None], None]
+
+_UNKNOWN_START = -1
+# After a write that failed: locks that have run out are looked at again.
+_RETRY_MS = 1000.0
+# What a share coordinator says, and what members are told of it: as in Kafka.
+_TOLD = {
+    ErrorCode.NOT_COORDINATOR: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NETWORK_EXCEPTION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.GROUP_ID_NOT_FOUND: ErrorCode.GROUP_ID_NOT_FOUND,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.FENCED_LEADER_EPOCH: ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.FENCED_STATE_EPOCH: ErrorCode.NOT_LEADER_OR_FOLLOWER,
+}
+# After these it has to be made anew.
+_ENDING = frozenset(
+    {
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.FENCED_STATE_EPOCH,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.GROUP_ID_NOT_FOUND,
+        ErrorCode.INVALID_REQUEST,
+    }
+)
+
+
+class SharePartition:
+    def __init__(
+        self,
+        node: Node,
+        states: ShareStates,
+        *,
+        group_id: str,
+        partition: Partition,
+        config: Callable[[], GroupConfig],
+        on_end: Callable[[SharePartition], None],
+        is_read: Callable[[], bool],
+    ) -> None:
+        self.group_id = group_id
+        self.partition = partition
+        self.leader_epoch = partition.leader_epoch
+        self.window = Window(0)
+        # Fetches that wait for records to become available.
+        self.readers = ReadWaiters()
+        self.is_ready = self.is_ended = False
+        self.acquired_count = self.expired_count = 0
+        self._node = node
+        self._states = states
+        self._config = config
+        self._on_end = on_end
+        self._is_read = is_read
+        self._state_epoch = 0
+        self._loop = asyncio.get_running_loop()
+        self._loading: asyncio.Future[KafkaError | None] | None = None
+        self._changes: Changes = []
+        self._tells: list[Tell] = []
+        self._is_writing = False
+        self._turn: asyncio.Handle | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_ms = float("inf")
+
+    def __repr__(self) -> str:
+        return f"<SharePartition {self.group_id} {self.partition.topic_partition}>"
+
+    @property
+    def limits(self) -> Limits:
+        config = self._config()
+        return Limits(
+            delivery_count_max=config.share_delivery_count_limit,
+            window_max=config.share_partition_max_record_locks,
+            lock_ms=config.share_record_lock_duration_ms,
+            may_renew=config.share_renew_acknowledge_enable,
+        )
+
+    @property
+    def is_read_committed(self) -> bool:
+        return self._config().share_isolation_level == "read_committed"
+
+    def check(self) -> None:
+        """Raises KafkaError if this broker may not give records out."""
+        self.partition.check_leader()
+        if self.is_ended or self.partition.leader_epoch != self.leader_epoch:
+            self.end()
+            raise self.partition.not_leader()
+
+    # ---- loading
+
+    async def wait_ready(self) -> KafkaError | None:
+        if self.is_ready:
+            return None
+        if self._loading is None:
+            self._loading = self._loop.create_future()
+            self._states.begin(self._load(self._loading))
+        return await asyncio.shield(self._loading)
+
+    async def _load(self, loading: asyncio.Future[KafkaError | None]) -> None:
+        problem: KafkaError | None = KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "The broker stops")
+        try:
+            problem = await self._read_state()
+        except KafkaError as error:
+            problem = error
+        finally:
+            self._loading = None
+            self.is_ready = problem is None and not self.is_ended
+            if not loading.done():
+                loading.set_result(problem)
+            if problem is not None:
+                self.end()
+
+    async def _read_state(self) -> KafkaError | None:
+        topic_id, index = self._place
+        request = ReadShareGroupStateRequest
+        data = request.PartitionData(partition=index, leader_epoch=self.leader_epoch)
+        results = await self._states.ask(
+            request(group_id=self.group_id, topics=[request.ReadStateData(topic_id=topic_id, partitions=[data])])
+        )
+        result = results[topic_id, index]
+        if result.error_code:
+            code = ErrorCode(result.error_code)
+            # Nobody has had its state kept yet: the group's coordinator is about to.
+            if code is ErrorCode.INVALID_REQUEST:
+                code = ErrorCode.COORDINATOR_NOT_AVAILABLE
+            return KafkaError(_TOLD.get(code, ErrorCode.UNKNOWN_SERVER_ERROR), result.error_message or "")
+        self._state_epoch = result.state_epoch
+        is_new = result.start_offset == _UNKNOWN_START
+        start = self._first_offset() if is_new else result.start_offset
+        batches = [
+            StateBatch(each.first_offset, each.last_offset, each.delivery_state, each.delivery_count)
+            for each in result.state_batches
+        ]
+        self.window = Window(start, batches)
+        self.window.move_start(self.partition.log_start_offset)
+        if is_new:
+            # Stored at once: the next leader must not begin anywhere else.
+            return await self._write_state([])
+        return None
+
+    def _first_offset(self) -> int:
+        """Where a group begins that has not read the partition yet."""
+        reset = self._config().share_auto_offset_reset
+        if reset == "earliest":
+            return self.partition.log_start_offset
+        age_ms = reset_duration_ms(reset)
+        if age_ms is not None:
+            since_ms = self._node.ports.clock.wall_ms() - age_ms
+            try:
+                found = self.partition.log.offset_by_timestamp(since_ms, end_offset=self.partition.high_watermark)
+            except StorageError as error:
+                raise storage_failure(self.partition.log, error) from error
+            if found is not None:
+                return found[1]
+        return self.partition.high_watermark
+
+    @property
+    def _place(self) -> tuple[Uuid, int]:
+        return Uuid(self.partition.topic_id), self.partition.topic_partition.partition
+
+    # ---- changes
+
+    def acknowledge(self, member_id: str, batches: Sequence[Acknowledged], tell: Tell) -> None:
+        """`tell` hears what came of it. Raises KafkaError, and then nothing has changed."""
+        self.check()
+        if not self.is_ready:
+            # A leader that does not know the state holds nothing for anybody.
+            raise KafkaError(ErrorCode.INVALID_RECORD_STATE, "The record state is invalid: the leader has changed.")
+        changes = self.window.acknowledge(member_id, batches, limits=self.limits, now_ms=self._now_ms())
+        self._arm_timer()
+        if not changes:
+            tell(None)
+            return
+        self._store(changes, tell)
+
+    def release(self, member_id: str, tell: Tell | None = None) -> None:
+        """The member is gone: what it holds is for others."""
+        changes = self.window.release(member_id, self.limits) if self.is_ready and not self.is_ended else []
+        if changes:
+            self._store(changes, tell)
+        elif tell is not None:
+            tell(None)
+
+    def note_acquired(self, count: int) -> None:
+        self.acquired_count += count
+        self._arm_timer()
+
+    def _store(self, changes: Changes, tell: Tell | None) -> None:
+        self._changes += changes
+        if tell is not None:
+            self._tells.append(tell)
+        if not self._is_writing and self._turn is None:
+            self._turn = self._loop.call_soon(self._begin_write)
+
+    def _begin_write(self) -> None:
+        self._turn = None
+        if not self.is_ended and self._changes:
+            self._is_writing = True
+            self._states.begin(self._write())
+
+    async def _write(self) -> None:
+        changes, tells = self._changes, self._tells
+        self._changes, self._tells = [], []
+        problem: KafkaError | None = KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "The broker stops")
+        try:
+            problem = await self._write_state(changes)
+        finally:
+            self._is_writing = False
+            if problem is None:
+                self.window.commit(changes)
+            else:
+                self.window.undo(changes)
+            for tell in tells:
+                tell(problem)
+            if self.is_ended:
+                self._drop_changes()
+            elif self._changes and self._turn is None:
+                self._turn = self._loop.call_soon(self._begin_write)
+            self.readers.tell()
+            self.end_if_idle()
+            self._arm_timer(not_before_ms=0.0 if problem is None else _RETRY_MS)
+
+    async def _write_state(self, changes: Changes) -> KafkaError | None:
+        topic_id, index = self._place
+        start_offset, done_count = self.window.prospect()
+        told = [StateBatch(each.first, each.last, int(each.state), each.count) for each in changes]
+        request = WriteShareGroupStateRequest
+        data = request.PartitionData(
+            partition=index,
+            state_epoch=self._state_epoch,
+            leader_epoch=self.leader_epoch,
+            start_offset=start_offset,
+            delivery_complete_count=done_count,
+            state_batches=[
+                request.StateBatch(**each._asdict()) for each in overlay((), sorted(told), start_offset=start_offset)
+            ],
+        )
+        results = await self._states.ask(
+            request(group_id=self.group_id, topics=[request.WriteStateData(topic_id=topic_id, partitions=[data])])
+        )
+        result = results[topic_id, index]
+        if not result.error_code:
+            return None
+        code = ErrorCode(result.error_code)
+        _log.warning("a share-partition's state was not stored", share_partition=repr(self), error=code.name)
+        if code in _ENDING:
+            self.end()
+        return KafkaError(_TOLD.get(code, ErrorCode.UNKNOWN_SERVER_ERROR), result.error_message or "")
+
+    # ---- locks
+
+    def _now_ms(self) -> float:
+        return self._node.ports.clock.patient_ms()
+
+    def _arm_timer(self, *, not_before_ms: float = 0.0) -> None:
+        due_ms = self.window.next_due_ms()
+        if due_ms is None or self.is_ended:
+            return
+        due_ms = max(due_ms, self._now_ms() + not_before_ms)
+        if due_ms >= self._timer_ms:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_ms = due_ms
+        self._timer = self._loop.call_later(timer_seconds(due_ms - self._now_ms()), self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer, self._timer_ms = None, float("inf")
+        if self.is_ended:
+            return
+        changes = self.window.expire(self._now_ms(), self.limits)
+        if changes:
+            self.expired_count += sum(each.size for each in changes)
+            self._store(changes, None)
+        self._arm_timer()
+
+    # ---- the end
+
+    def end_if_idle(self) -> None:
+        """Nobody reads it, holds something of it, or waits for something to be stored."""
+        is_busy = self._is_writing or self._changes or self._loading is not None or self._is_read()
+        if not is_busy and not self.window.has_held:
+            self.end()
+
+    def end(self) -> None:
+        if self.is_ended:
+            return
+        self.is_ended, self.is_ready = True, False
+        for handle in (self._timer, self._turn):
+            if handle is not None:
+                handle.cancel()
+        self._timer = self._turn = None
+        if not self._is_writing:
+            self._drop_changes()
+        self._on_end(self)
+        self.readers.tell()
+
+    def _drop_changes(self) -> None:
+        tells, self._tells, self._changes = self._tells, [], []
+        for tell in tells:
+            tell(self.partition.not_leader())

@@ -1,0 +1,1 @@
+"""Our own members of share groups (KIP-932)."""

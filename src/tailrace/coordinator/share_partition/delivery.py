@@ -1,0 +1,118 @@
+"""Ranges of offsets that are in one state: the pieces of which a share-partition's window is made."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import NamedTuple
+
+
+class RecordState(IntEnum):
+    """The numbers are those of __share_group_state."""
+
+    AVAILABLE = 0
+    # In the leader's memory alone.
+    ACQUIRED = 1
+    ACKNOWLEDGED = 2
+    # Rejected, delivered too often, or no record at all.
+    ARCHIVED = 4
+
+
+class Acknowledge(IntEnum):
+    """What a member says of a record."""
+
+    GAP = 0
+    ACCEPT = 1
+    RELEASE = 2
+    REJECT = 3
+    RENEW = 4
+
+
+class Before(NamedTuple):
+    """What a delivery was before a change that is not stored yet."""
+
+    state: RecordState
+    member_id: str
+    due_ms: float
+
+
+class Delivery:
+    """Both offsets are inclusive. About 150 bytes: a window may have one for each record."""
+
+    __slots__ = ("before", "count", "due_ms", "first", "last", "member_id", "state")
+
+    def __init__(
+        self,
+        first: int,
+        last: int,
+        state: RecordState = RecordState.AVAILABLE,
+        count: int = 0,
+        *,
+        member_id: str = "",
+        due_ms: float = 0.0,
+    ) -> None:
+        self.first = first
+        self.last = last
+        self.state = state
+        # How often it was delivered.
+        self.count = count
+        # Who has it, and until when, while it is acquired.
+        self.member_id = member_id
+        self.due_ms = due_ms
+        # Set while a change is being stored: until then nobody else may have it, and the change may be taken back.
+        self.before: Before | None = None
+
+    def __repr__(self) -> str:
+        return f"<{self.first}-{self.last} {self.state.name} {self.count} {self.member_id}>"
+
+    @property
+    def size(self) -> int:
+        return self.last - self.first + 1
+
+    @property
+    def is_done(self) -> bool:
+        return self.state in _DONE
+
+    @property
+    def is_free(self) -> bool:
+        return self.state is RecordState.AVAILABLE and self.before is None
+
+    def is_held_by(self, member_id: str) -> bool:
+        return self.state is RecordState.ACQUIRED and self.before is None and self.member_id == member_id
+
+    def split(self, offset: int) -> Delivery:
+        """Gives what begins at `offset`, which lies within; the rest stays."""
+        assert self.before is None, "a change that is being stored is of the whole"
+        rest = Delivery(offset, self.last, self.state, self.count, member_id=self.member_id, due_ms=self.due_ms)
+        self.last = offset - 1
+        return rest
+
+    def begin(self, state: RecordState) -> None:
+        self.before = Before(self.state, self.member_id, self.due_ms)
+        self.state, self.member_id = state, ""
+
+
+_DONE = (RecordState.ACKNOWLEDGED, RecordState.ARCHIVED)
+
+
+class Acquired(NamedTuple):
+    first_offset: int
+    last_offset: int
+    delivery_count: int
+
+
+class Acknowledged(NamedTuple):
+    """A range, and what a member says of it: one type for all, or one for each offset."""
+
+    first_offset: int
+    last_offset: int
+    types: tuple[int, ...]
+
+
+class Limits(NamedTuple):
+    """The group's settings, as they are now."""
+
+    delivery_count_max: int
+    # Offsets between the start of the window and its end.
+    window_max: int
+    lock_ms: int
+    may_renew: bool = True

@@ -1,0 +1,349 @@
+"""Share groups on simulated clusters: members that stall, die, release, reject and acknowledge late, while brokers die.
+
+What members are told is compared with what a queue promises: nothing is lost, nothing that was confirmed comes again,
+nobody has what another one's lock holds, nothing is delivered too often, and the start offset never falls.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from typing import Any
+
+import pytest
+
+from tailrace.client.connection import Address
+from tailrace.client.groups.admin import GroupAdmin
+from tailrace.client.metadata import Cluster
+from tailrace.client.shares.consumer import ACCEPT, REJECT, RELEASE, Refusal, ShareConsumer, ShareOptions, ShareRecord
+from tailrace.model.errors import ErrorCode, KafkaError
+from tailrace.model.ids import PartitionIndex, TopicPartition
+from tailrace.model.ports import Ports
+from tailrace.sim.background import SimBackground
+from tailrace.sim.clock import ProcessClock
+from tailrace.sim.cluster import CLIENT_PORT
+from tailrace.sim.disk import SimDisk
+from tailrace.sim.loop import SimLoop
+from tailrace.sim.random import SimRandom
+from tailrace.wire.apis.admin import CreateTopicsRequest, IncrementalAlterConfigsRequest
+from tailrace.wire.apis.data import ProduceRequest, ProduceResponse
+from tests.unit.broker.cluster_world import ClusterWorld, running_cluster
+from tests.unit.broker.world import batch
+
+LOCK_MS = 1500
+LIMIT = 5
+SETTINGS = {
+    "offsets.topic.num.partitions": "1",
+    "share.coordinator.state.topic.num.partitions": "2",
+    "group.share.min.record.lock.duration.ms": "1000",
+    "group.share.record.lock.duration.ms": str(LOCK_MS),
+    "group.share.delivery.count.limit": str(LIMIT),
+    "group.share.min.session.timeout.ms": "1000",
+    "group.share.session.timeout.ms": "2000",
+    "group.share.min.heartbeat.interval.ms": "100",
+    "group.share.heartbeat.interval.ms": "300",
+    "group.share.assignment.interval.ms": "100",
+    "share.coordinator.snapshot.update.records.per.snapshot": "5",
+}
+GROUP, TOPIC = "workers", "jobs"
+PARTITIONS = 2
+
+
+class Ledger:
+    """What members were told, and whether it fits together."""
+
+    def __init__(self, world: ClusterWorld) -> None:
+        self._world = world
+        self.produced: set[tuple[int, int]] = set()
+        self.delivered: dict[tuple[int, int], list[int]] = defaultdict(list)
+        self.done: dict[tuple[int, int], str] = {}
+        self.starts: dict[int, int] = defaultdict(int)
+        # Who was given a record last, since when at the latest, and by which leader.
+        self._held: dict[tuple[int, int], tuple[str, float, int]] = {}
+
+    def now_ms(self) -> float:
+        return self._world.loop.now * 1000
+
+    def leader_epoch(self, partition: int) -> int:
+        image = self._world.running[0].quorum.image if self._world.running else None
+        topic = None if image is None else image.topics.get(TOPIC)
+        return -1 if topic is None else topic.partitions[PartitionIndex(partition)].leader_epoch
+
+    def note_delivered(self, member: str, asked_ms: float, asked_epoch: int, record: ShareRecord) -> None:
+        place = record.partition.partition, record.record.offset
+        assert place not in self.done, f"{place} is done with ({self.done[place]}) and went to {member}"
+        assert 1 <= record.delivery_count <= LIMIT, f"{place} was delivered {record.delivery_count} times"
+        held = self._held.get(place)
+        epoch = self.leader_epoch(place[0])
+        if held is not None and held[0] != member and held[2] == epoch == asked_epoch:
+            assert self.now_ms() >= held[1] + LOCK_MS, f"{place} is {held[0]}'s and went to {member}"
+        self._held[place] = member, asked_ms, epoch
+        self.delivered[place].append(record.delivery_count)
+
+    def note_said(self, record: ShareRecord) -> None:
+        """It may be for others from now on."""
+        self._held.pop((record.partition.partition, record.record.offset), None)
+
+    def note_gone(self, member: str) -> None:
+        self._held = {place: held for place, held in self._held.items() if held[0] != member}
+
+    def note_confirmed(self, member: str, said: dict[tuple[int, int], int]) -> None:
+        self.look()
+        for place, kind in said.items():
+            # As in Kafka, what is said of records before the start is taken, and counts for nothing.
+            if kind != RELEASE and (place not in self.done or place[1] >= self._start(place[0])):
+                assert place not in self.done, f"{place} was done with twice, by {member} and {self.done[place]}"
+                self.done[place] = member
+
+    def _start(self, partition: int) -> int:
+        windows = [
+            each.window.start_offset
+            for broker in self._world.running
+            for (_, place), each in broker.services.shares.partitions.items()
+            if place.partition == partition
+        ]
+        return max(windows, default=self.starts[partition])
+
+    def look(self) -> None:
+        """At the state as share coordinators have it."""
+        for broker in self._world.running:
+            running = broker.services.coordination.running_shares
+            for shard in () if running is None else running.shards.values():
+                if not shard.is_active or shard.has_unwritten:
+                    continue
+                machine: Any = shard.machine
+                for place, state in machine.states.items():
+                    if shard.partition.high_watermark >= shard.partition.log.log_end_offset and state.start_offset >= 0:
+                        known = self.starts[place.partition]
+                        assert state.start_offset >= known, f"the start of {place.partition} fell from {known}"
+                        self.starts[place.partition] = state.start_offset
+
+
+class Worker:
+    """A member with habits that chance picks."""
+
+    def __init__(self, name: str, cluster: Cluster, ledger: Ledger, random: SimRandom, *, is_good: bool) -> None:
+        self.name = name
+        self._cluster = cluster
+        self._ledger = ledger
+        self._random = random
+        self._is_good = is_good
+        self.is_leaving = False
+
+    async def run(self) -> None:
+        options = ShareOptions(GROUP, (TOPIC,), self.name, max_records=5 + self._random.randrange(20))
+        consumer = ShareConsumer(self._cluster, options)
+        try:
+            await self._work(consumer)
+        finally:
+            consumer.abandon()
+            self._ledger.note_gone(self.name)
+            self._cluster.close()
+
+    async def _work(self, consumer: ShareConsumer) -> None:
+        said: dict[tuple[int, int], int] = {}
+        while not self.is_leaving:
+            asked_ms, epochs = self._ledger.now_ms(), [self._ledger.leader_epoch(each) for each in range(PARTITIONS)]
+            records, refused = await consumer.poll(200)
+            self._settle(said, refused)
+            for record in records:
+                self._ledger.note_delivered(self.name, asked_ms, epochs[record.partition.partition], record)
+            if not self._is_good and self._random.random() < 0.2:
+                await asyncio.sleep(self._random.between(0, 2 * LOCK_MS / 1000))
+            said = {}
+            for record in records:
+                kind = ACCEPT if self._is_good else self._random.choice((ACCEPT, ACCEPT, RELEASE, REJECT, None))
+                self._ledger.note_said(record)
+                if kind is not None:
+                    said[record.partition.partition, record.record.offset] = kind
+                    consumer.acknowledge(record, kind)
+            if self._random.random() < 0.5:
+                self._settle(said, await consumer.commit())
+                said = {}
+        self._settle(said, await consumer.close())
+
+    def _settle(self, said: dict[tuple[int, int], int], refused: list[Refusal]) -> None:
+        """What was not refused counts."""
+        lost = {(each.partition.partition, offset) for each in refused for offset in each.offsets}
+        self._ledger.note_confirmed(self.name, {place: kind for place, kind in said.items() if place not in lost})
+
+
+class Run:
+    def __init__(self, world: ClusterWorld, seed: int) -> None:
+        self.world = world
+        self.random = SimRandom(seed)
+        self.ledger = Ledger(world)
+        self.workers: dict[Worker, asyncio.Task[None]] = {}
+        self._count = 0
+        self._admin = self.connect()
+
+    def connect(self) -> Cluster:
+        self._count += 1
+        loop = self.world.loop
+        clock = ProcessClock(loop.world)
+        ports = Ports(
+            clock=clock,
+            random=self.random.fork(),
+            disk=SimDisk(clock),
+            network=self.world.network.port(f"client-{self._count}", loop.world),
+            background=SimBackground(),
+        )
+        return Cluster(ports, [Address(f"node-{node_id}", CLIENT_PORT) for node_id in self.world.nodes])
+
+    async def prepare(self) -> None:
+        async def create() -> None:
+            topics = CreateTopicsRequest
+            connection = await self._admin.any_connection()
+            topic = topics.CreatableTopic(name=TOPIC, num_partitions=PARTITIONS, replication_factor=3)
+            answer = await connection.call(
+                topics(topics=[topic], timeout_ms=5000), _response(topics), timeout_ms=10_000
+            )
+            assert answer.topics[0].error_code in (0, 36), answer
+
+        async def configure() -> None:
+            alter = IncrementalAlterConfigsRequest
+            config = alter.AlterableConfig(name="share.auto.offset.reset", value="earliest", config_operation=0)
+            resource = alter.AlterConfigsResource(resource_type=32, resource_name=GROUP, configs=[config])
+            connection = await self._admin.any_connection()
+            answer = await connection.call(alter(resources=[resource]), _response(alter), timeout_ms=10_000)
+            assert answer.responses[0].error_code == 0, answer
+
+        await self._admin.with_retries(create, timeout_ms=20_000)
+        await self._admin.with_retries(configure, timeout_ms=20_000)
+
+    async def produce(self, count: int) -> None:
+        for number in range(count):
+            partition = TopicPartition(TOPIC, PartitionIndex(number % PARTITIONS))
+            await self._admin.with_retries(lambda each=partition: self._write(each), timeout_ms=60_000)  # type: ignore[misc]
+            await asyncio.sleep(self.random.between(0, 0.1))
+
+    async def _write(self, partition: TopicPartition) -> None:
+        leader = await self._admin.leader_of(partition)
+        connection = await self._admin.connection_to(leader.leader_id)
+        request = ProduceRequest
+        records = batch(*[b"v"] * (1 + self.random.randrange(4)))
+        data = request.PartitionProduceData(index=partition.partition, records=memoryview(bytearray(records)))
+        asked = request(
+            acks=-1, timeout_ms=5000, topic_data=[request.TopicProduceData(name=TOPIC, partition_data=[data])]
+        )
+        answer = await connection.call(asked, ProduceResponse, version_max=9, timeout_ms=10_000)
+        told = answer.responses[0].partition_responses[0]
+        if told.error_code:
+            self._admin.forget_all()
+            raise KafkaError(ErrorCode(told.error_code))
+        self.ledger.produced.add((partition.partition, told.base_offset))
+
+    def join(self, *, is_good: bool = False) -> None:
+        worker = Worker(f"w{self._count}", self.connect(), self.ledger, self.random.fork(), is_good=is_good)
+        self.workers[worker] = asyncio.ensure_future(worker.run())
+
+    async def disturb(self) -> None:
+        while True:
+            await asyncio.sleep(self.random.between(0.3, 1.5))
+            alive = [worker for worker, task in self.workers.items() if not task.done() and not worker.is_leaving]
+            match self.random.randrange(4):
+                case 0 if len(alive) < 5:
+                    self.join()
+                case 1 if len(alive) > 1:
+                    self.random.choice(alive).is_leaving = True
+                case 2 if len(alive) > 1:
+                    self.workers[self.random.choice(alive)].cancel()  # It dies, and its connections with it.
+                case 3:
+                    await self.restart(1 + self.random.randrange(3))
+
+    async def restart(self, node_id: int) -> None:
+        await self.world.kill(node_id)
+        await asyncio.sleep(self.random.between(0.1, 3.0))
+        await self.world.start(node_id)
+
+    async def watch(self) -> None:
+        while True:
+            self.ledger.look()
+            await asyncio.sleep(0.05)
+
+    async def drain(self) -> None:
+        """Good members are left, until everything is done with."""
+        for worker in self.workers:
+            worker.is_leaving = True
+        self.join(is_good=True)
+        self.join(is_good=True)
+        ends = dict.fromkeys(range(PARTITIONS), 0)
+        async with asyncio.timeout(120):
+            while True:
+                await asyncio.sleep(0.3)
+                self.ledger.look()
+                for worker, task in list(self.workers.items()):
+                    if task.done():
+                        del self.workers[worker]
+                        if not task.cancelled():
+                            task.result()
+                for broker in self.world.running:
+                    for (topic, index), partition in broker.replicas.partitions.items():
+                        if topic == TOPIC and partition.is_leader:
+                            ends[index] = partition.high_watermark
+                if all(self.ledger.starts[index] == end > 0 for index, end in ends.items()):
+                    break
+        for worker in self.workers:
+            worker.is_leaving = True
+        await asyncio.wait(self.workers.values())
+        for task in self.workers.values():
+            task.result()
+
+    async def check_described(self) -> None:
+        """As an administrator sees it."""
+        admin = GroupAdmin(self._admin)
+        described, offsets = await admin.describe(GROUP), await admin.share_offsets(GROUP)
+        assert (described.type, described.state) == ("share", "Empty")
+        assert [each.lag for each in offsets] == [0] * PARTITIONS
+        assert {each.partition.partition: each.start_offset for each in offsets} == self.ledger.starts
+
+    def check(self) -> None:
+        missed = self.ledger.produced - self.ledger.delivered.keys()
+        assert not missed, f"never delivered: {sorted(missed)}"
+
+
+def _response(request: Any) -> Any:
+    from tailrace.wire import apis
+
+    return apis.response_type(request.api_key)
+
+
+async def story(seed: int, records: int = 120) -> Ledger:
+    async with running_cluster(settings=SETTINGS) as world:
+        run = Run(world, seed)
+        await run.prepare()
+        for _ in range(3):
+            run.join()
+        watching = asyncio.ensure_future(run.watch())
+        disturbing = asyncio.ensure_future(run.disturb())
+        await run.produce(records)
+        disturbing.cancel()
+        await asyncio.wait((disturbing,))
+        if not disturbing.cancelled():
+            disturbing.result()
+        for node_id, node in world.nodes.items():
+            if not node.is_up:
+                await world.start(node_id)
+        await run.drain()
+        await run.check_described()
+        if watching.done():
+            watching.result()
+        watching.cancel()
+        run.check()
+        run._admin.close()
+        return run.ledger
+
+
+def simulate(seed: int, records: int = 120) -> Ledger:
+    loop = SimLoop(SimRandom(seed))
+    try:
+        return loop.run_until_complete(story(seed, records))
+    finally:
+        loop.close()
+
+
+@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(2, 30))])
+def test_a_queue_keeps_its_promises(seed: int) -> None:
+    ledger = simulate(seed, 60)
+    assert len(ledger.done) > 100
+    assert any(len(counts) > 1 for counts in ledger.delivered.values())

@@ -1,0 +1,328 @@
+"""Share groups over the wire: sessions, acknowledgements, and what is refused."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+from tailrace.model.errors import ErrorCode
+from tailrace.wire.apis.admin import DeleteTopicsRequest, IncrementalAlterConfigsRequest
+from tailrace.wire.apis.data import DeleteRecordsRequest
+from tailrace.wire.apis.groups import FindCoordinatorRequest
+from tailrace.wire.apis.shares import (
+    DescribeShareGroupOffsetsRequest,
+    ShareAcknowledgeRequest,
+    ShareFetchRequest,
+    ShareGroupHeartbeatRequest,
+)
+from tests.unit.broker.world import Peer, World, batch, create_topic, produce, running
+
+SETTINGS = {
+    "offsets.topic.replication.factor": "1",
+    "offsets.topic.num.partitions": "1",
+    "share.coordinator.state.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
+    "share.coordinator.state.topic.num.partitions": "2",
+    "group.share.min.record.lock.duration.ms": "1000",
+}
+GROUP_RESOURCE = 32
+ACCEPT, RELEASE, REJECT, RENEW = 1, 2, 3, 4
+WAIT_MS = 5000
+
+
+class Member:
+    """A member of group g that asks for what a test says, right or wrong."""
+
+    def __init__(self, peer: Peer, topic_id: bytes, name: str) -> None:
+        self.peer = peer
+        self.topic_id = topic_id
+        self.name = name
+        self.epoch = 0
+
+    async def fetch(
+        self,
+        *acknowledged: tuple[int, int, Sequence[int]],
+        epoch: int | None = None,
+        max_records: int = 500,
+        wait_ms: int = WAIT_MS,
+        version: int = 2,
+        **fields: Any,
+    ) -> Any:
+        request = ShareFetchRequest
+        told = [
+            request.AcknowledgementBatch(first_offset=first, last_offset=last, acknowledge_types=list(types))
+            for first, last, types in acknowledged
+        ]
+        wanted = request.FetchPartition(partition_index=0, acknowledgement_batches=told)
+        asked = request(
+            group_id="g",
+            member_id=self.name,
+            share_session_epoch=self.epoch if epoch is None else epoch,
+            max_wait_ms=wait_ms,
+            min_bytes=1 if wait_ms else 0,
+            max_records=max_records,
+            batch_size=500,
+            topics=[request.FetchTopic(topic_id=self.topic_id, partitions=[wanted])],
+            **fields,
+        )
+        answer = await self.peer.request(asked, version)
+        if not answer.error_code and epoch is None:
+            self.epoch += 1
+        return answer
+
+    async def take(self, *acknowledged: tuple[int, int, Sequence[int]], **fields: Any) -> list[tuple[int, int, int]]:
+        """What it has acquired."""
+        answer = await self.fetch(*acknowledged, **fields)
+        assert answer.error_code == 0
+        partitions = [each for topic in answer.responses for each in topic.partitions]
+        assert not any(each.error_code or each.acknowledge_error_code for each in partitions), partitions
+        return [
+            (each.first_offset, each.last_offset, each.delivery_count)
+            for partition in partitions
+            for each in partition.acquired_records
+        ]
+
+    async def acknowledge(
+        self, *batches: tuple[int, int, Sequence[int]], epoch: int | None = None, **fields: Any
+    ) -> Any:
+        request = ShareAcknowledgeRequest
+        asked = request(
+            group_id="g",
+            member_id=self.name,
+            share_session_epoch=self.epoch if epoch is None else epoch,
+            topics=[
+                request.AcknowledgeTopic(
+                    topic_id=self.topic_id,
+                    partitions=[
+                        request.AcknowledgePartition(
+                            partition_index=0,
+                            acknowledgement_batches=[
+                                request.AcknowledgementBatch(
+                                    first_offset=first, last_offset=last, acknowledge_types=list(types)
+                                )
+                                for first, last, types in batches
+                            ],
+                        )
+                    ],
+                )
+            ],
+            **fields,
+        )
+        answer = await self.peer.request(asked, 2)
+        if answer.error_code:
+            return ErrorCode(answer.error_code)
+        if epoch is None:
+            self.epoch += 1
+        return ErrorCode(answer.responses[0].partitions[0].error_code) if answer.responses else ErrorCode.NONE
+
+
+async def prepared(world: World, *, earliest: bool = True) -> Member:
+    """A group that reads topic t from its beginning, with one member."""
+    peer = await world.connect()
+    await create_topic(peer, "t")
+    await peer.request(FindCoordinatorRequest(coordinator_keys=["g"]), 6)
+    if earliest:
+        await configure(peer, "share.auto.offset.reset", "earliest")
+    beat = await peer.request(
+        ShareGroupHeartbeatRequest(group_id="g", member_id="a", member_epoch=0, subscribed_topic_names=["t"]), 1
+    )
+    assert beat.error_code == 0
+    ((topic_id, partitions),) = [(each.topic_id, each.partitions) for each in beat.assignment.topic_partitions]
+    assert partitions == [0]
+    return Member(peer, topic_id, "a")
+
+
+async def configure(peer: Peer, name: str, value: str) -> None:
+    request = IncrementalAlterConfigsRequest
+    answer = await peer.request(
+        request(
+            resources=[
+                request.AlterConfigsResource(
+                    resource_type=GROUP_RESOURCE,
+                    resource_name="g",
+                    configs=[request.AlterableConfig(name=name, value=value, config_operation=0)],
+                )
+            ]
+        ),
+        1,
+    )
+    assert answer.responses[0].error_code == 0, answer
+
+
+async def another(world: World, member: Member, name: str = "b") -> Member:
+    return Member(await world.connect(), member.topic_id, name)
+
+
+async def start_offset(member: Member) -> tuple[int, int]:
+    """With the lag."""
+    request = DescribeShareGroupOffsetsRequest
+    group = request.DescribeShareGroupOffsetsRequestGroup(group_id="g", topics=None)
+    answer = await member.peer.request(request(groups=[group]), 1)
+    partition = answer.groups[0].topics[0].partitions[0]
+    return partition.start_offset, partition.lag
+
+
+async def write(member: Member, count: int) -> None:
+    for number in range(count):
+        await member.peer.request(produce("t", batch(b"%d" % number)), 9)
+
+
+async def test_records_go_to_one_member_at_a_time_and_are_done_with_once_accepted() -> None:
+    async with running(SETTINGS) as world:
+        one = await prepared(world)
+        two = await another(world, one)
+        await write(one, 4)
+        assert await one.take(max_records=2) == [(0, 1, 1)]
+        assert await two.take() == [(2, 3, 1)]
+        # Acknowledgements ride on the next fetch.
+        assert await one.take((0, 0, [ACCEPT]), (1, 1, [RELEASE])) == [(1, 1, 2)]
+        assert await two.acknowledge((2, 3, [ACCEPT, REJECT])) is ErrorCode.NONE
+        assert await start_offset(one) == (1, 1)
+        assert await one.acknowledge((1, 1, [ACCEPT])) is ErrorCode.NONE
+        assert await start_offset(one) == (4, 0)
+
+
+async def test_a_fetch_waits_for_records_and_for_those_that_are_released() -> None:
+    async with running(SETTINGS) as world:
+        one = await prepared(world)
+        two = await another(world, one)
+        waiting = asyncio.create_task(one.take(wait_ms=60_000))
+        while not any(each.readers for each in world.broker.services.shares.partitions.values()):
+            await asyncio.sleep(0.01)
+        await write(two, 1)
+        assert await waiting == [(0, 0, 1)]
+        assert await two.take(wait_ms=0) == []
+        waiting = asyncio.create_task(two.take(wait_ms=60_000))
+        await one.acknowledge((0, 0, [RELEASE]))
+        assert await waiting == [(0, 0, 2)]
+
+
+async def test_a_session_that_is_closed_or_lost_gives_back_what_it_holds() -> None:
+    async with running(SETTINGS) as world:
+        one = await prepared(world)
+        two = await another(world, one)
+        await write(one, 2)
+        assert await two.take() == [(0, 1, 1)]
+        assert await two.acknowledge((0, 0, [ACCEPT]), epoch=-1) is ErrorCode.NONE
+        assert await one.take() == [(1, 1, 2)]
+        await one.acknowledge((1, 1, [RELEASE]))
+        three = await another(world, one, "c")
+        assert await three.take() == [(1, 1, 3)]
+        await three.peer.close()
+        assert await one.take(wait_ms=60_000) == [(1, 1, 4)]
+
+
+async def test_sessions_have_epochs() -> None:
+    async with running(SETTINGS | {"group.share.max.share.sessions": "1"}) as world:
+        one = await prepared(world)
+        assert await one.acknowledge((0, 0, [ACCEPT]), epoch=0) is ErrorCode.INVALID_SHARE_SESSION_EPOCH
+        assert await one.acknowledge((0, 0, [ACCEPT]), epoch=1) is ErrorCode.SHARE_SESSION_NOT_FOUND
+        assert (await one.fetch((0, 0, [ACCEPT]))).error_code == ErrorCode.INVALID_REQUEST
+        assert (await one.fetch(epoch=-1)).error_code == ErrorCode.SHARE_SESSION_NOT_FOUND
+        assert await one.take(wait_ms=0) == []
+        assert (await one.fetch(epoch=5)).error_code == ErrorCode.INVALID_SHARE_SESSION_EPOCH
+        two = await another(world, one)
+        assert (await two.fetch()).error_code == ErrorCode.SHARE_SESSION_LIMIT_REACHED
+        nobody = Member(one.peer, one.topic_id, "")
+        assert (await nobody.fetch()).error_code == ErrorCode.INVALID_REQUEST
+
+
+async def test_acknowledgements_that_make_no_sense_are_refused() -> None:
+    async with running(SETTINGS) as world:
+        one = await prepared(world)
+        await write(one, 4)
+        assert await one.take() == [(0, 3, 1)]
+        for wrong in (
+            [(1, 0, [ACCEPT])],
+            [(0, 1, [ACCEPT]), (1, 2, [ACCEPT])],
+            [(2, 2, [ACCEPT]), (0, 0, [ACCEPT])],
+            [(0, 2, [ACCEPT, ACCEPT])],
+            [(0, 0, [])],
+            [(0, 0, [5])],
+            [(0, 0, [-1])],
+            [(0, 0, [RENEW])],
+            [(0, 4, [ACCEPT])],
+        ):
+            assert await one.acknowledge(*wrong) is ErrorCode.INVALID_REQUEST, wrong
+        two = await another(world, one)
+        assert await two.take(wait_ms=0) == []
+        assert await two.acknowledge((0, 0, [ACCEPT])) is ErrorCode.INVALID_RECORD_STATE
+        assert await one.acknowledge((0, 0, [RENEW]), is_renew_ack=True) is ErrorCode.NONE
+        assert await one.acknowledge((0, 3, [ACCEPT])) is ErrorCode.NONE
+        assert await start_offset(one) == (4, 0)
+        # What lies before the start is done with, whoever says what of it.
+        assert await one.acknowledge((0, 3, [ACCEPT])) is ErrorCode.NONE
+
+
+async def test_a_request_that_renews_fetches_nothing() -> None:
+    async with running(SETTINGS) as world:
+        one = await prepared(world)
+        await write(one, 2)
+        assert await one.take(max_records=1, share_acquire_mode=1) == [(0, 0, 1)]
+        wrong = await one.fetch((0, 0, [RENEW]), is_renew_ack=True)
+        assert wrong.error_code == ErrorCode.INVALID_REQUEST
+        renewal = {"is_renew_ack": True, "wait_ms": 0, "max_records": 0, "max_bytes": 0}
+        assert await one.take((0, 0, [RENEW]), **renewal) == []
+        answer = await one.fetch((0, 0, [ACCEPT]), share_acquire_mode=7)
+        assert answer.error_code == ErrorCode.INVALID_REQUEST
+
+
+async def test_a_lock_that_runs_out_gives_the_record_to_another() -> None:
+    async with running(SETTINGS) as world:
+        one = await prepared(world)
+        await configure(one.peer, "share.record.lock.duration.ms", "1000")
+        await write(one, 1)
+        assert await one.take() == [(0, 0, 1)]
+        two = await another(world, one)
+        assert await two.take(wait_ms=60_000) == [(0, 0, 2)]
+        assert await one.acknowledge((0, 0, [ACCEPT])) is ErrorCode.INVALID_RECORD_STATE
+
+
+async def test_a_broker_that_starts_again_knows_what_is_done_with() -> None:
+    async with running(SETTINGS) as world:
+        one = await prepared(world)
+        await write(one, 5)
+        await one.take()
+        await one.acknowledge((0, 0, [ACCEPT]), (2, 2, [REJECT]), (3, 3, [RELEASE]))
+        await world.broker.stop()
+        await world.start(SETTINGS)
+        again = Member(await world.connect(), one.topic_id, "a")
+        assert await again.take(wait_ms=60_000) == [(1, 1, 1), (3, 3, 2), (4, 4, 1)]
+
+
+async def test_a_new_group_begins_at_the_end_and_stays_there() -> None:
+    async with running(SETTINGS) as world:
+        one = await prepared(world, earliest=False)
+        await write(one, 3)
+        assert await one.take(wait_ms=0) == []
+        assert await start_offset(one) == (3, 0)
+        await write(one, 1)
+        await world.broker.stop()
+        await world.start(SETTINGS)
+        again = Member(await world.connect(), one.topic_id, "a")
+        assert await again.take(wait_ms=60_000) == [(3, 3, 1)]
+
+
+async def test_what_retention_takes_is_not_waited_for() -> None:
+    async with running(SETTINGS) as world:
+        one = await prepared(world)
+        await write(one, 4)
+        assert await one.take(max_records=1) == [(0, 0, 1)]
+        request = DeleteRecordsRequest
+        topic = request.DeleteRecordsTopic(
+            name="t", partitions=[request.DeleteRecordsPartition(partition_index=0, offset=3)]
+        )
+        await one.peer.request(request(topics=[topic], timeout_ms=10_000), 2)
+        assert await one.take((0, 0, [ACCEPT])) == [(3, 3, 1)]
+
+
+async def test_topics_that_are_not_there_are_told_of() -> None:
+    async with running(SETTINGS) as world:
+        one = await prepared(world)
+        await write(one, 1)
+        assert await one.take() == [(0, 0, 1)]
+        state = DeleteTopicsRequest.DeleteTopicState(name="t")
+        await one.peer.request(DeleteTopicsRequest(topics=[state], timeout_ms=10_000), 6)
+        answer = await one.fetch((0, 0, [ACCEPT]), wait_ms=0)
+        ((partition,),) = [topic.partitions for topic in answer.responses]
+        assert partition.error_code == partition.acknowledge_error_code == ErrorCode.UNKNOWN_TOPIC_ID
+        assert world.broker.services.shares.partitions == {}
