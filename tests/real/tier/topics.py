@@ -36,6 +36,8 @@ def fill(bootstrap: str, numbers: range, name: str = "t", *, size: int = 1000) -
         value = value_of(number, size)
         producer.produce(name, value, partition=0, on_delivery=lambda error, _: error and failed.append(str(error)))
         producer.poll(0)
+        if number % 10_000 == 9_999:
+            producer.flush(DEADLINE_S)  # Its queue is bounded.
     assert producer.flush(DEADLINE_S) == 0
     assert not failed, failed[:3]
 

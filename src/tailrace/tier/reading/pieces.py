@@ -29,6 +29,8 @@ R = TypeVar("R")
 
 # So many windows before the end of a segment the footer of the next one is asked for.
 _FOOTER_AHEAD = 4
+# Pieces on their way to the cache.
+_STORING_MAX = 8
 # Readers whose last place is remembered.
 _READERS_MAX = 1000
 
@@ -65,6 +67,7 @@ class Pieces:
         self._under_way: dict[tuple[Uuid, int], asyncio.Task[Bytes]] = {}
         self._footers_under_way: dict[Uuid, asyncio.Task[SegmentFooter]] = {}
         self._ahead: OrderedDict[tuple[Uuid, int], int] = OrderedDict()  # Where a reader would go on, and its window.
+        self._storing: set[asyncio.Task[None]] = set()
         self._crossing: dict[Uuid, asyncio.Task[None]] = {}  # Into which segments is read ahead from the one before.
 
     async def footer(self, owner: TieredPartition, segment: RemoteSegment) -> SegmentFooter:
@@ -113,6 +116,8 @@ class Pieces:
     def close(self) -> None:
         for task in (*self._under_way.values(), *self._footers_under_way.values(), *self._crossing.values()):
             task.cancel()
+        for storing in self._storing:
+            storing.cancel()
 
     def _follow_reader(self, segment: RemoteSegment, start: int, end: int) -> int:
         """How many pieces are read ahead of who reads this: none, unless he has read what goes before."""
@@ -139,8 +144,10 @@ class Pieces:
         following: Piece | None,
     ) -> None:
         size = self._limits.piece_bytes
+        # Of many readers together no more than stays in memory until they come to it.
+        most = max(1, self._limits.recent_bytes // size // 2)
         for at in range(begin, min(begin + count * size, segment.size_bytes), size):
-            if (segment.segment_id, at) not in self._recent:
+            if (segment.segment_id, at) not in self._recent and len(self._under_way) < most:
                 self._begin(owner, segment, footer, at)
         left = max(0, -(-(segment.size_bytes - begin) // size))
         if following is not None and left < _FOOTER_AHEAD * count:
@@ -198,8 +205,18 @@ class Pieces:
         got = await self._store.get(self._name(owner, segment), position, end)
         await self._background.run(lambda: footer.check(position, got))
         self._keep((segment.segment_id, position), got)
-        await self._cache.put(segment.segment_id, position, got)
+        await self._store_later(segment.segment_id, position, got)
         return got
+
+    async def _store_later(self, segment_id: Uuid, position: int, piece: Bytes) -> None:
+        """Nobody waits for the local disk, unless it is so slow that much is waiting for it."""
+        work = self._cache.put(segment_id, position, piece)
+        if len(self._storing) >= _STORING_MAX:
+            await work
+            return
+        task = asyncio.ensure_future(work)
+        self._storing.add(task)
+        task.add_done_callback(self._storing.discard)
 
     async def _get_footer(self, owner: TieredPartition, segment: RemoteSegment) -> SegmentFooter:
         name = self._name(owner, segment)
