@@ -299,6 +299,7 @@ _ROWS = (
         (0, 0),
         "groups.shares.alter_share_group_offsets",
         (_READ_GROUP, Need(Operation.READ, Kind.TOPIC, "topics.topic_name")),
+        ("topics > responses", "partitions"),
     ),
     _this_node(
         ApiKey.DELETE_SHARE_GROUP_OFFSETS,
@@ -308,6 +309,7 @@ _ROWS = (
             Need(Operation.DELETE, Kind.GROUP, "group_id"),
             Need(Operation.READ, Kind.TOPIC, "topics.topic_name"),
         ),
+        ("topics > responses",),
     ),
     # Asked by leaders of partitions and by coordinators of share groups.
     *(

@@ -48,7 +48,6 @@ class Recovered:
     end: int  # Of what was recovered.
     drilled: int  # Records that the drill has counted.
     log: str
-    producer: Producer  # One of the old cluster's, that has been quiet since.
 
 
 def value(number: int) -> bytes:
@@ -64,7 +63,7 @@ def recovered(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Recovered]:
     broker = Broker(settings={**SETTINGS, "remote.log.storage.url": url}, data=folder / "old")
     broker.start()
     try:
-        producer = fill(broker.bootstrap)
+        fill(broker.bootstrap)
         wait_copied(folder, broker.bootstrap)
         # While the old cluster is at work.
         drilled = run(folder, rehearsal.replace("9192", str(drill_port)), url).stdout.split()[-1]
@@ -85,7 +84,7 @@ def recovered(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Recovered]:
         assert line, log
         try:
             end = next(int(row.split("\t")[3]) for row in lines if row.startswith("orders\t0\t"))
-            yield Recovered(f"127.0.0.1:{port}", end, int(drilled), log, producer)
+            yield Recovered(f"127.0.0.1:{port}", end, int(drilled), log)
         finally:
             process.stdin.close()
             process.wait(DEADLINE_S)
@@ -116,7 +115,7 @@ def run(folder: Path, block: str, url: str) -> subprocess.CompletedProcess[str]:
     return done
 
 
-def fill(bootstrap: str) -> Producer:
+def fill(bootstrap: str) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
     admin.create_topics([NewTopic("orders", 1, 1, config=TOPIC)])["orders"].result(DEADLINE_S)
     producer = Producer({"bootstrap.servers": bootstrap, "batch.size": 20_000, "log_level": 0})
@@ -126,7 +125,6 @@ def fill(bootstrap: str) -> Producer:
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "readers", "enable.auto.commit": False})
     consumer.commit(offsets=[TopicPartition("orders", 0, COMMITTED)], asynchronous=False)
     consumer.close()
-    return producer
 
 
 def wait_copied(folder: Path, bootstrap: str) -> None:

@@ -61,7 +61,7 @@ def test_ten_thousand_partitions_and_a_crowd():
         waits.sort()
         print(f"\nscrape {took_s:.2f} s, memory grown by {grown / 1e6:.1f} MB")
         print(f"health beside scrapes: median {waits[100] * 1000:.1f} ms, p99 {waits[198] * 1000:.1f} ms")
-        print(f"of {len(crowd)} who asked in the crowd {sum(each >= 0 for each in crowd)} were answered")
+        assert min(crowd) >= 0, f"of {len(crowd)} who asked in the crowd not all were answered"
         assert grown < 64_000_000
         assert _ask(url) >= 0
         assert broker.metrics().value("kafka_server_replicamanager_partitioncount") == TOPICS * PARTITIONS

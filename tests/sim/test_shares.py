@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tailrace.client.connection import Address
+from tailrace.client.groups.admin import GroupAdmin
 from tailrace.client.metadata import Cluster
 from tailrace.client.shares.consumer import ACCEPT, REJECT, RELEASE, Refusal, ShareConsumer, ShareOptions, ShareRecord
 from tailrace.model.errors import ErrorCode, KafkaError
@@ -288,6 +289,14 @@ class Run:
         for task in self.workers.values():
             task.result()
 
+    async def check_described(self) -> None:
+        """As an administrator sees it."""
+        admin = GroupAdmin(self._admin)
+        described, offsets = await admin.describe(GROUP), await admin.share_offsets(GROUP)
+        assert (described.type, described.state) == ("share", "Empty")
+        assert [each.lag for each in offsets] == [0] * PARTITIONS
+        assert {each.partition.partition: each.start_offset for each in offsets} == self.ledger.starts
+
     def check(self) -> None:
         missed = self.ledger.produced - self.ledger.delivered.keys()
         assert not missed, f"never delivered: {sorted(missed)}"
@@ -316,6 +325,7 @@ async def story(seed: int, records: int = 120) -> Ledger:
             if not node.is_up:
                 await world.start(node_id)
         await run.drain()
+        await run.check_described()
         if watching.done():
             watching.result()
         watching.cancel()

@@ -11,7 +11,9 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from confluent_kafka.admin import NewTopic
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from tailrace.testing import Broker
 
 ROOT = Path(__file__).parents[2]
 DEADLINE_S = 120.0
@@ -183,3 +185,29 @@ def test_the_declarative_example(tailrace_broker, admin, produce, tmp_path):
     minutes = [(key, json.loads(value)) for key, value in read_topic(tailrace_broker.bootstrap, "revenue")]
     first = {"minute": "2026-01-31T12:00:00.000Z", "product": "tea", "revenue": 5.0, "orders": 2}
     assert minutes[0] == (b"tea", first)
+
+
+def test_a_broker_that_is_away_is_waited_for_and_not_for_ever(tmp_path):
+    """The first run gives up with the code for what passes; the second one has it come back, and goes on by itself."""
+    with Broker(start_timeout_s=DEADLINE_S) as broker:
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+        for created in admin.create_topics([NewTopic("t", 1, 1)]).values():
+            created.result(DEADLINE_S)
+        file = write_copy_pipeline(tmp_path, broker.bootstrap, "t", f'table = "{tmp_path}/t"')
+        file.write_text(file.read_text() + '\n[kafka]\n"request.timeout.ms" = 1000\n"default.api.timeout.ms" = 1000\n')
+        broker.stop()
+        words = command("run", file, "--once", "--master=local[2]", *QUICK)
+        ended = subprocess.run([*words, "--retries=1"], timeout=DEADLINE_S, capture_output=True, text=True, check=False)
+        assert ended.returncode == 75, ended.stderr
+        assert "trying again in 1 s (1 of 1)" in ended.stderr
+        assert "the same may succeed later" in ended.stderr
+        assert "Traceback" not in ended.stderr
+        running = subprocess.Popen(words, stderr=subprocess.PIPE, text=True, start_new_session=True)
+        try:
+            told = iter(running.stderr.readline, "")
+            assert any("trying again" in line for line in told)
+            broker.start()
+            _, errors = running.communicate(timeout=DEADLINE_S)
+        finally:
+            kill_group(running)
+        assert running.returncode == 0, errors

@@ -17,6 +17,7 @@ from pyspark.errors import PySparkException
 from tailrace.cli import main
 from tailrace.spark import session
 from tailrace.spark.pipelines import DeclarationError, Pipeline, TableSink, TopicSink, TopicSource, Transform, load, run
+from tailrace.spark.pipelines.failures import failure_text, is_transient
 from tailrace.spark.pipelines.landing.batches import LandingError
 
 DEADLINE_S = 30.0
@@ -326,3 +327,18 @@ def test_check_resolves_columns_and_finds_topics(spark, kafka, tmp_path, capsys)
         assert main(["pipeline", "check", str(file)]) == 1
         assert message in capsys.readouterr().err
     assert not (tmp_path / "checkpoint").exists()
+
+
+def test_a_broker_that_is_away_is_told_as_what_passes(spark, tmp_path):
+    pipeline = Pipeline(
+        name="away",
+        bootstrap="127.0.0.1:1",
+        sources={"rows": TopicSource("t")},
+        sink=TableSink(str(tmp_path / "table")),
+        checkpoint=str(tmp_path / "checkpoint"),
+        kafka={"request.timeout.ms": "200", "default.api.timeout.ms": "200"},
+    )
+    with pytest.raises(PySparkException) as raised:
+        run(pipeline, spark, once=True)
+    assert is_transient(raised.value)
+    assert "cannot reach 127.0.0.1:1: connection refused" in failure_text(raised.value)

@@ -14,7 +14,7 @@ from starlette.middleware import Middleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
-from starlette.routing import Mount, Route
+from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from tailrace.apps.console.balancing import Balancing
@@ -59,7 +59,10 @@ def make_app(
     own = watcher_security(security)
     shared = open_cluster(own or Security(tls=security.tls))
     watcher = Watcher(
-        shared, interval_s=options.interval_s, groups_max=options.groups_max, series_max=options.series_max
+        open_cluster(own or Security(tls=security.tls)),
+        interval_s=options.interval_s,
+        groups_max=options.groups_max,
+        series_max=options.series_max,
     )
 
     def now_s() -> float:
@@ -92,26 +95,31 @@ def make_app(
             await asyncio.to_thread(console.balancing.close)
             await console.choosers.aclose()
             visitors.close()
+            watcher.close()
             shared.close()
 
     async def stop() -> None:
         visitors.stop()
         await watcher.stop()
 
-    rooms = (cluster, nodes, topics, messages, groups, schemas, transactions, access, alerts, balance, tier, login)
     app = Starlette(
-        routes=[
-            *(route for room in rooms for route in room.routes(console)),
-            Route("/live", partial(_live, console)),
-            Route("/health", lambda _: PlainTextResponse("ok\n")),
-            Mount("/static", StaticFiles(packages=[("tailrace.apps.console", "static")])),
-        ],
+        routes=_routes(console),
         middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=list(hosts), www_redirect=False)],
         exception_handlers={404: lambda request, _: _not_found(console, request)},
         lifespan=life,
     )
     app.state.stop = stop
     return app
+
+
+def _routes(console: Console) -> list[BaseRoute]:
+    rooms = (cluster, nodes, topics, messages, groups, schemas, transactions, access, alerts, balance, tier, login)
+    return [
+        *(route for room in rooms for route in room.routes(console)),
+        Route("/live", partial(_live, console)),
+        Route("/health", lambda _: PlainTextResponse("ok\n")),
+        Mount("/static", StaticFiles(packages=[("tailrace.apps.console", "static")])),
+    ]
 
 
 async def _live(console: Console, request: Request) -> Response:

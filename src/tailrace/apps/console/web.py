@@ -32,6 +32,7 @@ from tailrace.apps.console.reading.views import View
 from tailrace.apps.console.watcher import Watcher
 from tailrace.model.acls import Operation
 from tailrace.model.errors import ErrorCode, KafkaError
+from tailrace.model.settings import INT_MAX
 
 HEADERS = {
     "Content-Security-Policy": (
@@ -42,6 +43,8 @@ HEADERS = {
     "Referrer-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
+# Of numbers that Kafka's fields can hold.
+_DIGITS_MAX = 19
 # A form is a few settings, or a record to produce.
 FORM_BYTES_MAX = 2 << 20
 _STATUS = {
@@ -51,6 +54,7 @@ _STATUS = {
     ErrorCode.GROUP_AUTHORIZATION_FAILED: 403,
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: 403,
     ErrorCode.RESOURCE_NOT_FOUND: 404,
+    ErrorCode.INVALID_TOPIC_EXCEPTION: 404,
     ErrorCode.INVALID_REQUEST: 400,
     ErrorCode.NETWORK_EXCEPTION: 503,
     ErrorCode.THROTTLING_QUOTA_EXCEEDED: 503,
@@ -251,15 +255,23 @@ def field(request: Request, name: str) -> str:
     return form.get(name, "").strip()
 
 
-def number(request: Request, name: str) -> int | None:
-    """None if it is empty. Raises KafkaError for what is no whole number."""
+def number(request: Request, name: str, *, maximum: int = INT_MAX) -> int | None:
+    """None if it is empty. Raises KafkaError for what is no whole number that the field of a request can hold."""
     text = field(request, name)
     if not text:
         return None
-    try:
-        return int(text)
-    except ValueError:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name} is {text!r}, which is no whole number") from None
+    found = whole_number(text, maximum)
+    if found is None:
+        reason = f"{name} is {text[:50]!r}, which is no whole number from 0 to {maximum}"
+        raise KafkaError(ErrorCode.INVALID_REQUEST, reason)
+    return found
+
+
+def whole_number(text: str, maximum: int) -> int | None:
+    """None for what is none from 0 up to there."""
+    if not text.isascii() or not text.isdigit() or len(text) > _DIGITS_MAX or int(text) > maximum:
+        return None
+    return int(text)
 
 
 def _file_tag(name: str) -> str:

@@ -92,6 +92,21 @@ class Toll:
         fetched.rate.note(-size_bytes, now_ms)
         return False
 
+    def may_fetch(self) -> bool:
+        """Whether the quota of bytes lets anything pass now. For those whose answers cannot be taken back: they ask
+        before, and are charged after."""
+        fetched = self._of.fetched
+        if fetched is not None:
+            throttle_ms = fetched.rate.throttle_ms(fetched.bound, self._meters.clock.monotonic_ms())
+            self.throttle_ms = max(self.throttle_ms, throttle_ms)
+        return not self.throttle_ms
+
+    def charge_fetched(self, size_bytes: int) -> None:
+        now_ms = self._meters.clock.monotonic_ms()
+        self._charge_time(now_ms)
+        if self._of.fetched is not None and size_bytes:
+            self.throttle_ms = max(self.throttle_ms, self._of.fetched.charge(size_bytes, now_ms))
+
     # ---- all
 
     def taken_ms(self) -> int:

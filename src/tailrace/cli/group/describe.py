@@ -10,9 +10,10 @@ from typing import Any
 from tailrace.cli.group.listing import lag_s
 from tailrace.cli.output import count_text, is_terminal, print_json, print_rows
 from tailrace.client.consumer import LATEST, Consumer
-from tailrace.client.groups.admin import DescribedGroup, GroupAdmin
+from tailrace.client.groups.admin import SHARE, DescribedGroup, GroupAdmin
 from tailrace.client.groups.progress import Progress, find_progress, total_lag
 from tailrace.client.metadata import Cluster
+from tailrace.client.shares.admin import ShareOffset
 from tailrace.model.ids import TopicPartition
 
 _CLEAR_SCREEN = "\x1b[H\x1b[2J\x1b[3J"
@@ -24,11 +25,15 @@ async def describe_groups(cluster: Cluster, options: argparse.Namespace) -> int:
         group_ids = options.groups or [group.group_id for group in await admin.groups()]
         groups = [await admin.describe(group_id) for group_id in group_ids]
         found = [(group, await _progress(admin, group)) for group in groups]
+        queues = {each.group_id: await admin.share_offsets(each.group_id) for each in groups if each.type == SHARE}
         if options.watch is not None and not options.json and is_terminal(sys.stdout):
             print(_CLEAR_SCREEN, end="")
         for group, progress in found:
             if options.json:
-                print_json(_facts(group, progress))
+                print_json(_facts(group, progress) | _queue_facts(queues.get(group.group_id)))
+            elif group.type == SHARE:
+                _print_queue(group, queues[group.group_id])
+                _print_members(group)
             else:
                 _print_progress(group, progress)
                 _print_members(group)
@@ -39,6 +44,8 @@ async def describe_groups(cluster: Cluster, options: argparse.Namespace) -> int:
 
 
 async def _progress(admin: GroupAdmin, group: DescribedGroup) -> list[Progress]:
+    if group.type == SHARE:
+        return []  # It has no committed offsets: where it stands in a queue is another question.
     found = await admin.offsets_of(group.group_id, lambda offsets: offsets.fetch())
     committed = {partition: each.offset for partition, each in found.items()}
     owned = {partition for member in group.members for partition in member.assignment}
@@ -87,6 +94,34 @@ def _print_progress(group: DescribedGroup, progress: list[Progress]) -> None:
         ],
         title=title,
     )
+
+
+def _print_queue(group: DescribedGroup, offsets: list[ShareOffset]) -> None:
+    lag = sum(each.lag or 0 for each in offsets)
+    title = (
+        f"group {group.group_id}: {group.type}, {group.state}, {count_text(len(group.members), 'member')}, "
+        f"lag {lag:,}, coordinator {group.coordinator_id}"
+    )
+    readers: dict[TopicPartition, int] = {}
+    for member in group.members:
+        for partition in member.assignment:
+            readers[partition] = readers.get(partition, 0) + 1
+    print_rows(
+        ("group", "topic", "partition", "start", "lag", "members"),
+        [
+            (group.group_id, *each.partition, each.start_offset, each.lag, readers.get(each.partition, 0))
+            for each in offsets
+        ],
+        title=title,
+    )
+
+
+def _queue_facts(offsets: list[ShareOffset] | None) -> dict[str, Any]:
+    if offsets is None:
+        return {}
+    return {
+        "queue": [{**each.partition._asdict(), "start_offset": each.start_offset, "lag": each.lag} for each in offsets]
+    }
 
 
 def _print_members(group: DescribedGroup) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
-from typing import NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from tailrace.client.connection import error_code
 from tailrace.client.groups.coordinator import Coordinator, find_coordinator
@@ -34,10 +34,14 @@ from tailrace.wire.apis.own import (
     DescribeGroupLagResponse,
 )
 
+if TYPE_CHECKING:
+    from tailrace.client.shares.admin import ShareOffset
+
 T = TypeVar("T")
 
 CLASSIC = "classic"
 CONSUMER = "consumer"
+SHARE = "share"
 # What older brokers say of a group that does not exist, in the place of its state.
 _DEAD = "Dead"
 _MEMBER_CLASSIC = 0
@@ -131,9 +135,8 @@ class GroupAdmin:
 
         async def ask(coordinator: Coordinator) -> DescribedGroup:
             node_id, _ = await find_coordinator(self.cluster, group_id)
-            return await self._describe_consumers(coordinator, node_id) or await self._describe_classic(
-                coordinator, node_id
-            )
+            described = await self._describe_consumers(coordinator, node_id)
+            return described or await self._describe_others(coordinator, node_id)
 
         return await self._ask(group_id, ask)
 
@@ -160,6 +163,24 @@ class GroupAdmin:
             node_id,
             tuple(map(_consumer_member, found.members)),
         )
+
+    async def _describe_others(self, coordinator: Coordinator, node_id: int) -> DescribedGroup:
+        from tailrace.client.shares.admin import describe_share_group
+
+        try:
+            return await self._describe_classic(coordinator, node_id)
+        except KafkaError as error:
+            if error.code is not ErrorCode.GROUP_ID_NOT_FOUND:
+                raise
+            described = await describe_share_group(coordinator, node_id)
+            if described is None:
+                raise
+            return described
+
+    async def share_offsets(self, group_id: str) -> list[ShareOffset]:
+        from tailrace.client.shares.admin import share_offsets
+
+        return await self._ask(group_id, share_offsets)
 
     async def _describe_classic(self, coordinator: Coordinator, node_id: int) -> DescribedGroup:
         answer = await coordinator.call(DescribeGroupsRequest(groups=[coordinator.group_id]), DescribeGroupsResponse)

@@ -23,6 +23,7 @@ from tailrace.wire.apis.groups import (
     OffsetFetchRequest,
 )
 from tailrace.wire.apis.own import DescribeGroupHistoryRequest, DescribeGroupHistoryResponse
+from tailrace.wire.apis.shares import ShareGroupDescribeRequest, ShareGroupDescribeResponse
 from tailrace.wire.schema import Message
 from tests.unit.client.groups.group_peer import GroupPeer
 from tests.unit.client.peer import HANG_UP, Script
@@ -44,6 +45,30 @@ def no_consumer_group(request: ConsumerGroupDescribeRequest) -> Message:
         group_id=request.group_ids[0], error_code=ErrorCode.GROUP_ID_NOT_FOUND
     )
     return ConsumerGroupDescribeResponse(groups=[found])
+
+
+def no_share_group(request: ShareGroupDescribeRequest) -> Message:
+    group = ShareGroupDescribeResponse.DescribedGroup(
+        group_id=request.group_ids[0], error_code=ErrorCode.GROUP_ID_NOT_FOUND
+    )
+    return ShareGroupDescribeResponse(groups=[group])
+
+
+async def test_a_share_group_is_described():
+    def share_group(request: ShareGroupDescribeRequest) -> Message:
+        response = ShareGroupDescribeResponse
+        assigned = response.TopicPartitions(topic_id=bytes(16), topic_name="t", partitions=[0, 1])
+        member = response.Member(member_id="m", assignment=response.Assignment(topic_partitions=[assigned]))
+        group = response.DescribedGroup(group_id=request.group_ids[0], group_state="Stable", members=[member])
+        return response(groups=[group])
+
+    scripts = {ConsumerGroupDescribeRequest: no_consumer_group, DescribeGroupsRequest: classic("Dead")}
+    async with GroupPeer({**scripts, ShareGroupDescribeRequest: share_group}) as peer:
+        cluster = peer.cluster()
+        described = await GroupAdmin(cluster).describe("g")
+        assert (described.type, described.state) == ("share", "Stable")
+        assert described.members[0].assignment == (("t", 0), ("t", 1))
+        cluster.close()
 
 
 class OldPeer(GroupPeer):
@@ -81,7 +106,8 @@ async def test_an_old_broker_is_asked_in_its_own_way():
     "answer", [classic("Dead"), classic("", error_code=ErrorCode.GROUP_ID_NOT_FOUND, error_message="no")]
 )
 async def test_a_group_that_does_not_exist(answer: Script):
-    async with GroupPeer({ConsumerGroupDescribeRequest: no_consumer_group, DescribeGroupsRequest: answer}) as peer:
+    scripts = {ConsumerGroupDescribeRequest: no_consumer_group, ShareGroupDescribeRequest: no_share_group}
+    async with GroupPeer({**scripts, DescribeGroupsRequest: answer}) as peer:
         cluster = peer.cluster()
         with pytest.raises(KafkaError, match="group g does not exist") as refused:
             await GroupAdmin(cluster).describe("g")

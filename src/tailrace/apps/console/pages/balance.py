@@ -16,6 +16,7 @@ from tailrace.balance.plan.picture import WORDS, Plan, Wish, seconds_for
 from tailrace.balance.run.runner import Pace
 from tailrace.model.acls import Operation
 from tailrace.model.errors import ErrorCode, KafkaError
+from tailrace.model.settings import LONG_MAX
 
 _MOVES_MAX = 200
 
@@ -53,7 +54,8 @@ async def balance(console: Console, visit: Visit, request: Request) -> Response:
 async def run(console: Console, visit: Visit, request: Request) -> Response:
     await _check(visit, Operation.ALTER)
     wish = _wish(field(request, "drain"), bool(field(request, "must")))
-    rate, at_once = number(request, "rate") or Pace().rate, number(request, "at_once") or Pace().at_once
+    rate = number(request, "rate", maximum=LONG_MAX) or Pace().rate
+    at_once = number(request, "at_once") or Pace().at_once
     if rate < 1 or at_once < 1:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "the rate and the number of moves are above 0")
     plan = await console.balancing.plan(visit.security, wish)

@@ -17,6 +17,7 @@ from tailrace.client.groups.admin import GroupAdmin, PastRebalance
 from tailrace.client.groups.progress import find_progress, total_lag
 from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.model.ids import TopicPartition
+from tailrace.model.settings import LONG_MAX
 
 _ROWS_MAX = 500
 _PARTITIONS_MAX = 1000
@@ -120,7 +121,7 @@ async def _targets(visit: Visit, request: Request, topic: str) -> Mapping[TopicP
         return starts
     if where == "latest":
         return ends
-    wanted = number(request, "number")
+    wanted = number(request, "number", maximum=LONG_MAX)
     if wanted is None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"{where} needs a number beside it")
     if where == "time":

@@ -21,6 +21,8 @@ from tailrace.model.errors import ErrorCode, KafkaError
 
 # One page of the list: a browser draws a few thousand rows in a blink, and a person reads fewer.
 _ROWS_MAX = 500
+# Of the field for the number of replicas.
+_SHORT_MAX = (1 << 15) - 1
 
 
 def routes(console: Console) -> Sequence[BaseRoute]:
@@ -112,7 +114,7 @@ async def topic(console: Console, visit: Visit, request: Request) -> Response:
 
 async def create(console: Console, visit: Visit, request: Request) -> Response:
     name = field(request, "name")
-    partitions, replicas = number(request, "partitions"), number(request, "replicas")
+    partitions, replicas = number(request, "partitions"), number(request, "replicas", maximum=_SHORT_MAX)
     configs = _settings(field(request, "settings"))
     admin = Admin(visit.cluster)
     ask = partial(

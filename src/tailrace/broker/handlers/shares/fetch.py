@@ -160,7 +160,12 @@ class ShareFetchAttempt:
     def read(self, *, is_last: bool) -> None:
         self.waits_for = []
         request, config = self._request, self._services.config
+        toll = self._context.toll
         left_bytes = min(request.max_bytes, config.fetch_max_bytes)
+        if toll is not None:
+            # What is acquired goes out: so it is not acquired while it would be too much.
+            left_bytes = int(min(left_bytes, toll.fetch_max_bytes)) if toll.may_fetch() else 0
+            is_last = is_last or not left_bytes
         left_records = request.max_records
         found = self._find_readable(is_last=is_last)
         if found is None:
@@ -226,6 +231,8 @@ class ShareFetchAttempt:
             if place.topic_id not in topics:
                 topics[place.topic_id] = ShareFetchResponse.ShareFetchableTopicResponse(topic_id=place.topic_id)
             topics[place.topic_id].partitions.append(self._answer(place, leaders))
+        if self._context.toll is not None:
+            self._context.toll.charge_fetched(sum(len(each.records) for each in self._taken.values()))
         config = group_config(self._services.config, self._services.image, self._key.group_id)
         return ShareFetchResponse(
             acquisition_lock_timeout_ms=config.share_record_lock_duration_ms,

@@ -18,10 +18,11 @@ from tailrace.apps.console.reading.choosing import Filter, FilterCostError
 from tailrace.apps.console.reading.filters import FilterError
 from tailrace.apps.console.reading.records import Found, Page, Query, follow, read_page
 from tailrace.apps.console.reading.views import NO_NOTES, View
-from tailrace.apps.console.web import Console
+from tailrace.apps.console.web import Console, whole_number
 from tailrace.client.metadata import Cluster
 from tailrace.model.errors import KafkaError
 from tailrace.model.ids import PartitionIndex, TopicPartition
+from tailrace.model.settings import INT_MAX, LONG_MAX
 
 _LIMIT, _LIMIT_MAX = 50, 1000
 _WHOLE_BYTES = 1 << 20
@@ -217,18 +218,19 @@ def _query(console: Console, request: Request, view: View, *, limit_max: int = _
 def _whole(text: str | None, name: str) -> int | None:
     if not text:
         return None
-    try:
-        return int(text)
-    except ValueError:
-        raise FilterError(f"{name} is {text!r}, which is no whole number") from None
+    found = whole_number(text, LONG_MAX if name == "offset" else INT_MAX)
+    if found is None:
+        raise FilterError(f"{name} is {text[:50]!r}, which is no whole number that it can be")
+    return found
 
 
 def _time_ms(text: str) -> int:
     """Milliseconds, or a date and time in UTC as a browser's field writes it."""
-    if text.isascii() and text.isdigit():
-        return int(text)
+    found = whole_number(text, LONG_MAX)
+    if found is not None:
+        return found
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
-        raise FilterError(f"{text!r} is no time: write 2026-11-18T09:30 (UTC) or milliseconds") from None
-    return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
+        raise FilterError(f"{text[:50]!r} is no time: write 2026-11-18T09:30 (UTC) or milliseconds") from None
+    return max(0, int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000))

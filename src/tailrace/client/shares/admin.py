@@ -1,0 +1,75 @@
+"""Share groups as an administrator sees them: members, and where the group stands in each partition."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from tailrace.client.connection import error_code
+from tailrace.client.groups.admin import SHARE, DescribedGroup, GroupMember
+from tailrace.client.groups.coordinator import Coordinator
+from tailrace.model.errors import ErrorCode, KafkaError
+from tailrace.model.ids import PartitionIndex, TopicPartition
+from tailrace.wire.apis.shares import (
+    DescribeShareGroupOffsetsRequest,
+    DescribeShareGroupOffsetsResponse,
+    ShareGroupDescribeRequest,
+    ShareGroupDescribeResponse,
+)
+
+
+class ShareOffset(NamedTuple):
+    partition: TopicPartition
+    # Everything before it is done with; None before the first delivery.
+    start_offset: int | None
+    # Records that are not done with.
+    lag: int | None
+
+
+async def describe_share_group(coordinator: Coordinator, node_id: int) -> DescribedGroup | None:
+    """None if it is no share group, or the broker knows none."""
+    try:
+        answer = await coordinator.call(
+            ShareGroupDescribeRequest(group_ids=[coordinator.group_id]), ShareGroupDescribeResponse
+        )
+    except KafkaError as error:
+        if error.code is ErrorCode.UNSUPPORTED_VERSION:
+            return None
+        raise
+    found = answer.groups[0]
+    if error_code(found.error_code) in (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION):
+        return None
+    coordinator.check(found.error_code, f"group {found.group_id} is not described", found.error_message)
+    members = tuple(_member(each) for each in found.members)
+    state, assignor = found.group_state, found.assignor_name
+    return DescribedGroup(found.group_id, SHARE, state, assignor, found.group_epoch, node_id, members)
+
+
+async def share_offsets(coordinator: Coordinator) -> list[ShareOffset]:
+    """By topic and partition."""
+    request = DescribeShareGroupOffsetsRequest
+    group = request.DescribeShareGroupOffsetsRequestGroup(group_id=coordinator.group_id, topics=None)
+    answer = await coordinator.call(request(groups=[group]), DescribeShareGroupOffsetsResponse)
+    (found,) = answer.groups
+    coordinator.check(
+        found.error_code, f"the offsets of group {coordinator.group_id} are not told", found.error_message
+    )
+    return sorted(
+        ShareOffset(
+            TopicPartition(topic.topic_name, PartitionIndex(each.partition_index)),
+            each.start_offset if each.start_offset >= 0 else None,
+            each.lag if each.lag >= 0 else None,
+        )
+        for topic in found.topics
+        for each in topic.partitions
+    )
+
+
+def _member(member: ShareGroupDescribeResponse.Member) -> GroupMember:
+    assignment = tuple(
+        TopicPartition(topic.topic_name, PartitionIndex(index))
+        for topic in member.assignment.topic_partitions
+        for index in topic.partitions
+    )
+    return GroupMember(
+        member.member_id, None, member.client_id, member.client_host, member.member_epoch, SHARE, assignment, None
+    )
