@@ -20,6 +20,7 @@ Show = Callable[[str], None]
 Expect = Callable[[bool, str], None]
 
 WAIT_S = 60.0
+SPARK_WAIT_S = 300.0  # It starts a JVM and some Pythons, beside whatever else the machine does.
 TOPIC = "clicks"
 RECORDS = 40_000
 COLD = 0.95
@@ -131,7 +132,7 @@ def look_by_spark(bootstrap: str, url: str, read: int, show: Show, expect: Expec
         show(f"Spark is left out. {error}")
         return
     words = [sys.executable, "-c", COUNT_BY_SPARK, bootstrap, TOPIC, url]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=3 * WAIT_S, check=False)
+    done = subprocess.run(words, capture_output=True, text=True, timeout=SPARK_WAIT_S, check=False)
     expect(done.returncode == 0, done.stderr)
     rows = int(done.stdout.split()[-1])
     expect(rows == read, f"Spark counts {rows} records, the client {read}")

@@ -126,3 +126,53 @@ def test_two_pipelines_fill_one_table(spark, sink, checkpoint, rows):
         for landing in landings:
             landing.result()
     assertDataFrameEqual(landed(spark, sink), rows(0, 9))
+
+
+def test_a_table_grows_with_its_rows(spark, sink, checkpoint, rows):
+    """New columns, within structs too, and rows of before again: a pipeline that was taken back to its old version."""
+    sink = replace(sink, evolve="add")
+    land = Landing("orders", checkpoint("first"), sink)
+    new = rows(5, 10).selectExpr(
+        "'n' AS note",
+        "* EXCEPT (deep, counts, id)",
+        "CAST(id AS INT) AS id",
+        "IF(id = 6, NULL, struct(deep.b AS b, 1.5D AS c)) AS deep",
+    )
+    land(rows(0, 5), 0)
+    for _ in range(2):
+        land(new, 1)
+    land(rows(10, 12), 2)
+    found = landed(spark, sink)
+    before = rows(0, 12).where("id NOT BETWEEN 5 AND 9")
+    assertDataFrameEqual(
+        found.where("note IS NULL").select("id", "country", "deep.a", "deep.b", "counts", "price"),
+        before.select("id", "country", "deep.a", "deep.b", "counts", "price"),
+    )
+    assert [
+        tuple(row) for row in found.where("note = 'n'").select("id", "deep.a", "deep.c", "counts").sort("id").collect()
+    ] == [(n, None, None if n == 6 else 1.5, None) for n in range(5, 10)]
+    assert lake_table(sink).compact(1 << 20).removed > 0
+    assert landed(spark, sink).count() == 12
+    with pytest.raises(
+        LandingError, match=r"price is DECIMAL.10,2. there and STRING here.*The table has the columns id"
+    ):
+        land(rows(12, 13).selectExpr("* EXCEPT (price)", "'x' AS price"), 3)
+
+
+def test_types_grow_where_the_format_can(spark, sink, checkpoint, rows):
+    sink = replace(sink, evolve="add", partition_by=())
+    land = Landing("orders", checkpoint("first"), sink)
+    land(spark.sql("SELECT 1 AS n, 1.5F AS f, array(named_struct('d', 1.25BD)) AS many"), 0)
+    wide = spark.sql("SELECT 5000000000 AS n, 2.5D AS f, array(named_struct('d', 12345.25BD)) AS many")
+    if sink.format == "delta":
+        with pytest.raises(
+            LandingError, match="n is INT there and BIGINT here, and tables of this format cannot widen"
+        ):
+            land(wide, 1)
+        return
+    land(wide, 1)
+    found = landed(spark, sink).select("n", "f", "many.d").sort("n")
+    assertDataFrameEqual(
+        found, spark.sql("VALUES (1L, 1.5D, array(1.25BD)), (5000000000L, 2.5D, array(12345.25BD)) AS t(n, f, d)")
+    )
+    assert dict(found.dtypes)["n"] == "bigint"

@@ -18,6 +18,7 @@ from tailrace.cli import main
 from tailrace.spark import session
 from tailrace.spark.pipelines import DeclarationError, Pipeline, TableSink, TopicSink, TopicSource, Transform, load, run
 from tailrace.spark.pipelines.failures import failure_text, is_transient
+from tailrace.spark.pipelines.landing.batches import LandingError
 
 DEADLINE_S = 30.0
 SCHEMA = "id INT, amount DOUBLE, at TIMESTAMP"
@@ -100,6 +101,31 @@ def test_a_file_lands_a_topic_in_parquet(spark, kafka, tmp_path):
     file.write_text(file.read_text().replace("/checkpoint", "/other"))
     with pytest.raises(DeclarationError, match="was filled under another checkpoint"):
         run(load(file), spark, once=True)
+
+
+def test_parquet_grows_with_its_rows(spark, kafka, tmp_path):
+    topic = kafka.create_topic()
+    pipeline = Pipeline(
+        name="orders",
+        bootstrap=kafka.bootstrap,
+        sources={"orders": TopicSource(topic, format="json", schema="id INT, amount FLOAT")},
+        transform=Transform(sql="SELECT value.* FROM orders"),
+        sink=TableSink(str(tmp_path / "orders"), partition_by=("id",), evolve="add"),
+        checkpoint=str(tmp_path / "checkpoint"),
+    )
+    for number, schema in enumerate(["id INT, amount FLOAT", "id INT, at TIMESTAMP, amount FLOAT", "id INT"]):
+        kafka.produce(topic, [order(number)])
+        sources = {"orders": TopicSource(topic, format="json", schema=schema)}
+        run(replace(pipeline, sources=sources), spark, once=True)
+    found = spark.read.option("mergeSchema", "true").parquet(pipeline.sink.table)
+    assert [(row.id, row.amount, row["at"] is None) for row in found.sort("id").collect()] == [
+        (0, 0.0, True),
+        (1, 0.5, False),
+        (2, None, True),
+    ]
+    sources = {"orders": TopicSource(topic, format="json", schema="id INT, amount DOUBLE")}
+    with pytest.raises(LandingError, match="amount is FLOAT there and DOUBLE here, and tables of this format cannot"):
+        run(replace(pipeline, sources=sources), spark, once=True)
 
 
 def test_two_topics_are_joined_into_a_third(spark, kafka, tmp_path):

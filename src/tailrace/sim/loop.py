@@ -299,10 +299,15 @@ def _end(coroutine: Coroutine[Any, Any, Any]) -> None:
         alive = [each for each in chain if getattr(each, "cr_frame", None) is not None]
         if not alive:
             return
+        # From Python 3.12 on one that was not begun keeps what it was given, which may be such a one itself.
+        frame = getattr(alive[-1], "cr_frame", None)
+        kept = [each for each in frame.f_locals.values() if isinstance(each, Coroutine)] if frame is not None else []
         with suppress(Exception, DeadError), catch_warnings():
             # One that was made and not begun dies unawaited, as it would with its process.
             simplefilter("ignore", RuntimeWarning)
             alive[-1].close()
+        for each in kept:
+            _end(each)
 
 
 def _make_task(loop: asyncio.AbstractEventLoop, coroutine: Any, **options: Any) -> asyncio.Task[Any]:

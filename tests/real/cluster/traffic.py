@@ -223,13 +223,15 @@ def _consumer(place: Place, topic: str, partitions: int) -> Consumer:
 
 
 def watermarks(consumer: Consumer, partition: TopicPartition) -> tuple[int, int]:
-    """The client does not look again for a leader that has just moved; so we do."""
+    """The client does not look again for a leader that has just moved, and calls a partition unknown that the first
+    broker it asks knows no leader of; so we do."""
+    passing = (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError._UNKNOWN_PARTITION)
     deadline = time.monotonic() + DEADLINE_S
     while True:
         try:
             low, high = consumer.get_watermark_offsets(partition, timeout=DEADLINE_S)
             return low, high
         except KafkaException as error:
-            if error.args[0].code() != KafkaError.NOT_LEADER_FOR_PARTITION or time.monotonic() > deadline:
+            if error.args[0].code() not in passing or time.monotonic() > deadline:
                 raise
             time.sleep(0.1)

@@ -14,6 +14,7 @@ from tailrace.wire.apis.shares import (
     ShareFetchRequest,
     ShareGroupHeartbeatRequest,
 )
+from tailrace.wire.apis.transactions import AddPartitionsToTxnRequest, EndTxnRequest, InitProducerIdRequest
 from tests.unit.broker.world import Peer, World, batch, create_topic, produce, running
 
 SETTINGS = {
@@ -300,6 +301,35 @@ async def test_a_new_group_begins_at_the_end_and_stays_there() -> None:
         await world.start(SETTINGS)
         again = Member(await world.connect(), one.topic_id, "a")
         assert await again.take(wait_ms=60_000) == [(3, 3, 1)]
+
+
+async def test_records_of_aborted_transactions_are_kept_from_who_asks_for_committed_ones() -> None:
+    settings = {f"transaction.state.log.{name}": "1" for name in ("replication.factor", "min.isr", "num.partitions")}
+    async with running(SETTINGS | settings) as world:
+        one = await prepared(world)
+        await configure(one.peer, "share.isolation.level", "read_committed")
+        await one.peer.request(FindCoordinatorRequest(key_type=1, coordinator_keys=["x"]), 6)
+        init = InitProducerIdRequest(transactional_id="x", transaction_timeout_ms=60_000)
+        producer = await one.peer.request(init, 5)
+        who = {"producer_id": producer.producer_id, "producer_epoch": producer.producer_epoch}
+        for number, is_committed in enumerate((True, False, True)):
+            add = AddPartitionsToTxnRequest
+            topic = add.AddPartitionsToTxnTopic(name="t", partitions=[0])
+            old = {f"v3_and_below_{name}": value for name, value in who.items()}
+            asked = add(v3_and_below_transactional_id="x", v3_and_below_topics=[topic], **old)
+            await one.peer.request(asked, 3)
+            records = batch(b"a", b"b", base_sequence=2 * number, transactional=True, **who)
+            await one.peer.request(produce("t", records, transactional_id="x"), 9)
+            ending = EndTxnRequest(transactional_id="x", committed=is_committed, **who)
+            assert (await one.peer.request(ending, 3)).error_code == 0
+        taken: list[tuple[int, int, int]] = []
+        while len(taken) < 2:
+            taken += await one.take()
+        assert taken == [(0, 1, 1), (6, 7, 1)], "neither aborted records nor markers"
+        assert await one.acknowledge((0, 1, [ACCEPT]), (6, 7, [ACCEPT])) is ErrorCode.NONE
+        # The last marker may be still to be passed over.
+        assert await one.take(wait_ms=0) == []
+        assert (await start_offset(one))[0] in {8, 9}
 
 
 async def test_what_retention_takes_is_not_waited_for() -> None:

@@ -98,6 +98,8 @@ class TableSink:
     catalog: Mapping[str, str] = field(default_factory=dict)
     # For delta: storage options of deltalake. For parquet: options of Spark's writer, such as compression.
     options: Mapping[str, str] = field(default_factory=dict)
+    # What becomes of columns that the table does not have: `add` makes it grow.
+    evolve: Literal["fail", "add"] = "fail"
 
     def __post_init__(self) -> None:
         if not self.table:

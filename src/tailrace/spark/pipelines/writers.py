@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from tailrace.spark.pipelines.checkpoint import read_query_id, remembered_topic_ids, running_query_id
 from tailrace.spark.pipelines.declaration import AVAILABLE_NOW, DeclarationError, Pipeline, TableSink, TopicSink
 from tailrace.spark.pipelines.landing.batches import Landing
+from tailrace.spark.pipelines.landing.evolution import conformed, evolved
 from tailrace.spark.pipelines.landing.partitioning import partition_rows
 from tailrace.spark.pipelines.rows import pipeline_rows, topic_rows
 
@@ -61,10 +62,30 @@ class _TopicUpdates:
 
 def _parquet_writer(spark: SparkSession, rows: DataFrame, pipeline: Pipeline, sink: TableSink) -> DataStreamWriter:
     _check_parquet_checkpoint(spark, pipeline, sink)
+    if sink.evolve == "add":
+        rows = _grown(spark, rows, sink)
     rows = partition_rows(rows, sink.partitions)
     columns = [partition.name for partition in sink.partitions]
     writer = rows.writeStream.format("parquet").options(**sink.options).option("path", sink.table)
     return writer.partitionBy(*columns) if columns else writer
+
+
+def _grown(spark: SparkSession, rows: DataFrame, sink: TableSink) -> DataFrame:
+    """Each file has its own columns, and readers merge them: only what they could not merge is in the way."""
+    from pyspark.errors import AnalysisException
+    from pyspark.sql.types import StructType
+
+    try:
+        found = spark.read.option("mergeSchema", "true").parquet(sink.table).schema
+    except AnalysisException:  # There are no files yet.
+        return rows
+    # What is a part of paths has no type there.
+    parts = {partition.name for partition in sink.partitions}
+    there = StructType([field for field in found.fields if field.name not in parts])
+    given = StructType([field for field in rows.schema.fields if field.name not in parts])
+    wanted = evolved(sink.table, there, given)
+    own = [field for field in rows.schema.fields if field.name in parts]
+    return conformed(rows, StructType([*wanted.fields, *own]))
 
 
 def _check_parquet_checkpoint(spark: SparkSession, pipeline: Pipeline, sink: TableSink) -> None:

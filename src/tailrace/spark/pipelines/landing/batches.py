@@ -7,7 +7,9 @@ as the rows.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import random
+import time
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from tailrace.spark.pipelines.checkpoint import running_query_id
@@ -17,6 +19,11 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from tailrace.spark.pipelines.landing.files import FileWriter, WrittenFile
+
+
+# Others commit to the same table; each attempt begins from what they left.
+COMMIT_ATTEMPTS_MAX = 10
+_COMMIT_PAUSE_S = 0.1
 
 
 class LandingError(RuntimeError):
@@ -39,8 +46,9 @@ class Compacted(NamedTuple):
 class LakeTable(Protocol):
     """A table whose files are listed in a log or a catalog, so that a commit shows all of a batch or nothing."""
 
-    def open(self, rows: DataFrame) -> None:
-        """Creates the table if it is not there; raises LandingError if it cannot take such rows."""
+    def open(self, rows: DataFrame) -> DataFrame:
+        """The rows as the table takes them. Creates it if it is not there, and makes it evolve if the sink says so.
+        Raises LandingError if it cannot take such rows."""
 
     def landed(self, batch: Batch) -> bool:
         """Whether the batch is there already. Raises LandingError if the pipeline came with another checkpoint."""
@@ -81,7 +89,7 @@ class Landing:
 
         batch = Batch(self._pipeline, running_query_id(rows.sparkSession, self._checkpoint), number)
         table = lake_table(self._sink)
-        table.open(rows)
+        rows = table.open(rows)
         if table.landed(batch):
             # Computed all the same: what windows and joins remember has to follow.
             rows.write.format("noop").mode("append").save()
@@ -89,6 +97,18 @@ class Landing:
         files = write_files(table.partitioned(rows), table.file_writer())
         if files:
             table.commit(files, batch)
+
+
+def try_commit(table: str, commit: Callable[[], None], conflicts: tuple[type[Exception], ...]) -> None:
+    """Again and again, as long as others are quicker. `commit` has to look at the table anew each time."""
+    for attempt in range(1, COMMIT_ATTEMPTS_MAX + 1):
+        try:
+            return commit()
+        except conflicts as error:
+            if attempt == COMMIT_ATTEMPTS_MAX:
+                raise LandingError(f"others commit to {table} all the time: {error}") from error
+            time.sleep(_COMMIT_PAUSE_S * (1 + random.random()))  # noqa: S311
+    return None
 
 
 def foreign_checkpoint(table: str, pipeline: str) -> LandingError:

@@ -7,6 +7,7 @@ query's id, so that a pipeline that comes with another checkpoint is found out.
 
 from __future__ import annotations
 
+import json
 import time
 import uuid
 from collections.abc import Mapping, Sequence
@@ -20,7 +21,9 @@ from tailrace.spark.pipelines.landing.batches import (
     LandingError,
     foreign_checkpoint,
     other_partitioning,
+    try_commit,
 )
+from tailrace.spark.pipelines.landing.evolution import conformed, evolved
 from tailrace.spark.pipelines.landing.files import FileWriter, WrittenFile, arrow_schema
 from tailrace.spark.pipelines.landing.partitioning import partition_rows
 
@@ -56,10 +59,9 @@ class DeltaLakeTable:
             raise LandingError(_MISSING) from None
         self._library = DeltaTable
 
-    def open(self, rows: DataFrame) -> None:
-        from deltalake import Schema
-
-        self._schema = arrow_schema(self.partitioned(rows))
+    def open(self, rows: DataFrame) -> DataFrame:
+        rows = self.partitioned(rows)
+        self._schema = arrow_schema(rows)
         table = self._table = self._library.create(
             self._sink.table,
             self._schema,
@@ -67,15 +69,12 @@ class DeltaLakeTable:
             partition_by=self._columns or None,
             storage_options=dict(self._sink.options) or None,
         )
-        there = {field.name: field.type for field in table.schema().fields}
-        given = {field.name: field.type for field in Schema.from_arrow(self._schema).fields}
-        if there != given:
-            raise LandingError(
-                f"the table {self._sink.table} has the columns {_listed(there)}; the pipeline gives {_listed(given)}: "
-                "let its transform select what the table has, or alter the table"
-            )
         if table.metadata().partition_columns != self._columns:
             raise other_partitioning(self._sink.table, table.metadata().partition_columns, self._columns)
+        if self._sink.evolve == "add":
+            return self._evolve(rows)
+        self._check_columns(table, self._schema)
+        return rows
 
     def landed(self, batch: Batch) -> bool:
         table = self._opened()
@@ -115,6 +114,44 @@ class DeltaLakeTable:
     def compact(self, target_bytes: int) -> Compacted:
         done = self._opened().optimize.compact(target_size=target_bytes)
         return Compacted(done["numFilesRemoved"], done["numFilesAdded"])
+
+    def _check_columns(self, table: DeltaTable, schema: pa.Schema) -> None:
+        from deltalake import Schema
+
+        there = {field.name: field.type for field in table.schema().fields}
+        given = {field.name: field.type for field in Schema.from_arrow(schema).fields}
+        if there != given:
+            raise LandingError(
+                f"the table {self._sink.table} has the columns {_listed(there)}; the pipeline gives {_listed(given)}: "
+                'let its transform select what the table has, alter the table, or let it grow by evolve = "add"'
+            )
+
+    def _evolve(self, rows: DataFrame) -> DataFrame:
+        """By a commit of its own: a batch that dies after it has left columns that are null, and finds them again."""
+        from deltalake import Schema
+        from deltalake.exceptions import CommitFailedError
+        from pyspark.sql.pandas.types import to_arrow_schema
+        from pyspark.sql.types import StructType
+
+        rows_schema = rows.schema
+        wanted = StructType()
+
+        def evolve() -> None:
+            nonlocal wanted
+            table = self._opened()
+            table.update_incremental()
+            there = StructType.fromJson(json.loads(table.schema().to_json()))
+            wanted = evolved(self._sink.table, there, rows_schema)
+            known = {field.name: field.dataType for field in there.fields}
+            changed = StructType([field for field in wanted.fields if known.get(field.name) != field.dataType])
+            if changed.fields:
+                arrow = to_arrow_schema(changed.toNullable(), timezone="UTC")
+                table.alter.add_columns(list(Schema.from_arrow(arrow).fields))
+
+        try_commit(self._sink.table, evolve, (CommitFailedError,))
+        rows = conformed(rows, wanted)
+        self._schema = arrow_schema(rows)
+        return rows
 
     def _opened(self) -> DeltaTable:
         if self._table is None:

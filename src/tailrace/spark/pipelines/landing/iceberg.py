@@ -6,8 +6,6 @@ last batch. Snapshots carry the numbers too, for people; they alone would not do
 
 from __future__ import annotations
 
-import random
-import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,7 +18,9 @@ from tailrace.spark.pipelines.landing.batches import (
     LandingError,
     foreign_checkpoint,
     other_partitioning,
+    try_commit,
 )
+from tailrace.spark.pipelines.landing.evolution import conformed, evolved
 from tailrace.spark.pipelines.landing.files import FileWriter, WrittenFile, arrow_schema
 from tailrace.spark.pipelines.landing.partitioning import check_partitions, part_of_time
 
@@ -30,9 +30,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _MISSING = "tables of format iceberg need the package pyiceberg: pip install 'tailrace[iceberg]'"
-# Others commit to the same table; each attempt begins from what they left.
-COMMIT_ATTEMPTS_MAX = 10
-_COMMIT_PAUSE_S = 0.1
 
 
 @dataclass(frozen=True)
@@ -56,7 +53,7 @@ class IcebergTable:
             raise LandingError(_MISSING) from None
         self._catalog: Catalog = load_catalog(None, **sink.catalog)
 
-    def open(self, rows: DataFrame) -> None:
+    def open(self, rows: DataFrame) -> DataFrame:
         check_partitions(rows, self._sink.partitions)
         if not self._catalog.table_exists(self._sink.table):
             self._create(rows)
@@ -65,6 +62,7 @@ class IcebergTable:
         declared = [partition.name for partition in self._sink.partitions]
         if there != declared:
             raise other_partitioning(self._sink.table, there, declared)
+        return self._evolve(rows) if self._sink.evolve == "add" else rows
 
     def landed(self, batch: Batch) -> bool:
         properties = self._table().properties
@@ -120,6 +118,25 @@ class IcebergTable:
         except TableAlreadyExistsError:
             pass  # Someone else was quicker; whether it fits is seen next.
 
+    def _evolve(self, rows: DataFrame) -> DataFrame:
+        from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+        from pyspark.sql.types import StructType
+
+        rows_schema = rows.schema
+        wanted = StructType()
+
+        def evolve() -> None:
+            nonlocal wanted
+            table = self._table()
+            there = from_arrow_schema(table.schema().as_arrow())
+            wanted = evolved(self._sink.table, there, rows_schema, can_widen=True)
+            if wanted != there:
+                with table.update_schema() as update:
+                    update.union_by_name(to_arrow_schema(wanted.toNullable(), timezone="UTC"))
+
+        self._try_commit(evolve)
+        return conformed(rows, wanted)
+
     def _commit(self, files: Sequence[WrittenFile], batch: Batch) -> None:
         table = self._table()
         # pyiceberg would try again by itself, and not see that the batch has landed meanwhile. This changes what is
@@ -136,23 +153,18 @@ class IcebergTable:
     def _try_commit(self, commit: Callable[[], None]) -> None:
         from pyiceberg.exceptions import CommitFailedException, ValidationException
 
-        for attempt in range(1, COMMIT_ATTEMPTS_MAX + 1):
-            try:
-                return commit()
-            except (CommitFailedException, ValidationException) as error:
-                if attempt == COMMIT_ATTEMPTS_MAX:
-                    raise LandingError(f"others commit to {self._sink.table} all the time: {error}") from error
-                time.sleep(_COMMIT_PAUSE_S * (1 + random.random()))  # noqa: S311
-        return None
+        try_commit(self._sink.table, commit, (CommitFailedException, ValidationException))
 
     def _rewrite(self, tasks: Sequence[FileScanTask]) -> int:
         """Old files out and new ones in, by one commit."""
         from pyiceberg.expressions import AlwaysTrue
-        from pyiceberg.io.pyarrow import ArrowScan, parquet_files_to_data_files
+        from pyiceberg.io.pyarrow import ArrowScan, parquet_files_to_data_files, schema_to_pyarrow
 
         table = self._table()
         batches = ArrowScan(table.metadata, table.io, table.schema(), AlwaysTrue()).to_record_batches(tasks)
-        paths = [file.path for file in FileWriter(self._folder()).write(batches)]
+        # A column that was added, and one that was always there, come in two of Arrow's types for one of Iceberg's.
+        whole = schema_to_pyarrow(table.schema(), include_field_ids=False)
+        paths = [file.path for file in FileWriter(self._folder()).write(batch.cast(whole) for batch in batches)]
 
         def replace_files() -> None:
             table = self._table()
