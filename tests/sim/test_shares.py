@@ -59,6 +59,8 @@ class Ledger:
         self.produced: set[tuple[int, int]] = set()
         self.delivered: dict[tuple[int, int], list[int]] = defaultdict(list)
         self.done: dict[tuple[int, int], str] = {}
+        # Of these nobody was told whether what was said of them counts.
+        self.unknown: set[tuple[int, int]] = set()
         self.starts: dict[int, int] = defaultdict(int)
         # Who was given a record last, since when at the latest, and by which leader.
         self._held: dict[tuple[int, int], tuple[str, float, int]] = {}
@@ -158,6 +160,8 @@ class Worker:
                 self._ledger.note_said(record)
                 if kind is not None:
                     said[record.partition.partition, record.record.offset] = kind
+                    if kind != RELEASE:
+                        self._ledger.unknown.add((record.partition.partition, record.record.offset))
                     consumer.acknowledge(record, kind)
             if self._random.random() < 0.5:
                 self._settle(said, await consumer.commit())
@@ -302,6 +306,10 @@ class Run:
     def check(self) -> None:
         missed = self.ledger.produced - self.ledger.delivered.keys()
         assert not missed, f"never delivered: {sorted(missed)}"
+        ended = self.ledger.done.keys() | self.ledger.unknown
+        given_up = {place for place, counts in self.ledger.delivered.items() if max(counts) == LIMIT}
+        lost = self.ledger.produced - ended - given_up
+        assert not lost, f"delivered, and lost before anybody was done with it: {sorted(lost)}"
 
 
 def _response(request: Any) -> Any:

@@ -57,6 +57,8 @@ async def look_at_tiers(cluster: Cluster, picture: Picture) -> Tiers:
     problems: list[str] = []
     names = await _settings(cluster, None, _questions(_TOPIC, picture.topics, (_ENABLED,)), problems)
     tiered = [name for name, found in names.items() if found.get(_ENABLED) == "true"]
+    # The picture may be of somebody else's connections: these have yet to learn where brokers are.
+    await cluster.refresh(tiered)
     by_leader: dict[NodeId, dict[str, list[int]]] = {}
     for name in tiered:
         for index, found in picture.topics[name].partitions.items():
