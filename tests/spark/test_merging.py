@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
@@ -23,6 +24,7 @@ from pyspark.sql import functions as sf
 from tailrace.spark.audit import Audit, TableSide, run_audit
 from tailrace.spark.pipelines import Pipeline, TableSink, TopicSource, Transform, run
 from tailrace.spark.pipelines.landing.batches import Landing, LandingError, lake_table
+from tailrace.spark.pipelines.landing.iceberg import _bins
 from tests.spark.test_landing import checkpoint, landed, sink
 
 __all__ = ["checkpoint", "sink"]  # Fixtures.
@@ -112,6 +114,40 @@ def test_the_last_row_of_each_key_by_version(spark, keyed, checkpoint):
     assert table_of(spark, keyed) == model_of(seen)
     hidden = landed(spark, keyed).where("_deleted_at IS NOT NULL")
     assert {row.key for row in hidden.collect()} == {key for key, _, _ in seen} - set(model_of(seen))
+
+
+@pytest.mark.long
+def test_two_pipelines_merge_while_files_are_compacted(spark, sink, checkpoint):
+    """Commits that come too late are made anew from what is there then: nothing comes back, and nothing is lost."""
+    sink = replace(sink, partition_by=(), merge_on=("key",), delete_where="text IS NULL", omit=("partition", "offset"))
+    Landing("zero", checkpoint("zero"), sink)(rows_of(spark, [("z0", "z", 0)]), 0)
+
+    def land_all(name):
+        land = Landing(name, checkpoint(name), sink)
+        for number in range(4):
+            land(rows_of(spark, [(f"{name}{number % 3}", None if number == 3 else "x", number)]), number)
+
+    with ThreadPoolExecutor() as pool:
+        landings = [pool.submit(land_all, "a"), pool.submit(land_all, "b")]
+        while not all(landing.done() for landing in landings):
+            lake_table(sink).compact(1 << 20)
+        for landing in landings:
+            landing.result()
+    assert set(table_of(spark, sink)) == {"z0", "a1", "a2", "b1", "b2"}
+
+
+@pytest.mark.parametrize("sink", ["iceberg"], indirect=True)
+def test_files_that_a_merge_has_written_anew_are_not_put_back(spark, sink, checkpoint):
+    """Compaction has read them, and the merge is quicker."""
+    sink = replace(sink, partition_by=(), merge_on=("key",), delete_where="text IS NULL", omit=("partition", "offset"))
+    land = Landing("orders", checkpoint("first"), sink)
+    for number in range(2):
+        land(rows_of(spark, [(f"k{number}", "x", number)]), number)
+    table = lake_table(sink)
+    (files,) = _bins(table._table(), 1 << 20)
+    land(rows_of(spark, [("k0", None, 2)]), 2)
+    assert table._rewrite(files) == 0
+    assert set(table_of(spark, sink)) == {"k1"}
 
 
 class Compacted(NamedTuple):
