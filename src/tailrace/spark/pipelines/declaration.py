@@ -88,7 +88,7 @@ class TopicSource:
 
 @dataclass(frozen=True)
 class TableSink:
-    """A table that rows are appended to, each exactly once."""
+    """A table that rows are appended to, each exactly once; with `merge_on` the last row of each key is there."""
 
     table: str  # the path or URL of its folder; for iceberg its name, such as shop.orders
     format: Literal["parquet", "delta", "iceberg"] = "parquet"
@@ -100,6 +100,14 @@ class TableSink:
     options: Mapping[str, str] = field(default_factory=dict)
     # What becomes of columns that the table does not have: `add` makes it grow.
     evolve: Literal["fail", "add"] = "fail"
+    # Columns that are the key: a row replaces the one that has the same.
+    merge_on: tuple[str, ...] = ()
+    # An SQL condition: such a row deletes its key.
+    delete_where: str | None = None
+    # The column that says which row of a key is the last; without it their offsets do.
+    version: str | None = None
+    # Columns that are there for `delete_where` or the order alone, and not in the table.
+    omit: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.table:
@@ -114,6 +122,17 @@ class TableSink:
             raise DeclarationError(f"a table of format {self.format} is in no catalog: leave it out", "catalog")
         if self.format == "iceberg" and "." not in self.table:
             raise DeclarationError(f"{self.table!r} names no namespace: write namespace.table", "table")
+        self._check_merging()
+
+    def _check_merging(self) -> None:
+        if self.merge_on and self.format == "parquet":
+            raise DeclarationError("rows of Parquet tables cannot be replaced: use delta or iceberg", "merge_on")
+        for key in ("delete_where", "version", "omit"):
+            if getattr(self, key) and not self.merge_on:
+                raise DeclarationError("only rows with a key replace others: add merge_on", key)
+        for name in self.omit:
+            if name in (*self.merge_on, self.version):
+                raise DeclarationError(f"{name} has to be in the table, to be compared with", "omit")
 
     def __str__(self) -> str:
         return f"{self.format} table {self.table}"

@@ -112,6 +112,12 @@ def test_a_topic(tmp_path):
         ('table = "/data/orders"', 'format = "delta"', ":19: sink: exactly one of the keys table, topic says what"),
         ('"day(event_time)"', '"week(event_time)"', ":21: sink.partition_by: 'week(event_time)' is no partitioning"),
         ("partition_by", 'catalog = {uri = "x"}\npartition_by', ":21: sink.catalog: a table of format parquet"),
+        (
+            "partition_by",
+            'merge_on = "id"\npartition_by',
+            ":21: sink.merge_on: rows of Parquet tables cannot be replaced",
+        ),
+        ("partition_by", 'version = "v"\npartition_by', ":21: sink.version: only rows with a key replace others"),
         ('"10 seconds"', '"now"', ":4: trigger: 'now' is no duration: write available-now, or a number"),
         ('name = "orders"', 'name = "or/ders"', ":1: name: 'or/ders' is no name"),
         ('checkpoint = "/data/checkpoint"', 'checkpoint = ""', ":3: checkpoint: without a checkpoint"),

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from tailrace.spark.pipelines.landing.files import FileWriter, WrittenFile
 
 
+# Of rows that are merged: whether they delete their key. No column of a table.
+DELETED = "_tailrace_deleted"
 # Others commit to the same table; each attempt begins from what they left.
 COMMIT_ATTEMPTS_MAX = 10
 _COMMIT_PAUSE_S = 0.1
@@ -62,6 +64,9 @@ class LakeTable(Protocol):
     def commit(self, files: Sequence[WrittenFile], batch: Batch) -> None:
         """All of the files, and the batch they are."""
 
+    def merge(self, rows: DataFrame, batch: Batch) -> None:
+        """Rows of `reduced`, partitioned: each in place of the one of its key, by one commit that names the batch."""
+
     def compact(self, target_bytes: int) -> Compacted:
         """Merges files that are smaller than the target; readers see the same rows before and after."""
 
@@ -86,13 +91,21 @@ class Landing:
 
     def __call__(self, rows: DataFrame, number: int) -> None:
         from tailrace.spark.pipelines.landing.files import write_files
+        from tailrace.spark.pipelines.landing.merging import check_partitions_stay, reduced
 
         batch = Batch(self._pipeline, running_query_id(rows.sparkSession, self._checkpoint), number)
         table = lake_table(self._sink)
+        if self._sink.merge_on:
+            if self._sink.version is None:
+                check_partitions_stay(rows.sparkSession, self._checkpoint, number)
+            rows = reduced(rows, self._sink)
         rows = table.open(rows)
         if table.landed(batch):
             # Computed all the same: what windows and joins remember has to follow.
             rows.write.format("noop").mode("append").save()
+            return
+        if self._sink.merge_on:
+            table.merge(table.partitioned(rows), batch)
             return
         files = write_files(table.partitioned(rows), table.file_writer())
         if files:

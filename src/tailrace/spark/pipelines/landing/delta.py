@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, BinaryIO, cast
 
 from tailrace.spark.pipelines.declaration import TableSink
 from tailrace.spark.pipelines.landing.batches import (
+    DELETED,
     Batch,
     Compacted,
     LandingError,
@@ -25,11 +26,12 @@ from tailrace.spark.pipelines.landing.batches import (
 )
 from tailrace.spark.pipelines.landing.evolution import conformed, evolved
 from tailrace.spark.pipelines.landing.files import FileWriter, WrittenFile, arrow_schema
+from tailrace.spark.pipelines.landing.merging import collected
 from tailrace.spark.pipelines.landing.partitioning import partition_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from deltalake import DeltaTable
+    from deltalake import CommitProperties, DeltaTable
     from pyspark.sql import DataFrame
 
 _MISSING = "tables of format delta need the package deltalake: pip install 'tailrace[delta]'"
@@ -61,7 +63,7 @@ class DeltaLakeTable:
 
     def open(self, rows: DataFrame) -> DataFrame:
         rows = self.partitioned(rows)
-        self._schema = arrow_schema(rows)
+        self._schema = arrow_schema(rows.drop(DELETED))
         table = self._table = self._library.create(
             self._sink.table,
             self._schema,
@@ -91,7 +93,6 @@ class DeltaLakeTable:
         return FileWriter(DeltaFolder(self._sink.table, self._sink.options), tuple(self._columns))
 
     def commit(self, files: Sequence[WrittenFile], batch: Batch) -> None:
-        from deltalake import CommitProperties, Transaction
         from deltalake.transaction import AddAction
 
         now_ms = time.time_ns() // 1_000_000
@@ -102,14 +103,42 @@ class DeltaLakeTable:
             mode="append",
             schema=self._schema,
             partition_by=self._columns,
-            commit_properties=CommitProperties(
-                custom_metadata={"pipeline": batch.pipeline, "query": batch.query_id, "batch": str(batch.number)},
-                app_transactions=[
-                    Transaction(_application(batch), batch.number),
-                    Transaction(_owner(batch), _number(batch.query_id)),
-                ],
-            ),
+            commit_properties=_commit_properties(batch),
         )
+
+    def merge(self, rows: DataFrame, batch: Batch) -> None:
+        from deltalake.exceptions import CommitFailedError
+
+        assert self._schema is not None, "opened before it is written to"
+        coming = collected(rows, self._schema)
+        if not coming.num_rows:
+            return
+        names = [f"`{name}`" for name in self._schema.names]
+        values = {name: f"coming.{name}" for name in names}
+        same_key = " AND ".join(f"coming.`{name}` = there.`{name}`" for name in self._sink.merge_on)
+        version = self._sink.version
+
+        def merge() -> None:
+            table = self._opened()
+            table.update_incremental()
+            if self.landed(batch):  # By a driver that was thought dead.
+                return
+            merger = table.merge(
+                coming,
+                same_key,
+                source_alias="coming",
+                target_alias="there",
+                commit_properties=_commit_properties(batch),
+            )
+            if version is None:
+                merger = merger.when_matched_delete(f"coming.{DELETED}").when_matched_update(values)
+                merger = merger.when_not_matched_insert(values, f"NOT coming.{DELETED}")
+            else:
+                merger = merger.when_matched_update(values, f"coming.`{version}` >= there.`{version}`")
+                merger = merger.when_not_matched_insert(values)
+            merger.execute()
+
+        try_commit(self._sink.table, merge, (CommitFailedError,))
 
     def compact(self, target_bytes: int) -> Compacted:
         done = self._opened().optimize.compact(target_size=target_bytes)
@@ -133,7 +162,7 @@ class DeltaLakeTable:
         from pyspark.sql.pandas.types import to_arrow_schema
         from pyspark.sql.types import StructType
 
-        rows_schema = rows.schema
+        rows_schema = rows.drop(DELETED).schema
         wanted = StructType()
 
         def evolve() -> None:
@@ -150,13 +179,25 @@ class DeltaLakeTable:
 
         try_commit(self._sink.table, evolve, (CommitFailedError,))
         rows = conformed(rows, wanted)
-        self._schema = arrow_schema(rows)
+        self._schema = arrow_schema(rows.drop(DELETED))
         return rows
 
     def _opened(self) -> DeltaTable:
         if self._table is None:
             self._table = self._library(self._sink.table, storage_options=dict(self._sink.options) or None)
         return self._table
+
+
+def _commit_properties(batch: Batch) -> CommitProperties:
+    from deltalake import CommitProperties, Transaction
+
+    return CommitProperties(
+        custom_metadata={"pipeline": batch.pipeline, "query": batch.query_id, "batch": str(batch.number)},
+        app_transactions=[
+            Transaction(_application(batch), batch.number),
+            Transaction(_owner(batch), _number(batch.query_id)),
+        ],
+    )
 
 
 def _application(batch: Batch) -> str:

@@ -24,7 +24,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from tailrace.spark.pipelines.landing.batches import LandingError
+from tailrace.spark.pipelines.landing.batches import DELETED, LandingError
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -48,7 +48,7 @@ def evolved(table: str, there: StructType, given: StructType, *, can_widen: bool
 
 
 def conformed(rows: DataFrame, schema: StructType) -> DataFrame:
-    """The same rows with exactly these columns."""
+    """The same rows with exactly these columns, and `DELETED` if they have it."""
     from pyspark.sql import functions as sf
 
     columns = {field.name: field.dataType for field in rows.schema.fields}
@@ -60,7 +60,8 @@ def conformed(rows: DataFrame, schema: StructType) -> DataFrame:
                 else sf.lit(None).cast(field.dataType)
             ).alias(field.name)
             for field in schema.fields
-        )
+        ),
+        *(name for name in columns if name == DELETED),
     )
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, BinaryIO, cast
 
 from tailrace.spark.pipelines.declaration import Partition, TableSink
 from tailrace.spark.pipelines.landing.batches import (
+    DELETED,
     Batch,
     Compacted,
     LandingError,
@@ -22,9 +23,12 @@ from tailrace.spark.pipelines.landing.batches import (
 )
 from tailrace.spark.pipelines.landing.evolution import conformed, evolved
 from tailrace.spark.pipelines.landing.files import FileWriter, WrittenFile, arrow_schema
+from tailrace.spark.pipelines.landing.merging import collected
 from tailrace.spark.pipelines.landing.partitioning import check_partitions, part_of_time
+from tailrace.spark.pipelines.landing.rewriting import Merge
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyiceberg.catalog import Catalog
     from pyiceberg.table import FileScanTask, Table
     from pyspark.sql import DataFrame
@@ -56,7 +60,7 @@ class IcebergTable:
     def open(self, rows: DataFrame) -> DataFrame:
         check_partitions(rows, self._sink.partitions)
         if not self._catalog.table_exists(self._sink.table):
-            self._create(rows)
+            self._create(rows.drop(DELETED))
         spec = self._table().spec()
         there = [field.name for field in spec.fields]
         declared = [partition.name for partition in self._sink.partitions]
@@ -65,8 +69,10 @@ class IcebergTable:
         return self._evolve(rows) if self._sink.evolve == "add" else rows
 
     def landed(self, batch: Batch) -> bool:
-        properties = self._table().properties
-        last = properties.get(_property(batch))
+        return self._is_in(self._table(), batch)
+
+    def _is_in(self, table: Table, batch: Batch) -> bool:
+        last = table.properties.get(_property(batch))
         if last is None:
             return False
         query_id, _, number = last.partition("/")
@@ -87,20 +93,22 @@ class IcebergTable:
         return FileWriter(self._folder(), self._columns())
 
     def commit(self, files: Sequence[WrittenFile], batch: Batch) -> None:
-        def add_files() -> None:
-            if not self.landed(batch):  # By a driver that was thought dead.
-                self._commit(files, batch)
+        self._try_commit(lambda: self._commit(files, batch))
 
-        try:
-            self._try_commit(add_files)
-        except ValueError as error:
-            raise LandingError(f"the table {self._sink.table} cannot take the rows: {error}") from error
+    def merge(self, rows: DataFrame, batch: Batch) -> None:
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        coming = collected(rows, to_arrow_schema(rows.drop(DELETED).schema.toNullable(), timezone="UTC"))
+
+        if coming.num_rows:
+            self._try_commit(lambda: self._merge(coming, batch))
 
     def compact(self, target_bytes: int) -> Compacted:
         removed = added = 0
         for tasks in _bins(self._table(), target_bytes):
-            removed += len(tasks)
-            added += self._rewrite(tasks)
+            written = self._rewrite(tasks)
+            removed += len(tasks) if written else 0
+            added += written
         return Compacted(removed, added)
 
     def _create(self, rows: DataFrame) -> None:
@@ -122,7 +130,7 @@ class IcebergTable:
         from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
         from pyspark.sql.types import StructType
 
-        rows_schema = rows.schema
+        rows_schema = rows.drop(DELETED).schema
         wanted = StructType()
 
         def evolve() -> None:
@@ -138,22 +146,59 @@ class IcebergTable:
         return conformed(rows, wanted)
 
     def _commit(self, files: Sequence[WrittenFile], batch: Batch) -> None:
-        table = self._table()
-        # pyiceberg would try again by itself, and not see that the batch has landed meanwhile. This changes what is
-        # in memory, not the table.
-        table.metadata.properties["commit.retry.num-retries"] = "0"
+        table = self._table_of_one_try()
+        if self._is_in(table, batch):  # By a driver that was thought dead.
+            return
         with table.transaction() as transaction:
             transaction.set_properties({_property(batch): f"{batch.query_id}/{batch.number}"})
             transaction.add_files(
                 [file.path for file in files],
-                {"tailrace.pipeline": batch.pipeline, "tailrace.batch": str(batch.number)},
+                _summary(batch),
                 check_duplicate_files=False,  # Their names are random, and looking would read every manifest.
             )
+
+    def _merge(self, coming: pa.Table, batch: Batch) -> None:
+        """Files with rows of these keys are written anew without them, by one commit with the rows that come."""
+        import pyarrow.compute as pc
+        from pyiceberg.expressions import AlwaysTrue
+        from pyiceberg.io.pyarrow import ArrowScan, parquet_files_to_data_files
+
+        table = self._table_of_one_try()
+        if self._is_in(table, batch):
+            return
+        merge = Merge(coming, self._sink.merge_on, self._sink.version)
+        scan = ArrowScan(table.metadata, table.io, table.schema(), AlwaysTrue())
+        removed: list[FileScanTask] = []
+        paths: list[str] = []
+        for task in table.scan(merge.condition()).plan_files():
+            rest = merge.rest(scan.to_table([task]))
+            if rest is not None:
+                removed.append(task)
+                paths += [file.path for file in FileWriter(self._folder()).write(iter(rest.to_batches()))]
+        new = merge.in_time()
+        if self._sink.version is None:
+            new = new.filter(pc.invert(new[DELETED]))
+        paths += [file.path for file in self.file_writer().write(iter(new.drop_columns([DELETED]).to_batches()))]
+        with table.transaction() as transaction:
+            properties = {_property(batch): f"{batch.query_id}/{batch.number}"}
+            if table.name_mapping() is None:  # Columns of our files have names, not numbers.
+                properties["schema.name-mapping.default"] = table.schema().name_mapping.model_dump_json()
+            transaction.set_properties(properties)
+            if not removed and not paths:
+                return
+            with transaction.update_snapshot(_summary(batch)).overwrite() as change:
+                for task in removed:
+                    change.delete_data_file(task.file)
+                for file in parquet_files_to_data_files(table.io, transaction.table_metadata, iter(paths)):
+                    change.append_data_file(file)
 
     def _try_commit(self, commit: Callable[[], None]) -> None:
         from pyiceberg.exceptions import CommitFailedException, ValidationException
 
-        try_commit(self._sink.table, commit, (CommitFailedException, ValidationException))
+        try:
+            try_commit(self._sink.table, commit, (CommitFailedException, ValidationException))
+        except ValueError as error:
+            raise LandingError(f"the table {self._sink.table} cannot take the rows: {error}") from error
 
     def _rewrite(self, tasks: Sequence[FileScanTask]) -> int:
         """Old files out and new ones in, by one commit."""
@@ -167,7 +212,12 @@ class IcebergTable:
         paths = [file.path for file in FileWriter(self._folder()).write(batch.cast(whole) for batch in batches)]
 
         def replace_files() -> None:
-            table = self._table()
+            table = self._table_of_one_try()
+            # A batch that was merged meanwhile may have rewritten them: what was read is no longer true.
+            there = {task.file.file_path for task in table.scan().plan_files()}
+            if any(task.file.file_path not in there for task in tasks):
+                paths.clear()
+                return
             with table.transaction() as transaction, transaction.update_snapshot().overwrite() as change:
                 for task in tasks:
                     change.delete_data_file(task.file)
@@ -176,6 +226,13 @@ class IcebergTable:
 
         self._try_commit(replace_files)
         return len(paths)
+
+    def _table_of_one_try(self) -> Table:
+        """pyiceberg would try again by itself, and not see that the batch has landed meanwhile, or that the files are
+        gone. This changes what is in memory, not the table."""
+        table = self._table()
+        table.metadata.properties["commit.retry.num-retries"] = "0"
+        return table
 
     def _columns(self) -> tuple[str, ...]:
         return tuple(f"_partition_{index}" for index in range(len(self._sink.partitions)))
@@ -212,6 +269,10 @@ def _bins(table: Table, target_bytes: int) -> Iterator[list[FileScanTask]]:
 
 def _transform(partition: Partition) -> str:
     return partition.unit or "identity"
+
+
+def _summary(batch: Batch) -> dict[str, str]:
+    return {"tailrace.pipeline": batch.pipeline, "tailrace.batch": str(batch.number)}
 
 
 def _property(batch: Batch) -> str:
