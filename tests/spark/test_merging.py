@@ -21,6 +21,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Window
 from pyspark.sql import functions as sf
 
+from tailrace.cli.pipeline.checking import sink_columns
 from tailrace.spark.audit import Audit, TableSide, run_audit
 from tailrace.spark.pipelines import Pipeline, TableSink, TopicSource, Transform, run
 from tailrace.spark.pipelines.landing.batches import Landing, LandingError, lake_table
@@ -199,6 +200,9 @@ def compacted(tailrace_broker, create_topic, tmp_path):
 
 def test_a_compacted_topic_becomes_a_table_that_equals_it(spark, compacted, produce, admin):
     topic, pipeline = compacted
+    assert sink_columns(spark, pipeline) == [("key", "string"), ("n", "int")]
+    with pytest.raises(LandingError, match="the rows need the columns idd; they have key, n, gone"):
+        sink_columns(spark, replace(pipeline, sink=replace(pipeline.sink, merge_on=("idd",))))
     produce(topic, [{"key": f"k{n % 7}", "value": json.dumps({"n": n})} for n in range(30)])
     run(pipeline, spark, once=True)
     produce(topic, [{"key": f"k{n}", "value": None} for n in range(3)] + [{"key": "k1", "value": '{"n": 99}'}])
