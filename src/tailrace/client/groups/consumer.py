@@ -248,12 +248,13 @@ class GroupConsumer:
             if member.failure is not None:
                 self._lose()
                 raise KafkaError(member.failure.code, member.failure.message)
-            wanted = member.wanted
+            wanted, wanted_count = member.wanted, member.wanted_count
             if wanted is None or wanted == member.owned:
                 return
             await self._hand_over(sorted(self._owned.keys() - wanted))
             added = await self._starts(sorted(wanted - self._owned.keys()))
-            if member.wanted == wanted and not member.is_lost and member.failure is None:
+            # Else the places to begin may be old: somebody else may have had the partitions meanwhile.
+            if member.wanted_count == wanted_count and not member.is_lost and member.failure is None:
                 self._take(added)
             if not member.is_lost:
                 member.note_owned(self.assignment)

@@ -59,6 +59,8 @@ class Membership:
         # The member epoch, or the generation of a classic group.
         self.epoch = -1
         self.wanted: Partitions | None = None
+        # How often it was told. What is wanted again may have been another member's in between.
+        self.wanted_count = 0
         self.owned = NO_PARTITIONS
         self.is_lost = False
         # How often the group has gone on without this member: what it began before a loss counts no more.
@@ -129,11 +131,13 @@ class Membership:
 
     def _want(self, partitions: Partitions) -> None:
         self.wanted = partitions
+        self.wanted_count += 1
         self._on_news()
 
     def _lose(self) -> None:
         """The coordinator does not know this member any more, or has put another in its place."""
         self.wanted = NO_PARTITIONS
+        self.wanted_count += 1
         self.is_lost = bool(self.owned)
         self.loss_count += 1
         self._on_news()

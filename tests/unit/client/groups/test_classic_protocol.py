@@ -12,6 +12,7 @@ from tailrace.client.groups.embedded import assignment_bytes, read_assignment, r
 from tailrace.client.groups.membership import MemberOptions
 from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.model.ids import TopicPartition
+from tailrace.wire.apis.data import ListOffsetsRequest
 from tailrace.wire.apis.groups import (
     DescribeGroupsRequest,
     DescribeGroupsResponse,
@@ -183,6 +184,30 @@ async def test_an_eager_member_does_not_join_again_before_the_caller_polls():
                 await asyncio.sleep(0.02)
         assert peer.generation == 1
         await member.poll_until(lambda: peer.generation == 2)
+
+
+@simulated
+async def test_a_place_to_begin_that_was_asked_for_before_others_had_the_partition_is_asked_for_again():
+    """The member asks where to begin, and hears of it two rebalances later. The partition was another's in between."""
+    async with Coordinator([0, 2], [1], [0, 2]) as peer, watch(peer) as member:
+        peer.committed = {0: 10}
+        peer.heartbeats = [
+            ErrorCode.NONE,
+            ErrorCode.REBALANCE_IN_PROGRESS,
+            ErrorCode.NONE,
+            ErrorCode.REBALANCE_IN_PROGRESS,
+        ]
+        find_ends = peer.scripts[ListOffsetsRequest]
+
+        def wait_for_the_third(request: ListOffsetsRequest) -> Message:
+            if peer.generation < 3:
+                return HANG_UP
+            peer.committed[0] = 20
+            return find_ends(request)
+
+        peer.scripts[ListOffsetsRequest] = wait_for_the_third
+        await member.poll_until(lambda: member.story == ["+0 +2"])
+        assert member.consumer.position(TopicPartition("t", 0)) == 20
 
 
 @simulated
