@@ -21,11 +21,12 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Window
 from pyspark.sql import functions as sf
 
+from tailrace.cli.pipeline.checking import sink_columns
 from tailrace.spark.audit import Audit, TableSide, run_audit
 from tailrace.spark.pipelines import Pipeline, TableSink, TopicSource, Transform, run
 from tailrace.spark.pipelines.landing.batches import Landing, LandingError, lake_table
 from tailrace.spark.pipelines.landing.iceberg import _bins
-from tests.spark.test_landing import checkpoint, landed, sink
+from tests.spark.test_landing import checkpoint, sink
 
 __all__ = ["checkpoint", "sink"]  # Fixtures.
 
@@ -48,14 +49,17 @@ def rows_of(spark, rows, partition=0):
     return spark.createDataFrame(values, COLUMNS).repartition(2)
 
 
-def table_of(spark, keyed):
-    rows = landed(spark, keyed).collect()
-    assert len({row.key for row in rows}) == len(rows)
-    return {
-        row.key: (row.text, row.deep.a, row["at"].day)
-        for row in rows
-        if "_deleted_at" not in row or not row._deleted_at
-    }
+def stored(keyed):
+    """As the table's own library reads it."""
+    if keyed.format == "delta":
+        return DeltaTable(keyed.table).to_pyarrow_table().to_pylist()
+    return load_catalog(None, **keyed.catalog).load_table(keyed.table).scan().to_arrow().to_pylist()
+
+
+def table_of(keyed):
+    rows = stored(keyed)
+    assert len({row["key"] for row in rows}) == len(rows)
+    return {row["key"]: (row["text"], row["deep"]["a"], row["at"].day) for row in rows if not row.get("_deleted_at")}
 
 
 def random_batches(seed):
@@ -86,12 +90,12 @@ def test_the_last_row_of_each_key_by_offset(spark, keyed, checkpoint):
         seen += batch
         for _ in range(2 if number == 1 else 1):
             land(rows_of(spark, batch), number)
-        assert table_of(spark, keyed) == model_of(seen)
-    assert "offset" not in landed(spark, keyed).columns
+        assert table_of(keyed) == model_of(seen)
+    assert "offset" not in stored(keyed)[0]
     lake_table(keyed).compact(1 << 20)
     land(rows_of(spark, [("k0", "again", 99), ("never-there", None, 100)]), 3)
     land(rows_of(spark, []), 4)
-    assert table_of(spark, keyed) == model_of([*seen, ("k0", "again", 99)])
+    assert table_of(keyed) == model_of([*seen, ("k0", "again", 99)])
 
     both = rows_of(spark, [("k1", "a", 1)]).union(rows_of(spark, [("k1", "b", 2)], partition=1))
     with pytest.raises(PySparkException, match="has records in two partitions"):
@@ -111,9 +115,9 @@ def test_the_last_row_of_each_key_by_version(spark, keyed, checkpoint):
     for number, batch in enumerate([batches[2], batches[0], batches[1]]):
         seen += batch
         land(rows_of(spark, random.Random(number).sample(batch, len(batch))), number)
-    assert table_of(spark, keyed) == model_of(seen)
-    hidden = landed(spark, keyed).where("_deleted_at IS NOT NULL")
-    assert {row.key for row in hidden.collect()} == {key for key, _, _ in seen} - set(model_of(seen))
+    assert table_of(keyed) == model_of(seen)
+    hidden = {row["key"] for row in stored(keyed) if row["_deleted_at"]}
+    assert hidden == {key for key, _, _ in seen} - set(model_of(seen))
 
 
 @pytest.mark.long
@@ -133,7 +137,7 @@ def test_two_pipelines_merge_while_files_are_compacted(spark, sink, checkpoint):
             lake_table(sink).compact(1 << 20)
         for landing in landings:
             landing.result()
-    assert set(table_of(spark, sink)) == {"z0", "a1", "a2", "b1", "b2"}
+    assert set(table_of(sink)) == {"z0", "a1", "a2", "b1", "b2"}
 
 
 @pytest.mark.parametrize("sink", ["iceberg"], indirect=True)
@@ -147,7 +151,7 @@ def test_files_that_a_merge_has_written_anew_are_not_put_back(spark, sink, check
     (files,) = _bins(table._table(), 1 << 20)
     land(rows_of(spark, [("k0", None, 2)]), 2)
     assert table._rewrite(files) == 0
-    assert set(table_of(spark, sink)) == {"k1"}
+    assert set(table_of(sink)) == {"k1"}
 
 
 class Compacted(NamedTuple):
@@ -197,13 +201,25 @@ def compacted(tailrace_broker, create_topic, tmp_path):
     return Compacted(topic, pipeline)
 
 
-def test_a_compacted_topic_becomes_a_table_that_equals_it(spark, compacted, produce, admin):
+@pytest.mark.long
+def test_a_compacted_topic_becomes_a_table_that_equals_it(spark, compacted, produce):
     topic, pipeline = compacted
     produce(topic, [{"key": f"k{n % 7}", "value": json.dumps({"n": n})} for n in range(30)])
     run(pipeline, spark, once=True)
     produce(topic, [{"key": f"k{n}", "value": None} for n in range(3)] + [{"key": "k1", "value": '{"n": 99}'}])
     run(pipeline, spark, once=True)
     assert compacted.audit(spark) == 5
+
+
+def test_a_topic_that_got_partitions_is_refused(spark, compacted, produce, admin):
+    topic, pipeline = compacted
+    assert sink_columns(spark, pipeline) == [("key", "string"), ("n", "int")]
+    with pytest.raises(LandingError, match="the rows need the columns idd; they have key, n, gone"):
+        sink_columns(spark, replace(pipeline, sink=replace(pipeline.sink, merge_on=("idd",))))
+    produce(topic, [{"key": f"k{n % 3}", "value": json.dumps({"n": n})} for n in range(7)])
+    produce(topic, [{"key": "k1", "value": None}])
+    run(pipeline, spark, once=True)
+    assert sorted((row["key"], row["n"]) for row in stored(pipeline.sink)) == [("k0", 6), ("k2", 5)]
 
     admin.create_partitions([NewPartitions(topic, 3)])[topic].result(30)
     produce(topic, [{"key": "k1", "value": '{"n": 100}'}])
@@ -261,8 +277,4 @@ def test_a_driver_that_is_killed_merges_each_batch_once(sink, produce, create_to
                 os.killpg(run_once.pid, signal.SIGKILL)
             run_once.wait(30)
     expected = {key: json.loads(value)["n"] for key, value in dict(records).items() if value is not None}
-    if sink.format == "delta":
-        found = DeltaTable(sink.table).to_pyarrow_table().to_pylist()
-    else:
-        found = load_catalog(None, **sink.catalog).load_table(sink.table).scan().to_arrow().to_pylist()
-    assert sorted((row["key"], row["n"]) for row in found) == sorted(expected.items())
+    assert sorted((row["key"], row["n"]) for row in stored(sink)) == sorted(expected.items())

@@ -12,6 +12,8 @@ from tailrace.spark.blocking import BlockingCluster
 from tailrace.spark.options.errors import OptionError
 from tailrace.spark.options.kafka import parse_kafka_settings
 from tailrace.spark.pipelines.declaration import DeclarationError, Pipeline, TableSink, TopicSource
+from tailrace.spark.pipelines.landing.batches import DELETED
+from tailrace.spark.pipelines.landing.merging import reduced
 from tailrace.spark.pipelines.landing.partitioning import check_partitions, partition_rows
 from tailrace.spark.pipelines.rows import pipeline_rows, source_options, topic_rows
 from tailrace.spark.source.schema import topic_schema
@@ -52,13 +54,15 @@ def find_topics(pipeline: Pipeline) -> Mapping[str, int | None]:
 
 
 def sink_columns(spark: SparkSession, pipeline: Pipeline) -> list[tuple[str, str]]:
-    """Names and types, as the sink will have them. Raises DeclarationError, or AnalysisException if the SQL does not
-    fit the sources."""
+    """Names and types, as the sink will have them. Raises DeclarationError, LandingError if they lack what they would
+    be merged by, or AnalysisException if the SQL does not fit the sources."""
     rows: DataFrame = pipeline_rows(spark, pipeline, {})
     if not rows.isStreaming:
         raise DeclarationError("the transform gives rows that do not come from a source: a pipeline is a stream")
     sink = pipeline.sink
     if isinstance(sink, TableSink):
+        if sink.merge_on:
+            rows = reduced(rows, sink).drop(DELETED)
         check_partitions(rows, sink.partitions)
         return partition_rows(rows, sink.partitions).dtypes if sink.format != "iceberg" else rows.dtypes
     return topic_rows(rows, sink).dtypes
