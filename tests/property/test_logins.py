@@ -15,11 +15,13 @@ from tailrace.broker.auth import conversations
 from tailrace.broker.auth.conversations import Bearer, Doubt, Wait, hear_oauthbearer, hear_plain, hear_scram
 from tailrace.broker.auth.login import Login, LoginRefusedError, Mechanism, log_in
 from tailrace.broker.context import BoundListener
+from tailrace.broker.roster import Roster
 from tailrace.controller.image import MetadataImage, ScramCredential
 from tailrace.controller.security.credentials import derive_keys, salt_password
 from tailrace.controller.security.pretence import decide_pretence
 from tailrace.model.errors import ProtocolError
 from tailrace.model.security import ScramMechanism
+from tailrace.sim.clock import SimClock
 from tests.talkers import BEARER, MECHANISMS, PASSWORD, TOKEN, USER, Talker, requests_of_others
 
 STEPS_MAX = 12
@@ -34,7 +36,9 @@ def credential(mechanism: ScramMechanism) -> ScramCredential:
 
 
 IMAGE = MetadataImage("c", scram_credentials={(USER, each): credential(each) for each in ScramMechanism})
-SERVICES = SimpleNamespace(image=IMAGE, telemetry=None, has=lambda _: False)
+SERVICES = SimpleNamespace(
+    image=IMAGE, telemetry=None, has=lambda _: False, ports=SimpleNamespace(clock=SimClock()), roster=Roster(())
+)
 
 
 def mechanisms(random: Random) -> dict[str, Mechanism]:

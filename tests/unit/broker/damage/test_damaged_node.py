@@ -212,7 +212,7 @@ async def test_a_damaged_snapshot_costs_nothing_while_the_log_holds_the_same() -
 
 
 async def test_a_damaged_snapshot_without_the_log_before_it_is_refused() -> None:
-    world = World(metadata_log_segment_bytes=300)
+    world = World(metadata_log_segment_bytes=400)
     quorum = await snapshotted(world)
     latest = quorum.log.latest_snapshot
     assert latest is not None

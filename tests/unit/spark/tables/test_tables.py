@@ -19,6 +19,7 @@ from tailrace.wire.apis.groups import (
     OffsetFetchRequest,
     OffsetFetchResponse,
 )
+from tailrace.wire.apis.shares import ShareGroupDescribeRequest, ShareGroupDescribeResponse
 from tailrace.wire.schema import Message
 from tests.unit.client.groups.group_peer import GroupPeer
 from tests.unit.client.peer import Script
@@ -33,7 +34,7 @@ async def read(table: SystemTable, scripts: dict[type[Message], Script]) -> list
 
 
 class TroubledCluster(GroupPeer):
-    """Partition 1 of topic t has no leader. There is a share group, which Kafka's older requests do not know."""
+    """Partition 1 of topic t has no leader. There is a share group, which requests for other kinds do not know."""
 
     def __init__(self, scripts: dict[type[Message], Script]) -> None:
         super().__init__(
@@ -42,6 +43,7 @@ class TroubledCluster(GroupPeer):
                 ListGroupsRequest: self._list_groups,
                 ConsumerGroupDescribeRequest: self._no_consumer_group,
                 DescribeGroupsRequest: self._no_classic_group,
+                ShareGroupDescribeRequest: self._share_group,
             }
             | scripts,
             partitions=2,
@@ -66,6 +68,13 @@ class TroubledCluster(GroupPeer):
     def _no_consumer_group(self, _: Message) -> Message:
         group = ConsumerGroupDescribeResponse.DescribedGroup(group_id="g", error_code=ErrorCode.GROUP_ID_NOT_FOUND)
         return ConsumerGroupDescribeResponse(groups=[group])
+
+    def _share_group(self, _: Message) -> Message:
+        member = ShareGroupDescribeResponse.Member(member_id="m", client_id="c", client_host="h")
+        group = ShareGroupDescribeResponse.DescribedGroup(
+            group_id="g", group_state="Stable", group_epoch=3, assignor_name="simple", members=[member]
+        )
+        return ShareGroupDescribeResponse(groups=[group])
 
     def _no_classic_group(self, _: Message) -> Message:
         group = DescribeGroupsResponse.DescribedGroup(group_id="g", error_code=ErrorCode.GROUP_ID_NOT_FOUND)
@@ -94,6 +103,17 @@ async def test_a_partition_without_a_leader_has_no_offsets() -> None:
     }
 
 
+def no_share_group(_: Message) -> Message:
+    group = ShareGroupDescribeResponse.DescribedGroup(group_id="g", error_code=ErrorCode.GROUP_ID_NOT_FOUND)
+    return ShareGroupDescribeResponse(groups=[group])
+
+
+async def test_a_share_group_has_its_members() -> None:
+    (group,) = await read(GROUPS, {})
+    assert (group["type"], group["assignor"], group["epoch"]) == ("share", "simple", 3)
+    assert [member[0] for member in group["members"]] == ["m"]
+
+
 async def test_settings_that_we_may_not_see_are_null() -> None:
     def refuse(_: Message) -> Message:
         result = DescribeConfigsResponse.DescribeConfigsResult(
@@ -106,11 +126,17 @@ async def test_settings_that_we_may_not_see_are_null() -> None:
 
 
 async def test_groups_of_another_kind_are_listed_without_members() -> None:
-    (group,) = await read(GROUPS, {})
+    def list_streams(_: Message) -> Message:
+        group = ListGroupsResponse.ListedGroup(
+            group_id="g", protocol_type="streams", group_state="Stable", group_type="streams"
+        )
+        return ListGroupsResponse(groups=[group])
+
+    (group,) = await read(GROUPS, {ListGroupsRequest: list_streams, ShareGroupDescribeRequest: no_share_group})
     assert group == {
         "group_id": "g",
-        "type": "share",
-        "protocol_type": "share",
+        "type": "streams",
+        "protocol_type": "streams",
         "state": "Stable",
         "coordinator": 1,
         "assignor": None,
