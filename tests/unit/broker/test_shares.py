@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tailrace.model.errors import ErrorCode
+from tailrace.model.ids import SHARE_GROUP_STATE_TOPIC, PartitionIndex, TopicPartition
 from tailrace.wire.apis.admin import DeleteTopicsRequest, IncrementalAlterConfigsRequest
 from tailrace.wire.apis.data import DeleteRecordsRequest
 from tailrace.wire.apis.groups import FindCoordinatorRequest
@@ -288,6 +289,31 @@ async def test_a_broker_that_starts_again_knows_what_is_done_with() -> None:
         await world.start(SETTINGS)
         again = Member(await world.connect(), one.topic_id, "a")
         assert await again.take(wait_ms=60_000) == [(1, 1, 1), (3, 3, 2), (4, 4, 1)]
+
+
+async def test_the_log_of_states_is_cut_and_nothing_of_them_is_forgotten() -> None:
+    """Each acknowledgement is a record there, and only the first record of t is not done with at the end."""
+    settings = SETTINGS | {"share.coordinator.state.topic.prune.interval.ms": "100"}
+    count = 1200
+    async with running(settings) as world:
+        one = await prepared(world)
+        await write(one, count)
+        await one.take()
+        taken = 500
+        for offset in range(1, count):
+            if offset == taken:
+                taken = (await one.take())[-1][1] + 1
+            assert await one.acknowledge((offset, offset, [ACCEPT])) is ErrorCode.NONE
+        await one.acknowledge((0, 0, [RELEASE]))
+        places = [TopicPartition(SHARE_GROUP_STATE_TOPIC, PartitionIndex(index)) for index in range(2)]
+        logs = [world.broker.replicas.partitions[place].log for place in places]
+        async with asyncio.timeout(20):
+            while not any(log.log_start_offset > 1000 for log in logs):
+                await asyncio.sleep(0.05)
+        await world.broker.stop()
+        await world.start(settings)
+        again = Member(await world.connect(), one.topic_id, "a")
+        assert await again.take(wait_ms=60_000) == [(0, 0, 2)]
 
 
 async def test_a_new_group_begins_at_the_end_and_stays_there() -> None:
