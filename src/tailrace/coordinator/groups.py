@@ -102,6 +102,11 @@ class GroupState:
         # What is to be computed in slices, each thing once; begun by the runtime, one after the other.
         self.work: OrderedDict[tuple[str, str], Callable[[Call], Steps]] = OrderedDict()
 
+    def of_consumers(self, group_id: str) -> Group | None:
+        """A classic or a consumer group. To members of these a group of another kind is none."""
+        group = self.groups.get(group_id)
+        return None if group is None or group.type is GroupType.SHARE else group
+
     def forget(self) -> Iterator[None]:
         """Everything, in steps. Work refers to the state, which so would outlive its partition."""
         self.work.clear()

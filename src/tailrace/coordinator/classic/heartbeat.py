@@ -10,7 +10,7 @@ from tailrace.wire.apis.groups import HeartbeatRequest, HeartbeatResponse
 
 
 def heartbeat(state: GroupState, call: Call, caller: Caller, request: HeartbeatRequest) -> Result:
-    group = state.groups.get(request.group_id)
+    group = state.of_consumers(request.group_id)
     if not isinstance(group, ClassicGroup):
         if group is not None:
             from tailrace.coordinator.migration import classic_members

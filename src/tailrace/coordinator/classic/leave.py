@@ -17,7 +17,7 @@ _SEVERAL_MEMBERS_VERSION = 3
 
 
 def leave_group(state: GroupState, call: Call, caller: Caller, request: LeaveGroupRequest) -> Result:
-    group = state.groups.get(request.group_id)
+    group = state.of_consumers(request.group_id)
     if group is not None and not isinstance(group, ClassicGroup):
         from tailrace.coordinator.migration import classic_members
 

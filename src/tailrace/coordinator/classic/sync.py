@@ -17,7 +17,7 @@ _PROTOCOL_VERSION = 5
 def sync_group(state: GroupState, call: Call, caller: Caller, request: SyncGroupRequest) -> Result:
     if caller.api_version >= _PROTOCOL_VERSION and (request.protocol_type is None or request.protocol_name is None):
         return _refuse(caller, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
-    group = state.groups.get(request.group_id)
+    group = state.of_consumers(request.group_id)
     if group is None or group.is_empty:
         return _refuse(caller, ErrorCode.UNKNOWN_MEMBER_ID)
     if not isinstance(group, ClassicGroup):

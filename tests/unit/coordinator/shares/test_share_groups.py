@@ -12,13 +12,28 @@ from tailrace.coordinator.shares.group import ShareTopic
 from tailrace.coordinator.shares.states import begin_deletion, begin_reset, on_deleted, on_initialized
 from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.model.ids import NodeId, Uuid
-from tailrace.wire.apis.groups import ConsumerGroupHeartbeatRequest, DeleteGroupsRequest
+from tailrace.wire.apis.groups import (
+    ConsumerGroupHeartbeatRequest,
+    DeleteGroupsRequest,
+    HeartbeatRequest,
+    JoinGroupRequest,
+    LeaveGroupRequest,
+    SyncGroupRequest,
+)
 from tailrace.wire.apis.shares import ShareGroupDescribeRequest, ShareGroupHeartbeatRequest
+from tailrace.wire.schema import Message
 from tests.unit.coordinator import scene
 from tests.unit.coordinator.scene import Asked
 
 T, U = Uuid(b"t" * 16), Uuid(b"u" * 16)
 _PARTITION = PartitionImage((NodeId(1),), (NodeId(1),), NodeId(1), 0, 0)
+UNKNOWN = ErrorCode.UNKNOWN_MEMBER_ID
+JOINING: dict[str, Any] = {
+    "session_timeout_ms": 10_000,
+    "rebalance_timeout_ms": 10_000,
+    "protocol_type": "consumer",
+    "protocols": [JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=b"")],
+}
 SESSION_MS, INTERVAL_MS = 45_000, 5_000
 
 
@@ -237,6 +252,34 @@ def test_a_consumer_group_is_no_share_group_and_the_other_way_round() -> None:
     assert scene.refusal(joining) is ErrorCode.GROUP_ID_NOT_FOUND
     scene.beat("m", -1)
     assert scene.refusal(joining) is ErrorCode.GROUP_ID_NOT_FOUND, "not even without members"
+
+
+@pytest.mark.parametrize("has_members", [True, False])
+@pytest.mark.parametrize(
+    ("request_", "code"),
+    [
+        (JoinGroupRequest(group_id="g", member_id="", **JOINING), ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
+        (JoinGroupRequest(group_id="g", member_id="m", **JOINING), ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
+        (SyncGroupRequest(group_id="g", member_id="m", protocol_type="consumer", protocol_name="range"), UNKNOWN),
+        (HeartbeatRequest(group_id="g", member_id="m"), UNKNOWN),
+        (LeaveGroupRequest(group_id="g", members=[LeaveGroupRequest.MemberIdentity(member_id="m")]), UNKNOWN),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, Message) else "",
+)
+def test_classic_members_find_no_share_group(request_: Message, code: ErrorCode, *, has_members: bool) -> None:
+    """As in Kafka. Whatever is asked, the coordinator lives on."""
+    scene = Scene()
+    epoch = scene.join("m").member_epoch
+    if not has_members:
+        scene.beat("m", -1)
+    for version in request_.versions:
+        if isinstance(request_, LeaveGroupRequest):
+            answer = scene.ask(request_, version).answer
+            assert [each.error_code for each in answer.members] == [code] or answer.error_code == code
+        elif not isinstance(request_, SyncGroupRequest | JoinGroupRequest) or version >= 5:
+            assert scene.ask(request_, version).answer.error_code == code
+    if has_members:
+        assert scene.beat("m", epoch).answer.error_code == 0
 
 
 def test_a_group_is_described_and_deleted_without_members() -> None:
