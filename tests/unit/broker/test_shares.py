@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tailrace.model.errors import ErrorCode
-from tailrace.model.ids import SHARE_GROUP_STATE_TOPIC, PartitionIndex, TopicPartition
+from tailrace.model.ids import CONSUMER_OFFSETS_TOPIC, SHARE_GROUP_STATE_TOPIC, PartitionIndex, TopicPartition
 from tailrace.wire.apis.admin import DeleteTopicsRequest, IncrementalAlterConfigsRequest
 from tailrace.wire.apis.data import DeleteRecordsRequest
 from tailrace.wire.apis.groups import FindCoordinatorRequest
@@ -26,7 +26,7 @@ SETTINGS = {
     "share.coordinator.state.topic.num.partitions": "2",
     "group.share.min.record.lock.duration.ms": "1000",
 }
-GROUP_RESOURCE = 32
+TOPIC_RESOURCE, GROUP_RESOURCE = 2, 32
 ACCEPT, RELEASE, REJECT, RENEW = 1, 2, 3, 4
 WAIT_MS = 5000
 
@@ -133,14 +133,14 @@ async def prepared(world: World, *, earliest: bool = True) -> Member:
     return Member(peer, topic_id, "a")
 
 
-async def configure(peer: Peer, name: str, value: str) -> None:
+async def configure(peer: Peer, name: str, value: str, *, kind: int = GROUP_RESOURCE, resource_name: str = "g") -> None:
     request = IncrementalAlterConfigsRequest
     answer = await peer.request(
         request(
             resources=[
                 request.AlterConfigsResource(
-                    resource_type=GROUP_RESOURCE,
-                    resource_name="g",
+                    resource_type=kind,
+                    resource_name=resource_name,
                     configs=[request.AlterableConfig(name=name, value=value, config_operation=0)],
                 )
             ]
@@ -369,6 +369,27 @@ async def test_what_retention_takes_is_not_waited_for() -> None:
         )
         await one.peer.request(request(topics=[topic], timeout_ms=10_000), 2)
         assert await one.take((0, 0, [ACCEPT])) == [(3, 3, 1)]
+
+
+async def test_who_waits_is_told_that_the_records_of_the_group_cannot_be_stored() -> None:
+    async with running(SETTINGS) as world:
+        one = await prepared(world)
+
+        async def beat(member_id: str, epoch: int, topics: list[str] | None = None) -> int:
+            request = ShareGroupHeartbeatRequest(
+                group_id="g", member_id=member_id, member_epoch=epoch, subscribed_topic_names=topics
+            )
+            async with asyncio.timeout(20):
+                answer = await one.peer.request(request, 1)
+            return answer.member_epoch if not answer.error_code else -answer.error_code
+
+        epoch = await beat("a", 0, ["t"])
+        place = {"kind": TOPIC_RESOURCE, "resource_name": CONSUMER_OFFSETS_TOPIC}
+        await configure(one.peer, "max.message.bytes", "100", **place)
+        assert await beat("b", 0, ["t"]) == -ErrorCode.UNKNOWN_SERVER_ERROR
+        assert await beat("a", epoch) == epoch, "the others go on"
+        await configure(one.peer, "max.message.bytes", "1000000", **place)
+        assert await beat("b", 0, ["t"]) > epoch
 
 
 async def test_topics_that_are_not_there_are_told_of() -> None:

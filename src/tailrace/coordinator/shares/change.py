@@ -16,7 +16,7 @@ from tailrace.coordinator.assignors.spec import Partitions
 from tailrace.coordinator.consumers.topics import metadata_hash
 from tailrace.coordinator.groups import GroupState, shown
 from tailrace.coordinator.history import Cause, Rebalance
-from tailrace.coordinator.op import Call, Result, StoredRecord, Told
+from tailrace.coordinator.op import Call, Caller, Result, StoredRecord, Told
 from tailrace.coordinator.shares.group import ShareGroup, ShareTopic, ShareTopics
 from tailrace.coordinator.shares.member import ShareMember
 from tailrace.coordinator.shares.records import (
@@ -181,9 +181,23 @@ class ShareGroupChange:
         return Result(self.records, self.answers, on_refused=self._undo)
 
     def _undo(self, _call: Call) -> Result:
+        """The records were too large: what is not on the log is put back as it was, or nearly so."""
+        group = self.group
+        answers: list[tuple[Caller, Message]] = []
+        for member_id in [member_id for member_id in group.waiting if member_id not in group.members]:
+            refused = ShareGroupHeartbeatResponse(
+                error_code=ErrorCode.UNKNOWN_SERVER_ERROR,
+                error_message=f"The records of group {shown(group.group_id)} are too large to be stored.",
+            )
+            answers.append((group.waiting.pop(member_id).caller, refused))
+            for what in ("session", "answer"):
+                self.state.deadlines.cancel((group.group_id, f"share.{what}", member_id))
+        for member_id in group.members:
+            if self.state.deadlines.get((group.group_id, "share.session", member_id)) is None:
+                self.keep_session(member_id)
         if self._before is None:
-            self.state.groups.pop(self.group.group_id, None)
-        return Result()
+            self.state.groups.pop(group.group_id, None)
+        return Result(answers=answers)
 
 
 def initialization(group_id: str, state_epoch: int, wanted: ShareTopics) -> InitializeShareGroupStateRequest:
