@@ -47,15 +47,15 @@ check: setup ## format, lint, types, layering, tidiness (budget: 60 s)
 test: export TAILRACE_MISSING_PARTS := $(CURDIR)/.cache/missing-parts
 test: check ## check, then every test that is not marked `long` (about 14 minutes)
 	@rm -f $(TAILRACE_MISSING_PARTS)
-	@echo "== unit, golden, property: 220 s"
+	@echo "== unit, golden, property: 230 s"
 	$(PYTEST) -n 2 tests/unit tests/golden tests/property
-	@echo "== simulated clusters: 115 s"
+	@echo "== simulated clusters: 90 s"
 	$(PYTEST) -n 2 tests/sim
-	@echo "== real processes: 225 s"
+	@echo "== real processes: 240 s"
 	$(PYTEST) -n 2 --dist worksteal tests/real
-	@echo "== clients: 95 s"
+	@echo "== clients: 130 s"
 	$(PYTEST) -n 2 tests/compat
-	@echo "== Spark: 155 s"
+	@echo "== Spark: 175 s"
 	$(PYTEST) tests/spark
 	@$(BIN)/python -m tests.parts report
 
