@@ -55,7 +55,7 @@ test: check ## check, then every test that is not marked `long` (about 14 minute
 	$(PYTEST) -n 2 --dist worksteal tests/real
 	@echo "== clients: 130 s"
 	$(PYTEST) -n 2 tests/compat
-	@echo "== Spark: 175 s"
+	@echo "== Spark: 145 s"
 	$(PYTEST) tests/spark
 	@$(BIN)/python -m tests.parts report
 
