@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Self
 
 import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from tailrace.real.random import RealRandom
 from tests.nodes import free_ports
@@ -137,6 +139,47 @@ def test_a_unit_from_its_format_to_its_end(tmp_path: Path):
         unit.process.terminate()
         assert unit.process.wait(DEADLINE_S) == 0, unit.log()[-3000:]
         assert unit.log().count("stopped node=") == 6, "three at the restart, and three at the end"
+
+
+def test_a_unit_with_certificates_for_other_names_than_the_loopback_address(tmp_path: Path):
+    """The names are those by which other machines reach it. Brokers of the unit call each other by them, too."""
+    port = spaced_ports(1)[0]
+    settings = {
+        "node.id": "1",
+        "process.roles": "broker,controller",
+        "listeners": f"SSL://127.0.0.1:{port},CONTROLLER://127.0.0.1:{port + 1}",
+        "advertised.listeners": f"SSL://localhost:{port}",
+        "listener.security.protocol.map": "SSL:SSL,CONTROLLER:PLAINTEXT",
+        "security.inter.broker.protocol": "SSL",
+        "controller.listener.names": "CONTROLLER",
+        "ssl.keystore.type": "PEM",
+        "ssl.truststore.type": "PEM",
+        "ssl.keystore.location": str(tmp_path / "node.pem"),
+        "ssl.truststore.location": str(tmp_path / "authority.pem"),
+        "offsets.topic.replication.factor": "1",
+        "default.replication.factor": "2",
+    }
+    with Unit(tmp_path / "unit", 2, settings) as unit:
+        unit.tailrace("certificate", "create", "node", "--name", "localhost", "--folder", str(tmp_path))
+        unit.format()
+        unit.start()
+        bootstrap = unit.wait_ready()
+        assert bootstrap == f"localhost:{port},localhost:{port + 2}"
+        client = {
+            "bootstrap.servers": bootstrap,
+            "security.protocol": "SSL",
+            "ssl.ca.location": str(tmp_path / "authority.pem"),
+        }
+        admin = AdminClient(client)
+        admin.create_topics([NewTopic("orders", 2, 2)])["orders"].result(DEADLINE_S)
+        producer = Producer({**client, "acks": "all"})
+        delivered: list[object] = []
+        for partition in (0, 1):
+            producer.produce(
+                "orders", b"value", partition=partition, on_delivery=lambda error, _: delivered.append(error)
+            )
+        assert producer.flush(DEADLINE_S) == 0
+        assert delivered == [None, None]
 
 
 @pytest.mark.long

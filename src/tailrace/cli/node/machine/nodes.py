@@ -54,6 +54,7 @@ class Cluster:
     """Made by `open_cluster`. `common` are the settings of every node; a secure one has been prepared."""
 
     command = "tailrace up"
+    is_loopback = True
 
     def __init__(
         self,

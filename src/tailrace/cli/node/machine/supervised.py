@@ -19,6 +19,8 @@ class Supervised(Protocol):
     command: str  # What runs them.
     folder: str  # Here lies the list of where they tell their metrics.
     is_secure: bool
+    # They call each other by the loopback address, and their certificates have to say so.
+    is_loopback: bool
 
     @property
     def socket_name(self) -> str: ...

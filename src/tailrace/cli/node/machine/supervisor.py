@@ -114,7 +114,7 @@ class Supervisor:
 
     def _preload(self) -> None:
         preload(is_secure=self._supervised.is_secure)
-        if self._supervised.is_secure:
+        if self._supervised.is_secure and self._supervised.is_loopback:
             plans = [node.plan for node in self._nodes.values()]
             # One of each kind: all brokers have the same, and all controllers.
             kinds = {plan.is_broker: plan for plan in plans}

@@ -41,6 +41,7 @@ class Unit:
     """What a supervisor needs to know of it. Its folders have been formatted."""
 
     command = "tailrace broker --processes"
+    is_loopback = False
 
     def __init__(self, read: Callable[[], Mapping[str, str]], processes: int) -> None:
         """`read` gives the settings of the file, again and again. Raises CommandError."""
