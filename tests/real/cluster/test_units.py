@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -45,7 +46,7 @@ class Unit:
         done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
         assert done.returncode == 0, done.stderr
 
-    def start(self) -> None:
+    def start(self, **environment: str) -> None:
         command = [sys.executable, "-m", "tailrace", "broker", "--config", str(self._config)]
         with open(self.folder / "log", "ab") as log:
             self.process = subprocess.Popen(
@@ -54,6 +55,7 @@ class Unit:
                 stderr=log,
                 text=True,
                 start_new_session=True,
+                env=os.environ | environment,
             )
 
     def wait_ready(self) -> str:
@@ -180,6 +182,28 @@ def test_a_unit_with_certificates_for_other_names_than_the_loopback_address(tmp_
             )
         assert producer.flush(DEADLINE_S) == 0
         assert delivered == [None, None]
+
+
+def test_a_service_manager_hears_of_the_unit_as_of_one_process(tmp_path: Path):
+    port = spaced_ports(1)[0]
+    with (
+        Unit(tmp_path / "unit", 2, combined_settings(1, "127.0.0.1", (port, port + 1))) as unit,
+        socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as heard,
+    ):
+        heard.bind(str(tmp_path / "notify"))
+        heard.settimeout(DEADLINE_S)
+        unit.format()
+        unit.start(NOTIFY_SOCKET=str(tmp_path / "notify"), WATCHDOG_USEC="400000")
+        bootstrap = unit.wait_ready()
+        assert heard.recv(200).decode() == f"READY=1\nSTATUS=2 nodes at {bootstrap}"
+        # At once, and again as long as the supervisor's loop turns.
+        assert [heard.recv(200) for _ in range(3)] == [b"WATCHDOG=1"] * 3
+        unit.process.terminate()
+        said = heard.recv(200)
+        while said == b"WATCHDOG=1":
+            said = heard.recv(200)
+        assert said.startswith(b"STOPPING=1")
+        assert unit.process.wait(DEADLINE_S) == 0
 
 
 @pytest.mark.long
