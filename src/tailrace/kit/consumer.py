@@ -14,7 +14,7 @@ from typing import Any
 from tailrace.client.consumer import EARLIEST, LATEST
 from tailrace.kit.engines.choice import consumer_engine
 from tailrace.kit.engines.port import Hooks, OnPartitions, Subscription
-from tailrace.kit.messages import Message, Source, TopicPartition
+from tailrace.kit.messages import Message, OffsetAndMetadata, Source, TopicPartition
 from tailrace.kit.options import Options, ParsedOptions, Value
 from tailrace.kit.serdes import Bytes, Serde
 from tailrace.model import ids
@@ -190,15 +190,23 @@ class Consumer:
 
     # --- what is done
 
-    async def commit(self, offsets: Mapping[ids.TopicPartition, int] | None = None) -> None:
+    async def commit(self, offsets: Mapping[ids.TopicPartition, int | OffsetAndMetadata] | None = None) -> None:
         """The offset behind the last record that is done, for each partition; without offsets, behind everything that
         polls have given. Raises KafkaError if the group refuses, as after this member was put out of it."""
         await self._engine.commit(offsets)
 
     async def committed(self, partitions: Iterable[ids.TopicPartition] | None = None) -> dict[TopicPartition, int]:
-        """What the group has committed, of these partitions or the assigned ones; without those that have nothing."""
+        """What the group has committed, of these partitions or the assigned ones; without those that have nothing.
+        Waits for open transactions that would change it."""
+        found = await self.committed_with_metadata(partitions)
+        return {partition: each.offset for partition, each in found.items()}
+
+    async def committed_with_metadata(
+        self, partitions: Iterable[ids.TopicPartition] | None = None
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
         await self.start()
-        return _places(await self._engine.committed(self.assignment if partitions is None else list(partitions)))
+        found = await self._engine.committed(self.assignment if partitions is None else list(partitions))
+        return {TopicPartition.of(partition): each for partition, each in found.items()}
 
     def group_metadata(self) -> Any:
         """For `Producer.send_offsets_to_transaction`. Raises KafkaError if this member was put out of the group."""

@@ -17,7 +17,7 @@ from typing import Any
 from tailrace.client.lanes import Delivered
 from tailrace.client.transactions.errors import AbortableError
 from tailrace.kit.engines.choice import producer_engine
-from tailrace.kit.messages import DeliveryReport, Headers, Outgoing, headers_of
+from tailrace.kit.messages import DeliveryReport, Headers, OffsetAndMetadata, Outgoing, headers_of
 from tailrace.kit.options import Options, ParsedOptions, Value
 from tailrace.kit.partitioners import Partitioner
 from tailrace.kit.serdes import ByType, Serde, SerializationError
@@ -153,7 +153,9 @@ class Producer:
     async def abort(self) -> None:
         await self._engine.abort()
 
-    async def send_offsets_to_transaction(self, offsets: Mapping[TopicPartition, int], group: Any) -> None:
+    async def send_offsets_to_transaction(
+        self, offsets: Mapping[TopicPartition, int | OffsetAndMetadata], group: Any
+    ) -> None:
         """They are committed with the transaction. `group` is what `Consumer.group_metadata` gave."""
         await self._engine.send_offsets(offsets, group)
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from asyncio import Future
-from collections.abc import Mapping
 from contextlib import suppress
 
+from tailrace.client.groups.offsets import GroupMetadata, Offsets
 from tailrace.client.lanes import Delivered
 from tailrace.client.metadata import Cluster, TopicMetadata
 from tailrace.client.producer import Producer
@@ -15,7 +15,6 @@ from tailrace.kit.engines.port import ProducerEngine
 from tailrace.kit.messages import WireHeaders
 from tailrace.kit.options import ParsedOptions
 from tailrace.model.errors import ErrorCode, KafkaError
-from tailrace.model.ids import TopicPartition
 from tailrace.real.cluster import open_cluster
 
 
@@ -87,9 +86,7 @@ class TailraceProducer(ProducerEngine):
     async def abort(self) -> None:
         await self._in_transaction.abort()
 
-    async def send_offsets(self, offsets: Mapping[TopicPartition, int], group: object) -> None:
-        from tailrace.client.groups.offsets import GroupMetadata
-
+    async def send_offsets(self, offsets: Offsets, group: object) -> None:
         if not isinstance(group, GroupMetadata):
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST,
