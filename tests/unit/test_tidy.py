@@ -35,6 +35,8 @@ ENTRY_POINTS = (
     "tailrace.__main__",
     "tailrace.cli",
     "tailrace.kit",
+    "tailrace.kit.serdes.registry",
+    "tailrace.kit.sync",
     "tailrace.schemas",
     "tailrace.testing",
     "tailrace.testing.plugin",

@@ -7,7 +7,8 @@
         async for message in consumer:
             print(message.value)
 
-A client of brokers like any other: it knows nothing of what a broker of ours is made of.
+`tailrace.kit.sync` has the same without asyncio, `tailrace.kit.serdes.registry` values with schemas of a registry. A
+client of brokers like any other: it knows nothing of what a broker of ours is made of.
 """
 
 from tailrace.client.lanes import UnknownOutcomeError

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, Protocol
 
 from tailrace.client.groups.offsets import Committed, Offsets
 from tailrace.client.lanes import Delivered
+from tailrace.client.producer import Sendable
 from tailrace.kit.messages import WireHeaders
 from tailrace.model.ids import TopicPartition
 from tailrace.wire.records import Record
@@ -51,6 +52,9 @@ class ProducerEngine(Protocol):
         timestamp: int | None,
     ) -> Future[Delivered]:
         """Waits until there is room for the record."""
+
+    async def send_many(self, topic: str, records: Iterable[Sendable]) -> Future[int]:
+        """As `send` for each. The future gives their number once all are written, or else the first failure."""
 
     async def flush(self, timeout_ms: float) -> int:
         """How many records are left without an answer."""
