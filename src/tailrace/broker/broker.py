@@ -69,8 +69,7 @@ class Broker:
     no partitions and serves no clients."""
 
     def __init__(self, config: BrokerConfig, ports: Ports) -> None:
-        self.ports = ports
-        self.roles = decide_roles(config)
+        self.ports, self.roles = ports, decide_roles(config)
         self.listeners: tuple[BoundListener, ...] = ()
         self.advertised: tuple[Endpoint, ...] = ()
         self.directories: LogDirectories
@@ -296,9 +295,10 @@ class Broker:
         await self.replicas.open_logs(lambda: self.quorum.image)
         self._is_started = True
         self.directories.report_recovery()
-        self.quorum.subscribe(self.replicas.follow_image)
+        coordination, mirrors = self.services.coordination, self.services.mirrors
+        for part in (self.replicas, coordination, mirrors):
+            self.quorum.subscribe(part.follow_image)
         self.quorum.subscribe(self._help_shutdowns)
-        self.quorum.subscribe(self.services.coordination.follow_image)
         if self._security is not None:
             self.quorum.subscribe(self._security.follow_image)
             await self._security.take_up()
@@ -315,7 +315,8 @@ class Broker:
             self.node.producer_ids.fetch_if_few()
         self._maintenance.start()
         self._maintenance.adopt(scrub(self.node, self._maintenance))
-        self.services.coordination.open()
+        coordination.open()
+        mirrors.open()
         if self.tier is not None:
             self.tier.start()
 
@@ -418,7 +419,8 @@ class Broker:
         self.is_running = self.lag.is_serving = False
         if self.lifecycle is not None and not self.roles.is_alone:
             await self.lifecycle.shut_down()
-        await self.services.coordination.close()
+        for part in (self.services.mirrors, self.services.coordination):
+            await part.close()
         if self.tier is not None:
             await self.tier.close()
         await self._close(Audience.CLIENTS)

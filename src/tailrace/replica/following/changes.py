@@ -11,8 +11,9 @@ from __future__ import annotations
 from tailrace.log.log import Log
 from tailrace.model.errors import StorageError
 from tailrace.model.ports import RemoteStart
+from tailrace.replica.failures import storage_failure
 from tailrace.replica.following.cuts import Cuts
-from tailrace.replica.partition import Partition, storage_failure
+from tailrace.replica.partition import Partition
 
 
 def append_fetched(
