@@ -93,8 +93,7 @@ class Broker:
         self.metrics: MetricsServer | None = None  # Where metrics.listeners is set.
         self.tier: Tier | None = None  # Where there is remote storage.
         self._failure: asyncio.Future[None] | None = None
-        self._is_started = False  # The first image was applied.
-        self.is_running = False
+        self._is_started = self.is_running = False  # The first image was applied; all of it has started.
         self._cluster_id = ""
 
     @property
@@ -130,7 +129,7 @@ class Broker:
     @property
     def _controller_endpoints(self) -> tuple[Endpoint, ...]:
         names = {endpoint.listener_name for endpoint in self.roles.controller_listeners}
-        return tuple(endpoint for endpoint in self.advertised if endpoint.listener_name in names)
+        return tuple(each for each in self.advertised if each.listener_name in names)
 
     # ---- life
 
@@ -158,10 +157,7 @@ class Broker:
             undo.callback(self._security.close)
             await self._security.open()
         doors = None if self._security is None else self._security.doors
-        for endpoints, is_controller in (
-            (self.roles.client_listeners, False),
-            (self.roles.controller_listeners, True),
-        ):
+        for endpoints, is_controller in ((self.roles.client_listeners, False), (self.roles.controller_listeners, True)):
             if endpoints:
                 acceptor = Acceptor(lambda: self.config, self.ports, is_controller=is_controller, doors=doors)
                 undo.push_async_callback(acceptor.close, answers_timeout_ms=0)
@@ -296,8 +292,8 @@ class Broker:
         self._is_started = True
         self.directories.report_recovery()
         coordination, mirrors = self.services.coordination, self.services.mirrors
-        for part in (self.replicas, coordination, mirrors):
-            self.quorum.subscribe(part.follow_image)
+        for follow_image in (self.replicas.follow_image, coordination.follow_image, mirrors.follow_image):
+            self.quorum.subscribe(follow_image)
         self.quorum.subscribe(self._help_shutdowns)
         if self._security is not None:
             self.quorum.subscribe(self._security.follow_image)
@@ -419,8 +415,8 @@ class Broker:
         self.is_running = self.lag.is_serving = False
         if self.lifecycle is not None and not self.roles.is_alone:
             await self.lifecycle.shut_down()
-        for part in (self.services.mirrors, self.services.coordination):
-            await part.close()
+        await self.services.mirrors.close()
+        await self.services.coordination.close()
         if self.tier is not None:
             await self.tier.close()
         await self._close(Audience.CLIENTS)

@@ -32,7 +32,6 @@ from tailrace.model.ids import NO_EPOCH, NodeId, TopicPartition, Uuid
 from tailrace.model.metrics.traffic import Traffic
 from tailrace.model.ports import FileSlice, RemotePart
 from tailrace.model.settings import LONG_MAX
-from tailrace.replica.failures import storage_failure
 from tailrace.replica.flusher import Flusher
 from tailrace.replica.isr import (
     NEVER_MS,
@@ -46,6 +45,7 @@ from tailrace.replica.isr import (
 )
 from tailrace.replica.leading import mirrors
 from tailrace.replica.leading.mirrors import MirrorRole
+from tailrace.replica.repair.failures import storage_failure
 from tailrace.replica.waiters import OffsetWaiters, ReadWaiters
 
 ACKS_ALL = -1

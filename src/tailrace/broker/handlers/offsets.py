@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tailrace.model.errors import ErrorCode, KafkaError, StorageError
 from tailrace.model.ids import INTERNAL_TOPICS
-from tailrace.replica.failures import storage_failure
 from tailrace.replica.leading.deletion import delete_records
+from tailrace.replica.repair.failures import storage_failure
 from tailrace.wire.apis.data import (
     DeleteRecordsRequest,
     DeleteRecordsResponse,

@@ -22,7 +22,7 @@ from tailrace.wire.apis.groups import OffsetCommitRequest, OffsetCommitResponse
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tailrace.broker.mirrors.link import LinkWork
+    from tailrace.broker.mirrors.room import LinkRoom
     from tailrace.client.groups.offsets import Committed
     from tailrace.wire.apis.mirrors import DescribeMirrorsResponse
 
@@ -40,32 +40,32 @@ _ACTIVE = (
 
 
 class GroupSync:
-    def __init__(self, work: LinkWork) -> None:
-        self._work = work
+    def __init__(self, room: LinkRoom) -> None:
+        self._room = room
         self._written: dict[str, dict[TopicPartition, int]] = {}  # By group: what was committed here last.
 
     async def sync(self, progress: Mapping[TopicPartition, DescribeMirrorsResponse.Partition]) -> None:
-        work = self._work
-        if not work.settings.groups.include or not progress:
+        room = self._room
+        if not room.settings.groups.include or not progress:
             return
         try:
-            groups = [each for each in await GroupAdmin(work.cluster).groups() if self._takes(each)]
+            groups = [each for each in await GroupAdmin(room.cluster).groups() if self._takes(each)]
             for name in self._written.keys() - {each.group_id for each in groups}:
                 del self._written[name]
             for group in groups[:_GROUPS_MAX]:
                 await self._sync_group(group.group_id, progress)
-            work.tell("groups", None)
+            room.tell("groups", None)
         except KafkaError as error:
-            work.tell("groups", f"offsets of groups are not in step: {error.message}")
+            room.tell("groups", f"offsets of groups are not in step: {error.message}")
 
     def _takes(self, group: ListedGroup) -> bool:
         is_consumer = group.type in (CLASSIC, CONSUMER, "") and group.protocol_type in (CONSUMER, "")
-        return is_consumer and self._work.settings.groups.takes(group.group_id)
+        return is_consumer and self._room.settings.groups.takes(group.group_id)
 
     async def _sync_group(
         self, group_id: str, progress: Mapping[TopicPartition, DescribeMirrorsResponse.Partition]
     ) -> None:
-        coordinator = Coordinator(self._work.cluster, group_id)
+        coordinator = Coordinator(self._room.cluster, group_id)
         try:
             committed = await GroupOffsets(coordinator, timeout_ms=_TIMEOUT_MS).fetch()
         except KafkaError as error:
@@ -81,11 +81,11 @@ class GroupSync:
             return
         refused = await self._commit(group_id, news)
         if refused in _ACTIVE:
-            self._work.tell(f"group {group_id}", None)
+            self._room.tell(f"group {group_id}", None)
         elif refused is not ErrorCode.NONE:
-            self._work.tell(f"group {group_id}", f"its offsets are not committed here: {refused.name}")
+            self._room.tell(f"group {group_id}", f"its offsets are not committed here: {refused.name}")
         else:
-            self._work.tell(f"group {group_id}", None)
+            self._room.tell(f"group {group_id}", None)
             self._written[group_id] = {**written, **{where: found.offset for where, found in news.items()}}
 
     def _wanted(
@@ -95,7 +95,7 @@ class GroupSync:
     ) -> dict[TopicPartition, Committed]:
         names = {
             topic.mirror.source_topic: topic.name
-            for topic in mirrors_of(self._work.node.image, self._work.link.id)
+            for topic in mirrors_of(self._room.node.image, self._room.link.id)
             if topic.mirror is not None and topic.mirror.is_read_only
         }
         wanted: dict[TopicPartition, Committed] = {}
@@ -127,7 +127,7 @@ class GroupSync:
                 OffsetCommitRequest.OffsetCommitRequestTopic(name=name, partitions=topics[name]) for name in topics
             ],
         )
-        node, coordination = self._work.node, self._work.coordination
+        node, coordination = self._room.node, self._room.coordination
         if CONSUMER_OFFSETS_TOPIC not in node.image.topics:
             await coordination.creations.wait([CONSUMER_OFFSETS_TOPIC])
         topic = node.image.topics.get(CONSUMER_OFFSETS_TOPIC)

@@ -32,7 +32,7 @@ from tailrace.wire.apis.data import (
 )
 
 if TYPE_CHECKING:
-    from tailrace.broker.mirrors.link import LinkWork
+    from tailrace.broker.mirrors.room import LinkRoom
     from tailrace.client.connection import Connection
     from tailrace.model.ids import NodeId
 
@@ -67,9 +67,9 @@ _MOVED = (
 
 
 class Puller:
-    def __init__(self, work: LinkWork, source_node: NodeId) -> None:
+    def __init__(self, room: LinkRoom, source_node: NodeId) -> None:
         self.pulled: dict[Key, Pulled] = {}
-        self._work = work
+        self._room = room
         self._source_node = source_node
         self._wakeup = asyncio.Event()
         # The session: what the source was told of each partition.
@@ -92,7 +92,7 @@ class Puller:
         while True:
             connection: Connection | None = None
             try:
-                connection = await self._work.open_connection(self._source_node)
+                connection = await self._room.open_connection(self._source_node)
                 self._reset_session()
                 while connection.is_open:
                     await self._round(connection)
@@ -100,24 +100,24 @@ class Puller:
             except KafkaError as error:
                 self._fail_all(error, failures)
             except Exception as error:
-                _log.error("a puller failed", trace=True, link=self._work.link.name, source=self._source_node)
-                self._work.node.judge_bug(error)
+                _log.error("a puller failed", trace=True, link=self._room.link.name, source=self._source_node)
+                self._room.node.judge_bug(error)
             finally:
                 if connection is not None:
                     connection.close()
-            self._work.look_again()
+            self._room.look_again()
             await asyncio.sleep(min(_PAUSE_MAX_MS, _FIRST_PAUSE_MS * (1 << min(failures, 10))) / 1000)
             failures += 1
 
     def _fail_all(self, error: KafkaError, failures: int) -> None:
         if failures == 0:
-            _log.warning("a broker of the source cannot be read", link=self._work.link.name, cause=error.message)
+            _log.warning("a broker of the source cannot be read", link=self._room.link.name, cause=error.message)
         for pulled in self.pulled.values():
             pulled.problem = pulled.problem if pulled.is_stopped else error.message
 
     async def _round(self, connection: Connection) -> None:
         self._wakeup.clear()
-        now_ms = self._work.now_ms()
+        now_ms = self._room.now_ms()
         ready = {key: each for key, each in self.pulled.items() if each.is_ready(now_ms)}
         for each in list(ready.values()):
             if not each.is_begun:
@@ -132,7 +132,7 @@ class Puller:
                 async with asyncio.timeout(_IDLE_SECONDS):
                     await self._wakeup.wait()
             return
-        config = self._work.node.config
+        config = self._room.node.config
         request = self._build_request(ready, version)
         patience_ms = config.replica_fetch_wait_max_ms + config.request_timeout_ms
         response = await connection.call(request, FetchResponse, version_max=version, timeout_ms=patience_ms)
@@ -145,10 +145,10 @@ class Puller:
         self._session_id = response.session_id
         self._session_epoch = 0 if not self._session_id else self._session_epoch % _EPOCH_MAX + 1
         taken_bytes = await self._take_all(response)
-        now_ms = self._work.now_ms()
+        now_ms = self._room.now_ms()
         for each in ready.values():
             each.note_silence(now_ms)
-        await self._work.wait_for_room(taken_bytes)
+        await self._room.wait_for_room(taken_bytes)
 
     def _version(self, connection: Connection, ready: dict[Key, Pulled]) -> int:
         newest = connection.version_of(FetchRequest)
@@ -175,23 +175,23 @@ class Puller:
             topic.partitions.append(
                 FetchRequest.FetchPartition(
                     partition=key[1],
-                    current_leader_epoch=self._work.source_epoch(pulled),
+                    current_leader_epoch=self._room.source_epoch(pulled),
                     fetch_offset=log.log_end_offset,
                     last_fetched_epoch=log.epochs.latest if log.log_end_offset > log.log_start_offset else NO_EPOCH,
-                    partition_max_bytes=self._work.node.config.replica_fetch_max_bytes,
+                    partition_max_bytes=self._room.node.config.replica_fetch_max_bytes,
                 )
             )
         forgotten: dict[str, FetchRequest.ForgottenTopic] = {}
         for name, index in [key for key in self._told if key not in ready]:
             del self._told[name, index]
             known = self.pulled.get((name, index))
-            topic_id = known.source_topic_id if known is not None else self._work.source_topic_id(name)
+            topic_id = known.source_topic_id if known is not None else self._room.source_topic_id(name)
             gone = forgotten.setdefault(name, FetchRequest.ForgottenTopic(topic=name, topic_id=topic_id))
             gone.partitions.append(index)
         if version >= _BY_ID and any(each.topic_id == ZERO_UUID for each in forgotten.values()):
             self._reset_session()  # Their topic is gone, and its id with it.
             return self._build_request(ready, version)
-        config = self._work.node.config
+        config = self._room.node.config
         return FetchRequest(
             max_wait_ms=config.replica_fetch_wait_max_ms,
             min_bytes=config.replica_fetch_min_bytes,
@@ -232,7 +232,7 @@ class Puller:
             elif data.diverging_epoch.epoch >= 0:
                 self._stop_parted(pulled, data.diverging_epoch.epoch, data.diverging_epoch.end_offset)
             else:
-                now_ms = self._work.now_ms()
+                now_ms = self._room.now_ms()
                 taken = pulled.take(
                     records_of(data),
                     high_watermark=data.high_watermark,
@@ -240,7 +240,7 @@ class Puller:
                     now_ms=now_ms,
                 )
                 if pulled.needed_epoch > pulled.partition.leader_epoch:
-                    self._work.ask_for_epoch(pulled)
+                    self._room.ask_for_epoch(pulled)
                 return taken
         except KafkaError as error:
             self._rest(pulled, error)
@@ -253,17 +253,17 @@ class Puller:
         self._told[pulled.source] = -1  # It leaves the session until it is asked for again.
         pulled.problem = error.message
         pause_ms = min(_PAUSE_MAX_MS, _FIRST_PAUSE_MS * (1 << min(pulled.failures, 10)))
-        pulled.rests_until_ms = self._work.now_ms() + pause_ms
+        pulled.rests_until_ms = self._room.now_ms() + pause_ms
         pulled.failures += 1
         if error.code in _MOVED:
-            self._work.look_again()
+            self._room.look_again()
 
     # ---- where it begins, and where it cannot go on
 
     async def _begin(self, pulled: Pulled) -> None:
         """Nothing was mirrored yet."""
         try:
-            start = self._work.settings.start
+            start = self._room.settings.start
             wanted = {names.EARLIEST: EARLIEST, names.LATEST: LATEST}.get(str(start), start)
             offset = await self._ask_offset(pulled, int(wanted))
             if offset == NO_SUCH_RECORD:
@@ -300,7 +300,7 @@ class Puller:
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"the source does not give offset {log_end} at the moment")
 
     async def _ask_offset(self, pulled: Pulled, timestamp: int) -> int:
-        cluster = self._work.cluster
+        cluster = self._room.cluster
         where = pulled.source
         found = await list_offsets(
             cluster, {where: timestamp}, isolation=Isolation.READ_UNCOMMITTED, timeout_ms=_QUESTION_TIMEOUT_MS
@@ -323,7 +323,7 @@ class Puller:
         topics: dict[str, OffsetForLeaderEpochRequest.OffsetForLeaderTopic] = {}
         asked: dict[Key, tuple[Pulled, int]] = {}
         for key, pulled in ready.items():
-            log, source_epoch = pulled.partition.log, self._work.source_epoch(pulled)
+            log, source_epoch = pulled.partition.log, self._room.source_epoch(pulled)
             if pulled.verified_epoch == source_epoch or log.epochs.latest == NO_EPOCH:
                 continue
             asked[key] = pulled, source_epoch

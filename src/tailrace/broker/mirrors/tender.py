@@ -23,7 +23,7 @@ from tailrace.wire.apis.mirrors import DescribeMirrorsRequest, DescribeMirrorsRe
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from tailrace.broker.mirrors.link import LinkWork
+    from tailrace.broker.mirrors.room import LinkRoom
     from tailrace.client.metadata import TopicMetadata
     from tailrace.controller.image import TopicImage
 
@@ -36,27 +36,27 @@ Progress = DescribeMirrorsResponse.Partition
 
 
 class Tender:
-    def __init__(self, work: LinkWork) -> None:
-        self._work = work
-        self._groups = GroupSync(work)
+    def __init__(self, room: LinkRoom) -> None:
+        self._room = room
+        self._groups = GroupSync(room)
         # Since when all of a promoted topic has been here without a change, and where its partitions ended then.
         self._quiet: dict[str, tuple[float, tuple[int, ...]]] = {}
 
     @property
     def is_ours(self) -> bool:
-        node, link = self._work.node, self._work.link
+        node, link = self._room.node, self._room.link
         active = sorted(node_id for node_id, broker in node.image.brokers.items() if broker.is_active)
         return bool(active) and active[sum(link.id) % len(active)] == node.node_id
 
     async def tend(self) -> None:
         """Raises KafkaError if the source or the controller does not answer; what concerns one topic is told."""
-        work = self._work
+        room = self._room
         if not self.is_ours:
             self._quiet.clear()
-            for what in [each for each in work.problems if each not in ("source", "leader epochs")]:
-                work.tell(what, None)
+            for what in [each for each in room.problems if each not in ("source", "leader epochs")]:
+                room.tell(what, None)
             return
-        wanted = {name: topic for name, topic in work.topics.items() if work.settings.takes_topic(name)}
+        wanted = {name: topic for name, topic in room.topics.items() if room.settings.takes_topic(name)}
         await self._follow(wanted)
         progress = await self._ask_progress()
         await self._finish_promotes(wanted, progress)
@@ -73,15 +73,15 @@ class Tender:
             if self._is_news(mirrors.get(name), found):
                 news.append(found)
             else:
-                self._work.tell(f"topic {name}", None)
+                self._room.tell(f"topic {name}", None)
         for part in _in_parts(news):
-            answer = await self._work.tell_controller(part)
+            answer = await self._room.tell_controller(part)
             refused = {each.source_topic: each.error_message for each in answer.topics}
             for found in part:
-                self._work.tell(f"topic {found.source_topic}", refused.get(found.source_topic))
+                self._room.tell(f"topic {found.source_topic}", refused.get(found.source_topic))
 
     def _mirrors(self) -> Iterable[TopicImage]:
-        return mirrors_of(self._work.node.image, self._work.link.id)
+        return mirrors_of(self._room.node.image, self._room.link.id)
 
     def _found(self, topic: TopicMetadata, settings: list[FollowMirrorSourceRequest.Setting]) -> Found:
         return Found(
@@ -96,7 +96,7 @@ class Tender:
             return True
         if not mirror.mirror.is_read_only:
             return False
-        now = self._work.node.image.config(ResourceType.TOPIC, mirror.name)
+        now = self._room.node.image.config(ResourceType.TOPIC, mirror.name)
         return (
             bytes(mirror.mirror.source_topic_id) != bytes(found.source_topic_id)
             or len(found.leader_epochs) != len(mirror.partitions)
@@ -108,12 +108,12 @@ class Tender:
         self, wanted: Mapping[str, TopicMetadata]
     ) -> dict[str, list[FollowMirrorSourceRequest.Setting]]:
         """Those that are set for the topics themselves at the source; who may not read them mirrors without them."""
-        work, names = self._work, list(self._work.settings.configs)
+        room, names = self._room, list(self._room.settings.configs)
         if not wanted or not names:
             return {}
         settings: dict[str, list[FollowMirrorSourceRequest.Setting]] = {}
         try:
-            connection = await work.cluster.any_connection()
+            connection = await room.cluster.any_connection()
             request = DescribeConfigsRequest(
                 resources=[
                     DescribeConfigsRequest.DescribeConfigsResource(
@@ -131,16 +131,16 @@ class Tender:
                 settings[result.resource_name] = [
                     FollowMirrorSourceRequest.Setting(name=name, value=own.get(name)) for name in names
                 ]
-            work.tell("settings", None)
+            room.tell("settings", None)
         except KafkaError as error:
-            work.tell("settings", error.message)
+            room.tell("settings", error.message)
         return settings
 
     # ---- progress, wherever the leaders are
 
     async def _ask_progress(self) -> dict[TopicPartition, Progress]:
         """Of all mirrors of the link, by their names here."""
-        node, link = self._work.node, self._work.link
+        node, link = self._room.node, self._room.link
         leaders = {
             state.leader
             for topic in self._mirrors()
@@ -151,15 +151,15 @@ class Tender:
         progress: dict[TopicPartition, Progress] = {}
         for leader in sorted(leaders):
             if leader == node.node_id:
-                answer = self._work.describe(link.name)
+                answer = self._room.describe(link.name)
             else:
                 request = DescribeMirrorsRequest(link_name=link.name)
                 try:
                     answer = await node.call_broker(leader, request, DescribeMirrorsResponse, channel="mirrors")
                 except KafkaError as error:
-                    self._work.tell(f"broker {leader}", error.message)
+                    self._room.tell(f"broker {leader}", error.message)
                     continue
-                self._work.tell(f"broker {leader}", None)
+                self._room.tell(f"broker {leader}", None)
             for each in answer.links:
                 for topic in each.topics:
                     for partition in topic.partitions:
@@ -181,22 +181,22 @@ class Tender:
             if found is not None and await self._is_quiet(topic, found, progress):
                 ready.append(self._found(found, []))
         for part in _in_parts(ready):
-            await self._work.tell_controller(part, [found.source_topic for found in part])
+            await self._room.tell_controller(part, [found.source_topic for found in part])
         if promoting and len(ready) < len(promoting):
-            self._work.look_again()
+            self._room.look_again()
 
     async def _is_quiet(
         self, topic: TopicImage, found: TopicMetadata, progress: Mapping[TopicPartition, Progress]
     ) -> bool:
-        work, now_ms = self._work, self._work.now_ms()
+        room, now_ms = self._room, self._room.now_ms()
         asked = {TopicPartition(found.name, PartitionIndex(index)): LATEST for index in found.partitions}
         found_ends = await list_offsets(
-            work.cluster, asked, isolation=Isolation.READ_UNCOMMITTED, timeout_ms=_TIMEOUT_MS
+            room.cluster, asked, isolation=Isolation.READ_UNCOMMITTED, timeout_ms=_TIMEOUT_MS
         )
         ends = tuple(found_ends[each] for each in sorted(asked))
         here = [progress.get(TopicPartition(topic.name, PartitionIndex(index))) for index in sorted(topic.partitions)]
         problem = _why_not_quiet(topic.name, ends, here)
-        work.tell(f"promote of {topic.name}", problem)
+        room.tell(f"promote of {topic.name}", problem)
         if problem is not None:
             self._quiet.pop(topic.name, None)
             return False
@@ -204,7 +204,7 @@ class Tender:
         if before != ends:
             since_ms = now_ms
         self._quiet[topic.name] = since_ms, ends
-        return now_ms - since_ms >= work.settings.promote_quiet_ms
+        return now_ms - since_ms >= room.settings.promote_quiet_ms
 
 
 def _why_not_quiet(name: str, ends: Sequence[int], here: Sequence[Progress | None]) -> str | None:

@@ -11,9 +11,9 @@ from __future__ import annotations
 from tailrace.log.log import Log
 from tailrace.model.errors import StorageError
 from tailrace.model.ports import RemoteStart
-from tailrace.replica.failures import storage_failure
 from tailrace.replica.following.cuts import Cuts
 from tailrace.replica.partition import Partition
+from tailrace.replica.repair.failures import storage_failure
 
 
 def append_fetched(

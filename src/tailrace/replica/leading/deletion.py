@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tailrace.model.errors import ErrorCode, KafkaError, StorageError
-from tailrace.replica.failures import storage_failure
 from tailrace.replica.leading.mirrors import refuse_writes
+from tailrace.replica.repair.failures import storage_failure
 
 if TYPE_CHECKING:
     from tailrace.replica.partition import Partition

@@ -20,7 +20,7 @@ from tailrace.log.producers import MAX_EPOCH
 from tailrace.log.validation import Origin
 from tailrace.model import events
 from tailrace.model.errors import ErrorCode, KafkaError, StorageError
-from tailrace.replica.failures import storage_failure
+from tailrace.replica.repair.failures import storage_failure
 from tailrace.wire.markers import Marker, build_barrier, build_marker, is_barrier
 
 if TYPE_CHECKING:
