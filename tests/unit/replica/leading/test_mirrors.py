@@ -110,12 +110,13 @@ async def test_nobody_but_the_source_changes_a_mirror(what):
     partition = mirror()
     take(partition, foreign(0, 3))
     before = stored(partition.log)
+    acts = {
+        "produce": lambda: partition.append(batch(b"own"), required_acks=1),
+        "coordinator": lambda: partition.append(batch(b"own"), required_acks=1, origin=Origin.COORDINATOR),
+        "delete": lambda: delete_records(partition, 1),
+    }
     with pytest.raises(KafkaError) as raised:
-        if what == "delete":
-            delete_records(partition, 1)
-        else:
-            origin = Origin.CLIENT if what == "produce" else Origin.COORDINATOR
-            partition.append(batch(b"own"), required_acks=1, origin=origin)
+        acts[what]()
     assert raised.value.code is ErrorCode.POLICY_VIOLATION
     assert "'dc1'" in raised.value.message
     assert not partition.takes_plain
