@@ -96,7 +96,7 @@ class Handling:
 
 
 def _as_at_first(message: Message, trail: Trail) -> Message:
-    if trail.group is None:
+    if not message.headers:
         return message
     topic, partition, offset, timestamp = trail.origin
     source = message.source._replace(topic=topic, partition=partition)

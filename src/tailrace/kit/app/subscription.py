@@ -102,7 +102,7 @@ class Subscription:
         try:
             while not self._is_stopping.is_set() and self._failure is None:
                 self._take(await consumer.poll(_POLL_S, _POLL_RECORDS))
-                self._note_joined()
+                self.has_joined = self.has_joined or self._is_member
         finally:
             async with self._committing:  # Never in the middle of a commit.
                 commits.cancel()
@@ -117,11 +117,13 @@ class Subscription:
         if self._failure is not None:
             raise self._failure
 
-    def _note_joined(self) -> None:
-        if not self.has_joined:
-            with suppress(KafkaError):
-                self._consumer.group_metadata()
-                self.has_joined = True
+    @property
+    def _is_member(self) -> bool:
+        try:
+            self._consumer.group_metadata()
+        except KafkaError:
+            return False
+        return True
 
     # --- partitions come and go
 
@@ -143,7 +145,8 @@ class Subscription:
             if not await work.wait_quiet(max(0.0, deadline - self._clock.monotonic_ms())):
                 _log.warning("%s is given up while %d of its handlers still run", work.partition, work.running)
         try:
-            await self._commit(works)
+            while not await self._commit(works) and self._is_member and self._clock.monotonic_ms() < deadline:
+                await asyncio.sleep(self._limits.commit_interval_ms / 1000)
         finally:
             for work in works:
                 work.is_gone = True

@@ -14,7 +14,7 @@ from typing import NamedTuple
 Headers = Sequence[tuple[str, bytes | None]]
 
 _OURS = "tailrace.retry."
-_CONNECT = "__connect.errors."
+CONNECT = "__connect.errors."
 TOPIC = f"{_OURS}topic"
 PARTITION = f"{_OURS}partition"
 OFFSET = f"{_OURS}offset"
@@ -74,28 +74,43 @@ def read_trail(origin: Origin, headers: Headers) -> Trail:
     if TOPIC in found:
         place = (_number(found, name) for name in (PARTITION, OFFSET, TIMESTAMP))
         origin = Origin(_text(found[TOPIC]), *place)
-    group = _text(found[GROUP]) if GROUP in found else None
+    group = _text(found[GROUP]) if found.get(GROUP) else None
     numbers = (_number(found, name) for name in (LEVEL, ATTEMPTS, DUE, REPLAYS))
     return Trail(origin, group, *numbers)
 
 
 def moved_headers(headers: Headers, trail: Trail, failure: Failure) -> list[tuple[str, bytes | None]]:
     """Of the record on its way to a retry topic."""
-    said: list[tuple[str, str]] = [
-        (TOPIC, trail.origin.topic),
-        (PARTITION, str(trail.origin.partition)),
-        (OFFSET, str(trail.origin.offset)),
-        (TIMESTAMP, str(trail.origin.timestamp)),
-        (GROUP, trail.group or ""),
-        (LEVEL, str(trail.level)),
-        (ATTEMPTS, str(trail.attempts)),
-        (DUE, str(trail.due_ms)),
-        (REPLAYS, str(trail.replays)),
+    said = [
         (FAILED, str(failure.at_ms)),
         (CLASS, _class_name(failure.error)),
         (MESSAGE, _cut(str(failure.error), _MESSAGE_BYTES_MAX)),
     ]
-    return [*own_headers(headers), *((name, text.encode(errors="replace")) for name, text in said)]
+    return [*own_headers(headers), *_written(_told(trail)), *_written(said)]
+
+
+def replayed_headers(headers: Headers, trail: Trail) -> list[tuple[str, bytes | None]]:
+    """Of a dead letter that is given another chance: all attempts are before it, for the group that has failed."""
+    again = trail._replace(level=0, attempts=0, due_ms=0, replays=trail.replays + 1)
+    return [*own_headers(headers), *_written(_told(again))]
+
+
+def _told(trail: Trail) -> list[tuple[str, str]]:
+    said = [
+        (TOPIC, trail.origin.topic),
+        (PARTITION, str(trail.origin.partition)),
+        (OFFSET, str(trail.origin.offset)),
+        (TIMESTAMP, str(trail.origin.timestamp)),
+        (LEVEL, str(trail.level)),
+        (ATTEMPTS, str(trail.attempts)),
+        (DUE, str(trail.due_ms)),
+        (REPLAYS, str(trail.replays)),
+    ]
+    return said if trail.group is None else [(GROUP, trail.group), *said]
+
+
+def _written(said: Sequence[tuple[str, str]]) -> list[tuple[str, bytes | None]]:
+    return [(name, text.encode(errors="replace")) for name, text in said]
 
 
 def buried_headers(headers: Headers, trail: Trail, failure: Failure) -> list[tuple[str, bytes | None]]:
@@ -103,23 +118,23 @@ def buried_headers(headers: Headers, trail: Trail, failure: Failure) -> list[tup
     stack = _cut("".join(traceback.format_exception(failure.error)), _STACK_BYTES_MAX)
     said = [
         (STACK, stack),
-        (f"{_CONNECT}topic", trail.origin.topic),
-        (f"{_CONNECT}partition", str(trail.origin.partition)),
-        (f"{_CONNECT}offset", str(trail.origin.offset)),
-        (f"{_CONNECT}connector.name", trail.group or ""),
-        (f"{_CONNECT}task.id", "0"),
-        (f"{_CONNECT}stage", failure.stage),
-        (f"{_CONNECT}class.name", _class_name(failure.error)),
-        (f"{_CONNECT}exception.class.name", _class_name(failure.error)),
-        (f"{_CONNECT}exception.message", _cut(str(failure.error), _MESSAGE_BYTES_MAX)),
-        (f"{_CONNECT}exception.stacktrace", stack),
+        (f"{CONNECT}topic", trail.origin.topic),
+        (f"{CONNECT}partition", str(trail.origin.partition)),
+        (f"{CONNECT}offset", str(trail.origin.offset)),
+        (f"{CONNECT}connector.name", trail.group or ""),
+        (f"{CONNECT}task.id", "0"),
+        (f"{CONNECT}stage", failure.stage),
+        (f"{CONNECT}class.name", _class_name(failure.error)),
+        (f"{CONNECT}exception.class.name", _class_name(failure.error)),
+        (f"{CONNECT}exception.message", _cut(str(failure.error), _MESSAGE_BYTES_MAX)),
+        (f"{CONNECT}exception.stacktrace", stack),
     ]
-    return [*moved_headers(headers, trail, failure), *((name, text.encode(errors="replace")) for name, text in said)]
+    return [*moved_headers(headers, trail, failure), *_written(said)]
 
 
 def own_headers(headers: Headers) -> list[tuple[str, bytes | None]]:
     """Those that the record had before it moved for the first time."""
-    return [each for each in headers if not each[0].startswith((_OURS, _CONNECT))]
+    return [each for each in headers if not each[0].startswith((_OURS, CONNECT))]
 
 
 def _class_name(error: BaseException) -> str:
