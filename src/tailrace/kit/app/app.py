@@ -230,8 +230,6 @@ class App:
             if self._probes is not None:
                 await self._probes.start()
                 stack.push_async_callback(self._probes.close)
-            if self._is_stopping.is_set():
-                self.stop()
             await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
             self.stop()
             await asyncio.wait(tasks)
@@ -259,6 +257,8 @@ class App:
             counts=counts,
         )
         self._running.append(subscription)
+        if self._is_stopping.is_set():
+            subscription.stop()
         consumer = self._consumer(declared, subscription)
         transactional_id = f"{self.name}-{declared.group}-{declared.topic}-{self._ports.random.uuid().hex()}"
 

@@ -99,9 +99,10 @@ class Subscription:
         """Until it is stopped or fails. What is finished is committed in both cases."""
         self._consumer, self._committer = consumer, committer
         commits = asyncio.create_task(self._commit_on_and_on())
+        records_max = min(_POLL_RECORDS, self._limits.window_records)
         try:
             while not self._is_stopping.is_set() and self._failure is None:
-                self._take(await consumer.poll(_POLL_S, _POLL_RECORDS))
+                self._take(await consumer.poll(_POLL_S, records_max))
                 self.has_joined = self.has_joined or self._is_member
         finally:
             async with self._committing:  # Never in the middle of a commit.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 
 import pytest
@@ -42,8 +42,10 @@ class World:
         found: list[Message] = []
         options = {"auto.offset.reset": "earliest", "isolation.level": "read_committed", "fetch.max.wait.ms": 50}
         async with Consumer({**self.options, **options}) as consumer, Admin(self.options) as admin:
-            await consumer.assign(await admin.partitions_of(topic))
             async with asyncio.timeout(DEADLINE_S):
+                while topic not in await admin.topics():
+                    await asyncio.sleep(0.02)
+                await consumer.assign(await admin.partitions_of(topic))
                 while len(found) < count:
                     found += await consumer.poll(0.2)
             found += await consumer.poll(0.2)
@@ -75,6 +77,14 @@ async def until(holds: Callable[[], bool | Awaitable[bool]]) -> None:
             await asyncio.sleep(0.02)
 
 
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Broker]:
+    """One whose groups hear of each other often."""
+    settings = {"group.consumer.min.heartbeat.interval.ms": 100, "group.consumer.heartbeat.interval.ms": 200}
+    with Broker(settings) as broker:
+        yield broker
+
+
 @pytest.fixture
-def world(tailrace_broker: Broker) -> World:
-    return World(tailrace_broker.bootstrap)
+def world(broker: Broker) -> World:
+    return World(broker.bootstrap)
