@@ -2,8 +2,9 @@
 
 from tailrace.kit.app.app import App
 from tailrace.kit.app.handling import HandlerStopError
+from tailrace.kit.app.seen import Deduplicate
 from tailrace.kit.app.subscription import Limits
 from tailrace.kit.app.topics import TopicMissingError
 from tailrace.kit.retries.plan import Reject, Retries, SettingError
 
-__all__ = ["App", "HandlerStopError", "Limits", "Reject", "Retries", "SettingError", "TopicMissingError"]
+__all__ = ["App", "Deduplicate", "HandlerStopError", "Limits", "Reject", "Retries", "SettingError", "TopicMissingError"]

@@ -26,9 +26,10 @@ from tailrace.kit.app.committing import Committer
 from tailrace.kit.app.handling import Handling
 from tailrace.kit.app.outputs import Outputs
 from tailrace.kit.app.probes import ProbeServer
+from tailrace.kit.app.seen import Deduplicate, SeenTopic
 from tailrace.kit.app.status import Counts, Status
 from tailrace.kit.app.subscription import Limits, Subscription
-from tailrace.kit.app.topics import prepare_topics
+from tailrace.kit.app.topics import KEPT_FOR_EVER, prepare_topics
 from tailrace.kit.app.window import Order
 from tailrace.kit.consumer import Consumer
 from tailrace.kit.messages import TopicPartition
@@ -50,7 +51,6 @@ _COMMIT_PATIENCE_MS = 60_000
 class _Declared(NamedTuple):
     """A handler, with everything that it was declared with."""
 
-    function: Handler
     topic: str
     group: str
     keys: Serde
@@ -58,7 +58,9 @@ class _Declared(NamedTuple):
     retries: Retries
     limits: Limits
     timeout_ms: int | None
-    outputs: Outputs | None
+    deduplicate: Deduplicate | None
+    outputs: Outputs | None = None
+    function: Handler = lambda _message: None
 
     @property
     def name(self) -> str:
@@ -105,13 +107,30 @@ class App:
         concurrency: int = 16,
         order: str = "key",
         timeout: str | None = None,
+        deduplicate: Deduplicate | None = None,
         share: bool = False,
         **limits: Any,
     ) -> Callable[[H], H]:
         """The function below it gets every message of the topic. An async one runs on the loop, and fails if it takes
         longer than `timeout` ("30s"); another one runs in a thread. `order` is what is kept among messages: of a "key",
         of a "partition", or "none". Further limits are those of `Limits`."""
-        return self._declare(topic, None, group, keys, values, retries, concurrency, order, timeout, share, limits)
+        if share:
+            raise SettingError(
+                "share=True is not supported yet: handlers read as members of consumer groups. For queues use a share "
+                "consumer of confluent-kafka or Java"
+            )
+        return self._declare(
+            _Declared(
+                topic,
+                group or self.name,
+                keys or Bytes(),
+                values or Bytes(),
+                retries or Retries(),
+                _limits(concurrency, order, limits, retries or Retries()),
+                None if timeout is None else parse_duration_ms(timeout),
+                deduplicate,
+            )
+        )
 
     def process(
         self,
@@ -127,6 +146,7 @@ class App:
         concurrency: int = 16,
         order: str = "key",
         timeout: str | None = None,
+        deduplicate: Deduplicate | None = None,
         exactly_once: bool = True,
         **limits: Any,
     ) -> Callable[[H], H]:
@@ -138,48 +158,28 @@ class App:
                 "process writes in transactions, and exactly_once=False would save nothing: leave it out, or use "
                 "consume and a Producer of your own for at least once"
             )
-        outputs = Outputs(target, keys=target_keys or ByType(), values=target_values or ByType())
-        return self._declare(topic, outputs, group, keys, values, retries, concurrency, order, timeout, False, limits)
-
-    def _declare(
-        self,
-        topic: str,
-        outputs: Outputs | None,
-        group: str | None,
-        keys: Serde | None,
-        values: Serde | None,
-        retries: Retries | None,
-        concurrency: int,
-        order: str,
-        timeout: str | None,
-        share: bool,
-        limits: dict[str, Any],
-    ) -> Callable[[H], H]:
-        if share:
-            raise SettingError(
-                "share=True is not supported yet: handlers read as members of consumer groups. For queues use a share "
-                "consumer of confluent-kafka or Java"
-            )
-        chosen = _limits(concurrency, order, limits, retries or Retries())
-
-        def declare(function: H) -> H:
-            declared = _Declared(
-                function,
+        return self._declare(
+            _Declared(
                 topic,
                 group or self.name,
                 keys or Bytes(),
                 values or Bytes(),
                 retries or Retries(),
-                chosen,
+                _limits(concurrency, order, limits, retries or Retries()),
                 None if timeout is None else parse_duration_ms(timeout),
-                outputs,
+                deduplicate,
+                Outputs(target, keys=target_keys or ByType(), values=target_values or ByType()),
             )
-            if any((each.topic, each.group) == (topic, declared.group) for each in self._declared):
+        )
+
+    def _declare(self, declared: _Declared) -> Callable[[H], H]:
+        def declare(function: H) -> H:
+            if any((each.topic, each.group) == (declared.topic, declared.group) for each in self._declared):
                 raise SettingError(
-                    f"group {declared.group} has a handler of {topic} already: each message goes to one of them only. "
-                    "Give the second one a group of its own"
+                    f"group {declared.group} has a handler of {declared.topic} already: each message goes to one of "
+                    "them only. Give the second one a group of its own"
                 )
-            self._declared.append(declared)
+            self._declared.append(declared._replace(function=function))
             return function
 
         return declare
@@ -220,11 +220,7 @@ class App:
         async with AsyncExitStack() as stack:
             self._admin = admin = await stack.enter_async_context(Admin(self._options))
             for declared in self._declared:
-                retries = declared.retries
-                buried = [retries.dead_letter_name(declared.topic)] if retries.dead_letters else []
-                await prepare_topics(
-                    admin, declared.topic, retries=retries.retry_topics(declared.topic), dead_letters=buried
-                )
+                await self._prepare(admin, declared)
             tasks = [asyncio.create_task(self._serve_one(declared)) for declared in self._declared]
             stack.callback(self._running.clear)
             if self._probes is not None:
@@ -235,6 +231,22 @@ class App:
             await asyncio.wait(tasks)
         for task in tasks:
             task.result()
+
+    async def _prepare(self, admin: Admin, declared: _Declared) -> None:
+        retries, topic = declared.retries, declared.topic
+        wanted: dict[str, dict[str, str]] = {name: {} for name in retries.retry_topics(topic)}
+        if retries.dead_letters:
+            wanted[retries.dead_letter_name(topic)] = KEPT_FOR_EVER
+        seen_topic = self._seen_topic(declared)
+        if seen_topic is not None:
+            wanted[seen_topic.topic] = seen_topic.config
+        await prepare_topics(admin, topic, wanted)
+
+    def _seen_topic(self, declared: _Declared) -> SeenTopic | None:
+        if declared.deduplicate is None:
+            return None
+        name = f"{declared.group}.{declared.topic}.seen"
+        return SeenTopic(declared.deduplicate, name, self._options, self._ports.clock)
 
     async def _serve_one(self, declared: _Declared) -> None:
         clock, counts = self._ports.clock, Counts()
@@ -251,10 +263,12 @@ class App:
         subscription = Subscription(
             name=declared.name,
             group=declared.group,
+            topic=declared.topic,
             handling=handling,
             limits=declared.limits,
             clock=clock,
             counts=counts,
+            seen_topic=self._seen_topic(declared),
         )
         self._running.append(subscription)
         if self._is_stopping.is_set():

@@ -23,6 +23,7 @@ from typing import NamedTuple
 
 from tailrace.kit.app.committing import Committer
 from tailrace.kit.app.handling import Handling
+from tailrace.kit.app.seen import Seen, SeenTopic
 from tailrace.kit.app.status import Counts, Running, Status
 from tailrace.kit.app.window import Finished, Order, Window
 from tailrace.kit.app.work import Held, Outgoing, Place, Work
@@ -38,7 +39,7 @@ _log = logging.getLogger("tailrace.app")
 
 # An async handler that never waits lets nothing else run; after so long the loop has its turn.
 _TURN_MS = 5
-_POLL_S = 0.5
+_POLL_S = 0.2
 _POLL_RECORDS = 500
 # What the objects of a record take beside its bytes.
 _RECORD_MEMORY_BYTES = 512
@@ -69,17 +70,22 @@ class Subscription:
         *,
         name: str,
         group: str,
+        topic: str,
         handling: Handling,
         limits: Limits,
         clock: Clock,
         counts: Counts,
+        seen_topic: SeenTopic | None = None,
     ) -> None:
         self.name = name
         self.group = group
+        self._topic = topic
         self._handling = handling
         self._limits = limits
         self._clock = clock
         self._counts = counts
+        self._seen_topic = seen_topic
+        self._seen: dict[Work, Seen] = {}
         self._works: dict[TopicPartition, Work] = {}
         self._runnable: deque[tuple[Work, Place]] = deque()  # bounded by the windows
         self._workers: set[asyncio.Task[None]] = set()
@@ -134,7 +140,10 @@ class Subscription:
             window: Window[Held, Outgoing] = Window(
                 limits.order, records_max=limits.window_records, bytes_max=limits.window_bytes
             )
-            self._works[partition] = Work(partition, window)
+            work = Work(partition, window)
+            if self._seen_topic is not None and partition.topic == self._topic:
+                self._seen[work] = await self._seen_topic.restore(partition)
+            self._works[partition] = work
 
     async def on_revoked(self, partitions: Sequence[TopicPartition]) -> None:
         """What runs may finish, for a while, and is committed; the rest is for whoever has the partition next."""
@@ -151,12 +160,14 @@ class Subscription:
         finally:
             for work in works:
                 work.is_gone = True
+                self._seen.pop(work, None)
 
     async def on_lost(self, partitions: Sequence[TopicPartition]) -> None:
         for partition in partitions:
             work = self._works.pop(partition, None)
             if work is not None:
                 work.is_closing = work.is_gone = True
+                self._seen.pop(work, None)
 
     # --- records come, and are handled
 
@@ -222,7 +233,7 @@ class Subscription:
 
     async def _handle(self, work: Work, place: Place) -> None:
         held = place.item
-        if held.trail.group not in (None, self.group):
+        if held.trail.group not in (None, self.group) or not self._is_new(work, held):
             self._counts.skipped += 1
             self._finish(work, place, ())
             return
@@ -238,7 +249,22 @@ class Subscription:
         if isinstance(found, Again):
             self._offer_later(work, place, found.after_ms)
         else:
-            self._finish(work, place, found)
+            self._finish(work, place, (*found, *held.marks) if held.marks else found)
+
+    def _is_new(self, work: Work, held: Held) -> bool:
+        """Not so if it is a copy of an event that was taken before. Retries and replays are of events that were."""
+        seen = self._seen.get(work)
+        if seen is None or self._seen_topic is None or held.tries or held.trail.replays:
+            return True
+        try:
+            event_id = self._seen_topic.deduplicate.id_of(held.message)
+        except Exception as error:  # It is the caller's own function, over any bytes: the handler will say what is wrong.
+            _log.warning("%s at offset %d has no id: %r", work.partition, held.message.offset, error)
+            return True
+        if event_id is None:
+            return True
+        held.marks = (self._seen_topic.record(work.partition.partition, event_id),)
+        return seen.take(event_id, self._clock.wall_ms())
 
     def _finish(self, work: Work, place: Place, writes: Sequence[Outgoing]) -> None:
         self._counts.handled += 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from tailrace.kit.admin import Admin
 from tailrace.model.errors import ErrorCode, KafkaError
@@ -11,15 +11,15 @@ from tailrace.model.errors import ErrorCode, KafkaError
 HEADERS_BYTES_MAX = 64 * 1024
 _MAX_MESSAGE_BYTES = "max.message.bytes"
 # Dead letters wait for a person, who may be away for longer than a topic keeps its records by default.
-_KEPT_FOR_EVER = {"retention.ms": "-1"}
+KEPT_FOR_EVER = {"retention.ms": "-1"}
 
 
 class TopicMissingError(KafkaError):
     """An application cannot start without this topic."""
 
 
-async def prepare_topics(admin: Admin, source: str, *, retries: Iterable[str], dead_letters: Iterable[str]) -> int:
-    """Makes those that are not there, with as many partitions as the source has. How many those are."""
+async def prepare_topics(admin: Admin, source: str, wanted: Mapping[str, Mapping[str, str]]) -> None:
+    """Makes those that are not there, each with its settings, and with as many partitions as the source has."""
     known = await admin.topics()
     if source not in known:
         raise TopicMissingError(
@@ -28,15 +28,12 @@ async def prepare_topics(admin: Admin, source: str, *, retries: Iterable[str], d
         )
     (described,) = await admin.describe_topics([source])
     count = len(described.partitions)
-    wanted: dict[str, Mapping[str, str]] = dict.fromkeys(retries, {})
-    wanted |= dict.fromkeys(dead_letters, _KEPT_FOR_EVER)
     missing = [name for name in wanted if name not in known]
     if missing:
         largest = int((await admin.topic_config(source)).get(_MAX_MESSAGE_BYTES) or 0)
         roomy = {_MAX_MESSAGE_BYTES: str(min(largest + HEADERS_BYTES_MAX, 2**31 - 1))} if largest else {}
         for name in missing:
             await _create(admin, name, count, {**roomy, **wanted[name]}, source)
-    return count
 
 
 async def _create(admin: Admin, name: str, partitions: int, config: Mapping[str, str], source: str) -> None:

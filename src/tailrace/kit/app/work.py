@@ -31,6 +31,8 @@ class Held:
     trail: Trail
     tries: int = 0  # where it is now
     begun_ms: float | None = None  # by the monotonic clock, while its handler runs
+    # Its writes when it is finished, beside those of its handler.
+    marks: tuple[Outgoing, ...] = ()
 
 
 Place = Entry[Held, Outgoing]

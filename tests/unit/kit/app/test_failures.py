@@ -5,8 +5,9 @@ from collections import Counter
 
 import pytest
 
+from tailrace.client.partitioner import partition_for_key
 from tailrace.kit import Json, Message, Text
-from tailrace.kit.app import HandlerStopError, Reject, Retries
+from tailrace.kit.app import App, Deduplicate, HandlerStopError, Reject, Retries
 from tests.unit.kit.app.conftest import World, until
 
 QUICK = Retries(on_the_spot=0, steps=("50ms", "150ms"))
@@ -220,3 +221,48 @@ async def test_an_output_that_cannot_be_written_is_the_handlers_failure(world: W
     async with world.running(app):
         (letter,) = await world.read(f"{world.topic}.dlq", 1)
     assert b"cannot be written to topic" in (letter.header("__connect.errors.exception.message") or b"")
+
+
+async def test_copies_of_an_event_are_passed_over(world: World):
+    """Also in the next life of the application, and while the event is on its way through retries."""
+    await world.create(partitions=2)
+    seen: Counter[str] = Counter()
+
+    def life() -> App:
+        app = world.app()
+
+        @app.consume(world.topic, values=Json(), retries=QUICK, deduplicate=Deduplicate(lambda event: event.value["id"]))
+        async def handle(message: Message) -> None:
+            seen[message.value["id"]] += 1
+            if message.value["id"] == "bad":
+                raise TimeoutError
+
+        return app
+
+    for key in "ab":
+        await world.write({"id": f"{key}1"}, {"id": f"{key}1"}, {"id": "bad"}, {"id": "bad"}, key=key)
+    app = life()
+    async with world.running(app):
+        await until(lambda: bool(app.status()) and app.status()[0].counts.skipped >= 2)
+        await world.read(f"{world.topic}.dlq", len({partition_for_key(key, 2) for key in (b"a", b"b")}))
+    again = life()
+    for key in "ab":
+        await world.write({"id": f"{key}1"}, {"id": f"{key}2"}, key=key)
+    async with world.running(again):
+        await until(lambda: seen["a2"] == seen["b2"] == 1 and again.status()[0].counts.skipped == 2)
+    assert {name: seen[name] for name in ("a1", "a2", "b1", "b2")} == dict.fromkeys(("a1", "a2", "b1", "b2"), 1)
+
+
+async def test_an_event_without_an_id_is_handled_and_a_replayed_one_too(world: World):
+    await world.create()
+    await world.write(b"not json", b'{"id": null}', b'{"id": null}')
+    app, seen = world.app(), Counter()
+
+    @app.consume(world.topic, retries=QUICK, deduplicate=Deduplicate(lambda event: Json().deserialize(
+        event.raw_value, "t", "value", ()
+    )["id"]))
+    async def handle(message: Message) -> None:
+        seen[message.raw_value] += 1
+
+    async with world.running(app):
+        await until(lambda: seen.total() == 3)
