@@ -1,14 +1,18 @@
-"""An application under trial: `python -m tests.real.kit.billing BOOTSTRAP`.
+"""An application under trial: `python -m tests.real.kit.billing BOOTSTRAP [POINT COUNT]`.
 
 It bills orders, and each order fails as often as its number says: whoever knows the numbers knows how many records must
-stand in each topic in the end, whatever died meanwhile.
+stand in each topic in the end, whatever died meanwhile. With a point it kills itself there, when it comes by for the
+COUNTth time.
 """
 
 import asyncio
+import os
 import random
+import signal
 import sys
+from typing import Any
 
-from tailrace.kit import Message, Text
+from tailrace.kit import Message, Producer, Text
 from tailrace.kit.app import App, Retries
 
 ORDERS, BILLS, DEAD = "orders", "bills", "orders.dlq"
@@ -36,11 +40,12 @@ def application(bootstrap: str) -> App:
         retries=Retries(on_the_spot=0, steps=STEPS),
         commit_interval_ms=20,
         window_records=100,
+        concurrency=4,
         finish_ms=2000,
     )
     async def bill(message: Message) -> str:
         attempts = int(message.header("tailrace.retry.attempts") or b"0")
-        await asyncio.sleep(random.random() * 0.01)
+        await asyncio.sleep(random.random() * 0.03)
         if attempts < failures_of(int(message.value)):
             raise FailingError(f"order {message.value}, attempt {attempts + 1}")
         return str(message.value)
@@ -48,5 +53,34 @@ def application(bootstrap: str) -> App:
     return app
 
 
+# The method of the producer, and whether the end comes before it or after it.
+POINTS = {
+    "written": ("send_offsets_to_transaction", "before"),
+    "complete": ("commit", "before"),
+    "committed": ("commit", "after"),
+}
+
+
+def die_at(point: str, count: int) -> None:
+    name, when = POINTS[point]
+    method = getattr(Producer, name)
+    left = count
+
+    async def mortal(producer: Producer, *given: Any) -> None:
+        nonlocal left
+        left -= 1
+        if when == "after":
+            await method(producer, *given)
+        if not left:
+            await producer.flush()
+            os.kill(os.getpid(), signal.SIGKILL)
+        if when == "before":
+            await method(producer, *given)
+
+    setattr(Producer, name, mortal)
+
+
 if __name__ == "__main__":
+    if len(sys.argv) > 2:
+        die_at(sys.argv[2], int(sys.argv[3]))
     application(sys.argv[1]).run()

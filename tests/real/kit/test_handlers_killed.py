@@ -10,16 +10,13 @@ from tailrace.testing import Broker
 from .trial import SETTINGS, Trial
 
 
-def test_workers_are_killed_frozen_and_stopped(tmp_path: Path):
-    with Broker(SETTINGS) as broker, Trial(broker.bootstrap, tmp_path) as trial:
-        trial.feed(200)
-        trial.wait_written(0.2)
-        trial.kill(0)
-        trial.feed(100)
-        trial.wait_written(0.5)
-        trial.stop(1)
-        trial.wait_written(0.8)
+def test_deaths_around_a_commit(tmp_path: Path):
+    """With everything written, with the offsets too, and before it is known that they are committed."""
+    deaths = ("complete", "written", "committed")
+    with Broker(SETTINGS) as broker, Trial(broker.bootstrap, tmp_path, deaths=deaths) as trial:
+        trial.feed(600)
         trial.judge()
+        assert trial.deaths["killed itself"] == len(deaths)
 
 
 @pytest.mark.long

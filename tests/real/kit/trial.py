@@ -33,7 +33,7 @@ CLIENT = {"log_level": 2, "reconnect.backoff.ms": 20, "reconnect.backoff.max.ms"
 # A dead member of a group is missed within seconds.
 SETTINGS = {
     "group.consumer.min.session.timeout.ms": 1000,
-    "group.consumer.session.timeout.ms": 2500,
+    "group.consumer.session.timeout.ms": 2000,
     "group.consumer.min.heartbeat.interval.ms": 100,
     "group.consumer.heartbeat.interval.ms": 300,
 }
@@ -42,7 +42,10 @@ SETTINGS = {
 class Trial:
     """`feed` it, hurt it, and `judge` at the end."""
 
-    def __init__(self, bootstrap: str, folder: Path, *, workers: int = 2, seed: int = 1) -> None:
+    def __init__(
+        self, bootstrap: str, folder: Path, *, workers: int = 2, seed: int = 1, deaths: Sequence[str] = ()
+    ) -> None:
+        """`deaths` are points of the application at which one process after the other ends its life."""
         self.bootstrap = bootstrap
         self.random = random.Random(seed)
         self._folder = folder
@@ -51,6 +54,7 @@ class Trial:
         self._producer = Producer({**CLIENT, "bootstrap.servers": bootstrap, "enable.idempotence": True})
         self._lines: list[str] = []
         self.deaths: Counter[str] = Counter()
+        self._coming = list(deaths)
 
     def __enter__(self) -> Self:
         admin = AdminClient({**CLIENT, "bootstrap.servers": self.bootstrap})
@@ -78,12 +82,13 @@ class Trial:
         """Whoever has died comes back."""
         for index, worker in enumerate(self._workers):
             if worker is None or worker.poll() is not None:
+                if worker is not None and worker.returncode == -signal.SIGKILL:
+                    self.deaths["killed itself"] += 1
+                death = [self._coming.pop(0), "4"] if self._coming else []
                 with self._log(index).open("ab") as log:
-                    words = [sys.executable, "-m", "tests.real.kit.billing", self.bootstrap]
+                    words = [sys.executable, "-m", "tests.real.kit.billing", self.bootstrap, *death]
                     environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(ROOT), *sys.path))}
-                    self._workers[index] = subprocess.Popen(
-                        words, stdout=log, stderr=log, cwd=ROOT, env=environment
-                    )
+                    self._workers[index] = subprocess.Popen(words, stdout=log, stderr=log, cwd=ROOT, env=environment)
 
     def kill(self, index: int) -> None:
         worker, self._workers[index] = self._workers[index], None

@@ -35,9 +35,7 @@ class Letters:
         for number in range(count):
             error = TimeoutError("no answer") if number % 2 else KeyError("customer")
             trail = Trail(Origin(self.source, number % 2, 100 + number, 5), ("billing", "audit")[number % 2], 3, 6)
-            headers = buried_headers(
-                [("own", b"1")], trail, Failure(error, STAGE_HANDLER, FAILED_MS + number * 1000)
-            )
+            headers = buried_headers([("own", b"1")], trail, Failure(error, STAGE_HANDLER, FAILED_MS + number * 1000))
             letters.append(Outgoing(str(number), f"k{number}", headers, partition=number // 2 % 2))
         async with Producer(self.options) as producer:
             await producer.produce_many(self.topic, letters)
@@ -121,9 +119,7 @@ def test_nothing_is_done_without_execute_and_nothing_without_a_choice(
     assert "which letters" in err
 
 
-def test_replayed_letters_go_back_once_for_their_group(
-    run: Run, letters: Letters, listed: Callable[..., list[int]]
-):
+def test_replayed_letters_go_back_once_for_their_group(run: Run, letters: Letters, listed: Callable[..., list[int]]):
     code, out, err = run("dlq", "replay", letters.topic, "--group", "billing", "--execute")
     assert (code, out.strip()) == (0, "4 letters replayed"), err
     assert listed() == [1, 3, 5, 7]
@@ -161,14 +157,17 @@ def test_letters_are_dropped_and_the_others_stay_as_they_are(run: Run, letters: 
 
 def test_letters_of_kafka_connect(run: Run, tailrace_broker: Broker, letters: Letters):
     name = "connect"
-    headers = {f"__connect.errors.{each}": text for each, text in {
-        "topic": letters.source,
-        "partition": "1",
-        "offset": "7",
-        "connector.name": "sink",
-        "exception.class.name": "org.apache.kafka.connect.errors.DataException",
-        "exception.message": "bad date",
-    }.items()}
+    headers = {
+        f"__connect.errors.{each}": text
+        for each, text in {
+            "topic": letters.source,
+            "partition": "1",
+            "offset": "7",
+            "connector.name": "sink",
+            "exception.class.name": "org.apache.kafka.connect.errors.DataException",
+            "exception.message": "bad date",
+        }.items()
+    }
 
     async def write() -> None:
         async with Admin(letters.options) as admin, Producer(letters.options) as producer:

@@ -43,7 +43,8 @@ def _register_show(actions: Actions) -> None:
         actions, "show", show_letters, "show letters as a whole, with the stack of the failure", "show orders.dlq 0:17"
     )
     parser.add_argument("topic", metavar="TOPIC")
-    _add_places(parser, nargs="+")
+    _add_places(parser, nargs="*")
+    _add_filters(parser)
 
 
 def _register_replay(actions: Actions) -> None:

@@ -60,11 +60,11 @@ async def _count(cluster: Cluster, name: str, options: argparse.Namespace) -> in
 
 
 async def show_letters(cluster: Cluster, options: argparse.Namespace) -> int:
-    wanted = set(options.places)
+    choice, wanted = choice_of(cluster, options), set(options.places)
     async with opened(cluster, options) as desk, aclosing(desk.waiting()) as letters:
         async for letter in letters:
             place = (int(letter.partition.partition), letter.record.offset)
-            if place in wanted:
+            if choice.takes(letter):
                 wanted.discard(place)
                 _show(letter, options)
     if wanted:

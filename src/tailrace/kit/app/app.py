@@ -36,7 +36,7 @@ from tailrace.kit.messages import TopicPartition
 from tailrace.kit.options import Options, ParsedOptions, Value
 from tailrace.kit.producer import Producer
 from tailrace.kit.retries.plan import Retries, SettingError, parse_duration_ms
-from tailrace.kit.serdes import ByType, Bytes, Serde
+from tailrace.kit.serdes import Bytes, ByType, Serde
 from tailrace.model.ports import Ports
 from tailrace.real.ports import real_ports
 

@@ -1,8 +1,8 @@
 """Handlers as they are called: an async one on the loop, a plain function in a thread of its own.
 
 A thread cannot be cancelled: a plain function that never returns holds its record, and its place, until the process
-ends. It is never taken for failed, for it may still be at work; `health` tells of it. An async handler that takes longer than
-`timeout_ms` is cancelled, and has failed.
+ends. It is never taken for failed, for it may still be at work; `status` tells of it. An async handler that takes
+longer than `timeout_ms` is cancelled, and has failed.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Caller:
         done: asyncio.Future[Any] = loop.create_future()
         tasks = self._idle.pop() if self._idle else self._start_thread()
 
-        def settle(found: Any, error: BaseException | None) -> None:
+        def settle(found: Any, error: Exception | None) -> None:
             self._idle.append(tasks)
             if done.done():  # Whoever waited has gone.
                 return
@@ -65,14 +65,15 @@ class Caller:
                 done.set_exception(error)
 
         def work() -> None:
-            found, failure = None, None
+            found: Any = None
+            failure: Exception | None = None
             try:
                 found = self._handler(message)
             except StopIteration as error:  # A future does not take it.
                 failure = RuntimeError(f"the handler raised {error!r}")
             except Exception as error:
                 failure = error
-            except BaseException as error:  # noqa: BLE001 - sys.exit() in a handler must not end a thread with a record in its hands
+            except BaseException as error:
                 failure = RuntimeError(f"the handler raised {error!r}")
             with suppress(RuntimeError):  # The loop has ended.
                 loop.call_soon_threadsafe(settle, found, failure)

@@ -133,13 +133,13 @@ class Committer:
             await self.close()
             try:
                 self._producer = await self._open_producer()
-                committed = await self._consumer.committed(positions)
+                committed = {str(each): offset for each, offset in (await self._consumer.committed(positions)).items()}
             except KafkaError:
                 if self._clock.monotonic_ms() > deadline:
                     raise
                 await asyncio.sleep(_PAUSE_S)
                 continue
-            return frozenset(each for each, position in positions.items() if committed.get(each, -1) >= position)
+            return frozenset(each for each, position in positions.items() if committed.get(str(each), -1) >= position)
 
     def _judge(self, error: KafkaError) -> None:
         code = error.cause_code if isinstance(error, AbortableError) else error.code

@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
-from typing import Any
 
 from tailrace.kit.app.calling import Caller
 from tailrace.kit.app.outputs import Outputs

@@ -24,9 +24,11 @@ class Outputs:
         """Raises SerializationError."""
         if result is None:
             return ()
-        return [self._record(message, each) for each in result] if isinstance(result, list) else [
-            self._record(message, result)
-        ]
+        return (
+            [self._record(message, each) for each in result]
+            if isinstance(result, list)
+            else [self._record(message, result)]
+        )
 
     def _record(self, message: Message, each: Any) -> Outgoing:
         if not isinstance(each, Output):

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -25,7 +25,7 @@ _CONNECTIONS_MAX = 32
 class ProbeServer:
     """`start` it, and `close` it at the end."""
 
-    def __init__(self, answers: dict[str, Answer], *, host: str, port: int) -> None:
+    def __init__(self, answers: Mapping[str, Answer], *, host: str, port: int) -> None:
         self._answers = answers
         self._host = host
         self._port = port

@@ -155,8 +155,7 @@ class Subscription:
             if not await work.wait_quiet(max(0.0, deadline - self._clock.monotonic_ms())):
                 _log.warning("%s is given up while %d of its handlers still run", work.partition, work.running)
         try:
-            while not await self._commit(works) and self._is_member and self._clock.monotonic_ms() < deadline:
-                await asyncio.sleep(self._limits.commit_interval_ms / 1000)
+            await self._commit_by(works, deadline)
         finally:
             for work in works:
                 work.is_gone = True
@@ -258,7 +257,9 @@ class Subscription:
             return True
         try:
             event_id = self._seen_topic.deduplicate.id_of(held.message)
-        except Exception as error:  # It is the caller's own function, over any bytes: the handler will say what is wrong.
+        except (
+            Exception
+        ) as error:  # It is the caller's own function, over any bytes: the handler will say what is wrong.
             _log.warning("%s at offset %d has no id: %r", work.partition, held.message.offset, error)
             return True
         if event_id is None:
@@ -293,6 +294,13 @@ class Subscription:
         except Exception as error:  # As of a worker.
             self._fail(error)
 
+    async def _commit_by(self, works: Sequence[Work], deadline_ms: float) -> None:
+        """Tries again while there is time, and while it may be of use."""
+        while not await self._commit(works):
+            if not self._is_member or self._clock.monotonic_ms() > deadline_ms:
+                return
+            await asyncio.sleep(self._limits.commit_interval_ms / 1000)
+
     async def _commit(self, works: Sequence[Work]) -> bool:
         """Everything that is finished, in as many steps as it takes. False if it has to be tried again later."""
         async with self._committing:
@@ -319,7 +327,7 @@ class Subscription:
 
     def _note_committed(self, work: Work, finished: Finished[Outgoing]) -> None:
         work.window.note_committed(finished)
-        self._counts.committed += finished.count
+        self._counts.committed += finished.records
         if work.is_paused and work.window.has_room and not work.is_closing:
             work.is_paused = False
             self._consumer.resume([work.partition])

@@ -1,4 +1,4 @@
-"""The records of one partition that were read and not yet committed: which may run now, and how far the group may go on.
+"""Records of one partition that were read and are not committed: which may run now, and how far the group may go on.
 
     waiting --(nothing of its key is before it)--> runnable --> finished, with what it asks to be written
 
@@ -40,7 +40,7 @@ class Finished(NamedTuple, Generic[Write]):
     """A range from the beginning of the window. `position` is the offset to commit: the first one not in the range."""
 
     position: int
-    count: int
+    records: int
     writes: list[Write]
 
 
@@ -125,9 +125,9 @@ class Window(Generic[Item, Write]):
         return Finished(position, count, writes)
 
     def note_committed(self, finished: Finished[Write]) -> None:
-        for _ in range(finished.count):
+        for _ in range(finished.records):
             entry = self._entries.popleft()
             assert entry.writes is not None, "only what is finished is committed"
             assert entry.offset < finished.position, "the range ends before the position"
             self._size_bytes -= entry.size_bytes
-        self._finished_count -= finished.count
+        self._finished_count -= finished.records

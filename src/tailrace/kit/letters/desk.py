@@ -8,7 +8,7 @@ time is fenced. Then the settled range is deleted: a group without members forge
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -23,7 +23,7 @@ from tailrace.client.transactions.producer import TransactionalProducer, Transac
 from tailrace.kit.letters.letter import Letter, open_letter
 from tailrace.kit.retries.headers import replayed_headers
 from tailrace.model.errors import ErrorCode, KafkaError
-from tailrace.model.ids import TopicPartition
+from tailrace.model.ids import PartitionIndex, TopicPartition
 
 _POLL_MS = 500
 # Of one transaction.
@@ -55,7 +55,7 @@ class Desk:
     def close(self) -> None:
         self._coordinator.close()
 
-    async def waiting(self) -> AsyncIterator[Letter]:
+    async def waiting(self) -> AsyncGenerator[Letter, None]:
         """All that are not settled, partition by partition, as they are now."""
         for partition, (start, end) in (await self._ranges()).items():
             async for letters in self._read(partition, start, end):
@@ -84,9 +84,7 @@ class Desk:
             producer.close()
         return settled
 
-    async def _last_chosen(
-        self, partition: TopicPartition, start: int, end: int, is_chosen: Chosen
-    ) -> int | None:
+    async def _last_chosen(self, partition: TopicPartition, start: int, end: int, is_chosen: Chosen) -> int | None:
         last: int | None = None
         async for letters in self._read(partition, start, end):
             for letter in letters:
@@ -147,7 +145,7 @@ class Desk:
 
     async def _ranges(self) -> dict[TopicPartition, tuple[int, int]]:
         known = await self._cluster.topic(self.topic)
-        partitions = [TopicPartition(self.topic, index) for index in sorted(known.partitions)]
+        partitions = [TopicPartition(self.topic, PartitionIndex(index)) for index in sorted(known.partitions)]
         starts, ends = [
             await list_offsets(
                 self._cluster,
@@ -161,7 +159,7 @@ class Desk:
         begun = {each: max(starts[each], committed[each].offset if each in committed else 0) for each in partitions}
         return {each: (begun[each], ends[each]) for each in partitions if begun[each] < ends[each]}
 
-    async def _read(self, partition: TopicPartition, start: int, end: int) -> AsyncIterator[list[Letter]]:
+    async def _read(self, partition: TopicPartition, start: int, end: int) -> AsyncGenerator[list[Letter], None]:
         """In steps that one transaction takes."""
         consumer = Consumer(self._cluster, ConsumerOptions(isolation=Isolation.READ_COMMITTED))
         try:

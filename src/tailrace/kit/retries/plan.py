@@ -107,8 +107,8 @@ Decision = Again | Later | Bury | Stop
 def decide_next(
     retries: Retries, topic: str, *, level: int, tries: int, error: BaseException, is_hopeless: bool = False
 ) -> Decision:
-    """After `tries` attempts where the record is now: in the topic itself (level 0), or in a retry topic. A hopeless one
-    would fail in the same way for ever."""
+    """After `tries` attempts where the record is now: in the topic itself (level 0), or in a retry topic. A hopeless
+    one would fail in the same way for ever."""
     if not is_hopeless and not isinstance(error, (Reject, *retries.never_for)):
         spot = retries.on_the_spot if level == 0 else 0
         if tries <= spot:

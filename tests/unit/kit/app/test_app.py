@@ -224,7 +224,7 @@ async def test_what_is_declared_wrongly_is_refused(world: World):
         await app.serve()
     with pytest.raises(SettingError, match="share=True is not supported"):
         app.consume(world.topic, share=True)
-    with pytest.raises(SettingError, match="'order' is not known|order='keys' is not known"):
+    with pytest.raises(SettingError, match="order='keys' is not known"):
         app.consume(world.topic, order="keys")
     with pytest.raises(SettingError, match="windows is no setting of a handler: there are concurrency"):
         app.consume(world.topic, windows=1)

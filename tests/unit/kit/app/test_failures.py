@@ -2,6 +2,7 @@
 
 import asyncio
 from collections import Counter
+from itertools import pairwise
 
 import pytest
 
@@ -52,7 +53,7 @@ async def test_attempts_on_the_spot_leave_no_trace(world: World):
         await until(lambda: len(attempts) == 4)
     assert (await world.committed())[f"{world.topic}-0"] == 1
     await world.read(f"{world.topic}.dlq", 0)
-    pauses = [after - before for before, after in zip(attempts, attempts[1:], strict=False)]
+    pauses = [after - before for before, after in pairwise(attempts)]
     assert pauses[0] >= 0.009
     assert pauses[2] >= 0.039
 
@@ -137,7 +138,7 @@ async def test_without_dead_letters_it_stops_there(world: World):
         if message.value == "bad":
             raise RuntimeError("no luck")
 
-    with pytest.raises(HandlerStopError, match="failed for the last time with .* at offset 2: RuntimeError"):
+    with pytest.raises(HandlerStopError, match=r"failed for the last time with .* at offset 2: RuntimeError"):
         await asyncio.wait_for(app.serve(), 20)
     assert (await world.committed())[f"{world.topic}-0"] == 2
 
@@ -231,7 +232,9 @@ async def test_copies_of_an_event_are_passed_over(world: World):
     def life() -> App:
         app = world.app()
 
-        @app.consume(world.topic, values=Json(), retries=QUICK, deduplicate=Deduplicate(lambda event: event.value["id"]))
+        @app.consume(
+            world.topic, values=Json(), retries=QUICK, deduplicate=Deduplicate(lambda event: event.value["id"])
+        )
         async def handle(message: Message) -> None:
             seen[message.value["id"]] += 1
             if message.value["id"] == "bad":
@@ -258,9 +261,11 @@ async def test_an_event_without_an_id_is_handled_and_a_replayed_one_too(world: W
     await world.write(b"not json", b'{"id": null}', b'{"id": null}')
     app, seen = world.app(), Counter()
 
-    @app.consume(world.topic, retries=QUICK, deduplicate=Deduplicate(lambda event: Json().deserialize(
-        event.raw_value, "t", "value", ()
-    )["id"]))
+    @app.consume(
+        world.topic,
+        retries=QUICK,
+        deduplicate=Deduplicate(lambda event: Json().deserialize(event.raw_value, "t", "value", ())["id"]),
+    )
     async def handle(message: Message) -> None:
         seen[message.raw_value] += 1
 
