@@ -53,8 +53,10 @@ class _Shop:
 
         serving = asyncio.create_task(app.serve())
         async with asyncio.timeout(WAIT_S):
-            while not any(until(status.counts) for status in app.status()):
+            while True:
                 await asyncio.sleep(0.02)
+                if any(until(status.counts) for status in app.status()):
+                    break
             app.stop()
             await serving
 
