@@ -1,4 +1,4 @@
-"""Apache Kafka as the source of a mirror: the same bytes at the same offsets, and clients that go on where they were."""
+"""Apache Kafka as the source of a mirror: the same bytes at the same offsets, and clients go on where they were."""
 
 import json
 import time
@@ -191,9 +191,8 @@ def test_the_same_bytes_at_the_same_offsets_and_a_failover(
     assert sorted({value.split()[1] for value in money}) == [b"commit"]
     assert len(money) == 60, "what was open at the failover is aborted, and holds up nobody"
     broker.stop()
-    for topic in topics:
-        segments = sorted((here / f"{topic}-0").glob("*.log"))
-        assert _complaints(_dump(kafka_class_path, segments, "--deep-iteration")) == []
+    segments = [path for topic in topics for path in sorted((here / f"{topic}-0").glob("*.log"))]
+    assert _complaints(_dump(kafka_class_path, segments, "--deep-iteration")) == []
     del hanging
 
 

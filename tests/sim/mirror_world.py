@@ -7,8 +7,8 @@ over amid all that, or promoted after the producers have stopped.
 - Nothing is committed here that is not committed at the source, at the same offset with the same bytes, before the
   first epoch of the mirror's own.
 - Then the first data come after a barrier, and no transaction is left open.
-- A mirror takes nobody's records but the source's; from its opening on it takes everybody's, even of a producer whose id
-  and epoch the source has used.
+- A mirror takes nobody's records but the source's; from its opening on it takes everybody's, even of a producer whose
+  id and epoch the source has used.
 - Committed offsets of the group are never ahead of what is here, and never of the future at the source.
 - After a promote all that the source has is here.
 - All that is checked of any cluster's replicas after every turn holds of both.

@@ -1,4 +1,4 @@
-"""A mirror of another cluster under faults (`mirror_world`): what must hold does, and bugs that are planted are found."""
+"""A mirror of another cluster under faults (`mirror_world`): what must hold does, and planted bugs are found."""
 
 import pytest
 
