@@ -10,6 +10,7 @@ import random
 import signal
 import subprocess
 import time
+import urllib.error
 import urllib.request
 from contextlib import contextmanager
 
@@ -31,12 +32,13 @@ KILLS = 6
 
 
 @pytest.fixture
-def runs(tmp_path, monkeypatch):
+def folder(tmp_path, monkeypatch):
+    """Of one test, with the runs of pipelines in `runs`."""
     monkeypatch.setenv("TAILRACE_PIPELINES", str(tmp_path / "runs"))
-    return tmp_path / "runs"
+    return tmp_path
 
 
-def declare(folder, name, bootstrap, topic, source=SCHEMA, more=""):
+def declare(folder, name, bootstrap, topic, *, more=""):
     file = folder / f"{name}.toml"
     file.write_text(f"""
         name = "{name}"
@@ -45,7 +47,7 @@ def declare(folder, name, bootstrap, topic, source=SCHEMA, more=""):
         {more}
         [sources.rows]
         topic = "{topic}"
-        {source}
+        {SCHEMA}
         [transform]
         sql = "SELECT value.n, partition, offset FROM rows"
         [sink]
@@ -94,27 +96,29 @@ def running(*words):
         process.communicate(timeout=DEADLINE_S)
 
 
-def test_two_pipelines_share_a_session(spark, runs, tailrace_broker, create_topic, produce, tmp_path):
+def test_two_pipelines_share_a_session(spark, folder, tailrace_broker, create_topic, produce):
     topics = create_topic(2), create_topic(2)
     for topic in topics:
         produce(topic, numbers(120))
     jobs = {
         str(file): load(file)
-        for file in (declare(tmp_path, f"p{n}", tailrace_broker.bootstrap, topics[n]) for n in range(2))
+        for file in (declare(folder, f"p{n}", tailrace_broker.bootstrap, topics[n]) for n in range(2))
     }
     options = argparse.Namespace(port=0, host="127.0.0.1", once=True, retries=0, remote=None)
     together = Together(jobs, options, None)
     with together.told():
-        assert {run.state for run in read_runs(runs)} == {State.STARTING}
-        (targets,) = json.loads((runs / "metrics-targets.json").read_text())
+        assert {run.state for run in read_runs(folder / "runs")} == {State.STARTING}
+        (targets,) = json.loads((folder / "runs" / "metrics-targets.json").read_text())
         assert together.run(spark) == 0
         with urllib.request.urlopen(f"http://{targets['targets'][0]}/metrics", timeout=10) as answer:
             text = answer.read().decode()
     for name in ("p0", "p1"):
         assert f'tailrace_pipeline_rows_total{{pipeline="{name}"}} 120' in text
-        assert sorted(table(tmp_path, name)["n"].to_pylist()) == list(range(120))
-    assert {(run.state, run.rows, run.batches, run.last_batch) for run in read_runs(runs)} == {(State.DONE, 120, 3, 2)}
-    assert json.loads((runs / "metrics-targets.json").read_text()) == []
+        assert sorted(table(folder, name)["n"].to_pylist()) == list(range(120))
+    assert {(run.state, run.rows, run.batches, run.last_batch) for run in read_runs(folder / "runs")} == {
+        (State.DONE, 120, 3, 2)
+    }
+    assert json.loads((folder / "runs" / "metrics-targets.json").read_text()) == []
 
 
 def ends_of(bootstrap, topic, partitions=2):
@@ -143,10 +147,10 @@ def check_lag(file, folder, name, bootstrap, topic):
 
 
 @pytest.mark.long
-def test_a_driver_that_is_killed_at_any_moment(runs, tailrace_broker, create_topic, produce, tmp_path):
+def test_a_driver_that_is_killed_at_any_moment(folder, tailrace_broker, create_topic, produce):
     topic = create_topic(2)
     produce(topic, numbers(1000))
-    file = declare(tmp_path, "mortal", tailrace_broker.bootstrap, topic)
+    file = declare(folder, "mortal", tailrace_broker.bootstrap, topic)
     chance = random.Random(22)
     shown = []
     for _ in range(KILLS):
@@ -160,25 +164,23 @@ def test_a_driver_that_is_killed_at_any_moment(runs, tailrace_broker, create_top
             # What Spark's JVM still does when its driver is gone is over soon.
             kill_group(process)
             time.sleep(0.5)
-            lag = check_lag(file, tmp_path, "mortal", tailrace_broker.bootstrap, topic)
+            lag = check_lag(file, folder, "mortal", tailrace_broker.bootstrap, topic)
             assert run["last_batch"] is None or run["last_batch"] <= lag["batch"]
             shown.append(lag["lag"])
     assert shown == sorted(shown, reverse=True)
     ended = tailrace("run", file, "--once", "--master=local[2]", *QUICK)
     assert "rows in" in ended.stderr
-    assert check_lag(file, tmp_path, "mortal", tailrace_broker.bootstrap, topic)["lag"] == 0
+    assert check_lag(file, folder, "mortal", tailrace_broker.bootstrap, topic)["lag"] == 0
     assert listed()["mortal"]["state"] == "done"
-    assert sorted(table(tmp_path, "mortal")["n"].to_pylist()) == list(range(1000))
+    assert sorted(table(folder, "mortal")["n"].to_pylist()) == list(range(1000))
 
 
 @pytest.mark.long
-def test_one_fails_the_other_goes_on_and_is_stopped(runs, tailrace_broker, create_topic, produce, tmp_path):
+def test_one_fails_the_other_goes_on_and_is_stopped(folder, tailrace_broker, create_topic, produce):
     good, bad = create_topic(2), create_topic(2)
     produce(good, numbers(10))
     produce(bad, [*numbers(10), {"value": "no json"}])
-    files = [
-        declare(tmp_path, name, tailrace_broker.bootstrap, topic) for name, topic in (("good", good), ("bad", bad))
-    ]
+    files = [declare(folder, name, tailrace_broker.bootstrap, topic) for name, topic in (("good", good), ("bad", bad))]
     with running(*files, "--port=0") as process:
         wait_for(lambda: listed().get("bad", {}).get("state") == "failed", "the failure")
         assert "not JSON" in listed()["bad"]["problem"] or "no json" in listed()["bad"]["problem"]
@@ -195,16 +197,16 @@ def test_one_fails_the_other_goes_on_and_is_stopped(runs, tailrace_broker, creat
         assert "good has stopped" in tailrace("stop", "good").stderr
         assert process.wait(DEADLINE_S) == 1
     assert listed()["good"]["state"] == "stopped"
-    assert sorted(table(tmp_path, "good")["n"].to_pylist()) == list(range(15))
+    assert sorted(table(folder, "good")["n"].to_pylist()) == list(range(15))
 
 
 @pytest.mark.long
-def test_a_broker_that_is_away_and_comes_back(runs, tmp_path):
+def test_a_broker_that_is_away_and_comes_back(folder):
     with Broker(start_timeout_s=DEADLINE_S) as broker:
         admin = AdminClient({"bootstrap.servers": broker.bootstrap})
         for created in admin.create_topics([NewTopic("t", 1, 1)]).values():
             created.result(DEADLINE_S)
-        file = declare(tmp_path, "patient", broker.bootstrap, "t", more='trigger = "1 second"')
+        file = declare(folder, "patient", broker.bootstrap, "t", more='trigger = "1 second"')
         file.write_text(file.read_text() + '\n[kafka]\n"request.timeout.ms" = 1000\n"default.api.timeout.ms" = 1000\n')
         with running(file) as process:
             wait_for(lambda: listed().get("patient", {}).get("lag") == 0, "its lag")
@@ -223,8 +225,8 @@ def test_a_broker_that_is_away_and_comes_back(runs, tmp_path):
 
 
 @pytest.mark.long
-def test_a_driver_that_is_held_up_is_not_said_to_run(runs, tailrace_broker, create_topic, tmp_path):
-    file = declare(tmp_path, "held", tailrace_broker.bootstrap, create_topic(2))
+def test_a_driver_that_is_held_up_is_not_said_to_run(folder, tailrace_broker, create_topic):
+    file = declare(folder, "held", tailrace_broker.bootstrap, create_topic(2))
     with running(file) as process:
         wait_for(lambda: listed().get("held", {}).get("state") == "running", "the run")
         os.kill(process.pid, signal.SIGSTOP)
@@ -234,15 +236,15 @@ def test_a_driver_that_is_held_up_is_not_said_to_run(runs, tailrace_broker, crea
         wait_for(lambda: listed()["held"]["state"] == "running", "its voice")
 
 
-def test_what_cannot_be_run_together(runs, tmp_path, capsys):
+def test_what_cannot_be_run_together(folder, capsys):
     from tailrace.cli import main
 
-    one = declare(tmp_path, "one", "127.0.0.1:1", "a")
-    same = declare(tmp_path, "same", "127.0.0.1:1", "a")
+    one = declare(folder, "one", "127.0.0.1:1", "a")
+    same = declare(folder, "same", "127.0.0.1:1", "a")
     same.write_text(same.read_text().replace("same-checkpoint", "one-checkpoint"))
-    audit = tmp_path / "audit.toml"
+    audit = folder / "audit.toml"
     audit.write_text(
-        'name = "x"\nbootstrap = "127.0.0.1:1"\n[audit]\n[audit.left]\ntopic = "a"\n[audit.right]\ntopic = "b"\n'
+        'name = "x"\nbootstrap = "127.0.0.1:1"\n[audit]\n[audit.expected]\ntopic = "a"\n[audit.actual]\ntopic = "b"\n'
     )
     for files, message in (([one, same], "have the same checkpoint"), ([one, audit], "run its file alone")):
         assert main(["pipeline", "run", *map(str, files)]) == 1
