@@ -38,6 +38,7 @@ def register(parser: argparse.ArgumentParser) -> None:
         actions, "check", "check what a file declares: its schemas, topics, SQL, and columns", "check orders.toml"
     )
     check.add_argument("--offline", action="store_true", help="ask no broker, and start no Spark to parse SQL")
+    _register_replay(actions)
     compact = _add_action(
         actions, "compact", "merge the small files of a pipeline's Delta or Iceberg table", "compact orders.toml"
     )
@@ -57,14 +58,7 @@ def _register_run(actions: Actions) -> None:
     where.add_argument("--remote", metavar="URL", help="a Spark Connect server, such as sc://host:15002")
     parser.add_argument("--once", action="store_true", help="end when everything that is there now is done")
     parser.add_argument("--metrics", metavar="FILE", help="append a JSON line for each batch; - is stdout")
-    parser.add_argument(
-        "--conf",
-        action="append",
-        default=[],
-        type=key_and_value,
-        metavar="KEY=VALUE",
-        help="a setting of Spark; repeatable, wins over the file's",
-    )
+    _add_conf(parser)
     parser.add_argument(
         "--retries",
         type=_natural,
@@ -79,6 +73,35 @@ def _register_run(actions: Actions) -> None:
     parser.add_argument("--host", default="127.0.0.1", help="address of --port (default: 127.0.0.1)")
     parser.add_argument(
         "--log-level", default="OFF", metavar="LEVEL", help="of Spark's own log: ERROR, WARN, ... (default: OFF)"
+    )
+
+
+def _register_replay(actions: Actions) -> None:
+    replay = _add_action(
+        actions,
+        "replay",
+        "take dead letters once more, after what was wrong was mended",
+        "replay orders.toml --dead-letters",
+    )
+    replay.add_argument("--dead-letters", action="store_true", required=True, help="those of the pipeline's sources")
+    replay.add_argument(
+        "--into-source", action="store_true", help="write the records to their topic once more, not into the sink"
+    )
+    replay.add_argument(
+        "--doubtful", action="store_true", help="also those of which nobody knows whether the sink has them"
+    )
+    replay.add_argument("--master", metavar="URL", help="of Spark (default: SPARK_MASTER, else local[*])")
+    _add_conf(replay)
+
+
+def _add_conf(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--conf",
+        action="append",
+        default=[],
+        type=key_and_value,
+        metavar="KEY=VALUE",
+        help="a setting of Spark; repeatable, wins over the file's",
     )
 
 
