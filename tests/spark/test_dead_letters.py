@@ -48,7 +48,7 @@ def replayed(spark, pipeline, *, into_source=False, takes_doubtful=False):
 
 
 @pytest.fixture
-def landed():
+def landed(tmp_path):
     return lambda: sorted(DeltaTable(str(tmp_path / "table")).to_pyarrow_table()["n"].to_pylist())
 
 
@@ -86,12 +86,10 @@ def test_a_replay_that_is_killed_is_finished_by_the_next(spark, declare, landed,
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(
-    ("moment", "is_mended"), itertools.product(["before it lands", "when it has landed"], [False, True])
-)
-def test_letters_of_a_batch_that_was_cut_off(spark, declare, landed, monkeypatch, moment, is_mended):
+@pytest.mark.parametrize("case", itertools.product(["before it lands", "when it has landed"], [False, True]), ids=str)
+def test_letters_of_a_batch_that_was_cut_off(spark, declare, landed, monkeypatch, case):
     """A second attempt at the batch, by the mended file or not, takes the records itself, or finds the batch there."""
-    land = Landing.__call__
+    (moment, is_mended), land = case, Landing.__call__
 
     def dies(self, rows, number):
         if moment == "when it has landed":
