@@ -8,8 +8,8 @@ import pytest
 from deltalake import DeltaTable
 
 from tailrace.spark.pipelines import Pipeline, TableSink, TopicSink, TopicSource, Transform, run
-from tailrace.spark.pipelines.dead_letters import replay as replays
-from tailrace.spark.pipelines.dead_letters.replay import Replay, Replayed
+from tailrace.spark.pipelines.beside import replay as replays
+from tailrace.spark.pipelines.beside.replay import Replay, Replayed
 from tailrace.spark.pipelines.declaration import DeclarationError
 from tailrace.spark.pipelines.landing.batches import Landing
 from tests.spark.test_pipelines import read_topic
@@ -86,7 +86,9 @@ def test_a_replay_that_is_killed_is_finished_by_the_next(spark, declare, landed,
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("case", itertools.product(["before it lands", "when it has landed"], [False, True]), ids=str)
+@pytest.mark.parametrize(
+    "case", list(itertools.product(["before it lands", "when it has landed"], [False, True])), ids=str
+)
 def test_letters_of_a_batch_that_was_cut_off(spark, declare, landed, monkeypatch, case):
     """A second attempt at the batch, by the mended file or not, takes the records itself, or finds the batch there."""
     (moment, is_mended), land = case, Landing.__call__

@@ -156,7 +156,8 @@ def test_a_driver_that_is_killed_at_any_moment(folder, tailrace_broker, create_t
     for _ in range(KILLS):
         with running(file) as process:
             wait_for(lambda: listed().get("mortal", {}).get("process_id") == process.pid, "the run")
-            time.sleep(chance.uniform(0, 12))
+            wait_for((folder / "mortal-checkpoint" / "metadata").exists, "the checkpoint")
+            time.sleep(chance.uniform(0, 15))
             os.kill(process.pid, signal.SIGKILL)
             process.wait(DEADLINE_S)
             run = listed()["mortal"]

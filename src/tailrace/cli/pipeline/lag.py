@@ -20,7 +20,10 @@ from tailrace.spark.pipelines.declaration import Pipeline
 
 
 def run(options: argparse.Namespace) -> int:
-    pipeline = declared_pipeline(find_pipeline(options.pipeline))
+    named = find_pipeline(options.pipeline)
+    pipeline = declared_pipeline(named)
+    if named.run is not None and named.run.checkpoint != pipeline.checkpoint:
+        raise CommandError(f"{named.run.name} reads up to a cut: `tailrace pipeline list` says how much is left")
     try:
         done = read_done(pipeline.checkpoint)
         lag = lag_of(pipeline, done.offsets)

@@ -54,9 +54,11 @@ def run_status(options: argparse.Namespace) -> int:
     done: Done | None = None
     lag: Lag | None = None
     problems = []
+    checkpoint = pipeline.checkpoint if named.run is None else named.run.checkpoint
     try:
-        done = read_done(pipeline.checkpoint)
-        lag = lag_of(pipeline, done.offsets)
+        done = read_done(checkpoint)
+        if checkpoint == pipeline.checkpoint:  # Of a history its batches say how much is left.
+            lag = lag_of(pipeline, done.offsets)
     except (CheckpointError, KafkaError, OptionError) as error:
         problems.append(str(error))
     if options.json:

@@ -13,7 +13,7 @@ from tailrace.spark.pipelines.failures import failure_text
 
 
 def run(options: argparse.Namespace) -> int:
-    from tailrace.spark.pipelines.dead_letters.replay import Replay, Replayed, replay_folder
+    from tailrace.spark.pipelines.beside.replay import Replay, Replayed, replay_folder
     from tailrace.spark.session import JavaNotFoundError, session
 
     pipeline = loaded(options.file)

@@ -74,7 +74,7 @@ def _streams(jobs: Mapping[str, Job]) -> dict[str, Stream]:
 def _session(options: argparse.Namespace, jobs: Sequence[Job]) -> SparkSession:
     from tailrace.spark.session import JavaNotFoundError, session
 
-    settings = dict(_FAIR) if len(jobs) > 1 else {}
+    settings = dict(_FAIR) if len(jobs) > 1 or getattr(jobs[0], "history", None) else {}
     name = ", ".join(job.name for job in jobs)
     for job in jobs:
         settings |= job.spark

@@ -8,7 +8,7 @@ import argparse
 import signal
 import threading
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO, TypeAlias
@@ -27,6 +27,7 @@ from tailrace.real.runs.folder import (
 from tailrace.real.runs.status import State
 from tailrace.spark.operating.monitor import Monitor, Place
 from tailrace.spark.operating.telling import Telling
+from tailrace.spark.pipelines.beside.history import history_checkpoint, history_name
 from tailrace.spark.pipelines.declaration import Pipeline
 from tailrace.spark.pipelines.failures import Retrying, RetryPolicy, failure_text, is_transient
 from tailrace.spark.pipelines.progress import BatchProgress, RunSummary
@@ -50,14 +51,15 @@ class Together:
         self._options = options
         self._metrics = metrics
         self._metrics_lock = threading.Lock()
-        self._display = Display([job.name for job in jobs.values()])
-        self._parts = [_Part(file, job, _telling(file, job), self) for file, job in jobs.items()]
+        self._parts = [_Part(file, job, self) for file, job in jobs.items()]
+        self._parts += [_HistoryPart(file, job, self) for file, job in jobs.items() if _has_history(job)]
+        self._display = Display([each.name for each in self._parts])
 
     @contextmanager
     def told(self) -> Iterator[None]:
         """Others see these runs from here on, and nobody else can run the same. Raises CommandError."""
         folder = runs_folder()
-        pipelines = {each.job.name: each.job for each in self._parts if isinstance(each.job, Pipeline)}
+        pipelines = {each.name: each.job for each in self._parts if each.is_watched and isinstance(each.job, Pipeline)}
         port = self._options.port
         monitor = Monitor(
             [each.telling for each in self._parts],
@@ -81,9 +83,7 @@ class Together:
                     stack.callback(_forget_target, folder, key)
                 forget_old_runs(folder)
             except RunningError as error:
-                raise CommandError(
-                    f"{each.job.name} runs already, as {error}: `tailrace pipeline stop` ends it"
-                ) from None
+                raise CommandError(f"{each.name} runs already, as {error}: `tailrace pipeline stop` ends it") from None
             except OSError as error:
                 where = f"{error.filename}: " if error.filename else ""
                 raise CommandError(f"{where}{error.strerror or error}") from None
@@ -92,7 +92,7 @@ class Together:
     def run(self, spark: SparkSession) -> int:
         """Until all have ended. Gives the exit code."""
         threads = [
-            threading.Thread(target=each.run, args=(spark,), name=each.job.name, daemon=True) for each in self._parts
+            threading.Thread(target=each.run, args=(spark,), name=each.name, daemon=True) for each in self._parts
         ]
         try:
             with self._display, self._stopped_by_signals():
@@ -162,11 +162,20 @@ class Together:
 class _Part:
     """One pipeline among them."""
 
-    def __init__(self, file: str, job: Stream, telling: Telling, together: Together) -> None:
+    def __init__(self, file: str, job: Stream, together: Together) -> None:
         self.file = file
         self.job = job
-        self.telling = telling
-        self.file_of_run = RunFile(runs_folder(), job.name, job.checkpoint or "")
+        self.is_watched = self._is_watched()
+        self.name, checkpoint = self._identity()
+        self.file_of_run = RunFile(runs_folder(), self.name, checkpoint)
+        self.telling = Telling(
+            self.file_of_run,
+            name=self.name,
+            checkpoint=checkpoint,
+            declared_in=str(Path(file).resolve()),
+            summary=str(job),
+            is_watched=self.is_watched,
+        )
         self.exit_code = 0
         self._together = together
         self._last_words = ""
@@ -179,7 +188,14 @@ class _Part:
             return
         is_stopped = self.telling.stop.is_set()
         self.telling.end(State.STOPPED if is_stopped else State.DONE)
-        self._last_words = _summary_text(self.job.name, summary)
+        self._last_words = _summary_text(self.name, summary)
+
+    def _identity(self) -> tuple[str, str]:
+        """Name and checkpoint."""
+        return self.job.name, self.job.checkpoint or ""
+
+    def _is_watched(self) -> bool:
+        return isinstance(self.job, Pipeline)
 
     def report(self) -> None:
         """When the display is gone."""
@@ -187,14 +203,12 @@ class _Part:
             note(self._last_words)
 
     def _run(self, spark: SparkSession) -> RunSummary:
-        from tailrace.spark.pipelines import run as run_pipeline
-        from tailrace.spark.pipelines.backfill import run_backfill
         from tailrace.spark.session import use_in_this_thread
 
         use_in_this_thread(spark)
         job, stop = self.job, self.telling.stop
         if self._together.pools:
-            spark.sparkContext.setLocalProperty("spark.scheduler.pool", job.name)
+            spark.sparkContext.setLocalProperty("spark.scheduler.pool", self.name)
         policy = RetryPolicy(self._together.retries if isinstance(job, Pipeline) or job.is_repeatable else 0)
 
         def on_progress(progress: BatchProgress) -> None:
@@ -206,18 +220,20 @@ class _Part:
             problem = failure_text(error) or str(error)
             self.telling.failed(problem)
             again = f"trying again in {pause_s:.0f} s ({failures} of {policy.attempts_max})"
-            self._together.say(job.name, f"{problem}; {again}")
-
-        def attempt() -> RunSummary:
-            if isinstance(job, Pipeline):
-                once = self._together.is_once
-                return run_pipeline(
-                    job, spark, once=once, on_progress=on_progress, on_sign=self.telling.sign, stop=stop
-                )
-            return run_backfill(job, spark, on_progress=on_progress, stop=stop)
+            self._together.say(self.name, f"{problem}; {again}")
 
         retrying = Retrying(policy, stop, on_retry)
-        return retrying.run(attempt)
+        return retrying.run(lambda: self._attempt(spark, on_progress))
+
+    def _attempt(self, spark: SparkSession, on_progress: Callable[[BatchProgress], None]) -> RunSummary:
+        from tailrace.spark.pipelines import run as run_pipeline
+        from tailrace.spark.pipelines.backfill import run_backfill
+
+        job, stop, on_sign = self.job, self.telling.stop, self.telling.sign
+        if isinstance(job, Pipeline):
+            once = self._together.is_once
+            return run_pipeline(job, spark, once=once, on_progress=on_progress, on_sign=on_sign, stop=stop)
+        return run_backfill(job, spark, on_progress=on_progress, stop=stop)
 
     def _note_failure(self, error: Exception) -> None:
         text = failure_text(error)
@@ -229,18 +245,28 @@ class _Part:
             self._last_words = f"tailrace: {self.file}: {text}; the same may succeed later"
         else:
             self._last_words = f"tailrace: {self.file}: {text}"
-        self._together.say(self.job.name, f"failed: {text or error}")
+        self._together.say(self.name, f"failed: {text or error}")
 
 
-def _telling(file: str, job: Stream) -> Telling:
-    checkpoint = job.checkpoint or ""
-    return Telling(
-        RunFile(runs_folder(), job.name, checkpoint),
-        name=job.name,
-        checkpoint=checkpoint,
-        declared_in=str(Path(file).resolve()),
-        summary=str(job),
-    )
+class _HistoryPart(_Part):
+    """The past of a pipeline, beside its stream."""
+
+    def _identity(self) -> tuple[str, str]:
+        assert isinstance(self.job, Pipeline)
+        return history_name(self.job), history_checkpoint(self.job)
+
+    def _is_watched(self) -> bool:
+        return False  # What it has to do has an end, and its batches say how much is left.
+
+    def _attempt(self, spark: SparkSession, on_progress: Callable[[BatchProgress], None]) -> RunSummary:
+        from tailrace.spark.pipelines.beside.history import run_history
+
+        assert isinstance(self.job, Pipeline)
+        return run_history(self.job, spark, on_progress=on_progress, on_sign=self.telling.sign, stop=self.telling.stop)
+
+
+def _has_history(job: Stream) -> bool:
+    return isinstance(job, Pipeline) and job.history is not None
 
 
 def _forget_target(folder: Path, key: str) -> None:

@@ -54,12 +54,13 @@ class Lag(NamedTuple):
 
 
 class LagReader:
-    """Of one pipeline. `offsets` of a question are those up to which it is done; a partition that is not among them
-    counts from where the pipeline begins."""
+    """Of one pipeline; of one with a history, of its live half. `offsets` of a question are those up to which it is
+    done; a partition that is not among them counts from where the pipeline begins."""
 
     def __init__(self, cluster: Cluster, pipeline: Pipeline) -> None:
         self._cluster = cluster
         self._sources = [_read_options(pipeline, source) for source in pipeline.sources.values()]
+        self._begins_at_a_cut = pipeline.history is not None
         self._lookups = [OffsetLookup(cluster, source) for source in self._sources]
 
     async def read(self, offsets: Mapping[TopicPartition, int]) -> Lag | None:
@@ -72,7 +73,7 @@ class LagReader:
             ends |= found
             new = [each for each in found if each not in offsets]
             if new and not offsets:
-                if _begins_at_the_end(options):
+                if self._begins_at_a_cut or _begins_at_the_end(options):
                     return None
                 starts |= await lookup.resolve(options.start, is_start=True)
             elif new:

@@ -21,12 +21,23 @@ from tailrace.spark.pipelines.progress import BatchProgress, Sign
 
 
 class Telling:
-    def __init__(self, file: RunFile, *, name: str, checkpoint: str, declared_in: str, summary: str) -> None:
+    def __init__(
+        self,
+        file: RunFile,
+        *,
+        name: str,
+        checkpoint: str,
+        declared_in: str,
+        summary: str,
+        is_watched: bool = True,
+    ) -> None:
+        """`is_watched`: somebody asks the brokers for its lag; else it is what its batches say of theirs."""
         now = time.time()
         self.stop = threading.Event()
         # Up to where the last batch that was finished has taken the sources; None while nobody knows.
         self.done: Mapping[TopicPartition, int] | None = None
         self._file = file
+        self._is_watched = is_watched
         self._lock = threading.Lock()
         self._has_failed = False  # And no batch was finished since.
         self._status = RunStatus(
@@ -77,6 +88,8 @@ class Telling:
             "last_batch_ms": progress.duration_ms,
             "last_batch_at": time.time(),
         }
+        if not self._is_watched:
+            changes |= {"lag": progress.lag, "lag_at": time.time()}
         self._change(state=self._running(), problem="", **changes)
 
     def failed(self, problem: str) -> None:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from tailrace.spark.pipelines.beside.history import live_half
 from tailrace.spark.pipelines.declaration import Pipeline
 from tailrace.spark.pipelines.progress import BatchProgress, RunSummary, Sign
 from tailrace.spark.pipelines.writers import pipeline_writer
@@ -39,9 +40,12 @@ def run(
     stop: threading.Event | None = None,
 ) -> RunSummary:
     """Runs until `stop` is set; `once`, or with the trigger available-now, until everything that is there now is
-    done. Several may run in threads of one process, in one session. Raises DeclarationError, LandingError, or
-    pyspark's StreamingQueryException if a batch fails."""
+    done. Of a pipeline with a history it is the live half. Several may run in threads of one process, in one session.
+    Raises DeclarationError, LandingError, or pyspark's StreamingQueryException if a batch fails."""
     spark = spark or session(pipeline.name, settings=pipeline.spark)
+    if pipeline.history is not None:
+        use_in_this_thread(spark)
+        pipeline = live_half(spark, pipeline)
 
     def start(query_name: str) -> StreamingQuery:
         with _settings(spark, pipeline.spark):

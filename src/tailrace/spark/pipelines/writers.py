@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from tailrace.spark.pipelines.beside.attempts import new_run, note_attempt
 from tailrace.spark.pipelines.checkpoint import read_query_id, remembered_topic_ids, running_query_id
-from tailrace.spark.pipelines.dead_letters.attempts import new_run, note_attempt
 from tailrace.spark.pipelines.declaration import AVAILABLE_NOW, DeclarationError, Pipeline, TableSink, TopicSink
 from tailrace.spark.pipelines.landing.batches import Landing
 from tailrace.spark.pipelines.landing.evolution import conformed, evolved

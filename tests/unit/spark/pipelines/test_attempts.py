@@ -2,7 +2,7 @@
 
 import pytest
 
-from tailrace.spark.pipelines.dead_letters.attempts import Note, Verdict, decide_attempts
+from tailrace.spark.pipelines.beside.attempts import Note, Verdict, decide_attempts
 
 
 def verdict(*notes):

@@ -11,29 +11,26 @@ either stays a dead letter, and is tried again by the next replay. All of it lie
 
 from __future__ import annotations
 
-import io
 import json
-import re
 import uuid
 from collections.abc import Callable
-from contextlib import redirect_stdout
 from functools import reduce
 from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark.sql import functions as sf
 
-from tailrace.spark.pipelines.dead_letters import letters
-from tailrace.spark.pipelines.dead_letters.attempts import decide_attempts, read_batches, read_notes
-from tailrace.spark.pipelines.dead_letters.letters import ORIGIN, PROBLEM
+from tailrace.spark.pipelines.beside import letters
+from tailrace.spark.pipelines.beside.attempts import decide_attempts, read_batches, read_notes
+from tailrace.spark.pipelines.beside.letters import ORIGIN, PROBLEM
+from tailrace.spark.pipelines.beside.stateless import why_not_beside
 from tailrace.spark.pipelines.declaration import (
     EVENT_TIME,
     DeclarationError,
     Pipeline,
-    TableSink,
     TopicSink,
 )
 from tailrace.spark.pipelines.landing.batches import Landing
-from tailrace.spark.pipelines.rows import pipeline_rows, topic_rows, transformed
+from tailrace.spark.pipelines.rows import topic_rows, transformed
 from tailrace.spark.session import use_in_this_thread
 
 if TYPE_CHECKING:
@@ -42,10 +39,6 @@ if TYPE_CHECKING:
 # Of one plan, which is collected in the driver; more make more plans.
 RECORDS_MAX = 50_000
 _ORIGINS = "ARRAY<STRUCT<topic: STRING, partition: INT, offset: BIGINT>>"
-_STATEFUL = re.compile(
-    r"^[\s:|+~-]*(Aggregate|Deduplicate\w*|Distinct|FlatMapGroups\w*|TransformWithState\w*|GlobalLimit|Window|Join)\b",
-    re.MULTILINE,
-)
 
 
 class Replayed(NamedTuple):
@@ -76,8 +69,12 @@ class Replay:
         self._sources = {name: each for name, each in pipeline.sources.items() if each.dead_letters}
         if not self._sources:
             raise DeclarationError("no source has dead_letters: there is nothing to replay", "sources")
-        if not into_source:
-            _check_stateless(spark, pipeline)
+        if not into_source and (reason := why_not_beside(spark, pipeline)) is not None:
+            raise DeclarationError(
+                f"{reason}, so rows cannot be added beside the stream: --into-source writes the records to their topic "
+                "once more, for the pipeline to take",
+                reason.key,
+            )
 
     def run(self, on_plan: Callable[[int], None]) -> Replayed:
         """`on_plan` is told how many records were done."""
@@ -112,7 +109,7 @@ class Replay:
         plans = self._plans()
         if plans is None:
             return 0
-        last = int(plans.agg(sf.max("number")).first()[0])
+        last = _last_number(plans)
         if last <= self._done():
             return 0
         origins = plans.where(sf.col("number") == last).select(sf.explode("origins").alias("o")).select("o.*")
@@ -205,7 +202,7 @@ class Replay:
 
     def _done(self) -> int:
         found = self._read("done", "number INT")
-        return 0 if found is None else int(found.agg(sf.max("number")).first()[0])
+        return 0 if found is None else _last_number(found)
 
     def _read(self, name: str, schema: str) -> DataFrame | None:
         from pyspark.errors import AnalysisException
@@ -237,35 +234,10 @@ class Replay:
         return found
 
 
+def _last_number(lines: DataFrame) -> int:
+    (row,) = lines.agg(sf.max("number").alias("last")).collect()
+    return int(row["last"])
+
+
 def replay_folder(pipeline: Pipeline, *, into_source: bool) -> str:
     return f"{pipeline.checkpoint}-{'source' if into_source else 'dead-letters'}"
-
-
-def _check_stateless(spark: SparkSession, pipeline: Pipeline) -> None:
-    """Raises DeclarationError."""
-    sink = pipeline.sink
-    if isinstance(sink, TableSink) and sink.format == "parquet":
-        raise DeclarationError(_ONLY_BY_SOURCE.format("Spark's stream sink knows the files of one query alone"), "sink")
-    if isinstance(sink, TableSink) and sink.merge_on and sink.version is None:
-        reason = "the table holds the last row of each key by offset, and an old record would replace a newer one"
-        raise DeclarationError(f"{reason}: name a column that says which is the last, as version", "sink")
-    if len(pipeline.sources) > 1:
-        raise DeclarationError(_ONLY_BY_SOURCE.format("its transform joins several sources"), "sources")
-    (source,) = pipeline.sources.values()
-    if source.deduplicate:
-        raise DeclarationError(_ONLY_BY_SOURCE.format("it remembers what it has seen (deduplicate)"), "sources")
-    # What the views are read through is no part of what the transform does.
-    plan = io.StringIO()
-    with redirect_stdout(plan):
-        pipeline_rows(spark, pipeline, {}).explain(extended=True)
-    found = _STATEFUL.search(plan.getvalue())
-    if found is not None:
-        raise DeclarationError(
-            _ONLY_BY_SOURCE.format(f"its transform looks at several rows at a time ({found[1]})"), "transform"
-        )
-
-
-_ONLY_BY_SOURCE = (
-    "{0}, so rows cannot be added beside the stream: --into-source writes the records to their topic once more, for "
-    "the pipeline to take"
-)

@@ -16,7 +16,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql.types import StringType, StructField, StructType
 
-from tailrace.spark.pipelines.dead_letters.attempts import Verdict
+from tailrace.spark.pipelines.beside.attempts import Verdict
 from tailrace.spark.pipelines.declaration import Pipeline, TopicSource
 from tailrace.spark.pipelines.reading import Pinned, TopicRange, pin
 from tailrace.spark.pipelines.rows import source_options
