@@ -54,7 +54,8 @@ _TRANSACTION_SEQUENCE = 100_000  # Neither the next one of a mirrored producer n
 
 @dataclass(frozen=True)
 class MirrorPlan:
-    faults: tuple[str, ...] = STORMY
+    faults: tuple[str, ...] = STORMY  # Of both clusters,
+    target_faults: tuple[str, ...] = ()  # unless those of the mirror are others.
     seconds: float = 12.0
     ends_by: str = "failover"
     bytes_per_second: int = 0
@@ -136,7 +137,8 @@ class MirrorWorld:
         self.clients.start("committer", self._commit_offsets)
         await self._as_visitor(self.visitors, "linker", self._make_link)
         self.visitors.start("intruder", self._intrude)
-        disturbing = [faults.run(self.plan.seconds, self.plan.faults) for faults in self.faults]
+        kinds = (self.plan.faults, self.plan.target_faults or self.plan.faults)
+        disturbing = [faults.run(self.plan.seconds, chosen) for faults, chosen in zip(self.faults, kinds, strict=True)]
         disturbing.append(self._disturb_links(self.plan.seconds))
         if self.plan.ends_by == "failover":
             disturbing.append(self._fail_over_amid())
