@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 from collections.abc import Callable, Iterator
@@ -23,6 +24,12 @@ from confluent_kafka.admin import (
 )
 
 from tailrace.cli import main
+from tailrace.client.connection import ConnectionLimits
+from tailrace.client.metadata import parse_bootstrap
+from tailrace.client.security.settings import PLAINTEXT
+from tailrace.client.transactions.producer import TransactionalProducer, TransactionOptions
+from tailrace.model.errors import KafkaError
+from tailrace.real.cluster import open_cluster
 from tailrace.testing import Broker
 
 DEADLINE_S = 30.0
@@ -254,3 +261,38 @@ def test_rights_that_are_taken_away_and_given_back(here: Broker, tmp_path: Path,
         assert user.login.password.encode() not in b"".join(
             path.read_bytes() for path in Path(here.data).rglob("*") if path.is_file()
         )
+
+
+def test_a_transaction_that_reaches_a_mirror_is_refused_and_aborted(
+    here: Broker, source: Broker, capsys: pytest.CaptureFixture[str]
+):
+    """By a producer whose id and epoch the source has given out too; the next transaction goes on."""
+    make(plain(here), "own")
+    for number in range(3):
+        loader = Producer({**plain(source), "transactional.id": f"loader-{number}"})
+        loader.init_transactions(DEADLINE_S)
+        loader.begin_transaction()
+        loader.produce("orders", b"there", partition=0)
+        loader.commit_transaction(DEADLINE_S)
+    run(here, "create", "dc1", "--source", source.bootstrap, *LINK)
+    watched = Watched(here, capsys)
+    watched.wait_end("orders", 6)
+    asyncio.run(refused_and_aborted(here))
+    assert watched.partitions()["orders", 0]["high_watermark"] == 6
+
+
+async def refused_and_aborted(here: Broker) -> None:
+    for version in (2, 1):  # Brokers add partitions to transactions by themselves; clients do.
+        cluster = open_cluster(parse_bootstrap(here.bootstrap), security=PLAINTEXT, limits=ConnectionLimits())
+        options = TransactionOptions(f"id-{version}", version_max=version, retry_timeout_ms=20_000)
+        async with TransactionalProducer(cluster, options) as producer:
+            producer.begin()
+            await producer.send("own", b"refused with the rest", partition=0)
+            with pytest.raises(KafkaError) as raised:
+                await (await producer.send("orders", b"here", partition=0))
+            assert "POLICY_VIOLATION" in repr(raised.value.__cause__ or raised.value) + str(raised.value)
+            await producer.abort()
+            producer.begin()
+            await producer.send("own", b"taken", partition=0)
+            await producer.commit()
+        cluster.close()
