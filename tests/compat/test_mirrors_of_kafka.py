@@ -1,6 +1,7 @@
 """Apache Kafka as the source of a mirror: the same bytes at the same offsets, and clients go on where they were."""
 
 import json
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -139,7 +140,13 @@ def read(
 
 
 def test_the_same_bytes_at_the_same_offsets_and_a_failover(
-    kafka: ApacheKafka, broker: Broker, mirror: Callable[..., str], kafka_class_path: str, tmp_path: Path
+    *,
+    kafka: ApacheKafka,
+    broker: Broker,
+    mirror: Callable[..., str],
+    kafka_tool: Callable[..., str],
+    kafka_class_path: str,
+    tmp_path: Path,
 ):
     make(kafka, "zipped", 3, compression_type="zstd", segment_bytes="1048576")
     write(kafka, "zipped", 3000)
@@ -158,6 +165,8 @@ def test_the_same_bytes_at_the_same_offsets_and_a_failover(
     mirror("create", "dc1", "--source", kafka.bootstrap, *LINK)
     progress = wait_mirrored(mirror, topics)
     assert all(each["leader_epoch"] >= 0 and each["problem"] is None for each in progress)
+    broker.kill()
+    broker.restart()
     write(kafka, "zipped", 500)  # And what comes later.
     wait_mirrored(mirror, topics)
     wait_group(broker, committed(kafka.bootstrap))
@@ -190,6 +199,18 @@ def test_the_same_bytes_at_the_same_offsets_and_a_failover(
     money = [value for _partition, _offset, value in read(broker.bootstrap, "auditors", "money", 60, more_s=1)]
     assert sorted({value.split()[1] for value in money}) == [b"commit"]
     assert len(money) == 60, "what was open at the failover is aborted, and holds up nobody"
+    own.produce("money", b"own commit", partition=0)  # Behind the barrier.
+    own.flush(DEADLINE_S)
+    words = ("--topic", "money", "--from-beginning", "--max-messages", "61", "--timeout-ms", "20000")
+    told = kafka_tool(
+        "consumer.ConsoleConsumer",
+        "--bootstrap-server",
+        broker.bootstrap,
+        "--isolation-level",
+        "read_committed",
+        *words,
+    )
+    assert sorted(told.splitlines()) == sorted([*(value.decode() for value in money), "own commit"])
     broker.stop()
     segments = [path for topic in topics for path in sorted((here / f"{topic}-0").glob("*.log"))]
     assert _complaints(_dump(kafka_class_path, segments, "--deep-iteration")) == []
@@ -209,3 +230,58 @@ def wait_group(broker: Broker, wanted: dict[int, int]) -> None:
     while (found := committed(broker.bootstrap)) != wanted:
         assert time.monotonic() < deadline, (found, wanted)
         time.sleep(0.2)
+
+
+class Writer(threading.Thread):
+    """Writes numbers to a topic until it is told to stop, and has flushed then."""
+
+    def __init__(self, bootstrap: str, topic: str, first: int) -> None:
+        super().__init__()
+        self.acked: list[int] = []
+        self._next = first
+        self._topic = topic
+        self._producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 5})
+        self._is_stopping = threading.Event()
+        self.start()
+
+    def run(self) -> None:
+        while not self._is_stopping.wait(0.005):
+            for _ in range(10):
+                number, self._next = self._next, self._next + 1
+                self._producer.produce(self._topic, b"%d" % number, key=b"%d" % number, on_delivery=self._note(number))
+            self._producer.poll(0)
+        assert self._producer.flush(DEADLINE_S) == 0
+
+    def _note(self, number: int) -> Callable[[Any, Any], None]:
+        return lambda error, _message: None if error else self.acked.append(number)
+
+    def finish(self) -> list[int]:
+        self._is_stopping.set()
+        self.join(DEADLINE_S)
+        return self.acked
+
+
+@pytest.mark.long
+def test_a_cluster_under_load_moves_here(kafka: ApacheKafka, broker: Broker, mirror: Callable[..., str]):
+    make(kafka, "orders", 6)
+    writer = Writer(kafka.bootstrap, "orders", 0)
+    try:
+        mirror("create", "move", "--source", kafka.bootstrap, *LINK)
+        time.sleep(5)
+        before = read(kafka.bootstrap, "readers", "orders", 1000, commits=True)
+    finally:
+        acked = writer.finish()
+    begun = time.monotonic()
+    mirror("promote", "move", "--wait", "30")
+    writer = Writer(broker.bootstrap, "orders", 1_000_000)
+    while not writer.acked and time.monotonic() < begun + DEADLINE_S:
+        time.sleep(0.01)
+    pause_s = time.monotonic() - begun
+    time.sleep(1)
+    acked += writer.finish()
+    assert len(acked) > 2000
+    after = read(broker.bootstrap, "readers", "orders", len(acked) - len(before), more_s=1)
+    values = sorted(int(value) for _partition, _offset, value in (*before, *after))
+    assert values == sorted(acked), "nothing is lost, and nothing doubled"
+    print(f"{len(acked)} records moved, and {pause_s:.1f} s without a write")
+    assert pause_s < 15

@@ -56,7 +56,11 @@ class Tender:
             for what in [each for each in room.problems if each not in ("source", "leader epochs")]:
                 room.tell(what, None)
             return
-        wanted = {name: topic for name, topic in room.topics.items() if room.settings.takes_topic(name)}
+        wanted = {
+            name: topic
+            for name, topic in room.topics.items()
+            if room.settings.takes_topic(name) and not topic.is_internal
+        }
         await self._follow(wanted)
         progress = await self._ask_progress()
         are_groups_in_step = await self._groups.sync(progress)
