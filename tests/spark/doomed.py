@@ -26,7 +26,8 @@ def iceberg_catalog(folder: Path) -> dict[str, str]:
     return {"type": "sql", "uri": f"sqlite:///{folder}/catalog.db", "warehouse": f"file://{folder}/warehouse"}
 
 
-def pipeline(name: str, bootstrap: str, source: str, target: str, folder: Path, batch_records_max: int) -> Pipeline:
+def pipeline(name: str, bootstrap: str, topics: Sequence[str], folder: Path, batch_records_max: int) -> Pipeline:
+    source, target = topics
     sinks = {
         "parquet": TableSink(str(folder / "parquet"), "parquet"),
         "delta": TableSink(str(folder / "delta"), "delta"),
@@ -53,7 +54,7 @@ def main(arguments: Sequence[str]) -> None:
 
     def run_one(name: str) -> None:
         try:
-            wanted = pipeline(name, bootstrap, source, target, Path(folder), int(batch_records_max))
+            wanted = pipeline(name, bootstrap, (source, target), Path(folder), int(batch_records_max))
             run(wanted, spark, once=rest == ["once"], stop=stop)
         finally:
             if rest != ["once"]:
