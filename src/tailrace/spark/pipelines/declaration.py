@@ -40,7 +40,14 @@ class TopicSource:
     starting: str = "earliest"
     # Turns the column `value` from bytes into a string, or into a struct of `schema`.
     format: Literal["json", "avro", "string"] | None = None
-    schema: str | None = None  # DDL for json, Avro's own JSON for avro
+    # DDL for json, Avro's own JSON for avro; a registry (`schemaRegistryUrl` among the options) has it otherwise.
+    schema: str | None = None
+    # Values are changes of a database's rows, as Debezium writes them: `schema` is that of the rows (for json).
+    envelope: Literal["debezium"] | None = None
+    # What Debezium puts in the place of a value that it was not told, as it is what it was.
+    unavailable: str = "__debezium_unavailable_value"
+    # What becomes of a record that says that the database's table was emptied.
+    on_truncate: Literal["fail", "skip"] = "fail"
     # What becomes of a record that `format` cannot read; with `dead_letters` it goes to that topic instead.
     on_bad_record: Literal["fail", "null"] = "fail"
     dead_letters: str | None = None
@@ -57,10 +64,12 @@ class TopicSource:
 
     def __post_init__(self) -> None:
         _check_topic(self.topic, "topic")
-        if self.format in ("json", "avro") and not self.schema:
+        if self.format in ("json", "avro") and not self.schema and not self._has_registry:
             raise DeclarationError(f"format {self.format} needs a schema: add the key schema", "format")
         if self.schema and self.format not in ("json", "avro"):
             raise DeclarationError("a schema needs a format that has one: json or avro", "schema")
+        if self.envelope is not None:
+            self._check_envelope()
         if self.dead_letters is not None:
             _check_topic(self.dead_letters, "dead_letters")
             if self.format is None:
@@ -81,6 +90,20 @@ class TopicSource:
                 'add one that says how far apart duplicates can be, such as watermark = "10 minutes"',
                 "deduplicate",
             )
+
+    def _check_envelope(self) -> None:
+        if self.format not in ("json", "avro"):
+            raise DeclarationError("an envelope is read from json or avro: add the key format", "envelope")
+        if self.on_bad_record == "null" and self.dead_letters is None:
+            raise DeclarationError(
+                "a record that cannot be read would pass for a tombstone, which is left out: let it fail, or name "
+                "dead_letters",
+                "on_bad_record",
+            )
+
+    @property
+    def _has_registry(self) -> bool:
+        return any(name.lower() == "schemaregistryurl" for name in self.options)
 
     def __str__(self) -> str:
         return f"topic {self.topic}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from tailrace.spark.pipelines.checkpoint import running_query_id
@@ -64,8 +64,9 @@ class LakeTable(Protocol):
     def commit(self, files: Sequence[WrittenFile], batch: Batch) -> None:
         """All of the files, and the batch they are."""
 
-    def merge(self, rows: DataFrame, batch: Batch) -> None:
-        """Rows of `reduced`, partitioned: each in place of the one of its key, by one commit that names the batch."""
+    def merge(self, rows: DataFrame, batch: Batch, unavailable: Collection[str]) -> None:
+        """Rows of `reduced`, partitioned: each in place of the one of its key, by one commit that names the batch.
+        Where a row has one of the texts `unavailable`, the value stays that is there."""
 
     def compact(self, target_bytes: int) -> Compacted:
         """Merges files that are smaller than the target; readers see the same rows before and after."""
@@ -84,10 +85,14 @@ def lake_table(sink: TableSink) -> LakeTable:
 class Landing:
     """What `foreachBatch` calls. It is pickled: under Spark Connect it runs in a process of the server."""
 
-    def __init__(self, pipeline: str, checkpoint: str, sink: TableSink) -> None:
+    def __init__(
+        self, pipeline: str, checkpoint: str, sink: TableSink, *, unavailable: Collection[str] = frozenset()
+    ) -> None:
         self._pipeline = pipeline
         self._checkpoint = checkpoint
         self._sink = sink
+        # Texts that stand for a value that is what it was: see `changes.debezium`.
+        self._unavailable = unavailable
 
     def __call__(self, rows: DataFrame, number: int) -> None:
         from tailrace.spark.pipelines.landing.files import write_files
@@ -98,14 +103,14 @@ class Landing:
         if self._sink.merge_on:
             if self._sink.version is None:
                 check_partitions_stay(rows.sparkSession, self._checkpoint, number)
-            rows = reduced(rows, self._sink)
+            rows = reduced(rows, self._sink, self._unavailable)
         rows = table.open(rows)
         if table.landed(batch):
             # Computed all the same: what windows and joins remember has to follow.
             rows.write.format("noop").mode("append").save()
             return
         if self._sink.merge_on:
-            table.merge(table.partitioned(rows), batch)
+            table.merge(table.partitioned(rows), batch, self._unavailable)
             return
         files = write_files(table.partitioned(rows), table.file_writer())
         if files:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, BinaryIO, cast
 
@@ -26,7 +26,7 @@ from tailrace.spark.pipelines.landing.batches import (
 )
 from tailrace.spark.pipelines.landing.evolution import conformed, evolved
 from tailrace.spark.pipelines.landing.files import FileWriter, WrittenFile, arrow_schema
-from tailrace.spark.pipelines.landing.merging import collected
+from tailrace.spark.pipelines.landing.merging import collected, may_be_unavailable
 from tailrace.spark.pipelines.landing.partitioning import partition_rows
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ class DeltaLakeTable:
             commit_properties=_commit_properties(batch),
         )
 
-    def merge(self, rows: DataFrame, batch: Batch) -> None:
+    def merge(self, rows: DataFrame, batch: Batch, unavailable: Collection[str]) -> None:
         from deltalake.exceptions import CommitFailedError
 
         assert self._schema is not None, "opened before it is written to"
@@ -115,6 +115,14 @@ class DeltaLakeTable:
             return
         names = [f"`{name}`" for name in self._schema.names]
         values = {name: f"coming.{name}" for name in names}
+        kept, new = dict(values), dict(values)
+        if unavailable:
+            texts = ", ".join("'" + text.replace("'", "''") + "'" for text in sorted(unavailable))
+            for column in may_be_unavailable(self._schema, self._sink):
+                is_unavailable = f"CAST(coming.`{column}` AS STRING) IN ({texts})"
+                name = f"`{column}`"
+                kept[name] = f"CASE WHEN {is_unavailable} THEN there.{name} ELSE coming.{name} END"
+                new[name] = f"CASE WHEN {is_unavailable} THEN NULL ELSE coming.{name} END"
         same_key = " AND ".join(f"coming.`{name}` = there.`{name}`" for name in self._sink.merge_on)
         version = self._sink.version
 
@@ -131,11 +139,11 @@ class DeltaLakeTable:
                 commit_properties=_commit_properties(batch),
             )
             if version is None:
-                merger = merger.when_matched_delete(f"coming.{DELETED}").when_matched_update(values)
-                merger = merger.when_not_matched_insert(values, f"NOT coming.{DELETED}")
+                merger = merger.when_matched_delete(f"coming.{DELETED}").when_matched_update(kept)
+                merger = merger.when_not_matched_insert(new, f"NOT coming.{DELETED}")
             else:
-                merger = merger.when_matched_update(values, f"coming.`{version}` >= there.`{version}`")
-                merger = merger.when_not_matched_insert(values)
+                merger = merger.when_matched_update(kept, f"coming.`{version}` >= there.`{version}`")
+                merger = merger.when_not_matched_insert(new)
             merger.execute()
 
         try_commit(self._sink.table, merge, (CommitFailedError,))
