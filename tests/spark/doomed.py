@@ -13,6 +13,7 @@ from pathlib import Path
 
 from tailrace.spark import session
 from tailrace.spark.pipelines import Pipeline, TableSink, TopicSink, TopicSource, Transform, run
+from tailrace.spark.pipelines.failures import Retrying, RetryPolicy
 
 SINKS = ("parquet", "delta", "iceberg", "topic")
 SETTINGS = {
@@ -55,7 +56,9 @@ def main(arguments: Sequence[str]) -> None:
     def run_one(name: str) -> None:
         try:
             wanted = pipeline(name, bootstrap, (source, target), Path(folder), int(batch_records_max))
-            run(wanted, spark, once=rest == ["once"], stop=stop)
+            # As `tailrace pipeline run` does it: a busy machine may not bring up a Python worker in time.
+            retrying = Retrying(RetryPolicy(), stop, lambda error, *_: print(f"{name} again: {error}", flush=True))
+            retrying.run(lambda: run(wanted, spark, once=rest == ["once"], stop=stop, on_progress=retrying.progressed))
         finally:
             if rest != ["once"]:
                 stop.set()  # One that fails ends the others, and the test sees it.

@@ -200,9 +200,8 @@ def test_avro_whose_schema_gets_a_column(spark, sink, tmp_path):
     second = [*first, optional("country", "string")]
     changes = [json.loads(record["value"]) for record in records("plain")[:-1] if record["value"] is not None]
     with Broker(registry=True) as broker, SchemaRegistryClient({"url": broker.registry_url}) as registry:
-        AdminClient({"bootstrap.servers": broker.bootstrap}).create_topics([NewTopic("orders", 1, 1)])[
-            "orders"
-        ].result()
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+        admin.create_topics([NewTopic("orders", 1, 1)])["orders"].result(30)
         pipeline = pipeline_of(
             Fed(broker.bootstrap, "orders", print),
             replace(sink, evolve="add"),

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any, Literal
 
 # The column that a watermark adds to a source: when the event happened.
@@ -110,6 +111,43 @@ class TopicSource:
 
 
 @dataclass(frozen=True)
+class Maintenance:
+    """What a pipeline does for its table between two batches, so that it stays small and quick to read."""
+
+    every: str = "6 hours"
+    # Small files become files of this size.
+    file_mb: int = 128
+    # What the table was before that is forgotten, and files are deleted that only this or nobody needs.
+    keep_history: str = "7 days"
+    # How long the version of a deleted key is remembered.
+    keep_deleted: str = "30 days"
+
+    def __post_init__(self) -> None:
+        for name in ("every", "keep_history", "keep_deleted"):
+            _check_duration(getattr(self, name), name)
+        if self.file_mb < 1:
+            raise DeclarationError(f"files of {self.file_mb} MB are none: give 1 or more", "file_mb")
+        if self.history < HISTORY_MIN:
+            raise DeclarationError(
+                f"{self.keep_history} may be less than a batch takes, and its files would be deleted before they are "
+                f"in the table: give {HISTORY_MIN.days} days or more",
+                "keep_history",
+            )
+
+    @property
+    def interval(self) -> timedelta:
+        return _duration(self.every)
+
+    @property
+    def history(self) -> timedelta:
+        return _duration(self.keep_history)
+
+    @property
+    def deleted(self) -> timedelta:
+        return _duration(self.keep_deleted)
+
+
+@dataclass(frozen=True)
 class TableSink:
     """A table that rows are appended to, each exactly once; with `merge_on` the last row of each key is there."""
 
@@ -131,6 +169,8 @@ class TableSink:
     version: str | None = None
     # Columns that are there for `delete_where` or the order alone, and not in the table.
     omit: tuple[str, ...] = ()
+    # Without it files are merged, and old ones deleted, by whoever does it.
+    maintenance: Maintenance | None = None
 
     def __post_init__(self) -> None:
         if not self.table:
@@ -145,6 +185,12 @@ class TableSink:
             raise DeclarationError(f"a table of format {self.format} is in no catalog: leave it out", "catalog")
         if self.format == "iceberg" and "." not in self.table:
             raise DeclarationError(f"{self.table!r} names no namespace: write namespace.table", "table")
+        if self.maintenance is not None and self.format == "parquet":
+            raise DeclarationError(
+                "files of a Parquet table stay as they are: Spark lists them one by one in _spark_metadata. Use delta "
+                "or iceberg",
+                "maintenance",
+            )
         self._check_merging()
 
     def _check_merging(self) -> None:
@@ -272,6 +318,8 @@ class Pipeline:
 
 
 AVAILABLE_NOW = "available-now"
+# The longest batch that anybody has seen, and a day.
+HISTORY_MIN = timedelta(days=2)
 
 
 def check_name(name: str) -> None:
@@ -282,6 +330,11 @@ def check_name(name: str) -> None:
 def _check_topic(topics: str, key: str) -> None:
     if not all(re.fullmatch(r"[A-Za-z0-9._-]{1,249}", topic.strip()) for topic in topics.split(",")):
         raise DeclarationError(f"{topics!r} is no name of a topic", key)
+
+
+def _duration(text: str) -> timedelta:
+    number, unit = text.split()
+    return timedelta(**{unit.lower().removesuffix("s") + "s": int(number)})
 
 
 def _check_duration(text: str, key: str, alternative: str = "") -> None:

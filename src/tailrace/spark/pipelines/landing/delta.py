@@ -12,6 +12,7 @@ import time
 import uuid
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, BinaryIO, cast
 
 from tailrace.spark.pipelines.declaration import TableSink
@@ -20,13 +21,15 @@ from tailrace.spark.pipelines.landing.batches import (
     Batch,
     Compacted,
     LandingError,
+    Limits,
+    Maintained,
     foreign_checkpoint,
     other_partitioning,
     try_commit,
 )
 from tailrace.spark.pipelines.landing.evolution import conformed, evolved
 from tailrace.spark.pipelines.landing.files import FileWriter, WrittenFile, arrow_schema
-from tailrace.spark.pipelines.landing.merging import collected, may_be_unavailable
+from tailrace.spark.pipelines.landing.merging import DELETED_AT, collected, may_be_unavailable
 from tailrace.spark.pipelines.landing.partitioning import partition_rows
 
 if TYPE_CHECKING:
@@ -35,6 +38,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _MISSING = "tables of format delta need the package deltalake: pip install 'tailrace[delta]'"
+
+
+_FORGETTING = "delta.setTransactionRetentionDuration"
 
 
 @dataclass(frozen=True)
@@ -71,6 +77,11 @@ class DeltaLakeTable:
             partition_by=self._columns or None,
             storage_options=dict(self._sink.options) or None,
         )
+        if _FORGETTING in table.metadata().configuration:
+            raise LandingError(
+                f"the table {self._sink.table} has the property {_FORGETTING}: it would forget which batch was the "
+                "last, and a batch that comes again would land twice. Take the property off"
+            )
         if table.metadata().partition_columns != self._columns:
             raise other_partitioning(self._sink.table, table.metadata().partition_columns, self._columns)
         if self._sink.evolve == "add":
@@ -151,6 +162,34 @@ class DeltaLakeTable:
     def compact(self, target_bytes: int) -> Compacted:
         done = self._opened().optimize.compact(target_size=target_bytes)
         return Compacted(done["numFilesRemoved"], done["numFilesAdded"])
+
+    def maintain(self, limits: Limits) -> Maintained:
+        from deltalake.exceptions import CommitFailedError
+
+        table = self._opened()
+
+        def forget_deleted() -> None:
+            table.update_incremental()
+            table.delete(f"{DELETED_AT} < '{limits.deleted_before.isoformat()}'")
+
+        if self._sink.version is not None:
+            try_commit(self._sink.table, forget_deleted, (CommitFailedError,))
+        compacted = Compacted(0, 0)
+
+        def compact() -> None:
+            nonlocal compacted
+            table.update_incremental()
+            compacted = self.compact(limits.file_bytes)
+
+        try_commit(self._sink.table, compact, (CommitFailedError,))
+        table.update_incremental()
+        hours = max(0, (datetime.now(UTC) - limits.history_before) // timedelta(hours=1))
+        # Delta's own limit is a week; ours is checked where it is declared.
+        deleted = table.vacuum(hours, dry_run=False, enforce_retention_duration=False, full=True)
+        table.update_incremental()
+        table.create_checkpoint()
+        table.cleanup_metadata()
+        return Maintained(compacted, len(deleted))
 
     def _check_columns(self, table: DeltaTable, schema: pa.Schema) -> None:
         from deltalake import Schema

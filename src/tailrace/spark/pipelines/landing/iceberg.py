@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING, BinaryIO, cast
 
 from tailrace.spark.pipelines.declaration import Partition, TableSink
@@ -17,13 +18,16 @@ from tailrace.spark.pipelines.landing.batches import (
     Batch,
     Compacted,
     LandingError,
+    Limits,
+    Maintained,
     foreign_checkpoint,
     other_partitioning,
     try_commit,
 )
 from tailrace.spark.pipelines.landing.evolution import conformed, evolved
 from tailrace.spark.pipelines.landing.files import FileWriter, WrittenFile, arrow_schema
-from tailrace.spark.pipelines.landing.merging import collected, may_be_unavailable
+from tailrace.spark.pipelines.landing.merging import DELETED_AT, collected, may_be_unavailable
+from tailrace.spark.pipelines.landing.orphans import delete_orphans
 from tailrace.spark.pipelines.landing.partitioning import check_partitions, part_of_time
 from tailrace.spark.pipelines.landing.rewriting import Merge
 
@@ -113,6 +117,26 @@ class IcebergTable:
             removed += len(tasks) if written else 0
             added += written
         return Compacted(removed, added)
+
+    def maintain(self, limits: Limits) -> Maintained:
+        if self._sink.version is not None:
+            self._try_commit(lambda: self._forget_deleted(limits.deleted_before))
+        compacted = self.compact(limits.file_bytes)
+        self._try_commit(lambda: self._forget_snapshots(limits.history_before))
+        return Maintained(compacted, delete_orphans(self._table, limits.history_before))
+
+    def _forget_deleted(self, before: datetime) -> None:
+        from pyiceberg.expressions import LessThan
+
+        table = self._table_of_one_try()
+        is_forgotten = LessThan(term=DELETED_AT, value=before.isoformat())
+        if table.scan(is_forgotten, limit=1).to_arrow().num_rows:
+            table.delete(is_forgotten)
+
+    def _forget_snapshots(self, before: datetime) -> None:
+        table = self._table_of_one_try()
+        if any(snapshot.timestamp_ms < before.timestamp() * 1000 for snapshot in table.snapshots()):
+            table.maintenance.expire_snapshots().older_than(before).commit()
 
     def _create(self, rows: DataFrame) -> None:
         from pyiceberg.catalog import Catalog
