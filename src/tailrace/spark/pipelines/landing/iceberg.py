@@ -126,10 +126,10 @@ class IcebergTable:
         return Maintained(compacted, delete_orphans(self._table, limits.history_before))
 
     def _forget_deleted(self, before: datetime) -> None:
-        from pyiceberg.expressions import LessThan
+        from pyiceberg.expressions import LessThan, Reference, literal
 
         table = self._table_of_one_try()
-        is_forgotten = LessThan(term=DELETED_AT, value=before.isoformat())
+        is_forgotten = LessThan(term=Reference(DELETED_AT), value=literal(before.isoformat()))
         if table.scan(is_forgotten, limit=1).to_arrow().num_rows:
             table.delete(is_forgotten)
 
