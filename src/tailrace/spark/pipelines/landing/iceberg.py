@@ -126,7 +126,8 @@ class IcebergTable:
         return Maintained(compacted, delete_orphans(self._table, limits.history_before))
 
     def _forget_deleted(self, before: datetime) -> None:
-        from pyiceberg.expressions import LessThan, Reference, literal
+        from pyiceberg.expressions import LessThan, Reference
+        from pyiceberg.expressions.literals import literal
 
         table = self._table_of_one_try()
         is_forgotten = LessThan(term=Reference(DELETED_AT), value=literal(before.isoformat()))
