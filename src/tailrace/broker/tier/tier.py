@@ -5,6 +5,7 @@ collector  what is left of deleted topics
 announcer  manifests, for readers without a broker
 exporter   topics and groups, for a recovery from the store
 restater   cuts the records that tell of all that
+disks      whether they fill up with what is not copied
 
 A partition gets its part in the turn in which it is opened or its topic gets remote storage, before anybody can ask for
 it: without, what is in the store alone would look deleted.
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from tailrace.broker.tier.announcing import Announcer
 from tailrace.broker.tier.collector import Collector
+from tailrace.broker.tier.disks import DiskWatch
 from tailrace.broker.tier.keeper import Keeper
 from tailrace.broker.tier.opening import NoStore, check_at_first_start, open_store
 from tailrace.broker.tier.parts import TieredLog
@@ -60,12 +62,18 @@ class Tier(Room):
         self._announcer, self._exporter = Announcer(self), Exporter(self, coordination)
         self._keeper, self._collector = Keeper(self, self._announcer), Collector(self)
         self._restater = Restater(self)
+        self._disks = DiskWatch(self, directories)
         self._tasks: list[asyncio.Task[None]] = []
         self._is_closed = False
 
     @property
-    def _workers(self) -> tuple[Keeper, Collector, Announcer, Exporter, Restater]:
-        return self._keeper, self._collector, self._announcer, self._exporter, self._restater
+    def _workers(self) -> tuple[Keeper, Collector, Announcer, Exporter, Restater, DiskWatch]:
+        return self._keeper, self._collector, self._announcer, self._exporter, self._restater, self._disks
+
+    @property
+    def problems(self) -> list[str]:
+        """What an operator should know of."""
+        return [each for each in (self.problem, self._disks.problem) if each]
 
     # ---- life
 

@@ -69,9 +69,8 @@ class PieceCache:
         if name in self._sizes or len(data) > self.max_bytes:
             return
         await self._make_room(len(data))
-        content = bytes(data)
         try:
-            await self._background.run(lambda: self._disk.replace(f"{self._folder}/{name}", content, sync=False))
+            await self._background.run(lambda: self._disk.replace(f"{self._folder}/{name}", data, sync=False))
         except OSError as error:
             if not self.is_failing:
                 self.is_failing = True
@@ -79,8 +78,8 @@ class PieceCache:
             return
         self.is_failing = False
         if name not in self._sizes:
-            self._sizes[name] = len(content)
-            self.size_bytes += len(content)
+            self._sizes[name] = len(data)
+            self.size_bytes += len(data)
 
     async def drop(self, segment_id: Uuid, position: int) -> None:
         """It is damaged."""

@@ -3,7 +3,7 @@
 A piece is `piece_bytes` of a segment, aligned, in whole chunks. Those used last stay in memory, checked: a reader comes
 back to the piece that it ended in. Readers that go on where they ended are read ahead of: first one piece, then twice
 as many each time, up to `ahead_bytes`, and across the end of a segment. What is read ahead goes to memory and to the
-cache, under the same bounds as every read of the store.
+cache, under the same bounds as every read of the store; of all readers together it is half of what may be in memory.
 
 A reader who is cancelled leaves at once; a download that others may want goes on.
 """
@@ -22,6 +22,7 @@ from tailrace.tier.format.names import TieredPartition, segment_name
 from tailrace.tier.keeping.throttle import Throttle
 from tailrace.tier.metadata.coverage import Piece, RemoteSegment
 from tailrace.tier.reading.cache import PieceCache
+from tailrace.tier.reading.span import Span
 from tailrace.tier.store.guard import GuardedObjects
 
 T = TypeVar("T")
@@ -38,9 +39,9 @@ _READERS_MAX = 1000
 @dataclass(frozen=True, slots=True)
 class ReadLimits:
     piece_bytes: int = 1 << 20  # A multiple of the chunks' size.
-    ahead_bytes: int = 8 << 20
-    footers_max_bytes: int = 64 << 20  # In memory.
-    recent_bytes: int = 32 << 20  # Of pieces in memory.
+    ahead_bytes: int = 16 << 20
+    footers_max_bytes: int = 16 << 20  # In memory.
+    memory_bytes: int = 32 << 20  # Of pieces.
 
 
 class Pieces:
@@ -64,6 +65,7 @@ class Pieces:
         self._footers_bytes = 0
         self._recent: OrderedDict[tuple[Uuid, int], Bytes] = OrderedDict()
         self._recent_bytes = 0
+        self._unwanted: set[tuple[Uuid, int]] = set()  # What was read ahead, and nobody has come to yet.
         self._under_way: dict[tuple[Uuid, int], asyncio.Task[Bytes]] = {}
         self._footers_under_way: dict[Uuid, asyncio.Task[SegmentFooter]] = {}
         self._ahead: OrderedDict[tuple[Uuid, int], int] = OrderedDict()  # Where a reader would go on, and its window.
@@ -91,7 +93,7 @@ class Pieces:
         end: int,
         *,
         following: Piece | None = None,
-    ) -> bytes:
+    ) -> Span:
         """The bytes from `start` to `end`; a reader would go on with `following`. Raises StoreError or
         DamagedObjectError."""
         size = self._limits.piece_bytes
@@ -100,7 +102,9 @@ class Pieces:
         window = self._follow_reader(segment, start, end)
         if window and not self._cache.is_failing:
             self._read_ahead(owner, segment, footer, -(-end // size) * size, window, following)
-        pieces = [self._find((segment.segment_id, at)) for at in range(first, end, size)]
+        keys = [(segment.segment_id, at) for at in range(first, end, size)]
+        self._unwanted.difference_update(keys)
+        pieces = [self._find(key) for key in keys]
         missing = {
             number: asyncio.shield(self._begin(owner, segment, footer, first + number * size))
             for number, piece in enumerate(pieces)
@@ -111,7 +115,7 @@ class Pieces:
         views = [memoryview(piece) for piece in pieces if piece is not None]
         views[-1] = views[-1][: end - first - (len(views) - 1) * size]
         views[0] = views[0][start - first :]
-        return b"".join(views)
+        return Span(views)
 
     def close(self) -> None:
         for task in (*self._under_way.values(), *self._footers_under_way.values(), *self._crossing.values()):
@@ -145,9 +149,11 @@ class Pieces:
     ) -> None:
         size = self._limits.piece_bytes
         # Of many readers together no more than stays in memory until they come to it.
-        most = max(1, self._limits.recent_bytes // size // 2)
+        most = max(1, self._limits.memory_bytes // size // 2)
         for at in range(begin, min(begin + count * size, segment.size_bytes), size):
-            if (segment.segment_id, at) not in self._recent and len(self._under_way) < most:
+            key = (segment.segment_id, at)
+            if key not in self._recent and key not in self._under_way and len(self._unwanted) < most:
+                self._unwanted.add(key)
                 self._begin(owner, segment, footer, at)
         left = max(0, -(-(segment.size_bytes - begin) // size))
         if following is not None and left < _FOOTER_AHEAD * count:
@@ -176,8 +182,10 @@ class Pieces:
         if key not in self._recent:
             self._recent[key] = piece
             self._recent_bytes += len(piece)
-        while self._recent_bytes > self._limits.recent_bytes:
-            self._recent_bytes -= len(self._recent.popitem(last=False)[1])
+        while self._recent and self._recent_bytes + self._store.reads.bytes > self._limits.memory_bytes:
+            oldest, dropped = self._recent.popitem(last=False)
+            self._recent_bytes -= len(dropped)
+            self._unwanted.discard(oldest)
 
     def _begin(
         self, owner: TieredPartition, segment: RemoteSegment, footer: SegmentFooter, position: int
@@ -187,8 +195,13 @@ class Pieces:
         task = self._under_way.get(key)
         if task is None:
             task = self._under_way[key] = asyncio.ensure_future(self._get(owner, segment, footer, position))
-            task.add_done_callback(lambda done: _forget(self._under_way, key, done))
+            task.add_done_callback(lambda done: self._end(key, done))
         return task
+
+    def _end(self, key: tuple[Uuid, int], task: asyncio.Task[Bytes]) -> None:
+        _forget(self._under_way, key, task)
+        if key not in self._recent:
+            self._unwanted.discard(key)  # It failed.
 
     async def _get(self, owner: TieredPartition, segment: RemoteSegment, footer: SegmentFooter, position: int) -> Bytes:
         end = min(position + self._limits.piece_bytes, segment.size_bytes)
@@ -226,9 +239,9 @@ class Pieces:
         footer = await self._background.run(lambda: SegmentFooter(name, data, segment.object_bytes))
         if (footer.facts.owner, footer.facts.segment_id) != (owner, segment.segment_id):
             raise DamagedObjectError(f"{name} holds another segment, of {footer.facts.topic}-{footer.facts.owner[1]}")
-        # Python's lists of the indexes take about four times the bytes.
-        self._footers[segment.segment_id] = (footer, 4 * len(data))
-        self._footers_bytes += 4 * len(data)
+        # The indexes are kept as wider numbers.
+        self._footers[segment.segment_id] = (footer, 2 * len(data))
+        self._footers_bytes += 2 * len(data)
         while self._footers_bytes > self._limits.footers_max_bytes and len(self._footers) > 1:
             _, (_, size_bytes) = self._footers.popitem(last=False)
             self._footers_bytes -= size_bytes

@@ -245,3 +245,23 @@ async def test_a_recovery_elsewhere_ends_what_this_cluster_writes():
         await world.fill(peer, 30)
         await asyncio.sleep(5)
         assert world.segments == before
+
+
+@simulated
+async def test_a_disk_that_fills_up_with_what_cannot_be_copied_is_told_of():
+    async with running_tiered() as world:
+        peer = await tiered_topic(world)
+        tier = world.part(1).tier
+        disk = world.nodes[1].disk
+        disk.fill(left_bytes=8_000)
+        await asyncio.sleep(5)
+        assert not tier.problems, "nothing waits to be copied"
+        world.bucket.faults = StoreFaults(away_until_ms=1e15)
+        disk.fill(left_bytes=1_000_000)
+        await world.fill(peer)
+        await asyncio.sleep(5)
+        assert not [each for each in tier.problems if "% free" in each], "there is room"
+        disk.fill(left_bytes=8_000)
+        await world.wait(lambda: any("% free" in each for each in tier.problems), "it is told")
+        world.bucket.faults = StoreFaults()
+        await world.wait(lambda: tier.problems == [], "all is copied")
