@@ -192,7 +192,12 @@ def test_there_is_no_remote_storage_with_a_broker_of_kafka(
     """Its own is of another format."""
     at, topic = ("--bootstrap-server", nodes.address(1)), fresh_name()
     (port,) = free_ports(1)
-    kafka = add_kafka(BROKER, process_roles="broker", listeners=f"PLAINTEXT://127.0.0.1:{port}")
+    kafka = add_kafka(
+        BROKER,
+        process_roles="broker",
+        listeners=f"PLAINTEXT://127.0.0.1:{port}",
+        initial_broker_registration_timeout_ms="20000",  # Then it gives up.
+    )
     _wait(lambda: f"\n{BROKER} " in kafka_tool("ClusterTool", "list-endpoints", *at))
     admin = AdminClient({"bootstrap.servers": nodes.bootstrap})
 
@@ -207,7 +212,7 @@ def test_there_is_no_remote_storage_with_a_broker_of_kafka(
     kafka_tool("ClusterTool", "unregister", "--id", str(BROKER), *at)
     create()
     kafka.start()
-    _wait(lambda: "UNSUPPORTED_VERSION" in kafka.log.read_text(errors="replace"))
+    _wait(lambda: kafka.process.poll() is not None)
     assert f"\n{BROKER} " not in kafka_tool("ClusterTool", "list-endpoints", *at)
 
 

@@ -14,7 +14,7 @@ from enum import IntEnum
 from functools import partial
 from typing import TypeAlias, TypeVar
 
-from tailrace.controller import remote_storage
+from tailrace.controller.brokers import remote_storage
 from tailrace.controller.features import MIN_INSYNC_REPLICAS, keeps_eligible_leader_replicas
 from tailrace.controller.image import MetadataImage, ResourceType
 from tailrace.controller.names import check_topic_name

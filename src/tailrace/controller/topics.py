@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import TypeAlias
 
-from tailrace.controller import remote_storage
+from tailrace.controller.brokers import remote_storage
 from tailrace.controller.effective import broker_layers, topic_entries
 from tailrace.controller.image import ResourceType, TopicImage
 from tailrace.controller.names import check_topic_name, collision_key

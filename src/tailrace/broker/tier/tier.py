@@ -43,6 +43,8 @@ _log = events.logger("tier")
 
 _SNAPSHOT_RECORDS = 10_000
 _TEND_SECONDS = 1.0
+# After so many downloads memory is given back to the system: some milliseconds for a helper thread.
+_TRIM_BYTES = 64 << 20
 # How often it is looked whose the store is.
 _MARKER_SECONDS = 30.0
 
@@ -64,6 +66,7 @@ class Tier(Room):
         self._restater = Restater(self)
         self._disks = DiskWatch(self, directories)
         self._tasks: list[asyncio.Task[None]] = []
+        self._trimmed_at_bytes = 0  # Of what was downloaded in all.
         self._is_closed = False
 
     @property
@@ -133,6 +136,7 @@ class Tier(Room):
             try:
                 self.note_limits()
                 self._follow_needs()
+                await self._trim_memory()
                 await self.store_starts()
                 await self.metadata.store_snapshots(records_min=_SNAPSHOT_RECORDS)
             except KafkaError as error:
@@ -140,6 +144,13 @@ class Tier(Room):
             except Exception as error:
                 _log.error("a round of remote storage failed", trace=True)
                 self.node.judge_bug(error)
+
+    async def _trim_memory(self) -> None:
+        """Pieces come and go in many threads, each with a heap of its own: without, heaps grow to several times of what
+        is in use."""
+        if self.pieces.got_bytes - self._trimmed_at_bytes >= _TRIM_BYTES:
+            self._trimmed_at_bytes = self.pieces.got_bytes
+            await self.node.ports.background.run(self.node.ports.memory.trim)
 
     # ---- which partitions
 

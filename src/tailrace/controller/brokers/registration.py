@@ -11,7 +11,7 @@ itself away by its proof, which is older than the one that is at work; without a
 at work is put out, finds that at its next heartbeat and registers again.
 """
 
-from tailrace.controller import remote_storage
+from tailrace.controller.brokers import remote_storage
 from tailrace.controller.features import check_registered_features
 from tailrace.controller.image import BrokerImage, MetadataImage
 from tailrace.controller.partitions.change import PartitionChanges

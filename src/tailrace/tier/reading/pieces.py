@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
 from tailrace.model.ids import Uuid
@@ -55,6 +56,7 @@ class Pieces:
         throttle: Throttle,
         limits: ReadLimits,
     ) -> None:
+        self.got_bytes = 0  # Downloaded, in all.
         self._cluster_id = cluster_id
         self._store = store
         self._cache = cache
@@ -102,20 +104,8 @@ class Pieces:
         window = self._follow_reader(segment, start, end)
         if window and not self._cache.is_failing:
             self._read_ahead(owner, segment, footer, -(-end // size) * size, window, following)
-        keys = [(segment.segment_id, at) for at in range(first, end, size)]
-        self._unwanted.difference_update(keys)
-        pieces = [self._find(key) for key in keys]
-        missing = {
-            number: asyncio.shield(self._begin(owner, segment, footer, first + number * size))
-            for number, piece in enumerate(pieces)
-            if piece is None
-        }
-        for number, piece in zip(missing, await asyncio.gather(*missing.values()), strict=True):
-            pieces[number] = piece
-        views = [memoryview(piece) for piece in pieces if piece is not None]
-        views[-1] = views[-1][: end - first - (len(views) - 1) * size]
-        views[0] = views[0][start - first :]
-        return Span(views)
+        places = [(at, max(start, at), min(end, at + size)) for at in range(first, end, size)]
+        return Span(await asyncio.gather(*(self._part(owner, segment, footer, *place) for place in places)))
 
     def close(self) -> None:
         for task in (*self._under_way.values(), *self._footers_under_way.values(), *self._crossing.values()):
@@ -172,11 +162,34 @@ class Pieces:
             self._note_reader((segment.segment_id, first), window)
             self._read_ahead(owner, segment, footer, first * size, count, None)
 
-    def _find(self, key: tuple[Uuid, int]) -> Bytes | None:
+    async def _part(  # noqa: PLR0917
+        self, owner: TieredPartition, segment: RemoteSegment, footer: SegmentFooter, position: int, start: int, end: int
+    ) -> memoryview:
+        """What is wanted of the piece at `position`. Of one that is kept on the disk no more is read."""
+        key = (segment.segment_id, position)
+        self._unwanted.discard(key)
         piece = self._recent.get(key)
         if piece is not None:
             self._recent.move_to_end(key)
-        return piece
+        elif key not in self._under_way:
+            first, last = footer.whole_chunks(start, end)
+            kept = await self._read_kept(segment, footer, position, first, last)
+            if kept is not None:
+                return memoryview(kept)[start - first : end - first]
+        if piece is None:
+            piece = await asyncio.shield(self._begin(owner, segment, footer, position))
+        return memoryview(piece)[start - position : end - position]
+
+    async def _read_kept(
+        self, segment: RemoteSegment, footer: SegmentFooter, position: int, start: int, end: int
+    ) -> bytes | None:
+        """Whole chunks of the piece at `position`, if it is on the disk."""
+        size_bytes = min(self._limits.piece_bytes, segment.size_bytes - position)
+        if not self._cache.holds(segment.segment_id, position, size_bytes):
+            return None
+        end = min(end, position + size_bytes)
+        check = partial(footer.check, start)
+        return await self._cache.get(segment.segment_id, position, start - position, end - position, check)
 
     def _keep(self, key: tuple[Uuid, int], piece: Bytes) -> None:
         if key not in self._recent:
@@ -205,17 +218,13 @@ class Pieces:
 
     async def _get(self, owner: TieredPartition, segment: RemoteSegment, footer: SegmentFooter, position: int) -> Bytes:
         end = min(position + self._limits.piece_bytes, segment.size_bytes)
-        data: Bytes | None = await self._cache.get(segment.segment_id, position, end - position)
-        if data is not None:
-            kept = data
-            try:
-                await self._background.run(lambda: footer.check(position, kept))
-                self._keep((segment.segment_id, position), kept)
-                return kept
-            except DamagedObjectError:
-                await self._cache.drop(segment.segment_id, position)
+        kept = await self._read_kept(segment, footer, position, position, end)
+        if kept is not None:
+            self._keep((segment.segment_id, position), kept)
+            return kept
         await self._throttle.take(end - position)
         got = await self._store.get(self._name(owner, segment), position, end)
+        self.got_bytes += len(got)
         await self._background.run(lambda: footer.check(position, got))
         self._keep((segment.segment_id, position), got)
         await self._store_later(segment.segment_id, position, got)
