@@ -9,7 +9,6 @@ from tailrace.model.ids import NodeId
 from tailrace.sim.objects import StoreFaults
 from tailrace.tier.format.marker import Marker, write_marker
 from tailrace.tier.format.names import MARKER_NAME
-from tailrace.wire.apis.admin import IncrementalAlterConfigsRequest
 from tailrace.wire.apis.data import DeleteRecordsRequest
 from tests.unit.broker.tier.tiered_world import (
     ALONE,
@@ -19,6 +18,7 @@ from tests.unit.broker.tier.tiered_world import (
     PENDING_UPLOAD,
     SMALL,
     TieredWorld,
+    alter,
     list_offset,
     read_all,
     running_tiered,
@@ -26,21 +26,6 @@ from tests.unit.broker.tier.tiered_world import (
 )
 from tests.unit.broker.world import create_topic, delete_topic, fetch, fetched
 from tests.unit.simulated import simulated
-
-TOPIC = 2
-
-
-async def alter(peer, **settings):
-    config = IncrementalAlterConfigsRequest.AlterableConfig
-    resource = IncrementalAlterConfigsRequest.AlterConfigsResource(
-        resource_type=TOPIC,
-        resource_name="t",
-        configs=[
-            config(name=name.replace("_", "."), config_operation=0, value=value) for name, value in settings.items()
-        ],
-    )
-    response = await peer.request(IncrementalAlterConfigsRequest(resources=[resource]), 1)
-    return response.responses[0]
 
 
 async def delete_records(peer, offset):
