@@ -1742,7 +1742,7 @@ class BrokerConfig(SecurityConfig, scope="broker"):
         default=4 * MIB, minimum=1, ours=True, doc="Most that one partition of a fetch is given from the store."
     )
     remote_log_reader_memory_bytes: int = long(
-        default=48 * MIB,
+        default=32 * MIB,
         minimum=4 * MIB,
         ours=True,
         doc="Memory for reads of the store: two thirds for what was downloaded or is read ahead, one for answers until "

@@ -32,7 +32,7 @@ R = TypeVar("R")
 # So many windows before the end of a segment the footer of the next one is asked for.
 _FOOTER_AHEAD = 4
 # Pieces on their way to the cache.
-_STORING_MAX = 8
+_STORING_MAX = 4
 # Readers whose last place is remembered.
 _READERS_MAX = 1000
 
