@@ -28,7 +28,9 @@ from tailrace.apps.console.pages import (
     groups,
     login,
     messages,
+    mirrors,
     nodes,
+    pipelines,
     schemas,
     tier,
     topics,
@@ -113,7 +115,22 @@ def make_app(
 
 
 def _routes(console: Console) -> list[BaseRoute]:
-    rooms = (cluster, nodes, topics, messages, groups, schemas, transactions, access, alerts, balance, tier, login)
+    rooms = (
+        cluster,
+        nodes,
+        topics,
+        messages,
+        groups,
+        schemas,
+        transactions,
+        pipelines,
+        access,
+        alerts,
+        balance,
+        tier,
+        mirrors,
+        login,
+    )
     return [
         *(route for room in rooms for route in room.routes(console)),
         Route("/live", partial(_live, console)),

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from tailrace.spark.pipelines.beside.attempts import new_run, note_attempt
+from tailrace.spark.pipelines.changes.debezium import unavailable_texts
 from tailrace.spark.pipelines.checkpoint import read_query_id, remembered_topic_ids, running_query_id
 from tailrace.spark.pipelines.declaration import AVAILABLE_NOW, DeclarationError, Pipeline, TableSink, TopicSink
 from tailrace.spark.pipelines.landing.batches import Landing
@@ -19,16 +21,21 @@ if TYPE_CHECKING:
 
 def pipeline_writer(spark: SparkSession, pipeline: Pipeline, *, once: bool = False) -> DataStreamWriter:
     """Raises DeclarationError."""
-    rows = pipeline_rows(spark, pipeline, remembered_topic_ids(spark, pipeline))
+    run = new_run(pipeline)
+    rows = pipeline_rows(spark, pipeline, remembered_topic_ids(spark, pipeline), run)
     if not rows.isStreaming:
         raise DeclarationError("the transform gives rows that do not come from a source: a pipeline is a stream")
+    if any(source.dead_letters for source in pipeline.sources.values()):
+        note_attempt(spark, pipeline, rows, run)
     sink = pipeline.sink
     if isinstance(sink, TopicSink):
         writer = _topic_writer(rows, pipeline, sink)
     elif sink.format == "parquet":
         writer = _parquet_writer(spark, rows, pipeline, sink)
     else:
-        writer = rows.writeStream.foreachBatch(Landing(pipeline.name, pipeline.checkpoint, sink))
+        unavailable = unavailable_texts(pipeline.sources.values())
+        landing = Landing(pipeline.name, pipeline.checkpoint, sink, unavailable=unavailable)
+        writer = rows.writeStream.foreachBatch(landing)
     writer = writer.option("checkpointLocation", pipeline.checkpoint)
     if once or pipeline.trigger == AVAILABLE_NOW:
         return writer.trigger(availableNow=True)
