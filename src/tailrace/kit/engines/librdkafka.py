@@ -84,6 +84,8 @@ def producer_settings(options: ParsedOptions) -> dict[str, Any]:
         settings |= {
             "transactional.id": config.transactional_id,
             "transaction.timeout.ms": config.transaction_timeout_ms,
+            # It wants to know of every record before the coordinator gives up.
+            "delivery.timeout.ms": min(config.delivery_timeout_ms, config.transaction_timeout_ms),
         }
     return settings
 

@@ -73,7 +73,7 @@ class LibrdkafkaConsumer(ConsumerEngine):
         hooks = subscription.hooks
 
         def assign(_: Any, partitions: list[Any]) -> None:
-            found = _ours(partitions)
+            found = [] if self._is_closing else _ours(partitions)
             self._assigned.update(found)
             self._call_hook(hooks.on_assigned, found)
 
@@ -185,9 +185,14 @@ class LibrdkafkaConsumer(ConsumerEngine):
         if self._handle is None:
             return
         try:
-            if leave:
+            if leave and self._subscription is not None:
+                # Its own callbacks come too late: while it closes, nobody else may commit.
+                partitions = sorted(self._assigned)
+                hook = self._subscription.hooks.on_revoked
+                await asyncio.get_running_loop().run_in_executor(None, self._give_up, partitions, hook)
+            elif leave:
                 await self._commit_unless_refused()
-            self._is_closing = not leave
+            self._is_closing = True
             await self._ask("the consumer is not closed well", self._handle.close)
         finally:
             if self._pending is not None:
