@@ -8,7 +8,6 @@ import pytest
 from tailrace.testing import Broker
 from tests.apache_kafka import ApacheKafka
 
-
 # Members hear of each other five seconds apart by default.
 _GROUPS = {"group.consumer.heartbeat.interval.ms": "500", "group.consumer.min.heartbeat.interval.ms": "100"}
 

@@ -1,6 +1,6 @@
 """docs/applications.md and the README: their programs run as they stand, and the table of options is the code's.
 
-    TAILRACE_WRITE_DOCS=1 python -m pytest tests/compat/kit/test_kit_page.py -k options    writes the table
+TAILRACE_WRITE_DOCS=1 python -m pytest tests/compat/kit/test_kit_page.py -k options    writes the table
 """
 
 import os
