@@ -12,7 +12,7 @@ aborted transaction is given: brokers answer up to the last stable offset, and n
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from tailrace.client.fetching import (
@@ -35,7 +35,7 @@ from tailrace.wire.records import Record, iterate_records
 # How long a fetch waits for records at most while partitions are paused.
 _WAIT_BESIDE_PAUSED_MS = 50
 
-__all__ = ["EARLIEST", "LATEST", "Consumer", "ConsumerOptions", "Isolation", "Position"]
+__all__ = ["EARLIEST", "LATEST", "Consumer", "ConsumerOptions", "Isolation", "Position", "RecordTypes"]
 
 
 class Position(NamedTuple):
@@ -60,11 +60,22 @@ class _Fetched(NamedTuple):
     answer: FetchResponse
 
 
+RecordTypes = Callable[[TopicPartition], type[Record]]
+
+
+def _plain(_partition: TopicPartition) -> type[Record]:
+    return Record
+
+
 class Consumer:
     """`close` it at the end."""
 
-    def __init__(self, cluster: Cluster, options: ConsumerOptions | None = None) -> None:
+    def __init__(
+        self, cluster: Cluster, options: ConsumerOptions | None = None, *, record_types: RecordTypes = _plain
+    ) -> None:
+        """`record_types` gives the type of which the records of a partition are to be; it adds no fields."""
         self.cluster = cluster
+        self._record_types = record_types
         self.options = options or ConsumerOptions()
         self._positions: dict[TopicPartition, Position] = {}
         self._ready: dict[TopicPartition, _Ready] = {}
@@ -224,6 +235,7 @@ class Consumer:
 
     def _open_partition(self, partition: TopicPartition, data: FetchResponse.PartitionData) -> None:
         first = position = self._positions[partition].offset
+        record_type = self._record_types(partition)
         check_partition(data, partition, position)
         records: list[Record] = []
         view = records_of(data)
@@ -231,7 +243,8 @@ class Consumer:
         for start, header, is_visible in batches:
             if is_visible:
                 batch = view[start : start + header.size_bytes]
-                found = iterate_records(batch, max_decompressed_bytes=self.options.decompressed_bytes_max)
+                limit = self.options.decompressed_bytes_max
+                found = iterate_records(batch, max_decompressed_bytes=limit, record_type=record_type)
                 # The first batch may start before the position.
                 records += found if header.base_offset >= position else (r for r in found if r.offset >= position)
             position = header.next_offset

@@ -14,7 +14,7 @@ from typing import Any
 from tailrace.client.consumer import EARLIEST, LATEST
 from tailrace.kit.engines.choice import consumer_engine
 from tailrace.kit.engines.port import Hooks, OnPartitions, Subscription
-from tailrace.kit.messages import Message, OffsetAndMetadata, Source, TopicPartition
+from tailrace.kit.messages import Message, OffsetAndMetadata, Source, TopicPartition, message_type
 from tailrace.kit.options import Options, ParsedOptions, Value
 from tailrace.kit.serdes import AskingSerde, Bytes, Serde
 from tailrace.model import ids
@@ -53,8 +53,8 @@ class Consumer:
         self._asks = isinstance(self._keys, AskingSerde) or isinstance(self._values, AskingSerde)
         self._topics = _names(topics)
         self._hooks = on_assigned, on_revoked, on_lost
-        self._engine = consumer_engine(self.options)
-        self._sources: dict[ids.TopicPartition, Source] = {}
+        self._engine = consumer_engine(self.options, self._message_type)
+        self._message_types: dict[ids.TopicPartition, type[Message]] = {}
         self._starting = asyncio.Lock()
         self._is_started = self._is_closed = False
 
@@ -127,10 +127,7 @@ class Consumer:
         if not self._is_started or self._is_closed:
             await self.start()
         found = await self._engine.poll(timeout * 1000, max_records or self.options.config.max_poll_records)
-        messages: list[Message] = []
-        for partition, records in found.items():
-            source = self._source(partition)
-            messages += [tuple.__new__(Message, (*record, source)) for record in records]
+        messages = [message for given in found.values() for message in given]
         if self._asks and messages:
             try:
                 await self._prepare(messages)
@@ -152,12 +149,12 @@ class Consumer:
             for message in await self.poll(_POLL_S):
                 yield message
 
-    def _source(self, partition: ids.TopicPartition) -> Source:
-        source = self._sources.get(partition)
-        if source is None:
+    def _message_type(self, partition: ids.TopicPartition) -> type[Message]:
+        found = self._message_types.get(partition)
+        if found is None:
             source = Source(partition.topic, partition.partition, self._keys, self._values)
-            self._sources[partition] = source
-        return source
+            found = self._message_types[partition] = message_type(source)
+        return found
 
     # --- where reading goes on
 

@@ -6,12 +6,14 @@ Timestamps are milliseconds since 1970. A key or value is bytes on the wire; a `
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from tailrace.client.groups.offsets import Committed as OffsetAndMetadata
 from tailrace.client.lanes import Delivered
 from tailrace.model import ids
 from tailrace.model.errors import KafkaError
+from tailrace.wire.records import Record
 
 if TYPE_CHECKING:
     from tailrace.kit.serdes import Serde
@@ -27,6 +29,7 @@ __all__ = [
     "TopicPartition",
     "WireHeaders",
     "headers_of",
+    "message_type",
 ]
 
 WireHeaders = tuple[tuple[str, bytes | None], ...]
@@ -77,20 +80,24 @@ class Source(NamedTuple):
     values: Serde
 
 
-class _Fields(NamedTuple):
-    offset: int
-    timestamp: int
-    raw_key: bytes | None
-    raw_value: bytes | None
-    headers: WireHeaders
-    source: Source
-
-
-class Message(_Fields):
+class Message(Record):
     """A record as a consumer reads it. `key` and `value` are opened when they are asked for, each time, and raise
-    DeserializationError; `raw_key` and `raw_value` never fail."""
+    DeserializationError; `raw_key` and `raw_value` never fail.
+
+    The messages of a partition have a type of their own that knows where they came from: decoding makes them at once,
+    and they are no larger than records.
+    """
 
     __slots__ = ()
+    source: ClassVar[Source]
+
+    @property
+    def raw_key(self) -> bytes | None:
+        return self[2]
+
+    @property
+    def raw_value(self) -> bytes | None:
+        return self[3]
 
     @property
     def topic(self) -> str:
@@ -106,15 +113,32 @@ class Message(_Fields):
 
     @property
     def key(self) -> Any:
-        return self.source.keys.deserialize(self.raw_key, self.source.topic, "key", self.headers)
+        return self.source.keys.deserialize(self[2], self.source.topic, "key", self.headers)
 
     @property
     def value(self) -> Any:
-        return self.source.values.deserialize(self.raw_value, self.source.topic, "value", self.headers)
+        return self.source.values.deserialize(self[3], self.source.topic, "value", self.headers)
+
+    def as_from(self, topic: str, partition: int, offset: int, timestamp: int) -> Message:
+        """The same, as if it had been read there: a record that was moved is handled as what it was at first."""
+        there = message_type(self.source._replace(topic=topic, partition=partition))
+        return tuple.__new__(there, (offset, timestamp, *self[2:]))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuilt, (self.source, tuple(self))
 
     def header(self, name: str) -> bytes | None:
         """The last one of that name, or None."""
         return next((content for each, content in reversed(self.headers) if each == name), None)
+
+
+@lru_cache(1024)
+def message_type(source: Source) -> type[Message]:
+    return type("Message", (Message,), {"__slots__": (), "source": source})
+
+
+def _rebuilt(source: Source, fields: tuple[Any, ...]) -> Message:
+    return tuple.__new__(message_type(source), fields)
 
 
 def headers_of(headers: Headers) -> WireHeaders:

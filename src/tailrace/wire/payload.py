@@ -51,7 +51,9 @@ class Numbering(NamedTuple):
     append_time: int | None  # if given, the timestamp of every record
 
 
-def iterate_payload(data: bytes, count: int, numbering: Numbering, *, only_checks: bool = False) -> Iterator[Record]:
+def iterate_payload(
+    data: bytes, count: int, numbering: Numbering, *, only_checks: bool = False, record_type: type[Record] = Record
+) -> Iterator[Record]:
     """Offsets must rise up to `last_offset_delta` and may have gaps, which compaction leaves. With `only_checks`
     headers are read but not kept, so that they take no memory, and MANY_HEADERS may come before a record."""
     base_offset, last_offset_delta, base_timestamp, append_time = numbering
@@ -116,7 +118,7 @@ def iterate_payload(data: bytes, count: int, numbering: Numbering, *, only_check
                     headers, position = _read_headers(raw, data, position)
             if position != end:
                 raise _invalid(f"a record of {end} bytes so far has fields up to {position}")
-            yield new_record(Record, (base_offset + delta, timestamp, key, value, headers))
+            yield new_record(record_type, (base_offset + delta, timestamp, key, value, headers))
     except IndexError:
         raise _invalid(f"a batch of {count} records ends amid one of them") from None
     if position != size:

@@ -213,11 +213,15 @@ def crc_is_valid(buffer: Bytes, position: int, header: BatchHeader) -> bool:
     return end <= len(buffer) and crc32c(memoryview(buffer)[position + _CRC_COVERS_FROM : end]) == header.crc
 
 
-def iterate_records(batch: Bytes, *, max_decompressed_bytes: int) -> Iterator[Record]:
-    """The records of the batch at the start of a buffer. Offsets must rise and stay within the header's range; they
-    may have gaps, which compaction leaves. Raises KafkaError for any lie, at once if it shows before the records."""
+def iterate_records(
+    batch: Bytes, *, max_decompressed_bytes: int, record_type: type[Record] = Record
+) -> Iterator[Record]:
+    """The records of the batch at the start of a buffer, of a type of the caller's that adds no fields. Offsets must rise
+    and stay within the header's range; they may have gaps, which compaction leaves. Raises KafkaError for any lie, at once
+    if it shows before the records."""
     header = read_header(batch)
-    return iterate_unpacked(header, unpack_records(batch, header, max_decompressed_bytes))
+    data = unpack_records(batch, header, max_decompressed_bytes)
+    return iterate_unpacked(header, data, record_type=record_type)
 
 
 def unpack_records(batch: Bytes, header: BatchHeader, max_decompressed_bytes: int) -> bytes:
@@ -235,11 +239,13 @@ def unpack_records(batch: Bytes, header: BatchHeader, max_decompressed_bytes: in
     return bytes(payload) if codec is Compression.NONE else decompress(codec, payload, max_decompressed_bytes)
 
 
-def iterate_unpacked(header: BatchHeader, data: bytes, *, only_checks: bool = False) -> Iterator[Record]:
+def iterate_unpacked(
+    header: BatchHeader, data: bytes, *, only_checks: bool = False, record_type: type[Record] = Record
+) -> Iterator[Record]:
     """With `only_checks` headers are left out, and MANY_HEADERS may stand between two records."""
     append_time = header.max_timestamp if header.attributes & LOG_APPEND_TIME_BIT else None
     numbering = Numbering(header.base_offset, header.last_offset_delta, header.base_timestamp, append_time)
-    return iterate_payload(data, header.record_count, numbering, only_checks=only_checks)
+    return iterate_payload(data, header.record_count, numbering, only_checks=only_checks, record_type=record_type)
 
 
 def build_batch(

@@ -14,7 +14,7 @@ from contextlib import suppress
 from enum import StrEnum
 from typing import NamedTuple
 
-from tailrace.client.consumer import EARLIEST, LATEST, Consumer, ConsumerOptions
+from tailrace.client.consumer import EARLIEST, LATEST, Consumer, ConsumerOptions, RecordTypes
 from tailrace.client.groups.classic_protocol import ClassicMembership
 from tailrace.client.groups.consumer_protocol import ConsumerMembership
 from tailrace.client.groups.coordinator import Coordinator
@@ -86,13 +86,15 @@ class GroupConsumer:
         on_assigned: OnPartitions = _nothing,
         on_revoked: OnPartitions = _nothing,
         on_lost: OnPartitions = _nothing,
+        record_types: RecordTypes | None = None,
     ) -> None:
         self.cluster = cluster
         self.options = options
         self._on_assigned = on_assigned
         self._on_revoked = on_revoked
         self._on_lost = on_lost
-        self._consumer = Consumer(cluster, options.fetching)
+        chosen = {} if record_types is None else {"record_types": record_types}
+        self._consumer = Consumer(cluster, options.fetching, **chosen)
         self._news = asyncio.Event()
         coordinator = Coordinator(cluster, options.group_id)
         # A commit must not wait behind a JoinGroup that waits for the others.

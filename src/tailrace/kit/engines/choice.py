@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tailrace.kit.engines.port import ConsumerEngine, ProducerEngine
+from tailrace.kit.engines.port import ConsumerEngine, MessageTypes, ProducerEngine
 from tailrace.kit.options import ParsedOptions
 from tailrace.model.settings import invalid
 
@@ -18,15 +18,15 @@ def producer_engine(options: ParsedOptions) -> ProducerEngine:
     return TailraceProducer(options)
 
 
-def consumer_engine(options: ParsedOptions) -> ConsumerEngine:
+def consumer_engine(options: ParsedOptions, message_types: MessageTypes) -> ConsumerEngine:
     if options.config.engine == "librdkafka":
         _check_installed()
         from tailrace.kit.engines.librdkafka_consumer import LibrdkafkaConsumer
 
-        return LibrdkafkaConsumer(options)
+        return LibrdkafkaConsumer(options, message_types)
     from tailrace.kit.engines.tailrace_consumer import TailraceConsumer
 
-    return TailraceConsumer(options)
+    return TailraceConsumer(options, message_types)
 
 
 def _check_installed() -> None:

@@ -16,14 +16,14 @@ import confluent_kafka
 from tailrace.client.consumer import EARLIEST, LATEST
 from tailrace.client.groups.offsets import Committed, Offsets, offset_of
 from tailrace.kit.engines.librdkafka import consumer_settings, translate
-from tailrace.kit.engines.port import ConsumerEngine, OnPartitions, Subscription
+from tailrace.kit.engines.port import ConsumerEngine, MessageTypes, OnPartitions, Subscription
+from tailrace.kit.messages import Message
 from tailrace.kit.options import ParsedOptions
 from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.model.ids import PartitionIndex, TopicPartition
-from tailrace.wire.records import Record
 
 T = TypeVar("T")
-Polled = dict[TopicPartition, list[Record]]
+Polled = dict[TopicPartition, list[Message]]
 
 # Partitions can be sought in only a moment after they were assigned.
 _SEEK_TRIES, _SEEK_PAUSE_S = 50, 0.1
@@ -41,8 +41,9 @@ _PASSING = frozenset(
 
 
 class LibrdkafkaConsumer(ConsumerEngine):
-    def __init__(self, options: ParsedOptions) -> None:
+    def __init__(self, options: ParsedOptions, message_types: MessageTypes) -> None:
         self._options = options
+        self._message_types = message_types
         self._settings = consumer_settings(options)
         self._handle: Any = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -107,7 +108,7 @@ class LibrdkafkaConsumer(ConsumerEngine):
     def paused(self) -> frozenset[TopicPartition]:
         return frozenset(self._paused & self._assigned)
 
-    async def poll(self, timeout_ms: float, max_records: int) -> Mapping[TopicPartition, Sequence[Record]]:
+    async def poll(self, timeout_ms: float, max_records: int) -> Mapping[TopicPartition, Sequence[Message]]:
         assert self._loop is not None, "the engine was not started"
         await self._commit_if_due()
         if self._pending is None:
@@ -213,7 +214,8 @@ class LibrdkafkaConsumer(ConsumerEngine):
             if error is None:
                 where = TopicPartition(message.topic(), PartitionIndex(message.partition()))
                 headers = tuple(message.headers() or ())
-                record = Record(message.offset(), message.timestamp()[1], message.key(), message.value(), headers)
+                fields = message.offset(), message.timestamp()[1], message.key(), message.value(), headers
+                record = tuple.__new__(self._message_types(where), fields)
                 found.setdefault(where, []).append(record)
             elif error.fatal() or error.code() not in _PASSING:
                 raise translate(error, "the topics cannot be read")

@@ -12,9 +12,8 @@ from typing import Any, NamedTuple, Protocol
 from tailrace.client.groups.offsets import Committed, Offsets
 from tailrace.client.lanes import Delivered
 from tailrace.client.producer import Sendable
-from tailrace.kit.messages import WireHeaders
+from tailrace.kit.messages import Message, WireHeaders
 from tailrace.model.ids import TopicPartition
-from tailrace.wire.records import Record
 
 OnPartitions = Callable[[Sequence[TopicPartition]], Awaitable[None] | None]
 
@@ -72,6 +71,10 @@ class ProducerEngine(Protocol):
         """At once: what has no answer fails."""
 
 
+# The type of the messages of a partition.
+MessageTypes = Callable[[TopicPartition], type[Message]]
+
+
 class ConsumerEngine(Protocol):
     async def start(self) -> None: ...
 
@@ -85,7 +88,7 @@ class ConsumerEngine(Protocol):
     @property
     def paused(self) -> frozenset[TopicPartition]: ...
 
-    async def poll(self, timeout_ms: float, max_records: int) -> Mapping[TopicPartition, Sequence[Record]]: ...
+    async def poll(self, timeout_ms: float, max_records: int) -> Mapping[TopicPartition, Sequence[Message]]: ...
 
     async def commit(self, offsets: Offsets | None) -> None: ...
 

@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
+from typing import cast
 
 from tailrace.client.consumer import EARLIEST, LATEST, Consumer
 from tailrace.client.groups.consumer import GroupConsumer
 from tailrace.client.groups.coordinator import Coordinator
 from tailrace.client.groups.offsets import Committed, GroupMetadata, GroupOffsets, Offsets
 from tailrace.client.metadata import Cluster
-from tailrace.kit.engines.port import ConsumerEngine, Subscription
+from tailrace.kit.engines.port import ConsumerEngine, MessageTypes, Subscription
+from tailrace.kit.messages import Message
 from tailrace.kit.options import ParsedOptions
 from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.model.ids import TopicPartition
 from tailrace.real.cluster import open_cluster
-from tailrace.wire.records import Record
 
 
 class TailraceConsumer(ConsumerEngine):
-    def __init__(self, options: ParsedOptions) -> None:
+    def __init__(self, options: ParsedOptions, message_types: MessageTypes) -> None:
         self._options = options
+        self._message_types = message_types
         self._cluster: Cluster | None = None
         self._member: GroupConsumer | None = None
         self._alone: Consumer | None = None  # Partitions that the caller has assigned.
@@ -45,13 +47,14 @@ class TailraceConsumer(ConsumerEngine):
             on_assigned=subscription.hooks.on_assigned,
             on_revoked=subscription.hooks.on_revoked,
             on_lost=subscription.hooks.on_lost,
+            record_types=self._message_types,
         )
 
     async def assign(self, positions: Mapping[TopicPartition, int]) -> None:
         if self._member is not None:
             await self._give_up()
         if self._alone is None:
-            self._alone = Consumer(self._started, self._options.fetching())
+            self._alone = Consumer(self._started, self._options.fetching(), record_types=self._message_types)
         places = dict(positions)
         for timestamp in (EARLIEST, LATEST):
             asked = [partition for partition, offset in positions.items() if offset == timestamp]
@@ -67,11 +70,12 @@ class TailraceConsumer(ConsumerEngine):
     def paused(self) -> frozenset[TopicPartition]:
         return self._reader.paused
 
-    async def poll(self, timeout_ms: float, max_records: int) -> Mapping[TopicPartition, Sequence[Record]]:
+    async def poll(self, timeout_ms: float, max_records: int) -> Mapping[TopicPartition, Sequence[Message]]:
         if self._member is None and not self._assigned:
             await asyncio.sleep(timeout_ms / 1000)
             return {}
-        return await self._reader.poll(timeout_ms, max_records)
+        # They are of the types that were given.
+        return cast("Mapping[TopicPartition, Sequence[Message]]", await self._reader.poll(timeout_ms, max_records))
 
     async def commit(self, offsets: Offsets | None) -> None:
         if self._member is not None:
@@ -112,7 +116,7 @@ class TailraceConsumer(ConsumerEngine):
 
     async def offsets_at(self, partitions: Iterable[TopicPartition], timestamp: int) -> dict[TopicPartition, int]:
         if self._member is None and self._alone is None:
-            self._alone = Consumer(self._started, self._options.fetching())
+            self._alone = Consumer(self._started, self._options.fetching(), record_types=self._message_types)
         return await self._reader.offsets_at(partitions, timestamp)
 
     def group_metadata(self) -> GroupMetadata:
