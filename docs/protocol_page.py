@@ -16,6 +16,7 @@ from tailrace.wire.apis import (
     security,
     shares,
     stored_records,
+    streams,
     telemetry,
     transactions,
 )
@@ -28,6 +29,7 @@ SECTIONS: dict[str, ModuleType] = {
     "Admin": admin,
     "Groups": groups,
     "Share groups": shares,
+    "Streams groups": streams,
     "Transactions": transactions,
     "Security": security,
     "Telemetry": telemetry,
