@@ -15,6 +15,7 @@ from tailrace.wire.schema import Message
 
 KRAFT_VERSION = "kraft.version"
 KRAFT_VERSION_LEVEL = 1
+STREAMS_VERSION = "streams.version"
 ELIGIBLE_LEADER_REPLICAS_VERSION = "eligible.leader.replicas.version"
 
 # The levels that this code can do. What every node registers and ApiVersions tells.
@@ -25,8 +26,7 @@ SUPPORTED_FEATURES: Mapping[str, tuple[int, int]] = {
     "transaction.version": (0, 2),
     ELIGIBLE_LEADER_REPLICAS_VERSION: (0, 1),
     "share.version": (0, 1),
-    # Nothing here depends on it yet: Kafka's commands ask for all features of a release at once.
-    "streams.version": (0, 1),
+    STREAMS_VERSION: (0, 1),
 }
 MIN_INSYNC_REPLICAS = "min.insync.replicas"
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tailrace.broker.coordinators.runtime import Coordinators, GroupCoordinators
     from tailrace.broker.coordinators.share_states import ShareStates
     from tailrace.broker.coordinators.shares import ShareCoordinators
+    from tailrace.broker.coordinators.streams_topics import StreamsTopics
     from tailrace.broker.coordinators.transactions import TransactionCoordinators
     from tailrace.broker.node import Node
     from tailrace.controller.image import MetadataImage
@@ -63,6 +64,13 @@ class Coordination:
 
         return ShareStates(self._node, self.creations, lambda: self.shares)
 
+    @cached_property
+    def streams_topics(self) -> StreamsTopics:
+        """Internal topics of streams groups, as they are created."""
+        from tailrace.broker.coordinators.streams_topics import StreamsTopics
+
+        return StreamsTopics(self._node)
+
     async def write_markers(self, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
         """Into the partitions that this broker leads."""
         from tailrace.broker.coordinators.markers import write_markers
@@ -105,5 +113,7 @@ class Coordination:
                 await running.close()
         if "share_states" in vars(self):
             await self.share_states.close()
+        if "streams_topics" in vars(self):
+            await self.streams_topics.close()
         await self.creations.close()
         await self._node.producer_ids.close()

@@ -600,9 +600,7 @@ class StreamsGroupMetadataValue(Message, record_type=17, versions="0", flexible=
     epoch: int = int32("0+")
     metadata_hash: int = int64("0+")
     validated_topology_epoch: int = int32("0+", default=-1, tag=0)
-    last_assignment_configs: list[LastAssignmentConfig] | None = array(
-        LastAssignmentConfig, "0+", nullable="0+", tag=1
-    )
+    last_assignment_configs: list[LastAssignmentConfig] | None = array(LastAssignmentConfig, "0+", nullable="0+", tag=1)
 
 
 class StreamsGroupMemberMetadataKey(Message, record_type=19, versions="0"):
