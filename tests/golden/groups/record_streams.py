@@ -19,7 +19,6 @@ from confluent_kafka.admin import (
     NewTopic,
 )
 
-from tailrace.wire import apis
 from tailrace.wire.apis.stored_records import GROUP_RECORDS
 from tailrace.wire.frame import decode_response, encode_request
 from tailrace.wire.record_envelopes import decode_coordinator_record
@@ -43,8 +42,7 @@ class KafkaCoordinator:
             assert isinstance(part, bytes | bytearray | memoryview)
             self._socket.sendall(part)
         size = int.from_bytes(self._exactly(4), "big")
-        data = size.to_bytes(4, "big") + self._exactly(size)
-        _, answer = decode_response(apis.response_type(request.api_key), 0, data)
+        _, answer = decode_response(request.api_key, 0, self._exactly(size))
         return answer
 
     def _exactly(self, size: int) -> bytes:
