@@ -19,13 +19,17 @@ from confluent_kafka.admin import (
     NewTopic,
 )
 
+from tailrace.model.errors import ErrorCode
+from tailrace.wire.apis.groups import FindCoordinatorRequest
 from tailrace.wire.apis.stored_records import GROUP_RECORDS
+from tailrace.wire.apis.streams import StreamsGroupDescribeRequest
 from tailrace.wire.frame import decode_response, encode_request
 from tailrace.wire.record_envelopes import decode_coordinator_record
 from tailrace.wire.schema import Message
 from tests.apache_kafka import ApacheKafka
 from tests.golden.groups.streams import SCENARIOS, SETTINGS, Members
 
+_NOT_FOUND = int(ErrorCode.GROUP_ID_NOT_FOUND)
 _SETTLE_S = 0.5
 _DEADLINE_S = 20.0
 
@@ -102,11 +106,22 @@ class KafkaCoordinator:
         return found
 
 
+def _wait_coordinator(kafka: KafkaCoordinator) -> None:
+    deadline = time.monotonic() + _DEADLINE_S
+    while kafka.ask(FindCoordinatorRequest(key="first")).error_code:
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+    while kafka.ask(StreamsGroupDescribeRequest(group_ids=["first"])).groups[0].error_code != _NOT_FOUND:
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+
+
 def main(class_path: str) -> None:
     told = {}
     with tempfile.TemporaryDirectory() as folder:
         settings = {name: str(value) for name, value in SETTINGS.items()} | {"auto.create.topics.enable": "false"}
         with ApacheKafka(class_path, Path(folder), settings=settings) as kafka:
+            _wait_coordinator(KafkaCoordinator(kafka.bootstrap, "first"))
             for number, scenario in enumerate(SCENARIOS):
                 group_id = f"counting{number:02}"
                 members = Members(KafkaCoordinator(kafka.bootstrap, group_id), group_id)

@@ -35,9 +35,7 @@ async def describe_streams_group(coordinator: Coordinator, node_id: int) -> Desc
     topics = await coordinator.cluster.refresh(None) if found.members else {}
     sizes = {name: len(topic.partitions) for name, topic in topics.items()}
     members = tuple(_member(each, read, sizes) for each in found.members)
-    return DescribedGroup(
-        found.group_id, STREAMS, found.group_state, _ASSIGNOR, found.group_epoch, node_id, members
-    )
+    return DescribedGroup(found.group_id, STREAMS, found.group_state, _ASSIGNOR, found.group_epoch, node_id, members)
 
 
 def _read_by(subtopology: StreamsGroupDescribeResponse.Subtopology) -> Sequence[str]:

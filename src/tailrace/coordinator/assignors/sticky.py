@@ -50,6 +50,8 @@ def assign(
     members: Mapping[str, TaskMemberSpec], subtopologies: Mapping[str, TaskSpec], standby_count: int
 ) -> Generator[None, None, dict[str, Target]]:
     """In steps; few tasks take none."""
+    if not members:
+        return {}
     plan = _Plan(members, subtopologies, standby_count)
     yield from plan.place_active()
     if standby_count:

@@ -80,7 +80,7 @@ class StreamsGroup:
         # Members that have yet to say that they have what they were told to have, and the peer that was told.
         self.unconfirmed: dict[str, str] = {}
         # One more whenever what is told about endpoints has changed.
-        self.endpoint_epoch = -1
+        self.endpoint_epoch = 0
 
     @property
     def state_name(self) -> str:

@@ -11,7 +11,7 @@ next heartbeat, and the answer's status says what for.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from tailrace.controller.names import check_topic_name
 from tailrace.coordinator.assignors.sticky import Target
@@ -73,7 +73,7 @@ def heartbeat(state: GroupState, call: Call, caller: Caller, request: StreamsGro
         members = [*(each for each in group.members.values() if each.member_id != member.member_id), member]
         answer.partitions_by_user_endpoint = partitions_by_endpoint(members, configured, call.image)
     if is_new_group:
-        group.endpoint_epoch = -1  # As in Kafka, which begins to count with the second heartbeat.
+        group.endpoint_epoch = 0  # As in Kafka, which begins to count with the second heartbeat.
     else:
         answer.endpoint_information_epoch = group.endpoint_epoch
     change.answers.append((caller, answer))
@@ -130,21 +130,30 @@ def _check_request(request: StreamsGroupHeartbeatRequest) -> None:
     if request.member_epoch == JOIN_EPOCH:
         if request.rebalance_timeout_ms == -1:
             raise _invalid("RebalanceTimeoutMs must be provided in first request.")
-        if request.active_tasks:
-            raise _invalid("ActiveTasks must be empty when (re-)joining.")
-        if request.standby_tasks:
-            raise _invalid("StandbyTasks must be empty when (re-)joining.")
+        for kind, tasks in _told_tasks(request):
+            if tasks is None or tasks:
+                raise _invalid(f"{kind} must be empty when (re-)joining.")
         if request.topology is None:
             raise _invalid("Topology must be non-null when (re-)joining.")
     elif request.member_epoch == LEAVE_STATIC_EPOCH:
         raise _invalid("InstanceId can't be null.")
     elif request.member_epoch < LEAVE_STATIC_EPOCH:
         raise _invalid(f"MemberEpoch is {request.member_epoch}, but must be greater than or equal to -2.")
-    told = [each is not None for each in (request.active_tasks, request.standby_tasks, request.warmup_tasks)]
+    told = [tasks is not None for _, tasks in _told_tasks(request)]
     if any(told) and not all(told):
         raise _invalid("If one task-type is non-null, all must be non-null.")
     if request.member_epoch != JOIN_EPOCH and request.topology is not None:
         raise _invalid("Topology can only be provided when (re-)joining.")
+
+
+def _told_tasks(
+    request: StreamsGroupHeartbeatRequest,
+) -> Sequence[tuple[str, list[StreamsGroupHeartbeatRequest.TaskIds] | None]]:
+    return (
+        ("ActiveTasks", request.active_tasks),
+        ("StandbyTasks", request.standby_tasks),
+        ("WarmupTasks", request.warmup_tasks),
+    )
 
 
 def _find_group(
@@ -237,7 +246,7 @@ def _check_size(call: Call, topology: StreamsGroupHeartbeatRequest.Topology) -> 
 def _check_tasks(configured: Configured, request: StreamsGroupHeartbeatRequest) -> None:
     if not configured.is_ready:
         return
-    for tasks in (request.active_tasks, request.standby_tasks, request.warmup_tasks):
+    for _, tasks in _told_tasks(request):
         for each in tasks or ():
             subtopology = configured.subtopologies.get(each.subtopology_id)
             if subtopology is None:

@@ -21,11 +21,11 @@ LEAVE_STATIC_EPOCH = -2
 class MemberState(IntEnum):
     """How far a member is on its way to its target; the numbers are those of the stored record."""
 
-    STABLE = 0
+    STABLE = 1
     # It has yet to confirm that it gave up tasks.
-    UNREVOKED_TASKS = 1
+    UNREVOKED_TASKS = 2
     # It waits for tasks that others, or its own process, have yet to give up.
-    UNRELEASED_TASKS = 2
+    UNRELEASED_TASKS = 3
     # Written by a version that knows more states.
     UNKNOWN = 127
 
