@@ -14,7 +14,8 @@ from tailrace.wire.apis.streams import StreamsGroupHeartbeatRequest, StreamsGrou
 from tailrace.wire.compile import decode, encode
 from tailrace.wire.record_envelopes import decode_coordinator_record
 from tailrace.wire.schema import Message
-from tests.golden.groups.streams import SCENARIOS, SETTINGS, Members
+from tests.golden.groups.streams import SCENARIOS, SETTINGS
+from tests.golden.groups.streams_clients import Members
 from tests.unit.coordinator.streams.scene import GROUP, Scene
 
 KAFKA = json.loads((Path(__file__).parent / "groups" / "streams.json").read_text())

@@ -27,7 +27,8 @@ from tailrace.wire.frame import decode_response, encode_request
 from tailrace.wire.record_envelopes import decode_coordinator_record
 from tailrace.wire.schema import Message
 from tests.apache_kafka import ApacheKafka
-from tests.golden.groups.streams import SCENARIOS, SETTINGS, Members
+from tests.golden.groups.streams import SCENARIOS, SETTINGS
+from tests.golden.groups.streams_clients import Members
 
 _NOT_FOUND = int(ErrorCode.GROUP_ID_NOT_FOUND)
 _SETTLE_S = 0.5

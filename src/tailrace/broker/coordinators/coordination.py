@@ -10,14 +10,13 @@ import asyncio
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from tailrace.broker.coordinators.topics import TopicCreations
+from tailrace.broker.coordinators.topics import StreamsTopics, TopicCreations
 from tailrace.model.ids import CONSUMER_OFFSETS_TOPIC, SHARE_GROUP_STATE_TOPIC, TRANSACTION_STATE_TOPIC
 
 if TYPE_CHECKING:
     from tailrace.broker.coordinators.runtime import Coordinators, GroupCoordinators
     from tailrace.broker.coordinators.share_states import ShareStates
     from tailrace.broker.coordinators.shares import ShareCoordinators
-    from tailrace.broker.coordinators.streams_topics import StreamsTopics
     from tailrace.broker.coordinators.transactions import TransactionCoordinators
     from tailrace.broker.node import Node
     from tailrace.controller.image import MetadataImage
@@ -30,6 +29,7 @@ class Coordination:
         self.running_transactions: TransactionCoordinators | None = None
         self.running_shares: ShareCoordinators | None = None
         self.creations = TopicCreations(node)  # Of topics that somebody misses; the internal ones are among them.
+        self.streams_topics = StreamsTopics(node)
         self._node = node
         self._is_open = False
 
@@ -63,13 +63,6 @@ class Coordination:
         from tailrace.broker.coordinators.share_states import ShareStates
 
         return ShareStates(self._node, self.creations, lambda: self.shares)
-
-    @cached_property
-    def streams_topics(self) -> StreamsTopics:
-        """Internal topics of streams groups, as they are created."""
-        from tailrace.broker.coordinators.streams_topics import StreamsTopics
-
-        return StreamsTopics(self._node)
 
     async def write_markers(self, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
         """Into the partitions that this broker leads."""
@@ -113,7 +106,6 @@ class Coordination:
                 await running.close()
         if "share_states" in vars(self):
             await self.share_states.close()
-        if "streams_topics" in vars(self):
-            await self.streams_topics.close()
+        await self.streams_topics.close()
         await self.creations.close()
         await self._node.producer_ids.close()
