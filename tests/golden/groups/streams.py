@@ -56,7 +56,7 @@ def two_members_share(m: Members) -> None:
     m.beat("b", {"0": [2, 3]})
 
 
-def one_leaves_and_the_other_gets_itstask_ids(m: Members) -> None:
+def one_leaves_and_the_other_gets_its_tasks(m: Members) -> None:
     two_members_share(m)
     m.beat("a", epoch=-1)
     m.beat("b")
