@@ -41,6 +41,7 @@ class Application:
         words = (topics.bootstrap, topics.application, protocol, str(state), topics.lines, topics.counts)
         self._words = [*command, *words, *SETTINGS, *settings]
         self._process: subprocess.Popen[str] | None = None
+        self._listener: threading.Thread | None = None
         self._said: list[str] = []
         self._has_said = threading.Condition()
 
@@ -49,7 +50,8 @@ class Application:
         self._process = subprocess.Popen(
             self._words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
         )
-        threading.Thread(target=self._listen, args=(self._process,), daemon=True).start()
+        self._listener = threading.Thread(target=self._listen, args=(self._process,), daemon=True)
+        self._listener.start()
         return self
 
     def __enter__(self) -> Self:
@@ -61,14 +63,26 @@ class Application:
         self.kill()
 
     def kill(self) -> None:
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
+        assert self._process is not None
+        self._process.kill()
+        self._end()
 
     def close(self, *, leaves: bool = False) -> None:
         assert self._process is not None
-        self._process.communicate("leave" if leaves else "", timeout=DEADLINE_S)
-        assert self._process.returncode == 0
+        assert self._process.stdin is not None
+        self._process.stdin.write("leave" if leaves else "")
+        self._process.stdin.close()
+        assert self._process.wait(DEADLINE_S) == 0
+        self._end()
+
+    def _end(self) -> None:
+        assert self._process is not None
+        assert self._listener is not None
+        self._listener.join(DEADLINE_S)
+        for pipe in (self._process.stdin, self._process.stdout):
+            assert pipe is not None
+            pipe.close()
+        self._process.wait()
 
     def wait_tasks(self, active: int, standby: int = 0) -> None:
         """Until these are the numbers of its tasks."""

@@ -31,7 +31,7 @@ from tests.golden.groups.streams import SCENARIOS, SETTINGS
 from tests.golden.groups.streams_clients import Members
 
 _NOT_FOUND = int(ErrorCode.GROUP_ID_NOT_FOUND)
-_SETTLE_S = 0.5
+_SETTLE_S = 2.0
 _DEADLINE_S = 20.0
 
 
