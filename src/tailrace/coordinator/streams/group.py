@@ -98,6 +98,11 @@ class StreamsGroup:
     def is_empty(self) -> bool:
         return not self.members
 
+    @property
+    def is_blank(self) -> bool:
+        """Nothing is known of it."""
+        return self.epoch == FIRST_EPOCH and self.topology is None and not self.members and not self.targets
+
     def is_subscribed_to(self, topic: str) -> bool:
         return bool(self.members) and self.topology is not None and topic in self.topology.readers
 

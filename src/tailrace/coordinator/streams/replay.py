@@ -40,7 +40,8 @@ def replay_record(state: GroupState, key: Message, value: Message | None, _produ
             return
         group = state.groups[group_id] = StreamsGroup(group_id)
     _REPLAYS[type(key)](group, key, value)
-    if value is None and isinstance(key, StreamsGroupMetadataKey):
+    # The tombstone of the topology is the last one: the cleaner may have left the topology, and nothing before it.
+    if value is None and (isinstance(key, StreamsGroupMetadataKey) or group.is_blank):
         del state.groups[group_id]
 
 

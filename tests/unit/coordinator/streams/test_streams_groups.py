@@ -246,6 +246,18 @@ def test_a_group_is_deleted_without_members(scene: Scene) -> None:
     assert not any(live.values()), "nothing is left of it once the log is compacted"
 
 
+def test_wherever_the_cleaner_has_come_to_a_deleted_group_is_gone(scene: Scene) -> None:
+    scene.join()
+    scene.leave()
+    scene.ask(DeleteGroupsRequest(groups_names=[GROUP]))
+    log = list(scene.log)
+    for end in range(len(log) + 1):
+        last = {written.key: number for number, written in enumerate(log[:end])}
+        cleaned = [each for number, each in enumerate(log[:end]) if last[each.key] == number and each.value is not None]
+        scene.log = cleaned + log[end:]
+        assert not scene.replayed().state.groups, end
+
+
 def test_what_is_not_committed_for_long_goes_and_the_group_with_it(scene: Scene) -> None:
     scene.join()
     scene.ask(commit(scene.group.members["m"].member_epoch), 9)
