@@ -17,7 +17,6 @@ from tailrace.wire.apis import (
     security,
     shares,
     stored_records,
-    streams,
     telemetry,
     transactions,
 )
@@ -30,7 +29,6 @@ SECTIONS: dict[str, ModuleType] = {
     "Admin": admin,
     "Groups": groups,
     "Share groups": shares,
-    "Streams groups": streams,
     "Transactions": transactions,
     "Security": security,
     "Telemetry": telemetry,

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from tailrace.model.errors import KafkaError
+from tailrace.wire.apis.groups import StreamsGroupHeartbeatRequest, StreamsGroupHeartbeatResponse
 from tailrace.wire.apis.stored_records import GROUP_RECORDS
-from tailrace.wire.apis.streams import StreamsGroupHeartbeatRequest, StreamsGroupHeartbeatResponse
 from tailrace.wire.compile import decode, encode
 from tailrace.wire.record_envelopes import decode_coordinator_record
 from tailrace.wire.schema import Message

@@ -20,9 +20,8 @@ from confluent_kafka.admin import (
 )
 
 from tailrace.model.errors import ErrorCode
-from tailrace.wire.apis.groups import FindCoordinatorRequest
+from tailrace.wire.apis.groups import FindCoordinatorRequest, StreamsGroupDescribeRequest
 from tailrace.wire.apis.stored_records import GROUP_RECORDS
-from tailrace.wire.apis.streams import StreamsGroupDescribeRequest
 from tailrace.wire.frame import decode_response, encode_request
 from tailrace.wire.record_envelopes import decode_coordinator_record
 from tailrace.wire.schema import Message

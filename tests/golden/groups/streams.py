@@ -10,7 +10,7 @@ streams.json beside this file:
 
 from collections.abc import Callable
 
-from tailrace.wire.apis.streams import StreamsGroupHeartbeatRequest
+from tailrace.wire.apis.groups import StreamsGroupHeartbeatRequest
 from tests.golden.groups.streams_clients import REBALANCE_MS, Members, subtopology, task_ids
 
 SESSION_MS = 1_500

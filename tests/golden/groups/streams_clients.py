@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from tailrace.model.errors import ErrorCode
-from tailrace.wire.apis.streams import StreamsGroupDescribeRequest, StreamsGroupHeartbeatRequest
+from tailrace.wire.apis.groups import StreamsGroupDescribeRequest, StreamsGroupHeartbeatRequest
 from tailrace.wire.schema import Message, Struct
 
 REBALANCE_MS = 1_000

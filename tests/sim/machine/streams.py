@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from tailrace.model.errors import ErrorCode
 from tailrace.model.ids import PartitionIndex, TopicPartition
 from tailrace.sim.checks.groups import GroupChecks
-from tailrace.wire.apis.streams import StreamsGroupHeartbeatRequest, StreamsGroupHeartbeatResponse
+from tailrace.wire.apis.groups import StreamsGroupHeartbeatRequest, StreamsGroupHeartbeatResponse
 from tests.sim.machine.bench import Asked
 from tests.sim.machine.members import REBALANCE_MS, ModelMember, by_topic
 

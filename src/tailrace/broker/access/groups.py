@@ -39,13 +39,11 @@ if TYPE_CHECKING:
         ListGroupsResponse,
         OffsetDeleteRequest,
         OffsetFetchRequest,
-    )
-    from tailrace.wire.apis.shares import ShareGroupDescribeRequest, ShareGroupHeartbeatRequest
-    from tailrace.wire.apis.streams import (
         StreamsGroupDescribeRequest,
         StreamsGroupDescribeResponse,
         StreamsGroupHeartbeatRequest,
     )
+    from tailrace.wire.apis.shares import ShareGroupDescribeRequest, ShareGroupHeartbeatRequest
 
 _REFUSED = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 _FIRST_FIND_OF_MANY = 4

@@ -10,7 +10,7 @@ from tailrace.client.groups.admin import STREAMS, DescribedGroup, GroupMember, M
 from tailrace.client.groups.coordinator import Coordinator
 from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.model.ids import PartitionIndex, TopicPartition
-from tailrace.wire.apis.streams import StreamsGroupDescribeRequest, StreamsGroupDescribeResponse
+from tailrace.wire.apis.groups import StreamsGroupDescribeRequest, StreamsGroupDescribeResponse
 
 # The only one that there is.
 _ASSIGNOR = "sticky"

@@ -14,7 +14,7 @@ from tailrace.coordinator.streams.member import Held, StreamsMember
 from tailrace.coordinator.streams.records import write_tasks
 from tailrace.coordinator.streams.topology import InternalTopic, configure
 from tailrace.model.errors import ErrorCode, KafkaError
-from tailrace.wire.apis.streams import StreamsGroupDescribeRequest, StreamsGroupDescribeResponse
+from tailrace.wire.apis.groups import StreamsGroupDescribeRequest, StreamsGroupDescribeResponse
 
 _Response = StreamsGroupDescribeResponse
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from tailrace.controller.image import MetadataImage
 from tailrace.coordinator.streams.member import StreamsMember
 from tailrace.coordinator.streams.topology import Configured
-from tailrace.wire.apis.streams import StreamsGroupHeartbeatResponse
+from tailrace.wire.apis.groups import StreamsGroupHeartbeatResponse
 
 _Endpoint = StreamsGroupHeartbeatResponse.EndpointToPartitions
 _TopicPartition = StreamsGroupHeartbeatResponse.TopicPartition

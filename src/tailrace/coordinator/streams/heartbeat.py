@@ -27,7 +27,7 @@ from tailrace.coordinator.streams.records import member_record, read_target, top
 from tailrace.coordinator.streams.topology import Configured, Status, StatusCode, Topology, read_topology, topic_names
 from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.model.ids import INTERNAL_TOPICS
-from tailrace.wire.apis.streams import StreamsGroupHeartbeatRequest, StreamsGroupHeartbeatResponse
+from tailrace.wire.apis.groups import StreamsGroupHeartbeatRequest, StreamsGroupHeartbeatResponse
 
 
 def heartbeat(state: GroupState, call: Call, caller: Caller, request: StreamsGroupHeartbeatRequest) -> Result:

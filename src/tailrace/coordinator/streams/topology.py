@@ -22,8 +22,8 @@ from tailrace.controller.image import MetadataImage
 from tailrace.coordinator.assignors.sticky import TaskSpec
 from tailrace.coordinator.groups import shown
 from tailrace.model.errors import ErrorCode, KafkaError
+from tailrace.wire.apis.groups import StreamsGroupHeartbeatRequest
 from tailrace.wire.apis.stored_records import StreamsGroupTopologyValue
-from tailrace.wire.apis.streams import StreamsGroupHeartbeatRequest
 
 _Subtopology = StreamsGroupTopologyValue.Subtopology
 # Of topics that a sentence names.

@@ -8,8 +8,7 @@ from typing import Any
 from tailrace.model.acls import Kind, Operation
 from tailrace.model.errors import ErrorCode
 from tailrace.wire.apis.admin import UpdateFeaturesRequest
-from tailrace.wire.apis.groups import FindCoordinatorRequest
-from tailrace.wire.apis.streams import StreamsGroupDescribeRequest, StreamsGroupHeartbeatRequest
+from tailrace.wire.apis.groups import FindCoordinatorRequest, StreamsGroupDescribeRequest, StreamsGroupHeartbeatRequest
 from tests.unit.broker.access.secured_world import allow, secured
 from tests.unit.broker.world import World, create_topic, running
 

@@ -21,10 +21,11 @@ from tailrace.wire.apis.groups import (
     ListGroupsResponse,
     OffsetCommitRequest,
     OffsetFetchRequest,
+    StreamsGroupDescribeRequest,
+    StreamsGroupDescribeResponse,
 )
 from tailrace.wire.apis.own import DescribeGroupHistoryRequest, DescribeGroupHistoryResponse
 from tailrace.wire.apis.shares import ShareGroupDescribeRequest, ShareGroupDescribeResponse
-from tailrace.wire.apis.streams import StreamsGroupDescribeRequest, StreamsGroupDescribeResponse
 from tailrace.wire.schema import Message
 from tests.unit.client.groups.group_peer import GroupPeer
 from tests.unit.client.peer import HANG_UP, Script

@@ -6,7 +6,7 @@ from typing import Any
 from tailrace.controller.image import MetadataImage, PartitionImage, ResourceType, TopicImage
 from tailrace.coordinator.streams.group import StreamsGroup
 from tailrace.model.ids import NodeId, PartitionIndex, Uuid
-from tailrace.wire.apis.streams import StreamsGroupHeartbeatRequest
+from tailrace.wire.apis.groups import StreamsGroupHeartbeatRequest
 from tests.unit.coordinator import scene
 from tests.unit.coordinator.scene import Asked
 

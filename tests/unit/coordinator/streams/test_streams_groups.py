@@ -15,8 +15,9 @@ from tailrace.wire.apis.groups import (
     JoinGroupRequest,
     OffsetCommitRequest,
     OffsetFetchRequest,
+    StreamsGroupDescribeRequest,
+    StreamsGroupHeartbeatRequest,
 )
-from tailrace.wire.apis.streams import StreamsGroupDescribeRequest, StreamsGroupHeartbeatRequest
 from tests.unit.coordinator.scene import Asked
 from tests.unit.coordinator.streams.scene import GROUP, Scene, subtopology
 

@@ -13,7 +13,7 @@ from tailrace.coordinator.streams.group import StreamsGroup
 from tailrace.coordinator.streams.topology import StatusCode
 from tailrace.model.acls import Kind, Operation
 from tailrace.model.errors import ErrorCode, KafkaError
-from tailrace.wire.apis.streams import (
+from tailrace.wire.apis.groups import (
     StreamsGroupDescribeRequest,
     StreamsGroupDescribeResponse,
     StreamsGroupHeartbeatRequest,
