@@ -158,6 +158,11 @@ class Topics:
     def expected(self) -> dict[str, list[int]]:
         return {word: list(range(1, count + 1)) for word, count in self._expected.items()}
 
+    @property
+    def word_count(self) -> int:
+        """Of all lines."""
+        return self._expected.total()
+
     def set_group(self, name: str, value: str) -> None:
         entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
         resource = ConfigResource(ConfigResource.Type.GROUP, self.application, incremental_configs=[entry])
