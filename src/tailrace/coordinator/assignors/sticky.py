@@ -56,10 +56,12 @@ def assign(
     yield from plan.place_active()
     if standby_count:
         yield from plan.place_standbys()
-    return {
-        member_id: Target(_by_subtopology(plan.active[member_id]), _by_subtopology(plan.standby[member_id]))
-        for member_id in members
-    }
+    targets: dict[str, Target] = {}
+    for count, member_id in enumerate(members):
+        targets[member_id] = Target(_by_subtopology(plan.active[member_id]), _by_subtopology(plan.standby[member_id]))
+        if count % _STEP_TASKS == _STEP_TASKS - 1:
+            yield
+    return targets
 
 
 class _Process:

@@ -31,6 +31,7 @@ from tailrace.wire.apis.groups import StreamsGroupHeartbeatRequest, StreamsGroup
 
 
 def heartbeat(state: GroupState, call: Call, caller: Caller, request: StreamsGroupHeartbeatRequest) -> Result:
+    _check_size(call, request.topology)
     _check_topic_names(request.topology)
     _check_features(request)
     _check_request(request)
@@ -227,7 +228,6 @@ def _find_topology(change: StreamsGroupChange, request: StreamsGroupHeartbeatReq
         return known
     told = read_topology(request.topology)
     if known is None:
-        _check_size(change.call, request.topology)
         change.records.append(topology_record(change.group.group_id, told))
         return told
     if known.epoch <= told.epoch and known != told:
@@ -235,7 +235,7 @@ def _find_topology(change: StreamsGroupChange, request: StreamsGroupHeartbeatReq
     return known
 
 
-def _check_size(call: Call, topology: StreamsGroupHeartbeatRequest.Topology) -> None:
+def _check_size(call: Call, topology: StreamsGroupHeartbeatRequest.Topology | None) -> None:
     count, size = 0, 0
     for name in topic_names(topology):
         count, size = count + 1, size + len(name.encode())
