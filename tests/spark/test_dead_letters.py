@@ -134,9 +134,8 @@ def test_into_a_topic_and_into_the_source(spark, declare, create_topic, tailrace
     committed = {"kafka.isolation.level": "read_committed", "includeHeaders": "true"}
     rows = spark.read.format("tailrace").options(**source, **committed).load().collect()
     values = [bytes(row.value) for row in rows]
-    assert {(row.partition, tuple(row.headers)) for row in rows if row.value == b'{"n": "two"}'} == {
-        (1, (("h", bytearray(b"x")),))
-    }
+    two = [(row.partition, row.headers[0].value) for row in rows if row.value == b'{"n": "two"}']
+    assert two == [(1, b"x")] * 2
     assert values.count(b'{"n": "two"}') == values.count(b'{"n": "five"}') == 2
     assert values.count(b"no json") == 1
 

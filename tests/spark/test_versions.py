@@ -15,10 +15,11 @@ import pytest
 from deltalake import DeltaTable
 
 from tests.parts import ROOT, need_pyspark
+from tests.spark import versioned
 from tests.spark.test_pipeline_command import QUICK, command, kill_group, write_copy_pipeline
 
 DEADLINE_S = 300.0
-NUMBERS = list(range(10))
+NUMBERS = list(versioned.NUMBERS)
 
 pytestmark = [pytest.mark.long, pytest.mark.usefixtures("java_for_spark")]
 

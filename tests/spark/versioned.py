@@ -7,10 +7,13 @@ reads a topic, writes it to another, streams it into a table by a pipeline, and 
 
 import json
 import sys
+import time
 
 import pyspark
 
 from tailrace.spark import session
+
+NUMBERS = range(10)
 
 
 def main(bootstrap: str, source: str, sink: str, folder: str) -> None:
@@ -26,12 +29,12 @@ def main(bootstrap: str, source: str, sink: str, folder: str) -> None:
     rows.selectExpr("CAST(value.n AS STRING) AS value").write.format("tailrace").mode("append").options(
         **brokers, topic=sink, exactlyOnce="true", exactlyOnceId="versioned"
     ).save()
-    told["written"] = (
-        spark.read.format("tailrace")
-        .options(**brokers, **{"subscribe": sink, "kafka.isolation.level": "read_committed"})
-        .load()
-        .count()
-    )
+    committed = {"subscribe": sink, "kafka.isolation.level": "read_committed"}
+    deadline = time.monotonic() + 30
+    # Brokers write the markers of a commit when it is answered already.
+    while (written := spark.read.format("tailrace").options(**brokers, **committed).load().count()) < len(NUMBERS):
+        assert time.monotonic() < deadline, written
+    told["written"] = written
     try:
         told["streamed"] = stream(spark, bootstrap, source, folder)
     except Exception as error:

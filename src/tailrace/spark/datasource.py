@@ -99,7 +99,11 @@ class TailraceDataSource(DataSource):
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: ARG002, N802 (Spark's)
         from tailrace.spark.options.write import WriteOptions
+        from tailrace.spark.pyspark_api import HAS_STREAMS
         from tailrace.spark.sink.stream import stream_writer
+
+        if not HAS_STREAMS:
+            raise OptionError(_NO_STREAM.format(pyspark.__version__))
 
         # In complete mode Spark asks for the old output to be replaced; in a topic newer records stand for that.
         return stream_writer(schema, WriteOptions.parse(dict(self.options)))

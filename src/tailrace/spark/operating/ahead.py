@@ -79,10 +79,12 @@ def look_ahead(
             ranges = tuple(OffsetRange(each, starts[each], ends[each]) for each in sorted(ends))
             if not any(each.size for each in ranges):
                 return Ahead((), most, 0, 0, 0, 0, 0, 0)
-            plan = lambda end: plan_micro_batch(planning.lookup, parsed, starts, end, planning.tier)  # noqa: E731
-            first = blocking.run(plan(limit_end(starts, ends, most)))
-            tasks = len(share_tasks(first, parsed.records_per_task))
-            tier = _tier_use(blocking.run(plan(ends))) if planning.tier is not None else (0, 0, 0)
+
+            def plan(end: Mapping[TopicPartition, int]) -> list[Split]:
+                return blocking.run(plan_micro_batch(planning.lookup, parsed, starts, end, planning.tier))
+
+            tasks = len(share_tasks(plan(limit_end(starts, ends, most)), parsed.records_per_task))
+            tier = _tier_use(plan(ends)) if planning.tier is not None else (0, 0, 0)
             sample = (0, 0)
             if parsed.kafka.bootstrap and tier[0] < sum(each.size for each in ranges):
                 sample = blocking.run(_sample(blocking, parsed, ranges))
