@@ -23,7 +23,7 @@ from contextlib import suppress
 from enum import Enum, auto
 from typing import NamedTuple
 
-from tailrace.client.groups.offsets import GroupMetadata
+from tailrace.client.groups.offsets import Committed, GroupMetadata
 from tailrace.client.lanes import ACKS_ALL, Delivered, Headers, ProducerIdentity, ProducerOptions
 from tailrace.client.metadata import Cluster
 from tailrace.client.producer import Producer
@@ -159,9 +159,9 @@ class TransactionalProducer:
             topic, value, key=key, headers=headers, partition=partition, timestamp=timestamp
         )
 
-    async def send_offsets(self, offsets: Mapping[TopicPartition, int], group: GroupMetadata) -> None:
-        """They are committed, for the group, if the transaction is. Raises AbortableError if the member of the group is
-        not what it says any more (KIP-447)."""
+    async def send_offsets(self, offsets: Mapping[TopicPartition, int | Committed], group: GroupMetadata) -> None:
+        """They are committed, for the group, if the transaction is; `Committed` has metadata too. Raises AbortableError
+        if the member of the group is not what it says any more (KIP-447)."""
         self._check(_Phase.OPEN)
         if not offsets:
             return

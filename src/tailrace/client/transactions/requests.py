@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import TypeVar
 
 from tailrace.client.groups.coordinator import Coordinator, CoordinatorKind
-from tailrace.client.groups.offsets import GroupMetadata, by_topic
+from tailrace.client.groups.offsets import Committed, GroupMetadata, by_topic
 from tailrace.client.lanes import ANONYMOUS, ProducerIdentity
 from tailrace.client.metadata import Cluster
 from tailrace.model.errors import ErrorCode
@@ -117,7 +117,7 @@ class TransactionRequests:
             await self._retry(lambda: self._add_partitions(wanted))
             self._partitions.update(wanted)
 
-    async def send_offsets(self, offsets: Mapping[TopicPartition, int], group: GroupMetadata) -> None:
+    async def send_offsets(self, offsets: Mapping[TopicPartition, int | Committed], group: GroupMetadata) -> None:
         self._has_begun = True
         coordinator = self._group_coordinators.setdefault(group.group_id, Coordinator(self._cluster, group.group_id))
         if not self._is_version_2 and group.group_id not in self._groups:
@@ -184,8 +184,9 @@ class TransactionRequests:
         self._check(answer.error_code, f"does not get the offsets of group {group_id}")
 
     async def _commit_offsets(
-        self, coordinator: Coordinator, offsets: Mapping[TopicPartition, int], group: GroupMetadata
+        self, coordinator: Coordinator, offsets: Mapping[TopicPartition, int | Committed], group: GroupMetadata
     ) -> None:
+        committed = {each: Committed(at) if isinstance(at, int) else at for each, at in offsets.items()}
         member_id, epoch, instance_id = group.committer
         request = TxnOffsetCommitRequest(
             transactional_id=self._transactional_id,
@@ -201,8 +202,8 @@ class TransactionRequests:
                     partitions=[
                         TxnOffsetCommitRequest.TxnOffsetCommitRequestPartition(
                             partition_index=index,
-                            committed_offset=offsets[TopicPartition(topic, PartitionIndex(index))],
-                            committed_metadata="",
+                            committed_offset=committed[TopicPartition(topic, PartitionIndex(index))].offset,
+                            committed_metadata=committed[TopicPartition(topic, PartitionIndex(index))].metadata,
                         )
                         for index in indexes
                     ],
