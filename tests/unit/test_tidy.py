@@ -36,7 +36,7 @@ ENTRY_POINTS = (
     "tailrace.cli",
     "tailrace.kit",
     "tailrace.kit.app",
-    "tailrace.kit.delays.sending",
+    "tailrace.kit.delays",
     "tailrace.schemas",
     "tailrace.testing",
     "tailrace.testing.plugin",

@@ -85,7 +85,7 @@ async def _trial(
 
 def test_two_movers_are_killed_in_turn():
     with Broker(SETTINGS) as broker, movers(broker.bootstrap, 2) as running:
-        asyncio.run(_trial(broker.bootstrap, running, count=150, kills=2, every_s=1.5))
+        asyncio.run(_trial(broker.bootstrap, running, count=100, kills=2, every_s=1))
 
 
 @pytest.mark.long

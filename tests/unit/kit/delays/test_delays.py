@@ -116,13 +116,13 @@ async def _has(world: World, count: int) -> bool:
 
 async def test_from_a_day_through_an_hour_into_a_minute(world: World):
     """Nothing comes before its time, by whichever slots it goes, and nothing twice."""
-    waits = {"3h": 3, "30h": 30, "20d": 480, "89d": 2136}
+    waits = {"3h": 3, "30h": 30, "89d": 2136}
     async with world.delays() as delays:
         for delay in waits:
             await delays.send(world.topic, delay, delay=delay)
         gone: list[str] = []
         for delay, hours in waits.items():
-            for early_ms in (2 * HOUR_MS, 60_000, 0):
+            for early_ms in (60_000, 0):
                 world.clock.shift_ms = hours * HOUR_MS - early_ms + (1000 if not early_ms else 0)
                 async with world.moving() as mover:
                     await until(lambda mover=mover: mover.is_leading)
@@ -160,6 +160,7 @@ async def test_a_cancelled_record_never_comes(world: World):
     assert await world.values() == [b"soon", b"kept"]
 
 
+@pytest.mark.long
 async def test_one_mover_moves_and_the_next_one_takes_over(world: World):
     async with world.delays() as delays:
         for number in range(200):
