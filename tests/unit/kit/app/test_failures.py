@@ -1,14 +1,17 @@
 """What becomes of records whose handlers fail: each way that the settings name, on a real broker."""
 
 import asyncio
+import shutil
 from collections import Counter
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
 from tailrace.client.partitioner import partition_for_key
-from tailrace.kit import Json, Message, Text
+from tailrace.kit import Json, Message, Producer, Text
 from tailrace.kit.app import App, Deduplicate, HandlerStopError, Reject, Retries
+from tailrace.kit.claims import Claims
 from tests.unit.kit.app.conftest import World, until
 
 QUICK = Retries(on_the_spot=0, steps=("50ms", "150ms"))
@@ -271,3 +274,23 @@ async def test_an_event_without_an_id_is_handled_and_a_replayed_one_too(world: W
 
     async with world.running(app):
         await until(lambda: seen.total() == 3)
+
+
+async def test_a_dead_letter_takes_its_object_along(world: World, tmp_path: Path):
+    (tmp_path / "store").mkdir()
+    await world.create()
+    async with Claims(f"file://{tmp_path}/store", threshold_bytes=10) as claims:
+        async with Producer(world.options) as producer:
+            await claims.produce(producer, world.topic, b"a large value")
+        app, seen = world.app(), []
+
+        @app.consume(world.topic, retries=Retries(on_the_spot=0, steps=()), claims=claims)
+        async def handle(message: Message) -> None:
+            seen.append(await claims.resolve(message))
+            raise ValueError
+
+        async with world.running(app):
+            (letter,) = await world.read(f"{world.topic}.dlq", 1)
+        shutil.rmtree(tmp_path / "store" / world.topic)  # Its days are over.
+        assert seen == [b"a large value"]
+        assert await claims.resolve(letter) == b"a large value"
