@@ -66,7 +66,7 @@ class MoverOptions(NamedTuple):
     # How often it looks: a delivery is no later than that, and the time of a transaction.
     tick_ms: int = 100
     # Of one transaction.
-    records_max: int = 2000
+    records_max: int = 10_000
     # Of records in memory, by their bytes. Beyond it no more is read until some have left.
     memory_bytes: int = 256 * 1024 * 1024
 
@@ -185,6 +185,8 @@ class _Term:
         # Of a slot that is closed: when what it has next is to move.
         self._next_ms: dict[Slot, int] = {}
         self._memory_bytes = 0
+        # More is due than the last step could take.
+        self._is_behind_time = False
 
     async def begin(self) -> None:
         """First nobody else may move any more; then what is committed is read."""
@@ -217,6 +219,7 @@ class _Term:
             slot: pending.pop_due(now, count_max=self._options.records_max) for slot, pending in self._pendings.items()
         }
         due = {slot: entries for slot, entries in due.items() if entries}
+        self._is_behind_time = any(len(entries) >= self._options.records_max for entries in due.values())
         if due:
             await self._learn_cancels()
             await self._move(due, now)
@@ -237,7 +240,7 @@ class _Term:
         if self._memory_bytes >= self._options.memory_bytes:
             await asyncio.sleep(self._options.tick_ms / 1000)
             return
-        records = await self._consumer.poll(self._options.tick_ms)
+        records = await self._consumer.poll(1 if self._is_behind_time else self._options.tick_ms)
         now = self._clock.wall_ms()
         for place, found in records.items():
             slot = self._slot(place)
