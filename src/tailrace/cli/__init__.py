@@ -46,6 +46,9 @@ COMMANDS = {
     "transaction": Command(
         "tailrace.cli.transaction", "list and describe transactions; find and abort those that hang"
     ),
+    "mirror": Command(
+        "tailrace.cli.mirror", "mirror topics of another cluster, offset by offset, and fail over to them"
+    ),
     "acl": Command("tailrace.cli.acl", "say who may do what: add, list, remove and explain ACLs"),
     "tier": Command("tailrace.cli.tier", "look into the bucket of a cluster: list, verify, find orphans"),
     "quota": Command("tailrace.cli.quota", "set, list and remove quotas of clients"),
