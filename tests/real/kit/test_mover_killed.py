@@ -83,6 +83,7 @@ async def _trial(
     assert not early
 
 
+@pytest.mark.long
 def test_two_movers_are_killed_in_turn():
     with Broker(SETTINGS) as broker, movers(broker.bootstrap, 2) as running:
         asyncio.run(_trial(broker.bootstrap, running, count=100, kills=2, every_s=1))

@@ -114,6 +114,7 @@ async def _has(world: World, count: int) -> bool:
     return len(await world.values()) >= count
 
 
+@pytest.mark.long
 async def test_from_a_day_through_an_hour_into_a_minute(world: World):
     """Nothing comes before its time, by whichever slots it goes, and nothing twice."""
     waits = {"3h": 3, "30h": 30, "89d": 2136}
@@ -144,6 +145,7 @@ async def test_what_was_due_while_nobody_moved_comes_at_once(world: World):
     assert sorted(map(int, await world.values())) == list(range(50))
 
 
+@pytest.mark.long
 async def test_a_cancelled_record_never_comes(world: World):
     async with world.delays() as delays:
         tickets = {delay: await delays.send(world.topic, delay, delay=delay) for delay in ("2s", "3h", "40d")}

@@ -107,7 +107,7 @@ def _dies(method: Callable[..., object], count: int, *, after: bool) -> Callable
     return mortal
 
 
-@pytest.mark.parametrize("count", [1, 2, 3])
+@pytest.mark.parametrize("count", [1, pytest.param(2, marks=pytest.mark.long), pytest.param(3, marks=pytest.mark.long)])
 @pytest.mark.parametrize("after", [False, True])
 async def test_deaths_around_each_commit(world: World, monkeypatch: pytest.MonkeyPatch, count: int, after: bool):
     with monkeypatch.context() as patch:
