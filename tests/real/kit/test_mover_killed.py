@@ -51,7 +51,7 @@ async def _committed(bootstrap: str) -> list[tuple[int, int]]:
     return found
 
 
-async def _trial(
+async def deliver_while_movers_die(
     bootstrap: str, running: "list[subprocess.Popen[str]]", *, count: int, kills: int, every_s: float
 ) -> None:
     async with Admin({"bootstrap.servers": bootstrap}) as admin:
@@ -86,10 +86,10 @@ async def _trial(
 @pytest.mark.long
 def test_two_movers_are_killed_in_turn():
     with Broker(SETTINGS) as broker, movers(broker.bootstrap, 2) as running:
-        asyncio.run(_trial(broker.bootstrap, running, count=100, kills=2, every_s=1))
+        asyncio.run(deliver_while_movers_die(broker.bootstrap, running, count=100, kills=2, every_s=1))
 
 
 @pytest.mark.long
 def test_movers_are_killed_again_and_again():
     with Broker(SETTINGS) as broker, movers(broker.bootstrap, 2) as running:
-        asyncio.run(_trial(broker.bootstrap, running, count=2000, kills=12, every_s=3))
+        asyncio.run(deliver_while_movers_die(broker.bootstrap, running, count=2000, kills=12, every_s=3))
