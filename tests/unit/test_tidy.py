@@ -39,6 +39,8 @@ ENTRY_POINTS = (
     "tailrace.kit.claims",
     "tailrace.kit.delays",
     "tailrace.kit.outbox",
+    "tailrace.kit.serdes.registry",
+    "tailrace.kit.sync",
     "tailrace.schemas",
     "tailrace.testing",
     "tailrace.testing.plugin",
