@@ -216,9 +216,9 @@ def crc_is_valid(buffer: Bytes, position: int, header: BatchHeader) -> bool:
 def iterate_records(
     batch: Bytes, *, max_decompressed_bytes: int, record_type: type[Record] = Record
 ) -> Iterator[Record]:
-    """The records of the batch at the start of a buffer, of a type of the caller's that adds no fields. Offsets must rise
-    and stay within the header's range; they may have gaps, which compaction leaves. Raises KafkaError for any lie, at once
-    if it shows before the records."""
+    """The records of the batch at the start of a buffer, of a type of the caller's that adds no fields. Offsets must
+    rise and stay within the header's range; they may have gaps, which compaction leaves. Raises KafkaError for any lie,
+    at once if it shows before the records."""
     header = read_header(batch)
     data = unpack_records(batch, header, max_decompressed_bytes)
     return iterate_unpacked(header, data, record_type=record_type)

@@ -120,5 +120,4 @@ def _as_at_first(message: Message, trail: Trail) -> Message:
     if not message.headers:
         return message
     topic, partition, offset, timestamp = trail.origin
-    source = message.source._replace(topic=topic, partition=partition)
-    return message._replace(offset=offset, timestamp=timestamp, source=source)
+    return message.as_from(topic, partition, offset, timestamp)
