@@ -91,6 +91,17 @@ class Message(Record):
     __slots__ = ()
     source: ClassVar[Source]
 
+    def __new__(  # noqa: PLR0917 - the fields of a tuple
+        cls,
+        offset: int,
+        timestamp: int,
+        raw_key: bytes | None,
+        raw_value: bytes | None,
+        headers: WireHeaders,
+        source: Source,
+    ) -> Message:
+        return tuple.__new__(message_type(source), (offset, timestamp, raw_key, raw_value, headers))
+
     @property
     def raw_key(self) -> bytes | None:
         return self[2]
@@ -123,6 +134,12 @@ class Message(Record):
         """The same, as if it had been read there: a record that was moved is handled as what it was at first."""
         there = message_type(self.source._replace(topic=topic, partition=partition))
         return tuple.__new__(there, (offset, timestamp, *self[2:]))
+
+    def _replace(self, **changes: Any) -> Message:
+        """By the names of `Message(...)`."""
+        offset, timestamp, raw_key, raw_value, headers = self
+        fields = {"offset": offset, "timestamp": timestamp, "raw_key": raw_key, "raw_value": raw_value}
+        return Message(**{**fields, "headers": headers, "source": self.source, **changes})
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuilt, (self.source, tuple(self))
