@@ -35,6 +35,7 @@ from typing import NamedTuple, TypeVar
 from tailrace.model.config import TopicConfig
 from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.wire.compression import compress, decompress
+from tailrace.wire.payload import scan_keyed
 from tailrace.wire.records import (
     HEADER_SIZE,
     HEADERS_AT_ONCE,
@@ -62,6 +63,8 @@ SMALL_BYTES = 8 * 1024
 # Records between two steps, about half a millisecond; reading a few headers takes as long as reading a record.
 RECORDS_PER_STEP = 400
 _HEADERS_PER_RECORD = 4
+# So much is copied in no time; a helper thread would take longer.
+COPIED_AT_ONCE_BYTES = 128 * 1024
 
 T = TypeVar("T")
 # The checks of a batch in steps: each yields codec work, whose result it is sent, or None for a pause.
@@ -161,6 +164,21 @@ def check_client_batch(
     _check_client_header(view, header, config)
     view, header = yield from _check_content(view, header, config, now_ms, max_decompressed_bytes)
     return CheckedBatch(view, header, config)
+
+
+def check_at_once(
+    view: memoryview, config: TopicConfig, *, now_ms: int, max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES
+) -> CheckedBatch | None:
+    """As `check_client_batch` if that is one step, of a batch that `needs_slices`. None if it takes more."""
+    attributes, _, _, record_count = _unpack_glance(view)
+    if attributes & _CODEC_MASK or len(view) > COPIED_AT_ONCE_BYTES or record_count > RECORDS_PER_STEP:
+        return None
+    try:
+        next(check_client_batch(view, config, now_ms=now_ms, max_decompressed_bytes=max_decompressed_bytes))
+    except StopIteration as done:
+        checked: CheckedBatch = done.value
+        return checked
+    return None
 
 
 def settle_batch(checked: CheckedBatch, *, now_ms: int) -> ValidatedBatches:
@@ -291,7 +309,9 @@ def _check_content(
     is_deep = ("compact" in config.cleanup_policy or config.record_validation_deep) and not is_control
     data: bytes | None = None
     if is_deep or not is_in_time:
-        data = yield partial(unpack_records, view, header, max_decompressed_bytes)
+        unpack = partial(unpack_records, view, header, max_decompressed_bytes)
+        is_copied_at_once = not attributes & _CODEC_MASK and len(view) <= COPIED_AT_ONCE_BYTES
+        data = unpack() if is_copied_at_once else (yield unpack)
         largest_timestamp = yield from _check_records(header, data, config, now_ms)
         if not is_in_time:
             # Unless the header lies, an error that names the records was raised by now.
@@ -363,6 +383,9 @@ def _level(codec: Compression, config: TopicConfig) -> int | None:
 
 def _check_records(header: BatchHeader, data: bytes, config: TopicConfig, now_ms: int) -> Steps[int]:
     """Reads every record; gives the largest timestamp."""
+    quickly_found = yield from _scan_records(header, data, config, now_ms)
+    if quickly_found is not None:
+        return quickly_found
     must_have_keys = "compact" in config.cleanup_policy
     is_create_time = config.message_timestamp_type == "CreateTime"
     earliest_ms, latest_ms = _timestamp_bounds(config, now_ms)
@@ -394,6 +417,26 @@ def _check_records(header: BatchHeader, data: bytes, config: TopicConfig, now_ms
     if errors:
         raise _invalid_records(code, errors)
     return largest_timestamp
+
+
+def _scan_records(header: BatchHeader, data: bytes, config: TopicConfig, now_ms: int) -> Steps[int | None]:
+    """As `_check_records`, of records as nearly all are that come to compacted topics; None for any others."""
+    if config.message_timestamp_type != "CreateTime" or header.base_offset or header.attributes & _LOG_APPEND_BIT:
+        return None
+    earliest_ms, latest_ms = _timestamp_bounds(config, now_ms)
+    position, largest_timestamp = 0, _NO_TIMESTAMP
+    for first in range(0, header.record_count, RECORDS_PER_STEP):
+        if first:
+            yield None
+        deltas = range(first, min(first + RECORDS_PER_STEP, header.record_count))
+        scanned = scan_keyed(data, position, deltas)
+        if scanned is None:
+            return None
+        position, least, largest = scanned
+        if not earliest_ms <= header.base_timestamp + least <= header.base_timestamp + largest <= latest_ms:
+            return None
+        largest_timestamp = max(largest_timestamp, header.base_timestamp + largest)
+    return largest_timestamp if position == len(data) else None
 
 
 def _validate_trusted(
