@@ -23,7 +23,7 @@ from tailrace.model.attention import timer_seconds
 from tailrace.model.config import GroupConfig, reset_duration_ms
 from tailrace.model.errors import ErrorCode, KafkaError, StorageError
 from tailrace.model.ids import Uuid
-from tailrace.replica.partition import storage_failure
+from tailrace.replica.repair.failures import storage_failure
 from tailrace.replica.waiters import ReadWaiters
 from tailrace.wire.apis.shares import ReadShareGroupStateRequest, WriteShareGroupStateRequest
 
