@@ -147,9 +147,9 @@ def scan_keyed(data: bytes, position: int, deltas: range) -> tuple[int, int, int
             if raw > 127:
                 raw, position = read_rest_of_varlong(raw, data, position)
             timestamp_delta = (raw >> 1) ^ -(raw & 1)
-            if timestamp_delta > largest:
+            if timestamp_delta > largest:  # noqa: PLR1730 - calls of max() and min() would cost a fifth of the whole
                 largest = timestamp_delta
-            if timestamp_delta < least:
+            if timestamp_delta < least:  # noqa: PLR1730
                 least = timestamp_delta
             raw = data[position]
             position += 1

@@ -256,6 +256,7 @@ def keyed_record(*, length: int = 16, attributes: int = 0, delta: int = 0, key: 
         keyed_record(key=b"\x03kk"),
         keyed_record(key=b"\x06kk"),
         keyed_record(length=12, key=b"\x01"),
+        keyed_record(length=18, key=b"\x04kk\x03"),  # a value of minus two bytes
         keyed_record()[:-1],
         keyed_record()[:-1] + b"\x01",
         keyed_record()[:-1] + b"\x02",
