@@ -5,10 +5,10 @@ when the high watermark has passed the records or `timeout_ms` is over (REQUEST_
 confirmed; NOT_ENOUGH_REPLICAS_AFTER_APPEND: nor can they be, with so few replicas in sync). acks=0 has no answer: an
 error closes the connection, which is all that such a client can notice.
 
-A batch that has to be opened (compacted topics, deep validation, another codec) and is large would hold the loop, unless
-it is a few hundred plain records: it is copied out of the connection's buffer and checked in slices, the codecs in
-helper threads, while the connection takes no further request. Then it is appended as any other: leadership, sequences
-and offsets are decided at that moment, and a topic whose settings changed meanwhile has it checked again.
+A batch that has to be opened (compacted topics, deep validation, another codec) and is large would hold the loop, if it
+is more than a few hundred plain records: it is copied out of the connection's buffer and checked in slices, the codecs
+in helper threads, while the connection takes no further request. Then it is appended as any other: leadership,
+sequences and offsets are decided at that moment, and a topic whose settings changed meanwhile has it checked again.
 
 The first batch of a transaction on a partition waits until the coordinator has said that the partition is part of it
 (`coordinators.verification`); meanwhile the connection takes no further request, so that no sequence can overtake.
