@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import pytest
 
-from tailrace.log.validation import RECORDS_PER_STEP, InvalidRecordsError
+from tailrace.log.validation import RECORDS_PER_SCAN, RECORDS_PER_STEP, InvalidRecordsError
 from tailrace.model.config import TopicConfig
 from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.model.ids import NodeId
@@ -68,7 +68,7 @@ async def test_others_are_served_meanwhile():
             assert (await other.request(MetadataRequest(topics=[]), 9)).error_code == 0
         assert not answer.done()
         assert produced(await answer).base_offset == 0
-        assert await turns >= 100
+    XX
         assert world.broker.statistics()["request_buffer_bytes"] == 0
 
 
@@ -269,9 +269,9 @@ async def test_a_few_hundred_plain_records_are_checked_on_the_spot(monkeypatch):
     async with running() as world:
         peer = await world.connect()
         await create_topic(peer, "t", cleanup_policy="compact")
-        sent = large(RECORDS_PER_STEP)
+        sent = large(RECORDS_PER_SCAN)
         assert produced(await peer.request(produce("t", sent), 9)).base_offset == 0
-        refused = produced(await peer.request(produce("t", large(RECORDS_PER_STEP, keyless=(7,))), 9))
+        refused = produced(await peer.request(produce("t", large(RECORDS_PER_STEP - 1, keyless=(7,))), 9))
         assert refused.error_code == ErrorCode.INVALID_RECORD
         assert [each.batch_index for each in refused.record_errors] == [7]
         stored = bytes(fetched(await peer.request(fetch("t", 0), 11)).records)
