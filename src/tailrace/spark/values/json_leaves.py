@@ -24,7 +24,6 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import pyarrow as pa
-from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import (
     BinaryType,
     BooleanType,
@@ -36,6 +35,8 @@ from pyspark.sql.types import (
     TimestampNTZType,
     TimestampType,
 )
+
+from tailrace.spark.pyspark_api import arrow_type_of
 
 _SHOWN_CHARACTERS_MAX = 60
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -55,10 +56,12 @@ class Leaf(NamedTuple):
     arrow_type: pa.DataType
     kinds: frozenset[type]
     convert: Callable[[Any], Any]
+    # Without `kinds`: what a parser that knows types is to make of it.
+    parsed: Any = str
 
 
 def leaf_of(wanted: DataType) -> Leaf:
-    arrow_type = to_arrow_type(wanted, timezone="UTC")
+    arrow_type = arrow_type_of(wanted)
     match wanted:
         case BooleanType():
             return Leaf("true or false", arrow_type, frozenset({bool}), partial(_only, bool))
@@ -69,12 +72,12 @@ def leaf_of(wanted: DataType) -> Leaf:
         case DateType():
             return Leaf("a date such as 2026-01-31", arrow_type, frozenset(), _to_date)
         case TimestampType():
-            return Leaf("a time such as 2026-01-31T12:00:00Z", arrow_type, frozenset(), _to_timestamp_us)
+            return Leaf("a time such as 2026-01-31T12:00:00Z", arrow_type, frozenset(), _to_timestamp_us, int | str)
         case TimestampNTZType():
             noun = "a time without a zone, such as 2026-01-31T12:00:00"
             return Leaf(noun, arrow_type, frozenset(), _to_local_time_us)
         case DecimalType():
-            return Leaf(wanted.simpleString(), arrow_type, frozenset(), partial(_to_decimal, wanted))
+            return Leaf(wanted.simpleString(), arrow_type, frozenset(), partial(_to_decimal, wanted), Decimal)
         case FractionalType():
             return Leaf(wanted.simpleString(), arrow_type, frozenset({float}), _to_float)
     return Leaf(wanted.simpleString(), arrow_type, frozenset({int}), partial(_to_integer, arrow_type.bit_width))
