@@ -32,7 +32,6 @@ from tailrace.log.validation import (
     CheckedBatch,
     Origin,
     Steps,
-    check_at_once,
     check_client_batch,
     needs_slices,
     settle_batch,
@@ -151,11 +150,6 @@ class Log:
         """The checks of a client's batch in steps, under the configuration of now."""
         now_ms = self._clock.wall_ms()
         return check_client_batch(batch, self.config, now_ms=now_ms, max_decompressed_bytes=self.max_decompressed_bytes)
-
-    def check_at_once(self, batch: memoryview) -> CheckedBatch | None:
-        """As `check`, of a batch that needs slices but can be checked in one; None of any other."""
-        now_ms = self._clock.wall_ms()
-        return check_at_once(batch, self.config, now_ms=now_ms, max_decompressed_bytes=self.max_decompressed_bytes)
 
     def append_as_leader(
         self,

@@ -32,10 +32,10 @@ from functools import partial
 from struct import Struct
 from typing import NamedTuple, TypeVar
 
+from tailrace.log.plain_batches import RECORDS_PER_SCAN, scan_plain_records
 from tailrace.model.config import TopicConfig
 from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.wire.compression import compress, decompress
-from tailrace.wire.payload import scan_keyed
 from tailrace.wire.records import (
     HEADER_SIZE,
     HEADERS_AT_ONCE,
@@ -62,7 +62,6 @@ SMALL_RECORDS = 200
 SMALL_BYTES = 8 * 1024
 # Records between two steps, about half a millisecond; reading a few headers takes as long as reading a record.
 RECORDS_PER_STEP = 400
-RECORDS_PER_SCAN = 600  # Their positions alone are looked at.
 _HEADERS_PER_RECORD = 4
 # So much is copied in no time; a helper thread would take longer.
 COPIED_AT_ONCE_BYTES = 128 * 1024
@@ -167,15 +166,13 @@ def check_client_batch(
     return CheckedBatch(view, header, config)
 
 
-def check_at_once(
-    view: memoryview, config: TopicConfig, *, now_ms: int, max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES
-) -> CheckedBatch | None:
-    """As `check_client_batch` if that is one step, of a batch that `needs_slices`. None if it takes more."""
+def check_at_once(view: memoryview, steps: Steps[CheckedBatch]) -> CheckedBatch | None:
+    """What `check_client_batch` gives for a batch that `needs_slices`, if that is one step. None if it takes more."""
     attributes, _, _, record_count = _unpack_glance(view)
     if attributes & _CODEC_MASK or len(view) > COPIED_AT_ONCE_BYTES or record_count > RECORDS_PER_SCAN:
         return None
     try:
-        next(check_client_batch(view, config, now_ms=now_ms, max_decompressed_bytes=max_decompressed_bytes))
+        next(steps)
     except StopIteration as done:
         checked: CheckedBatch = done.value
         return checked
@@ -384,12 +381,13 @@ def _level(codec: Compression, config: TopicConfig) -> int | None:
 
 def _check_records(header: BatchHeader, data: bytes, config: TopicConfig, now_ms: int) -> Steps[int]:
     """Reads every record; gives the largest timestamp."""
-    quickly_found = yield from _scan_records(header, data, config, now_ms)
-    if quickly_found is not None:
-        return quickly_found
     must_have_keys = "compact" in config.cleanup_policy
     is_create_time = config.message_timestamp_type == "CreateTime"
     earliest_ms, latest_ms = _timestamp_bounds(config, now_ms)
+    if is_create_time:
+        scanned = yield from scan_plain_records(header, data, earliest_ms, latest_ms)
+        if scanned is not None:
+            return scanned
     largest_timestamp = _NO_TIMESTAMP
     errors: list[tuple[int, str]] = []
     code = ErrorCode.INVALID_RECORD
@@ -418,26 +416,6 @@ def _check_records(header: BatchHeader, data: bytes, config: TopicConfig, now_ms
     if errors:
         raise _invalid_records(code, errors)
     return largest_timestamp
-
-
-def _scan_records(header: BatchHeader, data: bytes, config: TopicConfig, now_ms: int) -> Steps[int | None]:
-    """As `_check_records`, of records as nearly all are that come to compacted topics; None for any others."""
-    if config.message_timestamp_type != "CreateTime" or header.base_offset or header.attributes & _LOG_APPEND_BIT:
-        return None
-    earliest_ms, latest_ms = _timestamp_bounds(config, now_ms)
-    position, largest_timestamp = 0, _NO_TIMESTAMP
-    for first in range(0, header.record_count, RECORDS_PER_SCAN):
-        if first:
-            yield None
-        deltas = range(first, min(first + RECORDS_PER_SCAN, header.record_count))
-        scanned = scan_keyed(data, position, deltas)
-        if scanned is None:
-            return None
-        position, least, largest = scanned
-        if not earliest_ms <= header.base_timestamp + least <= header.base_timestamp + largest <= latest_ms:
-            return None
-        largest_timestamp = max(largest_timestamp, header.base_timestamp + largest)
-    return largest_timestamp if position == len(data) else None
 
 
 def _validate_trusted(

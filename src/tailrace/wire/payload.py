@@ -127,7 +127,6 @@ def scan_keyed(data: bytes, position: int, deltas: range) -> tuple[int, int, int
     """Records with keys and just these offset deltas, from `position` on, in less than half the time of
     `iterate_payload`: where they end, and the least and the largest of their timestamp deltas. None for any others, be
     they allowed or not: that one can tell. Whoever scans the last of them looks whether they end with the data."""
-    # A length of two bytes, as most have that are not of one, is read in line too.
     least, largest = _INT64_MAX, _INT64_MIN
     try:
         for delta in deltas:

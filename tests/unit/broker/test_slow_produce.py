@@ -7,7 +7,8 @@ from typing import TypeVar
 
 import pytest
 
-from tailrace.log.validation import RECORDS_PER_SCAN, RECORDS_PER_STEP, InvalidRecordsError
+from tailrace.log.plain_batches import RECORDS_PER_SCAN
+from tailrace.log.validation import RECORDS_PER_STEP, InvalidRecordsError
 from tailrace.model.config import TopicConfig
 from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.model.ids import NodeId

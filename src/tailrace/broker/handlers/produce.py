@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tailrace.broker.context import Pending, UnanswerableError
 from tailrace.broker.handlers.leader_hints import hint_leader, node_endpoints
-from tailrace.log.validation import InvalidRecordsError
+from tailrace.log.validation import InvalidRecordsError, check_at_once
 from tailrace.model.config import validates_schema_ids
 from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.model.ids import INTERNAL_TOPICS, Uuid
@@ -191,7 +191,7 @@ class _Appends:
         self._at_once_left -= 1
         answer.log_start_offset = partition.log_start_offset
         partition.check_may_append(self._request.acks)
-        return partition.log.check_at_once(records)
+        return check_at_once(records, partition.log.check(records))
 
     def _name(self, topic: TopicData) -> str:
         if self._context.api_version >= _FIRST_VERSION_WITH_TOPIC_IDS:
