@@ -134,7 +134,7 @@ class Run:
         held = sorted(offset for offset, (holder, _) in self.model.holder.items() if holder == member)
         for offset in held:
             self.model.begin(offset, "free")
-        self.begin(self.window.release(member, LIMITS), held)
+        self.begin(self.window.release(member, limits=LIMITS, now_ms=self.now_ms), held)
 
     def finish(self) -> None:
         if not self.writes:

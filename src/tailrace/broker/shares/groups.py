@@ -76,6 +76,8 @@ class ShareGroups:
             if place not in session.places:
                 session.places[place] = None
                 self._readers[group_id, place] += 1
+                if self._readers[group_id, place] == 1 and (group_id, place) in self.partitions:
+                    self.partitions[group_id, place].look_again()
         for place in forgotten:
             if place in session.places:
                 del session.places[place]

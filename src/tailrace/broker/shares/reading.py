@@ -88,6 +88,7 @@ def _read(share_partition: SharePartition, max_bytes: int) -> FileSlice | None:
     partition, window = share_partition.partition, share_partition.window
     window.move_start(partition.log_start_offset)
     if not window.may_acquire(share_partition.limits):
+        share_partition.make_room()
         return None
     offset = window.next_offset()
     isolation_level = _READ_COMMITTED if share_partition.is_read_committed else _READ_UNCOMMITTED

@@ -7,14 +7,18 @@
     acquire          available records go to a member, each with a lock, and their delivery count rises
     acknowledge      a member says what became of records that it holds
     release          a member is gone: what it held is available again
-    expire           the same for locks that have run out
+    expire           the same for locks that have run out; delays that are over end
+    take_dead        what was given up, and needs dead letters
+    archive          it has them
     commit, undo     how the storing of a change ended
 
-A change of state is begun (`acknowledge`, `release`, `expire`), stored by whoever has asked, and then committed or
-undone. Meanwhile its records are nobody's. Acquiring is not stored: whoever leads next delivers those records again.
+A change of state is begun (`acknowledge`, `release`, `expire`, `archive`), stored by whoever has asked, and then
+committed or undone. Meanwhile its records are nobody's. Acquiring is not stored: whoever leads next delivers those
+records again. So he does what was given up and has no dead letter yet.
 
 A record that was delivered as often as it may be is given up when it comes back. From half of that on it comes alone or
-in ever smaller company, as in Kafka, so that a record that kills its consumer takes few others along.
+in ever smaller company, as in Kafka, so that a record that kills its consumer takes few others along. With a back-off
+it is kept from everybody for a while when it comes back, longer each time.
 """
 
 from __future__ import annotations
@@ -28,6 +32,7 @@ from tailrace.coordinator.share_partition.delivery import (
     Acknowledge,
     Acknowledged,
     Acquired,
+    Dead,
     Delivery,
     Limits,
     RecordState,
@@ -39,13 +44,6 @@ Changes = list[Delivery]
 # A batch of the log: its first and its last offset.
 LogBatch = tuple[int, int]
 
-_STATE_AFTER = {
-    Acknowledge.GAP: RecordState.ARCHIVED,
-    Acknowledge.ACCEPT: RecordState.ACKNOWLEDGED,
-    Acknowledge.RELEASE: RecordState.AVAILABLE,
-    Acknowledge.REJECT: RecordState.ARCHIVED,
-}
-
 
 class Window:
     def __init__(self, start_offset: int, stored: Iterable[StateBatch] = ()) -> None:
@@ -55,7 +53,9 @@ class Window:
         self._firsts: list[int] = []  # Of the deliveries.
         self._done_count = 0  # Offsets in the window that are done with, those that are being stored included.
         self._free_from = start_offset  # Nothing before it is free.
-        self._locks: list[tuple[float, int, int]] = []  # A heap: when a lock runs out, and of which offsets.
+        # A heap: when a lock runs out or a delay is over, and of which offsets.
+        self._locks: list[tuple[float, int, int]] = []
+        self._dead: list[Dead] = []
         for batch in stored:
             if batch.last_offset < self.end_offset:
                 continue
@@ -78,9 +78,23 @@ class Window:
         return self._done_count
 
     @property
+    def held_count(self) -> int:
+        """Offsets that members have."""
+        return sum(each.size for each in self._deliveries if each.state is RecordState.ACQUIRED)
+
+    @property
     def has_held(self) -> bool:
         """Somebody has records, or a change is being stored."""
         return any(each.state is RecordState.ACQUIRED or each.before is not None for each in self._deliveries)
+
+    @property
+    def has_delayed(self) -> bool:
+        return any(each.state is RecordState.DELAYED for each in self._deliveries)
+
+    @property
+    def begins_with_dead(self) -> bool:
+        """What waits for its dead letter keeps the window from moving on."""
+        return bool(self._deliveries) and self._deliveries[0].state is RecordState.ARCHIVING
 
     def next_offset(self) -> int:
         """Where to read for whoever wants records next."""
@@ -218,15 +232,21 @@ class Window:
                     if kind is Acknowledge.RENEW:
                         part.due_ms = now_ms + limits.lock_ms
                         heappush(self._locks, (part.due_ms, part.first, part.last))
+                    elif kind is Acknowledge.GAP:
+                        changes.append(self._begin(part, RecordState.ARCHIVED))
+                    elif kind is Acknowledge.ACCEPT:
+                        changes.append(self._begin(part, RecordState.ACKNOWLEDGED))
+                    elif kind is Acknowledge.REJECT:
+                        changes += self._give_up(part, limits, is_rejected=True)
                     else:
-                        self._begin(part, _STATE_AFTER[kind], limits)
-                        changes.append(part)
+                        changes += self._give_back(part, limits, now_ms)
         return changes
 
-    def release(self, member_id: str, limits: Limits) -> Changes:
-        changes = [delivery for delivery in self._deliveries if delivery.is_held_by(member_id)]
-        for delivery in changes:
-            self._begin(delivery, RecordState.AVAILABLE, limits)
+    def release(self, member_id: str, *, limits: Limits, now_ms: float) -> Changes:
+        changes: Changes = []
+        for delivery in self._deliveries:
+            if delivery.is_held_by(member_id):
+                changes += self._give_back(delivery, limits, now_ms)
         return changes
 
     def expire(self, now_ms: float, limits: Limits) -> Changes:
@@ -234,17 +254,35 @@ class Window:
         while self._locks and self._locks[0][0] <= now_ms:
             _, first, last = heappop(self._locks)
             for delivery in self._overlapping(first, last):
-                is_held = delivery.state is RecordState.ACQUIRED and delivery.before is None
-                if is_held and delivery.due_ms <= now_ms:
-                    self._begin(delivery, RecordState.AVAILABLE, limits)
-                    changes.append(delivery)
+                if delivery.before is not None or delivery.due_ms > now_ms:
+                    continue
+                if delivery.state is RecordState.ACQUIRED:
+                    changes += self._give_back(delivery, limits, now_ms)
+                elif delivery.state is RecordState.DELAYED:
+                    delivery.state = RecordState.AVAILABLE
+                    self._free_from = min(self._free_from, delivery.first)
         return changes
+
+    def take_dead(self) -> list[Dead]:
+        """Each of them once; it is then up to the caller that `archive` follows."""
+        dead, self._dead = self._dead, []
+        return dead
+
+    def archive(self, deliveries: Iterable[Delivery]) -> Changes:
+        """Their dead letters are written, or given up too."""
+        return [
+            self._begin(each, RecordState.ARCHIVED)
+            for each in deliveries
+            if each.state is RecordState.ARCHIVING and each.before is None and each.last >= self.start_offset
+        ]
 
     def commit(self, changes: Changes) -> None:
         for delivery in changes:
             delivery.before = None
             if delivery.state is RecordState.AVAILABLE:
                 self._free_from = min(self._free_from, delivery.first)
+            elif delivery.state is RecordState.DELAYED:
+                heappush(self._locks, (delivery.due_ms, delivery.first, delivery.last))
         self.advance()
 
     def undo(self, changes: Changes) -> None:
@@ -290,12 +328,28 @@ class Window:
         self.end_offset = max(self.end_offset, self.start_offset)
         self._free_from = max(self._free_from, self.start_offset)
 
-    def _begin(self, delivery: Delivery, state: RecordState, limits: Limits) -> None:
-        if state is RecordState.AVAILABLE and delivery.count >= limits.delivery_count_max:
-            state = RecordState.ARCHIVED
+    def _give_back(self, delivery: Delivery, limits: Limits, now_ms: float) -> Changes:
+        """It comes back from a member."""
+        if delivery.count >= limits.delivery_count_max:
+            return self._give_up(delivery, limits, is_rejected=False)
+        if not limits.backoff_ms:
+            return [self._begin(delivery, RecordState.AVAILABLE)]
+        self._begin(delivery, RecordState.DELAYED)
+        delivery.due_ms = now_ms + limits.delay_ms(delivery.count)
+        return [delivery]
+
+    def _give_up(self, delivery: Delivery, limits: Limits, *, is_rejected: bool) -> Changes:
+        if not limits.has_dead_letters:
+            return [self._begin(delivery, RecordState.ARCHIVED)]
+        delivery.state, delivery.member_id = RecordState.ARCHIVING, ""
+        self._dead.append(Dead(delivery, is_rejected))
+        return []
+
+    def _begin(self, delivery: Delivery, state: RecordState) -> Delivery:
         delivery.begin(state)
         if delivery.is_done:
             self._done_count += delivery.last - max(delivery.first, self.start_offset) + 1
+        return delivery
 
     def _check(self, member_id: str, batch: Acknowledged, limits: Limits) -> None:
         first, last = max(batch.first_offset, self.start_offset), batch.last_offset
