@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -27,6 +28,7 @@ from tailrace.sim.loop import SimLoop
 from tailrace.sim.random import SimRandom
 from tailrace.wire.apis.admin import CreateTopicsRequest, IncrementalAlterConfigsRequest
 from tailrace.wire.apis.data import ProduceRequest, ProduceResponse
+from tailrace.wire.records import iterate_headers, iterate_records
 from tests.unit.broker.cluster_world import ClusterWorld, running_cluster
 from tests.unit.broker.world import batch
 
@@ -49,19 +51,31 @@ SETTINGS = {
 }
 GROUP, TOPIC = "workers", "jobs"
 PARTITIONS = 2
+DEAD_LETTERS = "dlq.jobs"
+LETTERS = {"errors.deadletterqueue.topic.name": DEAD_LETTERS}
+BACKOFF_MS, BACKOFF_FACTOR = 200, 2
+BACKOFF = {"share.retry.backoff.ms": str(BACKOFF_MS), "share.retry.backoff.factor": str(BACKOFF_FACTOR)}
 
 
 class Ledger:
     """What members were told, and whether it fits together."""
 
-    def __init__(self, world: ClusterWorld) -> None:
+    def __init__(self, world: ClusterWorld, group_settings: Mapping[str, str]) -> None:
         self._world = world
+        self.limit = int(group_settings.get("share.delivery.count.limit", LIMIT))
+        self._has_letters = LETTERS.items() <= group_settings.items()
+        self._has_backoff = BACKOFF.items() <= group_settings.items()
         self.produced: set[tuple[int, int]] = set()
         self.delivered: dict[tuple[int, int], list[int]] = defaultdict(list)
         self.done: dict[tuple[int, int], str] = {}
         # Of these nobody was told whether what was said of them counts.
         self.unknown: set[tuple[int, int]] = set()
+        # Of these somebody has said that they are accepted, whether it counts or not.
+        self.perhaps_accepted: set[tuple[int, int]] = set()
+        self.letters: set[tuple[int, int]] = set()
         self.starts: dict[int, int] = defaultdict(int)
+        # Who gave a record back, when, by which leader, and after how many deliveries.
+        self._released: dict[tuple[int, int], tuple[float, int, int]] = {}
         # Who was given a record last, since when at the latest, and by which leader.
         self._held: dict[tuple[int, int], tuple[str, float, int]] = {}
 
@@ -76,11 +90,15 @@ class Ledger:
     def note_delivered(self, member: str, asked_ms: float, asked_epoch: int, record: ShareRecord) -> None:
         place = record.partition.partition, record.record.offset
         assert place not in self.done, f"{place} is done with ({self.done[place]}) and went to {member}"
-        assert 1 <= record.delivery_count <= LIMIT, f"{place} was delivered {record.delivery_count} times"
+        assert 1 <= record.delivery_count <= self.limit, f"{place} was delivered {record.delivery_count} times"
         held = self._held.get(place)
         epoch = self.leader_epoch(place[0])
         if held is not None and held[0] != member and held[2] == epoch == asked_epoch:
             assert self.now_ms() >= held[1] + LOCK_MS * CLOCK_SPEED_MIN, f"{place} is {held[0]}'s and went to {member}"
+        released_ms, released_epoch, count = self._released.pop(place, (0.0, -1, 0))
+        if self._has_backoff and released_epoch == epoch:
+            due_ms = released_ms + BACKOFF_MS * BACKOFF_FACTOR ** (count - 1) * CLOCK_SPEED_MIN
+            assert self.now_ms() >= due_ms, f"{place} came back {due_ms - self.now_ms()} ms too soon"
         self._held[place] = member, asked_ms, epoch
         self.delivered[place].append(record.delivery_count)
 
@@ -91,9 +109,16 @@ class Ledger:
     def note_gone(self, member: str) -> None:
         self._held = {place: held for place, held in self._held.items() if held[0] != member}
 
-    def note_confirmed(self, member: str, said: dict[tuple[int, int], int]) -> None:
+    def note_confirmed(
+        self, member: str, said: dict[tuple[int, int], int], said_ms: float, said_epochs: Sequence[int]
+    ) -> None:
         self.look()
         for place, kind in said.items():
+            if kind == RELEASE and place not in self._held:
+                self._released[place] = said_ms, said_epochs[place[0]], self.delivered[place][-1]
+            # What is rejected is delivered again if its leader dies before there is a letter.
+            if kind == REJECT and self._has_letters:
+                continue
             # As in Kafka, what is said of records before the start is taken, and counts for nothing.
             if kind != RELEASE and (place not in self.done or place[1] >= self._start(place[0])):
                 assert place not in self.done, f"{place} was done with twice, by {member} and {self.done[place]}"
@@ -146,39 +171,48 @@ class Worker:
 
     async def _work(self, consumer: ShareConsumer) -> None:
         said: dict[tuple[int, int], int] = {}
+        said_ms, epochs = 0.0, [0] * PARTITIONS
         while not self.is_leaving:
+            said_epochs = epochs
             asked_ms, epochs = self._ledger.now_ms(), [self._ledger.leader_epoch(each) for each in range(PARTITIONS)]
             records, refused = await consumer.poll(200)
-            self._settle(said, refused)
+            self._settle(said, refused, said_ms, said_epochs)
             for record in records:
                 self._ledger.note_delivered(self.name, asked_ms, epochs[record.partition.partition], record)
             if not self._is_good and self._random.random() < 0.2:
                 await asyncio.sleep(self._random.between(0, 2 * LOCK_MS / 1000))
-            said = {}
+            said, said_ms = {}, self._ledger.now_ms()
             for record in records:
                 kind = ACCEPT if self._is_good else self._random.choice((ACCEPT, ACCEPT, RELEASE, REJECT, None))
                 self._ledger.note_said(record)
                 if kind is not None:
                     said[record.partition.partition, record.record.offset] = kind
+                    if kind == ACCEPT:
+                        self._ledger.perhaps_accepted.add((record.partition.partition, record.record.offset))
                     if kind != RELEASE:
                         self._ledger.unknown.add((record.partition.partition, record.record.offset))
                     consumer.acknowledge(record, kind)
             if self._random.random() < 0.5:
-                self._settle(said, await consumer.commit())
+                self._settle(said, await consumer.commit(), said_ms, epochs)
                 said = {}
-        self._settle(said, await consumer.close())
+        self._settle(said, await consumer.close(), said_ms, epochs)
 
-    def _settle(self, said: dict[tuple[int, int], int], refused: list[Refusal]) -> None:
+    def _settle(
+        self, said: dict[tuple[int, int], int], refused: list[Refusal], said_ms: float, epochs: Sequence[int]
+    ) -> None:
         """What was not refused counts."""
         lost = {(each.partition.partition, offset) for each in refused for offset in each.offsets}
-        self._ledger.note_confirmed(self.name, {place: kind for place, kind in said.items() if place not in lost})
+        kept = {place: kind for place, kind in said.items() if place not in lost}
+        self._ledger.note_confirmed(self.name, kept, said_ms, epochs)
 
 
 class Run:
-    def __init__(self, world: ClusterWorld, seed: int) -> None:
+    def __init__(self, world: ClusterWorld, seed: int, group_settings: Mapping[str, str]) -> None:
         self.world = world
         self.random = SimRandom(seed)
-        self.ledger = Ledger(world)
+        self.ledger = Ledger(world, group_settings)
+        self._group_settings = group_settings
+        self._takes_letters = True
         self.workers: dict[Worker, asyncio.Task[None]] = {}
         self._count = 0
         self._admin = self.connect()
@@ -200,22 +234,39 @@ class Run:
         async def create() -> None:
             topics = CreateTopicsRequest
             connection = await self._admin.any_connection()
-            topic = topics.CreatableTopic(name=TOPIC, num_partitions=PARTITIONS, replication_factor=3)
-            answer = await connection.call(
-                topics(topics=[topic], timeout_ms=5000), _response(topics), timeout_ms=10_000
-            )
-            assert answer.topics[0].error_code in (0, 36), answer
+            named = {TOPIC: PARTITIONS} | ({DEAD_LETTERS: 1} if self._has_letters else {})
+            wanted = [
+                topics.CreatableTopic(name=name, num_partitions=count, replication_factor=3)
+                for name, count in named.items()
+            ]
+            answer = await connection.call(topics(topics=wanted, timeout_ms=5000), _response(topics), timeout_ms=10_000)
+            assert all(each.error_code in (0, 36) for each in answer.topics), answer
 
+        await self._admin.with_retries(create, timeout_ms=20_000)
+        await self._configure(32, GROUP, {"share.auto.offset.reset": "earliest", **self._group_settings})
+        if self._has_letters:
+            await self._take_letters(True)
+
+    async def _configure(self, kind: int, name: str, settings: Mapping[str, str]) -> None:
         async def configure() -> None:
             alter = IncrementalAlterConfigsRequest
-            config = alter.AlterableConfig(name="share.auto.offset.reset", value="earliest", config_operation=0)
-            resource = alter.AlterConfigsResource(resource_type=32, resource_name=GROUP, configs=[config])
+            configs = [
+                alter.AlterableConfig(name=each, value=value, config_operation=0) for each, value in settings.items()
+            ]
+            resource = alter.AlterConfigsResource(resource_type=kind, resource_name=name, configs=configs)
             connection = await self._admin.any_connection()
             answer = await connection.call(alter(resources=[resource]), _response(alter), timeout_ms=10_000)
             assert answer.responses[0].error_code == 0, answer
 
-        await self._admin.with_retries(create, timeout_ms=20_000)
-        await self._admin.with_retries(configure, timeout_ms=20_000)
+        await self._admin.with_retries(configure, timeout_ms=60_000)
+
+    @property
+    def _has_letters(self) -> bool:
+        return LETTERS.items() <= self._group_settings.items()
+
+    async def _take_letters(self, takes: bool) -> None:  # noqa: FBT001
+        self._takes_letters = takes
+        await self._configure(2, DEAD_LETTERS, {"errors.deadletterqueue.group.enable": str(takes).lower()})
 
     async def produce(self, count: int) -> None:
         for number in range(count):
@@ -247,7 +298,7 @@ class Run:
         while True:
             await asyncio.sleep(self.random.between(0.3, 1.5))
             alive = [worker for worker, task in self.workers.items() if not task.done() and not worker.is_leaving]
-            match self.random.randrange(4):
+            match self.random.randrange(5 if self._has_letters else 4):
                 case 0 if len(alive) < 5:
                     self.join()
                 case 1 if len(alive) > 1:
@@ -256,6 +307,8 @@ class Run:
                     self.workers[self.random.choice(alive)].cancel()  # It dies, and its connections with it.
                 case 3:
                     await self.restart(1 + self.random.randrange(3))
+                case 4:
+                    await self._take_letters(not self._takes_letters)
 
     async def restart(self, node_id: int) -> None:
         await self.world.kill(node_id)
@@ -269,6 +322,8 @@ class Run:
 
     async def drain(self) -> None:
         """Good members are left, until everything is done with."""
+        if self._has_letters:
+            await self._take_letters(True)
         for worker in self.workers:
             worker.is_leaving = True
         self.join(is_good=True)
@@ -307,9 +362,33 @@ class Run:
         missed = self.ledger.produced - self.ledger.delivered.keys()
         assert not missed, f"never delivered: {sorted(missed)}"
         ended = self.ledger.done.keys() | self.ledger.unknown
-        given_up = {place for place, counts in self.ledger.delivered.items() if max(counts) == LIMIT}
+        given_up = {place for place, counts in self.ledger.delivered.items() if max(counts) == self.ledger.limit}
         lost = self.ledger.produced - ended - given_up
         assert not lost, f"delivered, and lost before anybody was done with it: {sorted(lost)}"
+        if self._has_letters:
+            silent = self.ledger.produced - self.ledger.perhaps_accepted - self.ledger.letters
+            assert not silent, f"given up without a dead letter: {sorted(silent)}"
+
+    def read_letters(self) -> None:
+        if not self._has_letters:
+            return
+        (partition,) = [
+            each
+            for broker in self.world.running
+            if (each := broker.replicas.partitions.get((DEAD_LETTERS, PartitionIndex(0)))) is not None
+            and each.is_leader
+        ]
+        found = partition.read(0, 1 << 24, isolation_level=0, at_least_one_batch=True)
+        data = b"" if found is None else found.read()
+        for position, header in iterate_headers(data):
+            for record in iterate_records(
+                data[position : position + header.size_bytes], max_decompressed_bytes=1 << 20
+            ):
+                told = {name.removeprefix("__dlq.errors."): value.decode() for name, value in record.headers}
+                place = int(told["partition"]), int(told["offset"])
+                assert (told["topic"], told["group"]) == (TOPIC, GROUP)
+                assert int(told["delivery.count"]) in self.ledger.delivered[place], told
+                self.ledger.letters.add(place)
 
 
 def _response(request: Any) -> Any:
@@ -318,9 +397,9 @@ def _response(request: Any) -> Any:
     return apis.response_type(request.api_key)
 
 
-async def story(seed: int, records: int = 120) -> Ledger:
+async def story(seed: int, records: int, group_settings: Mapping[str, str]) -> Ledger:
     async with running_cluster(settings=SETTINGS) as world:
-        run = Run(world, seed)
+        run = Run(world, seed, group_settings)
         await run.prepare()
         for _ in range(3):
             run.join()
@@ -339,15 +418,16 @@ async def story(seed: int, records: int = 120) -> Ledger:
         if watching.done():
             watching.result()
         watching.cancel()
+        run.read_letters()
         run.check()
         run._admin.close()
         return run.ledger
 
 
-def simulate(seed: int, records: int = 120) -> Ledger:
+def simulate(seed: int, records: int = 120, group_settings: Mapping[str, str] | None = None) -> Ledger:
     loop = SimLoop(SimRandom(seed))
     try:
-        return loop.run_until_complete(story(seed, records))
+        return loop.run_until_complete(story(seed, records, group_settings or {}))
     finally:
         loop.close()
 
@@ -356,4 +436,11 @@ def simulate(seed: int, records: int = 120) -> Ledger:
 def test_a_queue_keeps_its_promises(seed: int) -> None:
     ledger = simulate(seed, 60)
     assert len(ledger.done) > 100
+    assert any(len(counts) > 1 for counts in ledger.delivered.values())
+
+
+@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(2, 30))])
+def test_nothing_is_given_up_without_a_dead_letter_and_nothing_comes_back_too_soon(seed: int) -> None:
+    ledger = simulate(seed, 60, LETTERS | BACKOFF)
+    assert ledger.letters
     assert any(len(counts) > 1 for counts in ledger.delivered.values())
