@@ -131,7 +131,7 @@ def _delays_never_end(patch: pytest.MonkeyPatch) -> None:
 def test_a_planted_bug_is_found(plant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch) -> None:
     plant(monkeypatch)
     with pytest.raises((AssertionError, TimeoutError)):
-        _simulate_all()
+        _simulate_all({})
 
 
 @pytest.mark.parametrize(
@@ -151,10 +151,10 @@ def test_a_bug_of_what_is_beyond_kafka_is_found(
 ) -> None:
     plant(monkeypatch)
     with pytest.raises((AssertionError, TimeoutError)):
-        _simulate_all(LETTERS | BACKOFF)
-        _simulate_all(LETTERS | {"share.delivery.count.limit": "2"})
+        _simulate_all(LETTERS | BACKOFF, LETTERS | {"share.delivery.count.limit": "2"})
 
 
-def _simulate_all(group_settings: Mapping[str, str] | None = None) -> None:
-    for seed in SEEDS:
-        simulate(seed, 80, group_settings)
+def _simulate_all(*groups: Mapping[str, str]) -> None:
+    for group_settings in groups:
+        for seed in SEEDS:
+            simulate(seed, 80, group_settings)

@@ -264,7 +264,7 @@ class Run:
     def _has_letters(self) -> bool:
         return LETTERS.items() <= self._group_settings.items()
 
-    async def _take_letters(self, takes: bool) -> None:  # noqa: FBT001
+    async def _take_letters(self, takes: bool) -> None:
         self._takes_letters = takes
         await self._configure(2, DEAD_LETTERS, {"errors.deadletterqueue.group.enable": str(takes).lower()})
 

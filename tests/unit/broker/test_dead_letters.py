@@ -21,9 +21,7 @@ from tests.unit.broker.test_shares import (
 from tests.unit.broker.world import World, batch, create_topic, fetch, fetched, produce, running
 
 TOPIC = "dlq.work"
-NAME, COPY, ENABLE = (
-    f"errors.deadletterqueue.{each}" for each in ("topic.name", "copy.record.enable", "group.enable")
-)
+NAME, COPY, ENABLE = (f"errors.deadletterqueue.{each}" for each in ("topic.name", "copy.record.enable", "group.enable"))
 REJECTED, DELIVERED_TOO_OFTEN = "Offset rejected by client.", "Offset delivery count exceeded the threshold."
 BROKER_RESOURCE = 4
 
