@@ -311,6 +311,7 @@ _ROWS = (
         ),
         ("topics > responses",),
     ),
+    _this_node(ApiKey.DESCRIBE_QUEUE, (0, 0), "shares.looking.describe_queue", (_DESCRIBE_GROUP,)),
     # Asked by leaders of partitions and by coordinators of share groups.
     *(
         _this_node(key, versions, "shares.states.share_state", _CLUSTER_ACTION, ("topics > results", "partitions"))

@@ -144,8 +144,8 @@ async def test_what_waits_is_given_up_when_there_is_no_room_for_anything_else() 
         assert await one.acknowledge((0, 99, [REJECT] + 99 * [ACCEPT])) is ErrorCode.NONE
         assert await start_offset(one) == (0, 11)
         assert await one.take() == [(100, 109, 1)]
-        (share_partition,) = world.broker.services.shares.partitions.values()
-        assert (share_partition.given_up.lost_count, share_partition.letters.written_count) == (1, 0)
+        ((_, tally),) = world.broker.services.shares.tallies.items()
+        assert (tally.lost, tally.written) == (1, 0)
         assert await start_offset(one) == (100, 10)
 
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tailrace.broker.node import Node
+    from tailrace.broker.shares.tally import Tally
     from tailrace.controller.image import TopicImage
     from tailrace.coordinator.share_partition.delivery import Dead
     from tailrace.replica.partition import Partition
@@ -44,13 +45,12 @@ _DONE = (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS)
 class DeadLetters:
     """Those of one share-partition."""
 
-    def __init__(self, node: Node, partition: Partition, group_id: str) -> None:
-        self.written_count = 0
+    def __init__(self, node: Node, partition: Partition, group_id: str, tally: Tally) -> None:
         self._node = node
+        self._tally = tally
         self._partition = partition
-        self._source = Source(
-            partition.topic_partition.topic, partition.topic_partition.partition, group_id
-        )  # fmt: skip
+        topic, index = partition.topic_partition
+        self._source = Source(topic, index, group_id)
 
     async def write(self, dead: Dead) -> None:
         """Of each of the records a letter, or more than one if it fails in their midst. Raises KafkaError."""
@@ -186,7 +186,7 @@ class DeadLetters:
                     await self._append_there(topic, index, leader, batch)
         except TimeoutError:
             raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"{topic.name}-{index} has not confirmed it") from None
-        self.written_count += len(letters)
+        self._tally.written += len(letters)
 
     async def _append_here(self, name: str, index: int, batch: bytes) -> None:
         partition = self._node.replicas.find_to_write(name, index)

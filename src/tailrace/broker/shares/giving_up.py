@@ -18,6 +18,7 @@ from tailrace.model import events
 from tailrace.model.errors import KafkaError
 
 if TYPE_CHECKING:
+    from tailrace.broker.shares.tally import Tally
     from tailrace.coordinator.share_partition.delivery import Dead, Delivery
 
 _log = events.logger("shares")
@@ -43,21 +44,26 @@ class GivenUp:
         write: Callable[[Dead], Awaitable[None]],
         archive: Callable[[list[Delivery], Tell | None], None],
         begin: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]],
+        tally: Tally,
         *,
         on_failure: Callable[[], None],
         name: str,
     ) -> None:
         """`archive` is told when records have their letters, and what to tell of it once that is stored."""
-        self.lost_count = 0  # Records that were archived without a letter.
-        self.is_failing = False
+        self.failure: str | None = None  # Of the last try, if it was in vain.
         self._write = write
         self._archive = archive
         self._begin = begin
+        self._tally = tally
         self._on_failure = on_failure
         self._name = name
         self._entries: deque[_Entry] = deque()
         self._written_count = 0  # Of the first entry.
         self._task: asyncio.Task[None] | None = None
+
+    @property
+    def is_failing(self) -> bool:
+        return self.failure is not None
 
     @property
     def is_writing(self) -> bool:
@@ -77,7 +83,7 @@ class GivenUp:
             return
         given_up = [delivery for entry in self._entries for delivery in entry.deliveries]
         count = sum(each.size for each in given_up)
-        self.lost_count += count
+        self._tally.lost += count
         _log.error(
             "records were given up without dead letters: their topic cannot be written, and there was no room for more",
             share_partition=self._name,
@@ -93,7 +99,7 @@ class GivenUp:
         if self._task is not None:
             self._task.cancel()
             self._task = None
-        self.is_failing, self._written_count = False, 0
+        self.failure, self._written_count = None, 0
         entries = list(self._entries)
         self._entries.clear()
         for entry in entries:
@@ -115,7 +121,7 @@ class GivenUp:
                 continue
             if self.is_failing:
                 _log.info("dead letters are written again", share_partition=self._name)
-            pause, self.is_failing = _PAUSE_SECONDS, False
+            pause, self.failure = _PAUSE_SECONDS, None
             entry, self._written_count = self._entries.popleft(), 0  # It may not be told any more.
             self._archive(entry.deliveries, entry.tell)
         self._task = None
@@ -128,7 +134,7 @@ class GivenUp:
                 error=error.code.name,
                 cause=error.message,
             )
-        self.is_failing = True
+        self.failure = error.message or error.code.name
         told = [entry.tell for entry in self._entries if entry.tell is not None]
         self._entries = deque(entry._replace(tell=None) for entry in self._entries)
         for tell in told:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from tailrace.broker.shares.dead_letters import DeadLetters
-from tailrace.broker.shares.giving_up import GivenUp, Tell
+from tailrace.broker.shares.giving_up import GivenUp
 from tailrace.coordinator.share_partition.delivery import Acknowledged, Delivery, Limits, RecordState
 from tailrace.coordinator.share_partition.window import Changes, Window
 from tailrace.coordinator.share_state.batches import StateBatch, overlay
@@ -33,6 +33,8 @@ from tailrace.wire.apis.shares import ReadShareGroupStateRequest, WriteShareGrou
 if TYPE_CHECKING:
     from tailrace.broker.coordinators.share_states import ShareStates
     from tailrace.broker.node import Node
+    from tailrace.broker.shares.giving_up import Tell
+    from tailrace.broker.shares.tally import Tally
     from tailrace.replica.partition import Partition
 
 _log = events.logger("shares")
@@ -72,6 +74,7 @@ class SharePartition:
         group_id: str,
         partition: Partition,
         config: Callable[[], GroupConfig],
+        tally: Tally,
         on_end: Callable[[SharePartition], None],
         is_read: Callable[[], bool],
     ) -> None:
@@ -82,16 +85,20 @@ class SharePartition:
         # Fetches that wait for records to become available.
         self.readers = ReadWaiters()
         self.is_ready = self.is_ended = False
-        self.acquired_count = self.expired_count = 0
         self._node = node
         self._states = states
         self._config = config
+        self._tally = tally
         self._on_end = on_end
         self._is_read = is_read
         self._state_epoch = -1
-        self.letters = DeadLetters(node, partition, group_id)
         self.given_up = GivenUp(
-            self.letters.write, self._archive, states.begin, on_failure=self.end_if_idle, name=repr(self)
+            DeadLetters(node, partition, group_id, tally).write,
+            self._archive,
+            states.begin,
+            tally,
+            on_failure=self.end_if_idle,
+            name=repr(self),
         )
         self._loop = asyncio.get_running_loop()
         self._loading: asyncio.Future[KafkaError | None] | None = None
@@ -218,6 +225,7 @@ class SharePartition:
             # A leader that does not know the state holds nothing for anybody.
             raise KafkaError(ErrorCode.INVALID_RECORD_STATE, "The record state is invalid: the leader has changed.")
         changes = self.window.acknowledge(member_id, batches, limits=self.limits, now_ms=self._now_ms())
+        self._tally.note_acknowledged(batches)
         self._arm_timer()
         self._follow(changes, tell)
 
@@ -232,7 +240,7 @@ class SharePartition:
             self.given_up.make_room()
 
     def note_acquired(self, count: int) -> None:
-        self.acquired_count += count
+        self._tally.delivered += count
         self._arm_timer()
 
     def _follow(self, changes: Changes, tell: Tell | None = None) -> None:
@@ -343,9 +351,9 @@ class SharePartition:
         self._timer, self._timer_ms = None, float("inf")
         if self.is_ended:
             return
-        held_count = self.window.held_count
+        held_count = self.window.counts().held
         self._follow(self.window.expire(self._now_ms(), self.limits))
-        self.expired_count += held_count - self.window.held_count
+        self._tally.expired += held_count - self.window.counts().held
         self.readers.tell()  # Delays may be over.
         self._arm_timer()
         self.end_if_idle()

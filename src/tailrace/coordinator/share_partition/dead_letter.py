@@ -9,15 +9,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from tailrace.model.ids import DEAD_LETTER_HEADER_PREFIX
 from tailrace.wire.payload import Record
-
-_PREFIX = "__dlq.errors."
-TOPIC_HEADER = f"{_PREFIX}topic"
-PARTITION_HEADER = f"{_PREFIX}partition"
-OFFSET_HEADER = f"{_PREFIX}offset"
-GROUP_HEADER = f"{_PREFIX}group"
-DELIVERY_COUNT_HEADER = f"{_PREFIX}delivery.count"
-MESSAGE_HEADER = f"{_PREFIX}message"
 
 _REJECTED = b"Offset rejected by client."
 _DELIVERED_TOO_OFTEN = b"Offset delivery count exceeded the threshold."
@@ -37,15 +30,16 @@ def dead_letter(
     source: Source, offset: int, *, delivery_count: int, is_rejected: bool, now_ms: int, copy: Record | None
 ) -> Record:
     headers = (
-        (TOPIC_HEADER, source.topic.encode()),
-        (PARTITION_HEADER, b"%d" % source.partition),
-        (OFFSET_HEADER, b"%d" % offset),
-        (GROUP_HEADER, source.group_id.encode()),
-        (DELIVERY_COUNT_HEADER, b"%d" % delivery_count),
-        (MESSAGE_HEADER, _REJECTED if is_rejected else _DELIVERED_TOO_OFTEN),
+        ("topic", source.topic.encode()),
+        ("partition", b"%d" % source.partition),
+        ("offset", b"%d" % offset),
+        ("group", source.group_id.encode()),
+        ("delivery.count", b"%d" % delivery_count),
+        ("message", _REJECTED if is_rejected else _DELIVERED_TOO_OFTEN),
     )
     key, value = (None, None) if copy is None else (copy.key, copy.value)
-    return Record(0, now_ms, key, value, headers)
+    named = tuple((f"{DEAD_LETTER_HEADER_PREFIX}{name}", content) for name, content in headers)
+    return Record(0, now_ms, key, value, named)
 
 
 def size_estimate(source: Source, copy: Record | None) -> int:

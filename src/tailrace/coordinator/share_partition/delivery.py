@@ -110,6 +110,14 @@ class Dead(NamedTuple):
     is_rejected: bool
 
 
+class Counts(NamedTuple):
+    """Of a window, in offsets."""
+
+    held: int
+    delayed: int
+    dead: int  # Their dead letters are owed.
+
+
 class Acquired(NamedTuple):
     first_offset: int
     last_offset: int

@@ -24,6 +24,7 @@ it is kept from everybody for a while when it comes back, longer each time.
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from heapq import heappop, heappush
 from itertools import groupby
@@ -32,6 +33,7 @@ from tailrace.coordinator.share_partition.delivery import (
     Acknowledge,
     Acknowledged,
     Acquired,
+    Counts,
     Dead,
     Delivery,
     Limits,
@@ -77,10 +79,11 @@ class Window:
     def done_count(self) -> int:
         return self._done_count
 
-    @property
-    def held_count(self) -> int:
-        """Offsets that members have."""
-        return sum(each.size for each in self._deliveries if each.state is RecordState.ACQUIRED)
+    def counts(self) -> Counts:
+        sums = Counter[RecordState]()
+        for each in self._deliveries:
+            sums[each.state] += each.size
+        return Counts(sums[RecordState.ACQUIRED], sums[RecordState.DELAYED], sums[RecordState.ARCHIVING])
 
     @property
     def has_held(self) -> bool:

@@ -111,6 +111,7 @@ class ApiKey(IntEnum):
     DESCRIBE_CONNECTIONS = 10_003, "own"
     DESCRIBE_SEGMENTS = 10_004, "own"
     DESCRIBE_AUDIT = 10_005, "own"
+    DESCRIBE_QUEUE = 10_010, "own"
     REPORT_REPLICAS = 10_100, "own"
     ALLOW_TRUNCATION = 10_101, "own"
     MOVE_LEADER = 10_102, "own"
