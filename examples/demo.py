@@ -1,7 +1,7 @@
-"""`make demo`: a broker, a client that others wrote, our own commands, schemas that evolve (demo_schemas.py), a cluster
-that lets in only who may come (demo_secure.py), one that is lost but for its bucket (demo_tier.py), one whose leader is
-killed at work, transactions whose producer is, what tells of a dead broker (demo_watch.py), and a data pipeline on
-Spark that survives all that (demo_pipeline.py).
+"""`make demo`: a broker, a client that others wrote, our own commands, a queue with dead letters (demo_queue.py),
+schemas that evolve (demo_schemas.py), a cluster that lets in only who may come (demo_secure.py), one that is lost but
+for its bucket (demo_tier.py), one whose leader is killed at work, transactions whose producer is, what tells of a dead
+broker (demo_watch.py), and a data pipeline on Spark that survives all that (demo_pipeline.py).
 
 Everything shown happens; a step that goes wrong ends the demo with a message and exit code 1.
 """
@@ -19,6 +19,7 @@ from pathlib import Path
 
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from demo_pipeline import ORDERS, REVENUE, finish_and_audit, pipelines_under_fire
+from demo_queue import give_up_and_send_back
 from demo_schemas import evolve_schemas
 from demo_secure import LEDGER, SETTINGS, refuse, renew, throttle
 from demo_tier import lose_everything
@@ -50,6 +51,8 @@ def main() -> None:
             write_and_read(broker)
         with step("The same broker by our own commands"):
             use_commands(broker)
+        with step("A queue with a job that nobody can do: dead letters, and back (ShareConsumer of confluent-kafka)"):
+            give_up_and_send_back(broker, command, show, expect)
         with step("Schemas by a registry beside it: one that evolves, and one that is refused"):
             evolve_schemas(broker, show)
         with step("A clean stop"):

@@ -29,6 +29,7 @@ from tailrace.apps.console.pages import (
     login,
     messages,
     nodes,
+    queues,
     schemas,
     tier,
     topics,
@@ -113,7 +114,21 @@ def make_app(
 
 
 def _routes(console: Console) -> list[BaseRoute]:
-    rooms = (cluster, nodes, topics, messages, groups, schemas, transactions, access, alerts, balance, tier, login)
+    rooms = (
+        cluster,
+        nodes,
+        topics,
+        messages,
+        groups,
+        queues,
+        schemas,
+        transactions,
+        access,
+        alerts,
+        balance,
+        tier,
+        login,
+    )
     return [
         *(route for room in rooms for route in room.routes(console)),
         Route("/live", partial(_live, console)),
