@@ -34,6 +34,7 @@ LONG_FILES = {
 ENTRY_POINTS = (
     "tailrace.__main__",
     "tailrace.cli",
+    "tailrace.kit",
     "tailrace.schemas",
     "tailrace.testing",
     "tailrace.testing.plugin",

@@ -2,7 +2,9 @@
 
 No group: nothing is committed and nobody else is told (`groups.consumer` does that). One fetch at a time is under way
 to each leader, over all the partitions that it leads; `poll` returns the records of the first that is answered, in
-order within a partition. A position is the offset of the next record to hand out. Batches are checked by their CRC,
+order within a partition. What was fetched and not handed out yet, since the caller wants no more at a time or has
+paused its partition, waits here, and is no more than one fetch of each partition. A position is the offset of the next
+record to hand out. Batches are checked by their CRC,
 control batches are left out, and what a batch may decompress to is bounded. With READ_COMMITTED nothing of an open or
 aborted transaction is given: brokers answer up to the last stable offset, and name what was aborted below it.
 """
@@ -30,6 +32,9 @@ from tailrace.model.ids import NodeId, PartitionIndex, TopicPartition
 from tailrace.wire.apis.data import FetchResponse
 from tailrace.wire.records import Record, iterate_records
 
+# How long a fetch waits for records at most while partitions are paused.
+_WAIT_BESIDE_PAUSED_MS = 50
+
 __all__ = ["EARLIEST", "LATEST", "Consumer", "ConsumerOptions", "Isolation", "Position"]
 
 
@@ -39,6 +44,13 @@ class Position(NamedTuple):
 
     offset: int
     end_offset: int
+
+
+class _Ready(NamedTuple):
+    """Records of a partition that were fetched, from its position on, and where reading goes on behind them."""
+
+    records: list[Record]
+    next_offset: int
 
 
 class _Fetched(NamedTuple):
@@ -53,6 +65,8 @@ class Consumer:
         self.cluster = cluster
         self.options = options or ConsumerOptions()
         self._positions: dict[TopicPartition, Position] = {}
+        self._ready: dict[TopicPartition, _Ready] = {}
+        self._paused: set[TopicPartition] = set()
         # At most one per leader.
         self._fetches: dict[NodeId, asyncio.Task[_Fetched]] = {}
         self._interruption: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -62,6 +76,8 @@ class Consumer:
     async def assign(self, positions: Mapping[TopicPartition, int]) -> None:
         """Reads these partitions, each from an offset, and no others."""
         await self.close()
+        self._ready.clear()
+        self._paused.clear()
         self._positions = {partition: Position(offset, -1) for partition, offset in positions.items()}
 
     def change(self, *, added: Mapping[TopicPartition, int], removed: Iterable[TopicPartition] = ()) -> None:
@@ -69,7 +85,23 @@ class Consumer:
         on."""
         for partition in removed:
             self._positions.pop(partition, None)
+            self._ready.pop(partition, None)
+            self._paused.discard(partition)
+        for partition in added:
+            self._ready.pop(partition, None)
         self._positions |= {partition: Position(offset, -1) for partition, offset in added.items()}
+
+    @property
+    def paused(self) -> frozenset[TopicPartition]:
+        return frozenset(self._paused)
+
+    def pause(self, partitions: Iterable[TopicPartition]) -> None:
+        """Gives none of their records until they are resumed. A partition that is given away is not paused any more."""
+        self._paused.update(partition for partition in partitions if partition in self._positions)
+
+    def resume(self, partitions: Iterable[TopicPartition]) -> None:
+        self._paused.difference_update(partitions)
+        self.interrupt()
 
     def interrupt(self) -> None:
         """Makes the poll that is under way, or else the next one, return without records."""
@@ -78,6 +110,9 @@ class Consumer:
 
     def position(self, partition: TopicPartition) -> Position:
         return self._positions[partition]
+
+    def end_offset(self, partition: TopicPartition) -> int:
+        return self._positions[partition].end_offset
 
     async def close(self) -> None:
         fetches, self._fetches = list(self._fetches.values()), {}
@@ -93,9 +128,12 @@ class Consumer:
         behind = [partition for partition, offset in found.items() if offset == NO_SUCH_RECORD]
         return found | await self._list_offsets(behind, LATEST)
 
-    async def poll(self, timeout_ms: float) -> dict[TopicPartition, list[Record]]:
-        """The next records, or nothing if none came in time. Raises KafkaError for what does not pass by itself."""
+    async def poll(self, timeout_ms: float, max_records: int | None = None) -> dict[TopicPartition, list[Record]]:
+        """The next records, at most so many, or nothing if none came in time. Raises KafkaError for what does not pass
+        by itself."""
         assert self._positions, "assign partitions before polling"
+        if self._ready and (records := self._hand_out(max_records)):
+            return records
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 while not self._interruption.done():
@@ -103,7 +141,8 @@ class Consumer:
                         await self._start_fetches()
                         waited: list[asyncio.Future[Any]] = [*self._fetches.values(), self._interruption]
                         done, _ = await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
-                        records = self._collect(done)
+                        self._collect(done)
+                        records = self._hand_out(max_records)
                     except KafkaError as error:
                         await self._pause_or_raise(error)
                         continue
@@ -131,34 +170,41 @@ class Consumer:
     async def _start_fetches(self) -> None:
         by_leader: dict[NodeId, dict[TopicPartition, FetchPosition]] = {}
         for partition, position in self._positions.items():
+            if partition in self._ready or partition in self._paused:
+                continue
             leader = await self.cluster.leader_of(partition)
             asked = FetchPosition(position.offset, leader.leader_epoch)
             by_leader.setdefault(leader.leader_id, {})[partition] = asked
+        options = self.options
+        if (
+            self._paused
+        ):  # A broker answers in order: what is resumed must not wait for a fetch that has begun without it.
+            wait_ms = min(options.fetch_max_wait_ms, _WAIT_BESIDE_PAUSED_MS)
+            options = options._replace(fetch_max_wait_ms=wait_ms)
         for node_id, positions in by_leader.items():
             if node_id not in self._fetches:
-                self._fetches[node_id] = asyncio.create_task(self._fetch(node_id, positions))
+                self._fetches[node_id] = asyncio.create_task(self._fetch(node_id, positions, options))
 
-    async def _fetch(self, node_id: NodeId, asked: dict[TopicPartition, FetchPosition]) -> _Fetched:
-        return _Fetched(asked, await fetch_once(self.cluster, node_id, asked, self.options))
+    async def _fetch(
+        self, node_id: NodeId, asked: dict[TopicPartition, FetchPosition], options: ConsumerOptions
+    ) -> _Fetched:
+        return _Fetched(asked, await fetch_once(self.cluster, node_id, asked, options))
 
-    def _collect(self, done: Iterable[asyncio.Future[Any]]) -> dict[TopicPartition, list[Record]]:
+    def _collect(self, done: Iterable[asyncio.Future[Any]]) -> None:
         ended = set(done)
         finished = [fetch for fetch in self._fetches.values() if fetch in ended]
         self._fetches = {node_id: fetch for node_id, fetch in self._fetches.items() if fetch not in ended}
-        records: dict[TopicPartition, list[Record]] = {}
         failure: KafkaError | None = None
         for fetch in finished:
             try:
-                records |= self._open(fetch.result())
+                self._open(fetch.result())
             except KafkaError as error:
                 failure = error
-        # What was read is handed out first: its positions have moved. The failure shows again at the next poll.
-        if failure is not None and not records:
+        # What was read is handed out first. The failure shows again at the next poll.
+        if failure is not None and self._ready.keys() <= self._paused:
             raise failure
-        return records
 
-    def _open(self, fetched: _Fetched) -> dict[TopicPartition, list[Record]]:
-        records: dict[TopicPartition, list[Record]] = {}
+    def _open(self, fetched: _Fetched) -> None:
         failure: KafkaError | None = None
         for topic in fetched.answer.responses:
             for data in topic.partitions:
@@ -168,18 +214,14 @@ class Consumer:
                 if position is None or asked is None or asked.offset != position.offset:
                     continue  # It was read from another leader meanwhile.
                 try:
-                    found = self._open_partition(partition, data)
+                    self._open_partition(partition, data)
                 except KafkaError as error:
                     failure = error
-                    continue
-                if found:
-                    records[partition] = found
-        if failure is not None and not records:
+        if failure is not None:
             raise failure
-        return records
 
-    def _open_partition(self, partition: TopicPartition, data: FetchResponse.PartitionData) -> list[Record]:
-        position = self._positions[partition].offset
+    def _open_partition(self, partition: TopicPartition, data: FetchResponse.PartitionData) -> None:
+        first = position = self._positions[partition].offset
         check_partition(data, partition, position)
         records: list[Record] = []
         view = records_of(data)
@@ -193,8 +235,28 @@ class Consumer:
             position = header.next_offset
         is_committed_only = self.options.isolation is Isolation.READ_COMMITTED
         end_offset = data.last_stable_offset if is_committed_only else data.high_watermark
-        self._positions[partition] = Position(position, end_offset)
-        return records
+        if records:
+            self._ready[partition] = _Ready(records, position)
+        self._positions[partition] = Position(first if records else position, end_offset)
+
+    def _hand_out(self, max_records: int | None) -> dict[TopicPartition, list[Record]]:
+        given: dict[TopicPartition, list[Record]] = {}
+        for partition in list(self._ready):
+            if partition in self._paused:
+                continue
+            records, next_offset = self._ready.pop(partition)
+            if max_records is not None:
+                if len(records) > max_records:
+                    # Those behind come first next time only if no other partition has waited longer.
+                    self._ready[partition] = _Ready(records[max_records:], next_offset)
+                    next_offset = records[max_records].offset
+                    records = records[:max_records]
+                max_records -= len(records)
+            given[partition] = records
+            self._positions[partition] = self._positions[partition]._replace(offset=next_offset)
+            if max_records == 0:
+                break
+        return given
 
     async def _list_offsets(self, partitions: Iterable[TopicPartition], timestamp: int) -> dict[TopicPartition, int]:
         return await list_offsets(

@@ -126,6 +126,10 @@ class Lane:
         self._has_failed = False
         self._task = asyncio.create_task(self._run())
 
+    @property
+    def unacknowledged(self) -> int:
+        return len(self._under_way) + len(self._waiting)
+
     def add(self, record: LaneRecord, *, is_urgent: bool) -> bool:
         """Whether this record has filled a batch. An urgent one does not linger."""
         batches = self._waiting_bytes // self._options.batch_bytes

@@ -64,6 +64,28 @@ class Producer:
             await self.flush()
         self.close()
 
+    @property
+    def unacknowledged(self) -> int:
+        """How many records have no answer yet."""
+        return sum(lane.unacknowledged for lane in self._lanes.values())
+
+    async def describe(self, topic: str, *, timeout_ms: int) -> TopicMetadata:
+        """Asks again while no broker can be reached. That a topic is not there is believed much sooner."""
+        clock = self.cluster.ports.clock
+        started_ms = clock.monotonic_ms()
+        attempt = 0
+        while True:
+            try:
+                return await self._describe(topic)
+            except KafkaError as error:
+                is_missing = error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                patience_ms = min(timeout_ms, _CREATION_TIMEOUT_MS) if is_missing else timeout_ms
+                pause_ms = self.cluster.backoff_ms(attempt)
+                if not error.code.retriable or clock.monotonic_ms() + pause_ms > started_ms + patience_ms:
+                    raise
+            attempt += 1
+            await asyncio.sleep(pause_ms / 1000)
+
     async def send(
         self,
         topic: str,

@@ -9,7 +9,7 @@ Between assigned and revoked nobody else has a partition; after a loss, someone 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from enum import StrEnum
 from typing import NamedTuple
@@ -25,7 +25,8 @@ from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.model.ids import TopicPartition
 from tailrace.wire.records import Record
 
-OnPartitions = Callable[[Sequence[TopicPartition]], None]
+# One that is a coroutine function is waited for.
+OnPartitions = Callable[[Sequence[TopicPartition]], Awaitable[None] | None]
 
 # What a commit fails with while the group goes on: whoever reads the partition next begins at an earlier commit.
 _COMMIT_REFUSALS = frozenset(
@@ -66,6 +67,12 @@ class _Start(NamedTuple):
 
 def _nothing(_partitions: Sequence[TopicPartition]) -> None:
     pass
+
+
+async def _call(hook: OnPartitions, partitions: Sequence[TopicPartition]) -> None:
+    told = hook(partitions)
+    if told is not None:
+        await told
 
 
 class GroupConsumer:
@@ -130,6 +137,10 @@ class GroupConsumer:
         """The offset of the next record of a partition of the assignment."""
         return self._consumer.position(partition).offset
 
+    def end_offset(self, partition: TopicPartition) -> int:
+        """Where reading the partition would end, as last heard, or -1."""
+        return self._consumer.end_offset(partition)
+
     def seek(self, partition: TopicPartition, offset: int) -> None:
         """Goes on from there. Going back to a record that was given makes it, and what follows, count as not done."""
         self._consumer.change(added={partition: offset})
@@ -140,15 +151,30 @@ class GroupConsumer:
         places = self._begun | await self.committed(sorted(self._owned))
         self._consumer.change(added={partition: places[partition] for partition in sorted(self._owned)})
 
-    async def poll(self, timeout_ms: float) -> dict[TopicPartition, list[Record]]:
-        """The next records, or nothing if none came in time. The first one joins. Raises KafkaError for what does not
-        pass by itself: this member is out of the group then."""
+    @property
+    def paused(self) -> frozenset[TopicPartition]:
+        return self._consumer.paused
+
+    def pause(self, partitions: Iterable[TopicPartition]) -> None:
+        """As of a consumer without a group. The group is not told: the partitions stay with this member."""
+        self._consumer.pause(partitions)
+
+    def resume(self, partitions: Iterable[TopicPartition]) -> None:
+        self._consumer.resume(partitions)
+
+    async def offsets_at(self, partitions: Iterable[TopicPartition], timestamp: int) -> dict[TopicPartition, int]:
+        """As of a consumer without a group."""
+        return await self._consumer.offsets_at(partitions, timestamp)
+
+    async def poll(self, timeout_ms: float, max_records: int | None = None) -> dict[TopicPartition, list[Record]]:
+        """The next records, at most so many, or nothing if none came in time. The first one joins. Raises KafkaError
+        for what does not pass by itself: this member is out of the group then."""
         if not self._has_started:
             self._has_started = True
             self._member.start()
         self._member.note_poll(is_polling=True)
         try:
-            return await self._poll(self.cluster.ports.clock.monotonic_ms() + timeout_ms)
+            return await self._poll(self.cluster.ports.clock.monotonic_ms() + timeout_ms, max_records)
         finally:
             self._member.note_poll(is_polling=False)
 
@@ -196,7 +222,7 @@ class GroupConsumer:
 
     # --- polling
 
-    async def _poll(self, deadline_ms: float) -> dict[TopicPartition, list[Record]]:
+    async def _poll(self, deadline_ms: float, max_records: int | None) -> dict[TopicPartition, list[Record]]:
         clock = self.cluster.ports.clock
         while True:
             self._news.clear()
@@ -205,7 +231,7 @@ class GroupConsumer:
             left_ms = max(WAIT_MS_MIN, deadline_ms - clock.monotonic_ms())
             if self._owned:
                 try:
-                    records = await self._consumer.poll(left_ms)
+                    records = await self._consumer.poll(left_ms, max_records)
                 except KafkaError as error:
                     if error.code is not ErrorCode.OFFSET_OUT_OF_RANGE:
                         raise
@@ -244,9 +270,9 @@ class GroupConsumer:
         while True:
             member = self._member
             if member.is_lost:
-                self._lose()
+                await self._lose()
             if member.failure is not None:
-                self._lose()
+                await self._lose()
                 raise KafkaError(member.failure.code, member.failure.message)
             wanted, wanted_count = member.wanted, member.wanted_count
             if wanted is None or wanted == member.owned:
@@ -255,7 +281,7 @@ class GroupConsumer:
             added = await self._starts(sorted(wanted - self._owned.keys()))
             # Else the places to begin may be old: somebody else may have had the partitions meanwhile.
             if member.wanted_count == wanted_count and not member.is_lost and member.failure is None:
-                self._take(added)
+                await self._take(added)
             if not member.is_lost:
                 member.note_owned(self.assignment)
 
@@ -266,13 +292,15 @@ class GroupConsumer:
             await self._commit_unless_refused()
         if self._member.is_lost:
             return  # Meanwhile the group has gone on without this member.
-        self._on_revoked(partitions)
+        await _call(self._on_revoked, partitions)
+        if self._member.is_lost:
+            return  # It was put out while its caller was busy: what it owns is lost, and told so.
         self._drop(partitions)
 
-    def _lose(self) -> None:
+    async def _lose(self) -> None:
         lost = sorted(self._owned)
         if lost:
-            self._on_lost(lost)
+            await _call(self._on_lost, lost)
             self._drop(lost)
         self._member.note_owned(self.assignment)
 
@@ -282,14 +310,14 @@ class GroupConsumer:
             del self._owned[partition]
             del self._begun[partition]
 
-    def _take(self, starts: Mapping[TopicPartition, _Start]) -> None:
+    async def _take(self, starts: Mapping[TopicPartition, _Start]) -> None:
         if not starts:
             return
         places = {partition: start.offset for partition, start in starts.items()}
         self._consumer.change(added=places)
         self._begun |= places
         self._owned |= {partition: start.offset if start.is_committed else -1 for partition, start in starts.items()}
-        self._on_assigned(list(starts))
+        await _call(self._on_assigned, list(starts))
 
     async def _starts(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, _Start]:
         if not partitions:

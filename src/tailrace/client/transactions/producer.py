@@ -111,6 +111,11 @@ class TransactionalProducer:
         self.close()
 
     @property
+    def producer(self) -> Producer:
+        """What its records go through."""
+        return self._producer
+
+    @property
     def identity(self) -> ProducerIdentity:
         """The producer id and epoch of the present transaction, or of the next."""
         return self._requests.identity

@@ -1,0 +1,50 @@
+"""The client kit: what applications on Tailrace, or on any Kafka, are made of.
+
+    async with Producer({"bootstrap.servers": "127.0.0.1:9092"}) as producer:
+        await producer.produce("orders", {"mill": "wheel"}, key="ann")
+
+    async with Consumer({...}, topics=["orders"], values=Json()) as consumer:
+        async for message in consumer:
+            print(message.value)
+
+A client of brokers like any other: it knows nothing of what a broker of ours is made of.
+"""
+
+from tailrace.client.lanes import UnknownOutcomeError
+from tailrace.client.transactions.errors import AbortableError, FencedError, OutcomeUnknownError, TransactionError
+from tailrace.kit.admin import Admin
+from tailrace.kit.consumer import BEGINNING, END, Consumer
+from tailrace.kit.messages import Delivered, DeliveryReport, Message, Outgoing, TopicPartition
+from tailrace.kit.partitioners import RoundRobin, murmur2
+from tailrace.kit.producer import Producer
+from tailrace.kit.serdes import Bytes, ByType, DeserializationError, Json, Serde, SerializationError, Text
+from tailrace.model.errors import ErrorCode, KafkaError
+
+__all__ = [
+    "BEGINNING",
+    "END",
+    "AbortableError",
+    "Admin",
+    "ByType",
+    "Bytes",
+    "Consumer",
+    "Delivered",
+    "DeliveryReport",
+    "DeserializationError",
+    "ErrorCode",
+    "FencedError",
+    "Json",
+    "KafkaError",
+    "Message",
+    "OutcomeUnknownError",
+    "Outgoing",
+    "Producer",
+    "RoundRobin",
+    "Serde",
+    "SerializationError",
+    "Text",
+    "TopicPartition",
+    "TransactionError",
+    "UnknownOutcomeError",
+    "murmur2",
+]
