@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pytest
 
 from tailrace.broker.shares.giving_up import GivenUp
+from tailrace.broker.shares.key_order import KeyOrder
 from tailrace.broker.shares.share_partition import SharePartition
 from tailrace.coordinator.share_partition.delivery import Dead, Delivery, Limits, RecordState
 from tailrace.coordinator.share_partition.window import Changes, Window
 from tailrace.coordinator.share_state.state import ShareState
-from tests.sim.test_shares import BACKOFF, LETTERS, LOCK_MS, simulate
+from tests.sim.test_shares import BACKOFF, KEY_ORDER, LETTERS, LOCK_MS, simulate
 
 pytestmark = pytest.mark.long
 
@@ -132,6 +133,53 @@ def test_a_planted_bug_is_found(plant: Callable[[pytest.MonkeyPatch], None], mon
     plant(monkeypatch)
     with pytest.raises((AssertionError, TimeoutError)):
         _simulate_all({})
+
+
+def _a_key_that_is_out_does_not_count(patch: pytest.MonkeyPatch) -> None:
+    def in_order(self: Window, _keys: Mapping[int, int], end: int) -> Iterator[tuple[Delivery, int]]:
+        for delivery in list(self):
+            for offset in range(max(delivery.first, self.start_offset), min(delivery.last + 1, end)):
+                if delivery.is_free:
+                    yield delivery, offset
+
+    patch.setattr(Window, "_in_order", in_order)
+
+
+def _a_key_that_comes_back_does_not_count(patch: pytest.MonkeyPatch) -> None:
+    def in_order(self: Window, keys: Mapping[int, int], end: int) -> Iterator[tuple[Delivery, int]]:
+        seen: set[int] = set()
+        for delivery in list(self):
+            if delivery.is_done or delivery.state is RecordState.DELAYED:
+                continue
+            for offset in range(max(delivery.first, self.start_offset), min(delivery.last + 1, end)):
+                if keys.get(offset, -1) not in seen and delivery.is_free:
+                    yield delivery, offset
+                seen.add(keys.get(offset, -2))
+
+    patch.setattr(Window, "_in_order", in_order)
+
+
+def _keys_are_forgotten(patch: pytest.MonkeyPatch) -> None:
+    place = KeyOrder._place
+
+    def forget(self: KeyOrder) -> None:
+        place(self)
+        self.keys = {offset: key for offset, key in self.keys.items() if offset % 5}
+
+    patch.setattr(KeyOrder, "_place", forget)
+
+
+@pytest.mark.parametrize(
+    "plant",
+    [_a_key_that_is_out_does_not_count, _a_key_that_comes_back_does_not_count, _keys_are_forgotten],
+    ids=lambda plant: plant.__name__.strip("_"),
+)
+def test_a_bug_of_key_order_is_found(
+    plant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plant(monkeypatch)
+    with pytest.raises(AssertionError, match="of the same key"):
+        _simulate_all(KEY_ORDER | BACKOFF)
 
 
 @pytest.mark.parametrize(

@@ -28,9 +28,8 @@ from tailrace.sim.loop import SimLoop
 from tailrace.sim.random import SimRandom
 from tailrace.wire.apis.admin import CreateTopicsRequest, IncrementalAlterConfigsRequest
 from tailrace.wire.apis.data import ProduceRequest, ProduceResponse
-from tailrace.wire.records import iterate_headers, iterate_records
+from tailrace.wire.records import build_batch, iterate_headers, iterate_records
 from tests.unit.broker.cluster_world import ClusterWorld, running_cluster
-from tests.unit.broker.world import batch
 
 LOCK_MS = 1500
 # Clocks of simulated nodes may be slower or faster than time by a percent.
@@ -50,6 +49,8 @@ SETTINGS = {
     "share.coordinator.snapshot.update.records.per.snapshot": "5",
 }
 GROUP, TOPIC = "workers", "jobs"
+KEY_ORDER = {"share.key.order": "true"}
+KEYS = 4
 PARTITIONS = 2
 DEAD_LETTERS = "dlq.jobs"
 LETTERS = {"errors.deadletterqueue.topic.name": DEAD_LETTERS}
@@ -62,6 +63,10 @@ class Ledger:
 
     def __init__(self, world: ClusterWorld, group_settings: Mapping[str, str]) -> None:
         self._world = world
+        self._has_key_order = KEY_ORDER.items() <= group_settings.items()
+        # Of each partition, by key: what was written, and what somebody has accepted or rejected.
+        self.written: dict[tuple[int, bytes], list[int]] = defaultdict(list)
+        self.ended: set[tuple[int, int]] = set()
         self.limit = int(group_settings.get("share.delivery.count.limit", LIMIT))
         self._has_letters = LETTERS.items() <= group_settings.items()
         self._has_backoff = BACKOFF.items() <= group_settings.items()
@@ -99,8 +104,16 @@ class Ledger:
         if self._has_backoff and released_epoch == epoch:
             due_ms = released_ms + BACKOFF_MS * BACKOFF_FACTOR ** (count - 1) * CLOCK_SPEED_MIN
             assert self.now_ms() >= due_ms, f"{place} came back {due_ms - self.now_ms()} ms too soon"
+        if self._has_key_order and record.record.key is not None:
+            self._check_order(place, record.record.key)
         self._held[place] = member, asked_ms, epoch
         self.delivered[place].append(record.delivery_count)
+
+    def _check_order(self, place: tuple[int, int], key: bytes) -> None:
+        for offset in self.written[place[0], key]:
+            earlier = place[0], offset
+            if offset < place[1] and max(self.delivered.get(earlier, [0])) < self.limit:
+                assert earlier in self.ended, f"{place} was delivered before {earlier} of the same key was done with"
 
     def note_said(self, record: ShareRecord) -> None:
         """It may be for others from now on."""
@@ -190,6 +203,7 @@ class Worker:
                     if kind == ACCEPT:
                         self._ledger.perhaps_accepted.add((record.partition.partition, record.record.offset))
                     if kind != RELEASE:
+                        self._ledger.ended.add((record.partition.partition, record.record.offset))
                         self._ledger.unknown.add((record.partition.partition, record.record.offset))
                     consumer.acknowledge(record, kind)
             if self._random.random() < 0.5:
@@ -278,7 +292,8 @@ class Run:
         leader = await self._admin.leader_of(partition)
         connection = await self._admin.connection_to(leader.leader_id)
         request = ProduceRequest
-        records = batch(*[b"v"] * (1 + self.random.randrange(4)))
+        keys = [b"%d" % self.random.randrange(KEYS) for _ in range(1 + self.random.randrange(4))]
+        records = build_batch([(index, 1_767_225_600_000, key, b"v", ()) for index, key in enumerate(keys)])
         data = request.PartitionProduceData(index=partition.partition, records=memoryview(bytearray(records)))
         asked = request(
             acks=-1, timeout_ms=5000, topic_data=[request.TopicProduceData(name=TOPIC, partition_data=[data])]
@@ -289,6 +304,8 @@ class Run:
             self._admin.forget_all()
             raise KafkaError(ErrorCode(told.error_code))
         self.ledger.produced.add((partition.partition, told.base_offset))
+        for index, key in enumerate(keys):
+            self.ledger.written[partition.partition, key].append(told.base_offset + index)
 
     def join(self, *, is_good: bool = False) -> None:
         worker = Worker(f"w{self._count}", self.connect(), self.ledger, self.random.fork(), is_good=is_good)
@@ -444,3 +461,9 @@ def test_nothing_is_given_up_without_a_dead_letter_and_nothing_comes_back_too_so
     ledger = simulate(seed, 60, LETTERS | BACKOFF)
     assert ledger.letters
     assert any(len(counts) > 1 for counts in ledger.delivered.values())
+
+
+@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(2, 30))])
+def test_records_of_a_key_go_out_one_after_the_other(seed: int) -> None:
+    ledger = simulate(seed, 60, KEY_ORDER | LETTERS | BACKOFF)
+    assert len(ledger.delivered) > 60

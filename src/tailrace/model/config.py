@@ -575,6 +575,12 @@ class GroupConfig(Config, scope="group"):
         ours=True,
         doc="Whether dead letters have key and value of their records, or only headers that say which ones they were.",
     )
+    share_key_order: bool = boolean(
+        default=False,
+        ours=True,
+        doc="Whether at most one record of a key is out of the share group, the first that is not done with. Records "
+        "without a key go at any time.",
+    )
     share_retry_backoff_ms: int = integer(
         default=0,
         minimum=0,

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from tailrace.broker.shares.dead_letters import DeadLetters
 from tailrace.broker.shares.giving_up import GivenUp
+from tailrace.broker.shares.key_order import KeyOrder
 from tailrace.coordinator.share_partition.delivery import Acknowledged, Delivery, Limits, RecordState
 from tailrace.coordinator.share_partition.window import Changes, Window
 from tailrace.coordinator.share_state.batches import StateBatch, overlay
@@ -26,7 +27,7 @@ from tailrace.model.attention import timer_seconds
 from tailrace.model.config import GroupConfig, reset_duration_ms
 from tailrace.model.errors import ErrorCode, KafkaError, StorageError
 from tailrace.model.ids import Uuid
-from tailrace.replica.partition import storage_failure
+from tailrace.replica.partition import READ_COMMITTED, READ_UNCOMMITTED, storage_failure
 from tailrace.replica.waiters import ReadWaiters
 from tailrace.wire.apis.shares import ReadShareGroupStateRequest, WriteShareGroupStateRequest
 
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from tailrace.broker.node import Node
     from tailrace.broker.shares.giving_up import Tell
     from tailrace.broker.shares.tally import Tally
+    from tailrace.model.ports import FileSlice
     from tailrace.replica.partition import Partition
 
 _log = events.logger("shares")
@@ -92,6 +94,10 @@ class SharePartition:
         self._on_end = on_end
         self._is_read = is_read
         self._state_epoch = -1
+        self._key_order: KeyOrder | None = None
+        self.background = node.ports.background
+        self.begin = states.begin
+        self.decompressed_bytes_max = node.config.max_decompressed_bytes
         self.given_up = GivenUp(
             DeadLetters(node, partition, group_id, tally).write,
             self._archive,
@@ -130,6 +136,41 @@ class SharePartition:
     @property
     def is_read_committed(self) -> bool:
         return self._config().share_isolation_level == "read_committed"
+
+    @property
+    def isolation_level(self) -> int:
+        return READ_COMMITTED if self.is_read_committed else READ_UNCOMMITTED
+
+    @property
+    def key_order(self) -> KeyOrder | None:
+        """Of groups that ask for it, for as long as they do."""
+        if not self._config().share_key_order:
+            self._drop_key_order()
+        elif self._key_order is None:
+            self._key_order = KeyOrder(self)
+        return self._key_order
+
+    def _drop_key_order(self) -> None:
+        if self._key_order is not None:
+            self._key_order.close()
+            self._key_order = None
+
+    @property
+    def is_full(self) -> bool:
+        """Nothing new can be delivered, whatever is written."""
+        blocked = self._key_order is not None and self._key_order.is_blocked
+        return blocked or not self.window.may_acquire(self.limits)
+
+    def read(self, offset: int, max_bytes: int) -> FileSlice | None:
+        """Whole batches of what members may see. Raises KafkaError."""
+        partition = self.partition
+        if offset < partition.log.log_start_offset:
+            raise KafkaError(
+                ErrorCode.KAFKA_STORAGE_ERROR,
+                f"Offset {offset} of {partition.topic_partition} lies in remote storage alone, which share groups do "
+                f"not read: raise local.retention.ms, or set the group's offsets to {partition.log.log_start_offset}.",
+            )
+        return partition.read(offset, max_bytes, isolation_level=self.isolation_level, at_least_one_batch=True)
 
     def check(self) -> None:
         """Raises KafkaError if this broker may not give records out."""
@@ -189,6 +230,7 @@ class SharePartition:
             StateBatch(each.first_offset, each.last_offset, each.delivery_state, each.delivery_count)
             for each in result.state_batches
         ]
+        self._drop_key_order()
         self.window = Window(start, batches)
         self.window.move_start(self.partition.log_start_offset)
         if is_new:
@@ -376,6 +418,7 @@ class SharePartition:
                 handle.cancel()
         self._timer = self._turn = None
         self.given_up.close(self.partition.not_leader())
+        self._drop_key_order()
         if not self._is_writing:
             self._drop_changes()
         self._on_end(self)

@@ -23,9 +23,8 @@ it is kept from everybody for a while when it comes back, longer each time.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from heapq import heappop, heappush
 from itertools import groupby
 
@@ -39,6 +38,7 @@ from tailrace.coordinator.share_partition.delivery import (
     Limits,
     RecordState,
 )
+from tailrace.coordinator.share_partition.pieces import Pieces
 from tailrace.coordinator.share_state.batches import StateBatch
 from tailrace.model.errors import ErrorCode, KafkaError
 
@@ -47,13 +47,10 @@ Changes = list[Delivery]
 LogBatch = tuple[int, int]
 
 
-class Window:
+class Window(Pieces):
     def __init__(self, start_offset: int, stored: Iterable[StateBatch] = ()) -> None:
         """`stored` are in order; what lies between them was not delivered, or not stored."""
-        self.start_offset = self.end_offset = start_offset
-        self._deliveries: list[Delivery] = []
-        self._firsts: list[int] = []  # Of the deliveries.
-        self._done_count = 0  # Offsets in the window that are done with, those that are being stored included.
+        super().__init__(start_offset)
         self._free_from = start_offset  # Nothing before it is free.
         # A heap: when a lock runs out or a delay is over, and of which offsets.
         self._locks: list[tuple[float, int, int]] = []
@@ -67,17 +64,6 @@ class Window:
         self.advance()
 
     # ---- looking
-
-    def __iter__(self) -> Iterator[Delivery]:
-        return iter(self._deliveries)
-
-    @property
-    def size(self) -> int:
-        return self.end_offset - self.start_offset
-
-    @property
-    def done_count(self) -> int:
-        return self._done_count
 
     def counts(self) -> Counts:
         sums = Counter[RecordState]()
@@ -180,6 +166,60 @@ class Window:
                 self._acquire(delivery, member_id, due_ms)
                 acquired.append(Acquired(delivery.first, delivery.last, delivery.count))
         return acquired
+
+    def extend(self, first: int, offsets: Iterable[int], end: int) -> None:
+        """The log has records at these offsets, in order, from `first` to `end`, and no others there."""
+        expected = first
+        for offset in offsets:
+            if offset != expected:
+                self._extend(expected - 1)
+                self._pass_over(expected, offset)
+            expected = offset + 1
+        self._extend(expected - 1)
+        self._pass_over(expected, end)
+
+    def first_in_order(self, keys: Mapping[int, int], end: int) -> int | None:
+        """Where `acquire_in_order` would find the first record."""
+        found = next(self._in_order(keys, end), None)
+        return None if found is None else found[1]
+
+    def acquire_in_order(
+        self, member_id: str, keys: Mapping[int, int], end: int, *, max_records: int, limits: Limits, now_ms: float
+    ) -> list[Acquired]:
+        """At most one record of a key is out: the first that is not done with. `keys` are those of records before
+        `end`; who has none there may go at any time."""
+        chosen: list[tuple[Delivery, int, int]] = []
+        for taken, (delivery, offset) in enumerate(self._in_order(keys, end)):
+            is_suspect = delivery.count >= suspect_count(limits)
+            if taken == max_records or (is_suspect and taken):
+                break
+            if chosen and chosen[-1][0] is delivery and chosen[-1][2] == offset - 1:
+                chosen[-1] = (delivery, chosen[-1][1], offset)
+            else:
+                chosen.append((delivery, offset, offset))
+            if is_suspect:
+                break
+        acquired: list[Acquired] = []
+        for _, first, last in chosen:
+            (delivery,) = self._overlapping(first, last)
+            delivery = self._cut_out(delivery, first, last)
+            self._acquire(delivery, member_id, now_ms + limits.lock_ms)
+            _tell(acquired, delivery)
+        return acquired
+
+    def _in_order(self, keys: Mapping[int, int], end: int) -> Iterator[tuple[Delivery, int]]:
+        seen: set[int] = set()
+        for delivery in self._deliveries:
+            if delivery.is_done and delivery.before is None:
+                continue
+            for offset in range(max(delivery.first, self.start_offset), min(delivery.last + 1, end)):
+                key = keys.get(offset)
+                if key is not None and key in seen:
+                    continue
+                if key is not None:
+                    seen.add(key)
+                if delivery.is_free:
+                    yield delivery, offset
 
     def discard(self, acquired: Sequence[Acquired], ranges: Sequence[LogBatch]) -> list[Acquired]:
         """Takes back what was acquired of these ranges: they are records of aborted transactions. Not stored by itself:
@@ -319,18 +359,6 @@ class Window:
             is_all = kept == len(self._deliveries)
             self._drop(kept, self.end_offset if is_all else self._firsts[kept])
 
-    def _drop(self, count: int, start_offset: int) -> None:
-        for delivery in self._deliveries[:count]:
-            if delivery.is_done:
-                self._done_count -= delivery.last - max(delivery.first, self.start_offset) + 1
-        del self._deliveries[:count], self._firsts[:count]
-        if self._deliveries and self._deliveries[0].is_done:
-            first = max(self._deliveries[0].first, self.start_offset)
-            self._done_count -= max(0, start_offset - first)
-        self.start_offset = max(self.start_offset, start_offset)
-        self.end_offset = max(self.end_offset, self.start_offset)
-        self._free_from = max(self._free_from, self.start_offset)
-
     def _give_back(self, delivery: Delivery, limits: Limits, now_ms: float) -> Changes:
         """It comes back from a member."""
         if delivery.count >= limits.delivery_count_max:
@@ -375,49 +403,6 @@ class Window:
                 raise _invalid_state("The batch cannot be acknowledged. The batch is not in the acquired state.")
             if delivery.member_id != member_id:
                 raise _invalid_state("Member is not the owner of batch record")
-
-    # ---- pieces
-
-    def _index(self, offset: int) -> int:
-        """Of the delivery that has it, or of the first one."""
-        return max(0, bisect_right(self._firsts, offset) - 1)
-
-    def _overlapping(self, first: int, last: int) -> list[Delivery]:
-        found: list[Delivery] = []
-        for index in range(self._index(first), len(self._deliveries)):
-            delivery = self._deliveries[index]
-            if delivery.first > last:
-                break
-            if delivery.last >= first:
-                found.append(delivery)
-        return found
-
-    def _cut_out(self, delivery: Delivery, first: int, last: int) -> Delivery:
-        """The piece from `first` to `last`, a delivery of its own."""
-        if first > delivery.first:
-            delivery = self._split(delivery, first)
-        if last < delivery.last:
-            self._split(delivery, last + 1)
-        return delivery
-
-    def _split(self, delivery: Delivery, offset: int) -> Delivery:
-        place = self._index(delivery.first) + 1
-        rest = delivery.split(offset)
-        self._deliveries.insert(place, rest)
-        self._firsts.insert(place, offset)
-        return rest
-
-    def _extend(self, last: int) -> None:
-        if last >= self.end_offset:
-            self._append(Delivery(self.end_offset, last))
-
-    def _append(self, delivery: Delivery) -> None:
-        assert delivery.first == self.end_offset <= delivery.last, "deliveries follow each other"
-        self._deliveries.append(delivery)
-        self._firsts.append(delivery.first)
-        self.end_offset = delivery.last + 1
-        if delivery.is_done:
-            self._done_count += delivery.size
 
 
 def suspect_count(limits: Limits) -> int:

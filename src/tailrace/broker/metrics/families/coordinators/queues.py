@@ -43,7 +43,7 @@ def pieces(shares: ShareGroups, text: Text) -> Iterator[str]:
         held[group_id] += counts.held
         delayed[group_id] += counts.delayed
         dead[group_id] += counts.dead
-        full[group_id] += not share_partition.window.may_acquire(share_partition.limits)
+        full[group_id] += share_partition.is_full
         yield ""
     for metric, found in ((_HELD, held), (_DELAYED, delayed), (_DEAD, dead), (_FULL, full)):
         yield text.write(metric, [(label(group=group_id), count) for group_id, count in sorted(found.items())])

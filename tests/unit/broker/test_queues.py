@@ -1,10 +1,11 @@
-"""Records that a share group gives up, as their dead letters tell of them, and records that come back later."""
+"""What share groups do beyond Kafka 4.3: dead letters, records that come back later, one record of a key at a time."""
 
 import asyncio
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tailrace.model.errors import ErrorCode
-from tailrace.wire.records import iterate_headers, iterate_records
+from tailrace.wire.compression import Compression
+from tailrace.wire.records import build_batch, iterate_headers, iterate_records
 from tests.unit.broker.test_shares import (
     ACCEPT,
     REJECT,
@@ -47,6 +48,11 @@ async def letters(member: Member, topic: str = TOPIC, partition: int = 0) -> lis
                 Letter(int(told["offset"]), int(told["delivery.count"]), told["message"], record.key, record.value)
             )
     return found
+
+
+async def write_keys(member: Member, *keys: bytes | None, **options: Any) -> None:
+    records = [(index, 1_767_225_600_000, key, b"v", ()) for index, key in enumerate(keys)]
+    await member.peer.request(produce("t", build_batch(records, **options)), 9)
 
 
 async def with_letters(world: World, *, partitions: int = 1, **configs: str) -> Member:
@@ -206,3 +212,65 @@ async def test_a_delay_outlives_the_last_member() -> None:
         one.epoch = 0
         assert await one.take(wait_ms=20_000) == [(0, 0, 2)]
         assert asyncio.get_running_loop().time() - begin >= 1.0
+
+
+async def test_of_a_key_at_most_one_record_is_out_and_the_first_one_first() -> None:
+    async with running(SETTINGS) as world:
+        one = await prepared(world)
+        two = await another(world, one)
+        await configure(one.peer, "share.key.order", "true")
+        await write_keys(one, b"a", b"b", b"a", None, b"b", b"a")
+        assert await one.take() == [(0, 1, 1), (3, 3, 1)]
+        assert await two.take(wait_ms=0) == []
+        assert await one.acknowledge((0, 0, [ACCEPT])) is ErrorCode.NONE
+        assert await two.take() == [(2, 2, 1)]
+        # What is released comes again before what follows it.
+        assert await two.acknowledge((2, 2, [RELEASE])) is ErrorCode.NONE
+        assert await one.take((1, 1, [REJECT])) == [(2, 2, 2), (4, 4, 1)]
+        assert await one.take((2, 2, [ACCEPT]), (3, 4, [ACCEPT])) == [(5, 5, 1)]
+        assert await one.acknowledge((5, 5, [ACCEPT])) is ErrorCode.NONE
+        assert await start_offset(one) == (6, 0)
+
+
+async def test_keys_of_compressed_batches_and_of_what_comes_later_are_read() -> None:
+    async with running({**SETTINGS, "group.share.partition.max.record.locks": "100"}) as world:
+        one = await prepared(world)
+        await configure(one.peer, "share.key.order", "true")
+        await write_keys(one, *[b"%d" % (number % 3) for number in range(250)], compression=Compression.GZIP)
+        seen: list[int] = []
+        while len(seen) < 250:
+            acquired = await one.take()
+            offsets = [offset for first, last, _ in acquired for offset in range(first, last + 1)]
+            assert 0 < len(offsets) <= 3, "one of each key"
+            seen += offsets
+            assert await one.acknowledge(*((each, each, [ACCEPT]) for each in offsets)) is ErrorCode.NONE
+        assert seen == sorted(seen) == list(range(250))
+
+
+async def test_a_window_of_one_key_waits_and_says_so() -> None:
+    async with running({**SETTINGS, "group.share.partition.max.record.locks": "100"}) as world:
+        one = await prepared(world)
+        two = await another(world, one)
+        await configure(one.peer, "share.key.order", "true")
+        await write_keys(one, *[b"same"] * 120, b"other")
+        assert await one.take() == [(0, 0, 1)]
+        assert await two.take(wait_ms=100) == []
+        (share_partition,) = world.broker.services.shares.partitions.values()
+        assert share_partition.is_full
+        assert await one.acknowledge((0, 0, [ACCEPT])) is ErrorCode.NONE
+        assert await two.take() == [(1, 1, 1)]
+
+
+async def test_order_may_be_asked_for_and_given_up_while_records_are_out() -> None:
+    async with running(SETTINGS) as world:
+        one = await prepared(world)
+        two = await another(world, one)
+        await write_keys(one, b"a", b"a", b"b")
+        await write_keys(one, b"a", b"b", b"c")
+        assert await one.take(max_records=2) == [(0, 2, 1)]
+        await configure(one.peer, "share.key.order", "true")
+        assert await two.take() == [(5, 5, 1)]
+        assert await one.acknowledge((0, 2, [ACCEPT, RELEASE, ACCEPT])) is ErrorCode.NONE
+        assert await two.take() == [(1, 1, 2), (4, 4, 1)]
+        await configure(one.peer, "share.key.order", "false")
+        assert await one.take() == [(3, 3, 1)]
