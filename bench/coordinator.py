@@ -45,10 +45,11 @@ class Connection:
         self._socket.sendall(_frame(request, version))
         return decode_response(request.api_key, version, self._receive())[1]
 
-    def ask_raw(self, request: bytes) -> int:
-        """The size of the answer, with that of its length."""
+    def ask_raw(self, request: bytes) -> bytes:
+        """The answer, with its length before it."""
         self._socket.sendall(request)
-        return 4 + len(self._receive())
+        answer = self._receive()
+        return struct.pack(">i", len(answer)) + answer
 
     def find_coordinator(self, group: str) -> None:
         """Also makes the topic of offsets if there is none yet."""

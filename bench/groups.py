@@ -89,7 +89,7 @@ def _commits(subject: Subject, plan: Plan) -> list[Figure]:
     with Connection(subject.port) as connection:
         connection.find_coordinator("bench")
         request = commit_request("bench", topic, 0, 1)
-        response_bytes = connection.ask_raw(request)
+        response_bytes = len(connection.ask_raw(request))
     if len(os.sched_getaffinity(0)) > 1:
         subject.pin({BROKER_CORE})
 

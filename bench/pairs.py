@@ -17,9 +17,11 @@ the order of the ratios alone:
 import argparse
 import os
 import statistics
+import struct
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from math import comb
@@ -27,17 +29,20 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bench.blaster import answered_in_turns_per_second, answered_per_second, fetched_bytes_per_second
-from bench.canned import produce_request, produce_response_bytes, records_in
+from bench.canned import fetch_request, produce_request, produce_response_bytes, records_in
 from bench.coordinator import Connection, commit_request
 from bench.subject import Subject, running
 from tailrace.wire.apis.data import MetadataRequest
 from tailrace.wire.frame import encode_request
 
 BOUND = 1.02
+ALONE = "a record alone, written and read"
 CONFIDENCE = 0.9
 _ROOT = Path(__file__).parents[1]
 _TOPIC = "pairs"
 _CONNECTIONS = 10
+# In the answer to a Produce of one batch: behind size, correlation id, topics, name, partitions, index and error.
+_BASE_OFFSET_AT = 4 + 4 + 4 + 2 + len(_TOPIC) + 4 + 4 + 2
 
 
 class Verdict(NamedTuple):
@@ -79,7 +84,7 @@ def _general_produces(subject: Subject, seconds: float) -> float:
     """In a version that has no express lane."""
     request = produce_request(_TOPIC, records=1, value_bytes=100, version=6)
     with Connection(subject.port) as connection:
-        response_bytes = connection.ask_raw(request)
+        response_bytes = len(connection.ask_raw(request))
     return seconds * answered_per_second(subject.port, request, response_bytes, seconds)
 
 
@@ -103,9 +108,30 @@ def _commits(subject: Subject, seconds: float) -> float:
     return _in_turns(subject, commit_request("pairs", _TOPIC, 0, 1), seconds)
 
 
+def _alone(subject: Subject, seconds: float) -> float:
+    """A record that all replicas have to have, then a Fetch of it, and nothing else meanwhile."""
+    request = produce_request(_TOPIC, records=1, value_bytes=100, acks=-1)
+    done, ends = 0, time.monotonic() + seconds
+    with Connection(_leader_port(subject)) as connection:
+        while time.monotonic() < ends:
+            (offset,) = struct.unpack_from(">q", connection.ask_raw(request), _BASE_OFFSET_AT)
+            connection.ask_raw(fetch_request(_TOPIC, offset=offset, max_bytes=1 << 20))
+            done += 1
+    return done
+
+
+def _leader_port(subject: Subject) -> int:
+    topic = MetadataRequest.MetadataRequestTopic(name=_TOPIC)
+    with Connection(subject.port) as connection:
+        answer = connection.ask(MetadataRequest(topics=[topic], allow_auto_topic_creation=False), 9)
+    leader = answer.topics[0].partitions[0].leader_id
+    (port,) = [each.port for each in answer.brokers if each.node_id == leader]
+    return int(port)
+
+
 def _in_turns(subject: Subject, request: bytes, seconds: float) -> float:
     with Connection(subject.port) as connection:
-        response_bytes = connection.ask_raw(request)
+        response_bytes = len(connection.ask_raw(request))
     rate = answered_in_turns_per_second(subject.port, request, response_bytes, seconds, connections=_CONNECTIONS)
     return seconds * rate
 
@@ -117,6 +143,7 @@ WORK: dict[str, Callable[[Subject, float], float]] = {
     "fetches of 1 MB": _fetches,
     "metadata, 10 connections": _metadata,
     "offset commits, 10 connections": _commits,
+    ALONE: _alone,
 }
 
 
@@ -132,16 +159,17 @@ def _source(commit: str) -> Iterator[Path]:
         yield Path(folder) / "src"
 
 
-def _prepare(subject: Subject) -> None:
-    subject.create_topic(_TOPIC, warm=True)
-    with Connection(subject.port) as connection:
-        connection.find_coordinator("pairs")
-        connection.commit("pairs", _TOPIC, 1)
+def _prepare(subject: Subject, replicas: int) -> None:
+    subject.create_topic(_TOPIC, warm=True, replicas=replicas)
+    if replicas == 1:
+        with Connection(subject.port) as connection:
+            connection.find_coordinator("pairs")
+            connection.commit("pairs", _TOPIC, 1)
 
 
 def _cpu_s(subject: Subject) -> float:
-    """To the nanosecond, of all threads."""
-    tasks = Path(f"/proc/{subject.process_id}/task").iterdir()
+    """To the nanosecond, of all threads of all nodes."""
+    tasks = [task for process in subject.process_ids() for task in Path(f"/proc/{process}/task").iterdir()]
     return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9
 
 
@@ -166,13 +194,18 @@ def take_pairs(before: Subject, after: Subject, name: str, *, count: int, second
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.pairs", description=__doc__.partition("\n")[0])
     parser.add_argument("--before", required=True, metavar="COMMIT", help="what this tree is compared with")
+    parser.add_argument("--brokers", type=int, default=1, help="of each cluster; the topic has as many replicas (1)")
     parser.add_argument("--pairs", type=int, default=60)
     parser.add_argument("--starts", type=int, default=6, help="over how many starts of both brokers they spread (6)")
     parser.add_argument("--seconds", type=float, default=0.5, help="of one piece of work (0.5)")
-    parser.add_argument("--only", nargs="+", choices=WORK, default=list(WORK), metavar="NAME")
+    parser.add_argument("--only", nargs="+", choices=WORK, metavar="NAME")
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="for the broker of this tree")
     parser.add_argument("--bound", type=float, default=BOUND, help=f"of the ratio ({BOUND})")
     options = parser.parse_args()
+    # The others ask the first broker, which leads nothing for sure where there are several.
+    names = options.only or (list(WORK) if options.brokers == 1 else [ALONE])
+    if options.brokers > 1 and names != [ALONE]:
+        parser.error(f"with several brokers there is only {ALONE!r}")
     settings = dict(each.split("=", 1) for each in options.set)
     load = os.getloadavg()[0]
     if load > 0.5:
@@ -180,13 +213,16 @@ def main() -> int:
     pairs_of_start = max(1, options.pairs // options.starts)
     pairs = pairs_of_start * options.starts
     print(f"after / before, median of {pairs} pairs and its {CONFIDENCE:.0%} interval; passed below {options.bound}")
-    ratios: dict[str, list[float]] = {name: [] for name in options.only}
+    ratios: dict[str, list[float]] = {name: [] for name in names}
     with _source(options.before) as source_before:
         for _start in range(options.starts):
-            with running(source=source_before) as before, running(source=_ROOT / "src", settings=settings) as after:
+            with (
+                running(options.brokers, source=source_before) as before,
+                running(options.brokers, source=_ROOT / "src", settings=settings) as after,
+            ):
                 for subject in (before, after):
-                    _prepare(subject)
-                for name in options.only:
+                    _prepare(subject, options.brokers)
+                for name in names:
                     taken = take_pairs(before, after, name, count=pairs_of_start, seconds=options.seconds)
                     ratios[name] += taken
     verdicts = {name: judge(taken, options.bound) for name, taken in ratios.items()}

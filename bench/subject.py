@@ -53,10 +53,14 @@ class Subject(NamedTuple):
         fields = Path(f"/proc/{self.process_id}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
+    def process_ids(self) -> list[int]:
+        """Of all nodes, and of what started them."""
+        children = Path(f"/proc/{self.process_id}/task/{self.process_id}/children").read_text().split()
+        return [self.process_id, *map(int, children)]
+
     def resident_bytes_of_nodes(self) -> dict[str, int]:
         """The memory of each process of a cluster, by the name of its data folder: broker-1, controller-1 and so on."""
-        children = Path(f"/proc/{self.process_id}/task/{self.process_id}/children").read_text().split()
-        return {name: _resident_bytes(int(child)) for child in children if (name := _data_folder(int(child)))}
+        return {name: _resident_bytes(each) for each in self.process_ids()[1:] if (name := _data_folder(each))}
 
     def pin(self, cores: set[int]) -> None:
         """Every thread of the broker, the helpers too, to these cores."""

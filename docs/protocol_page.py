@@ -10,6 +10,7 @@ from tailrace.wire.apis import (
     admin,
     data,
     groups,
+    mirrors,
     own,
     quorum,
     request_type,
@@ -34,6 +35,7 @@ SECTIONS: dict[str, ModuleType] = {
     "Quorum": quorum,
     "Stored records": stored_records,
     "Ours alone": own,
+    "Ours alone: mirrors": mirrors,
 }
 INTRODUCTION = """\
 # The wire protocol, as declared

@@ -1,7 +1,8 @@
 """`make demo`: a broker, a client that others wrote, our own commands, a queue with dead letters (demo_queue.py),
-schemas that evolve (demo_schemas.py), a cluster that lets in only who may come (demo_secure.py), one that is lost but
-for its bucket (demo_tier.py), one whose leader is killed at work, transactions whose producer is, what tells of a dead
-broker (demo_watch.py), and a data pipeline on Spark that survives all that (demo_pipeline.py).
+schemas that evolve (demo_schemas.py), a handler that fails and its dead letter (demo_handlers.py), a cluster that lets
+in only who may come (demo_secure.py), one that is lost but for its bucket (demo_tier.py), one whose leader is killed at
+work, transactions whose producer is, what tells of a dead broker (demo_watch.py), and a data pipeline on Spark that
+survives all that (demo_pipeline.py).
 
 Everything shown happens; a step that goes wrong ends the demo with a message and exit code 1.
 """
@@ -18,6 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
+from demo_handlers import bury_and_replay
 from demo_pipeline import ORDERS, REVENUE, finish_and_audit, pipelines_under_fire
 from demo_queue import give_up_and_send_back
 from demo_schemas import evolve_schemas
@@ -55,6 +57,8 @@ def main() -> None:
             give_up_and_send_back(broker, command, show, expect)
         with step("Schemas by a registry beside it: one that evolves, and one that is refused"):
             evolve_schemas(broker, show)
+        with step("A handler fails: retries, a dead letter, and its replay"):
+            bury_and_replay(broker, command, show, expect)
         with step("A clean stop"):
             broker.stop()
             show("SIGTERM: answers sent, logs closed, exit code 0")

@@ -124,7 +124,7 @@ def groups(plan: Plan) -> Points:
                     connection.commit(name, "grown", 1)
                 grown = subject.resident_bytes() - before
                 requests = [commit_request(name, "grown", 0, 1) for name in names]
-                response_bytes = connection.ask_raw(requests[0])
+                response_bytes = len(connection.ask_raw(requests[0]))
             done = answered_in_order(subject, requests, response_bytes, plan)
             figures = {"commits/s": done.per_second, "a commit us": done.cpu_us}
             yield Point(count, figures | _each(grown, count))

@@ -333,6 +333,11 @@ _ROWS = (
         _PARTITIONS,
     ),
     _this_node(ApiKey.DESCRIBE_AUDIT, (0, 0), "inspection.describe_audit", _DESCRIBE_CLUSTER),
+    # ---- mirrors of other clusters
+    _controller(ApiKey.CREATE_MIRROR_LINK, (0, 0), "mirrors.links.create_mirror_link", _ALTER_CLUSTER),
+    _controller(ApiKey.ALTER_MIRROR_LINK, (0, 0), "mirrors.links.alter_mirror_link", _ALTER_CLUSTER),
+    _controller(ApiKey.OPEN_MIRROR_TOPICS, (0, 0), "mirrors.opening.open_mirror_topics", _ALTER_CLUSTER),
+    _this_node(ApiKey.DESCRIBE_MIRRORS, (0, 0), "inspection.describe_mirrors", _DESCRIBE_CLUSTER),
     # ---- transactions
     _transaction(
         ApiKey.INIT_PRODUCER_ID,
@@ -539,6 +544,7 @@ _ROWS = (
     _node_to_controller(ApiKey.REPORT_REPLICAS, (0, 0), "partitions.reports.report_replicas"),
     _node_to_controller(ApiKey.ALLOW_TRUNCATION, (0, 0), "partitions.reports.allow_truncation"),
     _node_to_controller(ApiKey.MOVE_LEADER, (0, 0), "partitions.move_leader.move_leader"),
+    _node_to_controller(ApiKey.FOLLOW_MIRROR_SOURCE, (0, 0), "mirrors.following.follow_mirror_source"),
     # ---- the metadata quorum
     _quorum(ApiKey.VOTE, (0, 2)),
     _quorum(ApiKey.BEGIN_QUORUM_EPOCH, (0, 1)),

@@ -52,6 +52,9 @@ AUDITED = frozenset(
         ApiKey.OFFSET_DELETE,
         ApiKey.ALTER_SHARE_GROUP_OFFSETS,
         ApiKey.DELETE_SHARE_GROUP_OFFSETS,
+        ApiKey.CREATE_MIRROR_LINK,
+        ApiKey.ALTER_MIRROR_LINK,
+        ApiKey.OPEN_MIRROR_TOPICS,
     }
 )
 

@@ -35,6 +35,7 @@ ENTRY_POINTS = (
     "tailrace.__main__",
     "tailrace.cli",
     "tailrace.kit",
+    "tailrace.kit.app",
     "tailrace.schemas",
     "tailrace.testing",
     "tailrace.testing.plugin",

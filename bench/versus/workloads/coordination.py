@@ -48,7 +48,7 @@ def commits(running: Running, effort: Effort, connections: int) -> dict[str, flo
         with Connection(running.port) as connection:
             connection.find_coordinator(_GROUP)
             connection.commit(_GROUP, name, 1)
-            response_bytes = connection.ask_raw(request)
+            response_bytes = len(connection.ask_raw(request))
         brokers_s = running.stopwatch()
         if connections:
             rate = answered_in_turns_per_second(

@@ -69,8 +69,7 @@ class Broker:
     no partitions and serves no clients."""
 
     def __init__(self, config: BrokerConfig, ports: Ports) -> None:
-        self.ports = ports
-        self.roles = decide_roles(config)
+        self.ports, self.roles = ports, decide_roles(config)
         self.listeners: tuple[BoundListener, ...] = ()
         self.advertised: tuple[Endpoint, ...] = ()
         self.directories: LogDirectories
@@ -94,8 +93,7 @@ class Broker:
         self.metrics: MetricsServer | None = None  # Where metrics.listeners is set.
         self.tier: Tier | None = None  # Where there is remote storage.
         self._failure: asyncio.Future[None] | None = None
-        self._is_started = False  # The first image was applied.
-        self.is_running = False
+        self._is_started = self.is_running = False  # The first image was applied; all of it has started.
         self._cluster_id = ""
 
     @property
@@ -131,7 +129,7 @@ class Broker:
     @property
     def _controller_endpoints(self) -> tuple[Endpoint, ...]:
         names = {endpoint.listener_name for endpoint in self.roles.controller_listeners}
-        return tuple(endpoint for endpoint in self.advertised if endpoint.listener_name in names)
+        return tuple(each for each in self.advertised if each.listener_name in names)
 
     # ---- life
 
@@ -159,10 +157,7 @@ class Broker:
             undo.callback(self._security.close)
             await self._security.open()
         doors = None if self._security is None else self._security.doors
-        for endpoints, is_controller in (
-            (self.roles.client_listeners, False),
-            (self.roles.controller_listeners, True),
-        ):
+        for endpoints, is_controller in ((self.roles.client_listeners, False), (self.roles.controller_listeners, True)):
             if endpoints:
                 acceptor = Acceptor(lambda: self.config, self.ports, is_controller=is_controller, doors=doors)
                 undo.push_async_callback(acceptor.close, answers_timeout_ms=0)
@@ -296,9 +291,10 @@ class Broker:
         await self.replicas.open_logs(lambda: self.quorum.image)
         self._is_started = True
         self.directories.report_recovery()
-        self.quorum.subscribe(self.replicas.follow_image)
+        coordination, mirrors = self.services.coordination, self.services.mirrors
+        for follow_image in (self.replicas.follow_image, coordination.follow_image, mirrors.follow_image):
+            self.quorum.subscribe(follow_image)
         self.quorum.subscribe(self._help_shutdowns)
-        self.quorum.subscribe(self.services.coordination.follow_image)
         if self._security is not None:
             self.quorum.subscribe(self._security.follow_image)
             await self._security.take_up()
@@ -315,7 +311,8 @@ class Broker:
             self.node.producer_ids.fetch_if_few()
         self._maintenance.start()
         self._maintenance.adopt(scrub(self.node, self._maintenance))
-        self.services.coordination.open()
+        coordination.open()
+        mirrors.open()
         if self.tier is not None:
             self.tier.start()
 
@@ -418,6 +415,7 @@ class Broker:
         self.is_running = self.lag.is_serving = False
         if self.lifecycle is not None and not self.roles.is_alone:
             await self.lifecycle.shut_down()
+        await self.services.mirrors.close()
         await self.services.coordination.close()
         if self.tier is not None:
             await self.tier.close()

@@ -6,6 +6,7 @@ access         what those who ask may do, where there is an authorizer
 check_stores   whether this node could go on with other certificates
 schema_ids     whether records name a schema that is registered, for topics that ask it
 share_groups   which records of share groups are with whom
+link_mirrors   the links to other clusters, and what is pulled from there
 audit_trail    what was asked for lately; roster, who is connected
 request_meters what requests have taken, where somebody may ask for it; lag_watch, how far behind groups are
 the others     what requests share: fetch sessions, refused batches, data folders and moves between them, what clients
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from tailrace.broker.logs.requests import RequestLog
     from tailrace.broker.metrics.lag.watch import LagWatch
     from tailrace.broker.metrics.requests import RequestMeters
+    from tailrace.broker.mirrors.mirrors import Mirrors
     from tailrace.broker.node import JudgeBug, Node
     from tailrace.broker.quorum.quorum import Quorum
     from tailrace.broker.quotas.meters import Meters
@@ -97,6 +99,7 @@ class Services:
     request_meters: RequestMeters | None = None  # None where nobody can ask for metrics.
     lag_watch: Callable[[], LagWatch] | None = None  # Made when it is first called. None there, too.
     share_groups: Callable[[], ShareGroups]  # Made when it is first called.
+    link_mirrors: Callable[[], Mirrors]  # Made when it is first called.
     departures: Departures = field(default_factory=Departures)
     telemetry: Telemetry | None = None  # None where nobody receives what clients tell of themselves.
 
@@ -107,6 +110,10 @@ class Services:
     @property
     def shares(self) -> ShareGroups:
         return self.share_groups()
+
+    @property
+    def mirrors(self) -> Mirrors:
+        return self.link_mirrors()
 
     # ---- of the node
 
@@ -175,6 +182,7 @@ def make_services(
         lag_watch=None if request_meters is None else _make_lag_watch(node, coordination),
         telemetry=_make_telemetry(node),
         share_groups=_make_share_groups(node, coordination),
+        link_mirrors=_make_mirrors(node, coordination),
     )
     return _secured(services)
 
@@ -203,6 +211,16 @@ def _make_share_groups(node: Node, coordination: Coordination) -> Callable[[], S
         from tailrace.broker.shares.groups import ShareGroups
 
         return ShareGroups(node, coordination)
+
+    return make
+
+
+def _make_mirrors(node: Node, coordination: Coordination) -> Callable[[], Mirrors]:
+    @cache
+    def make() -> Mirrors:
+        from tailrace.broker.mirrors.mirrors import Mirrors
+
+        return Mirrors(node, coordination)
 
     return make
 

@@ -36,6 +36,7 @@ COMMANDS = {
     "topic": Command("tailrace.cli.topic", "create, list, describe, alter and delete topics"),
     "produce": Command("tailrace.cli.produce", "write records to a topic"),
     "consume": Command("tailrace.cli.consume", "print the records of a topic"),
+    "dlq": Command("tailrace.cli.dlq", "list, show, replay and drop the dead letters of applications"),
     "console": Command("tailrace.cli.apps.console", "show the cluster in a browser"),
     "gateway": Command("tailrace.cli.apps.gateway", "produce and consume by HTTP, for any Kafka"),
     "registry": Command("tailrace.cli.schema.registry", "start a schema registry, for any Kafka"),
@@ -44,6 +45,9 @@ COMMANDS = {
     "queue": Command("tailrace.cli.queue", "see how deep queues (share groups) are; send dead letters back"),
     "transaction": Command(
         "tailrace.cli.transaction", "list and describe transactions; find and abort those that hang"
+    ),
+    "mirror": Command(
+        "tailrace.cli.mirror", "mirror topics of another cluster, offset by offset, and fail over to them"
     ),
     "acl": Command("tailrace.cli.acl", "say who may do what: add, list, remove and explain ACLs"),
     "tier": Command("tailrace.cli.tier", "look into the bucket of a cluster: list, verify, find orphans"),

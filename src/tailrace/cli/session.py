@@ -48,6 +48,20 @@ def add_client_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_source_options(parser: argparse.ArgumentParser) -> None:
+    """Another cluster, from which something is taken."""
+    parser.add_argument(
+        "--source", type=_addresses, required=True, metavar="HOST:PORT,...", help="brokers of the source"
+    )
+    parser.add_argument(
+        "--source-config",
+        type=_security,
+        default=PLAINTEXT,
+        metavar="FILE",
+        help="how this command logs in there, as --command-config; brokers have files of their own",
+    )
+
+
 def add_client_work(parser: argparse.ArgumentParser, work: Work) -> None:
     """`work` is what the command does."""
     add_client_options(parser)

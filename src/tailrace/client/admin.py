@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeVar
 from tailrace.client.connection import error_code
 from tailrace.client.metadata import Cluster, TopicMetadata
 from tailrace.model.errors import ErrorCode, KafkaError
-from tailrace.model.ids import CLUSTER_METADATA_TOPIC, PartitionIndex, TopicPartition
+from tailrace.model.ids import CLUSTER_METADATA_TOPIC, NodeId, PartitionIndex, TopicPartition
 from tailrace.wire.apis.admin import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
@@ -38,6 +38,7 @@ from tailrace.wire.apis.admin import (
     UnregisterBrokerRequest,
     UnregisterBrokerResponse,
 )
+from tailrace.wire.apis.data import DeleteRecordsRequest, DeleteRecordsResponse
 from tailrace.wire.apis.quorum import DescribeQuorumRequest, DescribeQuorumResponse
 
 T = TypeVar("T")
@@ -206,6 +207,28 @@ class Admin:
         result = _only((await connection.call(request, DeleteTopicsResponse)).responses)
         _check(result.error_code, result.error_message, f"topic {name} was not deleted")
         self.cluster.forget(name)
+
+    async def delete_records(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Everything before these offsets, for good (KIP-107). What was deleted before stays so."""
+        by_leader: dict[NodeId, dict[str, list[DeleteRecordsRequest.DeleteRecordsPartition]]] = {}
+        for partition, offset in sorted(offsets.items()):
+            leader = await self.cluster.leader_of(partition)
+            by_leader.setdefault(leader.leader_id, {}).setdefault(partition.topic, []).append(
+                DeleteRecordsRequest.DeleteRecordsPartition(partition_index=partition.partition, offset=offset)
+            )
+        for node_id, topics in by_leader.items():
+            request = DeleteRecordsRequest(
+                topics=[
+                    DeleteRecordsRequest.DeleteRecordsTopic(name=name, partitions=asked)
+                    for name, asked in topics.items()
+                ],
+                timeout_ms=self._timeout_ms,
+            )
+            answer = await (await self.cluster.connection_to(node_id)).call(request, DeleteRecordsResponse)
+            for topic in answer.topics:
+                for result in topic.partitions:
+                    failure = f"records of {topic.name}-{result.partition_index} were not deleted"
+                    _check(result.error_code, None, failure)
 
     async def create_partitions(self, name: str, count: int, *, validate_only: bool = False) -> None:
         """`count` is how many there are to be in all."""

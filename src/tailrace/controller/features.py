@@ -16,6 +16,8 @@ from tailrace.wire.schema import Message
 KRAFT_VERSION = "kraft.version"
 KRAFT_VERSION_LEVEL = 1
 ELIGIBLE_LEADER_REPLICAS_VERSION = "eligible.leader.replicas.version"
+# Our own: the metadata has records about mirrors, which nodes of Apache Kafka do not know. Finalized by the first link.
+MIRROR_VERSION = "tailrace.mirror.version"
 
 # The levels that this code can do. What every node registers and ApiVersions tells.
 SUPPORTED_FEATURES: Mapping[str, tuple[int, int]] = {
@@ -27,7 +29,11 @@ SUPPORTED_FEATURES: Mapping[str, tuple[int, int]] = {
     "share.version": (0, 1),
     # Nothing here depends on it yet: Kafka's commands ask for all features of a release at once.
     "streams.version": (0, 1),
+    MIRROR_VERSION: (0, 1),
 }
+# What is not finalized before it is needed.
+_LATER = (KRAFT_VERSION, MIRROR_VERSION)
+
 MIN_INSYNC_REPLICAS = "min.insync.replicas"
 
 
@@ -36,7 +42,7 @@ def bootstrap_records(config: BrokerConfig) -> list[Message]:
     levels = [
         FeatureLevelRecord(name=name, feature_level=highest)
         for name, (_, highest) in SUPPORTED_FEATURES.items()
-        if name != KRAFT_VERSION
+        if name not in _LATER
     ]
     return [*levels, *default_min_insync_replicas(config)]
 

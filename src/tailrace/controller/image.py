@@ -39,6 +39,40 @@ class ResourceType(IntEnum):
     GROUP = 32
 
 
+class MirrorState(IntEnum):
+    """The numbers are those of MirrorTopicRecord."""
+
+    MIRRORING = 0
+    PROMOTING = 1  # To be opened once it has all that the source has.
+    OPEN = 2  # A topic like any other.
+
+
+class MirrorTopic(NamedTuple):
+    """What a topic mirrors, or has mirrored."""
+
+    link_id: Uuid
+    source_topic: str
+    source_topic_id: Uuid  # ZERO_UUID where the source has no ids.
+    state: MirrorState
+    # Its leaders write what ends the mirror before anything else in this leader epoch or a later one; all that was
+    # mirrored is of earlier ones. -1 until it is opened.
+    opening_epoch: int = -1
+
+    @property
+    def is_read_only(self) -> bool:
+        return self.state is not MirrorState.OPEN
+
+
+class MirrorLink(NamedTuple):
+    """Another cluster of which topics are mirrored here. See controller.mirrors."""
+
+    id: Uuid
+    name: str
+    source_cluster_id: str
+    is_paused: bool
+    settings: Mapping[str, str]
+
+
 class PartitionImage(NamedTuple):
     # The first one is the preferred leader.
     replicas: tuple[NodeId, ...]
@@ -82,6 +116,7 @@ class TopicImage(NamedTuple):
     id: Uuid
     # Dense: the keys are 0 to len - 1, in order.
     partitions: Mapping[int, PartitionImage]
+    mirror: MirrorTopic | None = None
 
 
 class BrokerImage(NamedTuple):
@@ -162,6 +197,7 @@ class MetadataImage:
         "controllers",
         "delegation_tokens",
         "features",
+        "mirror_links",
         "next_offset",
         "next_producer_id",
         "partition_count",
@@ -193,6 +229,7 @@ class MetadataImage:
     client_quotas: Quotas
     scram_credentials: Mapping[tuple[str, int], ScramCredential]  # By user and ScramMechanism.
     delegation_tokens: Mapping[str, DelegationToken]  # By their ids.
+    mirror_links: Mapping[Uuid, MirrorLink]
 
     def __init__(self, cluster_id: str, **parts: Any) -> None:
         self.cluster_id = cluster_id
@@ -212,6 +249,7 @@ class MetadataImage:
         self.client_quotas = parts.get("client_quotas", {})
         self.scram_credentials = parts.get("scram_credentials", {})
         self.delegation_tokens = parts.get("delegation_tokens", {})
+        self.mirror_links = parts.get("mirror_links", {})
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, MetadataImage):
@@ -223,6 +261,9 @@ class MetadataImage:
     def topic_by_id(self, topic_id: Uuid) -> TopicImage | None:
         name = self.topic_names.get(topic_id)
         return None if name is None else self.topics[name]
+
+    def mirror_link(self, name: str) -> MirrorLink | None:
+        return next((link for link in self.mirror_links.values() if link.name == name), None)
 
     def config(self, resource_type: int, name: str) -> Mapping[str, str]:
         """The settings given to a topic, a broker (by its number) or, with an empty name, to all brokers."""

@@ -13,6 +13,9 @@ from tailrace.controller.image import (
     ControllerImage,
     DelegationToken,
     MetadataImage,
+    MirrorLink,
+    MirrorState,
+    MirrorTopic,
     PartitionImage,
     ResourceType,
     ScramCredential,
@@ -318,6 +321,27 @@ class Replay:
     def _replay_remove_delegation_token(self, record: stored_records.RemoveDelegationTokenRecord) -> None:
         del self._own("delegation_tokens")[record.token_id]
 
+    def _replay_mirror_link(self, record: stored_records.MirrorLinkRecord) -> None:
+        link_id = Uuid(record.link_id)
+        settings = {setting.name: setting.value for setting in record.settings}
+        self._own("mirror_links")[link_id] = MirrorLink(
+            link_id, record.name, record.source_cluster_id, record.is_paused, settings
+        )
+
+    def _replay_remove_mirror_link(self, record: stored_records.RemoveMirrorLinkRecord) -> None:
+        del self._own("mirror_links")[record.link_id]
+
+    def _replay_mirror_topic(self, record: stored_records.MirrorTopicRecord) -> None:
+        topics, name = self._own("topics"), self._part("topic_names")[record.topic_id]
+        mirror = MirrorTopic(
+            Uuid(record.link_id),
+            record.source_topic,
+            Uuid(record.source_topic_id),
+            MirrorState(record.state),
+            record.opening_epoch,
+        )
+        topics[name] = topics[name]._replace(mirror=mirror)
+
     _HANDLERS: ClassVar[dict[type[Message], Callable[[Any, Any], None]]] = {
         stored_records.TopicRecord: _replay_topic,
         stored_records.RemoveTopicRecord: _replay_remove_topic,
@@ -338,6 +362,9 @@ class Replay:
         stored_records.RemoveUserScramCredentialRecord: _replay_remove_scram_credential,
         stored_records.DelegationTokenRecord: _replay_delegation_token,
         stored_records.RemoveDelegationTokenRecord: _replay_remove_delegation_token,
+        stored_records.MirrorLinkRecord: _replay_mirror_link,
+        stored_records.RemoveMirrorLinkRecord: _replay_remove_mirror_link,
+        stored_records.MirrorTopicRecord: _replay_mirror_topic,
     }
 
 

@@ -13,6 +13,8 @@ from tailrace.controller.image import (
     ControllerImage,
     DelegationToken,
     MetadataImage,
+    MirrorLink,
+    MirrorTopic,
     PartitionImage,
 )
 from tailrace.controller.security.limits import quota_record
@@ -39,10 +41,13 @@ def _records(image: MetadataImage) -> Iterator[Message]:
         yield _broker_record(broker)
     for _, controller in sorted(image.controllers.items()):
         yield _controller_record(controller)
+    yield from map(mirror_link_record, image.mirror_links.values())
     for topic in image.topics.values():
         yield stored_records.TopicRecord(name=topic.name, topic_id=topic.id)
+        if topic.mirror is not None:
+            yield mirror_topic_record(topic.id, topic.mirror)
         for index, partition in topic.partitions.items():
-            yield _partition_record(topic.id, index, partition)
+            yield existing_partition_record(topic.id, index, partition)
     for (resource_type, name), values in sorted(image.configs.items()):
         for key, value in sorted(values.items()):
             yield stored_records.ConfigRecord(resource_type=resource_type, resource_name=name, name=key, value=value)
@@ -124,7 +129,23 @@ def _controller_record(controller: ControllerImage) -> Message:
     )
 
 
-def _partition_record(topic_id: Uuid, index: int, partition: PartitionImage) -> Message:
+def mirror_link_record(link: MirrorLink) -> Message:
+    settings = [stored_records.MirrorLinkRecord.Setting(name=name, value=link.settings[name]) for name in link.settings]
+    return stored_records.MirrorLinkRecord(
+        link_id=link.id,
+        name=link.name,
+        source_cluster_id=link.source_cluster_id,
+        is_paused=link.is_paused,
+        settings=settings,
+    )
+
+
+def mirror_topic_record(topic_id: Uuid, mirror: MirrorTopic) -> Message:
+    return stored_records.MirrorTopicRecord(topic_id=topic_id, **mirror._asdict())
+
+
+def existing_partition_record(topic_id: Uuid, index: int, partition: PartitionImage) -> Message:
+    """All of it, as it is."""
     return stored_records.PartitionRecord(
         partition_id=index,
         topic_id=topic_id,

@@ -198,7 +198,7 @@ class Log:
         for header in headers:
             last_offset = offset + header.last_offset_delta
             segment.note_batch(position, header.batch_length + _LOG_OVERHEAD, last_offset, header.max_timestamp)
-            if header.producer_id >= 0:
+            if header.producer_id >= 0 or header.is_control:
                 # Counted from the end, where view and segment meet.
                 batch = view[position - segment.size_bytes :] if header.is_control else _EMPTY
                 note_producer(self.producers, segment, header, batch, offset)
@@ -308,7 +308,7 @@ class Log:
             note_batch(position, size_bytes, header.base_offset + header.last_offset_delta, header.max_timestamp)
             if header.leader_epoch > epochs.latest:
                 epochs.assign(header.leader_epoch, header.base_offset)
-            if header.producer_id >= 0:
+            if header.producer_id >= 0 or header.is_control:
                 note_producer(self.producers, segment, header, view[position - start :])
             position += size_bytes
         self.log_end_offset = next_offset

@@ -53,6 +53,9 @@ class LogFiles:
         self._roll_policy = RollPolicy(config, clock)
         self._is_closed = False
 
+    def now_ms(self) -> int:
+        return self._clock.wall_ms()
+
     def configure(self, config: TopicConfig) -> None:
         self._config = config
         self.segments.active.configure(config)

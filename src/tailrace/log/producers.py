@@ -26,6 +26,9 @@ what belongs to one whose marker the high watermark has not passed yet: the mark
 A truncation needs the state at an earlier offset. A few recent snapshots are kept in memory, so that it need not read a
 whole segment again: with a million small batches that would hold the loop for seconds, at a time when leaders change.
 
+A barrier (`wire.markers`) ends a mirror: producers before it are those of another cluster, whose ids may be given to
+others here, and none of them is known after it.
+
 The number of producers is bounded: above it the one that wrote longest ago is forgotten, as if it had expired.
 Never reads or writes files: `Log` does.
 """
@@ -235,6 +238,12 @@ class ProducerStates:
         self._ended.append(ended)
         return ended
 
+    def forget_before_barrier(self) -> None:
+        """All of them. Markers have ended their transactions, which count as long as they may be lost."""
+        self._states.clear()
+        self._open.clear()
+        self._verifying.clear()
+
     @property
     def idlest_open_ms(self) -> int | None:
         """When that open transaction was last written to that has not been for longest, by its records' own time."""
@@ -351,7 +360,7 @@ class ProducerStates:
         before it stand before it, as entries of the same producer: Kafka takes the last, and a client that has five
         requests in flight while we restart must find all of them. So do transactions whose markers may still be lost:
         their entries count back from the marker."""
-        entries = [_snapshot_ended(ended) for ended in self._ended if ended.producer_id in self._states]
+        entries = [_snapshot_ended(ended) for ended in self._ended]
         entries += [
             entry for producer_id, state in self._states.items() for entry in _snapshot_entries(producer_id, state)
         ]

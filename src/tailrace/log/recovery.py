@@ -424,7 +424,7 @@ class LogLoader:
         segment.note_batch(position, header.size_bytes, header.last_offset, header.max_timestamp)
         if header.leader_epoch > self.epochs.latest:
             self.epochs.assign(header.leader_epoch, header.base_offset)
-        if header.producer_id >= 0:
+        if header.producer_id >= 0 or header.is_control:
             note_producer(self.producers, segment, header, batch)
 
     def _drop_from(self, segments: list[Segment], number: int, cause: str) -> None:

@@ -1750,6 +1750,13 @@ class BrokerConfig(SecurityConfig, scope="broker"):
         minimum=1,
         doc="Segment size of __transaction_state: small, so that it loads quickly.",
     )
+    # ---- mirrors of other clusters
+    mirror_credentials_dir: str | None = string(
+        default=None,
+        ours=True,
+        doc="A folder with one file for each link, NAME.properties: the client settings (security.protocol, sasl.*, "
+        "ssl.*) by which this broker reads from the link's source. Without a file it asks in plain text, as nobody.",
+    )
     # ---- remote storage
     remote_log_storage_system_enable: bool = boolean(
         default=False,

@@ -44,6 +44,7 @@ Area = Literal[
     "log.segment",
     "maintenance",
     "metrics",
+    "mirror",
     "network",
     "partition",
     "producer_ids",

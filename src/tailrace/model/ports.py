@@ -57,7 +57,7 @@ class File(Protocol):
 
     def append(self, views: Sequence[Bytes]) -> None:
         """Writes all the views at the end, in order. If it raises, a part may have been written and `size` tells
-        how much: the caller truncates."""
+        how much: the caller truncates. Of several handles on a file one appends, and only that one knows its size."""
 
     def read(self, position: int, size: int) -> bytes:
         """May block on the device. Short only at the end of the file."""

@@ -25,17 +25,20 @@ _NEW_FOLDER_MODE = 0o755
 _BOOT_ID_PATH = "/proc/sys/kernel/random/boot_id"
 _temporaries = itertools.count()
 _NO_WAIT = getattr(os, "RWF_NOWAIT", 0)
+# What was appended last is kept, if it is no longer than this: followers, and consumers at the end, ask for just that.
+_KEPT_BYTES = 2 * 1024
 
 
 class RealFile:
     """An open file; the descriptor is closed when the last holder lets go of it."""
 
-    __slots__ = ("_descriptor", "_path", "_size")
+    __slots__ = ("_descriptor", "_last", "_path", "_size")
 
     def __init__(self, path: str, descriptor: int) -> None:
         self._path = path
         self._descriptor = descriptor
         self._size = os.fstat(descriptor).st_size
+        self._last = b""  # What the last append wrote, up to `_size`; empty if it was long.
 
     @property
     def path(self) -> str:
@@ -49,10 +52,13 @@ class RealFile:
         return self._descriptor
 
     def append(self, views: Sequence[Bytes]) -> None:
+        self._last = b""
         if len(views) == 1:
             written = os.write(self._descriptor, views[0])
             self._size += written
             if written == len(views[0]):
+                if written <= _KEPT_BYTES:
+                    self._last = bytes(views[0])
                 return
             views = [memoryview(views[0])[written:]]
         while views:
@@ -65,6 +71,10 @@ class RealFile:
                 views = _without_prefix(views, written)
 
     def read(self, position: int, size: int) -> bytes:
+        if self._last:
+            start = position - self._size + len(self._last)
+            if start >= 0:
+                return self._last[start : start + size]
         data = os.pread(self._descriptor, size, position)
         if len(data) == size or not data:
             return data
@@ -93,7 +103,7 @@ class RealFile:
         return data
 
     def is_resident(self, position: int, size: int) -> bool:
-        if not _NO_WAIT or size <= 0:
+        if not _NO_WAIT or size <= 0 or position >= self._size - len(self._last):
             return True
         probe = [bytearray(1)]
         try:
@@ -117,6 +127,7 @@ class RealFile:
     def truncate(self, size: int) -> None:
         os.ftruncate(self._descriptor, size)
         self._size = size
+        self._last = b""
 
     def sync(self) -> None:
         os.fdatasync(self._descriptor)

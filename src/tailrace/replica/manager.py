@@ -32,6 +32,7 @@ from tailrace.replica.directories import LogDirectories, StoredHighWatermarks
 from tailrace.replica.flusher import Flusher
 from tailrace.replica.isr import NO_BROKER_EPOCH
 from tailrace.replica.late import AT_ONCE_MAX, Change, LatePartitions, OwedLogs, find_changes
+from tailrace.replica.leading.mirrors import MirrorRole
 from tailrace.replica.lease import Lease
 from tailrace.replica.partition import OnBug, Partition
 from tailrace.replica.repair.damage import DamagedReplicas
@@ -277,11 +278,17 @@ class ReplicaManager:
             self.partitions[topic.name, index] = partition
             self.on_settled(partition)
         try:
-            partition.follow_image(state, is_one_of_many=is_one_of_many)
+            partition.follow_image(state, mirror=self._mirror_role(topic), is_one_of_many=is_one_of_many)
         except AssertionError as error:
             partition.log.give_up(error)  # The others have to follow the image all the same.
         if self._leaders is not None:
             self._settle_fetcher(partition, self._leaders)
+
+    def _mirror_role(self, topic: TopicImage) -> MirrorRole | None:
+        if topic.mirror is None or self._image is None:
+            return None
+        link = self._image.mirror_links.get(topic.mirror.link_id)
+        return MirrorRole(link.name if link else "", topic.mirror.is_read_only, topic.mirror.opening_epoch)
 
     def _settle_fetcher(self, partition: Partition, leaders: Leaders) -> None:
         if self._fetchers is None:

@@ -43,6 +43,9 @@ from tailrace.replica.isr import (
     decide_isr_expand,
     decide_isr_shrink,
 )
+from tailrace.replica.leading import mirrors
+from tailrace.replica.leading.mirrors import MirrorRole
+from tailrace.replica.repair.failures import storage_failure
 from tailrace.replica.waiters import OffsetWaiters, ReadWaiters
 
 ACKS_ALL = -1
@@ -69,6 +72,8 @@ class Partition:
         "leader_id",
         "leader_recovery_state",
         "log",
+        "mirror",
+        "must_open",
         "node_id",
         "partition_epoch",
         "plain_rules",
@@ -108,6 +113,8 @@ class Partition:
         self.isr: tuple[NodeId, ...] = ()  # As committed.
         self.traffic = Traffic()
         self.proposal: Proposal | None = None
+        self.mirror: MirrorRole | None = None
+        self.must_open = False  # It leads what was a mirror, and has yet to write what ends that.
         self.followers: dict[NodeId, FollowerState] = {}  # All other replicas while this one leads, else none.
         known = log.log_end_offset if high_watermark is None else high_watermark
         self.high_watermark: int = max(log.log_start_offset, min(known, log.log_end_offset))
@@ -134,7 +141,9 @@ class Partition:
         """Whether it leads, and by this newer state does not, or in another epoch."""
         return self.is_leader and (state.leader, state.leader_epoch) != (self.leader_id, self.leader_epoch)
 
-    def follow_image(self, state: PartitionImage, *, is_one_of_many: bool = False) -> None:
+    def follow_image(
+        self, state: PartitionImage, *, mirror: MirrorRole | None = None, is_one_of_many: bool = False
+    ) -> None:
         """What the committed metadata says of this partition. A line for each of many would tell nobody anything."""
         assert state.leader_epoch >= self.leader_epoch, f"leader epoch {state.leader_epoch} after {self!r}"
         assert state.partition_epoch >= self.partition_epoch, f"{state.partition_epoch} after {self.partition_epoch}"
@@ -143,7 +152,7 @@ class Partition:
         is_news = state.partition_epoch > self.partition_epoch
         if is_news:
             self.proposal = None
-        self.leader_id, self.leader_epoch = state.leader, state.leader_epoch
+        self.leader_id, self.leader_epoch, self.mirror = state.leader, state.leader_epoch, mirror
         self.partition_epoch = state.partition_epoch
         left = [node_id for node_id in self.isr if node_id not in state.isr]
         if was_leader and not is_new_epoch:
@@ -158,7 +167,7 @@ class Partition:
                 if node_id in self.followers:
                     self.followers[node_id].reset(caught_up_ms=NEVER_MS)
         else:
-            self.followers = {}
+            self.followers, self.must_open = {}, False
             if was_leader:
                 self.produces.fail(self.not_leader())
         if is_news:
@@ -175,7 +184,9 @@ class Partition:
         log, now_ms = self.log, self._surroundings.patient_ms()
         if is_new_epoch:
             self.leader_epoch_start_offset = log.log_end_offset
-            log.epochs.assign(self.leader_epoch, log.log_end_offset)
+            self.must_open = self.mirror is not None and mirrors.is_opening_due(log, self.mirror)
+            if not self.is_mirror:  # The history of a mirror is its source's.
+                log.epochs.assign(self.leader_epoch, log.log_end_offset)
         followers: dict[NodeId, FollowerState] = {}
         for node_id in (*self.replicas, *self.isr):
             if node_id == self.node_id or node_id in followers:
@@ -192,7 +203,7 @@ class Partition:
         self.plain_rules = PlainRules(config)
         self.is_under_min_isr = len(self.isr) < self.min_insync_replicas
         self._is_alone = self.is_leader and not self.followers
-        may_append = self.is_leader and not self.is_under_min_isr
+        may_append = self.is_leader and not (self.is_under_min_isr or self.is_mirror or self.must_open)
         self.takes_plain = self.plain_rules.applies and may_append and config.flush_messages == LONG_MAX
 
     @property
@@ -203,6 +214,10 @@ class Partition:
     @property
     def is_leader(self) -> bool:
         return self.leader_id == self.node_id
+
+    @property
+    def is_mirror(self) -> bool:
+        return self.mirror is not None and self.mirror.is_read_only
 
     def check_leader(self, current_leader_epoch: int = NO_EPOCH) -> None:
         """Raises unless this broker leads and the client knows the same epoch (KIP-320)."""
@@ -231,6 +246,8 @@ class Partition:
         """Raises unless this broker leads and enough replicas are in sync."""
         if self.leader_id != self.node_id:
             raise self.not_leader()
+        if self.mirror is not None:
+            mirrors.refuse_writes(self)
         if required_acks == ACKS_ALL and self.is_under_min_isr:
             has, least = f"{len(self.isr)} in-sync replicas", f"min.insync.replicas={self.min_insync_replicas}"
             raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, f"{self.topic_partition} has {has}, fewer than {least}")
@@ -253,16 +270,24 @@ class Partition:
             assert log.log_start_offset <= self.high_watermark <= result.base_offset, self._offsets()
         except (StorageError, AssertionError) as error:
             raise storage_failure(log, error) from error
-        self.flusher.note_written(self, len(batches))
-        self.traffic.note_appended(result.next_offset - result.base_offset, len(batches))
-        if log.unflushed_messages >= self.flush_messages:
-            self.flusher.request(self)
-        self._note_appended(result.base_offset)
+        self.note_appended(result.base_offset, len(batches))
         if origin is Origin.COORDINATOR:
             log.producers.forget_decided(self.high_watermark)
         return result
 
-    def _note_appended(self, first_offset: int) -> None:
+    def note_appended(self, first_offset: int, size_bytes: int) -> None:
+        log = self.log
+        self.flusher.note_written(self, size_bytes)
+        self.traffic.note_appended(log.log_end_offset - first_offset, size_bytes)
+        if log.unflushed_messages >= self.flush_messages:
+            self.flusher.request(self)
+        self._tell_appended(first_offset)
+
+    def end_opening(self) -> None:
+        self.must_open = False
+        self._settle()
+
+    def _tell_appended(self, first_offset: int) -> None:
         """Followers that had everything were caught up until now: an idle partition is not fetched again and again."""
         if self._is_alone and self.log.unflushed_messages < self.flush_messages:
             self.high_watermark = self.log.log_end_offset
@@ -289,7 +314,7 @@ class Partition:
         size_bytes = sum([batch[1] for batch in batches])
         self.flusher.note_written(self, size_bytes)
         self.traffic.note_appended(log.log_end_offset - first_offset, size_bytes, len(batches))
-        self._note_appended(first_offset)
+        self._tell_appended(first_offset)
         return first_offset
 
     def must_wait(self, result: AppendResult, required_acks: int) -> bool:
@@ -471,30 +496,3 @@ class Partition:
             return self.log.files.find_aborted(slice_, offset, end_offset=self.last_stable_offset)
         except StorageError as error:
             raise storage_failure(self.log, error) from error
-
-    def delete_records(self, offset: int) -> int:
-        """Moves the log start; -1 means the high watermark. Returns where it is."""
-        self.check_leader()
-        wanted = self.high_watermark if offset == -1 else offset
-        if not 0 <= wanted <= self.high_watermark:
-            why = f"Offset {offset} of {self.topic_partition} is above its high watermark {self.high_watermark}"
-            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, why)
-        if "delete" not in self.log.config.cleanup_policy:
-            raise KafkaError(
-                ErrorCode.POLICY_VIOLATION,
-                f"Records of {self.topic_partition} cannot be deleted: its cleanup.policy does not include delete",
-            )
-        try:
-            (self.tier or self.log).advance_start(wanted)
-            self.readers.tell()  # Followers are to hear of it too.
-        except StorageError as error:
-            raise storage_failure(self.log, error) from error
-        return self.log_start_offset
-
-
-def storage_failure(log: Log, cause: StorageError | AssertionError | None = None) -> KafkaError:
-    """What clients are told. A failed assertion has left the log in doubt: it goes offline first."""
-    if isinstance(cause, AssertionError):
-        cause = log.give_up(cause)
-    reason = str(cause) if cause is not None else log.files.offline_reason
-    return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"The log of {log.topic_partition} cannot be used: {reason}")

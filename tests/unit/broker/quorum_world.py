@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 from tailrace.broker.quorum.quorum import Quorum
-from tailrace.controller.features import KRAFT_VERSION, SUPPORTED_FEATURES
+from tailrace.controller.features import KRAFT_VERSION, MIRROR_VERSION, SUPPORTED_FEATURES
 from tailrace.model.config import BrokerConfig, Endpoint
 from tailrace.model.errors import ErrorCode
 from tailrace.model.ids import Uuid
@@ -26,7 +26,7 @@ DIRECTORY_ID = Uuid(b"directory-number")
 ENDPOINT = Endpoint("PLAINTEXT", "localhost", 9092)
 FOLDER = "/data/__cluster_metadata-0"
 # Each at its highest level; that of Raft itself is no metadata.
-FEATURES = {name: high for name, (_, high) in SUPPORTED_FEATURES.items() if name != KRAFT_VERSION}
+FEATURES = {name: high for name, (_, high) in SUPPORTED_FEATURES.items() if name not in (KRAFT_VERSION, MIRROR_VERSION)}
 LOG_FILE = f"{FOLDER}/00000000000000000000.log"
 
 

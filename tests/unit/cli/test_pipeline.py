@@ -97,11 +97,11 @@ def test_what_cannot_be_compacted(file, capsys):
 
 
 def progress(batch, rows, lag):
-    return BatchProgress("p", "q", batch, "2026-01-01T00:00:00Z", rows, 50.0, 2000, lag, None, 0, 0)
+    return BatchProgress("orders", "q", batch, "2026-01-01T00:00:00Z", rows, 50.0, 2000, lag, None, 0, 0)
 
 
 def test_a_pipe_gets_a_line_now_and_then(capsys):
-    with Display("orders") as display:
+    with Display(["orders"]) as display:
         display.show(progress(0, 1000, 5))
         display.show(progress(1, 10, None))
     assert capsys.readouterr().err == "orders: batch 0: 1,000 rows in 2,000 ms, 50 rows/s, lag 5; 1,000 rows so far\n"
@@ -109,7 +109,7 @@ def test_a_pipe_gets_a_line_now_and_then(capsys):
 
 def test_a_terminal_gets_a_table(capsys, monkeypatch):
     monkeypatch.setattr("tailrace.cli.pipeline.display.is_terminal", lambda stream: True)
-    with Display("orders") as display:
+    with Display(["orders"]) as display:
         display.show(progress(3, 1000, 5))
         display.show(progress(4, 10, None))
     shown = capsys.readouterr().err

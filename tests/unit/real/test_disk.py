@@ -34,9 +34,47 @@ def test_what_is_appended_is_read_by_position(disk, path):
 def test_two_handles_see_the_same_bytes_and_appending_goes_to_the_end(disk, path):
     first, second = disk.open(path, create=True), disk.open(path)
     first.append([b"abc"])
-    second.append([b"def"])
-    assert first.read(0, 10) == b"abcdef"
+    assert second.read(0, 10) == b"abc"
+    disk.open(path).append([b"def"])
+    assert first.read(0, 3) + second.read(3, 10) == b"abcdef"
     assert disk.open(path).size == 6
+
+
+def test_what_was_just_appended_is_read_without_a_system_call(disk, path, monkeypatch):
+    file = disk.open(path, create=True)
+    buffer = bytearray(b"0123456789")
+    file.append([b"before"])
+    file.append([memoryview(buffer)])
+    buffer[:] = b"reused    "
+    monkeypatch.setattr(real_disk.os, "pread", None)
+    monkeypatch.setattr(real_disk.os, "preadv", None)
+    assert file.is_resident(6, 10)
+    assert file.read(6, 10) == b"0123456789"
+    assert file.read(8, 3) == b"234"
+    assert file.read(14, 100) == b"89"
+    assert file.read(16, 1) == file.read(99, 1) == b""
+
+
+@pytest.mark.parametrize("then", ["append", "append long", "truncate", "truncate to its end"])
+def test_what_was_appended_before_is_read_from_the_file(disk, path, then):
+    file = disk.open(path, create=True)
+    file.append([b"0123456789"])
+    match then:
+        case "append":
+            file.append([b"ab"])
+            expected = b"0123456789ab"
+        case "append long":
+            file.append([b"long" * 2_000])
+            expected = b"0123456789" + b"long" * 2_000
+        case "truncate":
+            file.truncate(4)
+            expected = b"0123"
+        case _:
+            file.truncate(10)
+            expected = b"0123456789"
+    assert file.read(0, 10_000) == expected
+    for position in range(14):
+        assert file.read(position, 3) == expected[position : position + 3]
 
 
 def test_more_buffers_than_one_system_call_takes(disk, path):

@@ -11,6 +11,7 @@ from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.model.ids import PartitionIndex, TopicPartition
 from tailrace.replica.directories import LogDirectories, find_log
 from tailrace.replica.future_logs import FutureLogs
+from tailrace.replica.leading.deletion import delete_records
 from tailrace.replica.manager import ReplicaManager
 from tailrace.sim.background import HeldBackground, SimBackground
 from tailrace.sim.clock import SimClock
@@ -183,7 +184,7 @@ async def test_a_log_start_amid_a_batch_is_kept():
     moving = Moving()
     moving.append(*[b"%d" % number for number in range(10)])
     moving.append(b"last")
-    moving.partition.delete_records(7)
+    delete_records(moving.partition, 7)
     moving.moves.move(T0, target_of(moving))
     await moving.wait()
     assert (moving.partition.log.log_start_offset, moving.partition.log.log_end_offset) == (7, 11)

@@ -5,6 +5,7 @@ import errno
 import pytest
 
 from tailrace.model.errors import ErrorCode, KafkaError
+from tailrace.replica.leading.deletion import delete_records
 from tailrace.sim.background import HeldBackground
 from tailrace.sim.clock import SimClock
 from tailrace.sim.disk import SimDisk
@@ -189,10 +190,10 @@ async def test_delete_records():
     partition = make_partition()
     for _ in range(3):
         partition.append(batch(b"a"), required_acks=1)
-    assert partition.delete_records(2) == 2
-    assert partition.delete_records(-1) == 3
+    assert delete_records(partition, 2) == 2
+    assert delete_records(partition, -1) == 3
     with pytest.raises(KafkaError) as raised:
-        partition.delete_records(4)
+        delete_records(partition, 4)
     assert code_of(raised) == ErrorCode.OFFSET_OUT_OF_RANGE
 
 

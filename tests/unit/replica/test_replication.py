@@ -9,6 +9,7 @@ from tailrace.broker.handlers.offsets import handle_delete_records
 from tailrace.broker.handlers.produce import PartitionAnswer, PendingProduce, Wait
 from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.model.ids import NodeId, Uuid
+from tailrace.replica.leading import deletion
 from tailrace.sim.background import HeldBackground
 from tailrace.wire.apis.data import DeleteRecordsRequest, ProduceResponse
 from tests.unit.replica.cluster import Cluster, simulate
@@ -102,7 +103,7 @@ def test_one_that_was_away_for_longer_than_records_are_kept_begins_anew():
         cluster.isolate(3)
         await cluster[1].append(b"a", b"b")
         await cluster[1].append(b"c")
-        cluster[1].partition().delete_records(3)
+        deletion.delete_records(cluster[1].partition(), 3)
         await cluster[1].append(b"d")
         cluster.heal()
         await cluster.settle()

@@ -70,6 +70,7 @@ class Options:
     is_read_only: bool = False
     is_behind_tls: bool = False
     alerts_file: str | None = None
+    pipelines_folder: str | None = None
     masks: tuple[Rule, ...] = ()
 
 

@@ -1,4 +1,5 @@
-"""DescribeConnections, DescribeSegments and DescribeAudit, APIs of our own: what a person wants to see of this node.
+"""DescribeConnections, DescribeSegments, DescribeAudit and DescribeMirrors, APIs of our own: what a person wants to see
+of this node.
 
 Kafka tells none of it by its protocol. Answers are cut to what the loop makes in about a millisecond: who wants the
 rest asks again with what to skip.
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from tailrace.broker.context import RequestContext
     from tailrace.broker.services import Services
     from tailrace.log.log import Log
+    from tailrace.wire.apis.mirrors import DescribeMirrorsRequest, DescribeMirrorsResponse
 
 _ITEMS_MAX = 200
 
@@ -56,6 +58,13 @@ def handle_describe_audit(
 ) -> DescribeAuditResponse:
     lines = services.audit_trail.newest(_ITEMS_MAX, skip=max(0, request.skip))
     return DescribeAuditResponse(lines=[DescribeAuditResponse.Line(**line._asdict()) for line in lines])
+
+
+def handle_describe_mirrors(
+    services: Services, _context: RequestContext, request: DescribeMirrorsRequest
+) -> DescribeMirrorsResponse:
+    """The links of this cluster, and how far the mirrors are that are led here."""
+    return services.mirrors.describe(request.link_name)
 
 
 def handle_describe_segments(

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tailrace.model.errors import ErrorCode, KafkaError, StorageError
 from tailrace.model.ids import INTERNAL_TOPICS
-from tailrace.replica.partition import storage_failure
+from tailrace.replica.leading.deletion import delete_records
+from tailrace.replica.repair.failures import storage_failure
 from tailrace.wire.apis.data import (
     DeleteRecordsRequest,
     DeleteRecordsResponse,
@@ -175,7 +176,8 @@ def _look_up(partition: Partition, timestamp: int, version: int, request: ListOf
             f"{partition.topic_partition} has a new leader whose high watermark is still catching up",
         )
     if timestamp == _LATEST:
-        return _Found(-1, end_offset, partition.leader_epoch)
+        # A mirror has the epochs of its source alone: its own would be unknown to whoever asks where it ended.
+        return _Found(-1, end_offset, log.epochs.latest if partition.is_mirror else partition.leader_epoch)
     if timestamp in (_EARLIEST, _EARLIEST_LOCAL):
         return _Found(-1, log.log_start_offset, log.epochs.epoch_for(log.log_start_offset))
     if timestamp in (_LATEST_TIERED, _EARLIEST_PENDING_UPLOAD):
@@ -241,7 +243,7 @@ async def handle_delete_records(
                         ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot delete records of internal topic {topic.name}"
                     )
                 partition = services.replicas.find(topic.name, asked.partition_index)
-                answer.low_watermark = partition.delete_records(asked.offset)
+                answer.low_watermark = delete_records(partition, asked.offset)
                 deleted.append((partition, answer))
             except KafkaError as error:
                 answer.error_code = int(error.code)

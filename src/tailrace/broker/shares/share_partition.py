@@ -27,7 +27,8 @@ from tailrace.model.attention import timer_seconds
 from tailrace.model.config import GroupConfig, reset_duration_ms
 from tailrace.model.errors import ErrorCode, KafkaError, StorageError
 from tailrace.model.ids import Uuid
-from tailrace.replica.partition import READ_COMMITTED, READ_UNCOMMITTED, storage_failure
+from tailrace.replica.partition import READ_COMMITTED, READ_UNCOMMITTED
+from tailrace.replica.repair.failures import storage_failure
 from tailrace.replica.waiters import ReadWaiters
 from tailrace.wire.apis.shares import ReadShareGroupStateRequest, WriteShareGroupStateRequest
 

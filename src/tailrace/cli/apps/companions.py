@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 
 from tailrace.cli import CommandError
+from tailrace.real.runs.folder import runs_folder
 
 _STOP_TIMEOUT_S = 10.0
 # What the alerts tell the console and whoever watches after them, in the data folder.
@@ -158,7 +159,7 @@ def _gateway_words(options: argparse.Namespace, folder: str) -> list[str]:
 
 
 def _console_words(options: argparse.Namespace, folder: str) -> list[str]:
-    words = ["--host", options.host, "--port", str(options.console_port)]
+    words = ["--host", options.host, "--port", str(options.console_port), "--pipelines", str(runs_folder())]
     if options.alerts is not None:
         words += ["--alerts", os.path.join(folder, _ALERTS_FILE)]
     if options.registry_port is not None:

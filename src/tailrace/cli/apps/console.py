@@ -51,6 +51,9 @@ def register(parser: argparse.ArgumentParser) -> None:
         "--alerts", metavar="FILE", help="show what holds now, as `tailrace alerts run --status FILE` keeps it"
     )
     parser.add_argument(
+        "--pipelines", metavar="DIR", help="show the pipelines whose runs are told there (docs/spark/operating.md)"
+    )
+    parser.add_argument(
         "--schema-registry", metavar="URL", help="show its schemas, and open keys and values that name one"
     )
     parser.add_argument("--masks", metavar="FILE", help="TOML with what of the records is hidden (docs/console.md)")
@@ -113,6 +116,7 @@ def _run(options: argparse.Namespace, parent: int | None = None) -> int:
             is_read_only=options.read_only,
             is_behind_tls=options.tls_certificate is not None,
             alerts_file=options.alerts,
+            pipelines_folder=options.pipelines,
             masks=_masks(options),
         ),
         open_registry=_registry(options),

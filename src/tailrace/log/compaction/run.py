@@ -247,7 +247,9 @@ class Compaction:
         if header.base_offset >= self._mapped_end_offset:
             self._keep(batch, header)
             return
-        if header.is_control and (header.record_count == 0 or self._transactions.end(header)):
+        # A control batch of no producer is the barrier that ended a mirror: it holds as long as what lies before it.
+        is_kept_marker = header.is_control and (header.producer_id < 0 or header.record_count == 0)
+        if is_kept_marker or (header.is_control and self._transactions.end(header)):
             self._keep(batch, header)
             return
         block = yield from self._unpack(header, batch)

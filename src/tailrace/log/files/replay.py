@@ -7,7 +7,7 @@ from tailrace.log.producers import ProducerStates
 from tailrace.model import events
 from tailrace.model.errors import StorageError
 from tailrace.model.ports import Bytes
-from tailrace.wire.markers import read_marker
+from tailrace.wire.markers import is_barrier, read_marker
 from tailrace.wire.records import BatchHeader
 
 log = events.logger("log.recovery")
@@ -38,8 +38,10 @@ def load_producers(
         for at, header in segment.headers(position) if position is not None else ():
             if header.base_offset >= end_offset:
                 break
-            if header.producer_id >= 0 and header.base_offset >= start_offset:
+            if (header.producer_id >= 0 or header.is_control) and header.base_offset >= start_offset:
                 batch = segment.file.read(at, header.size_bytes) if header.is_control else b""
+                if is_barrier(header, batch):
+                    producers.forget_before_barrier()
                 producers.update(header, marker=read_marker(header, batch))
     if end_offset not in snapshots.offsets and any(segment.size_bytes for segment in segments):
         write_snapshot(producers, snapshots, end_offset)
@@ -48,9 +50,13 @@ def load_producers(
 def note_producer(
     producers: ProducerStates, segment: Segment, header: BatchHeader, batch: Bytes, base_offset: int | None = None
 ) -> None:
-    """A batch of a producer was found in `segment`, or is written to it. Of markers alone the records are looked at."""
+    """A batch of a producer, or a barrier, was found in `segment` or is written to it. Of control batches alone the
+    records are looked at."""
     if not header.is_control:
         producers.update(header, base_offset)
+        return
+    if is_barrier(header, batch):
+        producers.forget_before_barrier()
         return
     ended = producers.update(header, base_offset, marker=read_marker(header, batch))
     if ended is not None and ended.is_aborted:
@@ -68,7 +74,7 @@ def rebuild_aborted(segments: list[Segment], number: int, snapshots: ProducerSna
     segment.aborted.truncate(0)
     try:
         for at, header in segment.headers():
-            if header.producer_id >= 0:
+            if header.producer_id >= 0 or header.is_control:
                 batch = segment.file.read(at, header.size_bytes) if header.is_control else b""
                 note_producer(producers, segment, header, batch)
     except StorageError as error:

@@ -12,7 +12,8 @@ from tailrace.log.log import Log
 from tailrace.model.errors import StorageError
 from tailrace.model.ports import RemoteStart
 from tailrace.replica.following.cuts import Cuts
-from tailrace.replica.partition import Partition, storage_failure
+from tailrace.replica.partition import Partition
+from tailrace.replica.repair.failures import storage_failure
 
 
 def append_fetched(

@@ -67,6 +67,7 @@ VALUES = (
     "schemaRegistryPatienceMs",
     "onDecodeError",
     "deadLetterTopic",
+    "deadLetterRun",
 )
 WRITE = (
     "topic",

@@ -202,6 +202,27 @@ class Transform:
 
 
 @dataclass(frozen=True)
+class History:
+    """What was in the topic before the stream began: brought in beside it, up to the cut at which the stream begins."""
+
+    # earliest, an ISO 8601 time (the first record at or after it), or offsets as {"topic": {"0": 23}}.
+    start: str = "earliest"
+    # At most so many are taken.
+    records_per_second: int | None = None
+    batch_records_max: int = 200_000
+    # Further options of format("tailrace") for the history alone, such as tier.
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.records_per_second is not None and self.records_per_second < 1:
+            raise DeclarationError("a limit below 1 record a second would stop it: leave it out", "records_per_second")
+        if self.batch_records_max < 1:
+            raise DeclarationError(
+                f"{self.batch_records_max} records are no batch: give 1 or more", "batch_records_max"
+            )
+
+
+@dataclass(frozen=True)
 class Pipeline:
     """One streaming query. Its name and checkpoint are its identity: a table that was
     filled under this name with another checkpoint is refused, since its records would be written again."""
@@ -218,6 +239,8 @@ class Pipeline:
         default_factory=dict
     )  # Kafka's own settings for all sources and the sink, such as security.protocol
     spark: Mapping[str, str] = field(default_factory=dict)
+    # The stream begins at the end of its topic, and this brings in what was there before.
+    history: History | None = None
     # Where the modules of a python transform are looked for first.
     folder: str = "."
 
@@ -238,6 +261,20 @@ class Pipeline:
             )
         if self.trigger is not None and self.trigger != AVAILABLE_NOW:
             _check_duration(self.trigger, "trigger", f"{AVAILABLE_NOW}, or ")
+        if self.history is not None:
+            self._check_history()
+
+    def _check_history(self) -> None:
+        if len(self.sources) > 1:
+            raise DeclarationError("rows of several sources that are joined have no past of their own", "history")
+        (source,) = self.sources.values()
+        if source.starting != "earliest" or source.deduplicate:
+            reason = "deduplicate remembers rows" if source.deduplicate else "the stream begins at the end of its topic"
+            raise DeclarationError(f"with a history {reason}: leave one of the two out", "history")
+        if isinstance(self.sink, TableSink) and self.sink.format == "parquet":
+            raise DeclarationError(
+                "a Parquet table takes the files of one query alone: use delta or iceberg, or a topic", "history"
+            )
 
     def __str__(self) -> str:
         return f"{', '.join(map(str, self.sources.values()))} -> {self.sink}"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
-from tailrace.spark.pipelines.progress import BatchProgress, RunSummary, batch_progress
+from tailrace.spark.pipelines.progress import BatchProgress, RunSummary, Sign, batch_progress
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.listener import (
@@ -22,10 +22,17 @@ if TYPE_CHECKING:
 class ProgressListener(StreamingQueryListener):
     """Called on a thread of its own; a query is told apart by the name that it was started with."""
 
-    def __init__(self, query_name: str, pipeline: str, on_progress: Callable[[BatchProgress], None] | None) -> None:
+    def __init__(
+        self,
+        query_name: str,
+        pipeline: str,
+        on_progress: Callable[[BatchProgress], None] | None,
+        on_sign: Callable[[Sign], None] | None = None,
+    ) -> None:
         self._query_name = query_name
         self._pipeline = pipeline
         self._on_progress = on_progress
+        self._on_sign = on_sign
         self._run_id: str | None = None
         self._ended = threading.Event()
         self.summary = RunSummary()
@@ -33,6 +40,7 @@ class ProgressListener(StreamingQueryListener):
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802
         if event.name == self._query_name:
             self._run_id = str(event.runId)
+            self._tell(Sign.STARTED)
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
         if event.progress.name != self._query_name:
@@ -43,11 +51,16 @@ class ProgressListener(StreamingQueryListener):
             self._on_progress(progress)
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
-        pass
+        if str(event.runId) == self._run_id:
+            self._tell(Sign.IDLE)
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
         if str(event.runId) == self._run_id:
             self._ended.set()
+
+    def _tell(self, sign: Sign) -> None:
+        if self._on_sign is not None:
+            self._on_sign(sign)
 
     def wait_end(self, timeout_s: float) -> None:
         """Events come after the fact: the last batch's may still be on its way when the query has ended."""

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from enum import Enum
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 
@@ -23,6 +25,21 @@ class BatchProgress(NamedTuple):
     watermark: str | None
     state_rows: int  # what aggregations, joins and deduplication remember
     late_rows: int  # came later than the watermark allows, and were left out
+    # Up to which offsets the batch has taken the sources, {"topic": {"0": 23}}; empty where they do not say.
+    offsets: Mapping[str, Mapping[str, int]] = MappingProxyType({})
+
+    def as_line(self) -> str:
+        """For a file of metrics: without the offsets, of which there may be thousands."""
+        table = self._asdict()
+        del table["offsets"]
+        return json.dumps(table)
+
+
+class Sign(Enum):
+    """A query lives, though no batch tells of it."""
+
+    STARTED = "started"
+    IDLE = "idle"  # It looked, and there was nothing to do.
 
 
 class RunSummary(NamedTuple):
@@ -60,7 +77,20 @@ def batch_progress(pipeline: str, text: str) -> BatchProgress:
         watermark=(progress.get("eventTime") or {}).get("watermark"),
         state_rows=sum(state.get("numRowsTotal", 0) for state in states),
         late_rows=sum(state.get("numRowsDroppedByWatermark", 0) for state in states),
+        offsets=_ends(progress["sources"]),
     )
+
+
+def _ends(sources: list[dict[str, Any]]) -> dict[str, dict[str, int]]:
+    """Where two sources read one partition, it is done up to the earlier offset."""
+    found: dict[str, dict[str, int]] = {}
+    for source in sources:
+        for topic, offsets in (_offsets(source.get("endOffset")) or {}).items():
+            if isinstance(offsets, dict):
+                known = found.setdefault(topic, {})
+                for partition, offset in offsets.items():
+                    known[partition] = min(known.get(partition, offset), offset)
+    return found
 
 
 def _lag(sources: list[dict[str, Any]]) -> int | None:

@@ -45,7 +45,7 @@ class TopicRange:
         if not self.topic:
             raise DeclarationError("the topic needs a name", "topic")
         for name in ("start", "end"):
-            _bound_options(name, getattr(self, name))
+            bound_options(name, getattr(self, name))
 
     def __str__(self) -> str:
         return f"topic {self.topic}"
@@ -60,8 +60,8 @@ class TopicRange:
             "subscribe": self.topic,
             # A partition with nothing so late gives nothing.
             "startingOffsetsByTimestampStrategy": "latest",
-            **_bound_options("start", self.start),
-            **_bound_options("end", self.end),
+            **bound_options("start", self.start),
+            **bound_options("end", self.end),
             **self.options,
         }
 
@@ -208,7 +208,7 @@ def _local(uri: str) -> str:
     return uri.removeprefix("file://")
 
 
-def _bound_options(name: str, text: str) -> dict[str, str]:
+def bound_options(name: str, text: str) -> dict[str, str]:
     prefix = "starting" if name == "start" else "ending"
     if text in ("earliest", "latest") or text.lstrip().startswith("{"):
         return {f"{prefix}Offsets": text}

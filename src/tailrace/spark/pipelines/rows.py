@@ -30,10 +30,16 @@ if TYPE_CHECKING:
 _DEFAULTS = {"kafka.isolation.level": "read_committed"}
 
 
-def pipeline_rows(spark: SparkSession, pipeline: Pipeline, topic_ids: Mapping[str, str]) -> DataFrame:
-    """`topic_ids` are those of the topics that the checkpoint is about."""
+def pipeline_rows(
+    spark: SparkSession, pipeline: Pipeline, topic_ids: Mapping[str, str], run: str | None = None
+) -> DataFrame:
+    """`topic_ids` are those of the topics that the checkpoint is about; `run` is what dead letters say of theirs."""
     options = pipeline.kafka_options | {"topicIds": json.dumps(topic_ids)}
-    sources = {name: source_rows(spark, source, options) for name, source in pipeline.sources.items()}
+    of_run = {} if run is None else {"deadLetterRun": run}
+    sources = {
+        name: source_rows(spark, source, options | (of_run if source.dead_letters else {}))
+        for name, source in pipeline.sources.items()
+    }
     if pipeline.transform is None:
         (rows,) = sources.values()
         return rows

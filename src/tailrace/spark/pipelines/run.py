@@ -14,8 +14,9 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from tailrace.spark.pipelines.beside.history import live_half
 from tailrace.spark.pipelines.declaration import Pipeline
-from tailrace.spark.pipelines.progress import BatchProgress, RunSummary
+from tailrace.spark.pipelines.progress import BatchProgress, RunSummary, Sign
 from tailrace.spark.pipelines.writers import pipeline_writer
 from tailrace.spark.session import session, use_in_this_thread
 
@@ -35,18 +36,22 @@ def run(
     *,
     once: bool = False,
     on_progress: Callable[[BatchProgress], None] | None = None,
+    on_sign: Callable[[Sign], None] | None = None,
     stop: threading.Event | None = None,
 ) -> RunSummary:
     """Runs until `stop` is set; `once`, or with the trigger available-now, until everything that is there now is
-    done. Several may run in threads of one process, in one session. Raises DeclarationError, LandingError, or
-    pyspark's StreamingQueryException if a batch fails."""
+    done. Of a pipeline with a history it is the live half. Several may run in threads of one process, in one session.
+    Raises DeclarationError, LandingError, or pyspark's StreamingQueryException if a batch fails."""
     spark = spark or session(pipeline.name, settings=pipeline.spark)
+    if pipeline.history is not None:
+        use_in_this_thread(spark)
+        pipeline = live_half(spark, pipeline)
 
     def start(query_name: str) -> StreamingQuery:
         with _settings(spark, pipeline.spark):
             return pipeline_writer(spark, pipeline, once=once).queryName(query_name).start()
 
-    return run_query(spark, pipeline.name, start, on_progress=on_progress, stop=stop)
+    return run_query(spark, pipeline.name, start, on_progress=on_progress, on_sign=on_sign, stop=stop)
 
 
 def run_query(
@@ -56,6 +61,7 @@ def run_query(
     *,
     on_progress: Callable[[BatchProgress], None] | None,
     stop: threading.Event | None,
+    on_sign: Callable[[Sign], None] | None = None,
 ) -> RunSummary:
     """One streaming query, from its start under the name that it is given to its end or to `stop`."""
     from tailrace.spark.pipelines.listener import ProgressListener
@@ -63,7 +69,7 @@ def run_query(
     # Names of running queries must differ, and two runs of one pipeline are told apart by Spark's checkpoint anyway.
     query_name = f"{name}-{uuid.uuid4().hex[:8]}"
     use_in_this_thread(spark)
-    listener = ProgressListener(query_name, name, on_progress)
+    listener = ProgressListener(query_name, name, on_progress, on_sign)
     spark.streams.addListener(listener)
     try:
         _wait_query(start(query_name), stop or threading.Event())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from tailrace.spark.pipelines.beside.attempts import new_run, note_attempt
 from tailrace.spark.pipelines.checkpoint import read_query_id, remembered_topic_ids, running_query_id
 from tailrace.spark.pipelines.declaration import AVAILABLE_NOW, DeclarationError, Pipeline, TableSink, TopicSink
 from tailrace.spark.pipelines.landing.batches import Landing
@@ -19,9 +20,12 @@ if TYPE_CHECKING:
 
 def pipeline_writer(spark: SparkSession, pipeline: Pipeline, *, once: bool = False) -> DataStreamWriter:
     """Raises DeclarationError."""
-    rows = pipeline_rows(spark, pipeline, remembered_topic_ids(spark, pipeline))
+    run = new_run(pipeline)
+    rows = pipeline_rows(spark, pipeline, remembered_topic_ids(spark, pipeline), run)
     if not rows.isStreaming:
         raise DeclarationError("the transform gives rows that do not come from a source: a pipeline is a stream")
+    if any(source.dead_letters for source in pipeline.sources.values()):
+        note_attempt(spark, pipeline, rows, run)
     sink = pipeline.sink
     if isinstance(sink, TopicSink):
         writer = _topic_writer(rows, pipeline, sink)

@@ -27,9 +27,17 @@ HEADER_TOPIC = "tailrace.deadletter.topic"
 HEADER_PARTITION = "tailrace.deadletter.partition"
 HEADER_OFFSET = "tailrace.deadletter.offset"
 HEADER_TIMESTAMP = "tailrace.deadletter.timestamp"
+# Of a pipeline: which run wrote it, in which batch. An attempt at a batch that was cut off writes letters too.
+HEADER_RUN = "tailrace.deadletter.run"
+HEADER_BATCH = "tailrace.deadletter.batch"
 
 # Headers count against the size of a record, and a reason may quote a parser at length.
 _REASON_CHARACTERS_MAX = 500
+
+
+class Attempt(NamedTuple):
+    run: str
+    batch: int
 
 
 class DeadLetter(NamedTuple):
@@ -46,8 +54,11 @@ class DeadLetter(NamedTuple):
 class DeadLetterWriter:
     """`close` it at the end."""
 
-    def __init__(self, blocking: BlockingCluster, topic: str, settings: KafkaSettings) -> None:
+    def __init__(
+        self, blocking: BlockingCluster, topic: str, settings: KafkaSettings, attempt: Attempt | None = None
+    ) -> None:
         self._blocking = blocking
+        self._attempt = attempt
         self._topic = topic
         # Whatever is asked of the rest of the job, nothing less will do for a record that is left out of the rows.
         self._producer = Producer(blocking.cluster, settings.producer._replace(acks=ACKS_ALL, idempotent=True))
@@ -61,7 +72,9 @@ class DeadLetterWriter:
             # Without a time of its own it would keep that of the record, and a backfill of old records would write
             # dead letters that retention deletes at once.
             sent = [
-                await self._producer.send(self._topic, each.value, key=each.key, headers=headers_of(each))
+                await self._producer.send(
+                    self._topic, each.value, key=each.key, headers=headers_of(each, self._attempt)
+                )
                 for each in letters
             ]
             await self._producer.flush()
@@ -81,8 +94,11 @@ class DeadLetterWriter:
         self._producer.close()
 
 
-def headers_of(letter: DeadLetter) -> Headers:
+def headers_of(letter: DeadLetter, attempt: Attempt | None = None) -> Headers:
     """Those of the record first. One that went through here before has ours twice: the last ones are the latest."""
+    of_attempt = (
+        () if attempt is None else ((HEADER_RUN, attempt.run.encode()), (HEADER_BATCH, str(attempt.batch).encode()))
+    )
     return (
         *letter.headers,
         (HEADER_REASON, letter.reason[:_REASON_CHARACTERS_MAX].encode()),
@@ -91,6 +107,7 @@ def headers_of(letter: DeadLetter) -> Headers:
         (HEADER_PARTITION, str(letter.origin.partition).encode()),
         (HEADER_OFFSET, str(letter.offset).encode()),
         (HEADER_TIMESTAMP, str(letter.timestamp_ms).encode()),
+        *of_attempt,
     )
 
 

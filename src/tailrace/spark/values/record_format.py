@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tailrace.model.ids import PartitionIndex, TopicPartition
 from tailrace.spark.options.errors import OptionError
-from tailrace.spark.values.dead_letters import DeadLetter, DeadLetterWriter, check_topic_exists
+from tailrace.spark.values.dead_letters import Attempt, DeadLetter, DeadLetterWriter, check_topic_exists
 from tailrace.spark.values.decoded import ColumnDecoder, Format
 from tailrace.spark.values.errors import DecodeError
 from tailrace.spark.values.parsing import choices_text, parse_format
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 KEY = "key"
 VALUE = "value"
 _ORIGIN = ("topic", "partition", "offset")
+# A local property of every job that a streaming query runs.
+_BATCH_ID = "streaming.sql.batchId"
 
 
 class OnDecodeError(StrEnum):
@@ -55,6 +57,8 @@ class RecordFormat:
     value: Format | None
     on_error: OnDecodeError
     dead_letter_topic: str | None
+    # The run of a pipeline, which its dead letters name.
+    dead_letter_run: str | None = None
 
     @staticmethod
     def parse(options: Mapping[str, str]) -> RecordFormat | None:
@@ -74,7 +78,7 @@ class RecordFormat:
                 f"option deadLetterTopic is {topic!r}, but onDecodeError is {on_error}: nothing would be written "
                 "there; set onDecodeError to deadletter, or leave deadLetterTopic out"
             )
-        return RecordFormat(key, value, on_error, topic)
+        return RecordFormat(key, value, on_error, topic, options.get("deadletterrun"))
 
     def spark_type(self, column: str) -> DataType | None:
         """None if the column stays what it is."""
@@ -123,7 +127,7 @@ class RecordFormat:
         decoders = {name: found.decoder() for name, found in self._formats.items() if name in wanted}
         writer = None
         if self.dead_letter_topic is not None and decoders:
-            writer = DeadLetterWriter(blocking, self.dead_letter_topic, settings)
+            writer = DeadLetterWriter(blocking, self.dead_letter_topic, settings, _attempt(self.dead_letter_run))
         try:
             for batch in batches:
                 decoded = decode_batch(batch, wanted, decoders)
@@ -201,6 +205,15 @@ def _dead_letters(batch: pa.RecordBatch, bad: Mapping[int, BadRow]) -> list[Dead
             rows, timestamps_us, records.drop_columns(["timestamp"]).to_pylist(), strict=True
         )
     ]
+
+
+def _attempt(run: str | None) -> Attempt | None:
+    """None outside of a pipeline's batch."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    batch = None if context is None else context.getLocalProperty(_BATCH_ID)
+    return None if run is None or batch is None else Attempt(run, int(batch))
 
 
 def _parse_on_error(options: Mapping[str, str]) -> OnDecodeError:

@@ -111,11 +111,16 @@ class ApiKey(IntEnum):
     DESCRIBE_CONNECTIONS = 10_003, "own"
     DESCRIBE_SEGMENTS = 10_004, "own"
     DESCRIBE_AUDIT = 10_005, "own"
+    CREATE_MIRROR_LINK = 10_006, "mirrors"
+    ALTER_MIRROR_LINK = 10_007, "mirrors"
+    OPEN_MIRROR_TOPICS = 10_008, "mirrors"
+    DESCRIBE_MIRRORS = 10_009, "mirrors"
     DESCRIBE_QUEUE = 10_010, "own"
     REPORT_REPLICAS = 10_100, "own"
     ALLOW_TRUNCATION = 10_101, "own"
     MOVE_LEADER = 10_102, "own"
     REPORT_DEATH = 10_103, "own"
+    FOLLOW_MIRROR_SOURCE = 10_104, "mirrors"
 
     @property
     def is_own(self) -> bool:

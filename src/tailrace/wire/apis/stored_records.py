@@ -747,6 +747,36 @@ class VotersRecord(Message, versions="0", flexible="0+"):
     voters: list[Voter] = array(Voter, "0+")
 
 
+class MirrorLinkRecord(Message, record_type=10_000, versions="0", flexible="0+"):
+    """Our own: another cluster of which topics are mirrored. A new one, or what it is now. It holds no secrets."""
+
+    class Setting(Struct):
+        name: str = string("0+")
+        value: str = string("0+")
+
+    link_id: bytes = uuid("0+")
+    name: str = string("0+")
+    source_cluster_id: str = string("0+")
+    is_paused: bool = boolean("0+")
+    settings: list[Setting] = array(Setting, "0+")
+
+
+class RemoveMirrorLinkRecord(Message, record_type=10_001, versions="0", flexible="0+"):
+    link_id: bytes = uuid("0+")
+
+
+class MirrorTopicRecord(Message, record_type=10_002, versions="0", flexible="0+"):
+    """Our own: a topic is a mirror, and how far it is on its way to be one no more."""
+
+    topic_id: bytes = uuid("0+")
+    link_id: bytes = uuid("0+")
+    source_topic: str = string("0+")
+    source_topic_id: bytes = uuid("0+")
+    state: int = int8("0+")
+    # The first leader epoch in which it takes records of its own; -1 before that is decided.
+    opening_epoch: int = int32("0+", default=-1)
+
+
 # Record types of __cluster_metadata.
 METADATA_RECORDS: Mapping[int, type[Message]] = {
     record.record_type: record
@@ -777,6 +807,9 @@ METADATA_RECORDS: Mapping[int, type[Message]] = {
         RemoveDelegationTokenRecord,
         RegisterControllerRecord,
         ClearElrRecord,
+        MirrorLinkRecord,
+        RemoveMirrorLinkRecord,
+        MirrorTopicRecord,
     )
 }
 # Record types of __remote_log_metadata.

@@ -25,7 +25,8 @@ def progress_text(sources, **fields):
 def test_a_batch():
     source = {"endOffset": {"a": {"0": 10, "1": 5}}, "latestOffset": {"a": {"0": 12, "1": 5}}}
     found = batch_progress("p", progress_text([source]))
-    assert found._asdict() == {
+    assert found.offsets == {"a": {"0": 10, "1": 5}}
+    assert json.loads(found.as_line()) == {
         "pipeline": "p",
         "query_id": "q",
         "batch": 7,
@@ -38,6 +39,11 @@ def test_a_batch():
         "state_rows": 6,
         "late_rows": 2,
     }
+
+
+def test_two_sources_of_one_partition_are_done_up_to_the_earlier_offset():
+    sources = [{"endOffset": {"a": {"0": 10, "1": 5}}}, {"endOffset": '{"a": {"0": 8}, "b": {"0": 1}}'}]
+    assert batch_progress("p", progress_text(sources)).offsets == {"a": {"0": 8, "1": 5}, "b": {"0": 1}}
 
 
 @pytest.mark.parametrize(

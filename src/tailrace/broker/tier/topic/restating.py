@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 from tailrace.model import events
 from tailrace.model.errors import ErrorCode, KafkaError, StorageError
 from tailrace.model.ids import REMOTE_LOG_METADATA_TOPIC
+from tailrace.replica.leading.deletion import delete_records
 from tailrace.tier.metadata.restated import restate
 from tailrace.wire.record_envelopes import encode_metadata_record
 from tailrace.wire.records import Record, build_batch
@@ -90,7 +91,7 @@ class Restater:
             await self._restate_one(part, partition, owner)
             if part.machine is not machine or not partition.is_leader or partition.leader_epoch != leader_epoch:
                 raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "somebody else leads it")
-        partition.delete_records(start_offset)
+        delete_records(partition, start_offset)
         await self._tier.node.replicas.store_log_start_offsets()
         _log.info(
             "the records of the tier were cut",

@@ -1,0 +1,102 @@
+"""One attempt at one record: given to the handler, and what follows: writes, another attempt, or the end.
+
+Knows no window and no state of a partition. Raises only `HandlerStopError`, for a record that must not be passed over.
+
+A handler gets a record that was moved as it was at first: topic, partition, offset and timestamp of its origin, so that
+they name an event for good. Its headers tell of the attempts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+
+from tailrace.kit.app.calling import Caller
+from tailrace.kit.app.outputs import Outputs
+from tailrace.kit.app.status import Counts
+from tailrace.kit.app.work import Held, Outgoing
+from tailrace.kit.messages import Message
+from tailrace.kit.retries.headers import STAGE_HANDLER, STAGE_VALUE, Failure, Trail, buried_headers, moved_headers
+from tailrace.kit.retries.plan import Again, Bury, Later, Retries, decide_next
+from tailrace.kit.serdes import DeserializationError
+from tailrace.model.ports import Clock
+
+_log = logging.getLogger("tailrace.app")
+
+
+class HandlerStopError(Exception):
+    """A record has failed for the last time, and has nowhere to go."""
+
+
+class Handling:
+    def __init__(
+        self,
+        *,
+        group: str,
+        topic: str,
+        caller: Caller,
+        retries: Retries,
+        outputs: Outputs | None,
+        clock: Clock,
+        counts: Counts,
+    ) -> None:
+        self._group = group
+        self._topic = topic
+        self._caller = caller
+        self._retries = retries
+        self._outputs = outputs
+        self._clock = clock
+        self._counts = counts
+        self.last_error: str | None = None
+
+    async def attempt(self, held: Held) -> Sequence[Outgoing] | Again:
+        held.tries += 1
+        message = _as_at_first(held.message, held.trail)
+        try:
+            result = await self._caller.call(message)
+            return self._outputs.of(message, result) if self._outputs is not None else ()
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            return self._judge(held, error)  # Something that the handler waited for was cancelled: its own failure.
+        except Exception as error:
+            return self._judge(held, error)
+
+    def _judge(self, held: Held, error: BaseException) -> Sequence[Outgoing] | Again:
+        self._counts.failed_attempts += 1
+        origin = held.trail.origin
+        self.last_error = f"{origin.topic}-{origin.partition} at offset {origin.offset}: {error!r}"
+        is_unreadable = isinstance(error, DeserializationError)
+        level, tries = held.trail.level, held.tries
+        decision = decide_next(
+            self._retries, self._topic, level=level, tries=tries, error=error, is_hopeless=is_unreadable
+        )
+        if isinstance(decision, Again):
+            return decision
+        failure = Failure(error, STAGE_VALUE if is_unreadable else STAGE_HANDLER, self._clock.wall_ms())
+        message = held.message
+        trail = held.trail._replace(group=self._group, attempts=held.trail.attempts + tries)
+        if isinstance(decision, Later):
+            self._counts.retried += 1
+            trail = trail._replace(level=decision.level, due_ms=failure.at_ms + decision.delay_ms)
+            headers = moved_headers(message.headers, trail, failure)
+            return (Outgoing(decision.topic, message.raw_value, message.raw_key, headers),)
+        if isinstance(decision, Bury):
+            self._counts.buried += 1
+            _log.warning("to %s after %d attempts: %s", decision.topic, trail.attempts, self.last_error)
+            headers = buried_headers(message.headers, trail, failure)
+            return (Outgoing(decision.topic, message.raw_value, message.raw_key, headers),)
+        raise HandlerStopError(
+            f"the handler of {self._topic} in group {self._group} has failed for the last time with {self.last_error}. "
+            "It has no dead letters: mend the handler, or let it have some by Retries(dead_letters=True)"
+        ) from error
+
+
+def _as_at_first(message: Message, trail: Trail) -> Message:
+    if not message.headers:
+        return message
+    topic, partition, offset, timestamp = trail.origin
+    source = message.source._replace(topic=topic, partition=partition)
+    return message._replace(offset=offset, timestamp=timestamp, source=source)

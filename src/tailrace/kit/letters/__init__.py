@@ -1,0 +1,1 @@
+"""Dead letters: records that wait in a topic until a person decides."""

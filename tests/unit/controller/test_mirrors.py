@@ -1,0 +1,275 @@
+"""Links to other clusters and their mirrors, as metadata."""
+
+import pytest
+
+from tailrace.controller.features import MIRROR_VERSION
+from tailrace.controller.image import MetadataImage, MirrorState
+from tailrace.controller.mirrors.settings import parse_link_settings
+from tailrace.controller.replay import Replay
+from tailrace.controller.snapshot import records_of
+from tailrace.model.errors import ErrorCode, KafkaError
+from tailrace.wire.apis.admin import CreatePartitionsRequest, CreatePartitionsResponse
+from tailrace.wire.apis.mirrors import (
+    AlterMirrorLinkRequest,
+    AlterMirrorLinkResponse,
+    CreateMirrorLinkRequest,
+    CreateMirrorLinkResponse,
+    FollowMirrorSourceRequest,
+    FollowMirrorSourceResponse,
+    OpenMirrorTopicsRequest,
+    OpenMirrorTopicsResponse,
+)
+from tailrace.wire.apis.quorum import BrokerRegistrationResponse
+from tests.unit.controller.cluster import CLUSTER_ID, Cluster, topic
+
+SOURCE_ID = "BBBBBBBBBBBBBBBBBBBBBB"
+TOPIC_ID = b"orders-at-source"
+Setting = FollowMirrorSourceRequest.Setting
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    cluster = Cluster(brokers=3, features=True)
+    link(cluster)
+    return cluster
+
+
+def link(cluster: Cluster, name: str = "dc1", source: str = SOURCE_ID, **settings: str) -> None:
+    texts = {"bootstrap.servers": "there:9092", **{key.replace("_", "."): value for key, value in settings.items()}}
+    request = CreateMirrorLinkRequest(
+        name=name,
+        source_cluster_id=source,
+        settings=[CreateMirrorLinkRequest.Setting(name=key, value=value) for key, value in texts.items()],
+    )
+    cluster.do(request, CreateMirrorLinkResponse)
+
+
+def alter(cluster: Cluster, action: str) -> None:
+    cluster.do(AlterMirrorLinkRequest(name="dc1", action=action), AlterMirrorLinkResponse)
+
+
+def follow(
+    cluster: Cluster,
+    *epochs: int,
+    name: str = "orders",
+    topic_id: bytes = TOPIC_ID,
+    caught_up: bool = False,
+    **settings: str | None,
+) -> FollowMirrorSourceResponse:
+    found = FollowMirrorSourceRequest.Topic(
+        source_topic=name,
+        source_topic_id=topic_id,
+        leader_epochs=list(epochs),
+        settings=[Setting(name=key.replace("_", "."), value=value) for key, value in settings.items()],
+    )
+    request = FollowMirrorSourceRequest(
+        broker_id=1,
+        broker_epoch=cluster.image.brokers[1].epoch,
+        link_id=cluster.image.mirror_link("dc1").id,
+        topics=[found],
+        caught_up=[name] if caught_up else [],
+    )
+    return cluster.do(request, FollowMirrorSourceResponse)
+
+
+def open_topics(cluster: Cluster, action: str, *names: str) -> list[str]:
+    request = OpenMirrorTopicsRequest(link_name="dc1", action=action, topics=list(names))
+    return cluster.do(request, OpenMirrorTopicsResponse).topics
+
+
+def epochs(cluster: Cluster, name: str = "orders") -> list[int]:
+    return [each.leader_epoch for each in cluster.image.topics[name].partitions.values()]
+
+
+def test_a_mirror_has_the_partitions_epochs_and_settings_of_its_source(cluster):
+    assert follow(cluster, 7, 0, 12, retention_ms="5").topics == []
+    mirror = cluster.image.topics["orders"].mirror
+    assert (mirror.source_topic, mirror.source_topic_id, mirror.state) == ("orders", TOPIC_ID, MirrorState.MIRRORING)
+    assert epochs(cluster) == [7, 0, 12]
+    assert cluster.image.config(2, "orders") == {"retention.ms": "5"}
+
+
+def test_leader_epochs_are_raised_to_the_source_s_and_never_lowered(cluster):
+    follow(cluster, 7, 0)
+    before = cluster.partition("orders", 1)
+    follow(cluster, 3, 9)
+    assert epochs(cluster) == [7, 9]
+    raised = cluster.partition("orders", 1)
+    assert raised == before._replace(leader_epoch=9, partition_epoch=before.partition_epoch + 1)
+
+
+def test_the_same_finding_twice_changes_nothing(cluster):
+    follow(cluster, 7, 0, retention_ms="5")
+    before = cluster.image
+    follow(cluster, 7, 0, retention_ms="5")
+    assert cluster.image is before
+
+
+def test_a_mirror_grows_with_its_source_and_by_nothing_else(cluster):
+    follow(cluster, 1)
+    follow(cluster, 1, 5)
+    assert epochs(cluster) == [1, 5]
+    asked = CreatePartitionsRequest.CreatePartitionsTopic(name="orders", count=4)
+    answer = cluster.do(CreatePartitionsRequest(topics=[asked]), CreatePartitionsResponse)
+    assert answer.results[0].error_code == ErrorCode.POLICY_VIOLATION
+    assert len(cluster.image.topics["orders"].partitions) == 2
+
+
+def test_settings_that_the_source_does_not_have_any_more_go(cluster):
+    follow(cluster, 1, retention_ms="5", segment_bytes="1048576")
+    follow(cluster, 1, retention_ms=None, segment_bytes="1048576")
+    assert cluster.image.config(2, "orders") == {"segment.bytes": "1048576"}
+
+
+@pytest.mark.parametrize(
+    ("finding", "code"),
+    [
+        ({"topic_id": b"made-anew-source"}, ErrorCode.INCONSISTENT_TOPIC_ID),
+        ({"count": 1}, ErrorCode.INVALID_PARTITIONS),
+        ({"name": "taken"}, ErrorCode.TOPIC_ALREADY_EXISTS),
+        ({"name": "tak_en"}, None),
+        ({"retention_ms": "soon"}, ErrorCode.INVALID_CONFIG),
+    ],
+)
+def test_what_cannot_be_followed_is_told_and_left_as_it_is(cluster, finding, code):
+    cluster.create(topic("taken", 2, 1))
+    follow(cluster, 1, 1)
+    before = cluster.image
+    count = finding.pop("count", 2)
+    refused = follow(cluster, *[4] * count, **finding).topics
+    assert [each.error_code for each in refused] == ([] if code is None else [code])
+    assert (cluster.image is before) == (code is not None)
+
+
+def test_a_failover_begins_one_epoch_for_all_partitions_above_all_of_the_source_s(cluster):
+    follow(cluster, 7, 30)
+    assert open_topics(cluster, "failover") == ["orders"]
+    mirror = cluster.image.topics["orders"].mirror
+    assert (mirror.state, mirror.is_read_only) == (MirrorState.OPEN, False)
+    assert set(epochs(cluster)) == {mirror.opening_epoch}
+    assert mirror.opening_epoch > 30
+    before = cluster.image
+    assert open_topics(cluster, "failover") == []
+    follow(cluster, 500, 500)
+    assert cluster.image is before, "it follows nobody any more"
+
+
+def test_a_promote_waits_until_all_of_the_source_is_here(cluster):
+    follow(cluster, 7, 30)
+    assert open_topics(cluster, "promote", "orders") == ["orders"]
+    assert cluster.image.topics["orders"].mirror.state is MirrorState.PROMOTING
+    follow(cluster, 7, 31)
+    assert cluster.image.topics["orders"].mirror.is_read_only
+    follow(cluster, 7, 31, 0, caught_up=True)
+    assert cluster.image.topics["orders"].mirror.is_read_only, "there is a partition that is not here"
+    follow(cluster, 7, 31, 0, caught_up=True)
+    mirror = cluster.image.topics["orders"].mirror
+    assert mirror.state is MirrorState.OPEN
+    assert set(epochs(cluster)) == {mirror.opening_epoch}
+    assert mirror.opening_epoch > 31
+
+
+def test_a_promote_is_taken_back(cluster):
+    follow(cluster, 1)
+    open_topics(cluster, "promote")
+    assert open_topics(cluster, "cancel") == ["orders"]
+    follow(cluster, 1, caught_up=True)
+    assert cluster.image.topics["orders"].mirror.state is MirrorState.MIRRORING
+
+
+def refusal(cluster: Cluster, act) -> ErrorCode:
+    before = cluster.image
+    with pytest.raises(KafkaError) as raised:
+        act()
+    assert cluster.image is before
+    return raised.value.code
+
+
+def test_what_links_refuse(cluster):
+    follow(cluster, 1)
+    for act, code in (
+        (lambda: link(cluster, "itself", CLUSTER_ID), ErrorCode.INVALID_REQUEST),
+        (lambda: link(cluster, "nobody", ""), ErrorCode.INVALID_REQUEST),
+        (lambda: link(cluster, "dc1", SOURCE_ID, topics="other"), ErrorCode.INVALID_REQUEST),
+        (lambda: link(cluster, "a/b"), ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (lambda: link(cluster, "odd", start="tomorrow"), ErrorCode.INVALID_CONFIG),
+        (lambda: alter(cluster, "delete"), ErrorCode.INVALID_REQUEST),
+        (lambda: alter(cluster, "twist"), ErrorCode.INVALID_REQUEST),
+        (lambda: open_topics(cluster, "failover", "missing"), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (lambda: open_topics(cluster, "twist"), ErrorCode.INVALID_REQUEST),
+    ):
+        assert refusal(cluster, act) is code
+
+
+def test_the_same_link_again_is_no_other(cluster):
+    before = cluster.image
+    link(cluster)
+    assert cluster.image is before
+
+
+def test_a_paused_link_follows_nothing_and_promotes_nothing(cluster):
+    follow(cluster, 1)
+    alter(cluster, "pause")
+    before = cluster.image
+    assert follow(cluster, 9).error_code == ErrorCode.RESOURCE_NOT_FOUND
+    assert cluster.image is before
+    assert refusal(cluster, lambda: open_topics(cluster, "promote")) is ErrorCode.INVALID_REQUEST
+    alter(cluster, "resume")
+    follow(cluster, 9)
+    assert epochs(cluster) == [9]
+
+
+def test_a_link_that_is_not_used_any_more_is_deleted(cluster):
+    follow(cluster, 1)
+    open_topics(cluster, "failover")
+    alter(cluster, "delete")
+    assert cluster.image.mirror_links == {}
+    assert not cluster.image.topics["orders"].mirror.is_read_only
+
+
+def test_the_first_link_needs_nodes_that_know_mirrors_and_keeps_others_out():
+    cluster = Cluster(brokers=2, features=True)
+    old = cluster.image.brokers[2]
+    registration = cluster.registration(2, previous_broker_epoch=old.epoch)
+    registration.features = [each for each in registration.features if each.name != MIRROR_VERSION]
+    cluster.do(registration, BrokerRegistrationResponse)
+    assert refusal(cluster, lambda: link(cluster)) is ErrorCode.UNSUPPORTED_VERSION
+    cluster.register(2, previous_broker_epoch=cluster.image.brokers[2].epoch)
+    link(cluster)
+    assert cluster.image.features[MIRROR_VERSION] == 1
+    stranger = cluster.registration(3)
+    stranger.features = registration.features
+    refused = cluster.do(stranger, BrokerRegistrationResponse)
+    assert refused.error_code == ErrorCode.UNSUPPORTED_VERSION
+
+
+def test_links_and_mirrors_outlast_a_snapshot_and_a_restart(cluster):
+    follow(cluster, 7, 30, retention_ms="5")
+    open_topics(cluster, "failover")
+    follow(cluster, 3, name="other")
+    replay = Replay(MetadataImage(CLUSTER_ID))
+    for offset, record in enumerate(record for group in records_of(cluster.image) for record in group):
+        replay.replay_record(offset, record)
+    replay.replay_control(cluster.image.next_offset)
+    assert replay.image() == cluster.image == cluster.rebuilt()
+
+
+@pytest.mark.parametrize(
+    ("name", "is_taken"),
+    [
+        ("orders", True),
+        ("payments-eu", True),
+        ("payment", False),
+        ("payments-test", False),
+        ("__consumer_offsets", False),
+    ],
+)
+def test_topics_are_chosen_by_names_and_beginnings(name, is_taken):
+    settings = parse_link_settings(
+        {
+            "bootstrap.servers": "x",
+            "topics": "orders, payments*,__consumer_offsets",
+            "topics.exclude": "*-test,payments-test",
+        }
+    )
+    assert settings.takes_topic(name) == is_taken
