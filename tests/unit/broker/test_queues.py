@@ -3,9 +3,12 @@
 import asyncio
 from typing import Any, NamedTuple
 
+from tailrace.broker.shares.cold import hidden_in
+from tailrace.broker.tier.cold import Aborted
 from tailrace.model.errors import ErrorCode
 from tailrace.wire.compression import Compression
-from tailrace.wire.records import build_batch, iterate_headers, iterate_records
+from tailrace.wire.markers import Marker, build_marker
+from tailrace.wire.records import build_batch, iterate_headers, iterate_records, set_base_offset
 from tests.unit.broker.test_shares import (
     ACCEPT,
     REJECT,
@@ -274,3 +277,31 @@ async def test_order_may_be_asked_for_and_given_up_while_records_are_out() -> No
         assert await two.take() == [(1, 1, 2), (4, 4, 1)]
         await configure(one.peer, "share.key.order", "false")
         assert await one.take() == [(3, 3, 1)]
+
+
+def test_of_what_comes_from_the_store_aborted_transactions_are_hidden() -> None:
+    def transactional(base: int, producer_id: int) -> bytes:
+        records = [(base + index, 0, None, b"v", ()) for index in range(2)]
+        return build_batch(
+            records, base_offset=base, producer_id=producer_id, producer_epoch=0, base_sequence=0, transactional=True
+        )
+
+    def ended(base: int, producer_id: int, *, is_commit: bool) -> bytes:
+        marker = bytearray(
+            build_marker(Marker(is_commit, 0), producer_id=producer_id, producer_epoch=0, timestamp_ms=0)
+        )
+        set_base_offset(marker, 0, base)
+        return bytes(marker)
+
+    data = b"".join(
+        (
+            transactional(0, 1),
+            transactional(2, 2),
+            ended(4, 1, is_commit=False),
+            transactional(5, 1),
+            ended(7, 2, is_commit=True),
+            ended(8, 1, is_commit=True),
+        )
+    )
+    assert hidden_in(data, [Aborted(1, 0)]) == [(0, 1), (4, 4), (7, 7), (8, 8)]
+    assert hidden_in(data, []) == [(4, 4), (7, 7), (8, 8)]

@@ -1,7 +1,8 @@
 """Records for a member: the batches of the log where its share-partition goes on, as a slice of a file.
 
 Of each batch the header is read, and nothing else: its offsets, and whether it belongs to a transaction. Readers at
-read_committed get nothing of aborted transactions, and nobody gets the markers that end transactions.
+read_committed get nothing of aborted transactions, and nobody gets the markers that end transactions. What lies in
+remote storage alone comes as bytes (`cold`).
 """
 
 from __future__ import annotations
@@ -38,12 +39,18 @@ class Wanted(NamedTuple):
 
 
 class Taken(NamedTuple):
-    records: FileSlice
+    records: FileSlice | bytes
     acquired: list[Acquired]
 
     @property
     def record_count(self) -> int:
         return sum(each.last_offset - each.first_offset + 1 for each in self.acquired)
+
+
+class _Found(NamedTuple):
+    slice: FileSlice
+    # Batches that members are not to see; None if the log is to be asked.
+    hidden: list[tuple[int, int]] | None
 
 
 class _Batch(NamedTuple):
@@ -56,8 +63,8 @@ def readable_bytes(share_partition: SharePartition, max_bytes: int) -> int:
     order = share_partition.key_order
     if order is not None:
         return 0 if order.first() is None else max_bytes
-    slice_ = _read(share_partition, max_bytes)
-    return 0 if slice_ is None else slice_.size
+    found = _read(share_partition, max_bytes)
+    return 0 if found is None else found.slice.size
 
 
 def take(share_partition: SharePartition, wanted: Wanted, *, now_ms: float) -> Taken | None:
@@ -67,11 +74,11 @@ def take(share_partition: SharePartition, wanted: Wanted, *, now_ms: float) -> T
         return _take_in_order(share_partition, order, wanted, now_ms=now_ms)
     window = share_partition.window
     for _ in range(_TRIES):
-        slice_ = _read(share_partition, wanted.max_bytes)
-        batches = [] if slice_ is None else _scan(slice_, window.next_offset(), wanted.max_records)
-        if slice_ is None or not batches:
-            return None
+        found = _read(share_partition, wanted.max_bytes)
         offset = window.next_offset()
+        batches = [] if found is None else _scan(found.slice, offset, wanted.max_records)
+        if found is None or not batches:
+            return None
         acquired = window.acquire(
             wanted.member_id,
             [(each.header.base_offset, each.header.last_offset) for each in batches],
@@ -83,11 +90,12 @@ def take(share_partition: SharePartition, wanted: Wanted, *, now_ms: float) -> T
         )
         if not acquired:
             return None
-        hidden = _hidden(share_partition, batches, slice_, offset)
+        hidden = _hidden(share_partition, batches, found.slice, offset) if found.hidden is None else found.hidden
         if hidden:
             acquired = window.discard(acquired, hidden)
         if acquired:
-            taken = Taken(_trim(slice_, batches, acquired), acquired)
+            records = _trim(found.slice, batches, acquired)
+            taken = Taken(records if found.hidden is None else records.read(), acquired)
             share_partition.note_acquired(taken.record_count)
             return taken
     return None
@@ -121,7 +129,7 @@ def _take_in_order(share_partition: SharePartition, order: KeyOrder, wanted: Wan
     return taken
 
 
-def _read(share_partition: SharePartition, max_bytes: int) -> FileSlice | None:
+def _read(share_partition: SharePartition, max_bytes: int) -> _Found | None:
     partition, window = share_partition.partition, share_partition.window
     window.move_start(partition.log_start_offset)
     if not window.may_acquire(share_partition.limits):
@@ -130,7 +138,11 @@ def _read(share_partition: SharePartition, max_bytes: int) -> FileSlice | None:
     offset = window.next_offset()
     if offset >= partition.readable_end(share_partition.isolation_level):
         return None
-    return share_partition.read(offset, max_bytes)
+    if offset < partition.log.log_start_offset:
+        piece = share_partition.cold.find(offset)
+        return None if piece is None else _Found(piece.slice, piece.hidden)
+    slice_ = share_partition.read(offset, max_bytes)
+    return None if slice_ is None else _Found(slice_, None)
 
 
 def _scan(slice_: FileSlice, offset: int, max_records: int) -> list[_Batch]:

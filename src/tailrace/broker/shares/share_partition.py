@@ -16,6 +16,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from tailrace.broker.shares.cold import ColdPieces
 from tailrace.broker.shares.dead_letters import DeadLetters
 from tailrace.broker.shares.giving_up import GivenUp
 from tailrace.broker.shares.key_order import KeyOrder
@@ -96,6 +97,7 @@ class SharePartition:
         self._is_read = is_read
         self._state_epoch = -1
         self._key_order: KeyOrder | None = None
+        self.cold = ColdPieces(self)
         self.background = node.ports.background
         self.begin = states.begin
         self.decompressed_bytes_max = node.config.max_decompressed_bytes
@@ -168,8 +170,8 @@ class SharePartition:
         if offset < partition.log.log_start_offset:
             raise KafkaError(
                 ErrorCode.KAFKA_STORAGE_ERROR,
-                f"Offset {offset} of {partition.topic_partition} lies in remote storage alone, which share groups do "
-                f"not read: raise local.retention.ms, or set the group's offsets to {partition.log.log_start_offset}.",
+                f"Offset {offset} of {partition.topic_partition} lies in remote storage alone, where no keys are read: "
+                f"set share.key.order=false, or the group's offsets to {partition.log.log_start_offset}.",
             )
         return partition.read(offset, max_bytes, isolation_level=self.isolation_level, at_least_one_batch=True)
 
@@ -420,6 +422,7 @@ class SharePartition:
         self._timer = self._turn = None
         self.given_up.close(self.partition.not_leader())
         self._drop_key_order()
+        self.cold.close()
         if not self._is_writing:
             self._drop_changes()
         self._on_end(self)
