@@ -27,10 +27,10 @@ def produce_response_bytes(topic: str) -> int:
     return 4 + 4 + 4 + 2 + len(topic) + 4 + (4 + 2 + 24 + 4 + 2) + 4
 
 
-def fetch_request(topic: str, *, offset: int, max_bytes: int) -> bytes:
-    """A Fetch of partition 0 that does not wait."""
+def fetch_request(topic: str, *, offset: int, max_bytes: int, wait_ms: int = 0) -> bytes:
+    """A Fetch of partition 0."""
     body = (
-        struct.pack(">iiiibi", -1, 0, 0, max_bytes, 0, 1)
+        struct.pack(">iiiibi", -1, wait_ms, min(wait_ms, 1), max_bytes, 0, 1)
         + _string(topic)
         + struct.pack(">iiqi", 1, 0, offset, max_bytes)
     )

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tailrace.broker.quorum.damage.synced_end import store_synced_end
@@ -77,9 +78,14 @@ class Kafka:
 
 @pytest.fixture(scope="module")
 def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
-    """They keep a short log: whoever joins gets a snapshot first."""
-    short = {"metadata.log.max.record.bytes.between.snapshots": "2000", "metadata.max.retention.bytes": "2000"}
-    with Nodes(tmp_path_factory.mktemp("nodes"), lambda _: short) as running:
+    """They keep a short log: whoever joins gets a snapshot first. They could have remote storage."""
+    settings = {
+        "metadata.log.max.record.bytes.between.snapshots": "2000",
+        "metadata.max.retention.bytes": "2000",
+        "remote.log.storage.system.enable": "true",
+        "remote.log.storage.url": f"file://{tmp_path_factory.mktemp('store')}",
+    }
+    with Nodes(tmp_path_factory.mktemp("nodes"), lambda _: settings) as running:
         yield running
 
 
@@ -178,6 +184,36 @@ def test_kafka_follows_and_leads_beside_our_brokers(
     _wait(lambda: describe_topic(kafka_tool, at, topic)[0]["Leader"] in ("2", "3"))
     assert [record.as_sent for record in Confluent().read(nodes.bootstrap, topic, 2_000)] == small(1_000) * 2
     kafka_tool("ClusterTool", "unregister", "--id", str(BROKER), *at)
+
+
+def test_there_is_no_remote_storage_with_a_broker_of_kafka(
+    nodes: Nodes, add_kafka: Callable[..., Kafka], kafka_tool: Tool, fresh_name: Callable[[], str]
+):
+    """Its own is of another format."""
+    at, topic = ("--bootstrap-server", nodes.address(1)), fresh_name()
+    (port,) = free_ports(1)
+    kafka = add_kafka(
+        BROKER,
+        process_roles="broker",
+        listeners=f"PLAINTEXT://127.0.0.1:{port}",
+        initial_broker_registration_timeout_ms="20000",  # Then it gives up.
+    )
+    _wait(lambda: f"\n{BROKER} " in kafka_tool("ClusterTool", "list-endpoints", *at))
+    admin = AdminClient({"bootstrap.servers": nodes.bootstrap})
+
+    def create() -> None:
+        config = {"remote.storage.enable": "true"}
+        admin.create_topics([NewTopic(topic, 1, 3, config=config)])[topic].result(DEADLINE_S)
+
+    with pytest.raises(KafkaException, match=f"these cannot: {BROKER}. They are nodes of Apache Kafka") as refused:
+        create()
+    assert refused.value.args[0].code() == KafkaError.INVALID_CONFIG
+    kafka.close()
+    kafka_tool("ClusterTool", "unregister", "--id", str(BROKER), *at)
+    create()
+    kafka.start()
+    _wait(lambda: kafka.process.poll() is not None)
+    assert f"\n{BROKER} " not in kafka_tool("ClusterTool", "list-endpoints", *at)
 
 
 def test_kafka_passes_over_what_we_keep_beside_a_metadata_log(nodes: Nodes, add_kafka: Callable[..., Kafka]):

@@ -33,7 +33,7 @@ from tailrace.broker.serving.acceptor import Acceptor
 from tailrace.broker.serving.dispatch import Dispatcher
 from tailrace.broker.serving.kafka import KafkaProtocol
 from tailrace.catalogue import Audience
-from tailrace.controller.features import SUPPORTED_FEATURES
+from tailrace.controller.features import SUPPORTED_FEATURES, broker_features
 from tailrace.controller.image import MetadataImage
 from tailrace.model import events
 from tailrace.model.config import BrokerConfig, Endpoint, decide_advertised
@@ -368,7 +368,7 @@ class Broker:
             cluster_id=self._cluster_id,
             incarnation_id=Uuid(self.ports.random.uuid()),
             endpoints=[each for each in self.advertised if self.roles.serves_clients(each)],
-            features=_FEATURES,
+            features=broker_features(self._static_config),
         )
         lifecycle = Lifecycle(
             self._static_config,

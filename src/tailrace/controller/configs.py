@@ -14,6 +14,7 @@ from enum import IntEnum
 from functools import partial
 from typing import TypeAlias, TypeVar
 
+from tailrace.controller.brokers import remote_storage
 from tailrace.controller.features import MIN_INSYNC_REPLICAS, keeps_eligible_leader_replicas
 from tailrace.controller.image import MetadataImage, ResourceType
 from tailrace.controller.names import check_topic_name
@@ -220,6 +221,7 @@ def _decide_records(view: View, resource: _Resource, texts: Mapping[str, str]) -
     if resource.resource_type == ResourceType.TOPIC:
         config = parse_topic_config(texts, view.config)
         check_turned_off(current, config)
+        remote_storage.check_topic(view.image, current, is_enabled=config.remote_storage_enable)
         allows_unclean = config.unclean_leader_election_enable
     elif resource.resource_type == ResourceType.GROUP:
         parse_group_config(texts, view.config)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import TypeAlias
 
+from tailrace.controller.brokers import remote_storage
 from tailrace.controller.effective import broker_layers, topic_entries
 from tailrace.controller.image import ResourceType, TopicImage
 from tailrace.controller.names import check_topic_name, collision_key
@@ -125,7 +126,9 @@ def _describer(view: View) -> _Describe:
     @cache
     def describe(overrides: tuple[tuple[str, str], ...]) -> list[CreateTopicsResponse.CreatableTopicConfigs]:
         texts = dict(overrides)
-        entries = topic_entries(parse_topic_config(texts, view.config), texts, layers)
+        config = parse_topic_config(texts, view.config)
+        remote_storage.check_topic(view.image, {}, is_enabled=config.remote_storage_enable)
+        entries = topic_entries(config, texts, layers)
         return [
             CreateTopicsResponse.CreatableTopicConfigs(name=entry.name, value=entry.value, config_source=entry.source)
             for entry in entries

@@ -1796,6 +1796,22 @@ class BrokerConfig(SecurityConfig, scope="broker"):
     remote_log_reader_max_bytes: int = integer(
         default=4 * MIB, minimum=1, ours=True, doc="Most that one partition of a fetch is given from the store."
     )
+    remote_log_reader_memory_bytes: int = long(
+        default=32 * MIB,
+        minimum=4 * MIB,
+        ours=True,
+        doc="Memory for reads of the store: two thirds for what was downloaded or is read ahead, one for answers until "
+        "they are sent. With many readers answers become smaller.",
+    )
+    remote_log_disk_warning_percent: int = integer(
+        default=15,
+        minimum=0,
+        maximum=100,
+        dynamic=True,
+        ours=True,
+        doc="With less than this free on a disk the broker tells, in its log and as unhealthy, what lies there only "
+        "because it is not copied yet. 0: never.",
+    )
     remote_log_index_file_cache_total_size_bytes: int = long(
         default=GIB,
         minimum=1,

@@ -126,7 +126,7 @@ class Disk(Protocol):
     def read(self, path: str) -> bytes:
         """A whole small file."""
 
-    def replace(self, path: str, data: bytes, *, sync: bool = True) -> None:
+    def replace(self, path: str, data: Bytes, *, sync: bool = True) -> None:
         """Atomically replaces a small file: a temporary beside it, synced, then renamed. A reader sees the old or
         the new content, after a crash too. `sync=False` skips the syncs (survives a killed process, not a power
         loss)."""

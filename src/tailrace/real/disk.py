@@ -200,7 +200,7 @@ class RealDisk:
         finally:
             os.close(descriptor)
 
-    def replace(self, path: str, data: bytes, *, sync: bool = True) -> None:
+    def replace(self, path: str, data: Bytes, *, sync: bool = True) -> None:
         # Helper threads may replace the same file at the same time: each has its own temporary.
         temporary = f"{path}.{next(_temporaries)}.tmp"
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, _NEW_FILE_MODE)

@@ -309,7 +309,7 @@ class SimDisk:
         self.check("read", path)
         return bytes(self._get(path).data)
 
-    def replace(self, path: str, data: bytes, *, sync: bool = True) -> None:
+    def replace(self, path: str, data: Bytes, *, sync: bool = True) -> None:
         self.check("replace", path)
         temporary = self.open(path + ".tmp", create=True)
         temporary.truncate(0)

@@ -1,12 +1,16 @@
-"""The console on clusters that are empty, large, or balanced and then broken: every page opens, is clean, and says what
-is wrong.
+"""The console on clusters that are empty, large, or balanced and then broken, and where something hangs or moves: every
+page opens, is clean, and says what is wrong.
 """
 
 from __future__ import annotations
 
+import asyncio
 import re
+import subprocess
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import quote
 
 import pytest
@@ -14,6 +18,11 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from playwright.sync_api import Page, expect
 
+from tailrace.client.admin import Admin
+from tailrace.client.metadata import Cluster as Client
+from tailrace.client.metadata import parse_bootstrap
+from tailrace.model.ids import PartitionIndex, TopicPartition
+from tailrace.real.ports import real_ports
 from tailrace.testing import Broker, Cluster
 
 from .conftest import EVIL, LONG_NAME, console, fill, look_at_all
@@ -159,3 +168,73 @@ def send_until_seen(broker: Broker, page: Page, value: str) -> None:
         producer.produce("t", value)
         producer.flush(10)
         page.wait_for_timeout(200)
+
+
+def test_a_transaction_that_hangs_is_found_and_ended(page: Page):
+    """Its coordinator has lost all that it knew, so nobody will end it."""
+    with Broker({"num.partitions": 1}) as broker, console("--bootstrap", broker.bootstrap) as address:
+        producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": f"pay {EVIL}"})
+        producer.init_transactions(30)
+        producer.begin_transaction()
+        producer.produce("orders", b"never committed")
+        assert producer.flush(30) == 0
+        look_at_all(page, address, ("/transactions",))
+        expect(page.locator("#transactions")).to_contain_text("Ongoing")
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+        admin.delete_topics(["__transaction_state"])["__transaction_state"].result(30)
+        Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": "other"}).init_transactions(60)
+        wait(lambda: "no coordinator has it open" in ask(address, "/transactions?hanging=1")[1])
+        for color in ("light", "dark"):
+            page.emulate_media(color_scheme=color)
+            look_at_all(page, address, ("/transactions?hanging=1",))
+        row = page.get_by_role("region", name="Hanging").locator("tbody tr")
+        expect(row).to_have_count(1)
+        expect(row).to_contain_text("orders-0")
+        page.set_viewport_size({"width": 375, "height": 700})
+        assert page.evaluate("document.documentElement.scrollWidth") <= 376
+        where = ["--topic", "orders", "--partition", "0", "--start-offset", "0"]
+        command = ["transaction", "abort", *where, "--execute", "--bootstrap", broker.bootstrap]
+        done = subprocess.run(
+            [sys.executable, "-m", "tailrace", *command], capture_output=True, text=True, timeout=60, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        page.goto(f"{address}/transactions?hanging=1")
+        expect(page.get_by_text("No transaction hangs.")).to_be_visible()
+
+
+def reassign(bootstrap: str, replicas: Sequence[int]) -> None:
+    async def run() -> None:
+        ports = real_ports()
+        client = Client(ports, parse_bootstrap(bootstrap))
+        await Admin(client).reassign_partitions({TopicPartition("orders", PartitionIndex(0)): replicas})
+        client.close()
+        ports.background.close()
+
+    with ThreadPoolExecutor(1) as elsewhere:  # The browser's loop runs in this thread.
+        elsewhere.submit(lambda: asyncio.run(run())).result(60)
+
+
+def test_a_partition_that_moves_is_seen_on_its_way(page: Page):
+    """To a broker that stands still; then it goes on."""
+    with Cluster(brokers=3) as cluster, console("--bootstrap", cluster.bootstrap, "--timeout", "5") as address:
+        admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+        admin.create_topics([NewTopic("orders", 1, replica_assignment=[[1, 2]])])["orders"].result(60)
+        producer = Producer({"bootstrap.servers": cluster.bootstrap})
+        for _ in range(2000):
+            producer.produce("orders", b"x" * 1000)
+        assert producer.flush(60) == 0
+        cluster.kill(3)
+        wait(lambda: "✕ away" in ask(address, "/brokers")[1])
+        reassign(cluster.bootstrap, [1, 3])
+        wait(lambda: "1 partition move" in ask(address, "/brokers")[1])
+        for color in ("light", "dark"):
+            page.emulate_media(color_scheme=color)
+            look_at_all(page, address, ("/brokers", "/topics/orders"))
+        expect(page.get_by_text("moves").or_(page.get_by_text("thin")).first).to_be_visible()
+        page.goto(f"{address}/brokers")
+        row = page.get_by_role("region", name="Partitions on their way").locator("tbody tr")
+        expect(row).to_contain_text("orders-0")
+        page.set_viewport_size({"width": 375, "height": 700})
+        assert page.evaluate("document.documentElement.scrollWidth") <= 376
+        cluster.start(3)
+        expect(page.locator("#moving")).to_contain_text("None.", timeout=120_000)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from itertools import count
 from typing import TypeVar
 
-from tailrace.controller.features import SUPPORTED_FEATURES, bootstrap_records
+from tailrace.controller.features import bootstrap_records, broker_features
 from tailrace.controller.image import MetadataImage, PartitionImage, ResourceType
 from tailrace.controller.machine import Controller
 from tailrace.model.config import BrokerConfig
@@ -107,7 +107,7 @@ class Cluster:
             listeners=[BrokerRegistrationRequest.Listener(name="PLAINTEXT", host="localhost", port=9091 + node_id)],
             features=[
                 BrokerRegistrationRequest.Feature(name=name, min_supported_version=low, max_supported_version=high)
-                for name, (low, high) in SUPPORTED_FEATURES.items()
+                for name, low, high in broker_features(self.config)
             ],
             rack=f"rack-{node_id % self._racks}" if self._racks else None,
             log_dirs=[directory_id(node_id)],

@@ -64,6 +64,8 @@ _REFUSALS = {
     "other, and only who made it can tell which. Stop the broker that has the copy, and empty that folder.",
     ErrorCode.DUPLICATE_BROKER_REGISTRATION: "Another one with the same node.id was heard just now: give each broker a "
     "node.id of its own, and stop the one that has a copy of its data folder.",
+    ErrorCode.UNSUPPORTED_VERSION: "It cannot do what the cluster uses: a feature at the level that kafka-features "
+    "--describe shows, or, where topics have remote.storage.enable, remote.log.storage.system.enable.",
     ErrorCode.INCONSISTENT_CLUSTER_ID: "Its data folders belong to another cluster: check "
     "controller.quorum.bootstrap.servers and log.dirs.",
 }

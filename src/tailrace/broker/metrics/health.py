@@ -77,8 +77,8 @@ def cluster(watched: Watched) -> Iterator[Health | None]:
                 yield None
     controller = services.quorum.leadership.leader_id
     problems = [] if controller >= 0 else ["there is no active controller"]
-    if watched.node.tier is not None and watched.node.tier.problem:
-        problems.append(watched.node.tier.problem)
+    if watched.node.tier is not None:
+        problems += watched.node.tier.problems
     if counts["offline"]:
         problems.append(f"{counts['offline']} partitions have no leader")
     if counts["under_min_isr"]:

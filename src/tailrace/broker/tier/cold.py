@@ -40,7 +40,7 @@ class Aborted(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ColdRecords:
-    data: bytes
+    data: bytes | bytearray
     aborted: list[Aborted]
 
 
@@ -101,9 +101,9 @@ async def read_cold(part: TieredLog, offset: int, max_bytes: int, *, wants_abort
     if not part.holds(offset):
         return NOTHING  # The next look finds it here, or says that it is gone.
     coverage = part.coverage()
-    size = max(1, min(max_bytes, tier.config.remote_log_reader_max_bytes))
     try:
-        data = await tier.reader.read(part.owner, coverage, offset, size)
+        with tier.memory.reserve(max(1, min(max_bytes, tier.config.remote_log_reader_max_bytes))) as size:
+            data = await tier.reader.read(part.owner, coverage, offset, size)
         if not data or not wants_aborted:
             return ColdRecords(data, [])
         end_offset = max(header.next_offset for _, header in iterate_headers(data))

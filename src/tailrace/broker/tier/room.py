@@ -2,7 +2,7 @@
 
 parts      what remote storage has of each partition here whose topic has it
 metadata   the records that say what is in the store
-store      the store behind limits; reader and pieces: what lies there alone
+store      the store behind limits; reader and pieces: what lies there alone; memory: what they may have of it
 is_ours    the store is known to be this cluster's; until then nothing is copied or deleted
 """
 
@@ -24,6 +24,7 @@ from tailrace.tier.keeping.copying import Copier
 from tailrace.tier.keeping.removal import Remover
 from tailrace.tier.keeping.throttle import Throttle
 from tailrace.tier.reading.cache import PieceCache
+from tailrace.tier.reading.memory import ReaderMemory
 from tailrace.tier.reading.pieces import Pieces, ReadLimits
 from tailrace.tier.reading.reader import TierReader
 from tailrace.tier.store.circuit import CircuitLimits
@@ -83,10 +84,19 @@ class Room:
             f"{folder}/remote-log-cache",
             config.remote_log_index_file_cache_total_size_bytes,
         )
+        self.memory = ReaderMemory(config.remote_log_reader_memory_bytes)
+        pieces_bytes = self.memory.pieces_max_bytes
         self.pieces = Pieces(
-            cluster_id, self.store, self.cache, ports.background, throttle=self._read_throttle, limits=ReadLimits()
+            cluster_id,
+            self.store,
+            self.cache,
+            ports.background,
+            throttle=self._read_throttle,
+            limits=ReadLimits(ahead_bytes=pieces_bytes // 2, memory_bytes=pieces_bytes),
         )
-        self.reader = TierReader(self.pieces, ports.background, config.max_decompressed_bytes)
+        self.reader = TierReader(
+            self.pieces, ports.background, config.max_decompressed_bytes, make_answer=self.memory.hold
+        )
         self.metadata = MetadataTopic(node, f"{folder}/remote-log-metadata", self._on_replayed)
         self.starts = StartOffsets(ports.disk, ports.background, directories)
         self._news = asyncio.Event()  # Of what is in the store.

@@ -5,6 +5,7 @@ collector  what is left of deleted topics
 announcer  manifests, for readers without a broker
 exporter   topics and groups, for a recovery from the store
 restater   cuts the records that tell of all that
+disks      whether they fill up with what is not copied
 
 A partition gets its part in the turn in which it is opened or its topic gets remote storage, before anybody can ask for
 it: without, what is in the store alone would look deleted.
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from tailrace.broker.tier.announcing import Announcer
 from tailrace.broker.tier.collector import Collector
+from tailrace.broker.tier.disks import DiskWatch
 from tailrace.broker.tier.keeper import Keeper
 from tailrace.broker.tier.opening import NoStore, check_at_first_start, open_store
 from tailrace.broker.tier.parts import TieredLog
@@ -41,6 +43,8 @@ _log = events.logger("tier")
 
 _SNAPSHOT_RECORDS = 10_000
 _TEND_SECONDS = 1.0
+# After so many downloads memory is given back to the system: some milliseconds for a helper thread.
+_TRIM_BYTES = 64 << 20
 # How often it is looked whose the store is.
 _MARKER_SECONDS = 30.0
 
@@ -60,12 +64,19 @@ class Tier(Room):
         self._announcer, self._exporter = Announcer(self), Exporter(self, coordination)
         self._keeper, self._collector = Keeper(self, self._announcer), Collector(self)
         self._restater = Restater(self)
+        self._disks = DiskWatch(self, directories)
         self._tasks: list[asyncio.Task[None]] = []
+        self._trimmed_at_bytes = 0  # Of what was downloaded in all.
         self._is_closed = False
 
     @property
-    def _workers(self) -> tuple[Keeper, Collector, Announcer, Exporter, Restater]:
-        return self._keeper, self._collector, self._announcer, self._exporter, self._restater
+    def _workers(self) -> tuple[Keeper, Collector, Announcer, Exporter, Restater, DiskWatch]:
+        return self._keeper, self._collector, self._announcer, self._exporter, self._restater, self._disks
+
+    @property
+    def problems(self) -> list[str]:
+        """What an operator should know of."""
+        return [each for each in (self.problem, self._disks.problem) if each]
 
     # ---- life
 
@@ -125,6 +136,7 @@ class Tier(Room):
             try:
                 self.note_limits()
                 self._follow_needs()
+                await self._trim_memory()
                 await self.store_starts()
                 await self.metadata.store_snapshots(records_min=_SNAPSHOT_RECORDS)
             except KafkaError as error:
@@ -132,6 +144,13 @@ class Tier(Room):
             except Exception as error:
                 _log.error("a round of remote storage failed", trace=True)
                 self.node.judge_bug(error)
+
+    async def _trim_memory(self) -> None:
+        """Pieces come and go in many threads, each with a heap of its own: without, heaps grow to several times of what
+        is in use."""
+        if self.pieces.got_bytes - self._trimmed_at_bytes >= _TRIM_BYTES:
+            self._trimmed_at_bytes = self.pieces.got_bytes
+            await self.node.ports.background.run(self.node.ports.memory.trim)
 
     # ---- which partitions
 

@@ -26,6 +26,7 @@ Never looks into records.
 from __future__ import annotations
 
 import json
+from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -275,9 +276,9 @@ def _thin_times(index: bytes, *, entries_max: int) -> bytes:
     return b"".join(entries)
 
 
-def _columns(entry: Struct, data: bytes) -> tuple[list[int], list[int]]:
+def _columns(entry: Struct, data: bytes) -> tuple[array[int], array[int]]:
     entries = list(entry.iter_unpack(data))
-    return [first for first, _ in entries], [second for _, second in entries]
+    return array("q", [first for first, _ in entries]), array("q", [second for _, second in entries])
 
 
 def _facts(fields: Mapping[str, Any]) -> SegmentFacts:

@@ -77,6 +77,19 @@ def decide_copy(log: LogView) -> int | None:
 
 def decide_local_expired(log: LogView, config: TopicConfig, *, now_ms: int) -> Due:
     """How many local segments may go from the front."""
+    # What goes on is kept however old it is: there is no other copy, or this replica knows of no end of a transaction.
+    return _decide_local_due(log, config, now_ms=now_ms, end_offset=min(log.copied_end_offset, log.stable_offset))
+
+
+def uncopied_bytes(log: LogView, config: TopicConfig, *, now_ms: int) -> int:
+    """What would leave the disk by the retention of the local log, if it were copied."""
+    whole = _decide_local_due(log, config, now_ms=now_ms, end_offset=log.segments[-1].base_offset)
+    may_go = decide_local_expired(log, config, now_ms=now_ms)
+    return sum(segment.size_bytes for segment in log.segments[may_go.count : whole.count])
+
+
+def _decide_local_due(log: LogView, config: TopicConfig, *, now_ms: int, end_offset: int) -> Due:
+    """Up to `end_offset` at most."""
     retention_ms = config.retention_ms if config.local_retention_ms == _AS_TOTAL else config.local_retention_ms
     retention_bytes = (
         config.retention_bytes if config.local_retention_bytes == _AS_TOTAL else config.local_retention_bytes
@@ -84,14 +97,13 @@ def decide_local_expired(log: LogView, config: TopicConfig, *, now_ms: int) -> D
     excess_bytes = -1
     if retention_bytes >= 0:
         excess_bytes = sum(segment.size_bytes for segment in log.segments) - retention_bytes
-    copied_end_offset = log.copied_end_offset
     count, reason = 0, ""
     for number, segment in enumerate(log.segments[:-1]):
-        end_offset = log.end_of(number)
-        if end_offset <= log.log_start_offset:
+        segment_end = log.end_of(number)
+        if segment_end <= log.log_start_offset:
             reason = "they lie before the log start offset"
-        elif end_offset > min(copied_end_offset, log.stable_offset):
-            break  # Kept however old it is: there is no other copy, or this replica knows of no end of a transaction.
+        elif segment_end > end_offset:
+            break
         elif segment.size_bytes <= excess_bytes:
             reason = f"the local log is larger than local.retention.bytes={retention_bytes}"
         elif 0 <= retention_ms < now_ms - segment.largest_timestamp:

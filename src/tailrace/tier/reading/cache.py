@@ -11,9 +11,11 @@ Files are written and read in Background, and what is known of them is changed o
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable
 from contextlib import suppress
 
 from tailrace.model import events
+from tailrace.model.errors import StorageError
 from tailrace.model.ids import Uuid, parse_uuid, uuid_text
 from tailrace.model.ports import Background, Bytes, Disk
 
@@ -49,19 +51,30 @@ class PieceCache:
                     self._disk.remove(path)  # A temporary file of a run that was killed.
         return [(name, size_bytes) for _, name, size_bytes in sorted(found)]
 
-    async def get(self, segment_id: Uuid, position: int, size_bytes: int) -> bytes | None:
-        """None if it is not there, or not whole."""
+    def holds(self, segment_id: Uuid, position: int, size_bytes: int) -> bool:
+        return self._sizes.get(_name(segment_id, position)) == size_bytes
+
+    async def get(
+        self, segment_id: Uuid, position: int, start: int, end: int, check: Callable[[bytes], None]
+    ) -> bytes | None:
+        """The bytes from `start` to `end` of what it `holds`; None, and it goes, if they are not all there or `check`
+        raises StorageError."""
         name = _name(segment_id, position)
-        if self._sizes.get(name) != size_bytes:
-            return None
         self._sizes.move_to_end(name)
-        try:
-            data = await self._background.run(lambda: self._disk.read(f"{self._folder}/{name}"))
-        except OSError:
-            data = b""
-        if len(data) != size_bytes:
-            await self.drop(segment_id, position)
+
+        def read() -> bytes | None:
+            try:
+                data = self._disk.open(f"{self._folder}/{name}").read(start, end - start)
+                if len(data) == end - start:
+                    check(data)
+                    return data
+            except (OSError, StorageError):
+                pass
             return None
+
+        data = await self._background.run(read)
+        if data is None:
+            await self._remove(name)
         return data
 
     async def put(self, segment_id: Uuid, position: int, data: Bytes) -> None:
@@ -69,9 +82,8 @@ class PieceCache:
         if name in self._sizes or len(data) > self.max_bytes:
             return
         await self._make_room(len(data))
-        content = bytes(data)
         try:
-            await self._background.run(lambda: self._disk.replace(f"{self._folder}/{name}", content, sync=False))
+            await self._background.run(lambda: self._disk.replace(f"{self._folder}/{name}", data, sync=False))
         except OSError as error:
             if not self.is_failing:
                 self.is_failing = True
@@ -79,12 +91,8 @@ class PieceCache:
             return
         self.is_failing = False
         if name not in self._sizes:
-            self._sizes[name] = len(content)
-            self.size_bytes += len(content)
-
-    async def drop(self, segment_id: Uuid, position: int) -> None:
-        """It is damaged."""
-        await self._remove(_name(segment_id, position))
+            self._sizes[name] = len(data)
+            self.size_bytes += len(data)
 
     async def _make_room(self, size_bytes: int) -> None:
         while self._sizes and self.size_bytes + size_bytes > self.max_bytes:

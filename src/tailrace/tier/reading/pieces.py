@@ -3,7 +3,7 @@
 A piece is `piece_bytes` of a segment, aligned, in whole chunks. Those used last stay in memory, checked: a reader comes
 back to the piece that it ended in. Readers that go on where they ended are read ahead of: first one piece, then twice
 as many each time, up to `ahead_bytes`, and across the end of a segment. What is read ahead goes to memory and to the
-cache, under the same bounds as every read of the store.
+cache, under the same bounds as every read of the store; of all readers together it is half of what may be in memory.
 
 A reader who is cancelled leaves at once; a download that others may want goes on.
 """
@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
 from tailrace.model.ids import Uuid
@@ -22,6 +23,7 @@ from tailrace.tier.format.names import TieredPartition, segment_name
 from tailrace.tier.keeping.throttle import Throttle
 from tailrace.tier.metadata.coverage import Piece, RemoteSegment
 from tailrace.tier.reading.cache import PieceCache
+from tailrace.tier.reading.span import Span
 from tailrace.tier.store.guard import GuardedObjects
 
 T = TypeVar("T")
@@ -30,7 +32,7 @@ R = TypeVar("R")
 # So many windows before the end of a segment the footer of the next one is asked for.
 _FOOTER_AHEAD = 4
 # Pieces on their way to the cache.
-_STORING_MAX = 8
+_STORING_MAX = 4
 # Readers whose last place is remembered.
 _READERS_MAX = 1000
 
@@ -38,9 +40,9 @@ _READERS_MAX = 1000
 @dataclass(frozen=True, slots=True)
 class ReadLimits:
     piece_bytes: int = 1 << 20  # A multiple of the chunks' size.
-    ahead_bytes: int = 8 << 20
-    footers_max_bytes: int = 64 << 20  # In memory.
-    recent_bytes: int = 32 << 20  # Of pieces in memory.
+    ahead_bytes: int = 16 << 20
+    footers_max_bytes: int = 16 << 20  # In memory.
+    memory_bytes: int = 32 << 20  # Of pieces.
 
 
 class Pieces:
@@ -54,6 +56,7 @@ class Pieces:
         throttle: Throttle,
         limits: ReadLimits,
     ) -> None:
+        self.got_bytes = 0  # Downloaded, in all.
         self._cluster_id = cluster_id
         self._store = store
         self._cache = cache
@@ -64,6 +67,7 @@ class Pieces:
         self._footers_bytes = 0
         self._recent: OrderedDict[tuple[Uuid, int], Bytes] = OrderedDict()
         self._recent_bytes = 0
+        self._unwanted: set[tuple[Uuid, int]] = set()  # What was read ahead, and nobody has come to yet.
         self._under_way: dict[tuple[Uuid, int], asyncio.Task[Bytes]] = {}
         self._footers_under_way: dict[Uuid, asyncio.Task[SegmentFooter]] = {}
         self._ahead: OrderedDict[tuple[Uuid, int], int] = OrderedDict()  # Where a reader would go on, and its window.
@@ -91,7 +95,7 @@ class Pieces:
         end: int,
         *,
         following: Piece | None = None,
-    ) -> bytes:
+    ) -> Span:
         """The bytes from `start` to `end`; a reader would go on with `following`. Raises StoreError or
         DamagedObjectError."""
         size = self._limits.piece_bytes
@@ -100,18 +104,8 @@ class Pieces:
         window = self._follow_reader(segment, start, end)
         if window and not self._cache.is_failing:
             self._read_ahead(owner, segment, footer, -(-end // size) * size, window, following)
-        pieces = [self._find((segment.segment_id, at)) for at in range(first, end, size)]
-        missing = {
-            number: asyncio.shield(self._begin(owner, segment, footer, first + number * size))
-            for number, piece in enumerate(pieces)
-            if piece is None
-        }
-        for number, piece in zip(missing, await asyncio.gather(*missing.values()), strict=True):
-            pieces[number] = piece
-        views = [memoryview(piece) for piece in pieces if piece is not None]
-        views[-1] = views[-1][: end - first - (len(views) - 1) * size]
-        views[0] = views[0][start - first :]
-        return b"".join(views)
+        places = [(at, max(start, at), min(end, at + size)) for at in range(first, end, size)]
+        return Span(await asyncio.gather(*(self._part(owner, segment, footer, *place) for place in places)))
 
     def close(self) -> None:
         for task in (*self._under_way.values(), *self._footers_under_way.values(), *self._crossing.values()):
@@ -145,9 +139,11 @@ class Pieces:
     ) -> None:
         size = self._limits.piece_bytes
         # Of many readers together no more than stays in memory until they come to it.
-        most = max(1, self._limits.recent_bytes // size // 2)
+        most = max(1, self._limits.memory_bytes // size // 2)
         for at in range(begin, min(begin + count * size, segment.size_bytes), size):
-            if (segment.segment_id, at) not in self._recent and len(self._under_way) < most:
+            key = (segment.segment_id, at)
+            if key not in self._recent and key not in self._under_way and len(self._unwanted) < most:
+                self._unwanted.add(key)
                 self._begin(owner, segment, footer, at)
         left = max(0, -(-(segment.size_bytes - begin) // size))
         if following is not None and left < _FOOTER_AHEAD * count:
@@ -166,18 +162,43 @@ class Pieces:
             self._note_reader((segment.segment_id, first), window)
             self._read_ahead(owner, segment, footer, first * size, count, None)
 
-    def _find(self, key: tuple[Uuid, int]) -> Bytes | None:
+    async def _part(  # noqa: PLR0917
+        self, owner: TieredPartition, segment: RemoteSegment, footer: SegmentFooter, position: int, start: int, end: int
+    ) -> memoryview:
+        """What is wanted of the piece at `position`. Of one that is kept on the disk no more is read."""
+        key = (segment.segment_id, position)
+        self._unwanted.discard(key)
         piece = self._recent.get(key)
         if piece is not None:
             self._recent.move_to_end(key)
-        return piece
+        elif key not in self._under_way:
+            first, last = footer.whole_chunks(start, end)
+            kept = await self._read_kept(segment, footer, position, first, last)
+            if kept is not None:
+                return memoryview(kept)[start - first : end - first]
+        if piece is None:
+            piece = await asyncio.shield(self._begin(owner, segment, footer, position))
+        return memoryview(piece)[start - position : end - position]
+
+    async def _read_kept(
+        self, segment: RemoteSegment, footer: SegmentFooter, position: int, start: int, end: int
+    ) -> bytes | None:
+        """Whole chunks of the piece at `position`, if it is on the disk."""
+        size_bytes = min(self._limits.piece_bytes, segment.size_bytes - position)
+        if not self._cache.holds(segment.segment_id, position, size_bytes):
+            return None
+        end = min(end, position + size_bytes)
+        check = partial(footer.check, start)
+        return await self._cache.get(segment.segment_id, position, start - position, end - position, check)
 
     def _keep(self, key: tuple[Uuid, int], piece: Bytes) -> None:
         if key not in self._recent:
             self._recent[key] = piece
             self._recent_bytes += len(piece)
-        while self._recent_bytes > self._limits.recent_bytes:
-            self._recent_bytes -= len(self._recent.popitem(last=False)[1])
+        while self._recent and self._recent_bytes + self._store.reads.bytes > self._limits.memory_bytes:
+            oldest, dropped = self._recent.popitem(last=False)
+            self._recent_bytes -= len(dropped)
+            self._unwanted.discard(oldest)
 
     def _begin(
         self, owner: TieredPartition, segment: RemoteSegment, footer: SegmentFooter, position: int
@@ -187,22 +208,23 @@ class Pieces:
         task = self._under_way.get(key)
         if task is None:
             task = self._under_way[key] = asyncio.ensure_future(self._get(owner, segment, footer, position))
-            task.add_done_callback(lambda done: _forget(self._under_way, key, done))
+            task.add_done_callback(lambda done: self._end(key, done))
         return task
+
+    def _end(self, key: tuple[Uuid, int], task: asyncio.Task[Bytes]) -> None:
+        _forget(self._under_way, key, task)
+        if key not in self._recent:
+            self._unwanted.discard(key)  # It failed.
 
     async def _get(self, owner: TieredPartition, segment: RemoteSegment, footer: SegmentFooter, position: int) -> Bytes:
         end = min(position + self._limits.piece_bytes, segment.size_bytes)
-        data: Bytes | None = await self._cache.get(segment.segment_id, position, end - position)
-        if data is not None:
-            kept = data
-            try:
-                await self._background.run(lambda: footer.check(position, kept))
-                self._keep((segment.segment_id, position), kept)
-                return kept
-            except DamagedObjectError:
-                await self._cache.drop(segment.segment_id, position)
+        kept = await self._read_kept(segment, footer, position, position, end)
+        if kept is not None:
+            self._keep((segment.segment_id, position), kept)
+            return kept
         await self._throttle.take(end - position)
         got = await self._store.get(self._name(owner, segment), position, end)
+        self.got_bytes += len(got)
         await self._background.run(lambda: footer.check(position, got))
         self._keep((segment.segment_id, position), got)
         await self._store_later(segment.segment_id, position, got)
@@ -226,9 +248,9 @@ class Pieces:
         footer = await self._background.run(lambda: SegmentFooter(name, data, segment.object_bytes))
         if (footer.facts.owner, footer.facts.segment_id) != (owner, segment.segment_id):
             raise DamagedObjectError(f"{name} holds another segment, of {footer.facts.topic}-{footer.facts.owner[1]}")
-        # Python's lists of the indexes take about four times the bytes.
-        self._footers[segment.segment_id] = (footer, 4 * len(data))
-        self._footers_bytes += 4 * len(data)
+        # The indexes are kept as wider numbers.
+        self._footers[segment.segment_id] = (footer, 2 * len(data))
+        self._footers_bytes += 2 * len(data)
         while self._footers_bytes > self._limits.footers_max_bytes and len(self._footers) > 1:
             _, (_, size_bytes) = self._footers.popitem(last=False)
             self._footers_bytes -= size_bytes

@@ -5,6 +5,7 @@ Never mixes lineages: what serves an offset is `metadata.coverage`'s decision, a
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
@@ -13,7 +14,8 @@ from tailrace.tier.format.layout import AbortedEntry, DamagedObjectError, Segmen
 from tailrace.tier.format.names import TieredPartition
 from tailrace.tier.metadata.coverage import Coverage, Piece
 from tailrace.tier.reading.pieces import Pieces
-from tailrace.wire.records import HEADER_SIZE, BatchHeader, iterate_headers, iterate_records, read_header
+from tailrace.tier.reading.span import Span
+from tailrace.wire.records import HEADER_SIZE, BatchHeader, iterate_headers, iterate_records
 
 # What a lookup by time reads at once.
 _SCAN_BYTES = 1 << 20
@@ -31,12 +33,21 @@ class Found:
 
 
 class TierReader:
-    def __init__(self, pieces: Pieces, background: Background, max_decompressed_bytes: int) -> None:
+    def __init__(
+        self,
+        pieces: Pieces,
+        background: Background,
+        max_decompressed_bytes: int,
+        *,
+        make_answer: Callable[[int], bytearray] = bytearray,
+    ) -> None:
+        """`make_answer` gives the memory for an answer of a size."""
         self._pieces = pieces
         self._background = background
         self._max_decompressed_bytes = max_decompressed_bytes
+        self._make_answer = make_answer
 
-    async def read(self, owner: TieredPartition, coverage: Coverage, offset: int, max_bytes: int) -> bytes:
+    async def read(self, owner: TieredPartition, coverage: Coverage, offset: int, max_bytes: int) -> bytearray:
         """From the batch that holds `offset`, or the next there is: whole batches of one copy, up to `max_bytes`, but
         at least one. Nothing if the tier has none from there on: what follows is local. Raises GapError, StoreError or
         DamagedObjectError."""
@@ -52,20 +63,31 @@ class TierReader:
 
     async def _read_piece(
         self, owner: TieredPartition, piece: Piece, offset: int, max_bytes: int, following: Piece | None = None
-    ) -> bytes:
+    ) -> bytearray:
         footer = await self._pieces.footer(owner, piece.segment)
         position = footer.position_for(offset)
         size = max(max_bytes, HEADER_SIZE)
         while True:
             # The batch begins within about a chunk of the position that the index knows.
             end = min(position + footer.chunk_bytes + size, piece.segment.size_bytes)
-            data = await self._pieces.read(owner, piece.segment, footer, position, end, following=following)
+            span = await self._pieces.read(owner, piece.segment, footer, position, end, following=following)
             is_end = end == piece.segment.size_bytes
-            work = partial(_cut, data, footer, piece, offset, max_bytes, is_end=is_end)
+            work = partial(self._cut, span, footer, piece, offset, max_bytes, is_end=is_end)
             batches, missing_bytes = await self._background.run(work)
             if batches or is_end:
                 return batches
             size = max(2 * size, missing_bytes)  # One batch is larger than all that was read.
+
+    def _cut(
+        self, span: Span, footer: SegmentFooter, piece: Piece, offset: int, max_bytes: int, *, is_end: bool
+    ) -> tuple[bytearray, int]:
+        """Whole batches, or nothing and how many bytes the first one needs."""
+        start, end, missing_bytes = _find_batches(span, footer, piece, offset, max_bytes, is_end=is_end)
+        if start == end:
+            return bytearray(), missing_bytes
+        answer = self._make_answer(end - start)
+        span.copy(start, answer)
+        return answer, 0
 
     async def aborted(
         self, owner: TieredPartition, coverage: Coverage, offset: int, end_offset: int
@@ -102,7 +124,7 @@ class TierReader:
                     return found
         return None
 
-    def _scan(self, data: bytes, timestamp: int, start_offset: int) -> tuple[Found | None, int]:
+    def _scan(self, data: bytearray, timestamp: int, start_offset: int) -> tuple[Found | None, int]:
         header: BatchHeader | None = None
         for position, header in iterate_headers(data):
             if header.max_timestamp < timestamp:
@@ -115,29 +137,29 @@ class TierReader:
         return None, header.next_offset
 
 
-def _cut(
-    data: bytes, footer: SegmentFooter, piece: Piece, offset: int, max_bytes: int, *, is_end: bool
-) -> tuple[bytes, int]:
-    """Whole batches from that which holds `offset` on, within the piece; or nothing, and how many bytes the first one
-    needs."""
+def _find_batches(
+    span: Span, footer: SegmentFooter, piece: Piece, offset: int, max_bytes: int, *, is_end: bool
+) -> tuple[int, int, int]:
+    """Where whole batches lie from that which holds `offset` on, within the piece; or nothing, and how many bytes the
+    first one needs."""
     start = end = -1
     position = 0
-    while position + HEADER_SIZE <= len(data):
-        header = read_header(data, position)
+    while position + HEADER_SIZE <= span.size_bytes:
+        header = span.header(position)
         following = position + header.size_bytes
         if header.base_offset >= piece.end_offset:
             break
         if start < 0 and header.last_offset >= offset:
             start = position
         if start >= 0:
-            if following > len(data):
+            if following > span.size_bytes:
                 if end < 0:
                     if is_end:
                         raise DamagedObjectError(f"{footer.name} ends within the batch at offset {header.base_offset}")
-                    return b"", following
+                    return 0, 0, following
                 break
             if end >= 0 and following - start > max_bytes:
                 break
             end = following
         position = following
-    return (data[start:end], 0) if end >= 0 else (b"", 0)
+    return (start, end, 0) if end >= 0 else (0, 0, 0)

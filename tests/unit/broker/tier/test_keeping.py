@@ -9,7 +9,6 @@ from tailrace.model.ids import NodeId
 from tailrace.sim.objects import StoreFaults
 from tailrace.tier.format.marker import Marker, write_marker
 from tailrace.tier.format.names import MARKER_NAME
-from tailrace.wire.apis.admin import IncrementalAlterConfigsRequest
 from tailrace.wire.apis.data import DeleteRecordsRequest
 from tests.unit.broker.tier.tiered_world import (
     ALONE,
@@ -19,6 +18,7 @@ from tests.unit.broker.tier.tiered_world import (
     PENDING_UPLOAD,
     SMALL,
     TieredWorld,
+    alter,
     list_offset,
     read_all,
     running_tiered,
@@ -26,21 +26,6 @@ from tests.unit.broker.tier.tiered_world import (
 )
 from tests.unit.broker.world import create_topic, delete_topic, fetch, fetched
 from tests.unit.simulated import simulated
-
-TOPIC = 2
-
-
-async def alter(peer, **settings):
-    config = IncrementalAlterConfigsRequest.AlterableConfig
-    resource = IncrementalAlterConfigsRequest.AlterConfigsResource(
-        resource_type=TOPIC,
-        resource_name="t",
-        configs=[
-            config(name=name.replace("_", "."), config_operation=0, value=value) for name, value in settings.items()
-        ],
-    )
-    response = await peer.request(IncrementalAlterConfigsRequest(resources=[resource]), 1)
-    return response.responses[0]
 
 
 async def delete_records(peer, offset):
@@ -245,3 +230,23 @@ async def test_a_recovery_elsewhere_ends_what_this_cluster_writes():
         await world.fill(peer, 30)
         await asyncio.sleep(5)
         assert world.segments == before
+
+
+@simulated
+async def test_a_disk_that_fills_up_with_what_cannot_be_copied_is_told_of():
+    async with running_tiered() as world:
+        peer = await tiered_topic(world)
+        tier = world.part(1).tier
+        disk = world.nodes[1].disk
+        disk.fill(left_bytes=8_000)
+        await asyncio.sleep(5)
+        assert not tier.problems, "nothing waits to be copied"
+        world.bucket.faults = StoreFaults(away_until_ms=1e15)
+        disk.fill(left_bytes=1_000_000)
+        await world.fill(peer)
+        await asyncio.sleep(5)
+        assert not [each for each in tier.problems if "% free" in each], "there is room"
+        disk.fill(left_bytes=8_000)
+        await world.wait(lambda: any("% free" in each for each in tier.problems), "it is told")
+        world.bucket.faults = StoreFaults()
+        await world.wait(lambda: tier.problems == [], "all is copied")

@@ -30,6 +30,7 @@ from tests.unit.broker.tier.tiered_world import (
     LATEST_TIERED,
     SMALL,
     TieredWorld,
+    alter,
     list_offset,
     read_all,
     running_tiered,
@@ -390,3 +391,32 @@ async def test_what_is_late_in_a_listing_is_not_lost():
         await asyncio.sleep(30)
         after = await values(peer, 0, end + 20)
         assert after == read + numbers(0, 20), "what the old cluster had after that stays gone"
+
+
+@simulated
+async def test_what_was_recovered_has_its_time_too():
+    """Copies that a lost cluster made go by size and by age, and with them the log start, which a restart knows."""
+    async with running_tiered(**SETTINGS) as world:
+        await tiered_topic(world)
+        await settle(world)
+        await lose_all(world)
+        end = (await recover(world)).partitions[0].end_offset
+        old = world.segments
+        await world.start(1)
+        peer = await world.connect(1)
+        assert (await alter(peer, retention_bytes="9000")).error_code == 0
+        await world.wait(lambda: len(world.segments) == len(old) - 2, "objects of the lost cluster are deleted")
+        start = (await list_offset(peer, EARLIEST)).offset
+        assert 0 < start < end
+        assert await values(peer, start, end) == numbers(start, end)
+        assert fetched(await peer.request(fetch("t", start - 1), 11)).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+        await world.kill(1)
+        await world.start(1)
+        peer = await world.connect(1)
+        assert (await list_offset(peer, EARLIEST)).offset == start
+        # Its records are of long ago: in the end all that was recovered has had its time.
+        assert (await alter(peer, retention_bytes="-1", retention_ms="1000", local_retention_ms="1000")).error_code == 0
+        await world.wait(lambda: not set(world.segments) & set(old), "nothing of the lost cluster is left")
+        assert (await list_offset(peer, EARLIEST)).offset == end
+        await world.fill(peer, 1)
+        assert (await list_offset(peer, LATEST)).offset == end + 1, "it goes on where it ended"

@@ -12,6 +12,7 @@ from tailrace.sim.objects import SimBucket, SimObjectStores
 from tailrace.sim.random import SimRandom
 from tailrace.sim.tier import TIER_SETTINGS
 from tailrace.tier.recovery.plan import RecoveryPlan
+from tailrace.wire.apis.admin import IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse
 from tailrace.wire.apis.data import ListOffsetsRequest
 from tailrace.wire.records import iterate_headers, iterate_records
 from tests.unit.broker.cluster_world import ClusterWorld
@@ -21,6 +22,7 @@ EARLIEST, LATEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, PENDING_UPLOAD =
 BASE_MS = 1_767_225_600_000
 SMALL = {"remote_storage_enable": "true", "internal_segment_bytes": "3000", "local_retention_bytes": "4000"}
 ALONE = "broker,controller"
+TOPIC = 2
 
 
 class TieredWorld(ClusterWorld):
@@ -121,3 +123,17 @@ async def read_all(peer: Peer, start: int, end: int, topic: str = "t", **fields)
                     values.append(bytes(record.value or b""))
                     offset += 1
     return values
+
+
+async def alter(peer: Peer, **settings: str) -> IncrementalAlterConfigsResponse.AlterConfigsResourceResponse:
+    """Of topic t."""
+    config = IncrementalAlterConfigsRequest.AlterableConfig
+    resource = IncrementalAlterConfigsRequest.AlterConfigsResource(
+        resource_type=TOPIC,
+        resource_name="t",
+        configs=[
+            config(name=name.replace("_", "."), config_operation=0, value=value) for name, value in settings.items()
+        ],
+    )
+    response = await peer.request(IncrementalAlterConfigsRequest(resources=[resource]), 1)
+    return response.responses[0]

@@ -20,6 +20,7 @@ from tailrace.controller.features import (
     KRAFT_VERSION_LEVEL,
     SUPPORTED_FEATURES,
     bootstrap_records,
+    broker_features,
 )
 from tailrace.controller.image import UNASSIGNED_DIRECTORY, ResourceType
 from tailrace.model.ids import CLUSTER_METADATA_TOPIC, CONSUMER_OFFSETS_TOPIC, PartitionIndex, Uuid
@@ -130,7 +131,7 @@ def _registration(config: BrokerConfig, node: FirstNode, incarnation_id: Uuid) -
         broker_epoch=BROKER_EPOCH,
         features=[
             RegisterBrokerRecord.BrokerFeature(name=name, min_supported_version=low, max_supported_version=high)
-            for name, (low, high) in SUPPORTED_FEATURES.items()
+            for name, low, high in broker_features(config)
         ],
         rack=config.broker_rack,
         fenced=True,
