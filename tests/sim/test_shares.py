@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from itertools import count
 from typing import Any
 
 import pytest
@@ -26,6 +27,8 @@ from tailrace.sim.cluster import CLIENT_PORT
 from tailrace.sim.disk import SimDisk
 from tailrace.sim.loop import SimLoop
 from tailrace.sim.random import SimRandom
+from tailrace.verify import Recorder, verify
+from tailrace.verify.recorder import Process, Settling
 from tailrace.wire.apis.admin import CreateTopicsRequest, IncrementalAlterConfigsRequest
 from tailrace.wire.apis.data import ProduceRequest, ProduceResponse
 from tailrace.wire.records import build_batch, iterate_headers, iterate_records
@@ -68,6 +71,9 @@ class Ledger:
         self.written: dict[tuple[int, bytes], list[int]] = defaultdict(list)
         self.ended: set[tuple[int, int]] = set()
         self.limit = int(group_settings.get("share.delivery.count.limit", LIMIT))
+        self.lines: list[str] = []
+        self.recorder = Recorder(self.lines.append)
+        self.producer = self.recorder.process("producer")
         self._has_letters = LETTERS.items() <= group_settings.items()
         self._has_backoff = BACKOFF.items() <= group_settings.items()
         self.produced: set[tuple[int, int]] = set()
@@ -137,6 +143,17 @@ class Ledger:
                 assert place not in self.done, f"{place} was done with twice, by {member} and {self.done[place]}"
                 self.done[place] = member
 
+    def begin_settling(self, process: Process, said: dict[tuple[int, int], int]) -> Settling:
+        # What is rejected is delivered again if its leader dies before there is a letter.
+        words = {ACCEPT: "accept", REJECT: "release" if self._has_letters else "reject", RELEASE: "release"}
+        return process.settle(GROUP, [(f"{TOPIC}-{at}", offset, words[kind]) for (at, offset), kind in said.items()])
+
+    def check_history(self) -> None:
+        self.producer.emptied(GROUP)
+        report = verify(self.lines)
+        assert report.figures.deliveries == sum(map(len, self.delivered.values()))
+        assert report.is_clean, report.anomalies[:3]
+
     def _start(self, partition: int) -> int:
         windows = [
             each.window.start_offset
@@ -171,6 +188,8 @@ class Worker:
         self._random = random
         self._is_good = is_good
         self.is_leaving = False
+        self._process = ledger.recorder.process(name)
+        self._settling: Settling | None = None
 
     async def run(self) -> None:
         options = ShareOptions(GROUP, (TOPIC,), self.name, max_records=5 + self._random.randrange(20))
@@ -190,6 +209,13 @@ class Worker:
             asked_ms, epochs = self._ledger.now_ms(), [self._ledger.leader_epoch(each) for each in range(PARTITIONS)]
             records, refused = await consumer.poll(200)
             self._settle(said, refused, said_ms, said_epochs)
+            self._process.taken(
+                GROUP,
+                [
+                    (str(each.partition), each.record.offset, (each.record.value or b"").decode(), each.delivery_count)
+                    for each in records
+                ],
+            )
             for record in records:
                 self._ledger.note_delivered(self.name, asked_ms, epochs[record.partition.partition], record)
             if not self._is_good and self._random.random() < 0.2:
@@ -206,6 +232,7 @@ class Worker:
                         self._ledger.ended.add((record.partition.partition, record.record.offset))
                         self._ledger.unknown.add((record.partition.partition, record.record.offset))
                     consumer.acknowledge(record, kind)
+            self._settling = self._ledger.begin_settling(self._process, said)
             if self._random.random() < 0.5:
                 self._settle(said, await consumer.commit(), said_ms, epochs)
                 said = {}
@@ -216,6 +243,9 @@ class Worker:
     ) -> None:
         """What was not refused counts."""
         lost = {(each.partition.partition, offset) for each in refused for offset in each.offsets}
+        if self._settling is not None:
+            self._settling.ok(refused=[(f"{TOPIC}-{at}", offset) for at, offset in lost])
+            self._settling = None
         kept = {place: kind for place, kind in said.items() if place not in lost}
         self._ledger.note_confirmed(self.name, kept, said_ms, epochs)
 
@@ -227,6 +257,7 @@ class Run:
         self.ledger = Ledger(world, group_settings)
         self._group_settings = group_settings
         self._takes_letters = True
+        self._values = count()
         self.workers: dict[Worker, asyncio.Task[None]] = {}
         self._count = 0
         self._admin = self.connect()
@@ -293,7 +324,14 @@ class Run:
         connection = await self._admin.connection_to(leader.leader_id)
         request = ProduceRequest
         keys = [b"%d" % self.random.randrange(KEYS) for _ in range(1 + self.random.randrange(4))]
-        records = build_batch([(index, 1_767_225_600_000, key, b"v", ()) for index, key in enumerate(keys)])
+        values = [b"%d" % next(self._values) for _ in keys]
+        records = build_batch(
+            [
+                (index, 1_767_225_600_000, key, value, ())
+                for index, (key, value) in enumerate(zip(keys, values, strict=True))
+            ]
+        )
+        sends = [self.ledger.producer.send(str(partition), value.decode()) for value in values]
         data = request.PartitionProduceData(index=partition.partition, records=memoryview(bytearray(records)))
         asked = request(
             acks=-1, timeout_ms=5000, topic_data=[request.TopicProduceData(name=TOPIC, partition_data=[data])]
@@ -304,6 +342,8 @@ class Run:
             self._admin.forget_all()
             raise KafkaError(ErrorCode(told.error_code))
         self.ledger.produced.add((partition.partition, told.base_offset))
+        for index, send in enumerate(sends):
+            send.ok(told.base_offset + index)
         for index, key in enumerate(keys):
             self.ledger.written[partition.partition, key].append(told.base_offset + index)
 
@@ -437,6 +477,7 @@ async def story(seed: int, records: int, group_settings: Mapping[str, str]) -> L
         watching.cancel()
         run.read_letters()
         run.check()
+        run.ledger.check_history()
         run._admin.close()
         return run.ledger
 
