@@ -25,17 +25,17 @@ _READ_BYTES = 1 << 20
 class Memory:
     """Bytes that are read like a file."""
 
-    def __init__(self, data: bytes) -> None:
+    def __init__(self, data: bytes | bytearray) -> None:
         self._data = data
 
     def read(self, position: int, size: int) -> bytes:
-        return self._data[position : position + size]
+        return bytes(self._data[position : position + size])
 
 
 class ColdPiece(NamedTuple):
     start: int
     end: int
-    data: bytes
+    data: bytes | bytearray
     # Batches of it that members are not to see: their first and last offsets.
     hidden: list[tuple[int, int]]
 
@@ -85,7 +85,7 @@ class ColdPieces:
         share_partition.readers.tell()
 
 
-def hidden_in(data: bytes, aborted: Sequence[Aborted]) -> list[tuple[int, int]]:
+def hidden_in(data: bytes | bytearray, aborted: Sequence[Aborted]) -> list[tuple[int, int]]:
     """Markers, and what their producers have written between the beginning of a transaction and its abort."""
     waiting = sorted(aborted, key=lambda each: each.first_offset)
     open_producers: set[int] = set()

@@ -134,14 +134,14 @@ class DeadLetters:
             offset = max(header.next_offset for _, header in iterate_headers(data, allow_partial=True))
         return found
 
-    async def _read_here(self, offset: int) -> bytes:
+    async def _read_here(self, offset: int) -> bytes | bytearray:
         slice_ = self._partition.read(offset, _READ_BYTES, isolation_level=_READ_UNCOMMITTED, at_least_one_batch=True)
         try:
             return b"" if slice_ is None else await self._node.ports.background.run(slice_.read)
         except (StorageError, OSError) as error:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self._partition!r} cannot be read: {error}") from error
 
-    async def _read_cold(self, offset: int) -> bytes:
+    async def _read_cold(self, offset: int) -> bytes | bytearray:
         """What lies in remote storage alone."""
         from tailrace.broker.tier.cold import read_cold
 
@@ -218,7 +218,7 @@ class DeadLetters:
             raise KafkaError(code, f"{topic.name}-{index} refuses dead letters: {answer.error_message or code.name}")
 
 
-def _pick(data: bytes, first: int, last: int, max_decompressed_bytes: int) -> dict[int, Record | None]:
+def _pick(data: bytes | bytearray, first: int, last: int, max_decompressed_bytes: int) -> dict[int, Record | None]:
     picked: dict[int, Record | None] = {}
     for position, header in iterate_headers(data, allow_partial=True):
         if header.is_control or header.last_offset < first or header.base_offset > last:
