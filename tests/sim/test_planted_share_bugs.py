@@ -13,7 +13,8 @@ from tailrace.broker.shares.share_partition import SharePartition
 from tailrace.coordinator.share_partition.delivery import Dead, Delivery, Limits, RecordState
 from tailrace.coordinator.share_partition.window import Changes, Window
 from tailrace.coordinator.share_state.state import ShareState
-from tests.sim.test_shares import BACKOFF, KEY_ORDER, LETTERS, LOCK_MS, simulate
+from tests.sim.share_ledger import BACKOFF, KEY_ORDER, LETTERS, LOCK_MS
+from tests.sim.test_shares import simulate
 
 pytestmark = pytest.mark.long
 
