@@ -1,8 +1,8 @@
 """`make demo`: a broker, a client that others wrote, our own commands, a queue with dead letters (demo_queue.py),
 schemas that evolve (demo_schemas.py), a handler that fails and its dead letter (demo_handlers.py), a cluster that lets
-in only who may come (demo_secure.py), one that is lost but for its bucket (demo_tier.py), one whose leader is killed at
-work, transactions whose producer is, what tells of a dead broker (demo_watch.py), and a data pipeline on Spark that
-survives all that (demo_pipeline.py).
+in only who may come (demo_secure.py), one that is lost but for its bucket (demo_tier.py), a datacenter that dies
+(demo_mirror.py), a cluster whose leader is killed at work, transactions whose producer is, what tells of a dead broker
+(demo_watch.py), and a data pipeline on Spark that survives all that (demo_pipeline.py).
 
 Everything shown happens; a step that goes wrong ends the demo with a message and exit code 1.
 """
@@ -20,6 +20,7 @@ from pathlib import Path
 
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from demo_handlers import bury_and_replay
+from demo_mirror import lose_a_datacenter
 from demo_pipeline import ORDERS, REVENUE, finish_and_audit, pipelines_under_fire
 from demo_queue import give_up_and_send_back
 from demo_schemas import evolve_schemas
@@ -67,6 +68,8 @@ def main() -> None:
     secure_cluster()
     with step("A topic in a bucket: every broker and disk is deleted, and it comes back"):
         lose_everything(show, expect)
+    with step("A datacenter dies: its mirror takes over, at the same offsets"):
+        lose_a_datacenter(command, show, expect)
     # A group whose only member is known in advance need not wait for others.
     cluster = Cluster({"group.initial.rebalance.delay.ms": 0}, brokers=3, log_level="warning")
     with step("Three brokers and three controllers, every record on three disks"):

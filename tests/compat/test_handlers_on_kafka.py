@@ -1,21 +1,24 @@
-"""An application whose processes are killed and frozen, on Apache Kafka 4.3: the same account as on Tailrace."""
+"""Applications, and movers of delayed records, on Apache Kafka 4.3, killed and frozen: the account as on Tailrace."""
 
+import asyncio
 import time
 from pathlib import Path
 
 import pytest
 
 from tests.apache_kafka import ApacheKafka
+from tests.real.kit.test_mover_killed import deliver_while_movers_die, movers
 from tests.real.kit.trial import SETTINGS, Trial
 
 pytestmark = pytest.mark.long
 
+QUICK = {name: str(value) for name, value in SETTINGS.items()}
+
 
 @pytest.mark.parametrize("seed", range(2))
 def test_workers_are_killed_and_frozen(kafka_class_path: str, tmp_path: Path, seed: int):
-    settings = {name: str(value) for name, value in SETTINGS.items()}
     with (
-        ApacheKafka(kafka_class_path, tmp_path, settings=settings) as kafka,
+        ApacheKafka(kafka_class_path, tmp_path, settings=QUICK) as kafka,
         Trial(kafka.bootstrap, tmp_path, workers=3, seed=seed) as trial,
     ):
         trial.feed(500)
@@ -31,3 +34,11 @@ def test_workers_are_killed_and_frozen(kafka_class_path: str, tmp_path: Path, se
             trial.revive()
             trial.feed(100)
         trial.judge()
+
+
+def test_movers_of_delayed_records_are_killed(kafka_class_path: str, tmp_path: Path):
+    with (
+        ApacheKafka(kafka_class_path, tmp_path, settings=QUICK) as kafka,
+        movers(kafka.bootstrap, 2) as running,
+    ):
+        asyncio.run(deliver_while_movers_die(kafka.bootstrap, running, count=500, kills=4, every_s=2))

@@ -36,6 +36,7 @@ COMMANDS = {
     "topic": Command("tailrace.cli.topic", "create, list, describe, alter and delete topics"),
     "produce": Command("tailrace.cli.produce", "write records to a topic"),
     "consume": Command("tailrace.cli.consume", "print the records of a topic"),
+    "delays": Command("tailrace.cli.apps.delays", "bring delayed records to their topics when they are due"),
     "dlq": Command("tailrace.cli.dlq", "list, show, replay and drop the dead letters of applications"),
     "console": Command("tailrace.cli.apps.console", "show the cluster in a browser"),
     "gateway": Command("tailrace.cli.apps.gateway", "produce and consume by HTTP, for any Kafka"),

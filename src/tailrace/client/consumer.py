@@ -47,9 +47,11 @@ class Position(NamedTuple):
 
 
 class _Ready(NamedTuple):
-    """Records of a partition that were fetched, from its position on, and where reading goes on behind them."""
+    """Records of a partition that were fetched, of which those from `start` on were not handed out yet, and where
+    reading goes on behind them."""
 
     records: list[Record]
+    start: int
     next_offset: int
 
 
@@ -236,7 +238,7 @@ class Consumer:
         is_committed_only = self.options.isolation is Isolation.READ_COMMITTED
         end_offset = data.last_stable_offset if is_committed_only else data.high_watermark
         if records:
-            self._ready[partition] = _Ready(records, position)
+            self._ready[partition] = _Ready(records, 0, position)
         self._positions[partition] = Position(first if records else position, end_offset)
 
     def _hand_out(self, max_records: int | None) -> dict[TopicPartition, list[Record]]:
@@ -244,14 +246,15 @@ class Consumer:
         for partition in list(self._ready):
             if partition in self._paused:
                 continue
-            records, next_offset = self._ready.pop(partition)
+            records, start, next_offset = self._ready.pop(partition)
+            end = len(records) if max_records is None else min(len(records), start + max_records)
+            if end < len(records):
+                self._ready[partition] = _Ready(records, end, next_offset)
+                next_offset = records[end].offset
             if max_records is not None:
-                if len(records) > max_records:
-                    # Those behind come first next time only if no other partition has waited longer.
-                    self._ready[partition] = _Ready(records[max_records:], next_offset)
-                    next_offset = records[max_records].offset
-                    records = records[:max_records]
-                max_records -= len(records)
+                max_records -= end - start
+            if end - start < len(records):
+                records = records[start:end]
             given[partition] = records
             self._positions[partition] = self._positions[partition]._replace(offset=next_offset)
             if max_records == 0:

@@ -1,4 +1,5 @@
-"""The records on their way to one partition: they gather in a lane, and leave it in batches.
+"""The records on their way to one partition: they gather in a lane, and leave it in batches. They are encoded as they
+come, so that nothing but their bytes is kept of them; who wants to know where a record went has a future in its batch.
 
 Records wait until a batch is full or `linger_ms` have passed, and one batch is under way at a time. So nothing can
 overtake, whatever is sent again, and sequence numbers simply follow each other: from 0 on under each identity that the
@@ -19,7 +20,23 @@ from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.model.ids import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, TopicPartition
 from tailrace.model.ports import Bytes
 from tailrace.wire.apis.data import ProduceRequest, ProduceResponse
-from tailrace.wire.records import Compression, build_batch
+from tailrace.wire.records import Compression, encode_record, seal_batch
+
+__all__ = [
+    "ACKS_ALL",
+    "ACKS_NONE",
+    "ANONYMOUS",
+    "SEQUENCE_MODULUS",
+    "Author",
+    "Delivered",
+    "Headers",
+    "Lane",
+    "Many",
+    "ProducerIdentity",
+    "ProducerOptions",
+    "UnknownOutcomeError",
+    "produce_batch",
+]
 
 SEQUENCE_MODULUS = 1 << 31
 _ANSWER_MARGIN_MS = 5000
@@ -28,7 +45,6 @@ ACKS_NONE = 0
 
 ProduceResult = ProduceResponse.PartitionProduceResponse
 Headers = Sequence[tuple[str, bytes | None]]
-
 
 # Answers after which the records may have been written all the same.
 _UNCERTAIN = frozenset(
@@ -62,15 +78,6 @@ class ProducerOptions(NamedTuple):
     create_topics: bool = False
 
 
-class LaneRecord(NamedTuple):
-    timestamp: int
-    key: bytes | None
-    value: bytes | None
-    headers: Headers
-    size_bytes: int
-    delivered: asyncio.Future[Delivered]
-
-
 class ProducerIdentity(NamedTuple):
     producer_id: int
     producer_epoch: int
@@ -99,6 +106,91 @@ class Author(Protocol):
         """A batch was given up."""
 
 
+class Many:
+    """The records of one call that sent many: `sent` is their number once all are written, or the first failure."""
+
+    def __init__(self) -> None:
+        self.sent: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._count = -1  # Not known while records are still added.
+        self._batches = 0
+        self._failure: KafkaError | None = None
+
+    def begin_batch(self) -> None:
+        self._batches += 1
+
+    def end_batch(self, failure: KafkaError | None) -> None:
+        self._batches -= 1
+        self._failure = self._failure or failure
+        self._settle()
+
+    def complete(self, count: int) -> None:
+        self._count = count
+        self._settle()
+
+    def _settle(self) -> None:
+        if self._batches or self._count < 0 or self.sent.done():
+            return
+        if self._failure is None:
+            self.sent.set_result(self._count)
+        else:
+            self.sent.set_exception(_copy(self._failure))
+            # Whoever sent them may have left without waiting, on purpose: that is no news for the log.
+            self.sent.exception()
+
+
+class Batch:
+    __slots__ = ("_futures", "_many", "base_timestamp", "count", "held_bytes", "max_timestamp", "payload")
+
+    def __init__(self, timestamp: int) -> None:
+        self.payload = bytearray()
+        self.count = 0
+        self.base_timestamp = self.max_timestamp = timestamp
+        # What the producer's bound counts for it.
+        self.held_bytes = 0
+        self._futures: list[tuple[int, int, asyncio.Future[Delivered]]] = []  # with their index and timestamp
+        self._many: list[Many] = []
+
+    def add(
+        self,
+        timestamp: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Headers,
+        waiter: asyncio.Future[Delivered] | Many,
+    ) -> None:
+        """Raises TypeError or AttributeError, and changes nothing, if these are not bytes."""
+        self.payload += encode_record(timestamp - self.base_timestamp, self.count, key, value, headers)
+        self.max_timestamp = max(self.max_timestamp, timestamp)
+        if not isinstance(waiter, Many):
+            self._futures.append((self.count, timestamp, waiter))
+        elif not self._many or self._many[-1] is not waiter:
+            self._many.append(waiter)
+            waiter.begin_batch()
+        self.count += 1
+
+    def note_delivered(self, partition: TopicPartition, base_offset: int, append_time_ms: int) -> None:
+        for index, timestamp, future in self._futures:
+            if not future.done():
+                offset = base_offset + index if base_offset >= 0 else -1
+                future.set_result(Delivered(partition, offset, append_time_ms if append_time_ms >= 0 else timestamp))
+        for many in self._many:
+            many.end_batch(None)
+
+    def note_failed(self, error: KafkaError) -> None:
+        for _, _, future in self._futures:
+            if not future.done():
+                future.set_exception(_copy(error))
+                # As with `Many`.
+                future.exception()
+        for many in self._many:
+            many.end_batch(error)
+
+
+def _copy(error: KafkaError) -> KafkaError:
+    kind = UnknownOutcomeError if isinstance(error, UnknownOutcomeError) else KafkaError
+    return kind(error.code, error.message)
+
+
 class Lane:
     """`close` it at the end."""
 
@@ -108,17 +200,16 @@ class Lane:
         options: ProducerOptions,
         author: Author,
         partition: TopicPartition,
-        release: Callable[[Sequence[LaneRecord]], None],
+        release: Callable[[int], None],
     ) -> None:
         self._cluster = cluster
         self._options = options
         self._author = author
         self._partition = partition
-        # Told of records that were acknowledged or have failed.
+        # Told how many bytes were acknowledged or have failed.
         self._release = release
-        self._waiting: deque[LaneRecord] = deque()  # bounded by buffer_bytes
-        self._waiting_bytes = 0
-        self._under_way: list[LaneRecord] = []
+        self._waiting: deque[Batch] = deque()  # bounded by buffer_bytes; the last one takes records
+        self._under_way: Batch | None = None
         self._is_due = asyncio.Event()
         self._linger: asyncio.TimerHandle | None = None
         self._identity = ANONYMOUS
@@ -128,19 +219,40 @@ class Lane:
 
     @property
     def unacknowledged(self) -> int:
-        return len(self._under_way) + len(self._waiting)
+        """How many records have no answer yet."""
+        return sum(batch.count for batch in self._waiting) + (self._under_way.count if self._under_way else 0)
 
-    def add(self, record: LaneRecord, *, is_urgent: bool) -> bool:
-        """Whether this record has filled a batch. An urgent one does not linger."""
-        batches = self._waiting_bytes // self._options.batch_bytes
-        self._waiting.append(record)
-        self._waiting_bytes += record.size_bytes
-        if self._waiting_bytes >= self._options.batch_bytes or is_urgent:
+    def add(
+        self,
+        timestamp: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Headers,
+        waiter: asyncio.Future[Delivered] | Many,
+        *,
+        size_bytes: int,
+        held_bytes: int,
+        is_urgent: bool,
+    ) -> bool:
+        """Whether this record has filled a batch; it takes up to `size_bytes` there. An urgent one does not linger."""
+        waiting, limit = self._waiting, self._options.batch_bytes
+        batch = waiting[-1] if waiting else None
+        is_full = False
+        if batch is None or len(batch.payload) + size_bytes > limit:
+            is_full = batch is not None
+            batch = Batch(timestamp)
+            batch.add(timestamp, key, value, headers, waiter)
+            waiting.append(batch)
+        else:
+            batch.add(timestamp, key, value, headers, waiter)
+        batch.held_bytes += held_bytes
+        is_full = is_full or len(batch.payload) >= limit
+        if is_full or is_urgent:
             self._is_due.set()
         elif self._linger is None:
             loop = asyncio.get_running_loop()
             self._linger = loop.call_later(self._options.linger_ms / 1000, self.hurry)
-        return self._waiting_bytes // self._options.batch_bytes > batches
+        return is_full
 
     def hurry(self) -> None:
         if self._waiting:
@@ -157,7 +269,7 @@ class Lane:
     def abandon(self, error: KafkaError) -> bool:
         """Everything in this lane fails with the error at once. Whether a batch was under way, which the broker may
         have, or may still get: the identity that it was written under must not be used for this partition again."""
-        was_under_way = bool(self._under_way)
+        was_under_way = self._under_way is not None
         if was_under_way:
             self._task.cancel()
             self._task = asyncio.create_task(self._run())
@@ -165,50 +277,48 @@ class Lane:
         return was_under_way
 
     def _drop(self, error: KafkaError) -> None:
-        unfinished = [*self._under_way, *self._waiting]
-        self._under_way.clear()
+        unfinished = list(self._waiting)
+        if self._under_way is not None:
+            unfinished.insert(0, self._under_way)
+        self._under_way = None
         self._waiting.clear()
-        self._waiting_bytes = 0
         self._is_due.clear()
-        self._fail(unfinished, error)
+        for batch in unfinished:
+            self._fail(batch, error)
 
     async def _run(self) -> None:
         while True:
             await self._is_due.wait()
-            self._take()
+            batch = self._under_way = self._take()
             try:
-                await self._deliver()
+                await self._deliver(batch)
             except Exception as error:  # A bug must fail these records, not leave whoever waits for them waiting.
                 self._has_failed = True
-                records, self._under_way = self._under_way, []
+                self._under_way = None
                 failure = error if isinstance(error, KafkaError) else _bug(error)
                 self._author.note_failure(failure)
-                self._fail(records, failure)
+                self._fail(batch, failure)
 
-    def _take(self) -> None:
+    def _take(self) -> Batch:
         """The next batch. What stays behind has lingered long enough once this batch is through."""
         if self._linger is not None:
             self._linger.cancel()
             self._linger = None
-        size = 0
-        while self._waiting and (not size or size + self._waiting[0].size_bytes <= self._options.batch_bytes):
-            record = self._waiting.popleft()
-            size += record.size_bytes
-            self._under_way.append(record)
-        self._waiting_bytes -= size
+        batch = self._waiting.popleft()
         if not self._waiting:
             self._is_due.clear()
+        return batch
 
-    async def _deliver(self) -> None:
-        batch: bytes | None = None
+    async def _deliver(self, batch: Batch) -> None:
+        sealed: bytearray | None = None
         is_uncertain = False
 
         async def attempt() -> ProduceResult:
-            nonlocal batch, is_uncertain
-            if batch is None:  # Built once: what is sent again is the same to the last byte.
-                batch = await self._build()
+            nonlocal sealed, is_uncertain
+            if sealed is None:  # Built once: what is sent again is the same to the last byte.
+                sealed = await self._seal(batch)
             try:
-                return await produce_batch(self._cluster, self._options, self._author, self._partition, batch)
+                return await produce_batch(self._cluster, self._options, self._author, self._partition, sealed)
             except UnknownOutcomeError:
                 is_uncertain = True
                 raise
@@ -219,15 +329,11 @@ class Lane:
             if is_uncertain:  # Whatever the last attempt met, an earlier one may have arrived.
                 raise UnknownOutcomeError(error.code, error.message) from error
             raise
-        records, self._under_way = self._under_way, []
-        for index, record in enumerate(records):
-            offset = result.base_offset + index if result.base_offset >= 0 else -1
-            timestamp = result.log_append_time_ms if result.log_append_time_ms >= 0 else record.timestamp
-            if not record.delivered.done():
-                record.delivered.set_result(Delivered(self._partition, offset, timestamp))
-        self._release(records)
+        self._under_way = None
+        batch.note_delivered(self._partition, result.base_offset, result.log_append_time_ms)
+        self._release(batch.held_bytes)
 
-    async def _build(self) -> bytes:
+    async def _seal(self, batch: Batch) -> bytearray:
         identity = await self._author.identify(self._partition, has_failed=self._has_failed)
         if identity != self._identity:
             self._identity = identity
@@ -236,9 +342,12 @@ class Lane:
         sequence = NO_SEQUENCE
         if identity != ANONYMOUS:
             sequence = self._next_sequence
-            self._next_sequence = (sequence + len(self._under_way)) % SEQUENCE_MODULUS
-        return build_batch(
-            [(index, *record[:4]) for index, record in enumerate(self._under_way)],
+            self._next_sequence = (sequence + batch.count) % SEQUENCE_MODULUS
+        return seal_batch(
+            batch.payload,
+            batch.count,
+            base_timestamp=batch.base_timestamp,
+            max_timestamp=batch.max_timestamp,
             compression=self._options.compression,
             level=self._options.level,
             producer_id=identity.producer_id,
@@ -247,14 +356,9 @@ class Lane:
             transactional=self._author.transactional_id is not None,
         )
 
-    def _fail(self, records: Sequence[LaneRecord], error: KafkaError) -> None:
-        kind = UnknownOutcomeError if isinstance(error, UnknownOutcomeError) else KafkaError
-        for record in records:
-            if not record.delivered.done():
-                record.delivered.set_exception(kind(error.code, error.message))
-                # Whoever sent it may have left without waiting, on purpose: that is no news for the log.
-                record.delivered.exception()
-        self._release(records)
+    def _fail(self, batch: Batch, error: KafkaError) -> None:
+        batch.note_failed(error)
+        self._release(batch.held_bytes)
 
 
 async def produce_batch(

@@ -7,14 +7,15 @@
         async for message in consumer:
             print(message.value)
 
-A client of brokers like any other: it knows nothing of what a broker of ours is made of.
+`tailrace.kit.sync` has the same without asyncio, `tailrace.kit.serdes.registry` values with schemas of a registry. A
+client of brokers like any other: it knows nothing of what a broker of ours is made of.
 """
 
 from tailrace.client.lanes import UnknownOutcomeError
 from tailrace.client.transactions.errors import AbortableError, FencedError, OutcomeUnknownError, TransactionError
 from tailrace.kit.admin import Admin
 from tailrace.kit.consumer import BEGINNING, END, Consumer
-from tailrace.kit.messages import Delivered, DeliveryReport, Message, Outgoing, TopicPartition
+from tailrace.kit.messages import Delivered, DeliveryReport, Message, OffsetAndMetadata, Outgoing, TopicPartition
 from tailrace.kit.partitioners import RoundRobin, murmur2
 from tailrace.kit.producer import Producer
 from tailrace.kit.serdes import Bytes, ByType, DeserializationError, Json, Serde, SerializationError, Text
@@ -36,6 +37,7 @@ __all__ = [
     "Json",
     "KafkaError",
     "Message",
+    "OffsetAndMetadata",
     "OutcomeUnknownError",
     "Outgoing",
     "Producer",

@@ -14,9 +14,9 @@ from typing import Any
 from tailrace.client.consumer import EARLIEST, LATEST
 from tailrace.kit.engines.choice import consumer_engine
 from tailrace.kit.engines.port import Hooks, OnPartitions, Subscription
-from tailrace.kit.messages import Message, Source, TopicPartition
+from tailrace.kit.messages import Message, OffsetAndMetadata, Source, TopicPartition
 from tailrace.kit.options import Options, ParsedOptions, Value
-from tailrace.kit.serdes import Bytes, Serde
+from tailrace.kit.serdes import AskingSerde, Bytes, Serde
 from tailrace.model import ids
 from tailrace.model.errors import ErrorCode, KafkaError
 
@@ -50,6 +50,7 @@ class Consumer:
         self.options = ParsedOptions(options, named)
         self._keys = keys or Bytes()
         self._values = values or Bytes()
+        self._asks = isinstance(self._keys, AskingSerde) or isinstance(self._values, AskingSerde)
         self._topics = _names(topics)
         self._hooks = on_assigned, on_revoked, on_lost
         self._engine = consumer_engine(self.options)
@@ -130,7 +131,20 @@ class Consumer:
         for partition, records in found.items():
             source = self._source(partition)
             messages += [tuple.__new__(Message, (*record, source)) for record in records]
+        if self._asks and messages:
+            try:
+                await self._prepare(messages)
+            except BaseException:  # Whoever waited does no more: these were not given, and come again.
+                for partition, records in found.items():
+                    await self._engine.seek(partition, records[0].offset)
+                raise
         return messages
+
+    async def _prepare(self, messages: Sequence[Message]) -> None:
+        if isinstance(self._keys, AskingSerde):
+            await self._keys.prepare_read(((each.raw_key, each.headers) for each in messages), "key")
+        if isinstance(self._values, AskingSerde):
+            await self._values.prepare_read(((each.raw_value, each.headers) for each in messages), "value")
 
     async def __aiter__(self) -> AsyncIterator[Message]:
         """For ever; `break` to end. A message is done when the next one is asked for."""
@@ -190,15 +204,23 @@ class Consumer:
 
     # --- what is done
 
-    async def commit(self, offsets: Mapping[ids.TopicPartition, int] | None = None) -> None:
+    async def commit(self, offsets: Mapping[ids.TopicPartition, int | OffsetAndMetadata] | None = None) -> None:
         """The offset behind the last record that is done, for each partition; without offsets, behind everything that
         polls have given. Raises KafkaError if the group refuses, as after this member was put out of it."""
         await self._engine.commit(offsets)
 
     async def committed(self, partitions: Iterable[ids.TopicPartition] | None = None) -> dict[TopicPartition, int]:
-        """What the group has committed, of these partitions or the assigned ones; without those that have nothing."""
+        """What the group has committed, of these partitions or the assigned ones; without those that have nothing.
+        Waits for open transactions that would change it."""
+        found = await self.committed_with_metadata(partitions)
+        return {partition: each.offset for partition, each in found.items()}
+
+    async def committed_with_metadata(
+        self, partitions: Iterable[ids.TopicPartition] | None = None
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
         await self.start()
-        return _places(await self._engine.committed(self.assignment if partitions is None else list(partitions)))
+        found = await self._engine.committed(self.assignment if partitions is None else list(partitions))
+        return {TopicPartition.of(partition): each for partition, each in found.items()}
 
     def group_metadata(self) -> Any:
         """For `Producer.send_offsets_to_transaction`. Raises KafkaError if this member was put out of the group."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from tailrace.client.groups.offsets import Committed as OffsetAndMetadata
 from tailrace.client.lanes import Delivered
 from tailrace.model import ids
 from tailrace.model.errors import KafkaError
@@ -20,6 +21,7 @@ __all__ = [
     "DeliveryReport",
     "Headers",
     "Message",
+    "OffsetAndMetadata",
     "Outgoing",
     "Source",
     "TopicPartition",

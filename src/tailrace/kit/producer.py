@@ -10,17 +10,18 @@ from __future__ import annotations
 
 import asyncio
 from asyncio import Future
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from tailrace.client.lanes import Delivered
+from tailrace.client.producer import Sendable
 from tailrace.client.transactions.errors import AbortableError
 from tailrace.kit.engines.choice import producer_engine
-from tailrace.kit.messages import DeliveryReport, Headers, Outgoing, headers_of
+from tailrace.kit.messages import DeliveryReport, Headers, OffsetAndMetadata, Outgoing, WireHeaders, headers_of
 from tailrace.kit.options import Options, ParsedOptions, Value
 from tailrace.kit.partitioners import Partitioner
-from tailrace.kit.serdes import ByType, Serde, SerializationError
+from tailrace.kit.serdes import AskingSerde, ByType, Serde, SerializationError
 from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.model.ids import TopicPartition
 
@@ -46,6 +47,8 @@ class Producer:
         self._values = values or ByType()
         self._partitioner = partitioner
         self._on_delivery = on_delivery
+        self._asks = isinstance(self._keys, AskingSerde) or isinstance(self._values, AskingSerde)
+        self._prepared: set[str] = set()  # Topics whose schemas are known.
         self._engine = producer_engine(self.options)
         self._starting = asyncio.Lock()
         self._is_started = self._is_closed = False
@@ -93,6 +96,8 @@ class Producer:
         """Until there is room for the record. The future need not be awaited: `flush` and `commit` wait for all."""
         if not self._is_started or self._is_closed:
             await self.start()
+        if self._asks and topic not in self._prepared:
+            await self._prepare(topic)
         raw_key = self._keys.serialize(key, topic, "key")
         raw_value = self._values.serialize(value, topic, "value")
         self._check_size(topic, raw_key, raw_value)
@@ -108,13 +113,36 @@ class Producer:
     async def send_many(self, topic: str, values: Iterable[Any]) -> Future[int]:
         """Values, or `Outgoing` records. Until there was room for all. The future gives how many were written, once all
         have an answer, or raises the first failure."""
+        if not self._is_started or self._is_closed:
+            await self.start()
+        if self._asks and topic not in self._prepared:
+            await self._prepare(topic)
+        if self._on_delivery is None:
+            count = await self._engine.partition_count(topic) if self._partitioner is not None else 0
+            return await self._engine.send_many(topic, self._records(topic, values, count))
         sent = []
         for value in values:
-            if isinstance(value, Outgoing):
-                sent.append(await self.send(topic, **value._asdict()))
-            else:
-                sent.append(await self.send(topic, value))
+            record = value if isinstance(value, Outgoing) else Outgoing(value)
+            sent.append(await self.send(topic, **record._asdict()))
         return asyncio.ensure_future(_all_of(sent))
+
+    def _records(self, topic: str, values: Iterable[Any], partition_count: int) -> Iterator[Sendable]:
+        serialize, size_max = self._values.serialize, self.options.config.max_request_size
+        for value in values:
+            key: bytes | None = None
+            headers: WireHeaders = ()
+            partition = timestamp = None
+            if isinstance(value, Outgoing):
+                raw_value = serialize(value.value, topic, "value")
+                key = self._keys.serialize(value.key, topic, "key")
+                headers, partition, timestamp = headers_of(value.headers), value.partition, value.timestamp
+            else:
+                raw_value = serialize(value, topic, "value")
+            if raw_value is not None and len(raw_value) + (len(key) if key else 0) > size_max:
+                self._check_size(topic, key, raw_value)
+            if partition is None and self._partitioner is not None:
+                partition = self._partitioner(topic, key, partition_count)
+            yield raw_value, key, headers, partition, timestamp
 
     async def produce_many(self, topic: str, values: Iterable[Any]) -> int:
         """As `send_many`, and until all are written."""
@@ -153,7 +181,9 @@ class Producer:
     async def abort(self) -> None:
         await self._engine.abort()
 
-    async def send_offsets_to_transaction(self, offsets: Mapping[TopicPartition, int], group: Any) -> None:
+    async def send_offsets_to_transaction(
+        self, offsets: Mapping[TopicPartition, int | OffsetAndMetadata], group: Any
+    ) -> None:
         """They are committed with the transaction. `group` is what `Consumer.group_metadata` gave."""
         await self._engine.send_offsets(offsets, group)
 
@@ -174,6 +204,14 @@ class Producer:
             raise
 
     # --- one record
+
+    async def _prepare(self, topic: str) -> None:
+        if isinstance(self._values, AskingSerde):
+            await self._values.prepare_write(topic, "value")
+        # Most records of a topic with a schema have keys with one, too, or none at all.
+        if isinstance(self._keys, AskingSerde):
+            await self._keys.prepare_write(topic, "key")
+        self._prepared.add(topic)
 
     def _check_size(self, topic: str, key: bytes | None, value: bytes | None) -> None:
         size = len(key or b"") + len(value or b"")

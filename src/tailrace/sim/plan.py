@@ -180,13 +180,13 @@ class Plan:
         )
 
 
-def nodes_of(world: World, plan: Plan) -> list[Node]:
-    """Brokers come first; those that are controllers too, unless controllers are apart, and the controllers that are
-    missing for the number of voters."""
+def nodes_of(world: World, plan: Plan, *, site: str = "") -> list[Node]:
+    """Their hosts' names begin with `site`. Brokers come first; those that are controllers too, unless controllers are
+    apart, and the controllers that are missing for the number of voters."""
     combined = 0 if plan.is_dedicated else min(plan.brokers, plan.voters)
     roles = ["broker,controller"] * combined + ["broker"] * (plan.brokers - combined)
     roles += ["controller"] * (plan.voters - combined)
-    names = [_name_of(role, index) for index, role in enumerate(roles, 1)]
+    names = [site + _name_of(role, index) for index, role in enumerate(roles, 1)]
     voters = [f"{name}:{CONTROLLER_PORT}" for name, role in zip(names, roles, strict=True) if "controller" in role]
     return [
         Node(

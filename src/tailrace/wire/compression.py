@@ -194,7 +194,7 @@ def _compress_lz4(data: Bytes, level: int | None) -> bytes:
     mode = _LZ4_FAST_LEVEL if level is None or level == _LZ4_DEFAULT_LEVEL else level
     # Java refuses linked blocks, and mistakes the content checksum of a frame of several blocks.
     compressor = lz4.Compressor(mode, content_checksum=False, block_linked=False)
-    compressor.compress(data)
+    compressor.compress(bytes(data))  # It takes no other kind of bytes.
     return bytes(compressor.finish())
 
 

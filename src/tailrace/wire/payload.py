@@ -13,9 +13,10 @@ from typing import NamedTuple
 
 from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.model.ports import Bytes
-from tailrace.wire.varint import encode_varint, read_rest_of_varint, read_rest_of_varlong
+from tailrace.wire.varint import SMALL_VARINTS, encode_varint, read_rest_of_varint, read_rest_of_varlong
 
 _NULL = 1  # the varint of -1
+_SMALL_MAX = len(SMALL_VARINTS)
 _INT64_MIN, _INT64_MAX = -(1 << 63), (1 << 63) - 1
 
 Headers = tuple[tuple[str, bytes | None], ...]
@@ -196,15 +197,34 @@ def encode_payload(records: Sequence[RecordLike], *, base_offset: int, base_time
         delta = offset - base_offset
         assert delta > previous_delta, "the offsets of a batch rise from its base offset on"
         previous_delta = delta
-        head = b"\x00" + encode_varint(timestamp - base_timestamp) + encode_varint(delta)
-        head += b"\x01" if key is None else encode_varint(len(key)) + key
-        tail = _encode_headers(headers) if headers else b"\x00"
-        if value is None:
-            parts += (encode_varint(len(head) + 1 + len(tail)), head, b"\x01", tail)
-        else:
-            head += encode_varint(len(value))
-            parts += (encode_varint(len(head) + len(value) + len(tail)), head, value, tail)
+        parts.append(encode_record(timestamp - base_timestamp, delta, key, value, headers))
     return b"".join(parts)
+
+
+def encode_record(
+    timestamp_delta: int,
+    offset_delta: int,
+    key: Bytes | None,
+    value: Bytes | None,
+    headers: Sequence[tuple[str, Bytes | None]],
+) -> bytes:
+    small = SMALL_VARINTS
+    head = b"\x00"
+    head += small[timestamp_delta] if 0 <= timestamp_delta < _SMALL_MAX else encode_varint(timestamp_delta)
+    head += small[offset_delta] if 0 <= offset_delta < _SMALL_MAX else encode_varint(offset_delta)
+    if key is None:
+        head += b"\x01"
+    else:
+        size = len(key)
+        head += small[size] if size < _SMALL_MAX else encode_varint(size)
+        head += key
+    tail = _encode_headers(headers) if headers else b"\x00"
+    if value is None:
+        return b"".join((encode_varint(len(head) + 1 + len(tail)), head, b"\x01", tail))
+    size = len(value)
+    head += small[size] if size < _SMALL_MAX else encode_varint(size)
+    size += len(head) + len(tail)
+    return b"".join((small[size] if size < _SMALL_MAX else encode_varint(size), head, value, tail))
 
 
 def _encode_headers(headers: Sequence[tuple[str, Bytes | None]]) -> bytes:

@@ -31,6 +31,7 @@ from tailrace.wire.payload import (
     Record,
     RecordLike,
     encode_payload,
+    encode_record,
     iterate_payload,
 )
 
@@ -50,10 +51,12 @@ __all__ = [
     "assemble_batch",
     "build_batch",
     "crc_is_valid",
+    "encode_record",
     "iterate_headers",
     "iterate_records",
     "iterate_unpacked",
     "read_header",
+    "seal_batch",
     "set_base_offset",
     "set_log_append_time",
     "stamp_header",
@@ -293,6 +296,28 @@ def build_batch(
     )
     _sum_again(batch, 0)
     return bytes(batch)
+
+
+def seal_batch(
+    payload: Bytes,
+    count: int,
+    *,
+    base_timestamp: int,
+    max_timestamp: int,
+    compression: Compression,
+    level: int | None,
+    producer_id: int,
+    producer_epoch: int,
+    base_sequence: int,
+    transactional: bool,
+) -> bytearray:
+    """A producer's batch of records that are encoded already, by `encode_record` with offsets from 0 on."""
+    attributes = TRANSACTIONAL_BIT if transactional else 0
+    if compression is not Compression.NONE:
+        attributes |= compression
+        payload = compress(compression, payload, level)
+    numbers = (count - 1, base_timestamp, max_timestamp, producer_id, producer_epoch, base_sequence, count)
+    return assemble_batch(BatchHeader(0, 0, NO_EPOCH, MAGIC, 0, attributes, *numbers), payload)
 
 
 def assemble_batch(header: BatchHeader, payload: Bytes) -> bytearray:

@@ -11,6 +11,10 @@ from tailrace.model.ports import Bytes
 _ONE_BYTE = tuple(bytes((n << 1,)) for n in range(64)) + tuple(bytes(((n << 1) ^ -1,)) for n in range(-64, 0))
 
 
+# Those from 0 on that most lengths and deltas in records are: whoever is in a hurry looks here before it calls.
+SMALL_VARINTS = tuple(bytes((n << 1,)) if n < 64 else bytes((n << 1 & 0x7F | 0x80, n >> 6)) for n in range(4096))
+
+
 def encode_varint(value: int) -> bytes:
     """Takes any size up to 64 bits: a varint and a varlong have the same bytes where both can hold the value."""
     if -64 <= value < 64:

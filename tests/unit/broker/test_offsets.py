@@ -116,6 +116,22 @@ async def test_a_new_leader_does_not_know_the_high_watermark_yet(version, code):
         assert (await list_offset(peer, EARLIEST, version)).error_code == 0
 
 
+async def test_a_transaction_that_was_open_before_the_leader_hides_no_offsets():
+    """What is committed is known; that its end is not stable is no reason to say nothing, as in Kafka."""
+    async with running() as world:
+        peer = await world.connect()
+        await create_topic(peer, "t")
+        partition = world.broker.replicas.find("t", 0)
+        begun = batch(b"open", producer_id=7, producer_epoch=0, base_sequence=0, transactional=True)
+        partition.append(memoryview(bytearray(begun)), required_acks=1)
+        partition.follow_image(led_by(NodeId(1), epoch=3, replicas=(NodeId(1),), isr=(NodeId(1),)))
+        asked = ListOffsetsRequest.ListOffsetsPartition(partition_index=0, timestamp=LATEST)
+        topic = ListOffsetsRequest.ListOffsetsTopic(name="t", partitions=[asked])
+        request = ListOffsetsRequest(replica_id=-1, isolation_level=1, topics=[topic])
+        answer = (await peer.request(request, 6)).topics[0].partitions[0]
+        assert (answer.error_code, answer.offset) == (0, 0)
+
+
 async def test_offsets_for_leader_epochs():
     async with running() as world:
         peer = await world.connect()

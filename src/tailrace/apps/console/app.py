@@ -28,6 +28,7 @@ from tailrace.apps.console.pages import (
     groups,
     login,
     messages,
+    mirrors,
     nodes,
     pipelines,
     schemas,
@@ -127,6 +128,7 @@ def _routes(console: Console) -> list[BaseRoute]:
         alerts,
         balance,
         tier,
+        mirrors,
         login,
     )
     return [

@@ -96,8 +96,8 @@ class MarkerWriter:
         for each in sorted(owed.left):
             topic = image.topics.get(each.topic)
             state = None if topic is None else topic.partitions.get(each.partition)
-            if state is None:
-                owed.left.discard(each)  # The topic was deleted.
+            if state is None or (topic is not None and topic.mirror is not None and topic.mirror.is_read_only):
+                owed.left.discard(each)  # The topic was deleted, or takes nothing of ours.
             elif state.leader >= 0:
                 by_leader.setdefault(state.leader, []).append(each)
         owed.parts_count = len(by_leader)

@@ -166,7 +166,7 @@ def _look_up(partition: Partition, timestamp: int, version: int, request: ListOf
     end_offset = partition.readable_end(request.isolation_level) if is_consumer else log.log_end_offset
     if (
         is_consumer
-        and end_offset < partition.leader_epoch_start_offset
+        and partition.high_watermark < partition.leader_epoch_start_offset
         and timestamp not in (_EARLIEST, _EARLIEST_LOCAL)
     ):
         # A new leader does not know yet how far its predecessor had confirmed records (KIP-207).

@@ -187,6 +187,7 @@ class _Appends:
         transactional_id = self._request.transactional_id
         if transactional_id is None or not is_transactional(records):
             return None
+        partition.check_may_append(self._request.acks)  # Of a mirror its producers would be those of the source.
         header = read_header(records)
         producer_id, epoch = header.producer_id, header.producer_epoch
         producers = partition.log.producers
@@ -199,7 +200,6 @@ class _Appends:
                 f"Producer {producer_id} writes with epoch {epoch} but {state.epoch} was seen already: its transaction "
                 "has ended, or a newer instance has taken over.",
             )
-        partition.check_may_append(self._request.acks)
         # Most brokers see no transaction.
         from tailrace.broker.coordinators.verification import TransactionalProducer
 

@@ -44,19 +44,23 @@ class GroupSync:
         self._room = room
         self._written: dict[str, dict[TopicPartition, int]] = {}  # By group: what was committed here last.
 
-    async def sync(self, progress: Mapping[TopicPartition, DescribeMirrorsResponse.Partition]) -> None:
+    async def sync(self, progress: Mapping[TopicPartition, DescribeMirrorsResponse.Partition]) -> bool:
+        """Whether all of them are in step."""
         room = self._room
         if not room.settings.groups.include or not progress:
-            return
+            return True
+        are_in_step = True
         try:
             groups = [each for each in await GroupAdmin(room.cluster).groups() if self._takes(each)]
             for name in self._written.keys() - {each.group_id for each in groups}:
                 del self._written[name]
             for group in groups[:_GROUPS_MAX]:
-                await self._sync_group(group.group_id, progress)
+                are_in_step = await self._sync_group(group.group_id, progress) and are_in_step
             room.tell("groups", None)
         except KafkaError as error:
             room.tell("groups", f"offsets of groups are not in step: {error.message}")
+            return False
+        return are_in_step
 
     def _takes(self, group: ListedGroup) -> bool:
         is_consumer = group.type in (CLASSIC, CONSUMER, "") and group.protocol_type in (CONSUMER, "")
@@ -64,13 +68,13 @@ class GroupSync:
 
     async def _sync_group(
         self, group_id: str, progress: Mapping[TopicPartition, DescribeMirrorsResponse.Partition]
-    ) -> None:
+    ) -> bool:
         coordinator = Coordinator(self._room.cluster, group_id)
         try:
             committed = await GroupOffsets(coordinator, timeout_ms=_TIMEOUT_MS).fetch()
         except KafkaError as error:
             if error.code is ErrorCode.UNSTABLE_OFFSET_COMMIT:
-                return  # The next round finds them.
+                return False  # The next round finds them.
             raise
         finally:
             coordinator.close()
@@ -78,15 +82,15 @@ class GroupSync:
         written = self._written.get(group_id, {})
         news = {where: found for where, found in wanted.items() if written.get(where) != found.offset}
         if not news:
-            return
+            return True
         refused = await self._commit(group_id, news)
-        if refused in _ACTIVE:
-            self._room.tell(f"group {group_id}", None)
-        elif refused is not ErrorCode.NONE:
+        if refused is not ErrorCode.NONE and refused not in _ACTIVE:
             self._room.tell(f"group {group_id}", f"its offsets are not committed here: {refused.name}")
-        else:
-            self._room.tell(f"group {group_id}", None)
+            return False
+        self._room.tell(f"group {group_id}", None)
+        if refused is ErrorCode.NONE:
             self._written[group_id] = {**written, **{where: found.offset for where, found in news.items()}}
+        return True
 
     def _wanted(
         self,
@@ -109,6 +113,7 @@ class GroupSync:
 
     async def _commit(self, group_id: str, offsets: Mapping[TopicPartition, Committed]) -> ErrorCode:
         """The first refusal."""
+        image = self._room.node.image
         topics: dict[str, list[OffsetCommitRequest.OffsetCommitRequestPartition]] = {}
         for where, found in sorted(offsets.items()):
             topics.setdefault(where.topic, []).append(
@@ -124,7 +129,11 @@ class GroupSync:
             generation_id_or_member_epoch=-1,
             member_id="",
             topics=[
-                OffsetCommitRequest.OffsetCommitRequestTopic(name=name, partitions=topics[name]) for name in topics
+                OffsetCommitRequest.OffsetCommitRequestTopic(
+                    name=name, topic_id=image.topics[name].id, partitions=topics[name]
+                )
+                for name in topics
+                if name in image.topics
             ],
         )
         node, coordination = self._room.node, self._room.coordination

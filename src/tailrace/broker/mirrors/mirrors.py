@@ -32,6 +32,7 @@ _log = events.logger("mirror")
 
 _LOOK_SECONDS = 1.0
 _OPENED_PER_TURN = 8
+_LOOKED_AT_PER_TURN = 500
 _TRANSACTIONS_TOLD_MAX = 100
 
 Description = DescribeMirrorsResponse
@@ -91,7 +92,9 @@ class Mirrors:
                 await work.close()
         wanted: dict[Uuid, dict[Key, Pulled]] = {}
         must_open: list[Partition] = []
-        for topic, index, _state in image.partitions_of(self._node.node_id):
+        for number, (topic, index, _state) in enumerate(image.partitions_of(self._node.node_id)):
+            if number % _LOOKED_AT_PER_TURN == _LOOKED_AT_PER_TURN - 1:
+                await asyncio.sleep(0)
             mirror = topic.mirror
             partition = self._node.replicas.partitions.get((topic.name, index)) if mirror is not None else None
             if mirror is None or partition is None or not partition.is_leader:
@@ -186,9 +189,10 @@ class Mirrors:
 
     def _describe_partition(self, partition: Partition, pulled: Pulled | None) -> DescribeMirrorsResponse.Partition:
         log = partition.log
+        producers = log.producers.states if log.producers.first_open_offset is not None else {}
         open_ones = [
             Description.OpenTransaction(producer_id=producer_id, first_offset=state.current_txn_first_offset)
-            for producer_id, state in log.producers.states.items()
+            for producer_id, state in producers.items()
             if state.current_txn_first_offset >= 0
         ]
         described = Description.Partition(

@@ -86,7 +86,8 @@ class Pulled:
             mirrors.append_mirrored(partition, fitting, leader_epoch=partition.leader_epoch)
         self.source_end = high_watermark
         mirrors.follow_start(partition, log_start_offset)
-        self.failures, self.problem = 0, None
+        if not self.is_stopped:
+            self.failures, self.problem = 0, None
         self._measure(len(fitting), now_ms)
         return len(fitting)
 

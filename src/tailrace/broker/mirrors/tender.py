@@ -56,11 +56,15 @@ class Tender:
             for what in [each for each in room.problems if each not in ("source", "leader epochs")]:
                 room.tell(what, None)
             return
-        wanted = {name: topic for name, topic in room.topics.items() if room.settings.takes_topic(name)}
+        wanted = {
+            name: topic
+            for name, topic in room.topics.items()
+            if room.settings.takes_topic(name) and not topic.is_internal
+        }
         await self._follow(wanted)
         progress = await self._ask_progress()
-        await self._finish_promotes(wanted, progress)
-        await self._groups.sync(progress)
+        are_groups_in_step = await self._groups.sync(progress)
+        await self._finish_promotes(wanted, progress, are_groups_in_step=are_groups_in_step)
 
     # ---- topics
 
@@ -169,8 +173,13 @@ class Tender:
     # ---- promotes
 
     async def _finish_promotes(
-        self, wanted: Mapping[str, TopicMetadata], progress: Mapping[TopicPartition, Progress]
+        self,
+        wanted: Mapping[str, TopicMetadata],
+        progress: Mapping[TopicPartition, Progress],
+        *,
+        are_groups_in_step: bool,
     ) -> None:
+        """What groups have committed at the source is committed here before a topic is opened: later it is left."""
         promoting = [topic for topic in self._mirrors() if topic.mirror and topic.mirror.state is MirrorState.PROMOTING]
         for name in self._quiet.keys() - {topic.name for topic in promoting}:
             del self._quiet[name]
@@ -178,7 +187,10 @@ class Tender:
         for topic in promoting:
             assert topic.mirror is not None, "it is promoted"
             found = wanted.get(topic.mirror.source_topic)
-            if found is not None and await self._is_quiet(topic, found, progress):
+            is_quiet = found is not None and await self._is_quiet(topic, found, progress)
+            if is_quiet and not are_groups_in_step:
+                self._room.tell(f"promote of {topic.name}", "it waits for the offsets of groups")
+            elif is_quiet and found is not None:
                 ready.append(self._found(found, []))
         for part in _in_parts(ready):
             await self._room.tell_controller(part, [found.source_topic for found in part])

@@ -6,7 +6,7 @@ import argparse
 import asyncio
 
 from tailrace.cli import CommandError
-from tailrace.cli.output import note, print_rows
+from tailrace.cli.output import count_text, note, print_rows
 from tailrace.cli.times import time_text
 from tailrace.client.metadata import Cluster
 from tailrace.client.mirrors.admin import DescribedLink, MirrorAdmin
@@ -23,7 +23,8 @@ async def fail_over(cluster: Cluster, options: argparse.Namespace) -> int:
         return 0
     after = before if options.dry_run else await _wait_open(admin, options.name, topics, options.timeout)
     _tell_loss(before, after, topics)
-    note(f"{len(topics)} topics {'would take' if options.dry_run else 'take'} records of their own")
+    verb = "would" if options.dry_run else "can now"
+    note(f"{count_text(len(topics), 'topic')} {verb} take records of their own")
     return 0
 
 
@@ -32,15 +33,16 @@ async def promote(cluster: Cluster, options: argparse.Namespace) -> int:
     action = "cancel" if options.cancel else "promote"
     topics = await admin.open_topics(options.name, action, options.topics, validate_only=options.dry_run)
     if options.cancel or options.dry_run:
-        note(f"{len(topics)} topics {'would be' if options.dry_run else 'are'} {_DONE[action]}")
+        note(f"{count_text(len(topics), 'topic')} {'would be' if options.dry_run else 'to be'} {_DONE[action]}")
         return 0
-    note(f"{len(topics)} topics are opened once all that the source has is here; its producers have to be stopped")
+    waiting = count_text(len(topics), "topic")
+    note(f"{waiting} to be opened, once all that the source has is here; its producers have to be stopped")
     if options.wait is not None:
         link = (await admin.describe(options.name))[options.name]
-        waiting = [name for name, topic in link.topics.items() if name in topics or topic.state == "promoting"]
-        chosen = [name for name in waiting if not options.topics or name in options.topics]
+        asked = [name for name, topic in link.topics.items() if name in topics or topic.state == "promoting"]
+        chosen = [name for name in asked if not options.topics or name in options.topics]
         await _wait_open(admin, options.name, chosen, options.wait)
-        note(f"{len(chosen)} topics take records of their own")
+        note(f"{count_text(len(chosen), 'topic')} can now take records of their own")
     return 0
 
 

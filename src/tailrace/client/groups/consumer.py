@@ -19,7 +19,7 @@ from tailrace.client.groups.classic_protocol import ClassicMembership
 from tailrace.client.groups.consumer_protocol import ConsumerMembership
 from tailrace.client.groups.coordinator import Coordinator
 from tailrace.client.groups.membership import WAIT_MS_MIN, MemberOptions, Membership
-from tailrace.client.groups.offsets import Committer, GroupMetadata, GroupOffsets
+from tailrace.client.groups.offsets import Committer, GroupMetadata, GroupOffsets, Offsets, offset_of
 from tailrace.client.metadata import Cluster
 from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.model.ids import TopicPartition
@@ -178,7 +178,7 @@ class GroupConsumer:
         finally:
             self._member.note_poll(is_polling=False)
 
-    async def commit(self, offsets: Mapping[TopicPartition, int] | None = None) -> None:
+    async def commit(self, offsets: Offsets | None = None) -> None:
         """Without offsets: everything that was given by `poll`. Raises KafkaError if the coordinator refuses, as it
         does once this member has been put out of the group or partitions are changing hands."""
         moved = self._moved() if offsets is None else dict(offsets)
@@ -202,7 +202,7 @@ class GroupConsumer:
                     raise
             attempt += 1
             await asyncio.sleep(pause_ms / 1000)
-        self._owned |= {partition: offset for partition, offset in moved.items() if partition in self._owned}
+        self._owned |= {each: offset_of(offset).offset for each, offset in moved.items() if each in self._owned}
 
     async def committed(self, partitions: Iterable[TopicPartition] | None = None) -> dict[TopicPartition, int]:
         """What the group has committed, for these partitions or for all; without those that have no offset."""

@@ -44,19 +44,26 @@ class Committed(NamedTuple):
     metadata: str | None = ""
 
 
+Offsets = Mapping[TopicPartition, int | Committed]
+
+
+def offset_of(offset: int | Committed) -> Committed:
+    return offset if isinstance(offset, Committed) else Committed(offset)
+
+
 class GroupOffsets:
     def __init__(self, coordinator: Coordinator, *, timeout_ms: int) -> None:
         self._coordinator = coordinator
         self._timeout_ms = timeout_ms
 
-    async def commit(self, offsets: Mapping[TopicPartition, int], committer: Committer = NOBODY) -> None:
+    async def commit(self, offsets: Offsets, committer: Committer = NOBODY) -> None:
         """Raises the first refusal; the partitions that were not refused are committed."""
         if offsets:
             await self._coordinator.cluster.with_retries(
                 lambda: self.commit_once(offsets, committer), timeout_ms=self._timeout_ms
             )
 
-    async def commit_once(self, offsets: Mapping[TopicPartition, int], committer: Committer) -> None:
+    async def commit_once(self, offsets: Offsets, committer: Committer) -> None:
         request = OffsetCommitRequest(
             group_id=self._coordinator.group_id,
             generation_id_or_member_epoch=committer.epoch,
@@ -68,13 +75,14 @@ class GroupOffsets:
                     partitions=[
                         OffsetCommitRequest.OffsetCommitRequestPartition(
                             partition_index=index,
-                            committed_offset=offsets[TopicPartition(topic, PartitionIndex(index))],
-                            committed_metadata="",
+                            committed_offset=each.offset,
+                            committed_leader_epoch=each.leader_epoch,
+                            committed_metadata=each.metadata,
                         )
-                        for index in indexes
+                        for index, each in given.items()
                     ],
                 )
-                for topic, indexes in by_topic(offsets).items()
+                for topic, given in offsets_by_topic(offsets).items()
             ],
         )
         answer = await self._coordinator.call(request, OffsetCommitResponse)
@@ -128,4 +136,12 @@ def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
     topics: dict[str, list[int]] = {}
     for topic, index in sorted(partitions):
         topics.setdefault(topic, []).append(index)
+    return topics
+
+
+def offsets_by_topic(offsets: Offsets) -> dict[str, dict[int, Committed]]:
+    """In order, too."""
+    topics: dict[str, dict[int, Committed]] = {}
+    for (topic, index), offset in sorted(offsets.items(), key=lambda each: each[0]):
+        topics.setdefault(topic, {})[index] = offset_of(offset)
     return topics

@@ -18,15 +18,15 @@ they are added here first, and the versions that say "add" to a broker are not u
 from __future__ import annotations
 
 from asyncio import Future
-from collections.abc import Mapping
+from collections.abc import Iterable
 from contextlib import suppress
 from enum import Enum, auto
 from typing import NamedTuple
 
-from tailrace.client.groups.offsets import GroupMetadata
+from tailrace.client.groups.offsets import GroupMetadata, Offsets
 from tailrace.client.lanes import ACKS_ALL, Delivered, Headers, ProducerIdentity, ProducerOptions
 from tailrace.client.metadata import Cluster
-from tailrace.client.producer import Producer
+from tailrace.client.producer import Producer, Sendable
 from tailrace.client.transactions.errors import AbortableError, FencedError, OutcomeUnknownError, TransactionError
 from tailrace.client.transactions.requests import TransactionRequests
 from tailrace.model.errors import ErrorCode, KafkaError
@@ -159,7 +159,12 @@ class TransactionalProducer:
             topic, value, key=key, headers=headers, partition=partition, timestamp=timestamp
         )
 
-    async def send_offsets(self, offsets: Mapping[TopicPartition, int], group: GroupMetadata) -> None:
+    async def send_many(self, topic: str, records: Iterable[Sendable]) -> Future[int]:
+        """As of a plain producer."""
+        self._check(_Phase.OPEN)
+        return await self._producer.send_many(topic, records)
+
+    async def send_offsets(self, offsets: Offsets, group: GroupMetadata) -> None:
         """They are committed, for the group, if the transaction is. Raises AbortableError if the member of the group is
         not what it says any more (KIP-447)."""
         self._check(_Phase.OPEN)

@@ -7,15 +7,15 @@ arrive twice. What is raised in the end is the last answer.
 from __future__ import annotations
 
 from asyncio import Lock, sleep
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from tailrace.client.groups.coordinator import Coordinator, CoordinatorKind
-from tailrace.client.groups.offsets import GroupMetadata, by_topic
+from tailrace.client.groups.offsets import GroupMetadata, Offsets, by_topic, offsets_by_topic
 from tailrace.client.lanes import ANONYMOUS, ProducerIdentity
 from tailrace.client.metadata import Cluster
 from tailrace.model.errors import ErrorCode
-from tailrace.model.ids import PartitionIndex, TopicPartition
+from tailrace.model.ids import TopicPartition
 from tailrace.wire.apis.transactions import (
     AddOffsetsToTxnRequest,
     AddOffsetsToTxnResponse,
@@ -117,7 +117,7 @@ class TransactionRequests:
             await self._retry(lambda: self._add_partitions(wanted))
             self._partitions.update(wanted)
 
-    async def send_offsets(self, offsets: Mapping[TopicPartition, int], group: GroupMetadata) -> None:
+    async def send_offsets(self, offsets: Offsets, group: GroupMetadata) -> None:
         self._has_begun = True
         coordinator = self._group_coordinators.setdefault(group.group_id, Coordinator(self._cluster, group.group_id))
         if not self._is_version_2 and group.group_id not in self._groups:
@@ -183,9 +183,7 @@ class TransactionRequests:
         answer = await self._coordinator.call(request, AddOffsetsToTxnResponse)
         self._check(answer.error_code, f"does not get the offsets of group {group_id}")
 
-    async def _commit_offsets(
-        self, coordinator: Coordinator, offsets: Mapping[TopicPartition, int], group: GroupMetadata
-    ) -> None:
+    async def _commit_offsets(self, coordinator: Coordinator, offsets: Offsets, group: GroupMetadata) -> None:
         member_id, epoch, instance_id = group.committer
         request = TxnOffsetCommitRequest(
             transactional_id=self._transactional_id,
@@ -201,13 +199,14 @@ class TransactionRequests:
                     partitions=[
                         TxnOffsetCommitRequest.TxnOffsetCommitRequestPartition(
                             partition_index=index,
-                            committed_offset=offsets[TopicPartition(topic, PartitionIndex(index))],
-                            committed_metadata="",
+                            committed_offset=each.offset,
+                            committed_leader_epoch=each.leader_epoch,
+                            committed_metadata=each.metadata,
                         )
-                        for index in indexes
+                        for index, each in given.items()
                     ],
                 )
-                for topic, indexes in by_topic(offsets).items()
+                for topic, given in offsets_by_topic(offsets).items()
             ],
         )
         version_max = _OFFSET_COMMIT_MAX if self._is_version_2 else _OFFSET_COMMIT_MAX_BEFORE

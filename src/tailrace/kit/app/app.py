@@ -31,6 +31,7 @@ from tailrace.kit.app.status import Counts, Status
 from tailrace.kit.app.subscription import Limits, Subscription
 from tailrace.kit.app.topics import KEPT_FOR_EVER, prepare_topics
 from tailrace.kit.app.window import Order
+from tailrace.kit.claims.claims import Claims
 from tailrace.kit.consumer import Consumer
 from tailrace.kit.messages import TopicPartition
 from tailrace.kit.options import Options, ParsedOptions, Value
@@ -59,6 +60,7 @@ class _Declared(NamedTuple):
     limits: Limits
     timeout_ms: int | None
     deduplicate: Deduplicate | None
+    claims: Claims | None
     outputs: Outputs | None = None
     function: Handler = lambda _message: None
 
@@ -108,11 +110,13 @@ class App:
         order: str = "key",
         timeout: str | None = None,
         deduplicate: Deduplicate | None = None,
+        claims: Claims | None = None,
         share: bool = False,
         **limits: Any,
     ) -> Callable[[H], H]:
         """The function below it gets every message of the topic. An async one runs on the loop, and fails if it takes
-        longer than `timeout` ("30s"); another one runs in a thread. `order` is what is kept among messages: of a "key",
+        longer than `timeout` ("30s"); another one runs in a thread. With `claims` a record that moves takes its object
+        along. `order` is what is kept among messages: of a "key",
         of a "partition", or "none". Further limits are those of `Limits`."""
         if share:
             raise SettingError(
@@ -129,6 +133,7 @@ class App:
                 _limits(concurrency, order, limits, retries or Retries()),
                 None if timeout is None else parse_duration_ms(timeout),
                 deduplicate,
+                claims,
             )
         )
 
@@ -147,6 +152,7 @@ class App:
         order: str = "key",
         timeout: str | None = None,
         deduplicate: Deduplicate | None = None,
+        claims: Claims | None = None,
         exactly_once: bool = True,
         **limits: Any,
     ) -> Callable[[H], H]:
@@ -168,6 +174,7 @@ class App:
                 _limits(concurrency, order, limits, retries or Retries()),
                 None if timeout is None else parse_duration_ms(timeout),
                 deduplicate,
+                claims,
                 Outputs(target, keys=target_keys or ByType(), values=target_values or ByType()),
             )
         )
@@ -257,6 +264,7 @@ class App:
             caller=caller,
             retries=declared.retries,
             outputs=declared.outputs,
+            claims=declared.claims,
             clock=clock,
             counts=counts,
         )

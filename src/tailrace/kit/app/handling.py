@@ -16,11 +16,15 @@ from tailrace.kit.app.calling import Caller
 from tailrace.kit.app.outputs import Outputs
 from tailrace.kit.app.status import Counts
 from tailrace.kit.app.work import Held, Outgoing
+from tailrace.kit.claims.claims import ClaimDamagedError, ClaimMissingError, Claims
 from tailrace.kit.messages import Message
 from tailrace.kit.retries.headers import STAGE_HANDLER, STAGE_VALUE, Failure, Trail, buried_headers, moved_headers
 from tailrace.kit.retries.plan import Again, Bury, Later, Retries, decide_next
 from tailrace.kit.serdes import DeserializationError
-from tailrace.model.ports import Clock
+from tailrace.model.ports import Clock, StoreError
+
+# Until the record is tried again.
+_STORE_AWAY_MS = 5000
 
 _log = logging.getLogger("tailrace.app")
 
@@ -38,6 +42,7 @@ class Handling:
         caller: Caller,
         retries: Retries,
         outputs: Outputs | None,
+        claims: Claims | None,
         clock: Clock,
         counts: Counts,
     ) -> None:
@@ -46,6 +51,7 @@ class Handling:
         self._caller = caller
         self._retries = retries
         self._outputs = outputs
+        self._claims = claims
         self._clock = clock
         self._counts = counts
         self.last_error: str | None = None
@@ -60,9 +66,25 @@ class Handling:
             task = asyncio.current_task()
             if task is None or task.cancelling():
                 raise
-            return self._judge(held, error)  # Something that the handler waited for was cancelled: its own failure.
+            found = self._judge(held, error)  # Something that the handler waited for was cancelled: its own failure.
         except Exception as error:
-            return self._judge(held, error)
+            found = self._judge(held, error)
+        return found if self._claims is None or isinstance(found, Again) else await self._with_objects(found)
+
+    async def _with_objects(self, moves: Sequence[Outgoing]) -> Sequence[Outgoing] | Again:
+        """A topic that keeps a record longer keeps its object, too."""
+        assert self._claims is not None, "asked for where there are claims"
+        moved: list[Outgoing] = []
+        for move in moves:
+            try:
+                value = await self._claims.move(move.topic, move.value, move.headers)
+            except StoreError as error:
+                _log.warning("a record that failed cannot move while the store is away: %s", error)
+                return Again(_STORE_AWAY_MS)
+            except (ClaimMissingError, ClaimDamagedError):
+                value = move.value  # It moves all the same: whoever looks at it is told.
+            moved.append(move._replace(value=value))
+        return moved
 
     def _judge(self, held: Held, error: BaseException) -> Sequence[Outgoing] | Again:
         self._counts.failed_attempts += 1

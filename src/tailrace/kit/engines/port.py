@@ -9,7 +9,9 @@ from asyncio import Future
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
+from tailrace.client.groups.offsets import Committed, Offsets
 from tailrace.client.lanes import Delivered
+from tailrace.client.producer import Sendable
 from tailrace.kit.messages import WireHeaders
 from tailrace.model.ids import TopicPartition
 from tailrace.wire.records import Record
@@ -51,6 +53,9 @@ class ProducerEngine(Protocol):
     ) -> Future[Delivered]:
         """Waits until there is room for the record."""
 
+    async def send_many(self, topic: str, records: Iterable[Sendable]) -> Future[int]:
+        """As `send` for each. The future gives their number once all are written, or else the first failure."""
+
     async def flush(self, timeout_ms: float) -> int:
         """How many records are left without an answer."""
 
@@ -60,7 +65,7 @@ class ProducerEngine(Protocol):
 
     async def abort(self) -> None: ...
 
-    async def send_offsets(self, offsets: Mapping[TopicPartition, int], group: Any) -> None:
+    async def send_offsets(self, offsets: Offsets, group: Any) -> None:
         """`group` is what a consumer of the same engine gave as its group metadata."""
 
     async def close(self) -> None:
@@ -82,9 +87,9 @@ class ConsumerEngine(Protocol):
 
     async def poll(self, timeout_ms: float, max_records: int) -> Mapping[TopicPartition, Sequence[Record]]: ...
 
-    async def commit(self, offsets: Mapping[TopicPartition, int] | None) -> None: ...
+    async def commit(self, offsets: Offsets | None) -> None: ...
 
-    async def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]: ...
+    async def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Committed]: ...
 
     def position(self, partition: TopicPartition) -> int: ...
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from tailrace.client.consumer import EARLIEST, LATEST, Consumer
 from tailrace.client.groups.consumer import GroupConsumer
 from tailrace.client.groups.coordinator import Coordinator
-from tailrace.client.groups.offsets import GroupMetadata, GroupOffsets
+from tailrace.client.groups.offsets import Committed, GroupMetadata, GroupOffsets, Offsets
 from tailrace.client.metadata import Cluster
 from tailrace.kit.engines.port import ConsumerEngine, Subscription
 from tailrace.kit.options import ParsedOptions
@@ -73,18 +73,16 @@ class TailraceConsumer(ConsumerEngine):
             return {}
         return await self._reader.poll(timeout_ms, max_records)
 
-    async def commit(self, offsets: Mapping[TopicPartition, int] | None) -> None:
+    async def commit(self, offsets: Offsets | None) -> None:
         if self._member is not None:
             await self._member.commit(offsets)
             return
-        moved = {each: self.position(each) for each in self._assigned} if offsets is None else dict(offsets)
+        moved = {each: self.position(each) for each in self._assigned} if offsets is None else offsets
         await self._group_offsets().commit(moved)
 
-    async def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    async def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Committed]:
         wanted = list(partitions)
-        if not wanted:
-            return {}
-        return {each: found.offset for each, found in (await self._group_offsets().fetch(wanted)).items()}
+        return await self._group_offsets().fetch(wanted) if wanted else {}
 
     def position(self, partition: TopicPartition) -> int:
         self._check_assigned(partition)

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from asyncio import Future
-from collections.abc import Mapping
+from collections.abc import Iterable
 from contextlib import suppress
 
+from tailrace.client.groups.offsets import GroupMetadata, Offsets
 from tailrace.client.lanes import Delivered
 from tailrace.client.metadata import Cluster, TopicMetadata
-from tailrace.client.producer import Producer
+from tailrace.client.producer import Producer, Sendable
 from tailrace.client.transactions.producer import TransactionalProducer, TransactionOptions
 from tailrace.kit.engines.port import ProducerEngine
 from tailrace.kit.messages import WireHeaders
 from tailrace.kit.options import ParsedOptions
 from tailrace.model.errors import ErrorCode, KafkaError
-from tailrace.model.ids import TopicPartition
 from tailrace.real.cluster import open_cluster
 
 
@@ -71,6 +71,12 @@ class TailraceProducer(ProducerEngine):
             await self._describe(topic)
         return await producer.send(topic, value, key=key, headers=headers, partition=partition, timestamp=timestamp)
 
+    async def send_many(self, topic: str, records: Iterable[Sendable]) -> Future[int]:
+        producer = self._plain or self._in_transaction
+        if self._started.known_topic(topic) is None:
+            await self._describe(topic)
+        return await producer.send_many(topic, records)
+
     async def flush(self, timeout_ms: float) -> int:
         producer = self._producer
         with suppress(TimeoutError):
@@ -87,9 +93,7 @@ class TailraceProducer(ProducerEngine):
     async def abort(self) -> None:
         await self._in_transaction.abort()
 
-    async def send_offsets(self, offsets: Mapping[TopicPartition, int], group: object) -> None:
-        from tailrace.client.groups.offsets import GroupMetadata
-
+    async def send_offsets(self, offsets: Offsets, group: object) -> None:
         if not isinstance(group, GroupMetadata):
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, Protocol
+from collections.abc import Iterable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.wire.payload import Headers
@@ -22,6 +23,18 @@ class DeserializationError(KafkaError):
 
     def __init__(self, message: str) -> None:
         super().__init__(ErrorCode.INVALID_RECORD, message)
+
+
+@runtime_checkable
+class AskingSerde(Protocol):
+    """A serde that has to ask somebody now and then. The kit lets it do so before it calls `serialize` and
+    `deserialize`, since those must not block."""
+
+    async def prepare_write(self, topic: str, part: Part) -> None:
+        """Raises SerializationError."""
+
+    async def prepare_read(self, contents: Iterable[tuple[bytes | None, Headers]], part: Part) -> None:
+        """Raises nothing: what is wrong with a value is told when it is opened."""
 
 
 class Serde(Protocol):

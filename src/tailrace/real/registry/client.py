@@ -117,6 +117,13 @@ class RegistryClient:
             body["schemaType"] = schema_type
         return int(self._ask("POST", f"/subjects/{_quoted(subject)}/versions", body)["id"])
 
+    def lookup(self, subject: str, schema_type: str, text: str) -> int:
+        """The id of the schema, which the subject must have already. Raises RegistryError."""
+        body: dict[str, Any] = {"schema": text}
+        if schema_type != AVRO:
+            body["schemaType"] = schema_type
+        return int(self._ask("POST", f"/subjects/{_quoted(subject)}", body)["id"])
+
     def _version(self, subject: str, version: int | str, depth: int) -> Version:
         if isinstance(version, int) and (subject, version) in self._by_version:
             return self._by_version[subject, version]

@@ -8,6 +8,7 @@ the folder may be where only Spark's machines can reach it.
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from tailrace.spark.pipelines.declaration import Pipeline, TopicSource
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _TOPICS = "tailrace-topics"
+_MAINTENANCE = "tailrace-maintenance"
 
 
 def read_query_id(spark: SparkSession, checkpoint: str) -> str | None:
@@ -54,6 +56,22 @@ def remembered_topic_ids(spark: SparkSession, pipeline: Pipeline) -> dict[str, s
         line = json.dumps({"number": number + 1, "topics": now})
         spark.createDataFrame([(line,)], "value STRING").coalesce(1).write.mode("append").text(folder)
     return found | recorded
+
+
+def read_maintained_at(spark: SparkSession, checkpoint: str) -> datetime:
+    """When the pipeline has last done what its table needs from time to time; long ago if it never did."""
+    from pyspark.errors import PySparkException
+
+    try:
+        lines = [row.value for row in spark.read.text(f"{checkpoint}/{_MAINTENANCE}").collect()]
+    except PySparkException:  # There is no such folder.
+        lines = []
+    return max(map(datetime.fromisoformat, lines), default=datetime.min.replace(tzinfo=UTC))
+
+
+def note_maintained_at(spark: SparkSession, checkpoint: str, now: datetime) -> None:
+    line = spark.createDataFrame([(now.isoformat(),)], "value STRING")
+    line.coalesce(1).write.mode("overwrite").text(f"{checkpoint}/{_MAINTENANCE}")
 
 
 def _ask(spark: SparkSession, pipeline: Pipeline) -> dict[str, str]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any, Literal
 
 # The column that a watermark adds to a source: when the event happened.
@@ -40,7 +41,14 @@ class TopicSource:
     starting: str = "earliest"
     # Turns the column `value` from bytes into a string, or into a struct of `schema`.
     format: Literal["json", "avro", "string"] | None = None
-    schema: str | None = None  # DDL for json, Avro's own JSON for avro
+    # DDL for json, Avro's own JSON for avro; a registry (`schemaRegistryUrl` among the options) has it otherwise.
+    schema: str | None = None
+    # Values are changes of a database's rows, as Debezium writes them: `schema` is that of the rows (for json).
+    envelope: Literal["debezium"] | None = None
+    # What Debezium puts in the place of a value that it was not told, as it is what it was.
+    unavailable: str = "__debezium_unavailable_value"
+    # What becomes of a record that says that the database's table was emptied.
+    on_truncate: Literal["fail", "skip"] = "fail"
     # What becomes of a record that `format` cannot read; with `dead_letters` it goes to that topic instead.
     on_bad_record: Literal["fail", "null"] = "fail"
     dead_letters: str | None = None
@@ -57,10 +65,12 @@ class TopicSource:
 
     def __post_init__(self) -> None:
         _check_topic(self.topic, "topic")
-        if self.format in ("json", "avro") and not self.schema:
+        if self.format in ("json", "avro") and not self.schema and not self._has_registry:
             raise DeclarationError(f"format {self.format} needs a schema: add the key schema", "format")
         if self.schema and self.format not in ("json", "avro"):
             raise DeclarationError("a schema needs a format that has one: json or avro", "schema")
+        if self.envelope is not None:
+            self._check_envelope()
         if self.dead_letters is not None:
             _check_topic(self.dead_letters, "dead_letters")
             if self.format is None:
@@ -82,8 +92,59 @@ class TopicSource:
                 "deduplicate",
             )
 
+    def _check_envelope(self) -> None:
+        if self.format not in ("json", "avro"):
+            raise DeclarationError("an envelope is read from json or avro: add the key format", "envelope")
+        if self.on_bad_record == "null" and self.dead_letters is None:
+            raise DeclarationError(
+                "a record that cannot be read would pass for a tombstone, which is left out: let it fail, or name "
+                "dead_letters",
+                "on_bad_record",
+            )
+
+    @property
+    def _has_registry(self) -> bool:
+        return any(name.lower() == "schemaregistryurl" for name in self.options)
+
     def __str__(self) -> str:
         return f"topic {self.topic}"
+
+
+@dataclass(frozen=True)
+class Maintenance:
+    """What a pipeline does for its table between two batches, so that it stays small and quick to read."""
+
+    every: str = "6 hours"
+    # Small files become files of this size.
+    file_mb: int = 128
+    # What the table was before that is forgotten, and files are deleted that only this or nobody needs.
+    keep_history: str = "7 days"
+    # How long the version of a deleted key is remembered.
+    keep_deleted: str = "30 days"
+
+    def __post_init__(self) -> None:
+        for name in ("every", "keep_history", "keep_deleted"):
+            _check_duration(getattr(self, name), name)
+        if self.file_mb < 1:
+            raise DeclarationError(f"files of {self.file_mb} MB are none: give 1 or more", "file_mb")
+        if self.history < HISTORY_MIN:
+            raise DeclarationError(
+                f"{self.keep_history} may be less than a batch takes, and its files would be deleted before they are "
+                f"in the table: give {HISTORY_MIN.days} days or more",
+                "keep_history",
+            )
+
+    @property
+    def interval(self) -> timedelta:
+        return _duration(self.every)
+
+    @property
+    def history(self) -> timedelta:
+        return _duration(self.keep_history)
+
+    @property
+    def deleted(self) -> timedelta:
+        return _duration(self.keep_deleted)
 
 
 @dataclass(frozen=True)
@@ -108,6 +169,8 @@ class TableSink:
     version: str | None = None
     # Columns that are there for `delete_where` or the order alone, and not in the table.
     omit: tuple[str, ...] = ()
+    # Without it files are merged, and old ones deleted, by whoever does it.
+    maintenance: Maintenance | None = None
 
     def __post_init__(self) -> None:
         if not self.table:
@@ -122,6 +185,12 @@ class TableSink:
             raise DeclarationError(f"a table of format {self.format} is in no catalog: leave it out", "catalog")
         if self.format == "iceberg" and "." not in self.table:
             raise DeclarationError(f"{self.table!r} names no namespace: write namespace.table", "table")
+        if self.maintenance is not None and self.format == "parquet":
+            raise DeclarationError(
+                "files of a Parquet table stay as they are: Spark lists them one by one in _spark_metadata. Use delta "
+                "or iceberg",
+                "maintenance",
+            )
         self._check_merging()
 
     def _check_merging(self) -> None:
@@ -286,6 +355,8 @@ class Pipeline:
 
 
 AVAILABLE_NOW = "available-now"
+# The longest batch that anybody has seen, and a day.
+HISTORY_MIN = timedelta(days=2)
 
 
 def check_name(name: str) -> None:
@@ -296,6 +367,11 @@ def check_name(name: str) -> None:
 def _check_topic(topics: str, key: str) -> None:
     if not all(re.fullmatch(r"[A-Za-z0-9._-]{1,249}", topic.strip()) for topic in topics.split(",")):
         raise DeclarationError(f"{topics!r} is no name of a topic", key)
+
+
+def _duration(text: str) -> timedelta:
+    number, unit = text.split()
+    return timedelta(**{unit.lower().removesuffix("s") + "s": int(number)})
 
 
 def _check_duration(text: str, key: str, alternative: str = "") -> None:

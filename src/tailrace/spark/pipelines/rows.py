@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from tailrace.spark.pipelines.changes.debezium import envelope_schema, opened_changes
 from tailrace.spark.pipelines.declaration import (
     EVENT_TIME,
     DeclarationError,
@@ -51,6 +52,8 @@ def source_rows(spark: SparkSession, source: TopicSource, kafka_options: Mapping
 
     options = {**_DEFAULTS, **kafka_options, **source_options(source)}
     rows = spark.readStream.format("tailrace").options(**options).load()
+    if source.envelope is not None:
+        rows = opened_changes(rows, source)
     if source.watermark is None:
         return rows
     rows = rows.withColumn(EVENT_TIME, functions.expr(source.time).cast("timestamp"))
@@ -71,7 +74,7 @@ def source_options(source: TopicSource) -> dict[str, str]:
         "subscribe": source.topic,
         "startingOffsets": source.starting,
         "value.format": source.format,
-        "value.schema": source.schema,
+        "value.schema": envelope_schema(source) if source.envelope else source.schema,
         "onDecodeError": on_decode_error if source.format else None,
         "deadLetterTopic": source.dead_letters,
         "groupId": source.group,

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from tailrace.spark.pipelines.beside.attempts import new_run, note_attempt
+from tailrace.spark.pipelines.changes.debezium import unavailable_texts
 from tailrace.spark.pipelines.checkpoint import read_query_id, remembered_topic_ids, running_query_id
 from tailrace.spark.pipelines.declaration import AVAILABLE_NOW, DeclarationError, Pipeline, TableSink, TopicSink
 from tailrace.spark.pipelines.landing.batches import Landing
@@ -32,7 +33,9 @@ def pipeline_writer(spark: SparkSession, pipeline: Pipeline, *, once: bool = Fal
     elif sink.format == "parquet":
         writer = _parquet_writer(spark, rows, pipeline, sink)
     else:
-        writer = rows.writeStream.foreachBatch(Landing(pipeline.name, pipeline.checkpoint, sink))
+        unavailable = unavailable_texts(pipeline.sources.values())
+        landing = Landing(pipeline.name, pipeline.checkpoint, sink, unavailable=unavailable)
+        writer = rows.writeStream.foreachBatch(landing)
     writer = writer.option("checkpointLocation", pipeline.checkpoint)
     if once or pipeline.trigger == AVAILABLE_NOW:
         return writer.trigger(availableNow=True)

@@ -55,6 +55,8 @@ class Leaf(NamedTuple):
     arrow_type: pa.DataType
     kinds: frozenset[type]
     convert: Callable[[Any], Any]
+    # Without `kinds`: what a parser that knows types is to make of it.
+    parsed: Any = str
 
 
 def leaf_of(wanted: DataType) -> Leaf:
@@ -69,12 +71,12 @@ def leaf_of(wanted: DataType) -> Leaf:
         case DateType():
             return Leaf("a date such as 2026-01-31", arrow_type, frozenset(), _to_date)
         case TimestampType():
-            return Leaf("a time such as 2026-01-31T12:00:00Z", arrow_type, frozenset(), _to_timestamp_us)
+            return Leaf("a time such as 2026-01-31T12:00:00Z", arrow_type, frozenset(), _to_timestamp_us, int | str)
         case TimestampNTZType():
             noun = "a time without a zone, such as 2026-01-31T12:00:00"
             return Leaf(noun, arrow_type, frozenset(), _to_local_time_us)
         case DecimalType():
-            return Leaf(wanted.simpleString(), arrow_type, frozenset(), partial(_to_decimal, wanted))
+            return Leaf(wanted.simpleString(), arrow_type, frozenset(), partial(_to_decimal, wanted), Decimal)
         case FractionalType():
             return Leaf(wanted.simpleString(), arrow_type, frozenset({float}), _to_float)
     return Leaf(wanted.simpleString(), arrow_type, frozenset({int}), partial(_to_integer, arrow_type.bit_width))

@@ -48,7 +48,7 @@ class World:
                 await consumer.assign(await admin.partitions_of(topic))
                 while len(found) < count:
                     found += await consumer.poll(0.2)
-            found += await consumer.poll(0.2)
+            found += await consumer.poll(0.1)
         assert len(found) == count, [message.raw_value for message in found]
         return found
 

@@ -74,6 +74,7 @@ async def test_records_of_a_key_run_in_order_and_others_beside_them(world: World
     assert max(beside) > 2
 
 
+@pytest.mark.long
 async def test_order_of_a_partition(world: World):
     await world.create()
     await world.write(*(str(number) for number in range(30)))

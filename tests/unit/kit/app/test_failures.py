@@ -1,17 +1,20 @@
 """What becomes of records whose handlers fail: each way that the settings name, on a real broker."""
 
 import asyncio
+import shutil
 from collections import Counter
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
 from tailrace.client.partitioner import partition_for_key
-from tailrace.kit import Json, Message, Text
+from tailrace.kit import Json, Message, Producer, Text
 from tailrace.kit.app import App, Deduplicate, HandlerStopError, Reject, Retries
+from tailrace.kit.claims import Claims
 from tests.unit.kit.app.conftest import World, until
 
-QUICK = Retries(on_the_spot=0, steps=("50ms", "150ms"))
+QUICK = Retries(on_the_spot=0, steps=("50ms", "60ms"))
 
 
 async def test_by_every_retry_topic_to_the_dead_letters(world: World):
@@ -28,7 +31,7 @@ async def test_by_every_retry_topic_to_the_dead_letters(world: World):
     async with world.running(app):
         (letter,) = await world.read(f"{world.topic}.dlq", 1)
     await world.read(f"{world.topic}.retry.50ms", 1)
-    await world.read(f"{world.topic}.retry.150ms", 1)
+    await world.read(f"{world.topic}.retry.60ms", 1)
     assert (letter.raw_key, letter.raw_value) == (b"k", b"bad")
     assert letter.header("tailrace.retry.attempts") == b"3"
     assert letter.header("tailrace.retry.group") == world.group.encode()
@@ -58,6 +61,7 @@ async def test_attempts_on_the_spot_leave_no_trace(world: World):
     assert pauses[2] >= 0.039
 
 
+@pytest.mark.long
 async def test_a_retry_waits_until_it_is_due(world: World):
     await world.create()
     await world.write("once")
@@ -74,7 +78,7 @@ async def test_a_retry_waits_until_it_is_due(world: World):
     assert 0.65 <= times[1] - times[0] < 3
 
 
-@pytest.mark.parametrize("poison", [b"{", b"\xff\xff"])
+@pytest.mark.parametrize("poison", [b"{", pytest.param(b"\xff\xff", marks=pytest.mark.long)])
 async def test_what_cannot_be_read_is_buried_at_once(world: World, poison: bytes):
     await world.create()
     await world.write(poison)
@@ -209,6 +213,7 @@ async def test_outputs_are_written_once_with_the_offset(world: World):
     assert Counter(int(message.raw_value) for message in found) == Counter([*range(1, 40), -1])
 
 
+@pytest.mark.long
 async def test_an_output_that_cannot_be_written_is_the_handlers_failure(world: World):
     await world.create()
     await world.create(topic=f"{world.topic}-out")
@@ -256,6 +261,7 @@ async def test_copies_of_an_event_are_passed_over(world: World):
     assert {name: seen[name] for name in ("a1", "a2", "b1", "b2")} == dict.fromkeys(("a1", "a2", "b1", "b2"), 1)
 
 
+@pytest.mark.long
 async def test_an_event_without_an_id_is_handled_and_a_replayed_one_too(world: World):
     await world.create()
     await world.write(b"not json", b'{"id": null}', b'{"id": null}')
@@ -271,3 +277,23 @@ async def test_an_event_without_an_id_is_handled_and_a_replayed_one_too(world: W
 
     async with world.running(app):
         await until(lambda: seen.total() == 3)
+
+
+async def test_a_dead_letter_takes_its_object_along(world: World, tmp_path: Path):
+    (tmp_path / "store").mkdir()
+    await world.create()
+    async with Claims(f"file://{tmp_path}/store", threshold_bytes=10) as claims:
+        async with Producer(world.options) as producer:
+            await claims.produce(producer, world.topic, b"a large value")
+        app, seen = world.app(), []
+
+        @app.consume(world.topic, retries=Retries(on_the_spot=0, steps=()), claims=claims)
+        async def handle(message: Message) -> None:
+            seen.append(await claims.resolve(message))
+            raise ValueError
+
+        async with world.running(app):
+            (letter,) = await world.read(f"{world.topic}.dlq", 1)
+        shutil.rmtree(tmp_path / "store" / world.topic)  # Its days are over.
+        assert seen == [b"a large value"]
+        assert await claims.resolve(letter) == b"a large value"

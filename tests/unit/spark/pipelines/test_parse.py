@@ -117,6 +117,27 @@ def test_a_topic(tmp_path):
             'merge_on = "id"\npartition_by',
             ":21: sink.merge_on: rows of Parquet tables cannot be replaced",
         ),
+        (
+            "partition_by",
+            "maintenance = {file_mb = 64}\npartition_by",
+            ":21: sink.maintenance: files of a Parquet table stay as they are",
+        ),
+        (
+            "partition_by",
+            'maintenance = {keep_history = "1 day"}\npartition_by',
+            ":21: sink.maintenance.keep_history: 1 day may be less than a batch takes",
+        ),
+        (
+            "partition_by",
+            'maintenance = {every = "often"}\npartition_by',
+            ":21: sink.maintenance.every: 'often' is no duration",
+        ),
+        ('dead_letters = "shop.dead"', 'envelope = "x"', ":15: sources.orders.envelope: 'x' is none of debezium"),
+        (
+            'dead_letters = "shop.dead"',
+            'envelope = "debezium"\non_bad_record = "null"',
+            ":16: sources.orders.on_bad_record: a record that cannot be read would pass for a tombstone",
+        ),
         ("partition_by", 'version = "v"\npartition_by', ":21: sink.version: only rows with a key replace others"),
         ('"10 seconds"', '"now"', ":4: trigger: 'now' is no duration: write available-now, or a number"),
         ('name = "orders"', 'name = "or/ders"', ":1: name: 'or/ders' is no name"),

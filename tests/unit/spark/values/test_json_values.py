@@ -206,3 +206,26 @@ def test_what_becomes_of_a_record_does_not_depend_on_its_neighbours(values: list
         assert together.bad.get(row) == alone.bad.get(0)
         # As text, since NaN is not equal to itself.
         assert str(together.column[row]) == str(alone.column[0])
+
+
+# One character of a document changed, so that it may be no JSON any more, or another one.
+MUTATED = st.builds(
+    lambda text, place, new: text[: place % (len(text) + 1)] + new + text[place % (len(text) + 1) + 1 :],
+    DOCUMENTS,
+    st.integers(0, 200),
+    st.sampled_from(
+        [b"", b"0", b"-", b".", b"e", b'"', b"\\", b",", b"{", b"]", b":", b" ", b"\x01", b"\xff", b"\\ud800"]
+    ),
+)
+
+
+@given(st.lists(DOCUMENTS | MUTATED | st.none(), max_size=4))
+def test_what_the_quick_parser_takes_the_slow_one_takes_alike(values: list[bytes | None]) -> None:
+    quick, slow = JsonFormat.parse(SCHEMA).decoder(), JsonFormat.parse(SCHEMA).decoder()
+    assert slow._typed is not None
+    slow._typed = None
+    column = pa.array(values, pa.binary())
+    found, expected = quick.decode(column), slow.decode(column)
+    assert found.bad == expected.bad
+    assert str(found.column.to_pylist()) == str(expected.column.to_pylist())
+    found.column.validate(full=True)

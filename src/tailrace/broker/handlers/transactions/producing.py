@@ -145,12 +145,12 @@ def _in_new_form(request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnReques
 def _refuse_unknown(
     services: Services, transaction: AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction
 ) -> AddPartitionsToTxnResponse.AddPartitionsToTxnResult | None:
-    """If one of its partitions does not exist, none is added."""
+    """If one of its partitions does not exist, or is a mirror, none is added."""
     unknown = {
-        (topic.name, index)
+        (topic.name, index): code
         for topic in transaction.topics
         for index in topic.partitions
-        if not _exists(services, topic.name, index)
+        if (code := _refusal_of(services, topic.name, index)) is not ErrorCode.NONE
     }
     if transaction.transactional_id and not unknown:
         return None
@@ -163,9 +163,7 @@ def _refuse_unknown(
                 results_by_partition=[
                     AddPartitionsToTxnResponse.AddPartitionsToTxnPartitionResult(
                         partition_index=index,
-                        partition_error_code=int(
-                            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if (topic.name, index) in unknown else whole
-                        ),
+                        partition_error_code=int(unknown.get((topic.name, index), whole)),
                     )
                     for index in topic.partitions
                 ],
@@ -175,9 +173,11 @@ def _refuse_unknown(
     )
 
 
-def _exists(services: Services, topic: str, index: int) -> bool:
+def _refusal_of(services: Services, topic: str, index: int) -> ErrorCode:
     image = services.image.topics.get(topic)
-    return image is not None and index in image.partitions
+    if image is None or index not in image.partitions:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return ErrorCode.POLICY_VIOLATION if image.mirror and image.mirror.is_read_only else ErrorCode.NONE
 
 
 async def handle_txn_offset_commit(

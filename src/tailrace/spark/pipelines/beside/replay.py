@@ -23,6 +23,7 @@ from tailrace.spark.pipelines.beside import letters
 from tailrace.spark.pipelines.beside.attempts import decide_attempts, read_batches, read_notes
 from tailrace.spark.pipelines.beside.letters import ORIGIN, PROBLEM
 from tailrace.spark.pipelines.beside.stateless import why_not_beside
+from tailrace.spark.pipelines.changes.debezium import opened_changes, unavailable_texts
 from tailrace.spark.pipelines.declaration import (
     EVENT_TIME,
     DeclarationError,
@@ -151,6 +152,8 @@ class Replay:
     def _land_in_sink(self, rows: DataFrame, number: int) -> None:
         pipeline = self._pipeline
         ((name, source),) = self._sources.items()
+        if source.envelope is not None:
+            rows = opened_changes(rows, source)
         if source.watermark is not None:
             rows = rows.withColumn(EVENT_TIME, sf.expr(source.time).cast("timestamp"))
         if "includeHeaders" not in source.options:
@@ -162,7 +165,7 @@ class Replay:
             once = {"exactlyOnce": str(sink.exactly_once).lower(), "topic": sink.topic, **sink.options}
             self._write(topic_rows(rows, sink), once, number)
             return
-        Landing(self._name, self._identity(), sink)(rows, number)
+        Landing(self._name, self._identity(), sink, unavailable=unavailable_texts([source]))(rows, number)
 
     def _write(self, rows: DataFrame, options: dict[str, str], number: int) -> None:
         options = {**self._pipeline.kafka_options, **options}

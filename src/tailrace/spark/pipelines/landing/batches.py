@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from tailrace.spark.pipelines.checkpoint import running_query_id
-from tailrace.spark.pipelines.declaration import TableSink
+from tailrace.spark.pipelines.checkpoint import note_maintained_at, read_maintained_at, running_query_id
+from tailrace.spark.pipelines.declaration import Maintenance, TableSink
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
     from tailrace.spark.pipelines.landing.files import FileWriter, WrittenFile
 
@@ -45,6 +46,22 @@ class Compacted(NamedTuple):
     added: int
 
 
+class Limits(NamedTuple):
+    """Maintenance of a table at a moment."""
+
+    file_bytes: int
+    # What is older is forgotten: versions of the table with the files that only they have, and keys that were deleted.
+    history_before: datetime
+    deleted_before: datetime
+
+
+class Maintained(NamedTuple):
+    """What maintenance has done."""
+
+    compacted: Compacted
+    files_deleted: int
+
+
 class LakeTable(Protocol):
     """A table whose files are listed in a log or a catalog, so that a commit shows all of a batch or nothing."""
 
@@ -64,11 +81,16 @@ class LakeTable(Protocol):
     def commit(self, files: Sequence[WrittenFile], batch: Batch) -> None:
         """All of the files, and the batch they are."""
 
-    def merge(self, rows: DataFrame, batch: Batch) -> None:
-        """Rows of `reduced`, partitioned: each in place of the one of its key, by one commit that names the batch."""
+    def merge(self, rows: DataFrame, batch: Batch, unavailable: Collection[str]) -> None:
+        """Rows of `reduced`, partitioned: each in place of the one of its key, by one commit that names the batch.
+        Where a row has one of the texts `unavailable`, the value stays that is there."""
 
     def compact(self, target_bytes: int) -> Compacted:
         """Merges files that are smaller than the target; readers see the same rows before and after."""
+
+    def maintain(self, limits: Limits) -> Maintained:
+        """Forgets what is too old, merges files, and deletes those that no version of the table has. Which batch is the
+        last stays known. May end anywhere: each step is a commit, or deletes what is no part of the table."""
 
 
 def lake_table(sink: TableSink) -> LakeTable:
@@ -84,10 +106,15 @@ def lake_table(sink: TableSink) -> LakeTable:
 class Landing:
     """What `foreachBatch` calls. It is pickled: under Spark Connect it runs in a process of the server."""
 
-    def __init__(self, pipeline: str, checkpoint: str, sink: TableSink) -> None:
+    def __init__(
+        self, pipeline: str, checkpoint: str, sink: TableSink, *, unavailable: Collection[str] = frozenset()
+    ) -> None:
         self._pipeline = pipeline
         self._checkpoint = checkpoint
         self._sink = sink
+        # Texts that stand for a value that is what it was: see `changes.debezium`.
+        self._unavailable = unavailable
+        self._maintained_at: datetime | None = None
 
     def __call__(self, rows: DataFrame, number: int) -> None:
         from tailrace.spark.pipelines.landing.files import write_files
@@ -98,18 +125,31 @@ class Landing:
         if self._sink.merge_on:
             if self._sink.version is None:
                 check_partitions_stay(rows.sparkSession, self._checkpoint, number)
-            rows = reduced(rows, self._sink)
+            rows = reduced(rows, self._sink, self._unavailable)
         rows = table.open(rows)
         if table.landed(batch):
             # Computed all the same: what windows and joins remember has to follow.
             rows.write.format("noop").mode("append").save()
+        elif self._sink.merge_on:
+            table.merge(table.partitioned(rows), batch, self._unavailable)
+        else:
+            files = write_files(table.partitioned(rows), table.file_writer())
+            if files:
+                table.commit(files, batch)
+        if self._sink.maintenance is not None:
+            self._maintain(rows.sparkSession, self._sink.maintenance)
+
+    def _maintain(self, spark: SparkSession, maintenance: Maintenance) -> None:
+        """If it is time. When it was done last is remembered beside the checkpoint, for the runs that follow."""
+        if self._maintained_at is None:
+            self._maintained_at = read_maintained_at(spark, self._checkpoint)
+        now = datetime.now(UTC)
+        if now - self._maintained_at < maintenance.interval:
             return
-        if self._sink.merge_on:
-            table.merge(table.partitioned(rows), batch)
-            return
-        files = write_files(table.partitioned(rows), table.file_writer())
-        if files:
-            table.commit(files, batch)
+        limits = Limits(maintenance.file_mb << 20, now - maintenance.history, now - maintenance.deleted)
+        lake_table(self._sink).maintain(limits)
+        self._maintained_at = now
+        note_maintained_at(spark, self._checkpoint, now)
 
 
 def try_commit(table: str, commit: Callable[[], None], conflicts: tuple[type[Exception], ...]) -> None:

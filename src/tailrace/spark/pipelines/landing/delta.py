@@ -10,8 +10,9 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, BinaryIO, cast
 
 from tailrace.spark.pipelines.declaration import TableSink
@@ -20,13 +21,15 @@ from tailrace.spark.pipelines.landing.batches import (
     Batch,
     Compacted,
     LandingError,
+    Limits,
+    Maintained,
     foreign_checkpoint,
     other_partitioning,
     try_commit,
 )
 from tailrace.spark.pipelines.landing.evolution import conformed, evolved
 from tailrace.spark.pipelines.landing.files import FileWriter, WrittenFile, arrow_schema
-from tailrace.spark.pipelines.landing.merging import collected
+from tailrace.spark.pipelines.landing.merging import DELETED_AT, collected, may_be_unavailable
 from tailrace.spark.pipelines.landing.partitioning import partition_rows
 
 if TYPE_CHECKING:
@@ -35,6 +38,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _MISSING = "tables of format delta need the package deltalake: pip install 'tailrace[delta]'"
+
+
+_FORGETTING = "delta.setTransactionRetentionDuration"
 
 
 @dataclass(frozen=True)
@@ -71,6 +77,11 @@ class DeltaLakeTable:
             partition_by=self._columns or None,
             storage_options=dict(self._sink.options) or None,
         )
+        if _FORGETTING in table.metadata().configuration:
+            raise LandingError(
+                f"the table {self._sink.table} has the property {_FORGETTING}: it would forget which batch was the "
+                "last, and a batch that comes again would land twice. Take the property off"
+            )
         if table.metadata().partition_columns != self._columns:
             raise other_partitioning(self._sink.table, table.metadata().partition_columns, self._columns)
         if self._sink.evolve == "add":
@@ -106,7 +117,7 @@ class DeltaLakeTable:
             commit_properties=_commit_properties(batch),
         )
 
-    def merge(self, rows: DataFrame, batch: Batch) -> None:
+    def merge(self, rows: DataFrame, batch: Batch, unavailable: Collection[str]) -> None:
         from deltalake.exceptions import CommitFailedError
 
         assert self._schema is not None, "opened before it is written to"
@@ -115,6 +126,14 @@ class DeltaLakeTable:
             return
         names = [f"`{name}`" for name in self._schema.names]
         values = {name: f"coming.{name}" for name in names}
+        kept, new = dict(values), dict(values)
+        if unavailable:
+            texts = ", ".join("'" + text.replace("'", "''") + "'" for text in sorted(unavailable))
+            for column in may_be_unavailable(self._schema, self._sink):
+                is_unavailable = f"CAST(coming.`{column}` AS STRING) IN ({texts})"
+                name = f"`{column}`"
+                kept[name] = f"CASE WHEN {is_unavailable} THEN there.{name} ELSE coming.{name} END"
+                new[name] = f"CASE WHEN {is_unavailable} THEN NULL ELSE coming.{name} END"
         same_key = " AND ".join(f"coming.`{name}` = there.`{name}`" for name in self._sink.merge_on)
         version = self._sink.version
 
@@ -131,11 +150,11 @@ class DeltaLakeTable:
                 commit_properties=_commit_properties(batch),
             )
             if version is None:
-                merger = merger.when_matched_delete(f"coming.{DELETED}").when_matched_update(values)
-                merger = merger.when_not_matched_insert(values, f"NOT coming.{DELETED}")
+                merger = merger.when_matched_delete(f"coming.{DELETED}").when_matched_update(kept)
+                merger = merger.when_not_matched_insert(new, f"NOT coming.{DELETED}")
             else:
-                merger = merger.when_matched_update(values, f"coming.`{version}` >= there.`{version}`")
-                merger = merger.when_not_matched_insert(values)
+                merger = merger.when_matched_update(kept, f"coming.`{version}` >= there.`{version}`")
+                merger = merger.when_not_matched_insert(new)
             merger.execute()
 
         try_commit(self._sink.table, merge, (CommitFailedError,))
@@ -143,6 +162,34 @@ class DeltaLakeTable:
     def compact(self, target_bytes: int) -> Compacted:
         done = self._opened().optimize.compact(target_size=target_bytes)
         return Compacted(done["numFilesRemoved"], done["numFilesAdded"])
+
+    def maintain(self, limits: Limits) -> Maintained:
+        from deltalake.exceptions import CommitFailedError
+
+        table = self._opened()
+
+        def forget_deleted() -> None:
+            table.update_incremental()
+            table.delete(f"{DELETED_AT} < '{limits.deleted_before.isoformat()}'")
+
+        if self._sink.version is not None:
+            try_commit(self._sink.table, forget_deleted, (CommitFailedError,))
+        compacted = Compacted(0, 0)
+
+        def compact() -> None:
+            nonlocal compacted
+            table.update_incremental()
+            compacted = self.compact(limits.file_bytes)
+
+        try_commit(self._sink.table, compact, (CommitFailedError,))
+        table.update_incremental()
+        hours = max(0, (datetime.now(UTC) - limits.history_before) // timedelta(hours=1))
+        # Delta's own limit is a week; ours is checked where it is declared.
+        deleted = table.vacuum(hours, dry_run=False, enforce_retention_duration=False, full=True)
+        table.update_incremental()
+        table.create_checkpoint()
+        table.cleanup_metadata()
+        return Maintained(compacted, len(deleted))
 
     def _check_columns(self, table: DeltaTable, schema: pa.Schema) -> None:
         from deltalake import Schema

@@ -7,8 +7,9 @@ last batch. Snapshots carry the numbers too, for people; they alone would not do
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING, BinaryIO, cast
 
 from tailrace.spark.pipelines.declaration import Partition, TableSink
@@ -17,18 +18,20 @@ from tailrace.spark.pipelines.landing.batches import (
     Batch,
     Compacted,
     LandingError,
+    Limits,
+    Maintained,
     foreign_checkpoint,
     other_partitioning,
     try_commit,
 )
 from tailrace.spark.pipelines.landing.evolution import conformed, evolved
 from tailrace.spark.pipelines.landing.files import FileWriter, WrittenFile, arrow_schema
-from tailrace.spark.pipelines.landing.merging import collected
+from tailrace.spark.pipelines.landing.merging import DELETED_AT, collected, may_be_unavailable
+from tailrace.spark.pipelines.landing.orphans import delete_orphans
 from tailrace.spark.pipelines.landing.partitioning import check_partitions, part_of_time
 from tailrace.spark.pipelines.landing.rewriting import Merge
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyiceberg.catalog import Catalog
     from pyiceberg.table import FileScanTask, Table
     from pyspark.sql import DataFrame
@@ -95,13 +98,17 @@ class IcebergTable:
     def commit(self, files: Sequence[WrittenFile], batch: Batch) -> None:
         self._try_commit(lambda: self._commit(files, batch))
 
-    def merge(self, rows: DataFrame, batch: Batch) -> None:
+    def merge(self, rows: DataFrame, batch: Batch, unavailable: Collection[str]) -> None:
         from pyspark.sql.pandas.types import to_arrow_schema
 
         coming = collected(rows, to_arrow_schema(rows.drop(DELETED).schema.toNullable(), timezone="UTC"))
 
         if coming.num_rows:
-            self._try_commit(lambda: self._merge(coming, batch))
+            fillable = may_be_unavailable(coming.schema, self._sink) if unavailable else []
+            keys, version = self._sink.merge_on, self._sink.version
+            self._try_commit(
+                lambda: self._merge(Merge(coming, keys, version, dict.fromkeys(fillable, unavailable)), batch)
+            )
 
     def compact(self, target_bytes: int) -> Compacted:
         removed = added = 0
@@ -110,6 +117,27 @@ class IcebergTable:
             removed += len(tasks) if written else 0
             added += written
         return Compacted(removed, added)
+
+    def maintain(self, limits: Limits) -> Maintained:
+        if self._sink.version is not None:
+            self._try_commit(lambda: self._forget_deleted(limits.deleted_before))
+        compacted = self.compact(limits.file_bytes)
+        self._try_commit(lambda: self._forget_snapshots(limits.history_before))
+        return Maintained(compacted, delete_orphans(self._table, limits.history_before))
+
+    def _forget_deleted(self, before: datetime) -> None:
+        from pyiceberg.expressions import LessThan, Reference
+        from pyiceberg.expressions.literals import literal
+
+        table = self._table_of_one_try()
+        is_forgotten = LessThan(term=Reference(DELETED_AT), value=literal(before.isoformat()))
+        if table.scan(is_forgotten, limit=1).to_arrow().num_rows:
+            table.delete(is_forgotten)
+
+    def _forget_snapshots(self, before: datetime) -> None:
+        table = self._table_of_one_try()
+        if any(snapshot.timestamp_ms < before.timestamp() * 1000 for snapshot in table.snapshots()):
+            table.maintenance.expire_snapshots().older_than(before).commit()
 
     def _create(self, rows: DataFrame) -> None:
         from pyiceberg.catalog import Catalog
@@ -157,7 +185,7 @@ class IcebergTable:
                 check_duplicate_files=False,  # Their names are random, and looking would read every manifest.
             )
 
-    def _merge(self, coming: pa.Table, batch: Batch) -> None:
+    def _merge(self, merge: Merge, batch: Batch) -> None:
         """Files with rows of these keys are written anew without them, by one commit with the rows that come."""
         import pyarrow.compute as pc
         from pyiceberg.expressions import AlwaysTrue
@@ -166,7 +194,6 @@ class IcebergTable:
         table = self._table_of_one_try()
         if self._is_in(table, batch):
             return
-        merge = Merge(coming, self._sink.merge_on, self._sink.version)
         scan = ArrowScan(table.metadata, table.io, table.schema(), AlwaysTrue())
         removed: list[FileScanTask] = []
         paths: list[str] = []

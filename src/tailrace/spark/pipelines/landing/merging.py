@@ -11,6 +11,7 @@ A batch that has been reduced is collected in the driver; its size is bounded by
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from tailrace.spark.pipelines.declaration import TableSink
@@ -21,11 +22,12 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 DELETED_AT = "_deleted_at"
-_ROW, _FIRST, _LAST = "_tailrace_row", "_tailrace_first", "_tailrace_last"
+_ROW, _FIRST, _LAST, _KNOWN = "_tailrace_row", "_tailrace_first", "_tailrace_last", "_tailrace_known"
 
 
-def reduced(rows: DataFrame, sink: TableSink) -> DataFrame:
-    """The last row of each key as the table has it, and whether it deletes the key (`DELETED`)."""
+def reduced(rows: DataFrame, sink: TableSink, unavailable: Collection[str] = ()) -> DataFrame:
+    """The last row of each key as the table has it, and whether it deletes the key (`DELETED`). A value that is one of
+    the texts `unavailable` is the last one of its key that is none, if the batch has one."""
     from pyspark.sql import functions as sf
 
     _check_columns(rows, sink)
@@ -39,12 +41,18 @@ def reduced(rows: DataFrame, sink: TableSink) -> DataFrame:
         rows = rows.withColumn(sink.version, _never_null(sink, sink.version))
     for name in sink.merge_on:
         rows = rows.withColumn(name, _never_null(sink, name))
+    order_of_rows = sf.struct(*(f"`{name}`" for name in order))
+    last_row = sf.max_by(sf.struct(*(f"`{name}`" for name in rows.columns)), order_of_rows)
+    fillable = _fillable(rows, sink) if unavailable else []
+    known = [
+        sf.max_by(
+            sf.when(~sf.col(DELETED) & ~_is_unavailable(sf.col(f"`{name}`"), unavailable), sf.struct(f"`{name}`")),
+            sf.when(~sf.col(DELETED) & ~_is_unavailable(sf.col(f"`{name}`"), unavailable), order_of_rows),
+        ).alias(f"{_KNOWN}{index}")
+        for index, name in enumerate(fillable)
+    ]
     last = rows.groupBy(*keys).agg(
-        sf.max_by(sf.struct(*(f"`{name}`" for name in rows.columns)), sf.struct(*(f"`{n}`" for n in order))).alias(
-            _ROW
-        ),
-        sf.min(place).alias(_FIRST),
-        sf.max(place).alias(_LAST),
+        last_row.alias(_ROW), sf.min(place).alias(_FIRST), sf.max(place).alias(_LAST), *known
     )
     moved = sf.lit(
         f"a key of the table {sink.table} has records in two partitions, and offsets do not say which is the last: "
@@ -54,7 +62,12 @@ def reduced(rows: DataFrame, sink: TableSink) -> DataFrame:
     last = last.withColumn(
         _ROW, sf.when(sf.col(_FIRST) == sf.col(_LAST), sf.col(_ROW)).otherwise(sf.raise_error(moved))
     )
-    last = last.select(f"{_ROW}.*").drop(*sink.omit)
+    values = {name: sf.col(f"{_ROW}.`{name}`") for name in rows.columns if name not in sink.omit}
+    for index, name in enumerate(fillable):
+        found = sf.col(f"{_KNOWN}{index}")
+        is_filled = found.isNotNull() & _is_unavailable(values[name], unavailable)
+        values[name] = sf.when(is_filled, found.getField(name)).otherwise(values[name])
+    last = last.select(*(value.alias(name) for name, value in values.items()))
     if sink.version is not None:
         last = last.withColumn(DELETED_AT, sf.when(sf.col(DELETED), sf.current_timestamp()))
     return last
@@ -68,6 +81,14 @@ def collected(rows: DataFrame, schema: pa.Schema) -> pa.Table:
     return rows.select(*(f"`{name}`" for name in whole.names)).toArrow().cast(whole)
 
 
+def may_be_unavailable(schema: pa.Schema, sink: TableSink) -> list[str]:
+    """Columns in which a text can stand for what was there before."""
+    import pyarrow as pa
+
+    kinds = (pa.string(), pa.binary())
+    return [field.name for field in schema if field.type in kinds and field.name not in (*sink.merge_on, sink.version)]
+
+
 def check_partitions_stay(spark: SparkSession, checkpoint: str, number: int) -> None:
     """Spark writes the offsets of a batch before it runs, and keeps those of the batch before."""
     before, now = _offsets(spark, checkpoint, number - 1), _offsets(spark, checkpoint, number)
@@ -79,6 +100,17 @@ def check_partitions_stay(spark: SparkSession, checkpoint: str, number: int) -> 
                 "offsets of two partitions do not say which record is the last. Name a column that does, as version, "
                 "or fill another table from the beginning"
             )
+
+
+def _fillable(rows: DataFrame, sink: TableSink) -> list[str]:
+    fixed = (*sink.merge_on, *sink.omit, sink.version)
+    return [name for name, kind in rows.dtypes if kind in ("string", "binary") and name not in fixed]
+
+
+def _is_unavailable(value: Column, texts: Collection[str]) -> Column:
+    from pyspark.sql import functions as sf
+
+    return sf.coalesce(value.cast("string").isin(*texts), sf.lit(False))
 
 
 def _check_columns(rows: DataFrame, sink: TableSink) -> None:
