@@ -210,8 +210,8 @@ async def test_a_delay_outlives_the_last_member() -> None:
         await configure(one.peer, "share.retry.backoff.ms", "1000")
         await write(one, 1)
         assert await one.take() == [(0, 0, 1)]
-        await one.fetch(epoch=-1, wait_ms=0)
         begin = asyncio.get_running_loop().time()
+        await one.fetch(epoch=-1, wait_ms=0)
         one.epoch = 0
         assert await one.take(wait_ms=20_000) == [(0, 0, 2)]
         assert asyncio.get_running_loop().time() - begin >= 1.0

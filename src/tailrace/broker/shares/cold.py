@@ -4,6 +4,7 @@ until another one is wanted. Fetches wait for it as for records that are not wri
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, NamedTuple
 
 from tailrace.model.errors import KafkaError
@@ -12,7 +13,6 @@ from tailrace.wire.markers import read_marker
 from tailrace.wire.records import iterate_headers
 
 if TYPE_CHECKING:
-    import asyncio
     from collections.abc import Sequence
 
     from tailrace.broker.shares.share_partition import SharePartition
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from tailrace.broker.tier.parts import TieredLog
 
 _READ_BYTES = 1 << 20
+_PAUSE_SECONDS = 0.2
 
 
 class Memory:
@@ -75,7 +76,10 @@ class ColdPieces:
             found = await part.tier.reading(
                 read_cold(part, offset, _READ_BYTES, wants_aborted=share_partition.is_read_committed)
             )
-            if found.data:
+            if not found.data:
+                # The store does not answer yet: whoever asks at once would ask again at once.
+                await asyncio.sleep(_PAUSE_SECONDS)
+            else:
                 end = max(header.next_offset for _, header in iterate_headers(found.data, allow_partial=True))
                 self._piece = ColdPiece(offset, end, found.data, hidden_in(found.data, found.aborted))
         except KafkaError as error:

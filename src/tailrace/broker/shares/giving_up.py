@@ -107,6 +107,13 @@ class GivenUp:
                 entry.tell(error)
 
     async def _run(self) -> None:
+        try:
+            await self._write_all()
+        finally:
+            if self._task is asyncio.current_task():
+                self._task = None
+
+    async def _write_all(self) -> None:
         pause = _PAUSE_SECONDS
         while self._entries:
             entry = self._entries[0]
@@ -124,7 +131,6 @@ class GivenUp:
             pause, self.failure = _PAUSE_SECONDS, None
             entry, self._written_count = self._entries.popleft(), 0  # It may not be told any more.
             self._archive(entry.deliveries, entry.tell)
-        self._task = None
 
     def _note_failure(self, error: KafkaError) -> None:
         if not self.is_failing:

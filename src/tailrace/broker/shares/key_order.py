@@ -66,9 +66,12 @@ class KeyOrder:
     async def _open(self) -> None:
         try:
             while self._has_more and not self._share_partition.is_ended:
+                before = self.end
                 if self.end >= self._ahead_end:
                     await self._open_more()
                 self._place()
+                if self.end == before:
+                    break  # There are offsets without records: compaction has taken them.
         except (KafkaError, StorageError, OSError) as error:
             _log.warning("keys cannot be read", share_partition=repr(self._share_partition), cause=error)
             await asyncio.sleep(_PAUSE_SECONDS)
