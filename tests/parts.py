@@ -27,6 +27,7 @@ NODE_INSTALLED = ROOT / ".cache" / "compat-node"
 REGISTRY_NODE_SCRIPTS = ROOT / "tests" / "compat" / "registry" / "node"
 REGISTRY_NODE_INSTALLED = ROOT / ".cache" / "compat-registry-node"
 NPM_DEADLINE_S = 300.0
+PYSPARK_DEADLINE_S = 600.0
 APT_DEADLINE_S = 900.0
 
 # Whether a missing part fails a test, and the file in which `make test` collects the reasons of skips.
@@ -54,6 +55,7 @@ POMS = {
     "tests/compat/java/pom.xml": "compat-java",
     "tests/compat/java/jmx/pom.xml": "compat-java-jmx",
     "tests/compat/java/old/pom.xml": "compat-java-old",
+    "tests/compat/java/streams/pom.xml": "compat-java-streams",
     "tests/compat/java/tier/pom.xml": "compat-java-tier",
     "tests/spark/java/pom.xml": "spark-java",
 }
@@ -92,6 +94,26 @@ def need_registry_node_clients() -> Path:
         return bring_node_clients(REGISTRY_NODE_SCRIPTS, REGISTRY_NODE_INSTALLED)
     except PartNotFoundError as error:
         miss_part(str(error))
+
+
+def need_pyspark(version: str) -> Path:
+    """A folder with this version of pyspark, and nothing else, to stand before all others on the path."""
+    folder = ROOT / ".cache" / f"pyspark-{version}"
+    if not (folder / f"pyspark-{version}.dist-info").exists():
+        command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(folder)]
+        try:
+            done = subprocess.run(
+                [*command, f"pyspark=={version}"],
+                capture_output=True,
+                text=True,
+                timeout=PYSPARK_DEADLINE_S,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            miss_part(f"pip has not brought pyspark {version} within {PYSPARK_DEADLINE_S:.0f} s")
+        if done.returncode != 0:
+            miss_part(f"pip cannot bring pyspark {version}: {done.stderr.strip()[-200:]}")
+    return folder
 
 
 def need_java_for_spark() -> None:

@@ -130,4 +130,7 @@ ELSEWHERE = {
     ApiKey.DESCRIBE_DELEGATION_TOKEN,
     ApiKey.GET_TELEMETRY_SUBSCRIPTIONS,
     ApiKey.PUSH_TELEMETRY,
+    # In tests/unit/broker/access/test_streams_rights.py.
+    ApiKey.STREAMS_GROUP_HEARTBEAT,
+    ApiKey.STREAMS_GROUP_DESCRIBE,
 }

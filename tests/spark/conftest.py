@@ -34,6 +34,14 @@ MASTER_VARIABLE = "TAILRACE_TEST_MASTER"
 _serial = itertools.count()
 
 
+@pytest.fixture(scope="session", autouse=True)
+def own_runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Pipelines of tests are not among those of whoever runs them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TAILRACE_PIPELINES", str(tmp_path_factory.mktemp("runs")))
+        yield
+
+
 @pytest.fixture(scope="session")
 def java_for_spark() -> None:
     """For this process and for those that it starts."""

@@ -6,19 +6,17 @@ imports only what its caller needs. Option names arrive in lower case.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import DataSource
+import pyspark
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader
 
 from tailrace.spark.options.errors import OptionError
 
 if TYPE_CHECKING:
-    from pyspark.sql.datasource import (
-        DataSourceReader,
-        DataSourceStreamReader,
-        DataSourceStreamWriter,
-        DataSourceWriter,
-    )
+    from pyspark.sql.datasource import DataSourceReader, DataSourceStreamWriter, DataSourceWriter, InputPartition
     from pyspark.sql.types import StructType
 
 # When a table in a catalog is created, Spark 4.3 hands all its properties, such as its provider, to `schema`. When the
@@ -27,6 +25,33 @@ _NO_CREATE_TABLE = (
     "CREATE TABLE ... USING tailrace cannot work: Spark loses the options of such a table if its source is written in "
     "Python; use CREATE TEMPORARY VIEW name USING tailrace OPTIONS (...) instead"
 )
+
+
+_NO_STREAM = (
+    "streams from topics need PySpark 4.2 or newer, and this is {}: it asks sources in Python for their latest offsets "
+    "without saying where the last batch ended and how much the next may take. Batch queries (spark.read) and writing "
+    "work here"
+)
+
+
+class OldSparkStream(DataSourceStreamReader):
+    """In the place of a reader that this PySpark has no API for."""
+
+    def initialOffset(self) -> dict[str, object]:  # noqa: N802 (Spark's names)
+        raise self._error
+
+    def latestOffset(self, *_: object) -> dict[str, object]:  # noqa: N802
+        raise self._error
+
+    def partitions(self, *_: object) -> Sequence[InputPartition]:
+        raise self._error
+
+    def read(self, *_: object) -> Iterator[tuple[object, ...]]:
+        raise self._error
+
+    @property
+    def _error(self) -> OptionError:
+        return OptionError(_NO_STREAM.format(pyspark.__version__))
 
 
 class TailraceDataSource(DataSource):
@@ -57,6 +82,8 @@ class TailraceDataSource(DataSource):
         return TopicReader(options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 (Spark's name)
+        if find_spec("pyspark.sql.streaming.datasource") is None:
+            return OldSparkStream()
         from tailrace.spark.source.stream import RefusedStream, TopicStreamReader
 
         try:
@@ -72,7 +99,11 @@ class TailraceDataSource(DataSource):
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: ARG002, N802 (Spark's)
         from tailrace.spark.options.write import WriteOptions
+        from tailrace.spark.pyspark_api import HAS_STREAMS
         from tailrace.spark.sink.stream import stream_writer
+
+        if not HAS_STREAMS:
+            raise OptionError(_NO_STREAM.format(pyspark.__version__))
 
         # In complete mode Spark asks for the old output to be replaced; in a topic newer records stand for that.
         return stream_writer(schema, WriteOptions.parse(dict(self.options)))

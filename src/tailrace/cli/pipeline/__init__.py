@@ -38,6 +38,7 @@ def register(parser: argparse.ArgumentParser) -> None:
         actions, "check", "check what a file declares: its schemas, topics, SQL, and columns", "check orders.toml"
     )
     check.add_argument("--offline", action="store_true", help="ask no broker, and start no Spark to parse SQL")
+    _register_plan(actions)
     _register_replay(actions)
     compact = _add_action(
         actions, "compact", "merge the small files of a pipeline's Delta or Iceberg table", "compact orders.toml"
@@ -74,6 +75,21 @@ def _register_run(actions: Actions) -> None:
     parser.add_argument(
         "--log-level", default="OFF", metavar="LEVEL", help="of Spark's own log: ERROR, WARN, ... (default: OFF)"
     )
+
+
+def _register_plan(actions: Actions) -> None:
+    plan = _add_action(
+        actions,
+        "plan",
+        "say what a backfill or a history has before it: records, bytes, time, cost",
+        "plan orders.toml",
+    )
+    plan.add_argument("--rate", type=_positive, metavar="N", help="records a second that it will take, as you measured")
+    plan.add_argument("--cores", type=_positive, default=1, metavar="N", help="that it will keep busy (default: 1)")
+    plan.add_argument("--core-hour", type=float, metavar="PRICE", help="of one core for an hour")
+    plan.add_argument("--gigabyte", type=float, metavar="PRICE", help="of one GB read from the store")
+    plan.add_argument("--requests", type=float, metavar="PRICE", help="of 1,000 requests to the store")
+    plan.add_argument("--json", action="store_true", help="print JSON")
 
 
 def _register_replay(actions: Actions) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from tailrace.model.ids import PartitionIndex, TopicPartition
+from tailrace.spark.pipelines.beside.history import CUT
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
@@ -50,6 +51,23 @@ def read_done(checkpoint: str) -> Done:
         return Done(batch, max(planned, default=batch), offsets_of(text.splitlines()))
     except (OSError, ArrowException, ValueError) as error:
         raise CheckpointError(f"the checkpoint {checkpoint} cannot be read from here: {error}") from None
+
+
+def read_cut(checkpoint: str) -> dict[str, dict[str, int]] | None:
+    """Where a pipeline's stream begins and its history ends; None if nothing has begun. Raises CheckpointError."""
+    from pyarrow import ArrowException
+    from pyarrow.fs import FileSelector
+
+    try:
+        files, folder = _open(checkpoint)
+        for each in files.get_file_info(FileSelector(f"{folder}/{CUT}", allow_not_found=True)):
+            if each.base_name.startswith("part-") and each.size:
+                with files.open_input_stream(each.path) as stream:
+                    cut: dict[str, dict[str, int]] = json.loads(stream.read())
+                return cut
+    except (OSError, ArrowException, ValueError) as error:
+        raise CheckpointError(f"the checkpoint {checkpoint} cannot be read from here: {error}") from None
+    return None
 
 
 def offsets_of(lines: Sequence[str]) -> dict[TopicPartition, int]:

@@ -124,7 +124,7 @@ def run_backfill(
 
 
 def _replay(backfill: Backfill, source: TopicRange, pinned: Pinned, spark: SparkSession) -> DataStreamWriter:
-    options = pinned.stream_options | {"maxOffsetsPerTrigger": str(_batch_records(backfill))}
+    options = pinned.stream_options | {"maxOffsetsPerTrigger": str(batch_records(backfill))}
     rows = spark.readStream.format("tailrace").options(**options).load()
     rows = _copied(backfill, rows if source.where is None else rows.where(source.where))
     written = _limited(topic_rows(rows, backfill.sink), backfill.records_per_second)
@@ -179,7 +179,7 @@ def _limited(rows: DataFrame, records_per_second: int | None) -> DataFrame:
     return rows.coalesce(1).mapInArrow(partial(throttle, records_per_second), rows.schema)
 
 
-def _batch_records(backfill: Backfill) -> int:
+def batch_records(backfill: Backfill) -> int:
     if backfill.records_per_second is None:
         return backfill.batch_records_max
     return min(backfill.batch_records_max, math.ceil(backfill.records_per_second * _LIMITED_BATCH_S))

@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import DataSourceStreamArrowWriter
-
 from tailrace.spark.options.write import WriteOptions
+from tailrace.spark.pyspark_api import DataSourceStreamArrowWriter
 from tailrace.spark.sink.columns import plan_columns
 
 if TYPE_CHECKING:

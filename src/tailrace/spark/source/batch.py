@@ -6,10 +6,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from tailrace.spark.blocking import kept_cluster
 from tailrace.spark.options.read import ReadOptions
+from tailrace.spark.pyspark_api import HAS_STREAMS, Filter
 from tailrace.spark.source.filters import PushedFilters
 from tailrace.spark.source.planning import Planning, plan_batch
 from tailrace.spark.source.reading import SplitReading, task_inputs
@@ -46,7 +47,8 @@ class _PushFilters:
     set, so that no source is surprised. We do without as well: Spark applies the filters itself then. So this looks as
     if it had not been overridden, and is called where filters are pushed."""
 
-    __func__ = staticmethod(DataSourceReader.pushFilters)
+    if HAS_STREAMS:  # PySpark 4.0 pushes none.
+        __func__ = staticmethod(DataSourceReader.pushFilters)
 
     def __init__(self, filters: PushedFilters) -> None:
         self._filters = filters

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from pyspark.sql.datasource import (
+from tailrace.model.ids import TopicPartition
+from tailrace.spark.pyspark_api import (
     EqualNullSafe,
     EqualTo,
     Filter,
@@ -26,8 +27,6 @@ from pyspark.sql.datasource import (
     StringEndsWith,
     StringStartsWith,
 )
-
-from tailrace.model.ids import TopicPartition
 from tailrace.spark.source.offsets import OffsetRange
 
 _NEVER_NULL = ("topic", "partition", "offset", "timestamp", "timestampType")

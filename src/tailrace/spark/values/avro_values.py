@@ -24,7 +24,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -42,6 +41,7 @@ from pyspark.sql.types import (
 )
 
 from tailrace.schemas import InvalidSchema, parse
+from tailrace.spark.pyspark_api import arrow_type_of
 from tailrace.spark.values.avro.columns import Values, decode_together
 from tailrace.spark.values.avro.fastavro_schemas import DECIMAL, logical_type, parsed
 from tailrace.spark.values.avro.leaves import Step
@@ -88,7 +88,7 @@ class AvroFormat:
 
 class AvroDecoder:
     def __init__(self, wanted: AvroFormat) -> None:
-        found = to_arrow_type(wanted.spark_type, timezone="UTC")
+        found = arrow_type_of(wanted.spark_type)
         self._single = SingleAvroDecoder(wanted.schema, found, has_prefix=wanted.has_confluent_prefix)
         self._has_prefix = wanted.has_confluent_prefix
         self._program: Step | None = None

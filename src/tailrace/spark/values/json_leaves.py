@@ -24,7 +24,6 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import pyarrow as pa
-from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import (
     BinaryType,
     BooleanType,
@@ -36,6 +35,8 @@ from pyspark.sql.types import (
     TimestampNTZType,
     TimestampType,
 )
+
+from tailrace.spark.pyspark_api import arrow_type_of
 
 _SHOWN_CHARACTERS_MAX = 60
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -60,7 +61,7 @@ class Leaf(NamedTuple):
 
 
 def leaf_of(wanted: DataType) -> Leaf:
-    arrow_type = to_arrow_type(wanted, timezone="UTC")
+    arrow_type = arrow_type_of(wanted)
     match wanted:
         case BooleanType():
             return Leaf("true or false", arrow_type, frozenset({bool}), partial(_only, bool))

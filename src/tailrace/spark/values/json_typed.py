@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 import pyarrow as pa
-from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
+from tailrace.spark.pyspark_api import arrow_type_of
 from tailrace.spark.values.json_leaves import leaf_of
 
 # What a leaf may raise if a value does not fit, Arrow's errors and those of depth included.
@@ -74,7 +74,7 @@ def _struct(wanted: StructType) -> _Kind:
         gc=False,
     )
     parts = [(attrgetter(attribute), kind.column) for attribute, kind in zip(attributes, kinds, strict=True)]
-    fields = list(to_arrow_type(wanted, timezone="UTC"))
+    fields = list(arrow_type_of(wanted))
     nothing = made()
 
     def column(objects: list[Any]) -> pa.Array:
@@ -89,7 +89,7 @@ def _struct(wanted: StructType) -> _Kind:
 
 def _list(wanted: ArrayType) -> _Kind:
     element = _kind_of(wanted.elementType)
-    arrow_type = to_arrow_type(wanted, timezone="UTC")
+    arrow_type = arrow_type_of(wanted)
 
     def column(lists: list[Any]) -> pa.Array:
         elements = element.column(list(chain.from_iterable(filter(None, lists))))
@@ -100,7 +100,7 @@ def _list(wanted: ArrayType) -> _Kind:
 
 def _map(wanted: MapType) -> _Kind:
     value = _kind_of(wanted.valueType)
-    arrow_type = to_arrow_type(wanted, timezone="UTC")
+    arrow_type = arrow_type_of(wanted)
 
     def column(objects: list[Any]) -> pa.Array:
         present = list(filter(None, objects))

@@ -24,9 +24,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructType
 
+from tailrace.spark.pyspark_api import arrow_type_of
 from tailrace.spark.values.ddl import SchemaError, parse_schema
 from tailrace.spark.values.decoded import Decoded
 from tailrace.spark.values.json_leaves import Leaf, leaf_of, shown
@@ -129,7 +129,7 @@ def _build(wanted: DataType, column: _Column) -> pa.Array:
 def _build_struct(wanted: StructType, column: _Column) -> pa.Array:
     column.keep_only(dict, "an object")
     objects = column.values
-    arrow_type = to_arrow_type(wanted, timezone="UTC")
+    arrow_type = arrow_type_of(wanted)
     children = []
     for field in wanted.fields:
         name = field.name
@@ -143,7 +143,7 @@ def _build_list(wanted: ArrayType, column: _Column) -> pa.Array:
     lists = column.values
     rows = _repeated(column.rows, lists)
     elements = _build(wanted.elementType, column.child(list(chain.from_iterable(filter(None, lists))), rows, "element"))
-    arrow_type = to_arrow_type(wanted, timezone="UTC")
+    arrow_type = arrow_type_of(wanted)
     return pa.ListArray.from_arrays(list_offsets(lists), elements, type=arrow_type, mask=null_mask(lists))
 
 
@@ -158,7 +158,7 @@ def _build_map(wanted: MapType, column: _Column) -> pa.Array:
     items = _build(wanted.valueType, column.child(values, rows, "value"))
     if keys.null_count:
         keys = keys.fill_null("")  # Its row is bad, and will be null as a whole.
-    arrow_type = to_arrow_type(wanted, timezone="UTC")
+    arrow_type = arrow_type_of(wanted)
     return pa.MapArray.from_arrays(list_offsets(objects), keys, items, type=arrow_type, mask=null_mask(objects))
 
 

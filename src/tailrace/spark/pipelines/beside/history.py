@@ -20,7 +20,8 @@ from tailrace.spark.pipelines.progress import BatchProgress, RunSummary, Sign
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_CUT = "tailrace-cut"
+# In the folder of the checkpoint, as a text of one line.
+CUT = "tailrace-cut"
 # A paced history begins a batch so often, of so many records that the pace is kept.
 _PACE_S = 5
 _cutting = threading.Lock()
@@ -55,7 +56,7 @@ def run_history(
     from tailrace.spark.pipelines.run import run
 
     cut = ensure_cut(spark, pipeline)
-    half = _history_half(pipeline, cut)
+    half = history_half(pipeline, cut)
     reached, wished = threading.Event(), stop or threading.Event()
 
     def progressed(progress: BatchProgress) -> None:
@@ -97,7 +98,7 @@ def ensure_cut(spark: SparkSession, pipeline: Pipeline) -> Offsets:
         for each in pinned.ranges:
             ends.setdefault(each.partition.topic, {})[str(each.partition.partition)] = each.end
         frame = spark.createDataFrame([(json.dumps(ends),)], "value STRING").coalesce(1)
-        frame.write.mode("errorifexists").text(f"{pipeline.checkpoint}/{_CUT}")
+        frame.write.mode("errorifexists").text(f"{pipeline.checkpoint}/{CUT}")
         return ends
 
 
@@ -106,12 +107,12 @@ def read_cut(spark: SparkSession, pipeline: Pipeline) -> Offsets | None:
     from pyspark.errors import AnalysisException
 
     try:
-        lines = [row.value for row in spark.read.text(f"{pipeline.checkpoint}/{_CUT}").collect()]
+        lines = [row.value for row in spark.read.text(f"{pipeline.checkpoint}/{CUT}").collect()]
     except AnalysisException:  # There is no such folder.
         return None
     if not lines:
         raise DeclarationError(
-            f"{pipeline.checkpoint}/{_CUT} is there and empty: it was cut off when it was written, before anything "
+            f"{pipeline.checkpoint}/{CUT} is there and empty: it was cut off when it was written, before anything "
             "began; delete it",
             "history",
         )
@@ -119,7 +120,8 @@ def read_cut(spark: SparkSession, pipeline: Pipeline) -> Offsets | None:
     return cut
 
 
-def _history_half(pipeline: Pipeline, cut: Offsets) -> Pipeline:
+def history_half(pipeline: Pipeline, cut: Offsets) -> Pipeline:
+    """As a pipeline of its own, with an end."""
     from tailrace.spark.pipelines.reading import bound_options
 
     name, source = _only_source(pipeline)

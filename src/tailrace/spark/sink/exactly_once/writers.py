@@ -13,12 +13,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyspark import TaskContext
-from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from tailrace.client.lanes import ACKS_ALL, Author
 from tailrace.spark.blocking import BlockingCluster, kept_cluster
 from tailrace.spark.options.errors import OptionError
 from tailrace.spark.options.write import WriteOptions
+from tailrace.spark.pyspark_api import DataSourceStreamArrowWriter
 from tailrace.spark.sink.exactly_once.decision import Report
 from tailrace.spark.sink.exactly_once.driver import Driver
 from tailrace.spark.sink.exactly_once.settings import ExactlyOnceSettings

@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError
-from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -45,6 +44,7 @@ from tailrace.real.registry.client import RegistryAddress, RegistryClient
 from tailrace.schemas import parse
 from tailrace.schemas.codecs import CodecError, message_classes, message_name
 from tailrace.schemas.framing import read_indexes
+from tailrace.spark.pyspark_api import arrow_type_of
 from tailrace.spark.values.ddl import SchemaError
 from tailrace.spark.values.decoded import ColumnDecoder
 from tailrace.spark.values.registry.reading import ReadOne, RegistryDecoder
@@ -104,7 +104,7 @@ class _ProtobufReaders:
         self._message = wanted.message
         self._class = message_classes(schema_of(wanted.files))[wanted.message]
         self._extract = _struct_of(self._class.DESCRIPTOR)
-        self._arrow_type = to_arrow_type(wanted.spark_type, timezone="UTC")
+        self._arrow_type = arrow_type_of(wanted.spark_type)
 
     def reader_of(self, named: int | str) -> ReadOne:
         writer = self._client.schema(named)

@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql.pandas.types import to_arrow_type
 
 from tailrace.real.registry.client import RegistryAddress, RegistryClient, RegistryError
 from tailrace.schemas import InvalidSchema, check, parse
 from tailrace.schemas.codecs import CodecError
 from tailrace.schemas.framing import FramingError, read_frame, read_indexes
 from tailrace.spark.options.errors import OptionError
+from tailrace.spark.pyspark_api import arrow_type_of
 from tailrace.spark.values.avro.columns import Values, decode_together
 from tailrace.spark.values.avro.leaves import Step
 from tailrace.spark.values.avro.reading import plan_reading
@@ -110,7 +110,7 @@ class _AvroReaders:
         self.programs: dict[int | str, Step] = {}
         self._client = RegistryClient(address)
         self._reader = parse("AVRO", wanted.schema, {})
-        found = to_arrow_type(wanted.spark_type, timezone="UTC")
+        found = arrow_type_of(wanted.spark_type)
         self._single = SingleAvroDecoder(wanted.schema, found, has_prefix=False)
 
     def reader_of(self, named: int | str) -> ReadOne:
