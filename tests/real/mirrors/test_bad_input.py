@@ -296,3 +296,17 @@ async def refused_and_aborted(here: Broker) -> None:
             await producer.send("own", b"taken", partition=0)
             await producer.commit()
         cluster.close()
+
+
+def test_two_clusters_that_mirror_each_other_mirror_nothing_back(
+    here: Broker, source: Broker, capsys: pytest.CaptureFixture[str]
+):
+    write(plain(source), "orders", 5)
+    write(plain(here), "payments", 7)
+    run(here, "create", "dc1", "--source", source.bootstrap, "--prefix", "dc1.", *LINK)
+    run(source, "create", "dc2", "--source", here.bootstrap, "--prefix", "dc2.", *LINK)
+    Watched(here, capsys).wait_end("dc1.orders", 5)
+    Watched(source, capsys, "dc2").wait_end("dc2.payments", 7)
+    time.sleep(1)
+    assert {topic for topic, _ in Watched(here, capsys).partitions()} == {"dc1.orders"}
+    assert {topic for topic, _ in Watched(source, capsys, "dc2").partitions()} == {"dc2.payments"}

@@ -13,6 +13,7 @@ from tailrace.broker.mirrors.groups import GroupSync
 from tailrace.client.connection import error_code
 from tailrace.client.fetching import Isolation
 from tailrace.client.offsets import LATEST, list_offsets
+from tailrace.controller.features import MIRROR_VERSION
 from tailrace.controller.image import MirrorState, ResourceType
 from tailrace.controller.mirrors.links import mirrors_of
 from tailrace.model.errors import KafkaError
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 _TOPICS_PER_REQUEST, _PARTITIONS_PER_REQUEST = 50, 1000
 _SOURCE_TOPIC_CONFIG = 1
+_OPEN = MirrorState.OPEN.name.lower()
 _TIMEOUT_MS = 10_000
 
 Found = FollowMirrorSourceRequest.Topic
@@ -56,10 +58,11 @@ class Tender:
             for what in [each for each in room.problems if each not in ("source", "leader epochs")]:
                 room.tell(what, None)
             return
+        ours = await self._find_mirrors_of_ours()
         wanted = {
             name: topic
             for name, topic in room.topics.items()
-            if room.settings.takes_topic(name) and not topic.is_internal
+            if room.settings.takes_topic(name) and not topic.is_internal and name not in ours
         }
         await self._follow(wanted)
         progress = await self._ask_progress()
@@ -67,6 +70,22 @@ class Tender:
         await self._finish_promotes(wanted, progress, are_groups_in_step=are_groups_in_step)
 
     # ---- topics
+
+    async def _find_mirrors_of_ours(self) -> set[str]:
+        """Topics of the source that are mirrors of topics here: mirrored back they would be mirrored on, for ever. They
+        are asked for after the source's topics, so that none of these is missed."""
+        connection = await self._room.cluster.any_connection()
+        await connection.negotiate()  # It may have got its first link since it was connected to.
+        if not connection.finalized_features.get(MIRROR_VERSION, 0):
+            return set()  # It has no mirrors, or is another Kafka.
+        answer = await connection.call(DescribeMirrorsRequest(), DescribeMirrorsResponse)
+        if answer.error_code:
+            raise KafkaError(
+                error_code(answer.error_code),
+                "the source does not tell which of its topics are mirrors: this link needs DESCRIBE on its cluster",
+            )
+        links = [link for link in answer.links if link.source_cluster_id == self._room.node.image.cluster_id]
+        return {topic.name for link in links for topic in link.topics if topic.state != _OPEN}
 
     async def _follow(self, wanted: Mapping[str, TopicMetadata]) -> None:
         settings = await self._read_settings(wanted)
