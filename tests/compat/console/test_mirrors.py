@@ -24,6 +24,8 @@ def test_links_and_their_topics():
         assert producer.flush(DEADLINE_S) == 0
         words = ["--source", source.bootstrap, "--set", "sync.interval.ms=200", "--bootstrap", broker.bootstrap]
         assert main(["mirror", "create", "dc1", *words]) == 0
+        with console("--bootstrap", source.bootstrap) as address:
+            assert "Nothing is mirrored here" in ask(address, "/mirrors")[1]
         with console("--bootstrap", broker.bootstrap) as address:
             deadline = time.monotonic() + DEADLINE_S
             while ">orders<" not in (page := ask(address, "/mirrors")[1]) or cells(page, "orders")[5] != "0":
@@ -40,8 +42,3 @@ def test_links_and_their_topics():
             while cells(page, "orders")[3] != "open":
                 assert time.monotonic() < deadline, page
                 page = ask(address, "/mirrors")[1]
-
-
-def test_without_a_link_there_is_a_word_of_it():
-    with Broker() as broker, console("--bootstrap", broker.bootstrap) as address:
-        assert "Nothing is mirrored here" in ask(address, "/mirrors")[1]
