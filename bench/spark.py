@@ -58,7 +58,7 @@ def spark(plan: Plan) -> list[Figure]:
     with running() as subject:
         rows = int(plan.seconds * _ROWS_PER_SECOND)
         large, small = _fill(subject, rows, KILOBYTE), _fill(subject, rows * 2, 100)
-        with _session("local[2]") as found:
+        with spark_session("local[2]") as found:
             bench = _Bench(found, subject, plan)
             figures = bench.planning()
             for topic in (large, small):
@@ -71,7 +71,7 @@ def spark(plan: Plan) -> list[Figure]:
                     figures.append(bench.to_nowhere(topic, note=", partitions: 1, tasks: 4", minPartitions="4"))
                 if topic != large:
                     subject.delete_topic(topic.name)
-        with _session("local[1]") as found:
+        with spark_session("local[1]") as found:
             figures.append(_Bench(found, subject, plan).to_nowhere(large, note=", one core for Spark"))
     return figures
 
@@ -213,7 +213,7 @@ def _fill(subject: Subject, rows: int, value_bytes: int, partitions: int = _PART
 
 
 @contextmanager
-def _session(master: str) -> Iterator[SparkSession]:
+def spark_session(master: str) -> Iterator[SparkSession]:
     """With the jars of Spark's own connector, if Maven can bring them."""
     settings = {"spark.ui.enabled": "false"}
     try:

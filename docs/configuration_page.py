@@ -32,7 +32,7 @@ read in its most special form alone.
 A `server.properties` of Kafka is taken as it is, by its ending: by `tailrace format -c server.properties`, and then by
 `tailrace broker -c server.properties`. What is said to have no effect is checked, kept and shown all the same, and a
 start names it in a warning. Settings of Kafka whose loss would change what is protected or promised are refused, with
-the reason: those of policies, plugins of remote storage and streams groups.
+the reason: those of policies and plugins of remote storage.
 """
 
 

@@ -55,6 +55,7 @@ POMS = {
     "tests/compat/java/pom.xml": "compat-java",
     "tests/compat/java/jmx/pom.xml": "compat-java-jmx",
     "tests/compat/java/old/pom.xml": "compat-java-old",
+    "tests/compat/java/streams/pom.xml": "compat-java-streams",
     "tests/compat/java/tier/pom.xml": "compat-java-tier",
     "tests/spark/java/pom.xml": "spark-java",
 }

@@ -4,8 +4,6 @@ What a row says is in `columns`.
 
 A new API that the controller answers is a row here, a handler where `handle_by_controller` does not do, and an op.
 Modules are named, not imported: they are loaded with their first request, so that a start does not pay for them.
-
-Not here are APIs that do not work yet: clients call whatever is advertised (streams groups).
 """
 
 from collections.abc import Callable
@@ -310,6 +308,26 @@ _ROWS = (
             Need(Operation.READ, Kind.TOPIC, "topics.topic_name"),
         ),
         ("topics > responses",),
+    ),
+    # ---- streams groups
+    _group(
+        ApiKey.STREAMS_GROUP_HEARTBEAT,
+        (0, 0),
+        "streams.streams_group_heartbeat",
+        "streams.heartbeat.heartbeat",
+        (_READ_GROUP, "groups.streams_group_heartbeat"),
+    ),
+    _group(
+        ApiKey.STREAMS_GROUP_DESCRIBE,
+        (0, 0),
+        "streams.streams_group_describe",
+        "streams.description.describe_group",
+        (
+            Need(Operation.DESCRIBE, Kind.GROUP, "group_ids[]"),
+            "groups.told_operations",
+            "groups.streams_group_describe",
+        ),
+        failure=("group_ids > groups.group_id",),
     ),
     # Asked by leaders of partitions and by coordinators of share groups.
     *(

@@ -89,6 +89,9 @@ ELSEWHERE = {
     ApiKey.DESCRIBE_DELEGATION_TOKEN,
     ApiKey.GET_TELEMETRY_SUBSCRIPTIONS,
     ApiKey.PUSH_TELEMETRY,
+    # In tests/unit/broker/access/test_streams_rights.py.
+    ApiKey.STREAMS_GROUP_HEARTBEAT,
+    ApiKey.STREAMS_GROUP_DESCRIBE,
     # In tests/unit/broker/access/test_share_rights.py.
     ApiKey.SHARE_GROUP_HEARTBEAT,
     ApiKey.SHARE_GROUP_DESCRIBE,

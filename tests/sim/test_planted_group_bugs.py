@@ -10,6 +10,8 @@ from tailrace.client.groups.offsets import GroupOffsets
 from tailrace.coordinator.classic import timers
 from tailrace.coordinator.classic.group import ClassicGroup
 from tailrace.coordinator.consumers.group import ConsumerGroup
+from tailrace.coordinator.streams import heartbeat
+from tailrace.coordinator.streams.group import StreamsGroup
 from tailrace.sim.checks.history import ViolationError
 from tailrace.sim.groups.groups import GroupPlan
 from tailrace.sim.groups.members import CONSUMER
@@ -56,7 +58,24 @@ def test_a_zombie_of_an_old_generation(monkeypatch):
     assert broken_promise_of_machine("range").startswith("a partition is assigned to one member per epoch")
 
 
-@pytest.mark.parametrize(("kind", "group"), [("consumer", ConsumerGroup), ("range", ClassicGroup)])
+def test_tasks_that_are_given_before_they_are_given_up(monkeypatch):
+    monkeypatch.setattr(StreamsGroup, "runs_at", lambda *_arguments: None)
+    assert broken_promise_of_machine("streams").startswith("a partition has one owner")
+
+
+def test_tasks_that_a_process_has_twice(monkeypatch):
+    monkeypatch.setattr(StreamsGroup, "kept_at", lambda *_arguments: frozenset())
+    assert "p-" in broken_promise_of_machine("streams")
+
+
+def test_tasks_that_are_told_once(monkeypatch):
+    monkeypatch.setattr(heartbeat, "_is_to_be_told", lambda *_arguments, is_wanted: is_wanted)
+    assert broken_promise_of_machine("streams").startswith("a group settles once everybody behaves")
+
+
+@pytest.mark.parametrize(
+    ("kind", "group"), [("consumer", ConsumerGroup), ("range", ClassicGroup), ("streams", StreamsGroup)]
+)
 def test_commits_that_are_not_fenced(monkeypatch, kind, group):
     monkeypatch.setattr(group, "check_offset_commit", lambda *_arguments, **_options: None)
     assert broken_promise_of_machine(kind).startswith("only the owner of a partition can commit")

@@ -134,7 +134,7 @@ def test_what_has_no_envelope_is_refused_before_anything_is_read(spark, fed, tmp
         sink_columns(spark, pipeline_of(fed, sink, tmp_path, format="avro", schema=json.dumps(flat)))
 
 
-@pytest.mark.parametrize("order", ["offset", "version"])
+@pytest.mark.parametrize("order", ["offset", pytest.param("version", marks=pytest.mark.long)])
 def test_values_that_are_not_told_stay_what_they_were(spark, sink, checkpoint, order):
     """Random changes, in batches of chance, against a dict."""
     sink = replace(sink, partition_by=(), merge_on=("key",), delete_where="text IS NULL", omit=("partition", "offset"))
@@ -188,6 +188,7 @@ def envelope_of(fields):
     }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("sink", ["delta"], indirect=True)
 def test_avro_whose_schema_gets_a_column(spark, sink, tmp_path):
     """Records of both schemas, in one topic; the table grows when the pipeline is started with the newer one."""

@@ -104,6 +104,7 @@ def test_a_driver_comes_back_after_maintenance(spark, merged, checkpoint):
         Landing("orders", checkpoint("second"), merged)(rows_of(spark, batches[0]), 0)
 
 
+@pytest.mark.long
 def test_maintenance_when_it_is_time(spark, sink, checkpoint):
     path = checkpoint("first")
     sink = replace(sink, partition_by=(), maintenance=Maintenance(every="1 hour"))

@@ -15,6 +15,7 @@ from tailrace.wire.schema import Message
 
 KRAFT_VERSION = "kraft.version"
 KRAFT_VERSION_LEVEL = 1
+STREAMS_VERSION = "streams.version"
 ELIGIBLE_LEADER_REPLICAS_VERSION = "eligible.leader.replicas.version"
 # Our own: the metadata has records about mirrors, which nodes of Apache Kafka do not know. Finalized by the first link.
 MIRROR_VERSION = "tailrace.mirror.version"
@@ -27,8 +28,7 @@ SUPPORTED_FEATURES: Mapping[str, tuple[int, int]] = {
     "transaction.version": (0, 2),
     ELIGIBLE_LEADER_REPLICAS_VERSION: (0, 1),
     "share.version": (0, 1),
-    # Nothing here depends on it yet: Kafka's commands ask for all features of a release at once.
-    "streams.version": (0, 1),
+    STREAMS_VERSION: (0, 1),
     MIRROR_VERSION: (0, 1),
 }
 # What is not finalized before it is needed.

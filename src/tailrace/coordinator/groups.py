@@ -22,7 +22,10 @@ class GroupType(StrEnum):
     CLASSIC = "classic"
     CONSUMER = "consumer"
     SHARE = "share"
+    STREAMS = "streams"
 
+
+_OF_CONSUMERS = (GroupType.CLASSIC, GroupType.CONSUMER)
 
 # Called with (topic, its id, partition): raises KafkaError if the member may not commit there.
 PartitionCheck = Callable[[str, Uuid, int], None]
@@ -39,7 +42,7 @@ class Group(Protocol):
 
     @property
     def state_name(self) -> str:
-        """Kafka's: Empty, PreparingRebalance, CompletingRebalance, Stable, Dead; Assigning, Reconciling."""
+        """Kafka's: Empty, PreparingRebalance, CompletingRebalance, Stable, Dead; Assigning, Reconciling, NotReady."""
 
     @property
     def protocol_type(self) -> str: ...
@@ -105,7 +108,7 @@ class GroupState:
     def of_consumers(self, group_id: str) -> Group | None:
         """A classic or a consumer group. To members of these a group of another kind is none."""
         group = self.groups.get(group_id)
-        return None if group is None or group.type is GroupType.SHARE else group
+        return group if group is not None and group.type in _OF_CONSUMERS else None
 
     def forget(self) -> Iterator[None]:
         """Everything, in steps. Work refers to the state, which so would outlive its partition."""

@@ -34,13 +34,14 @@ from tailrace.wire.schema import Message
 
 # By API key. Modules are imported when the first group comes: a broker that starts needs none of them.
 _OPS: dict[int, str] = {api.key: api.op for api in answered_by(AnsweredBy.GROUPS)}
-# By the type of the stored record: offsets, classic groups, consumer groups, share groups.
+# By the type of the stored record: offsets, classic groups, consumer groups, share groups, streams groups.
 _REPLAYS: dict[int, str] = {
     0: "offsets.replay.replay_offset",
     1: "offsets.replay.replay_offset",
     2: "classic.replay.replay_group",
     **dict.fromkeys((3, 4, 5, 6, 7, 8, 16), "consumers.replay.replay_record"),
     **dict.fromkeys((10, 11, 12, 13, 14, 15), "shares.replay.replay_record"),
+    **dict.fromkeys((17, 19, 20, 21, 22, 23), "streams.replay.replay_record"),
 }
 # As the keys of stored offsets begin.
 _OFFSET_KEYS = (b"\x00\x00", b"\x00\x01")
@@ -49,6 +50,7 @@ _DUE: dict[str, str] = {
     "classic": "classic.timers.on_due",
     "consumer": "consumers.timers.on_due",
     "share": "shares.timers.on_due",
+    "streams": "streams.timers.on_due",
     "offsets": "offsets.expiry.on_due",
 }
 # All that these bring along, each after what it needs itself: none takes longer than a few milliseconds then.
@@ -58,11 +60,14 @@ _MODULES = (
     *("assignors", "consumers.member", "consumers.group", "consumers.topics", "consumers.targets"),
     *("consumers.subscriptions", "consumers.change", "consumers.heartbeat"),
     *("shares.records", "shares.group", "shares.change", "shares.heartbeat"),
+    *("assignors.sticky", "streams.records", "streams.topology", "streams.group", "streams.change"),
+    "streams.heartbeat",
 )
 _ON_LOADED = (
     "classic.timers.on_loaded",
     "consumers.timers.on_loaded",
     "shares.timers.on_loaded",
+    "streams.timers.on_loaded",
     "offsets.expiry.on_loaded",
 )
 _ON_IMAGE = ("offsets.deletion.on_image", "consumers.subscriptions.on_image", "shares.timers.on_image")

@@ -113,7 +113,6 @@ _REFUSED = (
         "classes of Java cannot be loaded; the store is named by remote.log.storage.url",
     ),
     (("remote.", "rlmm.config.", "follower.fetch.last.tiered."), "of remote storage there is no such setting"),
-    (("group.streams.",), "there are no streams groups"),
     (("cordoned.log.dirs",), "new partitions are put into any of log.dirs that works"),
     (("transaction.two.phase.commit.enable",), "there are no prepared transactions"),
     (("config.providers",), "values are taken as they are written"),
@@ -489,8 +488,8 @@ class TopicConfig(Config, scope="topic"):
 
 
 class GroupConfig(Config, scope="group"):
-    """The settings of one consumer group (KIP-848) or share group (KIP-932). All of them may be changed while the group
-    is in use."""
+    """The settings of one consumer group (KIP-848), share group (KIP-932) or streams group (KIP-1071). All of them may
+    be changed while the group is in use."""
 
     consumer_session_timeout_ms: int = integer(
         default=45 * SECOND_MS,
@@ -559,6 +558,36 @@ class GroupConfig(Config, scope="group"):
     )
     share_renew_acknowledge_enable: bool = boolean(
         default=True, doc="Whether members may prolong their locks by acknowledgements of type RENEW."
+    )
+    streams_session_timeout_ms: int = integer(
+        default=45 * SECOND_MS,
+        minimum=1,
+        broker_synonyms=_same("group.streams.session.timeout.ms"),
+        doc="Time without a heartbeat after which a member is taken out of the streams group.",
+    )
+    streams_heartbeat_interval_ms: int = integer(
+        default=5 * SECOND_MS,
+        minimum=1,
+        broker_synonyms=_same("group.streams.heartbeat.interval.ms"),
+        doc="How often members of the streams group are told to send heartbeats.",
+    )
+    streams_num_standby_replicas: int = integer(
+        default=0,
+        minimum=0,
+        broker_synonyms=_same("group.streams.num.standby.replicas"),
+        doc="How many processes keep a copy of the state of each task, beside the one that runs it.",
+    )
+    streams_initial_rebalance_delay_ms: int = integer(
+        default=3 * SECOND_MS,
+        minimum=0,
+        broker_synonyms=_same("group.streams.initial.rebalance.delay.ms"),
+        doc="For how long the first assignment of an empty streams group waits for more members.",
+    )
+    streams_assignment_interval_ms: int = integer(
+        default=SECOND_MS,
+        minimum=0,
+        broker_synonyms=_same("group.streams.assignment.interval.ms"),
+        doc="Time between two assignments of the streams group.",
     )
 
 
@@ -1463,10 +1492,10 @@ class BrokerConfig(SecurityConfig, scope="broker"):
         doc="Assignors that the members of a consumer group may choose from; the first one is the default.",
     )
     group_coordinator_rebalance_protocols: frozenset[str] = items(
-        default=frozenset(("classic", "consumer")),
-        choices=("classic", "consumer"),
-        ours=True,
-        doc="Protocols that groups may speak. Both are always served, and no other; Kafka's default has streams, too.",
+        default=frozenset(("classic", "consumer", "streams")),
+        choices=("classic", "consumer", "streams", "share"),
+        doc="Protocols that groups may speak. Classic and consumer groups are always served, share groups as the "
+        "feature share.version says; without streams there are no streams groups, whatever streams.version says.",
     )
     group_consumer_migration_policy: str = string(
         default="bidirectional",
@@ -1479,6 +1508,68 @@ class BrokerConfig(SecurityConfig, scope="broker"):
         minimum=10 * SECOND_MS,
         internal=True,
         doc="How often the regular expressions of a group are matched again at the latest, topics changed or not.",
+    )
+    group_streams_session_timeout_ms: int = integer(
+        default=45 * SECOND_MS,
+        minimum=1,
+        doc="Default of the group setting streams.session.timeout.ms.",
+    )
+    group_streams_min_session_timeout_ms: int = integer(
+        default=45 * SECOND_MS,
+        minimum=1,
+        doc="Shortest session timeout that a streams group can be given.",
+    )
+    group_streams_max_session_timeout_ms: int = integer(
+        default=MINUTE_MS,
+        minimum=1,
+        doc="Longest session timeout that a streams group can be given.",
+    )
+    group_streams_heartbeat_interval_ms: int = integer(
+        default=5 * SECOND_MS,
+        minimum=1,
+        doc="Default of the group setting streams.heartbeat.interval.ms.",
+    )
+    group_streams_min_heartbeat_interval_ms: int = integer(
+        default=5 * SECOND_MS,
+        minimum=1,
+        doc="Shortest heartbeat interval that a streams group can be given.",
+    )
+    group_streams_max_heartbeat_interval_ms: int = integer(
+        default=15 * SECOND_MS,
+        minimum=1,
+        doc="Longest heartbeat interval that a streams group can be given.",
+    )
+    group_streams_max_size: int = integer(default=INT_MAX, minimum=1, doc="Members of one streams group.")
+    group_streams_num_standby_replicas: int = integer(
+        default=0,
+        minimum=0,
+        doc="Default of the group setting streams.num.standby.replicas.",
+    )
+    group_streams_max_standby_replicas: int = integer(
+        default=2,
+        minimum=0,
+        doc="Most standby replicas that a streams group can be given.",
+    )
+    group_streams_initial_rebalance_delay_ms: int = integer(
+        default=3 * SECOND_MS,
+        minimum=0,
+        doc="Default of the group setting streams.initial.rebalance.delay.ms.",
+    )
+    group_streams_assignment_interval_ms: int = integer(
+        default=SECOND_MS,
+        minimum=0,
+        dynamic=True,
+        doc="Default of the group setting streams.assignment.interval.ms.",
+    )
+    group_streams_min_assignment_interval_ms: int = integer(
+        default=0,
+        minimum=0,
+        doc="Shortest time between two assignments that a streams group can be given.",
+    )
+    group_streams_max_assignment_interval_ms: int = integer(
+        default=15 * SECOND_MS,
+        minimum=0,
+        doc="Longest time between two assignments that a streams group can be given.",
     )
     group_share_session_timeout_ms: int = integer(
         default=45 * SECOND_MS,
@@ -2354,6 +2445,19 @@ def _group_bounds(broker: BrokerConfig) -> Mapping[str, tuple[int, int]]:
             broker.group_consumer_min_assignment_interval_ms,
             broker.group_consumer_max_assignment_interval_ms,
         ),
+        "streams_heartbeat_interval_ms": (
+            broker.group_streams_min_heartbeat_interval_ms,
+            broker.group_streams_max_heartbeat_interval_ms,
+        ),
+        "streams_session_timeout_ms": (
+            broker.group_streams_min_session_timeout_ms,
+            broker.group_streams_max_session_timeout_ms,
+        ),
+        "streams_assignment_interval_ms": (
+            broker.group_streams_min_assignment_interval_ms,
+            broker.group_streams_max_assignment_interval_ms,
+        ),
+        "streams_num_standby_replicas": (0, broker.group_streams_max_standby_replicas),
         "share_heartbeat_interval_ms": (
             broker.group_share_min_heartbeat_interval_ms,
             broker.group_share_max_heartbeat_interval_ms,
@@ -2388,10 +2492,12 @@ def _check_group(config: GroupConfig, broker: BrokerConfig) -> None:
         if value < low:
             raise _out_of_bounds(f"{name} must be greater than or equal to group.{protocol}.min.{kind}", low)
         if value > high:
-            raise _out_of_bounds(f"{name} must be less than or equal to group.{protocol}.max.{kind}", high)
+            bound = f"group.{protocol}.max.{kind.removeprefix('num.')}"
+            raise _out_of_bounds(f"{name} must be less than or equal to {bound}", high)
     for protocol, session_ms, interval_ms in (
         ("consumer", config.consumer_session_timeout_ms, config.consumer_heartbeat_interval_ms),
         ("share", config.share_session_timeout_ms, config.share_heartbeat_interval_ms),
+        ("streams", config.streams_session_timeout_ms, config.streams_heartbeat_interval_ms),
     ):
         if session_ms <= interval_ms:
             raise KafkaError(
@@ -2425,7 +2531,7 @@ def _check_broker(config: BrokerConfig) -> None:
             raise invalid("early.start.listeners", name, "Each of them must be one of listeners.")
     if config.remote_log_storage_system_enable and not config.remote_log_storage_url:
         raise invalid("remote.log.storage.url", "", "Remote storage needs a store, such as s3://bucket/prefix.")
-    if len(config.group_coordinator_rebalance_protocols) < 2:
+    if not {"classic", "consumer"} <= config.group_coordinator_rebalance_protocols:
         text = ",".join(config.group_coordinator_rebalance_protocols)
         raise invalid("group.coordinator.rebalance.protocols", text, "Neither of classic and consumer can be left out.")
     _check_group(GroupConfig(**_group_defaults(config)), config)

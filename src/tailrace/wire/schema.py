@@ -170,7 +170,9 @@ def record_batches(versions: str, *, nullable: str | None = None) -> Any:
 
 
 @overload
-def array(item: str, versions: str, *, nullable: str | None = None, tag: int | None = None) -> list[Any]: ...
+def array(
+    item: str, versions: str, *, nullable: str | None = None, default: None = ..., tag: int | None = None
+) -> list[Any]: ...
 @overload
 def array(item: Callable[..., T], versions: str, *, tag: int | None = None) -> list[T]: ...
 @overload

@@ -27,9 +27,9 @@ class Asked:
 
     client_host = "/127.0.0.1"
     may_describe = None
-    peer = "127.0.0.1:50000"
 
-    def __init__(self, request: Message, api_version: int, client_id: str, asked_ms: float) -> None:
+    def __init__(self, request: Message, api_version: int, client_id: str, peer: str, asked_ms: float) -> None:
+        self.peer = peer
         self.request = request
         self.api_version = api_version
         self.client_id = client_id
@@ -58,9 +58,11 @@ class GroupBench:
     def call(self) -> Call:
         return Call(START_WALL_MS + int(self.now_ms), self.now_ms, self.image, self.config, self.random)
 
-    def ask(self, request: Message, *, client_id: str, api_version: int | None = None) -> Asked:
+    def ask(
+        self, request: Message, *, client_id: str, api_version: int | None = None, peer: str = "127.0.0.1:50000"
+    ) -> Asked:
         version = request.versions[-1] if api_version is None else api_version
-        asked = Asked(request, version, client_id, self.now_ms)
+        asked = Asked(request, version, client_id, peer, self.now_ms)
         self._open = [each for each in self._open if not each.is_answered]
         self._open.append(asked)
         try:

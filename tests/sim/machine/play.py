@@ -13,6 +13,7 @@ from tailrace.sim.checks.history import demand
 from tailrace.sim.random import SimRandom
 from tests.sim.machine.bench import GroupBench
 from tests.sim.machine.members import ClassicMember, ConsumerMember, ModelMember
+from tests.sim.machine.streams import CHANGELOG, StreamsMember
 
 _SETTINGS = {
     "group.min.session.timeout.ms": "1000",
@@ -23,6 +24,13 @@ _SETTINGS = {
     "group.consumer.min.heartbeat.interval.ms": "100",
     "group.consumer.assignment.interval.ms": "0",
     "group.consumer.min.assignment.interval.ms": "0",
+    "group.streams.initial.rebalance.delay.ms": "300",
+    "group.streams.session.timeout.ms": "3000",
+    "group.streams.min.session.timeout.ms": "1000",
+    "group.streams.heartbeat.interval.ms": "500",
+    "group.streams.min.heartbeat.interval.ms": "100",
+    "group.streams.assignment.interval.ms": "0",
+    "group.streams.num.standby.replicas": "1",
 }
 _ROUNDS = 250
 _DISTURBANCE_CHANCE = 0.15
@@ -43,6 +51,7 @@ KINDS: dict[str, tuple[str, ...]] = {
     "consumer": ("consumer",),
     "range and consumer": ("range", "consumer"),
     "cooperative and consumer": ("cooperative", "consumer"),
+    "streams": ("streams",),
 }
 
 
@@ -52,8 +61,10 @@ class Play:
         self.kinds = KINDS[kind]
         self.static_share = static_share
         self.counts = {"orders": 1 + self.random.randrange(4), "events": 1 + self.random.randrange(3)}
-        self.bench = GroupBench(self.random.fork(), self.counts, _SETTINGS)
+        self.has_streams = "streams" in self.kinds
+        self.bench = GroupBench(self.random.fork(), self._topics(), _SETTINGS)
         self.checks = GroupChecks(lambda: self.bench.now_ms / 1000)
+        self.copies = GroupChecks(lambda: self.bench.now_ms / 1000)
         self.checks.of("readers").has_lasting_epochs = len(self.kinds) == 1
         self.members: list[ModelMember] = []
         self.stalled: dict[str, float] = {}
@@ -79,7 +90,7 @@ class Play:
             if self.random.random() < _GROWTH_CHANCE:
                 self._grow()
         self.settle()
-        if self.random.random() < _DELETION_CHANCE:
+        if not self.has_streams and self.random.random() < _DELETION_CHANCE:
             self._delete()
             self.settle()
         self.end()
@@ -122,6 +133,10 @@ class Play:
             instance_id = self.random.choice(free) if free else None
         kind = self.random.choice(self.kinds)
         facts = (self.bench, self.checks, "readers", f"m-{self._names}", instance_id)
+        if kind == "streams":
+            process = self.random.choice(("p-1", "p-2", "p-3"))
+            self.members.append(StreamsMember(*facts[:-1], None, process=process, copies=self.copies))
+            return
         if kind == "consumer":
             member = ConsumerMember(*facts)
             if self.random.random() < 0.3:
@@ -154,11 +169,15 @@ class Play:
 
     def _grow(self) -> None:
         self.counts["orders"] += 1
-        self.bench.change_image(dict(self.counts))
+        self.bench.change_image(self._topics())
 
     def _delete(self) -> None:
         del self.counts["events"]
-        self.bench.change_image(dict(self.counts))
+        self.bench.change_image(self._topics())
+
+    def _topics(self) -> dict[str, int]:
+        """With those that an application has made for itself."""
+        return {**self.counts, CHANGELOG: self.counts["events"]} if self.has_streams else dict(self.counts)
 
     # ---- what must hold
 

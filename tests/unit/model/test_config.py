@@ -153,12 +153,12 @@ def test_what_changes_a_promise_is_not_ignored(name: str) -> None:
     assert caught.value.code is ErrorCode.INVALID_CONFIG
 
 
-def test_groups_of_both_protocols_are_always_served() -> None:
+def test_classic_and_consumer_groups_are_always_served() -> None:
     name = "group.coordinator.rebalance.protocols"
-    for text in ("classic,consumer", "consumer, classic"):
-        config = parse_broker_config({"node.id": "1", name: text})
-        assert sorted(config.group_coordinator_rebalance_protocols) == ["classic", "consumer"]
-    for text in ("classic", "consumer", "", "classic,consumer,streams"):
+    config = parse_broker_config({"node.id": "1", name: "consumer, classic"})
+    assert sorted(config.group_coordinator_rebalance_protocols) == ["classic", "consumer"]
+    assert "streams" in parse_broker_config({"node.id": "1"}).group_coordinator_rebalance_protocols
+    for text in ("classic", "consumer", "", "classic,streams", "classic,consumer,other"):
         with pytest.raises(KafkaError, match=f"Invalid value .* for configuration {name}: "):
             parse_broker_config({"node.id": "1", name: text})
 

@@ -17,6 +17,7 @@ from tailrace.broker.access.judging import (
     name_of,
     require,
 )
+from tailrace.coordinator.streams.topology import topic_names
 from tailrace.model.acls import Kind, Operation
 from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.wire.apis.groups import (
@@ -38,6 +39,9 @@ if TYPE_CHECKING:
         ListGroupsResponse,
         OffsetDeleteRequest,
         OffsetFetchRequest,
+        StreamsGroupDescribeRequest,
+        StreamsGroupDescribeResponse,
+        StreamsGroupHeartbeatRequest,
     )
     from tailrace.wire.apis.shares import ShareGroupDescribeRequest, ShareGroupHeartbeatRequest
 
@@ -242,6 +246,42 @@ def judge_share_group_describe(
         for group in filter(is_hidden, answer.groups):
             group.error_code, group.error_message = _REFUSED, "The group has topics that may not be described."
             group.members = []
+        return answer
+
+    change_answer(context, hide)
+    return request
+
+
+def judge_streams_group_heartbeat(
+    services: Services, context: RequestContext, request: StreamsGroupHeartbeatRequest
+) -> StreamsGroupHeartbeatRequest:
+    """All topics of the topology must be known to the member. Those that are to be created are judged then."""
+    names = set(topic_names(request.topology))
+    # All are asked, so that the log has them all.
+    answers = [ask(services, context, Operation.DESCRIBE, Kind.TOPIC, name) for name in sorted(names)]
+    if not all(answers):
+        raise KafkaError(
+            ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+            f"DESCRIBE on a topic of the topology is not allowed to {context.principal}",
+        )
+    return request
+
+
+def judge_streams_group_describe(
+    services: Services, context: RequestContext, request: StreamsGroupDescribeRequest
+) -> StreamsGroupDescribeRequest:
+    """A group with a topic that may not be described is not described."""
+
+    def is_hidden(group: StreamsGroupDescribeResponse.DescribedGroup) -> bool:
+        names = set(topic_names(group.topology))
+        answers = [ask(services, context, Operation.DESCRIBE, Kind.TOPIC, name) for name in sorted(names)]
+        return not all(answers)
+
+    def hide(answer: StreamsGroupDescribeResponse) -> StreamsGroupDescribeResponse:
+        for group in filter(is_hidden, answer.groups):
+            group.error_code = _REFUSED
+            group.error_message = "The described group uses topics that the client is not authorized to describe."
+            group.members, group.topology = [], None
         return answer
 
     change_answer(context, hide)

@@ -10,7 +10,7 @@ import asyncio
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from tailrace.broker.coordinators.topics import TopicCreations
+from tailrace.broker.coordinators.topics import StreamsTopics, TopicCreations
 from tailrace.model.ids import CONSUMER_OFFSETS_TOPIC, SHARE_GROUP_STATE_TOPIC, TRANSACTION_STATE_TOPIC
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ class Coordination:
         self.running_transactions: TransactionCoordinators | None = None
         self.running_shares: ShareCoordinators | None = None
         self.creations = TopicCreations(node)  # Of topics that somebody misses; the internal ones are among them.
+        self.streams_topics = StreamsTopics(node)
         self._node = node
         self._is_open = False
 
@@ -105,5 +106,6 @@ class Coordination:
                 await running.close()
         if "share_states" in vars(self):
             await self.share_states.close()
+        await self.streams_topics.close()
         await self.creations.close()
         await self._node.producer_ids.close()

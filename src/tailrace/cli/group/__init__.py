@@ -38,7 +38,9 @@ def register(parser: argparse.ArgumentParser) -> None:
 def _register_list(actions: Actions) -> None:
     parser = _add_action(actions, "list", list_groups, "list groups of all brokers", "list --state empty")
     parser.add_argument("--state", action="append", default=[], metavar="STATE", help="only these: stable, empty, ...")
-    parser.add_argument("--type", action="append", default=[], choices=("classic", "consumer"), help="only these")
+    parser.add_argument(
+        "--type", action="append", default=[], choices=("classic", "consumer", "share", "streams"), help="only these"
+    )
 
 
 def _register_describe(actions: Actions) -> None:

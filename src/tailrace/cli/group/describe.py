@@ -37,6 +37,7 @@ async def describe_groups(cluster: Cluster, options: argparse.Namespace) -> int:
             else:
                 _print_progress(group, progress)
                 _print_members(group)
+                _print_tasks(group)
         if options.watch is None:
             return 0
         sys.stdout.flush()
@@ -147,6 +148,20 @@ def _print_members(group: DescribedGroup) -> None:
     )
 
 
+def _print_tasks(group: DescribedGroup) -> None:
+    """Of an application of Kafka Streams."""
+    tasks = [(each.member_id, each.tasks) for each in group.members if each.tasks is not None]
+    if tasks:
+        print_rows(
+            ("group", "member", "process", "active tasks", "standby tasks"),
+            [
+                (group.group_id, member_id, each.process_id, " ".join(each.active), " ".join(each.standby))
+                for member_id, each in tasks
+            ],
+            title="tasks",
+        )
+
+
 def _facts(group: DescribedGroup, progress: list[Progress]) -> dict[str, Any]:
     return {
         **group._asdict(),
@@ -154,6 +169,7 @@ def _facts(group: DescribedGroup, progress: list[Progress]) -> dict[str, Any]:
             {
                 **member._asdict(),
                 "assignment": [str(partition) for partition in member.assignment],
+                "tasks": member.tasks and member.tasks._asdict(),
                 "target": None if member.target is None else [str(partition) for partition in member.target],
             }
             for member in group.members

@@ -42,6 +42,7 @@ T = TypeVar("T")
 CLASSIC = "classic"
 CONSUMER = "consumer"
 SHARE = "share"
+STREAMS = "streams"
 # What older brokers say of a group that does not exist, in the place of its state.
 _DEAD = "Dead"
 _MEMBER_CLASSIC = 0
@@ -55,6 +56,14 @@ class ListedGroup(NamedTuple):
     coordinator_id: int
 
 
+class MemberTasks(NamedTuple):
+    """Of a member of a streams group: tasks by Kafka Streams' names, such as 0_1."""
+
+    process_id: str
+    active: tuple[str, ...]
+    standby: tuple[str, ...]
+
+
 class GroupMember(NamedTuple):
     member_id: str
     instance_id: str | None
@@ -66,6 +75,7 @@ class GroupMember(NamedTuple):
     protocol: str
     assignment: tuple[TopicPartition, ...]
     target: tuple[TopicPartition, ...] | None
+    tasks: MemberTasks | None = None
 
 
 class DescribedGroup(NamedTuple):
@@ -165,6 +175,7 @@ class GroupAdmin:
         )
 
     async def _describe_others(self, coordinator: Coordinator, node_id: int) -> DescribedGroup:
+        from tailrace.client.groups.streams import describe_streams_group
         from tailrace.client.shares.admin import describe_share_group
 
         try:
@@ -173,6 +184,7 @@ class GroupAdmin:
             if error.code is not ErrorCode.GROUP_ID_NOT_FOUND:
                 raise
             described = await describe_share_group(coordinator, node_id)
+            described = described or await describe_streams_group(coordinator, node_id)
             if described is None:
                 raise
             return described

@@ -15,7 +15,7 @@ from tailrace.coordinator.classic.rebalance import (
     take_sync,
     write_members,
 )
-from tailrace.coordinator.groups import GroupState, GroupType
+from tailrace.coordinator.groups import Group, GroupState, GroupType
 from tailrace.coordinator.history import Cause
 from tailrace.coordinator.op import Call, Caller, Result
 from tailrace.model.errors import ErrorCode, KafkaError
@@ -46,8 +46,10 @@ def join_group(state: GroupState, call: Call, caller: Caller, request: JoinGroup
             from tailrace.coordinator.migration import classic_members
 
             return classic_members.join_group(state, call, caller, request)
-        if group is not None and group.type is GroupType.SHARE:
-            raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"Group {request.group_id} is a share group.")
+        if group is not None and _is_of_another_kind(group):
+            raise KafkaError(
+                ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"Group {request.group_id} is a {group.type} group."
+            )
         if isinstance(group, ClassicGroup):
             _join(change, group, caller, request)
         elif request.member_id:
@@ -61,6 +63,11 @@ def join_group(state: GroupState, call: Call, caller: Caller, request: JoinGroup
         member_id = "" if fault.code is ErrorCode.GROUP_MAX_SIZE_REACHED else request.member_id
         change.refuse_join(caller, fault.code, member_id)
     return change.result()
+
+
+def _is_of_another_kind(group: Group) -> bool:
+    """An application of Kafka Streams without members may go back to the classic protocol."""
+    return group.type is GroupType.SHARE or (group.type is GroupType.STREAMS and not group.is_empty)
 
 
 def _check_request(call: Call, request: JoinGroupRequest) -> None:

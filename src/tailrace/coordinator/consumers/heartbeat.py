@@ -170,7 +170,7 @@ def _find_group(state: GroupState, call: Call, request: ConsumerGroupHeartbeatRe
     group = state.groups.get(request.group_id)
     if isinstance(group, ConsumerGroup):
         return ConsumerGroupChange(state, call, group)
-    if request.member_epoch != JOIN_EPOCH or (group is not None and group.type is GroupType.SHARE):
+    if request.member_epoch != JOIN_EPOCH or (group is not None and group.type in (GroupType.SHARE, GroupType.STREAMS)):
         raise _no_group(request.group_id)
     if group is None or group.is_empty:
         records = () if group is None else group.deletion_records()

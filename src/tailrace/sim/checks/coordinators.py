@@ -13,6 +13,7 @@ from tailrace.broker.coordinators.shard import Shard
 from tailrace.coordinator.classic.group import ClassicGroup, ClassicState
 from tailrace.coordinator.history import History
 from tailrace.coordinator.machine import GroupMachine
+from tailrace.coordinator.streams.group import StreamsGroup
 from tailrace.model.ids import CONSUMER_OFFSETS_TOPIC, PartitionIndex, TopicPartition
 from tailrace.sim.checks.history import demand
 from tailrace.sim.checks.replicas import ReplicaChecks
@@ -105,11 +106,20 @@ def _durable_state(machine: GroupMachine) -> dict[str, Any]:
         found[f"offsets of {group_id}"] = offsets.topics(group_id)
         found[f"pending offsets of {group_id}"] = sorted(offsets.pending(group_id))
     for group_id, group in machine.state.groups.items():
-        if not isinstance(group, ClassicGroup):
+        if isinstance(group, StreamsGroup):
+            found[f"group {group_id}"] = _streams_state(group)
+        elif not isinstance(group, ClassicGroup):
             found[f"group {group_id}"] = _consumer_state(group)
         elif group.stored is not None:
             found[f"group {group_id}"] = group.stored
     return found
+
+
+def _streams_state(group: StreamsGroup) -> tuple[Any, ...]:
+    epochs = group.epoch, group.basis, group.assignment_epoch, group.assignment_timestamp_ms
+    owners = group.active_owners, group.copy_owners
+    topology = None if group.topology is None else group.topology.stored
+    return epochs, topology, group.members, group.targets, owners
 
 
 def _classic_differences(live: ClassicGroup, replayed: ClassicGroup) -> list[str]:

@@ -34,7 +34,7 @@ async def _read_groups(cluster: Cluster) -> list[Row]:
 
 
 async def _describe(admin: GroupAdmin, group_id: str) -> DescribedGroup | None:
-    """None if it is of a kind that is described in another way, such as a streams group, or has gone meanwhile."""
+    """None if it is of a kind that is described in another way, or has gone meanwhile."""
     try:
         return await admin.describe(group_id)
     except KafkaError as error:

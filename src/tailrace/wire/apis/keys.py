@@ -1,7 +1,7 @@
 """The numbers of the APIs, in one place, and which module beside this one declares their messages. Everything else
 calls an API by its name here.
 
-Left out are the keys 4 to 7, which Kafka removed, and what is not declared: streams groups.
+Left out are the keys 4 to 7, which Kafka removed.
 """
 
 from enum import IntEnum
@@ -100,6 +100,8 @@ class ApiKey(IntEnum):
     WRITE_SHARE_GROUP_STATE = 85, "shares"
     DELETE_SHARE_GROUP_STATE = 86, "shares"
     READ_SHARE_GROUP_STATE_SUMMARY = 87, "shares"
+    STREAMS_GROUP_HEARTBEAT = 88, "groups"
+    STREAMS_GROUP_DESCRIBE = 89, "groups"
     DESCRIBE_SHARE_GROUP_OFFSETS = 90, "shares"
     ALTER_SHARE_GROUP_OFFSETS = 91, "shares"
     DELETE_SHARE_GROUP_OFFSETS = 92, "shares"

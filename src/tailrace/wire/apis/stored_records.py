@@ -588,6 +588,127 @@ class ShareGroupStatePartitionMetadataValue(Message, record_type=15, versions="0
     deleting_topics: list[TopicInfo] = array(TopicInfo, "0+")
 
 
+class StreamsGroupMetadataKey(Message, record_type=17, versions="0"):
+    group_id: str = string("0")
+
+
+class StreamsGroupMetadataValue(Message, record_type=17, versions="0", flexible="0+"):
+    class LastAssignmentConfig(Struct):
+        key: str = string("0+")
+        value: str = string("0+")
+
+    epoch: int = int32("0+")
+    metadata_hash: int = int64("0+")
+    validated_topology_epoch: int = int32("0+", default=-1, tag=0)
+    last_assignment_configs: list[LastAssignmentConfig] | None = array(LastAssignmentConfig, "0+", nullable="0+", tag=1)
+
+
+class StreamsGroupMemberMetadataKey(Message, record_type=19, versions="0"):
+    group_id: str = string("0")
+    member_id: str = string("0")
+
+
+class StreamsGroupMemberMetadataValue(Message, record_type=19, versions="0", flexible="0+"):
+    class Endpoint(Struct):
+        host: str = string("0+")
+        port: int = uint16("0+")
+
+    class KeyValue(Struct):
+        key: str = string("0+")
+        value: str = string("0+")
+
+    instance_id: str | None = string("0+", nullable="0+")
+    rack_id: str | None = string("0+", nullable="0+")
+    client_id: str = string("0+")
+    client_host: str = string("0+")
+    rebalance_timeout_ms: int = int32("0+", default=-1)
+    topology_epoch: int = int32("0+")
+    process_id: str = string("0+")
+    user_endpoint: Endpoint | None = struct(Endpoint, "0+", nullable="0+", default=None)
+    client_tags: list[KeyValue] = array(KeyValue, "0+")
+
+
+class StreamsGroupTargetAssignmentMetadataKey(Message, record_type=20, versions="0"):
+    group_id: str = string("0")
+
+
+class StreamsGroupTargetAssignmentMetadataValue(Message, record_type=20, versions="0", flexible="0+"):
+    assignment_epoch: int = int32("0+")
+    assignment_timestamp: int = int64("0+", tag=0, default=0)
+
+
+class StreamsGroupTargetAssignmentMemberKey(Message, record_type=21, versions="0"):
+    group_id: str = string("0")
+    member_id: str = string("0")
+
+
+class StreamsGroupTargetAssignmentMemberValue(Message, record_type=21, versions="0", flexible="0+"):
+    class TaskIds(Struct):
+        subtopology_id: str = string("0+")
+        partitions: list[int] = array(int32, "0+")
+
+    active_tasks: list[TaskIds] = array(TaskIds, "0+")
+    standby_tasks: list[TaskIds] = array(TaskIds, "0+")
+    warmup_tasks: list[TaskIds] = array(TaskIds, "0+")
+
+
+class StreamsGroupCurrentMemberAssignmentKey(Message, record_type=22, versions="0"):
+    group_id: str = string("0")
+    member_id: str = string("0")
+
+
+class StreamsGroupCurrentMemberAssignmentValue(Message, record_type=22, versions="0", flexible="0+"):
+    class TaskIds(Struct):
+        subtopology_id: str = string("0+")
+        partitions: list[int] = array(int32, "0+")
+        assignment_epochs: list[int] | None = array(int32, "0+", nullable="0+", tag=0)
+
+    member_epoch: int = int32("0+")
+    previous_member_epoch: int = int32("0+")
+    state: int = int8("0+")
+    active_tasks: list[TaskIds] = array(TaskIds, "0+")
+    standby_tasks: list[TaskIds] = array(TaskIds, "0+")
+    warmup_tasks: list[TaskIds] = array(TaskIds, "0+")
+    active_tasks_pending_revocation: list[TaskIds] = array(TaskIds, "0+")
+    standby_tasks_pending_revocation: list[TaskIds] = array(TaskIds, "0+")
+    warmup_tasks_pending_revocation: list[TaskIds] = array(TaskIds, "0+")
+
+
+class StreamsGroupTopologyKey(Message, record_type=23, versions="0"):
+    group_id: str = string("0")
+
+
+class StreamsGroupTopologyValue(Message, record_type=23, versions="0", flexible="0+"):
+    class TopicConfig(Struct):
+        key: str = string("0+")
+        value: str = string("0+")
+
+    class TopicInfo(Struct):
+        name: str = string("0+")
+        partitions: int = int32("0+")
+        replication_factor: int = int16("0+")
+        topic_configs: list[StreamsGroupTopologyValue.TopicConfig] = array("TopicConfig", "0+")
+
+    class CopartitionGroup(Struct):
+        """Indices into the arrays of the subtopology."""
+
+        source_topics: list[int] = array(int16, "0+")
+        source_topic_regex: list[int] = array(int16, "0+")
+        repartition_source_topics: list[int] = array(int16, "0+")
+
+    class Subtopology(Struct):
+        subtopology_id: str = string("0+")
+        source_topics: list[str] = array(string, "0+")
+        source_topic_regex: list[str] = array(string, "0+")
+        state_changelog_topics: list[StreamsGroupTopologyValue.TopicInfo] = array("TopicInfo", "0+")
+        repartition_sink_topics: list[str] = array(string, "0+")
+        repartition_source_topics: list[StreamsGroupTopologyValue.TopicInfo] = array("TopicInfo", "0+")
+        copartition_groups: list[StreamsGroupTopologyValue.CopartitionGroup] = array("CopartitionGroup", "0+")
+
+    epoch: int = int32("0+")
+    subtopologies: list[Subtopology] = array(Subtopology, "0+")
+
+
 class TransactionLogKey(Message, record_type=0, versions="0"):
     transactional_id: str = string("0")
 
@@ -842,6 +963,12 @@ GROUP_RECORDS: Mapping[int, tuple[type[Message], type[Message]]] = {
         (ShareGroupCurrentMemberAssignmentKey, ShareGroupCurrentMemberAssignmentValue),
         (ShareGroupStatePartitionMetadataKey, ShareGroupStatePartitionMetadataValue),
         (ConsumerGroupRegularExpressionKey, ConsumerGroupRegularExpressionValue),
+        (StreamsGroupMetadataKey, StreamsGroupMetadataValue),
+        (StreamsGroupMemberMetadataKey, StreamsGroupMemberMetadataValue),
+        (StreamsGroupTargetAssignmentMetadataKey, StreamsGroupTargetAssignmentMetadataValue),
+        (StreamsGroupTargetAssignmentMemberKey, StreamsGroupTargetAssignmentMemberValue),
+        (StreamsGroupCurrentMemberAssignmentKey, StreamsGroupCurrentMemberAssignmentValue),
+        (StreamsGroupTopologyKey, StreamsGroupTopologyValue),
     )
 }
 # Record types of __transaction_state.

@@ -21,6 +21,8 @@ from tailrace.wire.apis.groups import (
     ListGroupsResponse,
     OffsetCommitRequest,
     OffsetFetchRequest,
+    StreamsGroupDescribeRequest,
+    StreamsGroupDescribeResponse,
 )
 from tailrace.wire.apis.own import DescribeGroupHistoryRequest, DescribeGroupHistoryResponse
 from tailrace.wire.apis.shares import ShareGroupDescribeRequest, ShareGroupDescribeResponse
@@ -52,6 +54,42 @@ def no_share_group(request: ShareGroupDescribeRequest) -> Message:
         group_id=request.group_ids[0], error_code=ErrorCode.GROUP_ID_NOT_FOUND
     )
     return ShareGroupDescribeResponse(groups=[group])
+
+
+def no_streams_group(request: StreamsGroupDescribeRequest) -> Message:
+    group = StreamsGroupDescribeResponse.DescribedGroup(
+        group_id=request.group_ids[0], error_code=ErrorCode.GROUP_ID_NOT_FOUND
+    )
+    return StreamsGroupDescribeResponse(groups=[group])
+
+
+async def test_a_streams_group_is_described():
+    def streams_group(request: StreamsGroupDescribeRequest) -> Message:
+        response = StreamsGroupDescribeResponse
+        tasks = response.Assignment(
+            active_tasks=[response.TaskIds(subtopology_id="0", partitions=[0, 2])],
+            standby_tasks=[response.TaskIds(subtopology_id="0", partitions=[1])],
+        )
+        topology = response.Topology(subtopologies=[response.Subtopology(subtopology_id="0", source_topics=["t", "u"])])
+        member = response.Member(member_id="m", process_id="p", assignment=tasks)
+        group = response.DescribedGroup(
+            group_id=request.group_ids[0], group_state="Stable", topology=topology, members=[member]
+        )
+        return response(groups=[group])
+
+    scripts: dict[type[Message], Script] = {
+        ConsumerGroupDescribeRequest: no_consumer_group,
+        DescribeGroupsRequest: classic("Dead"),
+        ShareGroupDescribeRequest: no_share_group,
+        StreamsGroupDescribeRequest: streams_group,
+    }
+    async with GroupPeer(scripts) as peer:
+        cluster = peer.cluster()
+        described = await GroupAdmin(cluster).describe("g")
+        assert (described.type, described.state) == ("streams", "Stable")
+        assert described.members[0].assignment == (("t", 0), ("t", 2)), "there is no u"
+        assert described.members[0].tasks == ("p", ("0_0", "0_2"), ("0_1",))
+        cluster.close()
 
 
 async def test_a_share_group_is_described():
@@ -106,7 +144,11 @@ async def test_an_old_broker_is_asked_in_its_own_way():
     "answer", [classic("Dead"), classic("", error_code=ErrorCode.GROUP_ID_NOT_FOUND, error_message="no")]
 )
 async def test_a_group_that_does_not_exist(answer: Script):
-    scripts = {ConsumerGroupDescribeRequest: no_consumer_group, ShareGroupDescribeRequest: no_share_group}
+    scripts: dict[type[Message], Script] = {
+        ConsumerGroupDescribeRequest: no_consumer_group,
+        ShareGroupDescribeRequest: no_share_group,
+        StreamsGroupDescribeRequest: no_streams_group,
+    }
     async with GroupPeer({**scripts, DescribeGroupsRequest: answer}) as peer:
         cluster = peer.cluster()
         with pytest.raises(KafkaError, match="group g does not exist") as refused:
