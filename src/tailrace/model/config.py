@@ -2012,7 +2012,12 @@ class BrokerConfig(SecurityConfig, scope="broker"):
         default=2, minimum=1, dynamic=True, inert=_ONE_THREAD, doc="Threads that follow remote storage."
     )
     remote_log_reader_threads: int = integer(
-        default=10, minimum=1, dynamic=True, inert=_ONE_THREAD, doc="Threads that read remote storage."
+        default=2,
+        minimum=1,
+        dynamic=True,
+        ours=True,
+        doc="How many helper threads work for reads of remote storage at a time. Kafka's default is 10; with more than "
+        "there are cores for, others wait longer, and readers get no more.",
     )
     background_threads: int = integer(
         default=10, minimum=1, dynamic=True, inert=_ONE_THREAD, doc="Threads for background tasks."

@@ -34,7 +34,7 @@ T = TypeVar("T")
 _log = logging.getLogger("tailrace.outbox")
 
 _LISTS_CONFIG = {"cleanup.policy": "compact"}
-_INT_MAX = 2**31 - 1
+_RECORD_BYTES_MAX = 900 * 1024 * 1024  # The topic's own limit decides.
 
 
 class RelayOptions(NamedTuple):
@@ -76,7 +76,7 @@ class Relay:
                     "max.block.ms": 15_000,
                     **self._options,
                     "transactional.id": self._relay.name,
-                    "max.request.size": _INT_MAX,
+                    "max.request.size": _RECORD_BYTES_MAX,
                 },
                 keys=Bytes(),
                 values=Bytes(),
