@@ -58,10 +58,8 @@ def iterate_payload(
     headers are read but not kept, so that they take no memory, and MANY_HEADERS may come before a record."""
     base_offset, last_offset_delta, base_timestamp, append_time = numbering
     # Varints are read in line: most have one byte, and a call for each would double the time.
-    new_record = tuple.__new__
-    size = len(data)
     timestamp = base_timestamp if append_time is None else append_time
-    position, previous_delta = 0, -1
+    position, previous_delta, size, new_record = 0, -1, len(data), tuple.__new__
     try:
         for _ in range(count):
             raw = data[position]
