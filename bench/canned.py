@@ -14,9 +14,11 @@ _TIMESTAMP_MS = int(time.time() * 1000)
 _CLIENT = b"\x00\x05bench"
 
 
-def produce_request(topic: str, *, records: int, value_bytes: int, acks: int = 1, version: int = 8) -> bytes:
-    """A Produce of one batch to partition 0."""
-    batch = _batch(records, value_bytes)
+def produce_request(
+    topic: str, *, records: int, value_bytes: int, acks: int = 1, version: int = 8, key: bytes | None = None
+) -> bytes:
+    """A Produce of one batch to partition 0; all its records have that key."""
+    batch = _batch(records, value_bytes, key)
     body = struct.pack(">hhii", -1, acks, 30_000, 1) + _string(topic) + struct.pack(">iii", 1, 0, len(batch)) + batch
     return _frame(0, version, body)
 
@@ -51,16 +53,17 @@ def _string(text: str) -> bytes:
     return struct.pack(">h", len(text)) + text.encode()
 
 
-def _batch(records: int, value_bytes: int) -> bytes:
-    payload = b"".join(_record(index, value_bytes) for index in range(records))
+def _batch(records: int, value_bytes: int, key: bytes | None) -> bytes:
+    payload = b"".join(_record(index, value_bytes, key) for index in range(records))
     times = (_TIMESTAMP_MS, _TIMESTAMP_MS)
     summed = struct.pack(">hiqqqhii", 0, records - 1, *times, -1, -1, -1, records) + payload
     return struct.pack(">qiibI", 0, 9 + len(summed), -1, 2, crc32c(summed)) + summed
 
 
-def _record(index: int, value_bytes: int) -> bytes:
-    # attributes, timestamp delta 0, offset delta, null key, value, no headers
-    body = b"\x00\x00" + _varint(index) + b"\x01" + _varint(value_bytes) + b"x" * value_bytes + b"\x00"
+def _record(index: int, value_bytes: int, key: bytes | None = None) -> bytes:
+    # attributes, timestamp delta 0, offset delta, key or null, value, no headers
+    keyed = b"\x01" if key is None else _varint(len(key)) + key
+    body = b"\x00\x00" + _varint(index) + keyed + _varint(value_bytes) + b"x" * value_bytes + b"\x00"
     return _varint(len(body)) + body
 
 

@@ -40,6 +40,7 @@ ALONE = "a record alone, written and read"
 CONFIDENCE = 0.9
 _ROOT = Path(__file__).parents[1]
 _TOPIC = "pairs"
+_COMPACTED = "compacted"
 _CONNECTIONS = 10
 # In the answer to a Produce of one batch: behind size, correlation id, topics, name, partitions, index and error.
 _BASE_OFFSET_AT = 4 + 4 + 4 + 2 + len(_TOPIC) + 4 + 4 + 2
@@ -93,6 +94,17 @@ def _large_produces(subject: Subject, seconds: float) -> float:
     return seconds * answered_per_second(subject.port, request, produce_response_bytes(_TOPIC), seconds)
 
 
+def _compacted_produces(subject: Subject, seconds: float) -> float:
+    """The broker has to look whether each record has a key."""
+    request = produce_request(_COMPACTED, records=records_in(64_000, 1_000), value_bytes=1_000, key=b"a key")
+    return seconds * answered_per_second(subject.port, request, produce_response_bytes(_COMPACTED), seconds)
+
+
+def _compacted_small_produces(subject: Subject, seconds: float) -> float:
+    request = produce_request(_COMPACTED, records=records_in(64_000, 100), value_bytes=100, key=b"a key")
+    return seconds * answered_per_second(subject.port, request, produce_response_bytes(_COMPACTED), seconds)
+
+
 def _fetches(subject: Subject, seconds: float) -> float:
     return seconds * fetched_bytes_per_second(subject.port, _TOPIC, 1 << 20, seconds)
 
@@ -140,6 +152,8 @@ WORK: dict[str, Callable[[Subject, float], float]] = {
     "produces of 100 B, pipelined": _small_produces,
     "the same, the general way": _general_produces,
     "produces of 64 KB, pipelined": _large_produces,
+    "the same, to a compacted topic": _compacted_produces,
+    "the same, of 100 B records": _compacted_small_produces,
     "fetches of 1 MB": _fetches,
     "metadata, 10 connections": _metadata,
     "offset commits, 10 connections": _commits,
@@ -161,6 +175,7 @@ def _source(commit: str) -> Iterator[Path]:
 
 def _prepare(subject: Subject, replicas: int) -> None:
     subject.create_topic(_TOPIC, warm=True, replicas=replicas)
+    subject.create_topic(_COMPACTED, warm=True, replicas=replicas, settings={"cleanup.policy": "compact,delete"})
     if replicas == 1:
         with Connection(subject.port) as connection:
             connection.find_coordinator("pairs")

@@ -33,9 +33,17 @@ class Subject(NamedTuple):
         """The first broker's port."""
         return int(self.bootstrap.partition(",")[0].rpartition(":")[2])
 
-    def create_topic(self, name: str, *, warm: bool, partitions: int = 1, replicas: int = 1) -> str:
+    def create_topic(
+        self,
+        name: str,
+        *,
+        warm: bool,
+        partitions: int = 1,
+        replicas: int = 1,
+        settings: Mapping[str, str] | None = None,
+    ) -> str:
         admin = AdminClient({"bootstrap.servers": self.bootstrap})
-        new = NewTopic(name, partitions, replicas, config=_WARM if warm else {})
+        new = NewTopic(name, partitions, replicas, config=(_WARM if warm else {}) | dict(settings or {}))
         (created,) = admin.create_topics([new]).values()
         created.result(_DEADLINE_S)
         return name

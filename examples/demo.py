@@ -1,8 +1,8 @@
-"""`make demo`: a broker, a client that others wrote, our own commands, schemas that evolve (demo_schemas.py), a handler
-that fails and its dead letter (demo_handlers.py), a cluster that lets in only who may come (demo_secure.py), one that
-is lost but for its bucket (demo_tier.py), a datacenter that dies (demo_mirror.py), a cluster whose leader is killed at
-work, transactions whose producer is, what tells of a dead broker (demo_watch.py), and a data pipeline on Spark that
-survives all that (demo_pipeline.py).
+"""`make demo`: a broker, a client that others wrote, our own commands, a queue with dead letters (demo_queue.py),
+schemas that evolve (demo_schemas.py), a handler that fails and its dead letter (demo_handlers.py), a cluster that lets
+in only who may come (demo_secure.py), one that is lost but for its bucket (demo_tier.py), a datacenter that dies
+(demo_mirror.py), a cluster whose leader is killed at work, transactions whose producer is, what tells of a dead broker
+(demo_watch.py), and a data pipeline on Spark that survives all that (demo_pipeline.py).
 
 Everything shown happens; a step that goes wrong ends the demo with a message and exit code 1.
 """
@@ -22,6 +22,7 @@ from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from demo_handlers import bury_and_replay
 from demo_mirror import lose_a_datacenter
 from demo_pipeline import ORDERS, REVENUE, finish_and_audit, pipelines_under_fire
+from demo_queue import give_up_and_send_back
 from demo_schemas import evolve_schemas
 from demo_secure import LEDGER, SETTINGS, refuse, renew, throttle
 from demo_tier import lose_everything
@@ -53,6 +54,8 @@ def main() -> None:
             write_and_read(broker)
         with step("The same broker by our own commands"):
             use_commands(broker)
+        with step("A queue with a job that nobody can do: dead letters, and back (ShareConsumer of confluent-kafka)"):
+            give_up_and_send_back(broker, command, show, expect)
         with step("Schemas by a registry beside it: one that evolves, and one that is refused"):
             evolve_schemas(broker, show)
         with step("A handler fails: retries, a dead letter, and its replay"):

@@ -297,7 +297,7 @@ _ROWS = (
         (0, 0),
         "groups.shares.alter_share_group_offsets",
         (_READ_GROUP, Need(Operation.READ, Kind.TOPIC, "topics.topic_name")),
-        ("topics > responses", "partitions"),
+        "of_share_offsets",
     ),
     _this_node(
         ApiKey.DELETE_SHARE_GROUP_OFFSETS,
@@ -307,8 +307,9 @@ _ROWS = (
             Need(Operation.DELETE, Kind.GROUP, "group_id"),
             Need(Operation.READ, Kind.TOPIC, "topics.topic_name"),
         ),
-        ("topics > responses",),
+        "of_share_offsets",
     ),
+    _this_node(ApiKey.DESCRIBE_QUEUE, (0, 0), "shares.looking.describe_queue", (_DESCRIBE_GROUP,)),
     # ---- streams groups
     _group(
         ApiKey.STREAMS_GROUP_HEARTBEAT,

@@ -139,6 +139,7 @@ def read(
     return records
 
 
+@pytest.mark.long
 def test_the_same_bytes_at_the_same_offsets_and_a_failover(
     *,
     kafka: ApacheKafka,

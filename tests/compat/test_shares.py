@@ -1,10 +1,13 @@
 """Share groups by clients that others wrote."""
 
 import subprocess
+import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
+from confluent_kafka import Consumer, Producer
 
 DEADLINE_S = 180.0
 # What Apache Kafka 4.3.0 gives for the same program, but for the start offset after acknowledgements: there it is told
@@ -39,7 +42,7 @@ def test_the_java_client_has_a_queue(
 
 
 def test_librdkafka_has_a_queue(bootstrap: str, topic: str, fresh_name: Callable[[], str]):
-    from confluent_kafka import Producer, ShareConsumer
+    from confluent_kafka import ShareConsumer
     from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
     group = fresh_name()
@@ -63,3 +66,42 @@ def test_librdkafka_has_a_queue(bootstrap: str, topic: str, fresh_name: Callable
     for member in members:
         member.close()
     assert sorted(map(int, values)) == list(range(100)), "each of them once"
+
+
+@pytest.mark.long
+@pytest.mark.needs("go")
+def test_franz_go_has_a_queue_with_dead_letters(
+    bootstrap: str, topic: str, fresh_name: Callable[[], str], tmp_path: Path
+):
+    program = str(tmp_path / "queue")
+    folder = Path(__file__).parent / "go"
+    subprocess.run(["go", "build", "-o", program, "./queue"], cwd=folder, check=True, capture_output=True, timeout=300)
+    group, letters = fresh_name(), f"dlq.{topic}"
+    settings = ["share.auto.offset.reset=earliest", f"errors.deadletterqueue.topic.name={letters}"]
+    for words in (
+        ("topic", "create", letters, "--set", "errors.deadletterqueue.group.enable=true"),
+        ("queue", "set", group, *settings),
+    ):
+        subprocess.run([sys.executable, "-m", "tailrace", *words, "--bootstrap", bootstrap], check=True, timeout=60)
+    producer = Producer({"bootstrap.servers": bootstrap})
+    for value in ("a", "reject", "b", "release", "c"):
+        producer.produce(topic, value.encode())
+    producer.flush(DEADLINE_S)
+    command = [program, bootstrap, topic, group, "5"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+    assert (done.returncode, done.stdout) == (0, "map[a:1 b:1 c:1 reject:1 release:5]\n"), done.stderr
+    reader = Consumer({"bootstrap.servers": bootstrap, "group.id": fresh_name(), "auto.offset.reset": "earliest"})
+    reader.subscribe([letters])
+    told: list[tuple[str, str]] = []
+    deadline = time.monotonic() + DEADLINE_S
+    while len(told) < 2 and time.monotonic() < deadline:
+        message = reader.poll(1)
+        if message is not None and message.error() is None:
+            headers = {name.removeprefix("__dlq.errors."): value.decode() for name, value in message.headers()}
+            assert (headers["topic"], headers["group"]) == (topic, group)
+            told.append((headers["delivery.count"], headers["message"]))
+    reader.close()
+    assert sorted(told) == [
+        ("1", "Offset rejected by client."),
+        ("5", "Offset delivery count exceeded the threshold."),
+    ]

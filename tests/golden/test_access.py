@@ -4,16 +4,24 @@ StandardAuthorizer answered, `access/controllers.json` what a controller did.
 """
 
 import json
+from typing import Any
 
 import pytest
 
 from tailrace.catalogue import CATALOGUE, Audience
 from tailrace.wire.apis.keys import ApiKey
 from tests.golden.access import asking
-from tests.golden.access.asking import RECORDED, RECORDED_OF_CONTROLLERS, ask_all, log_in
+from tests.golden.access.asking import (
+    RECORDED,
+    RECORDED_OF_CONTROLLERS,
+    RECORDED_OF_SHARES,
+    ask_all,
+    log_in,
+)
 from tests.golden.access.cases import CASES, Case
 from tests.golden.access.controllers import CONTROLLER_CASES
 from tests.golden.access.requests import OTHER, TOPIC, State
+from tests.golden.access.shares import SHARE_CASES
 from tests.unit.broker.access.secured_world import secured
 from tests.unit.broker.cluster_world import running_cluster, simulated
 
@@ -28,12 +36,43 @@ SETTINGS = {
 }
 
 
+SHARE_SETTINGS = {
+    "share.coordinator.state.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
+    "share.coordinator.state.topic.num.partitions": "1",
+}
+
+
 async def test_rights_are_kafkas() -> None:
     kafka = json.loads(RECORDED.read_text())
     async with secured(SETTINGS) as world:
         ours = json.loads(json.dumps(await ask_all(world.root, await world.connect_as("alice"))))
     assert ours.keys() == kafka.keys()
     assert {label: (answer, kafka[label]) for label, answer in ours.items() if answer != kafka[label]} == {}
+
+
+async def test_rights_of_share_groups_are_kafkas() -> None:
+    kafka = json.loads(RECORDED_OF_SHARES.read_text())
+    async with secured(SETTINGS | SHARE_SETTINGS) as world:
+        alice = await world.connect_as("alice")
+        answers = await ask_all(world.root, alice, SHARE_CASES, has_share_group=True)
+    ours = json.loads(json.dumps(answers))
+    assert ours.keys() == kafka.keys()
+    differing = {label: (answer, kafka[label]) for label, answer in ours.items() if answer != kafka[label]}
+    # Kafka also names partitions of which there is nothing to tell, in some of its answers.
+    assert all(
+        refusals(ours[label]) == refusals(kafka[label]) != [] for label in differing if label.startswith("ShareF")
+    )
+    assert {label: both for label, both in differing.items() if not label.startswith("ShareFetch")} == {}
+
+
+def refusals(by_version: dict[str, Any]) -> list[Any]:
+    """What a member is told of partitions in any version."""
+    answers = [
+        json.dumps([each for topic in answer["responses"] for each in topic["partitions"] if each.get("error_code")])
+        for answer in by_version.values()
+    ]
+    return sorted(set(answers))
 
 
 @simulated
@@ -61,7 +100,9 @@ ONE_NODE = {
 }
 
 
-@pytest.mark.parametrize(("audience", "cases"), [(Audience.CLIENTS, CASES), (Audience.CONTROLLERS, CONTROLLER_CASES)])
+@pytest.mark.parametrize(
+    ("audience", "cases"), [(Audience.CLIENTS, CASES + SHARE_CASES), (Audience.CONTROLLERS, CONTROLLER_CASES)]
+)
 def test_every_version_of_every_api_is_asked(audience: Audience, cases: tuple[Case, ...]) -> None:
     state = State({TOPIC: bytes(16), OTHER: bytes(16)})
     asked = {
@@ -92,17 +133,4 @@ ELSEWHERE = {
     # In tests/unit/broker/access/test_streams_rights.py.
     ApiKey.STREAMS_GROUP_HEARTBEAT,
     ApiKey.STREAMS_GROUP_DESCRIBE,
-    # In tests/unit/broker/access/test_share_rights.py.
-    ApiKey.SHARE_GROUP_HEARTBEAT,
-    ApiKey.SHARE_GROUP_DESCRIBE,
-    ApiKey.SHARE_FETCH,
-    ApiKey.SHARE_ACKNOWLEDGE,
-    ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS,
-    ApiKey.ALTER_SHARE_GROUP_OFFSETS,
-    ApiKey.DELETE_SHARE_GROUP_OFFSETS,
-    ApiKey.INITIALIZE_SHARE_GROUP_STATE,
-    ApiKey.READ_SHARE_GROUP_STATE,
-    ApiKey.WRITE_SHARE_GROUP_STATE,
-    ApiKey.DELETE_SHARE_GROUP_STATE,
-    ApiKey.READ_SHARE_GROUP_STATE_SUMMARY,
 }

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tailrace.model.errors import KafkaError
-from tailrace.wire.payload import MANY_HEADERS, Numbering, iterate_payload
+from tailrace.wire.payload import MANY_HEADERS, Numbering, encode_payload, iterate_payload, scan_keyed
 from tailrace.wire.records import (
     Compression,
     Record,
@@ -90,3 +90,46 @@ def test_any_payload_is_read_or_refused(payload: bytes, count: int):
         each for each in iterate_payload(payload, count, numbering, only_checks=True) if each is not MANY_HEADERS
     ]
     assert checked == [record._replace(headers=()) for record in records]
+
+
+@st.composite
+def keyed_records(draw: st.DrawFn) -> list[Record]:
+    """As they come to compacted topics, of lengths that take one, two and three bytes."""
+    bodies = st.binary(max_size=20) | st.sampled_from((60, 70, 9_000, 20_000)).map(lambda size: b"v" * size)
+    times = st.integers(-1, 2**60) | st.integers(1_700_000_000_000, 1_700_000_100_000)
+    count = draw(st.sampled_from((1, 2, 5, 66)))
+    drawn = [(draw(times), draw(bodies), draw(st.none() | bodies), draw(headers)) for _ in range(min(count, 5))]
+    return [Record(offset, *drawn[offset % len(drawn)]) for offset in range(count)]
+
+
+@given(keyed_records(), st.data())
+@settings(max_examples=150, deadline=None)
+def test_what_a_scan_says_is_what_reading_says(records: list[Record], data: st.DataObject):
+    base_timestamp = records[0].timestamp
+    payload = bytearray(encode_payload(records, base_offset=0, base_timestamp=base_timestamp))
+    numbering = Numbering(0, len(records) - 1, base_timestamp, None)
+    half = data.draw(st.integers(0, len(records)))
+
+    def scan() -> tuple[int, int] | None:
+        least, largest, position = 1 << 63, -(1 << 63), 0
+        for deltas in (range(half), range(half, len(records))):
+            scanned = scan_keyed(bytes(payload), position, deltas)
+            if scanned is None:
+                return None
+            position = scanned[0]
+            least, largest = min(least, scanned[1]), max(largest, scanned[2])
+        return (base_timestamp + least, base_timestamp + largest) if position == len(payload) else None
+
+    times = [record.timestamp for record in records]
+    assert scan() == (min(times), max(times))
+    for _ in range(data.draw(st.integers(1, 3))):
+        payload[data.draw(st.integers(0, len(payload) - 1))] = data.draw(st.integers(0, 255))
+    if data.draw(st.booleans()):
+        del payload[data.draw(st.integers(0, len(payload))) :]
+    said = scan()
+    # It may say nothing, and nothing but the truth; that a time has 64 bits shows by the topic's bounds.
+    if said is not None and -(1 << 63) <= said[0] <= said[1] < 1 << 63:
+        read = list(iterate_payload(bytes(payload), len(records), numbering))
+        assert said == (min(record.timestamp for record in read), max(record.timestamp for record in read))
+        assert [record.offset for record in read] == list(range(len(records)))
+        assert all(record.key is not None for record in read)

@@ -134,7 +134,7 @@ class Run:
         held = sorted(offset for offset, (holder, _) in self.model.holder.items() if holder == member)
         for offset in held:
             self.model.begin(offset, "free")
-        self.begin(self.window.release(member, LIMITS), held)
+        self.begin(self.window.release(member, limits=LIMITS, now_ms=self.now_ms), held)
 
     def finish(self) -> None:
         if not self.writes:
@@ -186,6 +186,65 @@ def test_a_window_does_what_the_model_does(seed: int) -> None:
         while run.writes:
             run.finish()
         run.check()
+
+
+@pytest.mark.parametrize("seed", range(0, SEEDS, 20))
+def test_of_a_key_the_first_record_that_is_not_done_with_goes_out(seed: int) -> None:
+    for number in range(seed, seed + 20):
+        run = OrderedRun(number)
+        for _ in range(STEPS):
+            run.step()
+
+
+class OrderedRun:
+    """Keys are known up to an offset; some records have none."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = Random(seed)
+        self.window = Window(0)
+        self.keys: dict[int, int] = {}
+        self.held: dict[int, str] = {}
+        self.done: set[int] = set()
+        self.end = 0
+
+    def step(self) -> None:
+        self.random.choice((self.extend, self.acquire, self.acquire, self.acknowledge, self.acknowledge))()
+
+    def extend(self) -> None:
+        end = self.end + self.random.randint(1, 8)
+        offsets = [each for each in range(self.end, end) if self.random.random() < 0.8]
+        self.done |= set(range(self.end, end)) - set(offsets)
+        self.keys |= {each: self.random.randint(0, 3) for each in offsets if self.random.random() < 0.9}
+        self.window.extend(self.end, offsets, end)
+        self.end = end
+
+    def acquire(self) -> None:
+        member, count = self.random.choice(MEMBERS), self.random.randint(1, 5)
+        end = self.random.randint(self.window.start_offset, self.end)
+        first = self.window.first_in_order(self.keys, end)
+        expected = [each for each in range(end) if self.may_go(each)]
+        assert first == min(expected, default=None)
+        acquired = self.window.acquire_in_order(
+            member, self.keys, end, max_records=count, limits=LIMITS._replace(delivery_count_max=99), now_ms=0
+        )
+        got = [offset for first, last, _ in acquired for offset in range(first, last + 1)]
+        assert got == expected[:count]
+        self.held |= dict.fromkeys(got, member)
+
+    def may_go(self, offset: int) -> bool:
+        if offset in self.done or offset in self.held:
+            return False
+        before = [each for each in range(offset) if each not in self.done]
+        return offset not in self.keys or all(self.keys.get(each) != self.keys[offset] for each in before)
+
+    def acknowledge(self) -> None:
+        for offset in self.random.sample(sorted(self.held), min(len(self.held), 2)):
+            kind = self.random.choice((Acknowledge.ACCEPT, Acknowledge.RELEASE))
+            said = [Acknowledged(offset, offset, (kind,))]
+            changes = self.window.acknowledge(self.held.pop(offset), said, limits=LIMITS, now_ms=0)
+            self.window.commit(changes)
+            gone = kind is Acknowledge.ACCEPT or changes[0].is_done
+            self.done |= {offset} if gone else set()
 
 
 def test_ranges_laid_over_each_other_are_those_of_single_offsets() -> None:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pytest
 
+from tailrace.broker.shares.giving_up import GivenUp
+from tailrace.broker.shares.key_order import KeyOrder
 from tailrace.broker.shares.share_partition import SharePartition
-from tailrace.coordinator.share_partition.delivery import Delivery, RecordState
+from tailrace.coordinator.share_partition.delivery import Dead, Delivery, Limits, RecordState
 from tailrace.coordinator.share_partition.window import Changes, Window
 from tailrace.coordinator.share_state.state import ShareState
-from tests.sim.test_shares import LOCK_MS, simulate
+from tests.sim.share_ledger import BACKOFF, KEY_ORDER, LETTERS, LOCK_MS
+from tests.sim.test_shares import simulate
 
 pytestmark = pytest.mark.long
 
@@ -45,11 +48,13 @@ def _locks_are_short(patch: pytest.MonkeyPatch) -> None:
 
 
 def _nothing_is_given_up(patch: pytest.MonkeyPatch) -> None:
-    begin = Window._begin
+    give_back = Window._give_back
     patch.setattr(
         Window,
-        "_begin",
-        lambda self, delivery, state, limits: begin(self, delivery, state, limits._replace(delivery_count_max=99)),
+        "_give_back",
+        lambda self, delivery, limits, now_ms: give_back(
+            self, delivery, limits._replace(delivery_count_max=99), now_ms
+        ),
     )
 
 
@@ -71,6 +76,48 @@ def _the_start_falls(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ShareState, "with_update", fallen)
 
 
+def _archived_before_the_letter_is_written(patch: pytest.MonkeyPatch) -> None:
+    add = GivenUp.add
+
+    def add_archived(self: GivenUp, dead: Sequence[Dead], tell: Any) -> None:
+        self._archive([each.delivery for each in dead], tell)
+        add(self, dead, None)
+
+    patch.setattr(GivenUp, "add", add_archived)
+
+
+def _archived_though_the_letter_was_refused(patch: pytest.MonkeyPatch) -> None:
+    note_failure = GivenUp._note_failure
+
+    def note(self: GivenUp, error: Any) -> None:
+        note_failure(self, error)
+        self.make_room()
+
+    patch.setattr(GivenUp, "_note_failure", note)
+
+
+def _no_letters_for_what_is_delivered_too_often(patch: pytest.MonkeyPatch) -> None:
+    give_up = Window._give_up
+
+    def without(self: Window, delivery: Delivery, limits: Limits, *, is_rejected: bool) -> Changes:
+        limits = limits._replace(has_dead_letters=limits.has_dead_letters and is_rejected)
+        return give_up(self, delivery, limits, is_rejected=is_rejected)
+
+    patch.setattr(Window, "_give_up", without)
+
+
+def _what_comes_back_does_not_wait(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Limits, "delay_ms", lambda _self, _count: 0.0)
+
+
+def _delays_do_not_grow(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Limits, "delay_ms", lambda self, _count: self.backoff_ms)
+
+
+def _delays_never_end(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Limits, "delay_ms", lambda _self, _count: 1e9)
+
+
 @pytest.mark.parametrize(
     "plant",
     [
@@ -86,9 +133,77 @@ def _the_start_falls(patch: pytest.MonkeyPatch) -> None:
 def test_a_planted_bug_is_found(plant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch) -> None:
     plant(monkeypatch)
     with pytest.raises((AssertionError, TimeoutError)):
-        _simulate_all()
+        _simulate_all({})
 
 
-def _simulate_all() -> None:
-    for seed in SEEDS:
-        simulate(seed, 80)
+def _a_key_that_is_out_does_not_count(patch: pytest.MonkeyPatch) -> None:
+    def in_order(self: Window, _keys: Mapping[int, int], end: int) -> Iterator[tuple[Delivery, int]]:
+        for delivery in list(self):
+            for offset in range(max(delivery.first, self.start_offset), min(delivery.last + 1, end)):
+                if delivery.is_free:
+                    yield delivery, offset
+
+    patch.setattr(Window, "_in_order", in_order)
+
+
+def _a_key_that_comes_back_does_not_count(patch: pytest.MonkeyPatch) -> None:
+    def in_order(self: Window, keys: Mapping[int, int], end: int) -> Iterator[tuple[Delivery, int]]:
+        seen: set[int] = set()
+        for delivery in list(self):
+            if delivery.is_done or delivery.state is RecordState.DELAYED:
+                continue
+            for offset in range(max(delivery.first, self.start_offset), min(delivery.last + 1, end)):
+                if keys.get(offset, -1) not in seen and delivery.is_free:
+                    yield delivery, offset
+                seen.add(keys.get(offset, -2))
+
+    patch.setattr(Window, "_in_order", in_order)
+
+
+def _keys_are_forgotten(patch: pytest.MonkeyPatch) -> None:
+    place = KeyOrder._place
+
+    def forget(self: KeyOrder) -> None:
+        place(self)
+        self.keys = {offset: key for offset, key in self.keys.items() if offset % 5}
+
+    patch.setattr(KeyOrder, "_place", forget)
+
+
+@pytest.mark.parametrize(
+    "plant",
+    [_a_key_that_is_out_does_not_count, _a_key_that_comes_back_does_not_count, _keys_are_forgotten],
+    ids=lambda plant: plant.__name__.strip("_"),
+)
+def test_a_bug_of_key_order_is_found(
+    plant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plant(monkeypatch)
+    with pytest.raises(AssertionError, match="of the same key"):
+        _simulate_all(KEY_ORDER | BACKOFF)
+
+
+@pytest.mark.parametrize(
+    "plant",
+    [
+        _archived_before_the_letter_is_written,
+        _archived_though_the_letter_was_refused,
+        _no_letters_for_what_is_delivered_too_often,
+        _what_comes_back_does_not_wait,
+        _delays_do_not_grow,
+        _delays_never_end,
+    ],
+    ids=lambda plant: plant.__name__.strip("_"),
+)
+def test_a_bug_of_what_is_beyond_kafka_is_found(
+    plant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plant(monkeypatch)
+    with pytest.raises((AssertionError, TimeoutError)):
+        _simulate_all(LETTERS | BACKOFF, LETTERS | {"share.delivery.count.limit": "2"})
+
+
+def _simulate_all(*groups: Mapping[str, str]) -> None:
+    for group_settings in groups:
+        for seed in SEEDS:
+            simulate(seed, 80, group_settings)

@@ -7,7 +7,8 @@ nobody has what another one's lock holds, nothing is delivered too often, and th
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from itertools import count
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ import pytest
 from tailrace.client.connection import Address
 from tailrace.client.groups.admin import GroupAdmin
 from tailrace.client.metadata import Cluster
-from tailrace.client.shares.consumer import ACCEPT, REJECT, RELEASE, Refusal, ShareConsumer, ShareOptions, ShareRecord
+from tailrace.client.shares.consumer import ACCEPT, REJECT, RELEASE, Refusal, ShareConsumer, ShareOptions
 from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.model.ids import PartitionIndex, TopicPartition
 from tailrace.model.ports import Ports
@@ -25,15 +26,25 @@ from tailrace.sim.cluster import CLIENT_PORT
 from tailrace.sim.disk import SimDisk
 from tailrace.sim.loop import SimLoop
 from tailrace.sim.random import SimRandom
+from tailrace.verify.recorder import Settling
 from tailrace.wire.apis.admin import CreateTopicsRequest, IncrementalAlterConfigsRequest
 from tailrace.wire.apis.data import ProduceRequest, ProduceResponse
+from tailrace.wire.records import build_batch, iterate_headers, iterate_records
+from tests.sim.share_ledger import (
+    BACKOFF,
+    DEAD_LETTERS,
+    GROUP,
+    KEY_ORDER,
+    KEYS,
+    LETTERS,
+    LIMIT,
+    LOCK_MS,
+    PARTITIONS,
+    TOPIC,
+    Ledger,
+)
 from tests.unit.broker.cluster_world import ClusterWorld, running_cluster
-from tests.unit.broker.world import batch
 
-LOCK_MS = 1500
-# Clocks of simulated nodes may be slower or faster than time by a percent.
-CLOCK_SPEED_MIN = 0.99
-LIMIT = 5
 SETTINGS = {
     "offsets.topic.num.partitions": "1",
     "share.coordinator.state.topic.num.partitions": "2",
@@ -47,80 +58,6 @@ SETTINGS = {
     "group.share.assignment.interval.ms": "100",
     "share.coordinator.snapshot.update.records.per.snapshot": "5",
 }
-GROUP, TOPIC = "workers", "jobs"
-PARTITIONS = 2
-
-
-class Ledger:
-    """What members were told, and whether it fits together."""
-
-    def __init__(self, world: ClusterWorld) -> None:
-        self._world = world
-        self.produced: set[tuple[int, int]] = set()
-        self.delivered: dict[tuple[int, int], list[int]] = defaultdict(list)
-        self.done: dict[tuple[int, int], str] = {}
-        # Of these nobody was told whether what was said of them counts.
-        self.unknown: set[tuple[int, int]] = set()
-        self.starts: dict[int, int] = defaultdict(int)
-        # Who was given a record last, since when at the latest, and by which leader.
-        self._held: dict[tuple[int, int], tuple[str, float, int]] = {}
-
-    def now_ms(self) -> float:
-        return self._world.loop.now * 1000
-
-    def leader_epoch(self, partition: int) -> int:
-        """The newest that anybody knows."""
-        replicas = (broker.replicas.partitions.get((TOPIC, partition)) for broker in self._world.running)
-        return max((each.leader_epoch for each in replicas if each is not None), default=-1)
-
-    def note_delivered(self, member: str, asked_ms: float, asked_epoch: int, record: ShareRecord) -> None:
-        place = record.partition.partition, record.record.offset
-        assert place not in self.done, f"{place} is done with ({self.done[place]}) and went to {member}"
-        assert 1 <= record.delivery_count <= LIMIT, f"{place} was delivered {record.delivery_count} times"
-        held = self._held.get(place)
-        epoch = self.leader_epoch(place[0])
-        if held is not None and held[0] != member and held[2] == epoch == asked_epoch:
-            assert self.now_ms() >= held[1] + LOCK_MS * CLOCK_SPEED_MIN, f"{place} is {held[0]}'s and went to {member}"
-        self._held[place] = member, asked_ms, epoch
-        self.delivered[place].append(record.delivery_count)
-
-    def note_said(self, record: ShareRecord) -> None:
-        """It may be for others from now on."""
-        self._held.pop((record.partition.partition, record.record.offset), None)
-
-    def note_gone(self, member: str) -> None:
-        self._held = {place: held for place, held in self._held.items() if held[0] != member}
-
-    def note_confirmed(self, member: str, said: dict[tuple[int, int], int]) -> None:
-        self.look()
-        for place, kind in said.items():
-            # As in Kafka, what is said of records before the start is taken, and counts for nothing.
-            if kind != RELEASE and (place not in self.done or place[1] >= self._start(place[0])):
-                assert place not in self.done, f"{place} was done with twice, by {member} and {self.done[place]}"
-                self.done[place] = member
-
-    def _start(self, partition: int) -> int:
-        windows = [
-            each.window.start_offset
-            for broker in self._world.running
-            for (_, place), each in broker.services.shares.partitions.items()
-            if place.partition == partition
-        ]
-        return max(windows, default=self.starts[partition])
-
-    def look(self) -> None:
-        """At the state as share coordinators have it."""
-        for broker in self._world.running:
-            running = broker.services.coordination.running_shares
-            for shard in () if running is None else running.shards.values():
-                if not shard.is_active or shard.has_unwritten:
-                    continue
-                machine: Any = shard.machine
-                for place, state in machine.states.items():
-                    if shard.partition.high_watermark >= shard.partition.log.log_end_offset and state.start_offset >= 0:
-                        known = self.starts[place.partition]
-                        assert state.start_offset >= known, f"the start of {place.partition} fell from {known}"
-                        self.starts[place.partition] = state.start_offset
 
 
 class Worker:
@@ -133,6 +70,8 @@ class Worker:
         self._random = random
         self._is_good = is_good
         self.is_leaving = False
+        self._process = ledger.recorder.process(name)
+        self._settling: Settling | None = None
 
     async def run(self) -> None:
         options = ShareOptions(GROUP, (TOPIC,), self.name, max_records=5 + self._random.randrange(20))
@@ -146,39 +85,61 @@ class Worker:
 
     async def _work(self, consumer: ShareConsumer) -> None:
         said: dict[tuple[int, int], int] = {}
+        said_ms, epochs = 0.0, [0] * PARTITIONS
         while not self.is_leaving:
+            said_epochs = epochs
             asked_ms, epochs = self._ledger.now_ms(), [self._ledger.leader_epoch(each) for each in range(PARTITIONS)]
             records, refused = await consumer.poll(200)
-            self._settle(said, refused)
+            self._settle(said, refused, said_ms, said_epochs)
+            self._process.taken(
+                GROUP,
+                [
+                    (str(each.partition), each.record.offset, (each.record.value or b"").decode(), each.delivery_count)
+                    for each in records
+                ],
+            )
             for record in records:
                 self._ledger.note_delivered(self.name, asked_ms, epochs[record.partition.partition], record)
             if not self._is_good and self._random.random() < 0.2:
                 await asyncio.sleep(self._random.between(0, 2 * LOCK_MS / 1000))
-            said = {}
+            said, said_ms = {}, self._ledger.now_ms()
             for record in records:
                 kind = ACCEPT if self._is_good else self._random.choice((ACCEPT, ACCEPT, RELEASE, REJECT, None))
                 self._ledger.note_said(record)
                 if kind is not None:
                     said[record.partition.partition, record.record.offset] = kind
+                    if kind == ACCEPT:
+                        self._ledger.perhaps_accepted.add((record.partition.partition, record.record.offset))
                     if kind != RELEASE:
+                        self._ledger.ended.add((record.partition.partition, record.record.offset))
                         self._ledger.unknown.add((record.partition.partition, record.record.offset))
                     consumer.acknowledge(record, kind)
+            self._settling = self._ledger.begin_settling(self._process, said)
             if self._random.random() < 0.5:
-                self._settle(said, await consumer.commit())
+                self._settle(said, await consumer.commit(), said_ms, epochs)
                 said = {}
-        self._settle(said, await consumer.close())
+        self._settle(said, await consumer.close(), said_ms, epochs)
 
-    def _settle(self, said: dict[tuple[int, int], int], refused: list[Refusal]) -> None:
+    def _settle(
+        self, said: dict[tuple[int, int], int], refused: list[Refusal], said_ms: float, epochs: Sequence[int]
+    ) -> None:
         """What was not refused counts."""
         lost = {(each.partition.partition, offset) for each in refused for offset in each.offsets}
-        self._ledger.note_confirmed(self.name, {place: kind for place, kind in said.items() if place not in lost})
+        if self._settling is not None:
+            self._settling.ok(refused=[(f"{TOPIC}-{at}", offset) for at, offset in lost])
+            self._settling = None
+        kept = {place: kind for place, kind in said.items() if place not in lost}
+        self._ledger.note_confirmed(self.name, kept, said_ms, epochs)
 
 
 class Run:
-    def __init__(self, world: ClusterWorld, seed: int) -> None:
+    def __init__(self, world: ClusterWorld, seed: int, group_settings: Mapping[str, str]) -> None:
         self.world = world
         self.random = SimRandom(seed)
-        self.ledger = Ledger(world)
+        self.ledger = Ledger(world, group_settings)
+        self._group_settings = group_settings
+        self._takes_letters = True
+        self._values = count()
         self.workers: dict[Worker, asyncio.Task[None]] = {}
         self._count = 0
         self._admin = self.connect()
@@ -200,22 +161,39 @@ class Run:
         async def create() -> None:
             topics = CreateTopicsRequest
             connection = await self._admin.any_connection()
-            topic = topics.CreatableTopic(name=TOPIC, num_partitions=PARTITIONS, replication_factor=3)
-            answer = await connection.call(
-                topics(topics=[topic], timeout_ms=5000), _response(topics), timeout_ms=10_000
-            )
-            assert answer.topics[0].error_code in (0, 36), answer
+            named = {TOPIC: PARTITIONS} | ({DEAD_LETTERS: 1} if self._has_letters else {})
+            wanted = [
+                topics.CreatableTopic(name=name, num_partitions=count, replication_factor=3)
+                for name, count in named.items()
+            ]
+            answer = await connection.call(topics(topics=wanted, timeout_ms=5000), _response(topics), timeout_ms=10_000)
+            assert all(each.error_code in (0, 36) for each in answer.topics), answer
 
+        await self._admin.with_retries(create, timeout_ms=20_000)
+        await self._configure(32, GROUP, {"share.auto.offset.reset": "earliest", **self._group_settings})
+        if self._has_letters:
+            await self._take_letters(True)
+
+    async def _configure(self, kind: int, name: str, settings: Mapping[str, str]) -> None:
         async def configure() -> None:
             alter = IncrementalAlterConfigsRequest
-            config = alter.AlterableConfig(name="share.auto.offset.reset", value="earliest", config_operation=0)
-            resource = alter.AlterConfigsResource(resource_type=32, resource_name=GROUP, configs=[config])
+            configs = [
+                alter.AlterableConfig(name=each, value=value, config_operation=0) for each, value in settings.items()
+            ]
+            resource = alter.AlterConfigsResource(resource_type=kind, resource_name=name, configs=configs)
             connection = await self._admin.any_connection()
             answer = await connection.call(alter(resources=[resource]), _response(alter), timeout_ms=10_000)
             assert answer.responses[0].error_code == 0, answer
 
-        await self._admin.with_retries(create, timeout_ms=20_000)
-        await self._admin.with_retries(configure, timeout_ms=20_000)
+        await self._admin.with_retries(configure, timeout_ms=60_000)
+
+    @property
+    def _has_letters(self) -> bool:
+        return LETTERS.items() <= self._group_settings.items()
+
+    async def _take_letters(self, takes: bool) -> None:
+        self._takes_letters = takes
+        await self._configure(2, DEAD_LETTERS, {"errors.deadletterqueue.group.enable": str(takes).lower()})
 
     async def produce(self, count: int) -> None:
         for number in range(count):
@@ -227,7 +205,15 @@ class Run:
         leader = await self._admin.leader_of(partition)
         connection = await self._admin.connection_to(leader.leader_id)
         request = ProduceRequest
-        records = batch(*[b"v"] * (1 + self.random.randrange(4)))
+        keys = [b"%d" % self.random.randrange(KEYS) for _ in range(1 + self.random.randrange(4))]
+        values = [b"%d" % next(self._values) for _ in keys]
+        records = build_batch(
+            [
+                (index, 1_767_225_600_000, key, value, ())
+                for index, (key, value) in enumerate(zip(keys, values, strict=True))
+            ]
+        )
+        sends = [self.ledger.producer.send(str(partition), value.decode()) for value in values]
         data = request.PartitionProduceData(index=partition.partition, records=memoryview(bytearray(records)))
         asked = request(
             acks=-1, timeout_ms=5000, topic_data=[request.TopicProduceData(name=TOPIC, partition_data=[data])]
@@ -238,6 +224,10 @@ class Run:
             self._admin.forget_all()
             raise KafkaError(ErrorCode(told.error_code))
         self.ledger.produced.add((partition.partition, told.base_offset))
+        for index, send in enumerate(sends):
+            send.ok(told.base_offset + index)
+        for index, key in enumerate(keys):
+            self.ledger.written[partition.partition, key].append(told.base_offset + index)
 
     def join(self, *, is_good: bool = False) -> None:
         worker = Worker(f"w{self._count}", self.connect(), self.ledger, self.random.fork(), is_good=is_good)
@@ -247,7 +237,7 @@ class Run:
         while True:
             await asyncio.sleep(self.random.between(0.3, 1.5))
             alive = [worker for worker, task in self.workers.items() if not task.done() and not worker.is_leaving]
-            match self.random.randrange(4):
+            match self.random.randrange(5 if self._has_letters else 4):
                 case 0 if len(alive) < 5:
                     self.join()
                 case 1 if len(alive) > 1:
@@ -256,6 +246,8 @@ class Run:
                     self.workers[self.random.choice(alive)].cancel()  # It dies, and its connections with it.
                 case 3:
                     await self.restart(1 + self.random.randrange(3))
+                case 4:
+                    await self._take_letters(not self._takes_letters)
 
     async def restart(self, node_id: int) -> None:
         await self.world.kill(node_id)
@@ -269,6 +261,8 @@ class Run:
 
     async def drain(self) -> None:
         """Good members are left, until everything is done with."""
+        if self._has_letters:
+            await self._take_letters(True)
         for worker in self.workers:
             worker.is_leaving = True
         self.join(is_good=True)
@@ -307,9 +301,33 @@ class Run:
         missed = self.ledger.produced - self.ledger.delivered.keys()
         assert not missed, f"never delivered: {sorted(missed)}"
         ended = self.ledger.done.keys() | self.ledger.unknown
-        given_up = {place for place, counts in self.ledger.delivered.items() if max(counts) == LIMIT}
+        given_up = {place for place, counts in self.ledger.delivered.items() if max(counts) == self.ledger.limit}
         lost = self.ledger.produced - ended - given_up
         assert not lost, f"delivered, and lost before anybody was done with it: {sorted(lost)}"
+        if self._has_letters:
+            silent = self.ledger.produced - self.ledger.perhaps_accepted - self.ledger.letters
+            assert not silent, f"given up without a dead letter: {sorted(silent)}"
+
+    def read_letters(self) -> None:
+        if not self._has_letters:
+            return
+        (partition,) = [
+            each
+            for broker in self.world.running
+            if (each := broker.replicas.partitions.get((DEAD_LETTERS, PartitionIndex(0)))) is not None
+            and each.is_leader
+        ]
+        found = partition.read(0, 1 << 24, isolation_level=0, at_least_one_batch=True)
+        data = b"" if found is None else found.read()
+        for position, header in iterate_headers(data):
+            for record in iterate_records(
+                data[position : position + header.size_bytes], max_decompressed_bytes=1 << 20
+            ):
+                told = {name.removeprefix("__dlq.errors."): value.decode() for name, value in record.headers}
+                place = int(told["partition"]), int(told["offset"])
+                assert (told["topic"], told["group"]) == (TOPIC, GROUP)
+                assert int(told["delivery.count"]) in self.ledger.delivered[place], told
+                self.ledger.letters.add(place)
 
 
 def _response(request: Any) -> Any:
@@ -318,9 +336,9 @@ def _response(request: Any) -> Any:
     return apis.response_type(request.api_key)
 
 
-async def story(seed: int, records: int = 120) -> Ledger:
+async def story(seed: int, records: int, group_settings: Mapping[str, str]) -> Ledger:
     async with running_cluster(settings=SETTINGS) as world:
-        run = Run(world, seed)
+        run = Run(world, seed, group_settings)
         await run.prepare()
         for _ in range(3):
             run.join()
@@ -339,15 +357,17 @@ async def story(seed: int, records: int = 120) -> Ledger:
         if watching.done():
             watching.result()
         watching.cancel()
+        run.read_letters()
         run.check()
+        run.ledger.check_history()
         run._admin.close()
         return run.ledger
 
 
-def simulate(seed: int, records: int = 120) -> Ledger:
+def simulate(seed: int, records: int = 120, group_settings: Mapping[str, str] | None = None) -> Ledger:
     loop = SimLoop(SimRandom(seed))
     try:
-        return loop.run_until_complete(story(seed, records))
+        return loop.run_until_complete(story(seed, records, group_settings or {}))
     finally:
         loop.close()
 
@@ -357,3 +377,16 @@ def test_a_queue_keeps_its_promises(seed: int) -> None:
     ledger = simulate(seed, 60)
     assert len(ledger.done) > 100
     assert any(len(counts) > 1 for counts in ledger.delivered.values())
+
+
+@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(2, 30))])
+def test_nothing_is_given_up_without_a_dead_letter_and_nothing_comes_back_too_soon(seed: int) -> None:
+    ledger = simulate(seed, 60, LETTERS | BACKOFF)
+    assert ledger.letters
+    assert any(len(counts) > 1 for counts in ledger.delivered.values())
+
+
+@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(2, 30))])
+def test_records_of_a_key_go_out_one_after_the_other(seed: int) -> None:
+    ledger = simulate(seed, 60, KEY_ORDER | LETTERS | BACKOFF)
+    assert len(ledger.delivered) > 60

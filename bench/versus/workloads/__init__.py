@@ -7,6 +7,7 @@ from bench.versus.workloads.failover import FAILOVER
 from bench.versus.workloads.instead import INSTEAD
 from bench.versus.workloads.latency import LATENCY
 from bench.versus.workloads.produce import COLD, PRODUCE
+from bench.versus.workloads.queues import QUEUES
 from bench.versus.workloads.requests import REQUESTS
 from bench.versus.workloads.start import START
 from bench.versus.workloads.tools import TOOLS
@@ -21,6 +22,7 @@ ROWS: tuple[Row, ...] = (
     *FAILOVER,
     *COORDINATION,
     *TRANSACTIONS,
+    *QUEUES,
     *TOOLS,
     *INSTEAD,
 )

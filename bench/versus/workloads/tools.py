@@ -25,7 +25,7 @@ def produce(running: Running, effort: Effort) -> dict[str, float]:
     records = _records(effort)
     with topic(running, _PARTITIONS, replicas=len(running.brokers)) as name:
         brokers_s = running.stopwatch()
-        return {"": _produced(running, name, records), "broker CPU s/GB": brokers_s() / _gigabytes(records)}
+        return {"": produced(running, name, records), "broker CPU s/GB": brokers_s() / _gigabytes(records)}
 
 
 def consume(running: Running, effort: Effort) -> dict[str, float]:
@@ -48,7 +48,7 @@ def _written(running: Running, records: int) -> str:
     key = (SECTION, records)
     if key not in running.kept:
         name = create_topic(running, _PARTITIONS, replicas=len(running.brokers), warm=False)
-        _produced(running, name, records)
+        produced(running, name, records)
         running.kept[key] = name
     found: str = running.kept[key]
     return found
@@ -77,7 +77,7 @@ def _gigabytes(records: int) -> float:
     return records * _VALUE_BYTES / 1e9
 
 
-def _produced(running: Running, name: str, records: int) -> float:
+def produced(running: Running, name: str, records: int) -> float:
     words = ["--topic", name, "--num-records", str(records), "--record-size", str(_VALUE_BYTES), "--throughput", "-1"]
     settings = [f"bootstrap.servers={running.bootstrap}", "acks=all", "batch.size=65536", "linger.ms=5"]
     warm_up = ["--warmup-records", str(records // 3)]

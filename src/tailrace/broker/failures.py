@@ -21,7 +21,7 @@ from tailrace.coordinator.transactions.waiters import refuse as refuse_transacti
 from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.model.security import ANONYMOUS, Principal
 from tailrace.wire import apis
-from tailrace.wire.apis import admin, data, groups, security, transactions
+from tailrace.wire.apis import admin, data, groups, security, shares, transactions
 from tailrace.wire.schema import Message, Struct
 
 _INVALID_OFFSET = -1
@@ -93,6 +93,21 @@ def of_produce(request: data.ProduceRequest, _api_version: int, error: KafkaErro
     _fill_items(request, response, ("topic_data > responses", "partition_data > partition_responses"), error)
     for answer in (each for topic in response.responses for each in topic.partition_responses):
         answer.base_offset = answer.log_start_offset = _INVALID_OFFSET
+    return response
+
+
+def of_share_offsets(
+    request: shares.AlterShareGroupOffsetsRequest | shares.DeleteShareGroupOffsetsRequest,
+    _api_version: int,
+    error: KafkaError,
+) -> Message:
+    """What is wrong with topics is told of them, and all else at the top alone."""
+    response = apis.response_type(request.api_key)()
+    if error.code is ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+        is_by_partition = isinstance(request, shares.AlterShareGroupOffsetsRequest)
+        _fill_items(request, response, ("topics > responses", *["partitions"] * is_by_partition), error)
+    else:
+        _fill(response, error)
     return response
 
 

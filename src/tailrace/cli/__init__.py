@@ -43,6 +43,7 @@ COMMANDS = {
     "registry": Command("tailrace.cli.schema.registry", "start a schema registry, for any Kafka"),
     "schema": Command("tailrace.cli.schema.command", "check whether a schema may be registered; compare versions"),
     "group": Command("tailrace.cli.group", "list, describe, reset and delete consumer groups; why they rebalanced"),
+    "queue": Command("tailrace.cli.queue", "see how deep queues (share groups) are; send dead letters back"),
     "transaction": Command(
         "tailrace.cli.transaction", "list and describe transactions; find and abort those that hang"
     ),

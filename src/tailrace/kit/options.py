@@ -32,6 +32,12 @@ class KitConfig(Config, scope="kit"):
     bootstrap_servers: tuple[Address, ...] | None = string(
         default=None, convert=parse_bootstrap, doc="Brokers to ask first, as host:port with commas between them."
     )
+    engine: str = string(
+        default="tailrace",
+        choices=("tailrace", "librdkafka"),
+        ours=True,
+        doc="Who speaks the protocol: our own client, or librdkafka, which needs confluent-kafka.",
+    )
     client_id: str = string(default=CLIENT_SOFTWARE, doc="A name that brokers write into their logs.")
     # --- how long, how often
     request_timeout_ms: int = integer(default=30_000, minimum=1, doc="How long an answer may take.")

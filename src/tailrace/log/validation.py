@@ -32,6 +32,7 @@ from functools import partial
 from struct import Struct
 from typing import NamedTuple, TypeVar
 
+from tailrace.log.plain_batches import RECORDS_PER_SCAN, scan_plain_records
 from tailrace.model.config import TopicConfig
 from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.wire.compression import compress, decompress
@@ -62,6 +63,8 @@ SMALL_BYTES = 8 * 1024
 # Records between two steps, about half a millisecond; reading a few headers takes as long as reading a record.
 RECORDS_PER_STEP = 400
 _HEADERS_PER_RECORD = 4
+# So much is copied in no time; a helper thread would take longer.
+COPIED_AT_ONCE_BYTES = 128 * 1024
 
 T = TypeVar("T")
 # The checks of a batch in steps: each yields codec work, whose result it is sent, or None for a pause.
@@ -161,6 +164,19 @@ def check_client_batch(
     _check_client_header(view, header, config)
     view, header = yield from _check_content(view, header, config, now_ms, max_decompressed_bytes)
     return CheckedBatch(view, header, config)
+
+
+def check_at_once(view: memoryview, steps: Steps[CheckedBatch]) -> CheckedBatch | None:
+    """What `check_client_batch` gives for a batch that `needs_slices`, if that is one step. None if it takes more."""
+    attributes, _, _, record_count = _unpack_glance(view)
+    if attributes & _CODEC_MASK or len(view) > COPIED_AT_ONCE_BYTES or record_count > RECORDS_PER_SCAN:
+        return None
+    try:
+        next(steps)
+    except StopIteration as done:
+        checked: CheckedBatch = done.value
+        return checked
+    return None
 
 
 def settle_batch(checked: CheckedBatch, *, now_ms: int) -> ValidatedBatches:
@@ -291,7 +307,9 @@ def _check_content(
     is_deep = ("compact" in config.cleanup_policy or config.record_validation_deep) and not is_control
     data: bytes | None = None
     if is_deep or not is_in_time:
-        data = yield partial(unpack_records, view, header, max_decompressed_bytes)
+        unpack = partial(unpack_records, view, header, max_decompressed_bytes)
+        is_copied_at_once = not attributes & _CODEC_MASK and len(view) <= COPIED_AT_ONCE_BYTES
+        data = unpack() if is_copied_at_once else (yield unpack)
         largest_timestamp = yield from _check_records(header, data, config, now_ms)
         if not is_in_time:
             # Unless the header lies, an error that names the records was raised by now.
@@ -366,6 +384,10 @@ def _check_records(header: BatchHeader, data: bytes, config: TopicConfig, now_ms
     must_have_keys = "compact" in config.cleanup_policy
     is_create_time = config.message_timestamp_type == "CreateTime"
     earliest_ms, latest_ms = _timestamp_bounds(config, now_ms)
+    if is_create_time:
+        scanned = yield from scan_plain_records(header, data, earliest_ms, latest_ms)
+        if scanned is not None:
+            return scanned
     largest_timestamp = _NO_TIMESTAMP
     errors: list[tuple[int, str]] = []
     code = ErrorCode.INVALID_RECORD

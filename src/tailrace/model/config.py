@@ -466,6 +466,11 @@ class TopicConfig(Config, scope="topic"):
         convert=_parse_throttled_replica,
         doc="Replicas whose follower side is throttled: * or partition:broker pairs.",
     )
+    errors_deadletterqueue_group_enable: bool = boolean(
+        default=False,
+        ours=True,
+        doc="Whether share groups may have their dead letters written to the topic, as in Kafka 4.4.",
+    )
     remote_storage_enable: bool = boolean(default=False, doc="Whether segments are copied to the remote tier.")
     remote_log_copy_disable: bool = boolean(
         default=False, doc="Whether a topic with remote data stops copying more of it."
@@ -558,6 +563,42 @@ class GroupConfig(Config, scope="group"):
     )
     share_renew_acknowledge_enable: bool = boolean(
         default=True, doc="Whether members may prolong their locks by acknowledgements of type RENEW."
+    )
+    errors_deadletterqueue_topic_name: str = string(
+        default="",
+        ours=True,
+        doc="The topic to which the broker writes what the share group has given up, as in Kafka 4.4; empty for none.",
+    )
+    errors_deadletterqueue_copy_record_enable: bool = boolean(
+        default=False,
+        ours=True,
+        doc="Whether dead letters have key and value of their records, or only headers that say which ones they were.",
+    )
+    share_key_order: bool = boolean(
+        default=False,
+        ours=True,
+        doc="Whether at most one record of a key is out of the share group, the first that is not done with. Records "
+        "without a key go at any time.",
+    )
+    share_retry_backoff_ms: int = integer(
+        default=0,
+        minimum=0,
+        ours=True,
+        doc="How long a record that comes back to the share group is kept from all members after its first delivery; 0 "
+        "to make it available at once.",
+    )
+    share_retry_backoff_factor: float = double(
+        default=2.0,
+        minimum=1.0,
+        maximum=100.0,
+        ours=True,
+        doc="By how much share.retry.backoff.ms is multiplied with each further delivery of a record.",
+    )
+    share_retry_backoff_max_ms: int = integer(
+        default=HOUR_MS,
+        minimum=1,
+        ours=True,
+        doc="The longest time for which a record that comes back is kept from members.",
     )
     streams_session_timeout_ms: int = integer(
         default=45 * SECOND_MS,
@@ -1724,6 +1765,20 @@ class BrokerConfig(SecurityConfig, scope="broker"):
         minimum=1,
         doc="How long a write of a share-partition's state may take.",
     )
+    errors_deadletterqueue_auto_create_topics_enable: bool = boolean(
+        default=False,
+        ours=True,
+        dynamic=True,
+        doc="Whether the topic that a share group names for its dead letters is created when the first one is written, "
+        "as in Kafka 4.4.",
+    )
+    errors_deadletterqueue_topic_name_prefix: str = string(
+        default="dlq.",
+        ours=True,
+        dynamic=True,
+        doc="How names of topics have to begin that share groups write dead letters to, as in Kafka 4.4; empty for any "
+        "name.",
+    )
     group_history_max_groups: int = integer(
         default=1000,
         minimum=1,
@@ -1957,7 +2012,12 @@ class BrokerConfig(SecurityConfig, scope="broker"):
         default=2, minimum=1, dynamic=True, inert=_ONE_THREAD, doc="Threads that follow remote storage."
     )
     remote_log_reader_threads: int = integer(
-        default=10, minimum=1, dynamic=True, inert=_ONE_THREAD, doc="Threads that read remote storage."
+        default=2,
+        minimum=1,
+        dynamic=True,
+        ours=True,
+        doc="How many helper threads work for reads of remote storage at a time. Kafka's default is 10; with more than "
+        "there are cores for, others wait longer, and readers get no more.",
     )
     background_threads: int = integer(
         default=10, minimum=1, dynamic=True, inert=_ONE_THREAD, doc="Threads for background tasks."

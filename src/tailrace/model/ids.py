@@ -27,6 +27,8 @@ CLUSTER_METADATA_TOPIC_ID = Uuid(bytes(15) + b"\x01")
 CONSUMER_OFFSETS_TOPIC = "__consumer_offsets"
 TRANSACTION_STATE_TOPIC = "__transaction_state"
 REMOTE_LOG_METADATA_TOPIC = "__remote_log_metadata"  # Not internal, as in Kafka: its tools may read and write it.
+# Of the headers of dead letters of share groups (KIP-1191).
+DEAD_LETTER_HEADER_PREFIX = "__dlq.errors."
 SHARE_GROUP_STATE_TOPIC = "__share_group_state"
 INTERNAL_TOPICS = frozenset({CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, SHARE_GROUP_STATE_TOPIC})
 

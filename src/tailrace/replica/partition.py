@@ -49,7 +49,7 @@ from tailrace.replica.repair.failures import storage_failure
 from tailrace.replica.waiters import OffsetWaiters, ReadWaiters
 
 ACKS_ALL = -1
-READ_COMMITTED = 1
+READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 
 # Told of an exception that is our bug, after it was logged, and of the partition that it is about, if any.
 OnBug = Callable[[BaseException, "Partition | None"], None]

@@ -13,7 +13,7 @@ from typing import Any
 Value = str | int
 Event = dict[str, Any]
 
-OPERATIONS = ("begin", "send", "offsets", "commit", "abort", "poll", "assign", "seek", "drain")
+OPERATIONS = ("begin", "send", "offsets", "commit", "abort", "poll", "assign", "seek", "drain", "take", "settle")
 TYPES = ("invoke", "ok", "fail", "info")
 
 

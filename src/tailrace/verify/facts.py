@@ -6,6 +6,7 @@ Plain data with its invariants; `history` fills it in, the checks look at it.
 from __future__ import annotations
 
 from array import array
+from collections.abc import Sequence
 from enum import Enum
 from typing import NamedTuple
 
@@ -140,3 +141,5 @@ class Operation(NamedTuple):
     attempts: list[Attempt]
     transaction: Transaction | None
     is_proof: bool = True  # Whether a good answer to it promises anything.
+    # What a member of a share group has said: group, partition, offset, and what.
+    said: Sequence[tuple[str, str, int, str]] = ()

@@ -27,6 +27,8 @@ ANOMALIES = {
     "nonmonotonic-poll": "a consumer that kept its position was given an offset twice, or a lower one later",
     "skipped-poll": "a consumer that kept its position went past a record that others read",
     "nonmonotonic-send": "a later send was given a lower offset than an earlier one",
+    "taken-again": "a record went to a member of a share group after another was told that it is done with",
+    "untaken": "acknowledged, but no member of a share group was given it, though its queue was drained",
     "circular-flow": "committed transactions have read each other's writes in a circle (G1c)",
 }
 ALLOWED = {
@@ -36,6 +38,8 @@ ALLOWED = {
     "resent": "one value was sent several times, and stands there several times",
     "retried-send": "a producer without idempotence stored a record more than once",
     "reordered-send": "a producer without idempotence stored sends that were under way together in another order",
+    "redelivered": "a record went to several members of a share group, one after the other, before it was done with",
+    "settled-twice": "members were told twice that a record is done with: what is said late counts for nothing",
     "write-cycle": "transactions depend on each other in a circle, by the order of writes or by uncommitted reads (G0)",
 }
 KINDS = {**ANOMALIES, **ALLOWED}

@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from tailrace.verify.events import OPERATIONS, TYPES, Event, HistoryError, Value
 from tailrace.verify.facts import Attempt, Drain, Operation, Outcome, Partition, Process, Read, Span, Transaction
 from tailrace.verify.findings import Findings, quoted
+from tailrace.verify.queues import SAYINGS, Delivery, QueueDrain, Queues
 
 # Each read looks at all sends of its value. More than a stubborn client repeats is a payload that tells nothing apart.
 ATTEMPTS_PER_VALUE = 1000
@@ -30,7 +31,8 @@ class History:
         self.resent: dict[Value, list[Attempt]] = {}  # All attempts of values that have several.
         self.transactions: list[Transaction] = []
         self.drains: list[Drain] = []
-        self._take = {name: getattr(self, f"_{name}") for name in OPERATIONS}
+        self.queues = Queues(findings)
+        self._do = {name: getattr(self, f"_{name}") for name in OPERATIONS}
 
     def add_all(self, events: Iterable[tuple[int, Event]]) -> None:
         processes = self.processes
@@ -40,7 +42,7 @@ class History:
                 if kind not in TYPES:
                     raise ValueError(f"`type` is one of {', '.join(TYPES)}")
                 process = processes.get(name) or self._meet(name)
-                self._take[event["op"]](line, process, kind, event)
+                self._do[event["op"]](line, process, kind, event)
             except HistoryError:
                 raise
             except (KeyError, TypeError, ValueError, OverflowError) as error:
@@ -161,25 +163,13 @@ class History:
         if kind != "ok":
             return
         is_committed = event.get("isolation") == "read_committed"
-        partitions, spans = self.partitions, process.spans
+        spans = process.spans
         if process.has_transactions:
             # What was polled flows into the transaction that is open, or into the next one.
             inputs = process.current.inputs if process.current is not None else process.inputs
             inputs += [(self._partition(name), offset, is_committed) for name, offset, _value in event["records"]]
         for name, offset, value in event["records"]:
-            partition = partitions.get(name) or self._partition(name)
-            read = partition.reads.get(offset)
-            if read is None:
-                _check_value(value)
-                partition.reads[_check_offset(offset)] = read = Read(value, process.name, line)
-            elif read.value != value:
-                _check_value(value)
-                self.findings.add(
-                    "inconsistent-offset",
-                    line,
-                    f"offset {offset} of {name} holds {quoted(read.value)} (read by process {read.process}, line "
-                    f"{read.line}) and {quoted(value)} (read by process {process.name}, line {line})",
-                )
+            partition, read = self._read(line, process, name, offset, value)
             if is_committed and not read.committed_line:
                 read.committed_line = line
                 read.committed_process = process.name
@@ -189,6 +179,22 @@ class History:
                 span.line = line
             else:
                 self._open_span(line, process, partition, offset, is_committed)
+
+    def _read(self, line: int, process: Process, name: str, offset: int, value: Value) -> tuple[Partition, Read]:
+        partition = self.partitions.get(name) or self._partition(name)
+        read = partition.reads.get(offset)
+        if read is None:
+            _check_value(value)
+            partition.reads[_check_offset(offset)] = read = Read(value, process.name, line)
+        elif read.value != value:
+            _check_value(value)
+            self.findings.add(
+                "inconsistent-offset",
+                line,
+                f"offset {offset} of {name} holds {quoted(read.value)} (read by process {read.process}, line "
+                f"{read.line}) and {quoted(value)} (read by process {process.name}, line {line})",
+            )
+        return partition, read
 
     def _open_span(self, line: int, process: Process, partition: Partition, offset: int, is_committed: bool) -> None:
         name = partition.name
@@ -226,7 +232,37 @@ class History:
     def _drain(self, line: int, _process: Process, kind: str, event: Event) -> None:
         if kind == "ok":
             names = event.get("partitions")
-            self.drains.append(Drain(line, frozenset(names) if names is not None else None))
+            partitions = frozenset(names) if names is not None else None
+            if "group" in event:
+                self.queues.drains.append(QueueDrain(event["group"], line, partitions))
+            else:
+                self.drains.append(Drain(line, partitions))
+
+    # ---- members of share groups
+
+    def _take(self, line: int, process: Process, kind: str, event: Event) -> None:
+        if kind != "ok":
+            return
+        for name, offset, value, *count in event["records"]:
+            self._read(line, process, name, offset, value)
+            delivery = Delivery(process.name, line, *(count or (0,)))
+            self.queues.take(event["group"], (name, offset), value, delivery)
+
+    def _settle(self, line: int, process: Process, kind: str, event: Event) -> None:
+        if kind == "invoke":
+            for _name, offset, saying in event["records"]:
+                _check_offset(offset)
+                if saying not in SAYINGS:
+                    raise ValueError(f"of a record is said one of {', '.join(SAYINGS)}")
+            said = [(event["group"], name, offset, saying) for name, offset, saying in event["records"]]
+            _invoke(process, event, Operation("settle", line, [], None, said=said))
+            return
+        operation = self._end("settle", line, process, kind, event)
+        if kind == "ok":
+            refused = {(name, offset) for name, offset in event.get("refused", ())}
+            for group, name, offset, saying in operation.said:
+                if (name, offset) not in refused:
+                    self.queues.settle(group, (name, offset), saying, process.name, line)
 
     # ---- names
 

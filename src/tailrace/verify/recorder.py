@@ -82,6 +82,21 @@ class Process:
         named = {} if partitions is None else {"partitions": list(partitions)}
         self.write("ok", "drain", **named)
 
+    def taken(self, group: str, records: Iterable[tuple[str, int, Value, int]]) -> None:
+        """(partition, offset, value, delivery count) of what a share group has given it, as soon as it is there."""
+        self.write("ok", "take", group=group, records=list(records))
+
+    def settle(self, group: str, records: Iterable[tuple[str, int, str]]) -> Settling:
+        """(partition, offset, accept, release or reject)."""
+        operation = Settling(self, self._recorder.next_id())
+        self.write("invoke", "settle", id=operation.id, group=group, records=list(records))
+        return operation
+
+    def emptied(self, group: str, partitions: Collection[str] | None = None) -> None:
+        """All that these partitions held (None: all partitions) is done with for the share group."""
+        named = {} if partitions is None else {"partitions": list(partitions)}
+        self.write("ok", "drain", group=group, **named)
+
     def write(self, kind: str, operation: str, **fields: Any) -> None:
         self._recorder.write_event({"process": self._name, "type": kind, "op": operation, **fields})
 
@@ -106,6 +121,21 @@ class Send:
 
     def info(self) -> None:
         self._process.write("info", "send", id=self.id)
+
+
+class Settling:
+    """What a member has said of records, under way. Without an end its outcome is unknown."""
+
+    def __init__(self, process: Process, number: int) -> None:
+        self.id = number
+        self._process = process
+
+    def ok(self, refused: Iterable[tuple[str, int]] = ()) -> None:
+        """All of it counts, but for what was refused."""
+        self._process.write("ok", "settle", id=self.id, refused=list(refused))
+
+    def info(self) -> None:
+        self._process.write("info", "settle", id=self.id)
 
 
 class Ending:

@@ -28,6 +28,7 @@ class Figures(NamedTuple):
     committed: int
     aborted: int
     drained: bool
+    deliveries: int  # To members of share groups.
 
 
 class Report(NamedTuple):
@@ -52,6 +53,7 @@ def verify(lines: Iterable[str], allow: Collection[str] = ()) -> Report:
     check_writes(history, findings)
     check_order(history, findings)
     check_cycles(history, findings)
+    history.queues.check(history.attempts)
     return Report(_figures(history), findings)
 
 
@@ -69,5 +71,6 @@ def _figures(history: History) -> Figures:
         transactions=len(ends),
         committed=ends.count(Outcome.OK),
         aborted=ends.count(Outcome.FAIL),
-        drained=bool(history.drains),
+        drained=bool(history.drains or history.queues.drains),
+        deliveries=history.queues.deliveries,
     )

@@ -123,6 +123,78 @@ def iterate_payload(data: bytes, count: int, numbering: Numbering, *, only_check
         raise _invalid(f"{size - position} bytes follow the {count} records of a batch")
 
 
+def scan_keyed(data: bytes, position: int, deltas: range) -> tuple[int, int, int] | None:
+    """Records with keys and just these offset deltas, from `position` on, in less than half the time of
+    `iterate_payload`: where they end, and the least and the largest of their timestamp deltas. None for any others, be
+    they allowed or not: that one can tell. Whoever scans the last of them looks whether they end with the data."""
+    least, largest = _INT64_MAX, _INT64_MIN
+    try:
+        for delta in deltas:
+            raw = data[position]
+            position += 1
+            if raw > 127:
+                byte = data[position]
+                if byte < 128:
+                    raw = raw & 127 | byte << 7
+                    position += 1
+                else:
+                    raw, position = read_rest_of_varint(raw, data, position)
+            if raw & 1:
+                return None
+            end = position + (raw >> 1)
+            raw = data[position + 1]
+            position += 2
+            if raw > 127:
+                raw, position = read_rest_of_varlong(raw, data, position)
+            timestamp_delta = (raw >> 1) ^ -(raw & 1)
+            if timestamp_delta > largest:  # noqa: PLR1730 - calls of max() and min() would cost a fifth of the whole
+                largest = timestamp_delta
+            if timestamp_delta < least:  # noqa: PLR1730
+                least = timestamp_delta
+            raw = data[position]
+            position += 1
+            if raw > 127:
+                byte = data[position]
+                if byte < 128:
+                    raw = raw & 127 | byte << 7
+                    position += 1
+                else:
+                    raw, position = read_rest_of_varint(raw, data, position)
+            if raw != delta << 1:
+                return None
+            raw = data[position]
+            position += 1
+            if raw > 127:
+                raw, position = read_rest_of_varint(raw, data, position)
+            if raw & 1:  # No key, or a length that cannot be.
+                return None
+            position += raw >> 1
+            raw = data[position]
+            position += 1
+            if raw != _NULL:
+                if raw > 127:
+                    byte = data[position]
+                    if byte < 128:
+                        raw = raw & 127 | byte << 7
+                        position += 1
+                    else:
+                        raw, position = read_rest_of_varint(raw, data, position)
+                if raw & 1:
+                    return None
+                position += raw >> 1
+            raw = data[position]
+            position += 1
+            if raw:
+                if raw & 1 or raw >= 2 * HEADERS_AT_ONCE:
+                    return None
+                position = _add_headers([], raw >> 1, data, position)
+            if position != end:
+                return None
+    except (IndexError, KafkaError):
+        return None
+    return position, least, largest
+
+
 def _check_headers(raw: int, data: bytes, position: int) -> Generator[Record, None, int]:
     count, position = _read_header_count(raw, data, position)
     while count >= HEADERS_AT_ONCE:

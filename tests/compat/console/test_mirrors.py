@@ -40,8 +40,3 @@ def test_links_and_their_topics():
             while cells(page, "orders")[3] != "open":
                 assert time.monotonic() < deadline, page
                 page = ask(address, "/mirrors")[1]
-
-
-def test_without_a_link_there_is_a_word_of_it():
-    with Broker() as broker, console("--bootstrap", broker.bootstrap) as address:
-        assert "Nothing is mirrored here" in ask(address, "/mirrors")[1]

@@ -2,9 +2,10 @@
 the bit fields of operations. Other codes only say that the request was let through: whether it then finds what it is
 about is told elsewhere.
 
-To record what Apache Kafka answers, into kafka.json and controllers.json beside this file:
+To record what Apache Kafka answers, into kafka.json, shares.json and controllers.json beside this file; a second word
+records one of them alone:
 
-    PYTHONPATH=src python -m tests.golden.access.asking CLASS_PATH
+    PYTHONPATH=src python -m tests.golden.access.asking CLASS_PATH [kafka|shares|controllers]
 """
 
 from __future__ import annotations
@@ -33,8 +34,10 @@ from tailrace.wire.schema import Message, Struct
 from tests.golden.access.cases import CASES, Case, variants
 from tests.golden.access.controllers import CONTROLLER_CASES
 from tests.golden.access.requests import GROUP, OTHER, TOPIC, TRANSACTIONAL_ID, State
+from tests.golden.access.shares import JOINING, SHARE_CASES
 
 RECORDED = Path(__file__).parent / "kafka.json"
+RECORDED_OF_SHARES = Path(__file__).parent / "shares.json"
 RECORDED_OF_CONTROLLERS = Path(__file__).parent / "controllers.json"
 # Codes that rights decide; all others say that the request was let through.
 _TOLD = {29, 30, 31, 53, 54, 55, 65}
@@ -62,12 +65,19 @@ class Asked(Protocol):
 
 
 async def ask_all(
-    root: Asked, client: Asked, cases: tuple[Case, ...] = CASES, *, keeper: Asked | None = None
+    root: Asked,
+    client: Asked,
+    cases: tuple[Case, ...] = CASES,
+    *,
+    keeper: Asked | None = None,
+    has_share_group: bool = False,
 ) -> dict[str, Any]:
     """By case and variant, versions with the same answer together. `root` may do everything, `client` what the ACLs
     say, which are kept where `keeper` asks: `root` itself, if it asks at the same listener."""
     keeper = keeper or root
     state = await _prepare(root)
+    if has_share_group:
+        await _prepare_share_group(root)
     answers: dict[str, Any] = {}
     for case in cases:
         for variant in variants(case):
@@ -138,6 +148,12 @@ async def _prepare(root: Asked) -> State:
             root, InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=60_000), 4
         )
     return State(ids)
+
+
+async def _prepare_share_group(root: Asked) -> None:
+    """It has read both topics, and has no members any more."""
+    for request, version in JOINING:
+        await _until_done(root, request, version)
 
 
 async def _until_done(root: Asked, request: Message, version: int) -> None:
@@ -216,13 +232,15 @@ SETTINGS = {
 }
 
 
-async def _record(class_path: str) -> None:
+async def _record(class_path: str, *only: str) -> None:
     from tests.apache_kafka import ApacheKafka
     from tests.unit.broker.world import Peer
 
     settings = SETTINGS | {
         "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,INSIDE:SASL_PLAINTEXT,CONTROLLER:SASL_PLAINTEXT",
         "listener.name.inside.plain.sasl.jaas.config": JAAS,
+        "share.coordinator.state.topic.replication.factor": "1",
+        "share.coordinator.state.topic.min.isr": "1",
         "unstable.api.versions.enable": "true",
     }
 
@@ -239,9 +257,16 @@ async def _record(class_path: str) -> None:
     ):
         root = await connect(kafka.addresses["PLAINTEXT"])
         keeper, client = await connect(kafka.controller, "root"), await connect(kafka.controller, "alice")
-        # First: the cases of brokers delete topics at their end.
-        _write(RECORDED_OF_CONTROLLERS, await ask_all(root, client, CONTROLLER_CASES, keeper=keeper))
-        _write(RECORDED, await ask_all(root, await connect(kafka.addresses["INSIDE"], "alice")))
+        alice = await connect(kafka.addresses["INSIDE"], "alice")
+        # In this order: the cases of brokers delete topics at their end.
+        for path, asker, cases, where in (
+            (RECORDED_OF_CONTROLLERS, client, CONTROLLER_CASES, keeper),
+            (RECORDED_OF_SHARES, alice, SHARE_CASES, None),
+            (RECORDED, alice, CASES, None),
+        ):
+            if not only or path.stem in only:
+                has_share_group = cases is SHARE_CASES
+                _write(path, await ask_all(root, asker, cases, keeper=where, has_share_group=has_share_group))
 
 
 def _write(path: Path, recorded: dict[str, Any]) -> None:
@@ -250,4 +275,4 @@ def _write(path: Path, recorded: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(_record(sys.argv[1]))
+    asyncio.run(_record(*sys.argv[1:]))

@@ -140,6 +140,7 @@ def test_a_topic_that_is_here_already_is_left_alone(here: Broker, source: Broker
     assert ("orders", 0) not in watched.partitions()
 
 
+@pytest.mark.long
 def test_a_topic_that_is_made_anew_at_the_source_stops(
     here: Broker, source: Broker, capsys: pytest.CaptureFixture[str]
 ):

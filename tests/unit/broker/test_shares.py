@@ -403,3 +403,31 @@ async def test_topics_that_are_not_there_are_told_of() -> None:
         ((partition,),) = [topic.partitions for topic in answer.responses]
         assert partition.error_code == partition.acknowledge_error_code == ErrorCode.UNKNOWN_TOPIC_ID
         assert world.broker.services.shares.partitions == {}
+
+
+async def test_two_hundred_members_share_one_partition() -> None:
+    async with running(SETTINGS) as world:
+        one = await prepared(world)
+        members = [one, *[await another(world, one, f"m{number}") for number in range(199)]]
+
+        async def join(member: Member) -> int:
+            request = ShareGroupHeartbeatRequest(
+                group_id="g", member_id=member.name, member_epoch=0, subscribed_topic_names=["t"]
+            )
+            answer = await member.peer.request(request, 1)
+            if not answer.error_code:
+                assert [each.partitions for each in answer.assignment.topic_partitions] == [[0]]
+            return answer.error_code
+
+        assert set(await asyncio.gather(*(join(each) for each in members[1:]))) == {0}
+        assert await join(await another(world, one, "m199")) == ErrorCode.GROUP_MAX_SIZE_REACHED
+        await write(one, 1000)
+        taken = await asyncio.gather(*(each.take(max_records=5, share_acquire_mode=1) for each in members))
+        offsets = [offset for each in taken for first, last, _ in each for offset in range(first, last + 1)]
+        assert sorted(offsets) == list(range(1000))
+        assert {sum(last - first + 1 for first, last, _ in each) for each in taken} == {5}
+        said = [
+            each.acknowledge(*((*one[:2], [ACCEPT]) for one in got)) for each, got in zip(members, taken, strict=True)
+        ]
+        assert set(await asyncio.gather(*said)) == {ErrorCode.NONE}
+        assert await start_offset(one) == (1000, 0)

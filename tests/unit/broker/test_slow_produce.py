@@ -7,6 +7,7 @@ from typing import TypeVar
 
 import pytest
 
+from tailrace.log.plain_batches import RECORDS_PER_SCAN
 from tailrace.log.validation import RECORDS_PER_STEP, InvalidRecordsError
 from tailrace.model.config import TopicConfig
 from tailrace.model.errors import ErrorCode, KafkaError
@@ -21,7 +22,7 @@ from tests.unit.replica.replicas import led_by
 
 T = TypeVar("T")
 TIMESTAMP_MS = 1_767_225_600_000
-LARGE = 20 * RECORDS_PER_STEP
+LARGE = 40 * RECORDS_PER_STEP  # More than is copied at once, too.
 
 
 def large(count: int = LARGE, *, keyless: tuple[int, ...] = (), **options: object) -> bytes:
@@ -68,7 +69,7 @@ async def test_others_are_served_meanwhile():
             assert (await other.request(MetadataRequest(topics=[]), 9)).error_code == 0
         assert not answer.done()
         assert produced(await answer).base_offset == 0
-        assert await turns >= 100
+        assert await turns >= 100 * RECORDS_PER_STEP // RECORDS_PER_SCAN
         assert world.broker.statistics()["request_buffer_bytes"] == 0
 
 
@@ -262,3 +263,17 @@ async def test_many_at_once_take_turns():
         await create_topic(peers[0], "t", cleanup_policy="compact")
         answers = await asyncio.gather(*[peer.request(produce("t", large()), 9) for peer in peers])
         assert sorted(produced(each).base_offset for each in answers) == [number * LARGE for number in range(6)]
+
+
+async def test_a_few_hundred_plain_records_are_checked_on_the_spot(monkeypatch):
+    monkeypatch.delattr("tailrace.broker.handlers.produce._finish_slowly")
+    async with running() as world:
+        peer = await world.connect()
+        await create_topic(peer, "t", cleanup_policy="compact")
+        sent = large(RECORDS_PER_SCAN)
+        assert produced(await peer.request(produce("t", sent), 9)).base_offset == 0
+        refused = produced(await peer.request(produce("t", large(RECORDS_PER_STEP - 1, keyless=(7,))), 9))
+        assert refused.error_code == ErrorCode.INVALID_RECORD
+        assert [each.batch_index for each in refused.record_errors] == [7]
+        stored = bytes(fetched(await peer.request(fetch("t", 0), 11)).records)
+        assert stored[61:] == sent[61:]

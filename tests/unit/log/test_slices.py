@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from tailrace.log.log import Log
+from tailrace.log.plain_batches import RECORDS_PER_SCAN
 from tailrace.log.validation import (
     RECORDS_PER_STEP,
     SMALL_BYTES,
@@ -122,8 +123,13 @@ def test_log_append_time_is_that_of_the_append():
 
 
 def test_records_are_read_a_few_hundred_a_step():
-    batch = build_batch([(index, NOW_MS, b"k", b"v", ()) for index in range(10 * RECORDS_PER_STEP + 1)])
+    batch = build_batch([(index, NOW_MS, b"k", b"v", ()) for index in range(10 * RECORDS_PER_SCAN + 1)])
     _, taken = take(check_client_batch(memoryview(batch), COMPACT, now_ms=NOW_MS))
+    assert taken.count(None) == 10
+    # Without keys they are not plain, where they are allowed.
+    batch = build_batch([(index, NOW_MS, None, b"v", ()) for index in range(10 * RECORDS_PER_STEP + 1)])
+    deep = TopicConfig(record_validation_deep=True)
+    _, taken = take(check_client_batch(memoryview(batch), deep, now_ms=NOW_MS))
     assert taken.count(None) == 10
 
 

@@ -104,8 +104,8 @@ def _attributes_read() -> set[str]:
     """What the code reads of a config: `config.name`, `topic_config(...).name`, and by name where configs are made."""
     read = set()
     for path in PACKAGE.rglob("*.py"):
-        if path.is_relative_to(PACKAGE / "spark"):
-            continue  # Its options have some of the same names.
+        if any(path.is_relative_to(PACKAGE / each) for each in ("spark", "kit")):
+            continue  # Their options have some of the same names.
         is_table = path == PACKAGE / "model" / "config.py"
         reads_texts = path in SECURITY_READERS
         for node in ast.walk(ast.parse(path.read_text())):

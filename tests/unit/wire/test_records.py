@@ -8,6 +8,7 @@ import pytest
 from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.wire.checksum import crc32c
 from tailrace.wire.compression import compress
+from tailrace.wire.payload import scan_keyed
 from tailrace.wire.records import (
     HEADER_SIZE,
     Compression,
@@ -236,3 +237,33 @@ def test_building_refuses_offsets_that_do_not_rise():
         build_batch([RECORDS[1], RECORDS[0]], base_offset=10)
     with pytest.raises(AssertionError):
         build_batch([])
+
+
+def keyed_record(*, length: int = 16, attributes: int = 0, delta: int = 0, key: bytes = b"\x04kk") -> bytes:
+    """By default one that `scan_keyed` takes; its length and its offset delta are given as they stand in it."""
+    return bytes((length, attributes, 0, delta)) + key + b"\x00\x00"
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [
+        keyed_record(length=17),  # minus nine
+        keyed_record(length=14),
+        keyed_record(length=18),
+        keyed_record(length=18) + b"\x00",
+        keyed_record(delta=1),
+        keyed_record(delta=2),
+        keyed_record(key=b"\x03kk"),
+        keyed_record(key=b"\x06kk"),
+        keyed_record(length=12, key=b"\x01"),
+        keyed_record(length=18, key=b"\x04kk\x03"),  # a value of minus two bytes
+        keyed_record()[:-1],
+        keyed_record()[:-1] + b"\x01",
+        keyed_record()[:-1] + b"\x02",
+    ],
+)
+def test_a_scan_takes_no_lie(lie):
+    assert scan_keyed(keyed_record() + keyed_record(delta=2), 0, range(2)) == (18, 0, 0)
+    scanned = scan_keyed(lie, 0, range(1))
+    assert scanned is None or scanned[0] != len(lie)
+    assert scan_keyed(lie + keyed_record(delta=2), 0, range(2)) is None

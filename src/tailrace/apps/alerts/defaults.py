@@ -106,6 +106,22 @@ DEFAULT_RULES = (
         above=9,
     ),
     Rule(
+        name="DeadLettersWait",
+        summary="dead letters of {value} records of share group {group} cannot be written",
+        metric="tailrace_share_group_dead_records",
+        by=("group",),
+        above=0,
+        for_seconds=2 * _MINUTE,
+    ),
+    Rule(
+        name="QueueIsFull",
+        summary="share group {group} is given nothing new of {value} partitions: their windows are full",
+        metric="tailrace_share_group_full_windows",
+        by=("group",),
+        above=0,
+        for_seconds=5 * _MINUTE,
+    ),
+    Rule(
         name="CertificateEnds",
         summary="{what} of listener {listener} on {instance} ends within two weeks",
         metric="tailrace_certificate_not_after_seconds",

@@ -26,6 +26,7 @@ from tailrace.apps.console.pages import (
     balance,
     cluster,
     groups,
+    letters,
     login,
     messages,
     mirrors,
@@ -129,6 +130,7 @@ def _routes(console: Console) -> list[BaseRoute]:
         balance,
         tier,
         mirrors,
+        letters,
         login,
     )
     return [

@@ -127,11 +127,12 @@ class ShareStates:
             found |= _results(await call.wait())
         return found
 
-    def begin(self, work: Any) -> None:
+    def begin(self, work: Any) -> asyncio.Task[None]:
         """A coroutine beside everything else."""
-        task = asyncio.get_running_loop().create_task(work)
+        task: asyncio.Task[None] = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._on_done)
+        return task
 
     def _on_done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)

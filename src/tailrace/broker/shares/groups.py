@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from tailrace.broker.shares.sessions import Place, SessionKey, ShareSession, ShareSessions
 from tailrace.broker.shares.share_partition import SharePartition
+from tailrace.broker.shares.tally import Tallies
 from tailrace.controller.effective import group_config
 from tailrace.model.errors import ErrorCode, KafkaError
 
@@ -29,6 +30,7 @@ class ShareGroups:
     def __init__(self, node: Node, coordination: Coordination) -> None:
         self.partitions: dict[tuple[str, Place], SharePartition] = {}
         self.sessions = ShareSessions()
+        self.tallies = Tallies()
         # How many sessions read a share-partition: without one it is ended, and so it is loaded anew for the next.
         self._readers: Counter[tuple[str, Place]] = Counter()
         self._by_peer: dict[str, set[SessionKey]] = {}
@@ -38,6 +40,11 @@ class ShareGroups:
 
     def check_enabled(self) -> None:
         check_enabled(self._node.image)
+
+    @property
+    def read_count(self) -> int:
+        """Partitions that are fetched, each counted for each member."""
+        return self._readers.total()
 
     def find(self, group_id: str, place: Place) -> SharePartition:
         """Raises KafkaError if this broker does not lead the partition."""
@@ -54,6 +61,7 @@ class ShareGroups:
             group_id=group_id,
             partition=partition,
             config=lambda: group_config(self._node.config, self._node.image, group_id),
+            tally=self.tallies.of(group_id, groups_max=self._node.config.group_history_max_groups),
             on_end=lambda ended: self._forget((group_id, place), ended),
             is_read=lambda: self._is_read((group_id, place)),
         )
@@ -76,6 +84,8 @@ class ShareGroups:
             if place not in session.places:
                 session.places[place] = None
                 self._readers[group_id, place] += 1
+                if self._readers[group_id, place] == 1 and (group_id, place) in self.partitions:
+                    self.partitions[group_id, place].look_again()
         for place in forgotten:
             if place in session.places:
                 del session.places[place]

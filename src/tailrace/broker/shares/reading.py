@@ -1,27 +1,31 @@
 """Records for a member: the batches of the log where its share-partition goes on, as a slice of a file.
 
 Of each batch the header is read, and nothing else: its offsets, and whether it belongs to a transaction. Readers at
-read_committed get nothing of aborted transactions, and nobody gets the markers that end transactions.
+read_committed get nothing of aborted transactions, and nobody gets the markers that end transactions. What lies in
+remote storage alone comes as bytes (`cold`).
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from tailrace.broker.shares.key_order import is_hidden
 from tailrace.coordinator.share_partition.delivery import Acquired
-from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.model.ports import FileSlice
+from tailrace.model.settings import LONG_MAX
 from tailrace.wire.records import HEADER_SIZE, BatchHeader, read_header
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from tailrace.broker.shares.key_order import KeyOrder
     from tailrace.broker.shares.share_partition import SharePartition
     from tailrace.log.files.aborted import AbortedTransaction
 
-_READ_UNCOMMITTED, _READ_COMMITTED = 0, 1
 # What is found to be of aborted transactions alone is passed over, so many times for one request.
 _TRIES = 8
+# Headers of batches are read up to there, most of whose records may wait for others.
+_ORDERED_BYTES_MAX = 1 << 20
 
 
 class Wanted(NamedTuple):
@@ -35,12 +39,18 @@ class Wanted(NamedTuple):
 
 
 class Taken(NamedTuple):
-    records: FileSlice
+    records: FileSlice | bytes
     acquired: list[Acquired]
 
     @property
     def record_count(self) -> int:
         return sum(each.last_offset - each.first_offset + 1 for each in self.acquired)
+
+
+class _Found(NamedTuple):
+    slice: FileSlice
+    # Batches that members are not to see; None if the log is to be asked.
+    hidden: list[tuple[int, int]] | None
 
 
 class _Batch(NamedTuple):
@@ -50,19 +60,25 @@ class _Batch(NamedTuple):
 
 def readable_bytes(share_partition: SharePartition, max_bytes: int) -> int:
     """How much `take` would find; it changes nothing."""
-    slice_ = _read(share_partition, max_bytes)
-    return 0 if slice_ is None else slice_.size
+    order = share_partition.key_order
+    if order is not None:
+        return 0 if order.first() is None else max_bytes
+    found = _read(share_partition, max_bytes)
+    return 0 if found is None else found.slice.size
 
 
 def take(share_partition: SharePartition, wanted: Wanted, *, now_ms: float) -> Taken | None:
     """Acquires records for a member. None if there are none. Raises KafkaError."""
+    order = share_partition.key_order
+    if order is not None:
+        return _take_in_order(share_partition, order, wanted, now_ms=now_ms)
     window = share_partition.window
     for _ in range(_TRIES):
-        slice_ = _read(share_partition, wanted.max_bytes)
-        batches = [] if slice_ is None else _scan(slice_, window.next_offset(), wanted.max_records)
-        if slice_ is None or not batches:
-            return None
+        found = _read(share_partition, wanted.max_bytes)
         offset = window.next_offset()
+        batches = [] if found is None else _scan(found.slice, offset, wanted.max_records)
+        if found is None or not batches:
+            return None
         acquired = window.acquire(
             wanted.member_id,
             [(each.header.base_offset, each.header.last_offset) for each in batches],
@@ -74,32 +90,59 @@ def take(share_partition: SharePartition, wanted: Wanted, *, now_ms: float) -> T
         )
         if not acquired:
             return None
-        hidden = _hidden(share_partition, batches, slice_, offset)
+        hidden = _hidden(share_partition, batches, found.slice, offset) if found.hidden is None else found.hidden
         if hidden:
             acquired = window.discard(acquired, hidden)
         if acquired:
-            taken = Taken(_trim(slice_, batches, acquired), acquired)
+            records = _trim(found.slice, batches, acquired)
+            taken = Taken(records if found.hidden is None else records.read(), acquired)
             share_partition.note_acquired(taken.record_count)
             return taken
     return None
 
 
-def _read(share_partition: SharePartition, max_bytes: int) -> FileSlice | None:
+def _take_in_order(share_partition: SharePartition, order: KeyOrder, wanted: Wanted, *, now_ms: float) -> Taken | None:
+    """Whole batches go out, though some of their records wait: members pass over those that they are not given."""
+    window = share_partition.window
+    window.move_start(share_partition.partition.log_start_offset)
+    offset = order.first()
+    if offset is None:
+        if order.is_blocked:
+            share_partition.make_room()
+        return None
+    slice_ = share_partition.read(offset, min(wanted.max_bytes, _ORDERED_BYTES_MAX))
+    batches = [] if slice_ is None else _scan(slice_, offset, LONG_MAX)
+    if slice_ is None or not batches:
+        return None
+    acquired = window.acquire_in_order(
+        wanted.member_id,
+        order.keys,
+        min(order.end, batches[-1].header.next_offset),
+        max_records=wanted.max_records,
+        limits=share_partition.limits,
+        now_ms=now_ms,
+    )
+    if not acquired:
+        return None
+    taken = Taken(_trim(slice_, batches, acquired), acquired)
+    share_partition.note_acquired(taken.record_count)
+    return taken
+
+
+def _read(share_partition: SharePartition, max_bytes: int) -> _Found | None:
     partition, window = share_partition.partition, share_partition.window
     window.move_start(partition.log_start_offset)
     if not window.may_acquire(share_partition.limits):
+        share_partition.make_room()
         return None
     offset = window.next_offset()
-    isolation_level = _READ_COMMITTED if share_partition.is_read_committed else _READ_UNCOMMITTED
-    if offset >= partition.readable_end(isolation_level):
+    if offset >= partition.readable_end(share_partition.isolation_level):
         return None
     if offset < partition.log.log_start_offset:
-        raise KafkaError(
-            ErrorCode.KAFKA_STORAGE_ERROR,
-            f"Offset {offset} of {partition.topic_partition} lies in remote storage alone, which share groups do not "
-            f"read: raise local.retention.ms, or set the group's offsets to {partition.log.log_start_offset}.",
-        )
-    return partition.read(offset, max_bytes, isolation_level=isolation_level, at_least_one_batch=True)
+        piece = share_partition.cold.find(offset)
+        return None if piece is None else _Found(piece.slice, piece.hidden)
+    slice_ = share_partition.read(offset, max_bytes)
+    return None if slice_ is None else _Found(slice_, None)
 
 
 def _scan(slice_: FileSlice, offset: int, max_records: int) -> list[_Batch]:
@@ -127,18 +170,7 @@ def _hidden(
     aborted: list[AbortedTransaction] = []
     if share_partition.is_read_committed:
         aborted = share_partition.partition.find_aborted(slice_, offset)
-    return [
-        (header.base_offset, header.last_offset)
-        for header, _ in batches
-        if header.is_control or (header.is_transactional and _is_aborted(header, aborted))
-    ]
-
-
-def _is_aborted(header: BatchHeader, aborted: Sequence[AbortedTransaction]) -> bool:
-    return any(
-        each.producer_id == header.producer_id and each.first_offset <= header.base_offset <= each.last_offset
-        for each in aborted
-    )
+    return [(header.base_offset, header.last_offset) for header, _ in batches if is_hidden(header, aborted)]
 
 
 def _trim(slice_: FileSlice, batches: Sequence[_Batch], acquired: Sequence[Acquired]) -> FileSlice:

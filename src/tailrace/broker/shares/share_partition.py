@@ -6,7 +6,8 @@
               makes it anew
 
 Changes of one turn of the loop are written together, and those that come while a write is under way follow with the
-next one: there is never more than one. Acknowledgements are answered when the state is stored.
+next one: there is never more than one. Acknowledgements are answered when the state is stored. What is given up is
+archived when its dead letter is written (`giving_up`), where the group has a topic for them.
 """
 
 from __future__ import annotations
@@ -15,7 +16,11 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from tailrace.coordinator.share_partition.delivery import Acknowledged, Limits
+from tailrace.broker.shares.cold import ColdPieces
+from tailrace.broker.shares.dead_letters import DeadLetters
+from tailrace.broker.shares.giving_up import GivenUp
+from tailrace.broker.shares.key_order import KeyOrder
+from tailrace.coordinator.share_partition.delivery import Acknowledged, Delivery, Limits, RecordState
 from tailrace.coordinator.share_partition.window import Changes, Window
 from tailrace.coordinator.share_state.batches import StateBatch, overlay
 from tailrace.model import events
@@ -23,6 +28,7 @@ from tailrace.model.attention import timer_seconds
 from tailrace.model.config import GroupConfig, reset_duration_ms
 from tailrace.model.errors import ErrorCode, KafkaError, StorageError
 from tailrace.model.ids import Uuid
+from tailrace.replica.partition import READ_COMMITTED, READ_UNCOMMITTED
 from tailrace.replica.repair.failures import storage_failure
 from tailrace.replica.waiters import ReadWaiters
 from tailrace.wire.apis.shares import ReadShareGroupStateRequest, WriteShareGroupStateRequest
@@ -30,11 +36,12 @@ from tailrace.wire.apis.shares import ReadShareGroupStateRequest, WriteShareGrou
 if TYPE_CHECKING:
     from tailrace.broker.coordinators.share_states import ShareStates
     from tailrace.broker.node import Node
+    from tailrace.broker.shares.giving_up import Tell
+    from tailrace.broker.shares.tally import Tally
+    from tailrace.model.ports import FileSlice
     from tailrace.replica.partition import Partition
 
 _log = events.logger("shares")
-
-Tell = Callable[[KafkaError | None], None]
 
 _UNKNOWN_START = -1
 # After a write that failed: locks that have run out are looked at again.
@@ -71,6 +78,7 @@ class SharePartition:
         group_id: str,
         partition: Partition,
         config: Callable[[], GroupConfig],
+        tally: Tally,
         on_end: Callable[[SharePartition], None],
         is_read: Callable[[], bool],
     ) -> None:
@@ -81,13 +89,26 @@ class SharePartition:
         # Fetches that wait for records to become available.
         self.readers = ReadWaiters()
         self.is_ready = self.is_ended = False
-        self.acquired_count = self.expired_count = 0
         self._node = node
         self._states = states
         self._config = config
+        self._tally = tally
         self._on_end = on_end
         self._is_read = is_read
-        self._state_epoch = 0
+        self._state_epoch = -1
+        self._key_order: KeyOrder | None = None
+        self.cold = ColdPieces(self)
+        self.background = node.ports.background
+        self.begin = states.begin
+        self.decompressed_bytes_max = node.config.max_decompressed_bytes
+        self.given_up = GivenUp(
+            DeadLetters(node, partition, group_id, tally).write,
+            self._archive,
+            states.begin,
+            tally,
+            on_failure=self.end_if_idle,
+            name=repr(self),
+        )
         self._loop = asyncio.get_running_loop()
         self._loading: asyncio.Future[KafkaError | None] | None = None
         self._changes: Changes = []
@@ -108,11 +129,51 @@ class SharePartition:
             window_max=config.share_partition_max_record_locks,
             lock_ms=config.share_record_lock_duration_ms,
             may_renew=config.share_renew_acknowledge_enable,
+            # A topic of dead letters that is read by the group itself would grow for ever.
+            has_dead_letters=config.errors_deadletterqueue_topic_name not in ("", self.partition.topic_partition.topic),
+            backoff_ms=config.share_retry_backoff_ms,
+            backoff_factor=config.share_retry_backoff_factor,
+            backoff_max_ms=config.share_retry_backoff_max_ms,
         )
 
     @property
     def is_read_committed(self) -> bool:
         return self._config().share_isolation_level == "read_committed"
+
+    @property
+    def isolation_level(self) -> int:
+        return READ_COMMITTED if self.is_read_committed else READ_UNCOMMITTED
+
+    @property
+    def key_order(self) -> KeyOrder | None:
+        """Of groups that ask for it, for as long as they do."""
+        if not self._config().share_key_order:
+            self._drop_key_order()
+        elif self._key_order is None:
+            self._key_order = KeyOrder(self)
+        return self._key_order
+
+    def _drop_key_order(self) -> None:
+        if self._key_order is not None:
+            self._key_order.close()
+            self._key_order = None
+
+    @property
+    def is_full(self) -> bool:
+        """Nothing new can be delivered, whatever is written."""
+        blocked = self._key_order is not None and self._key_order.is_blocked
+        return blocked or not self.window.may_acquire(self.limits)
+
+    def read(self, offset: int, max_bytes: int) -> FileSlice | None:
+        """Whole batches of what members may see. Raises KafkaError."""
+        partition = self.partition
+        if offset < partition.log.log_start_offset:
+            raise KafkaError(
+                ErrorCode.KAFKA_STORAGE_ERROR,
+                f"Offset {offset} of {partition.topic_partition} lies in remote storage alone, where no keys are read: "
+                f"set share.key.order=false, or the group's offsets to {partition.log.log_start_offset}.",
+            )
+        return partition.read(offset, max_bytes, isolation_level=self.isolation_level, at_least_one_batch=True)
 
     def check(self) -> None:
         """Raises KafkaError if this broker may not give records out."""
@@ -122,6 +183,10 @@ class SharePartition:
             raise self.partition.not_leader()
 
     # ---- loading
+
+    def look_again(self) -> None:
+        """A member comes after a time without any: an administrator may have set other offsets."""
+        self.is_ready = False
 
     async def wait_ready(self) -> KafkaError | None:
         if self.is_ready:
@@ -159,6 +224,8 @@ class SharePartition:
             if code is ErrorCode.INVALID_REQUEST:
                 code = ErrorCode.COORDINATOR_NOT_AVAILABLE
             return KafkaError(_TOLD.get(code, ErrorCode.UNKNOWN_SERVER_ERROR), result.error_message or "")
+        if result.state_epoch == self._state_epoch:
+            return None  # It was read before, and the window knows better.
         self._state_epoch = result.state_epoch
         is_new = result.start_offset == _UNKNOWN_START
         start = self._first_offset() if is_new else result.start_offset
@@ -166,6 +233,7 @@ class SharePartition:
             StateBatch(each.first_offset, each.last_offset, each.delivery_state, each.delivery_count)
             for each in result.state_batches
         ]
+        self._drop_key_order()
         self.window = Window(start, batches)
         self.window.move_start(self.partition.log_start_offset)
         if is_new:
@@ -202,23 +270,42 @@ class SharePartition:
             # A leader that does not know the state holds nothing for anybody.
             raise KafkaError(ErrorCode.INVALID_RECORD_STATE, "The record state is invalid: the leader has changed.")
         changes = self.window.acknowledge(member_id, batches, limits=self.limits, now_ms=self._now_ms())
+        self._tally.note_acknowledged(batches)
         self._arm_timer()
-        if not changes:
-            tell(None)
-            return
-        self._store(changes, tell)
+        self._follow(changes, tell)
 
-    def release(self, member_id: str, tell: Tell | None = None) -> None:
+    def release(self, member_id: str) -> None:
         """The member is gone: what it holds is for others."""
-        changes = self.window.release(member_id, self.limits) if self.is_ready and not self.is_ended else []
+        if self.is_ready and not self.is_ended:
+            self._follow(self.window.release(member_id, limits=self.limits, now_ms=self._now_ms()))
+
+    def make_room(self) -> None:
+        """Somebody wants records, and the window has no room for any."""
+        if self.window.begins_with_dead:
+            self.given_up.make_room()
+
+    def note_acquired(self, count: int) -> None:
+        self._tally.delivered += count
+        self._arm_timer()
+
+    def _follow(self, changes: Changes, tell: Tell | None = None) -> None:
+        """What was begun is stored, and what was given up by it has its letters written."""
+        dead = self.window.take_dead()
+        if tell is not None and changes and dead:
+            tell = _Both(tell)
+        if dead:
+            self.given_up.add(dead, tell)
+        if changes:
+            self._store(changes, tell)
+        elif not dead and tell is not None:
+            tell(None)
+
+    def _archive(self, deliveries: list[Delivery], tell: Tell | None) -> None:
+        changes = [] if self.is_ended else self.window.archive(deliveries)
         if changes:
             self._store(changes, tell)
         elif tell is not None:
             tell(None)
-
-    def note_acquired(self, count: int) -> None:
-        self.acquired_count += count
-        self._arm_timer()
 
     def _store(self, changes: Changes, tell: Tell | None) -> None:
         self._changes += changes
@@ -245,6 +332,7 @@ class SharePartition:
                 self.window.commit(changes)
             else:
                 self.window.undo(changes)
+                self._archive_later([each for each in changes if each.state is RecordState.ARCHIVING])
             for tell in tells:
                 tell(problem)
             if self.is_ended:
@@ -255,10 +343,15 @@ class SharePartition:
             self.end_if_idle()
             self._arm_timer(not_before_ms=0.0 if problem is None else _RETRY_MS)
 
+    def _archive_later(self, deliveries: list[Delivery]) -> None:
+        """They have their letters, and only that could not be stored."""
+        if deliveries:
+            self._loop.call_later(_RETRY_MS / 1000, self._archive, deliveries, None)
+
     async def _write_state(self, changes: Changes) -> KafkaError | None:
         topic_id, index = self._place
         start_offset, done_count = self.window.prospect()
-        told = [StateBatch(each.first, each.last, int(each.state), each.count) for each in changes]
+        told = [StateBatch(each.first, each.last, int(each.stored_state), each.count) for each in changes]
         request = WriteShareGroupStateRequest
         data = request.PartitionData(
             partition=index,
@@ -303,17 +396,19 @@ class SharePartition:
         self._timer, self._timer_ms = None, float("inf")
         if self.is_ended:
             return
-        changes = self.window.expire(self._now_ms(), self.limits)
-        if changes:
-            self.expired_count += sum(each.size for each in changes)
-            self._store(changes, None)
+        held_count = self.window.counts().held
+        self._follow(self.window.expire(self._now_ms(), self.limits))
+        self._tally.expired += held_count - self.window.counts().held
+        self.readers.tell()  # Delays may be over.
         self._arm_timer()
+        self.end_if_idle()
 
     # ---- the end
 
     def end_if_idle(self) -> None:
-        """Nobody reads it, holds something of it, or waits for something to be stored."""
+        """Nobody reads it, holds something of it, or waits for something to be written. A delay would be forgotten."""
         is_busy = self._is_writing or self._changes or self._loading is not None or self._is_read()
+        is_busy = is_busy or self.given_up.is_writing or self.window.has_delayed
         if not is_busy and not self.window.has_held:
             self.end()
 
@@ -325,6 +420,9 @@ class SharePartition:
             if handle is not None:
                 handle.cancel()
         self._timer = self._turn = None
+        self.given_up.close(self.partition.not_leader())
+        self._drop_key_order()
+        self.cold.close()
         if not self._is_writing:
             self._drop_changes()
         self._on_end(self)
@@ -334,3 +432,20 @@ class SharePartition:
         tells, self._tells, self._changes = self._tells, [], []
         for tell in tells:
             tell(self.partition.not_leader())
+
+
+class _Both:
+    """Tells when two things have ended, and what went wrong with one of them."""
+
+    __slots__ = ("_error", "_left", "_tell")
+
+    def __init__(self, tell: Tell) -> None:
+        self._tell = tell
+        self._left = 2
+        self._error: KafkaError | None = None
+
+    def __call__(self, error: KafkaError | None) -> None:
+        self._left -= 1
+        self._error = self._error or error
+        if not self._left:
+            self._tell(self._error)

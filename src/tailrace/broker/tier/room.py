@@ -24,6 +24,7 @@ from tailrace.tier.keeping.copying import Copier
 from tailrace.tier.keeping.removal import Remover
 from tailrace.tier.keeping.throttle import Throttle
 from tailrace.tier.reading.cache import PieceCache
+from tailrace.tier.reading.helpers import FewHelpers
 from tailrace.tier.reading.memory import ReaderMemory
 from tailrace.tier.reading.pieces import Pieces, ReadLimits
 from tailrace.tier.reading.reader import TierReader
@@ -78,9 +79,10 @@ class Room:
             cluster_id, node.node_id, self.store, ports.clock, delay_ms=config.remote_log_deletion_delay_ms
         )
         folder = config.metadata_folder
+        self._helpers = FewHelpers(ports.background, config.remote_log_reader_threads)
         self.cache = PieceCache(
             ports.disk,
-            ports.background,
+            self._helpers,
             f"{folder}/remote-log-cache",
             config.remote_log_index_file_cache_total_size_bytes,
         )
@@ -90,12 +92,12 @@ class Room:
             cluster_id,
             self.store,
             self.cache,
-            ports.background,
+            self._helpers,
             throttle=self._read_throttle,
             limits=ReadLimits(ahead_bytes=pieces_bytes // 2, memory_bytes=pieces_bytes),
         )
         self.reader = TierReader(
-            self.pieces, ports.background, config.max_decompressed_bytes, make_answer=self.memory.hold
+            self.pieces, self._helpers, config.max_decompressed_bytes, make_answer=self.memory.hold
         )
         self.metadata = MetadataTopic(node, f"{folder}/remote-log-metadata", self._on_replayed)
         self.starts = StartOffsets(ports.disk, ports.background, directories)
@@ -129,6 +131,7 @@ class Room:
     def note_limits(self) -> None:
         self._copy_throttle.bytes_per_second = self.config.remote_log_manager_copy_max_bytes_per_second
         self._read_throttle.bytes_per_second = self.config.remote_log_manager_fetch_max_bytes_per_second
+        self._helpers.allow(self.config.remote_log_reader_threads)
         self.cache.max_bytes = self.config.remote_log_index_file_cache_total_size_bytes
 
     def _on_replayed(self, _replayed: MetadataPartition, owners: Collection[TieredPartition]) -> None:

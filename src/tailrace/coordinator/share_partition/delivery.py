@@ -13,8 +13,12 @@ class RecordState(IntEnum):
     # In the leader's memory alone.
     ACQUIRED = 1
     ACKNOWLEDGED = 2
+    # To be archived once its dead letter is written. In the leader's memory alone, though Kafka 4.4 stores it.
+    ARCHIVING = 3
     # Rejected, delivered too often, or no record at all.
     ARCHIVED = 4
+    # Available once its back-off is over. In the leader's memory alone: stored as available.
+    DELAYED = 5
 
 
 class Acknowledge(IntEnum):
@@ -55,7 +59,7 @@ class Delivery:
         self.state = state
         # How often it was delivered.
         self.count = count
-        # Who has it, and until when, while it is acquired.
+        # Who has it, and until when, while it is acquired. While it is delayed: until when.
         self.member_id = member_id
         self.due_ms = due_ms
         # Set while a change is being stored: until then nobody else may have it, and the change may be taken back.
@@ -71,6 +75,10 @@ class Delivery:
     @property
     def is_done(self) -> bool:
         return self.state in _DONE
+
+    @property
+    def stored_state(self) -> RecordState:
+        return RecordState.AVAILABLE if self.state is RecordState.DELAYED else self.state
 
     @property
     def is_free(self) -> bool:
@@ -92,6 +100,22 @@ class Delivery:
 
 
 _DONE = (RecordState.ACKNOWLEDGED, RecordState.ARCHIVED)
+
+
+class Dead(NamedTuple):
+    """Records that are given up, and wait for their dead letters."""
+
+    delivery: Delivery
+    # By a member; else they were delivered too often.
+    is_rejected: bool
+
+
+class Counts(NamedTuple):
+    """Of a window, in offsets."""
+
+    held: int
+    delayed: int
+    dead: int  # Their dead letters are owed.
 
 
 class Acquired(NamedTuple):
@@ -116,3 +140,14 @@ class Limits(NamedTuple):
     window_max: int
     lock_ms: int
     may_renew: bool = True
+    has_dead_letters: bool = False
+    # How long a record that comes back is kept from everybody, after its first delivery; 0 for not at all.
+    backoff_ms: int = 0
+    backoff_factor: float = 1.0
+    backoff_max_ms: int = 0
+
+    def delay_ms(self, delivery_count: int) -> float:
+        try:
+            return min(self.backoff_ms * self.backoff_factor ** (delivery_count - 1), self.backoff_max_ms)
+        except OverflowError:
+            return self.backoff_max_ms

@@ -7,20 +7,24 @@
     acquire          available records go to a member, each with a lock, and their delivery count rises
     acknowledge      a member says what became of records that it holds
     release          a member is gone: what it held is available again
-    expire           the same for locks that have run out
+    expire           the same for locks that have run out; delays that are over end
+    take_dead        what was given up, and needs dead letters
+    archive          it has them
     commit, undo     how the storing of a change ended
 
-A change of state is begun (`acknowledge`, `release`, `expire`), stored by whoever has asked, and then committed or
-undone. Meanwhile its records are nobody's. Acquiring is not stored: whoever leads next delivers those records again.
+A change of state is begun (`acknowledge`, `release`, `expire`, `archive`), stored by whoever has asked, and then
+committed or undone. Meanwhile its records are nobody's. Acquiring is not stored: whoever leads next delivers those
+records again. So he does what was given up and has no dead letter yet.
 
 A record that was delivered as often as it may be is given up when it comes back. From half of that on it comes alone or
-in ever smaller company, as in Kafka, so that a record that kills its consumer takes few others along.
+in ever smaller company, as in Kafka, so that a record that kills its consumer takes few others along. With a back-off
+it is kept from everybody for a while when it comes back, longer each time.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from heapq import heappop, heappush
 from itertools import groupby
 
@@ -28,10 +32,13 @@ from tailrace.coordinator.share_partition.delivery import (
     Acknowledge,
     Acknowledged,
     Acquired,
+    Counts,
+    Dead,
     Delivery,
     Limits,
     RecordState,
 )
+from tailrace.coordinator.share_partition.pieces import Pieces
 from tailrace.coordinator.share_state.batches import StateBatch
 from tailrace.model.errors import ErrorCode, KafkaError
 
@@ -39,23 +46,15 @@ Changes = list[Delivery]
 # A batch of the log: its first and its last offset.
 LogBatch = tuple[int, int]
 
-_STATE_AFTER = {
-    Acknowledge.GAP: RecordState.ARCHIVED,
-    Acknowledge.ACCEPT: RecordState.ACKNOWLEDGED,
-    Acknowledge.RELEASE: RecordState.AVAILABLE,
-    Acknowledge.REJECT: RecordState.ARCHIVED,
-}
 
-
-class Window:
+class Window(Pieces):
     def __init__(self, start_offset: int, stored: Iterable[StateBatch] = ()) -> None:
         """`stored` are in order; what lies between them was not delivered, or not stored."""
-        self.start_offset = self.end_offset = start_offset
-        self._deliveries: list[Delivery] = []
-        self._firsts: list[int] = []  # Of the deliveries.
-        self._done_count = 0  # Offsets in the window that are done with, those that are being stored included.
+        super().__init__(start_offset)
         self._free_from = start_offset  # Nothing before it is free.
-        self._locks: list[tuple[float, int, int]] = []  # A heap: when a lock runs out, and of which offsets.
+        # A heap: when a lock runs out or a delay is over, and of which offsets.
+        self._locks: list[tuple[float, int, int]] = []
+        self._dead: list[Dead] = []
         for batch in stored:
             if batch.last_offset < self.end_offset:
                 continue
@@ -66,21 +65,25 @@ class Window:
 
     # ---- looking
 
-    def __iter__(self) -> Iterator[Delivery]:
-        return iter(self._deliveries)
-
-    @property
-    def size(self) -> int:
-        return self.end_offset - self.start_offset
-
-    @property
-    def done_count(self) -> int:
-        return self._done_count
+    def counts(self) -> Counts:
+        sums = Counter[RecordState]()
+        for each in self._deliveries:
+            sums[each.state] += each.size
+        return Counts(sums[RecordState.ACQUIRED], sums[RecordState.DELAYED], sums[RecordState.ARCHIVING])
 
     @property
     def has_held(self) -> bool:
         """Somebody has records, or a change is being stored."""
         return any(each.state is RecordState.ACQUIRED or each.before is not None for each in self._deliveries)
+
+    @property
+    def has_delayed(self) -> bool:
+        return any(each.state is RecordState.DELAYED for each in self._deliveries)
+
+    @property
+    def begins_with_dead(self) -> bool:
+        """What waits for its dead letter keeps the window from moving on."""
+        return bool(self._deliveries) and self._deliveries[0].state is RecordState.ARCHIVING
 
     def next_offset(self) -> int:
         """Where to read for whoever wants records next."""
@@ -164,6 +167,60 @@ class Window:
                 acquired.append(Acquired(delivery.first, delivery.last, delivery.count))
         return acquired
 
+    def extend(self, first: int, offsets: Iterable[int], end: int) -> None:
+        """The log has records at these offsets, in order, from `first` to `end`, and no others there."""
+        expected = first
+        for offset in offsets:
+            if offset != expected:
+                self._extend(expected - 1)
+                self._pass_over(expected, offset)
+            expected = offset + 1
+        self._extend(expected - 1)
+        self._pass_over(expected, end)
+
+    def first_in_order(self, keys: Mapping[int, int], end: int) -> int | None:
+        """Where `acquire_in_order` would find the first record."""
+        found = next(self._in_order(keys, end), None)
+        return None if found is None else found[1]
+
+    def acquire_in_order(
+        self, member_id: str, keys: Mapping[int, int], end: int, *, max_records: int, limits: Limits, now_ms: float
+    ) -> list[Acquired]:
+        """At most one record of a key is out: the first that is not done with. `keys` are those of records before
+        `end`; who has none there may go at any time."""
+        chosen: list[tuple[Delivery, int, int]] = []
+        for taken, (delivery, offset) in enumerate(self._in_order(keys, end)):
+            is_suspect = delivery.count >= suspect_count(limits)
+            if taken == max_records or (is_suspect and taken):
+                break
+            if chosen and chosen[-1][0] is delivery and chosen[-1][2] == offset - 1:
+                chosen[-1] = (delivery, chosen[-1][1], offset)
+            else:
+                chosen.append((delivery, offset, offset))
+            if is_suspect:
+                break
+        acquired: list[Acquired] = []
+        for _, first, last in chosen:
+            (delivery,) = self._overlapping(first, last)
+            delivery = self._cut_out(delivery, first, last)
+            self._acquire(delivery, member_id, now_ms + limits.lock_ms)
+            _tell(acquired, delivery)
+        return acquired
+
+    def _in_order(self, keys: Mapping[int, int], end: int) -> Iterator[tuple[Delivery, int]]:
+        seen: set[int] = set()
+        for delivery in self._deliveries:
+            if delivery.is_done and delivery.before is None:
+                continue
+            for offset in range(max(delivery.first, self.start_offset), min(delivery.last + 1, end)):
+                key = keys.get(offset)
+                if key is not None and key in seen:
+                    continue
+                if key is not None:
+                    seen.add(key)
+                if delivery.is_free:
+                    yield delivery, offset
+
     def discard(self, acquired: Sequence[Acquired], ranges: Sequence[LogBatch]) -> list[Acquired]:
         """Takes back what was acquired of these ranges: they are records of aborted transactions. Not stored by itself:
         the log says it again."""
@@ -218,15 +275,21 @@ class Window:
                     if kind is Acknowledge.RENEW:
                         part.due_ms = now_ms + limits.lock_ms
                         heappush(self._locks, (part.due_ms, part.first, part.last))
+                    elif kind is Acknowledge.GAP:
+                        changes.append(self._begin(part, RecordState.ARCHIVED))
+                    elif kind is Acknowledge.ACCEPT:
+                        changes.append(self._begin(part, RecordState.ACKNOWLEDGED))
+                    elif kind is Acknowledge.REJECT:
+                        changes += self._give_up(part, limits, is_rejected=True)
                     else:
-                        self._begin(part, _STATE_AFTER[kind], limits)
-                        changes.append(part)
+                        changes += self._give_back(part, limits, now_ms)
         return changes
 
-    def release(self, member_id: str, limits: Limits) -> Changes:
-        changes = [delivery for delivery in self._deliveries if delivery.is_held_by(member_id)]
-        for delivery in changes:
-            self._begin(delivery, RecordState.AVAILABLE, limits)
+    def release(self, member_id: str, *, limits: Limits, now_ms: float) -> Changes:
+        changes: Changes = []
+        for delivery in self._deliveries:
+            if delivery.is_held_by(member_id):
+                changes += self._give_back(delivery, limits, now_ms)
         return changes
 
     def expire(self, now_ms: float, limits: Limits) -> Changes:
@@ -234,17 +297,35 @@ class Window:
         while self._locks and self._locks[0][0] <= now_ms:
             _, first, last = heappop(self._locks)
             for delivery in self._overlapping(first, last):
-                is_held = delivery.state is RecordState.ACQUIRED and delivery.before is None
-                if is_held and delivery.due_ms <= now_ms:
-                    self._begin(delivery, RecordState.AVAILABLE, limits)
-                    changes.append(delivery)
+                if delivery.before is not None or delivery.due_ms > now_ms:
+                    continue
+                if delivery.state is RecordState.ACQUIRED:
+                    changes += self._give_back(delivery, limits, now_ms)
+                elif delivery.state is RecordState.DELAYED:
+                    delivery.state = RecordState.AVAILABLE
+                    self._free_from = min(self._free_from, delivery.first)
         return changes
+
+    def take_dead(self) -> list[Dead]:
+        """Each of them once; it is then up to the caller that `archive` follows."""
+        dead, self._dead = self._dead, []
+        return dead
+
+    def archive(self, deliveries: Iterable[Delivery]) -> Changes:
+        """Their dead letters are written, or given up too."""
+        return [
+            self._begin(each, RecordState.ARCHIVED)
+            for each in deliveries
+            if each.state is RecordState.ARCHIVING and each.before is None and each.last >= self.start_offset
+        ]
 
     def commit(self, changes: Changes) -> None:
         for delivery in changes:
             delivery.before = None
             if delivery.state is RecordState.AVAILABLE:
                 self._free_from = min(self._free_from, delivery.first)
+            elif delivery.state is RecordState.DELAYED:
+                heappush(self._locks, (delivery.due_ms, delivery.first, delivery.last))
         self.advance()
 
     def undo(self, changes: Changes) -> None:
@@ -278,24 +359,28 @@ class Window:
             is_all = kept == len(self._deliveries)
             self._drop(kept, self.end_offset if is_all else self._firsts[kept])
 
-    def _drop(self, count: int, start_offset: int) -> None:
-        for delivery in self._deliveries[:count]:
-            if delivery.is_done:
-                self._done_count -= delivery.last - max(delivery.first, self.start_offset) + 1
-        del self._deliveries[:count], self._firsts[:count]
-        if self._deliveries and self._deliveries[0].is_done:
-            first = max(self._deliveries[0].first, self.start_offset)
-            self._done_count -= max(0, start_offset - first)
-        self.start_offset = max(self.start_offset, start_offset)
-        self.end_offset = max(self.end_offset, self.start_offset)
-        self._free_from = max(self._free_from, self.start_offset)
+    def _give_back(self, delivery: Delivery, limits: Limits, now_ms: float) -> Changes:
+        """It comes back from a member."""
+        if delivery.count >= limits.delivery_count_max:
+            return self._give_up(delivery, limits, is_rejected=False)
+        if not limits.backoff_ms:
+            return [self._begin(delivery, RecordState.AVAILABLE)]
+        self._begin(delivery, RecordState.DELAYED)
+        delivery.due_ms = now_ms + limits.delay_ms(delivery.count)
+        return [delivery]
 
-    def _begin(self, delivery: Delivery, state: RecordState, limits: Limits) -> None:
-        if state is RecordState.AVAILABLE and delivery.count >= limits.delivery_count_max:
-            state = RecordState.ARCHIVED
+    def _give_up(self, delivery: Delivery, limits: Limits, *, is_rejected: bool) -> Changes:
+        if not limits.has_dead_letters:
+            return [self._begin(delivery, RecordState.ARCHIVED)]
+        delivery.state, delivery.member_id = RecordState.ARCHIVING, ""
+        self._dead.append(Dead(delivery, is_rejected))
+        return []
+
+    def _begin(self, delivery: Delivery, state: RecordState) -> Delivery:
         delivery.begin(state)
         if delivery.is_done:
             self._done_count += delivery.last - max(delivery.first, self.start_offset) + 1
+        return delivery
 
     def _check(self, member_id: str, batch: Acknowledged, limits: Limits) -> None:
         first, last = max(batch.first_offset, self.start_offset), batch.last_offset
@@ -318,49 +403,6 @@ class Window:
                 raise _invalid_state("The batch cannot be acknowledged. The batch is not in the acquired state.")
             if delivery.member_id != member_id:
                 raise _invalid_state("Member is not the owner of batch record")
-
-    # ---- pieces
-
-    def _index(self, offset: int) -> int:
-        """Of the delivery that has it, or of the first one."""
-        return max(0, bisect_right(self._firsts, offset) - 1)
-
-    def _overlapping(self, first: int, last: int) -> list[Delivery]:
-        found: list[Delivery] = []
-        for index in range(self._index(first), len(self._deliveries)):
-            delivery = self._deliveries[index]
-            if delivery.first > last:
-                break
-            if delivery.last >= first:
-                found.append(delivery)
-        return found
-
-    def _cut_out(self, delivery: Delivery, first: int, last: int) -> Delivery:
-        """The piece from `first` to `last`, a delivery of its own."""
-        if first > delivery.first:
-            delivery = self._split(delivery, first)
-        if last < delivery.last:
-            self._split(delivery, last + 1)
-        return delivery
-
-    def _split(self, delivery: Delivery, offset: int) -> Delivery:
-        place = self._index(delivery.first) + 1
-        rest = delivery.split(offset)
-        self._deliveries.insert(place, rest)
-        self._firsts.insert(place, offset)
-        return rest
-
-    def _extend(self, last: int) -> None:
-        if last >= self.end_offset:
-            self._append(Delivery(self.end_offset, last))
-
-    def _append(self, delivery: Delivery) -> None:
-        assert delivery.first == self.end_offset <= delivery.last, "deliveries follow each other"
-        self._deliveries.append(delivery)
-        self._firsts.append(delivery.first)
-        self.end_offset = delivery.last + 1
-        if delivery.is_done:
-            self._done_count += delivery.size
 
 
 def suspect_count(limits: Limits) -> int:

@@ -43,7 +43,8 @@ from tailrace.real.ports import real_ports
 
 H = TypeVar("H", bound=Handler)
 
-_INT_MAX = 2**31 - 1
+# As much as any engine allows: the topic's own limit decides.
+_RECORD_BYTES_MAX = 900 * 1024 * 1024
 # A transaction of a process that was killed holds up readers of its topics, and whoever has its partitions next.
 _TRANSACTION_TIMEOUT_MS = 15_000
 _COMMIT_PATIENCE_MS = 60_000
@@ -313,7 +314,7 @@ class App:
     async def _producer(self, transactional_id: str) -> Producer:
         own: dict[str, Value] = {
             "transactional.id": transactional_id,
-            "max.request.size": _INT_MAX,  # The topic's own limit decides.
+            "max.request.size": _RECORD_BYTES_MAX,
         }
         producer = Producer(
             {"transaction.timeout.ms": _TRANSACTION_TIMEOUT_MS, **self._options, **own}, keys=Bytes(), values=Bytes()

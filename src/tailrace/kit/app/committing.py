@@ -19,6 +19,7 @@ from tailrace.kit.app.window import Finished
 from tailrace.kit.app.work import Outgoing
 from tailrace.kit.consumer import Consumer
 from tailrace.kit.producer import Producer
+from tailrace.kit.retries.refusals import cause_of, is_record_refused
 from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.model.ids import TopicPartition
 from tailrace.model.ports import Clock
@@ -42,11 +43,6 @@ _GROUP_MOVED = frozenset(
 # Another attempt would meet the same: somebody has to do something.
 _LASTING = frozenset(
     {
-        ErrorCode.MESSAGE_TOO_LARGE,
-        ErrorCode.RECORD_LIST_TOO_LARGE,
-        ErrorCode.INVALID_TOPIC_EXCEPTION,
-        ErrorCode.INVALID_RECORD,
-        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
         ErrorCode.GROUP_AUTHORIZATION_FAILED,
         ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
         ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
@@ -142,11 +138,13 @@ class Committer:
             return frozenset(each for each, position in positions.items() if committed.get(str(each), -1) >= position)
 
     def _judge(self, error: KafkaError) -> None:
-        code = error.cause_code if isinstance(error, AbortableError) else error.code
+        code = cause_of(error)
         now = self._clock.monotonic_ms()
         if self._failing_since_ms is None:
             self._failing_since_ms = now
-        if code in _LASTING or now - self._failing_since_ms > self._patience_ms:
+        # A topic that was just made may not be known to every broker yet.
+        is_lasting = code in _LASTING or (is_record_refused(error) and code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        if is_lasting or now - self._failing_since_ms > self._patience_ms:
             raise error
         if code not in _GROUP_MOVED:
             _log.warning("a commit is tried again: %s", error)

@@ -30,10 +30,19 @@ async def prepare_topics(admin: Admin, source: str, wanted: Mapping[str, Mapping
     count = len(described.partitions)
     missing = [name for name in wanted if name not in known]
     if missing:
-        largest = int((await admin.topic_config(source)).get(_MAX_MESSAGE_BYTES) or 0)
-        roomy = {_MAX_MESSAGE_BYTES: str(min(largest + HEADERS_BYTES_MAX, 2**31 - 1))} if largest else {}
+        roomy = await _roomy(admin, source)
         for name in missing:
             await _create(admin, name, count, {**roomy, **wanted[name]}, source)
+
+
+async def _roomy(admin: Admin, source: str) -> dict[str, str]:
+    try:
+        largest = int((await admin.topic_config(source)).get(_MAX_MESSAGE_BYTES) or 0)
+    except KafkaError as error:
+        if error.code is not ErrorCode.TOPIC_AUTHORIZATION_FAILED:  # Who may not look takes the broker's default.
+            raise
+        return {}
+    return {_MAX_MESSAGE_BYTES: str(min(largest + HEADERS_BYTES_MAX, 2**31 - 1))} if largest else {}
 
 
 async def _create(admin: Admin, name: str, partitions: int, config: Mapping[str, str], source: str) -> None:

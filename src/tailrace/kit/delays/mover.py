@@ -23,11 +23,11 @@ from tailrace.client.groups.membership import MemberOptions
 from tailrace.client.groups.offsets import Committed, GroupMetadata, GroupOffsets
 from tailrace.client.lanes import ProducerOptions
 from tailrace.client.metadata import Cluster
-from tailrace.client.transactions.errors import AbortableError
 from tailrace.client.transactions.producer import TransactionalProducer, TransactionOptions
 from tailrace.kit.delays.headers import Delayed, Room, all_slots, unwrap, wrap
 from tailrace.kit.delays.pending import Moment, Pending, Progress, parse_progress
 from tailrace.kit.delays.slots import RINGS, Level, Slot, act_ms, horizon_ms, open_slots, slot_for
+from tailrace.kit.retries.refusals import cause_of, is_record_refused
 from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.model.ids import PartitionIndex, TopicPartition
 from tailrace.wire.records import Record
@@ -45,19 +45,8 @@ _SLOT_CONFIG = {
 # A ticket is of no use after 90 days.
 _CANCELS_CONFIG = {"retention.ms": str(91 * 86_400_000)}
 _DEAD_LETTERS_CONFIG = {"retention.ms": "-1"}
-# An answer that another attempt would not change.
-_UNDELIVERABLE = frozenset(
-    {
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        ErrorCode.INVALID_TOPIC_EXCEPTION,
-        ErrorCode.MESSAGE_TOO_LARGE,
-        ErrorCode.RECORD_LIST_TOO_LARGE,
-        ErrorCode.INVALID_RECORD,
-        ErrorCode.INVALID_TIMESTAMP,
-        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-        ErrorCode.POLICY_VIOLATION,
-    }
-)
+# How long a topic that was made just now may be unknown to a broker.
+_NEW_TOPIC_S = 1.0
 REASON = "tailrace.delay.error"
 
 
@@ -291,7 +280,7 @@ class _Term:
         try:
             await self._try_move(due, now_ms)
         except KafkaError as error:
-            if not _is_undeliverable(error):
+            if not is_record_refused(error):
                 raise
             await self._producer.abort()
             await self._move_one_by_one(due, now_ms)
@@ -317,15 +306,24 @@ class _Term:
 
     async def _move_one_by_one(self, due: dict[Slot, Entries], now_ms: int) -> None:
         """So that only those go to the dead letters that cannot be delivered."""
+        is_known_bad = False
         for slot, entries in due.items():
             for entry in entries:
                 one = {slot: [entry]}
                 try:
                     await self._try_move(one, now_ms)
                 except KafkaError as error:
-                    if not _is_undeliverable(error):
+                    if not is_record_refused(error):
                         raise
                     await self._producer.abort()
+                    if not is_known_bad and cause_of(error) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                        # It may have been made just now; once more for all that come with it.
+                        await asyncio.sleep(_NEW_TOPIC_S)
+                        is_known_bad = True
+                        with suppress(KafkaError):
+                            await self._try_move(one, now_ms)
+                            continue
+                        await self._producer.abort()
                     _log.warning("to %s: %s", self._room.dead_letters, error)
                     await self._try_move(one, now_ms, buried=str(error))
 
@@ -360,10 +358,6 @@ class _Term:
     def _slot(self, place: TopicPartition) -> Slot:
         level = next(level for level in Level if self._room.topic(level) == place.topic)
         return Slot(level, int(place.partition))
-
-
-def _is_undeliverable(error: KafkaError) -> bool:
-    return (error.cause_code if isinstance(error, AbortableError) else error.code) in _UNDELIVERABLE
 
 
 def _size(record: Record) -> int:

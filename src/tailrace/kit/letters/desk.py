@@ -62,6 +62,10 @@ class Desk:
                 for letter in letters:
                     yield letter
 
+    async def waiting_offsets(self) -> int:
+        """How many offsets there are to look at: the letters, and some that are none."""
+        return sum(end - start for start, end in (await self._ranges()).values())
+
     async def settle(self, is_chosen: Chosen, target: Target) -> Settled:
         """Letters that come meanwhile are not looked at. Raises KafkaError; what was settled before stays so."""
         options = TransactionOptions(

@@ -25,26 +25,16 @@ from tailrace.kit.messages import TopicPartition
 from tailrace.kit.options import Options
 from tailrace.kit.outbox.table import Row, mark_failed, mark_sent, unsent_rows
 from tailrace.kit.producer import Producer
+from tailrace.kit.retries.refusals import is_record_refused
 from tailrace.kit.serdes import Bytes
-from tailrace.model.errors import ErrorCode, KafkaError
+from tailrace.model.errors import KafkaError
 
 T = TypeVar("T")
 
 _log = logging.getLogger("tailrace.outbox")
 
 _LISTS_CONFIG = {"cleanup.policy": "compact"}
-_INT_MAX = 2**31 - 1
-# What another attempt would not change: the row is told so, and others go on.
-_UNDELIVERABLE = frozenset(
-    {
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        ErrorCode.INVALID_TOPIC_EXCEPTION,
-        ErrorCode.MESSAGE_TOO_LARGE,
-        ErrorCode.RECORD_LIST_TOO_LARGE,
-        ErrorCode.INVALID_RECORD,
-        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-    }
-)
+_RECORD_BYTES_MAX = 900 * 1024 * 1024  # The topic's own limit decides.
 
 
 class RelayOptions(NamedTuple):
@@ -86,7 +76,7 @@ class Relay:
                     "max.block.ms": 15_000,
                     **self._options,
                     "transactional.id": self._relay.name,
-                    "max.request.size": _INT_MAX,
+                    "max.request.size": _RECORD_BYTES_MAX,
                 },
                 keys=Bytes(),
                 values=Bytes(),
@@ -123,7 +113,7 @@ class Relay:
         try:
             await self._send(producer, rows)
         except KafkaError as error:
-            if not _is_undeliverable(error):
+            if not is_record_refused(error):
                 raise
             await producer.abort()
             await self._send_one_by_one(producer, rows)
@@ -148,7 +138,7 @@ class Relay:
             try:
                 await self._send(producer, [row])
             except KafkaError as error:
-                if not _is_undeliverable(error):
+                if not is_record_refused(error):
                     raise
                 await producer.abort()
                 await self._note_failed(row, str(error))
@@ -183,7 +173,3 @@ class Relay:
                 return work(connection)
 
         return await asyncio.to_thread(run)
-
-
-def _is_undeliverable(error: KafkaError) -> bool:
-    return (error.cause_code if isinstance(error, AbortableError) else error.code) in _UNDELIVERABLE

@@ -15,7 +15,7 @@ class Budget:
         assert calls_max > 0, "somebody has to be able to go on"
         self.calls = 0
         self.bytes = 0
-        self._calls_max = calls_max
+        self.calls_max = calls_max
         self._bytes_max = bytes_max
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
 
@@ -51,7 +51,7 @@ class Budget:
                 turn.set_result(None)
 
     def _fits(self, size_bytes: int) -> bool:
-        return self.calls == 0 or (self.calls < self._calls_max and self.bytes + size_bytes <= self._bytes_max)
+        return self.calls == 0 or (self.calls < self.calls_max and self.bytes + size_bytes <= self._bytes_max)
 
     def _note(self, size_bytes: int) -> None:
         self.calls += 1

@@ -117,6 +117,7 @@ class ApiKey(IntEnum):
     ALTER_MIRROR_LINK = 10_007, "mirrors"
     OPEN_MIRROR_TOPICS = 10_008, "mirrors"
     DESCRIBE_MIRRORS = 10_009, "mirrors"
+    DESCRIBE_QUEUE = 10_010, "own"
     REPORT_REPLICAS = 10_100, "own"
     ALLOW_TRUNCATION = 10_101, "own"
     MOVE_LEADER = 10_102, "own"

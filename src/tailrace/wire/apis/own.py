@@ -99,6 +99,37 @@ class LocateOffsetsResponse(Message, api_key=ApiKey.LOCATE_OFFSETS, versions="0"
     topics: list[Topic] = array(Topic, "0+")
 
 
+class DescribeQueueRequest(Message, api_key=ApiKey.DESCRIBE_QUEUE, versions="0", flexible="0+"):
+    """What of a share group is out? Answered by each leader for its partitions."""
+
+    group_id: str = string("0+")
+
+
+class DescribeQueueResponse(Message, api_key=ApiKey.DESCRIBE_QUEUE, versions="0", flexible="0+"):
+    """Partitions that some member reads now. Before the start all is done with; from the end on nothing was
+    delivered."""
+
+    class Partition(Struct):
+        partition_index: int = int32("0+")
+        start_offset: int = int64("0+")
+        end_offset: int = int64("0+")
+        # With members; kept back for a while; given up, and their dead letters are owed.
+        held_count: int = int32("0+")
+        delayed_count: int = int32("0+")
+        dead_count: int = int32("0+")
+        # Why dead letters could not be written the last time.
+        failure: str | None = string("0+", nullable="0+", default=None)
+
+    class Topic(Struct):
+        name: str = string("0+")
+        partitions: list[DescribeQueueResponse.Partition] = array("Partition", "0+")
+
+    throttle_time_ms: int = int32("0+")
+    error_code: int = int16("0+")
+    error_message: str | None = string("0+", nullable="0+", default=None)
+    topics: list[Topic] = array(Topic, "0+")
+
+
 class DescribeConnectionsRequest(Message, api_key=ApiKey.DESCRIBE_CONNECTIONS, versions="0", flexible="0+"):
     """Who is connected to this node?"""
 

@@ -6,8 +6,10 @@ from typing import Any
 import pytest
 
 from tailrace.model.ids import NodeId
-from tailrace.wire.apis.admin import AlterClientQuotasRequest
+from tailrace.wire.apis.admin import AlterClientQuotasRequest, IncrementalAlterConfigsRequest
 from tailrace.wire.apis.data import FetchRequest, MetadataRequest
+from tailrace.wire.apis.groups import FindCoordinatorRequest
+from tailrace.wire.apis.shares import ShareFetchRequest, ShareGroupHeartbeatRequest
 from tests.unit.broker.cluster_world import ClusterWorld, simulated
 from tests.unit.broker.test_stalled import alone
 from tests.unit.broker.world import Peer, batch, create_topic, fetch, fetched, produce, produced
@@ -16,6 +18,13 @@ from tests.unit.replica.replicas import led_by
 USER = {"user": "ANONYMOUS"}
 # A burst of 20 seconds is free, less one window.
 SETTINGS = {"quota.window.num": "21", "quota.window.size.seconds": "1", "socket.read.bytes.per.turn": "1048576"}
+SHARES = {
+    "offsets.topic.replication.factor": "1",
+    "offsets.topic.num.partitions": "1",
+    "share.coordinator.state.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
+    "share.coordinator.state.topic.num.partitions": "1",
+}
 RATE = 1000
 FREE_BYTES = 20 * RATE
 VALUE = b"x" * 1000
@@ -301,3 +310,38 @@ async def test_a_quota_that_changes_holds_from_the_next_request_on() -> None:
         assert broker.services.meters.number == 0
         second = await world.connect(1)
         assert (await second.request(produce("t", batch(b"y" * 50_000)), 9)).throttle_time_ms == 0
+
+
+@simulated
+async def test_a_share_group_takes_nothing_while_it_would_be_too_much() -> None:
+    async with alone(SETTINGS | SHARES) as world:
+        peer = await world.connect(1)
+        topic_id = await create_topic(peer, "t")
+        for _ in range(30):
+            await peer.request(produce("t", batch(VALUE)), 9)
+        await peer.request(FindCoordinatorRequest(coordinator_keys=["g"]), 6)
+        alter = IncrementalAlterConfigsRequest
+        config = alter.AlterableConfig(name="share.auto.offset.reset", value="earliest", config_operation=0)
+        resource = alter.AlterConfigsResource(resource_type=32, resource_name="g", configs=[config])
+        assert (await peer.request(alter(resources=[resource]), 1)).responses[0].error_code == 0
+        join = ShareGroupHeartbeatRequest(group_id="g", member_id="m", member_epoch=0, subscribed_topic_names=["t"])
+        assert (await peer.request(join, 1)).error_code == 0
+        await set_quota(peer, USER, consumer_byte_rate=RATE)
+        taken, waits = [], []
+        for epoch in range(30):
+            partition = ShareFetchRequest.FetchPartition(partition_index=0)
+            topics = [ShareFetchRequest.FetchTopic(topic_id=topic_id, partitions=[partition])]
+            request = ShareFetchRequest(
+                group_id="g", member_id="m", share_session_epoch=epoch, max_records=1, max_bytes=5000, topics=topics
+            )
+            waited, answer = await timed(peer, request, 2)
+            waits.append(waited)
+            assert answer.error_code == 0
+            acquired = [
+                each for topic in answer.responses for part in topic.partitions for each in part.acquired_records
+            ]
+            taken += [(each.first_offset, each.delivery_count) for each in acquired]
+        # What is refused by the quota was not acquired: it comes later, and for the first time.
+        assert taken == [(offset, 1) for offset in range(len(taken))]
+        assert 20 <= len(taken) < 30
+        assert sum(waits) >= 30 - 20

@@ -1,9 +1,14 @@
 """What clients see of a topic most of which lies in the store alone."""
 
 import asyncio
+from typing import Any
 
 from tailrace.model.errors import ErrorCode
 from tailrace.sim.objects import StoreFaults
+from tailrace.wire.apis.groups import FindCoordinatorRequest
+from tailrace.wire.apis.shares import ShareFetchRequest, ShareGroupHeartbeatRequest
+from tailrace.wire.records import iterate_headers, iterate_records
+from tests.unit.broker.test_shares import configure
 from tests.unit.broker.tier.tiered_world import (
     BASE_MS,
     EARLIEST,
@@ -122,3 +127,66 @@ async def test_a_damaged_object_is_an_error_and_never_wrong_bytes():
         world.bucket.store(name, bytes(data))
         data = fetched(await peer.request(fetch("t", 0, max_wait_ms=500), 11))
         assert (data.error_code, bytes(data.records or b"")) == (ErrorCode.KAFKA_STORAGE_ERROR, b"")
+
+
+@simulated
+async def test_a_share_group_begins_with_what_lies_in_the_store_alone():
+    async with running_tiered(**SHARES) as world:
+        peer = await tiered_topic(world)
+        local = await world.wait_tiered(1)
+        topic_id = world.partition(1).topic_id
+        await peer.request(FindCoordinatorRequest(coordinator_keys=["g"]), 6)
+        await configure(peer, "share.auto.offset.reset", "earliest")
+        join = ShareGroupHeartbeatRequest(group_id="g", member_id="m", member_epoch=0, subscribed_topic_names=["t"])
+        assert (await peer.request(join, 1)).error_code == 0
+        seen: list[int] = []
+        request = ShareFetchRequest
+        said: list[Any] = []
+        for epoch in range(100):
+            partition = request.FetchPartition(partition_index=0, acknowledgement_batches=said)
+            asked = request(
+                group_id="g",
+                member_id="m",
+                share_session_epoch=epoch,
+                max_wait_ms=1000,
+                min_bytes=1,
+                max_bytes=5000,
+                max_records=3,
+                topics=[request.FetchTopic(topic_id=topic_id, partitions=[partition])],
+            )
+            answer = await peer.request(asked, 2)
+            assert answer.error_code == 0
+            said = []
+            for told in (each for topic in answer.responses for each in topic.partitions):
+                assert not told.error_code, told
+                assert not told.acknowledge_error_code
+                values = dict(records_in(told.records))
+                for each in told.acquired_records:
+                    offsets = range(each.first_offset, each.last_offset + 1)
+                    assert all(values[offset].startswith(b"%06d" % offset) for offset in offsets)
+                    seen += offsets
+                    batch_type = request.AcknowledgementBatch
+                    said.append(
+                        batch_type(first_offset=each.first_offset, last_offset=each.last_offset, acknowledge_types=[1])
+                    )
+            if len(seen) == 40 and not said:
+                break
+        assert seen == list(range(40))
+        assert local > 20
+
+
+def records_in(records: Any) -> list[tuple[int, bytes]]:
+    return [
+        (record.offset, record.value or b"")
+        for position, header in iterate_headers(records or b"", allow_partial=True)
+        for record in iterate_records(records[position : position + header.size_bytes], max_decompressed_bytes=1 << 20)
+    ]
+
+
+SHARES = {
+    "offsets.topic.replication.factor": "1",
+    "offsets.topic.num.partitions": "1",
+    "share.coordinator.state.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
+    "share.coordinator.state.topic.num.partitions": "1",
+}

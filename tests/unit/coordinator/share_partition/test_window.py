@@ -129,7 +129,7 @@ def test_a_member_that_leaves_gives_back_what_it_holds() -> None:
     window = Window(0)
     acquire(window, (0, 4))
     acquire(window, (5, 9), member="b")
-    window.commit(window.release("a", LIMITS))
+    window.commit(window.release("a", limits=LIMITS, now_ms=0))
     assert states(window) == [(0, 4, "AVAILABLE", 1), (5, 9, "ACQUIRED", 1)]
 
 

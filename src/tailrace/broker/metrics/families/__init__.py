@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from tailrace.model.ids import SHARE_GROUP_STATE_TOPIC
+
 if TYPE_CHECKING:
     from tailrace.broker.metrics.watched import Watched
     from tailrace.model.metrics.text import Text
@@ -49,6 +51,10 @@ def _pieces_of_broker(watched: Watched, text: Text) -> Iterator[str]:
         from tailrace.broker.metrics.families.coordinators import transactions
 
         yield from transactions.pieces(watched, text, running)
+    if SHARE_GROUP_STATE_TOPIC in watched.services.image.topics:
+        from tailrace.broker.metrics.families.coordinators import queues
+
+        yield from queues.pieces(watched.services.shares, text)
     if watched.node.tier is not None:
         from tailrace.broker.metrics.families import tier
 
