@@ -1,9 +1,14 @@
 """`tailrace pipeline` as far as it goes without Spark: what a file declares, and what is shown of a run."""
 
+import argparse
+
 import pytest
 
-from tailrace.cli import main
+from tailrace.cli import CommandError, main
 from tailrace.cli.pipeline.display import Display
+from tailrace.cli.pipeline.together import Together
+from tailrace.real.runs.folder import read_runs
+from tailrace.spark.pipelines import load
 from tailrace.spark.pipelines.progress import BatchProgress
 
 PIPELINE = """\
@@ -94,6 +99,29 @@ def test_what_cannot_be_compacted(file, capsys):
     assert "Use format delta or iceberg" in capsys.readouterr().err
     assert main(["pipeline", "compact", file(BACKFILL, "p.yaml")]) == 1
     assert "declares no table" in capsys.readouterr().err
+
+
+def test_a_folder_that_cannot_be_written_ends_no_run(file, capsys, monkeypatch):
+    monkeypatch.setenv("TAILRACE_PIPELINES", "/proc/nowhere")
+    options = argparse.Namespace(port=0, host="127.0.0.1", once=True, retries=0, remote=None)
+    with Together({"p.toml": load(file(PIPELINE))}, options, None).told():
+        told = capsys.readouterr().err
+    assert "others will not see this run: /proc/nowhere: No such file" in told
+    assert "metrics and health: http://127.0.0.1:" in told
+
+
+def test_two_runs_and_a_port_that_is_taken(file, tmp_path, monkeypatch):
+    monkeypatch.setenv("TAILRACE_PIPELINES", str(tmp_path / "runs"))
+    monkeypatch.setattr("tailrace.real.runs.folder._LOCK_ATTEMPTS", 2)
+    options = argparse.Namespace(port=0, host="127.0.0.1", once=True, retries=0, remote=None)
+    other = PIPELINE.replace("data/checkpoint", "data/other")
+    with Together({"p.toml": load(file(PIPELINE))}, options, None).told():
+        with pytest.raises(CommandError, match="orders runs already, as process"):
+            Together({"p.toml": load(file(PIPELINE))}, options, None).told().__enter__()
+        (run,) = read_runs(tmp_path / "runs")
+        options.port = int(run.url.rpartition(":")[2])
+        with pytest.raises(CommandError, match=r"cannot listen on 127\.0\.0\.1:"):
+            Together({"o.toml": load(file(other))}, options, None).told().__enter__()
 
 
 def progress(batch, rows, lag):

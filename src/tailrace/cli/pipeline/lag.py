@@ -17,6 +17,7 @@ from tailrace.spark.operating.lag import Lag, LagReader
 from tailrace.spark.options.errors import OptionError
 from tailrace.spark.options.kafka import parse_kafka_settings
 from tailrace.spark.pipelines.declaration import Pipeline
+from tailrace.spark.pipelines.failures import failure_text
 
 
 def run(options: argparse.Namespace) -> int:
@@ -28,7 +29,7 @@ def run(options: argparse.Namespace) -> int:
         done = read_done(pipeline.checkpoint)
         lag = lag_of(pipeline, done.offsets)
     except (CheckpointError, KafkaError, OptionError) as error:
-        raise CommandError(str(error)) from None
+        raise CommandError(failure_text(error) or str(error)) from None
     if lag is None:
         raise CommandError(f"{pipeline.name} begins at the end of its topics, and no batch of it is done yet")
     if options.json:

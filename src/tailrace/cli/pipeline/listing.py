@@ -18,6 +18,7 @@ from tailrace.real.runs.status import ENDED, RunStatus, State, as_table
 from tailrace.spark.operating.done import CheckpointError, Done, read_done
 from tailrace.spark.operating.lag import Lag
 from tailrace.spark.options.errors import OptionError
+from tailrace.spark.pipelines.failures import failure_text
 
 _DIED = "it ended without a word: killed, or it could not write"
 _SILENT = "it lives, and has written nothing for long: it is held up, or its disk is full"
@@ -60,7 +61,7 @@ def run_status(options: argparse.Namespace) -> int:
         if checkpoint == pipeline.checkpoint:  # Of a history its batches say how much is left.
             lag = lag_of(pipeline, done.offsets)
     except (CheckpointError, KafkaError, OptionError) as error:
-        problems.append(str(error))
+        problems.append(failure_text(error) or str(error))
     if options.json:
         print_json(_table(named, done, lag, problems))
         return 0

@@ -18,6 +18,7 @@ from tailrace.spark.operating.ahead import Ahead, look_ahead
 from tailrace.spark.operating.done import CheckpointError, read_cut, read_done
 from tailrace.spark.options.errors import OptionError
 from tailrace.spark.pipelines.declaration import DeclarationError, Pipeline
+from tailrace.spark.pipelines.failures import failure_text
 
 
 class _Wanted(NamedTuple):
@@ -46,7 +47,7 @@ def run(options: argparse.Namespace) -> int:
             done = {}
         ahead = look_ahead(wanted.options, done=done, until=wanted.until, most=wanted.most)
     except (DeclarationError, CheckpointError, OptionError, KafkaError) as error:
-        raise CommandError(f"{options.file}: {error}") from None
+        raise CommandError(f"{options.file}: {failure_text(error) or error}") from None
     rate, source = _rate(options.rate, wanted)
     speed = _Speed(rate, source, None if rate is None else ahead.records / rate)
     costs = _costs(options, ahead, speed.seconds)

@@ -17,6 +17,7 @@ from tailrace.cli import CommandError
 from tailrace.cli.output import note
 from tailrace.cli.pipeline.display import Display
 from tailrace.real.runs.folder import (
+    FOLDER_VARIABLE,
     RunFile,
     RunningError,
     forget_old_runs,
@@ -72,21 +73,26 @@ class Together:
             try:
                 for each in self._parts:
                     stack.enter_context(each.file_of_run.hold())
-                stack.enter_context(monitor)
-                for each in self._parts:
-                    each.telling.begin(monitor.url)
-                if monitor.url:
-                    note(f"metrics and health: {monitor.url}")
-                    first = self._parts[0].job
-                    key = run_key(first.name, first.checkpoint or "")
-                    list_target(folder, key, monitor.url)
-                    stack.callback(_forget_target, folder, key)
-                forget_old_runs(folder)
             except RunningError as error:
                 raise CommandError(f"{each.name} runs already, as {error}: `tailrace pipeline stop` ends it") from None
             except OSError as error:
-                where = f"{error.filename}: " if error.filename else ""
-                raise CommandError(f"{where}{error.strerror or error}") from None
+                where = f"{error.filename or folder}: {error.strerror}"
+                note(f"others will not see this run: {where}; {FOLDER_VARIABLE} names another folder")
+            try:
+                stack.enter_context(monitor)
+            except OSError as error:
+                reason = error.strerror or error
+                raise CommandError(
+                    f"cannot listen on {self._options.host}:{port}: {reason}; 0 is a free port"
+                ) from None
+            for each in self._parts:
+                each.telling.begin(monitor.url)
+            if monitor.url:
+                note(f"metrics and health: {monitor.url}")
+                first = self._parts[0]
+                stack.enter_context(_listed(folder, run_key(first.name, first.telling.status.checkpoint), monitor.url))
+            with suppress(OSError):
+                forget_old_runs(folder)
             yield
 
     def run(self, spark: SparkSession) -> int:
@@ -269,7 +275,12 @@ def _has_history(job: Stream) -> bool:
     return isinstance(job, Pipeline) and job.history is not None
 
 
-def _forget_target(folder: Path, key: str) -> None:
+@contextmanager
+def _listed(folder: Path, key: str, url: str) -> Iterator[None]:
+    """For Prometheus. Nothing ends for want of it."""
+    with suppress(OSError):
+        list_target(folder, key, url)
+    yield
     with suppress(OSError):
         list_target(folder, key, None)
 

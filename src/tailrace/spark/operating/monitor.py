@@ -54,7 +54,7 @@ class Monitor:
         self._place = place
         self._on_stop = on_stop
         self._reads_checkpoints = reads_checkpoints
-        self._loop = asyncio.new_event_loop()
+        self._loop: asyncio.AbstractEventLoop | None = None  # While the thread runs.
         self._opened = threading.Event()
         self._error: OSError | None = None
         self._main: asyncio.Task[None] | None = None
@@ -70,6 +70,7 @@ class Monitor:
         return self
 
     def __exit__(self, *_: object) -> None:
+        assert self._loop is not None, "it was entered"
         with suppress(RuntimeError):  # It has ended already.
             self._loop.call_soon_threadsafe(self._cancel)
         self._thread.join(_LAG_TIMEOUT_S)
@@ -79,7 +80,8 @@ class Monitor:
             self._main.cancel()
 
     def _run(self) -> None:
-        with asyncio.Runner(loop_factory=lambda: self._loop) as runner, suppress(asyncio.CancelledError):
+        with asyncio.Runner() as runner, suppress(asyncio.CancelledError):
+            self._loop = runner.get_loop()
             runner.run(self._watch())
 
     async def _watch(self) -> None:

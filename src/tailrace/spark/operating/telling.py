@@ -59,10 +59,7 @@ class Telling:
         return self._status
 
     def begin(self, url: str) -> None:
-        """Raises OSError: what cannot be written at the beginning is a mistake of the caller's."""
-        with self._lock:
-            self._status = self._status._replace(url=url)
-            self._file.write(self._status)
+        self._change(url=url)
 
     def sign(self, sign: Sign) -> None:
         if sign is Sign.IDLE:

@@ -70,6 +70,12 @@ class Replay:
         self._sources = {name: each for name, each in pipeline.sources.items() if each.dead_letters}
         if not self._sources:
             raise DeclarationError("no source has dead_letters: there is nothing to replay", "sources")
+        if not into_source and any(source.envelope is not None for source in self._sources.values()):
+            raise DeclarationError(
+                "its records are changes of a database, each of which counts on the one before: --into-source writes "
+                "them to their topic once more, for the pipeline to take",
+                "sources",
+            )
         if not into_source and (reason := why_not_beside(spark, pipeline)) is not None:
             raise DeclarationError(
                 f"{reason}, so rows cannot be added beside the stream: --into-source writes the records to their topic "
