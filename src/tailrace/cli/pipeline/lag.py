@@ -60,7 +60,8 @@ def run(options: argparse.Namespace) -> int:
         ],
     )
     age = "" if lag.seconds is None else f", the oldest {lag.seconds:,.0f} s old"
-    note(f"{pipeline.name}: {lag.records:,} records behind{age if lag.records else ''}, up to batch {done.batch}")
+    upto = "no batch is done" if done.batch < 0 else f"batch {done.batch} is done"
+    note(f"{pipeline.name}: {lag.records:,} records behind{age if lag.records else ''}; {upto}")
     return 0
 
 
