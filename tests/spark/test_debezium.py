@@ -85,7 +85,11 @@ def fed(tailrace_broker, create_topic, produce):
     return Fed(tailrace_broker.bootstrap, topic, lambda rows: produce(topic, rows))
 
 
-@pytest.mark.parametrize(("form", "sink"), [("plain", "delta"), ("with-schema", "iceberg")], indirect=["sink"])
+@pytest.mark.parametrize(
+    ("form", "sink"),
+    [("plain", "delta"), pytest.param("with-schema", "iceberg", marks=pytest.mark.long)],
+    indirect=["sink"],
+)
 def test_a_table_equals_that_of_the_database(spark, sink, form, fed, tmp_path):
     *changes, truncation = records(form)
     fed.add(changes)

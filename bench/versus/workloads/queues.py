@@ -33,7 +33,8 @@ def empty(running: Running, effort: Effort) -> dict[str, float]:
     name, group = _written(running, records), f"queue-{next(_serial)}-{time.monotonic_ns()}"
     entry = ConfigEntry("share.auto.offset.reset", "earliest", incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ConfigResource.Type.GROUP, group, incremental_configs=[entry])
-    for altered in admin(running).incremental_alter_configs([resource]).values():
+    client = admin(running)
+    for altered in client.incremental_alter_configs([resource]).values():
         altered.result(DEADLINE_S)
     brokers_s = running.stopwatch()
     words = ["--bootstrap-server", running.bootstrap, "--topic", name, "--group", group]
