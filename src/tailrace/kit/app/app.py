@@ -86,7 +86,9 @@ class App:
     ) -> None:
         self.name = name
         self._options: dict[str, Value] = {**(options or {}), **{_dotted(key): each for key, each in named.items()}}
-        ParsedOptions(self._options, {})  # What is wrong is told here, not at the start.
+        # What is wrong is told here, not at the start.
+        if ParsedOptions(self._options, {}).config.engine != "tailrace":
+            raise SettingError("handlers run on our own client alone, so far: leave the option engine out")
         self._ports: Ports = real_ports()
         self._declared: list[_Declared] = []
         self._running: list[Subscription] = []

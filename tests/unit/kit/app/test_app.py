@@ -220,6 +220,8 @@ async def test_without_its_topic_it_does_not_start(world: World):
 
 
 async def test_what_is_declared_wrongly_is_refused(world: World):
+    with pytest.raises(SettingError, match="leave the option engine out"):
+        world.app(engine="librdkafka")
     app = world.app()
     with pytest.raises(SettingError, match="no handlers"):
         await app.serve()
