@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 from collections.abc import Mapping
 
 from tailrace.cli import CommandError
@@ -11,7 +10,7 @@ from tailrace.cli.output import note, print_json, print_rows
 from tailrace.cli.pipeline.naming import declared_pipeline, find_pipeline
 from tailrace.model.errors import KafkaError
 from tailrace.model.ids import TopicPartition
-from tailrace.real.cluster import open_cluster
+from tailrace.spark.blocking import BlockingCluster
 from tailrace.spark.operating.done import CheckpointError, read_done
 from tailrace.spark.operating.lag import Lag, LagReader
 from tailrace.spark.options.errors import OptionError
@@ -61,21 +60,13 @@ def run(options: argparse.Namespace) -> int:
         ],
     )
     age = "" if lag.seconds is None else f", the oldest {lag.seconds:,.0f} s old"
-    note(f"{pipeline.name}: {lag.records:,} records behind{age if lag.records else ''}, up to batch {done.batch}")
+    upto = "no batch is done" if done.batch < 0 else f"batch {done.batch} is done"
+    note(f"{pipeline.name}: {lag.records:,} records behind{age if lag.records else ''}; {upto}")
     return 0
 
 
 def lag_of(pipeline: Pipeline, offsets: Mapping[TopicPartition, int]) -> Lag | None:
     """Raises KafkaError and OptionError."""
     settings = parse_kafka_settings({name.lower(): text for name, text in pipeline.kafka_options.items()})
-
-    async def ask() -> Lag | None:
-        cluster = open_cluster(
-            settings.bootstrap, security=settings.security, client_id=settings.client_id, limits=settings.limits
-        )
-        try:
-            return await LagReader(cluster, pipeline).read(offsets)
-        finally:
-            cluster.close()
-
-    return asyncio.run(ask())
+    with BlockingCluster(settings) as blocking:
+        return blocking.run(LagReader(blocking.cluster, pipeline).read(offsets))
