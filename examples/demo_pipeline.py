@@ -1,8 +1,9 @@
 """The second half of `make demo`: orders flow through Spark while a broker and a pipeline are killed, and an audit
 shows that each one arrived exactly once.
 
-Orders go to a topic; one pipeline lands them in a table, another adds them up by minute into a topic. What is shown are
-the files and commands that anyone would write.
+Orders go to a topic; one pipeline lands them in a table, a second one keeps the last order of each customer in another
+table, which gets a column meanwhile, and a third adds them up by minute into a topic. What is shown are the files and
+commands that anyone would write.
 """
 
 import json
@@ -12,7 +13,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from confluent_kafka import Producer
@@ -21,6 +24,7 @@ from tailrace.testing import Cluster
 
 ORDERS, REVENUE = "orders", "revenue"
 PRODUCTS = ("mill wheel", "paddle", "sluice gate")
+CUSTOMERS = 97
 ORDERS_PER_SECOND = 2_000
 # One order for each 50 ms of a working day that began at this time: 1,200 in each minute.
 DAY_BEGAN_MS = 1_767_254_400_000
@@ -47,6 +51,29 @@ sql = "SELECT value.*, partition, offset FROM orders"
 table = "{folder}/orders"
 format = "parquet"
 """
+
+KEEP_LAST = """\
+name = "keep-last-orders"
+bootstrap = "{bootstrap}"
+checkpoint = "{folder}/last-checkpoint"
+
+[sources.orders]
+topic = "orders"
+format = "json"
+schema = "id BIGINT, product STRING, amount DOUBLE, at TIMESTAMP"
+batch_records_max = 20000
+
+[transform]
+sql = "SELECT CAST(key AS STRING) AS customer, {columns}, partition, offset FROM orders"
+
+[sink]
+table = "{folder}/last-orders"
+format = "delta"
+merge_on = ["customer"]
+evolve = "add"
+omit = ["partition", "offset"]
+"""
+FIRST_COLUMNS, LATER_COLUMNS = "value.id, value.amount", "value.id, value.amount, value.product"
 
 ADD_UP = """\
 name = "add-up-orders"
@@ -102,7 +129,7 @@ class Shop:
         number, begun = 0, time.monotonic()
         while not self._is_closed.is_set():
             while number < (time.monotonic() - begun) * ORDERS_PER_SECOND:
-                self._producer.produce(ORDERS, order(number), str(number % 97), on_delivery=self._delivered)
+                self._producer.produce(ORDERS, order(number), str(number % CUSTOMERS), on_delivery=self._delivered)
                 number += 1
             self._producer.poll(0.005)
 
@@ -122,31 +149,64 @@ def order(number: int) -> bytes:
 
 
 def pipelines_under_fire(cluster: Cluster, folder: Path, show: Show, expect: Expect) -> int:
-    """Orders are sold all the while. The landing pipeline is killed, a broker is killed; returns how many there are."""
+    """Orders are sold all the while. Both pipelines are killed twice, a broker once; gives the number of orders."""
     shop = Shop(cluster.bootstrap)
-    land = folder / "land.toml"
+    land, last = folder / "land.toml", folder / "last.toml"
     land.write_text(LAND.format(bootstrap=cluster.bootstrap, folder=folder))
     show(f"$ cat {land.name}\n{LAND.format(bootstrap=cluster.bootstrap, folder='/data').strip()}")
-    show(f"$ tailrace pipeline run {land.name}")
-    metrics = folder / "metrics.jsonl"
-    command = [sys.executable, "-m", "tailrace", "pipeline", "run", str(land), "--metrics", str(metrics)]
-    with (folder / "pipeline.log").open("wb") as log:
-        pipeline = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
-    try:
-        wait_until(lambda: batches_in(metrics) >= 2, lambda: pipeline.poll() is None, expect, folder / "pipeline.log")
-        show(f"{batches_in(metrics)} batches are in the table; kill -9 of the pipeline, in the middle of the next")
-    finally:
-        if pipeline.poll() is None:
-            os.killpg(pipeline.pid, signal.SIGKILL)
-            pipeline.wait()
+    keep_last = KEEP_LAST.format(bootstrap=cluster.bootstrap, folder="/data", columns=FIRST_COLUMNS)
+    show(f"$ cat {last.name}     # a row for each customer, replaced by the next order\n{keep_last.strip()}")
+    declare_last(cluster, folder, FIRST_COLUMNS)
+    with running([land, last], expect) as done:
+        show(f"{done} batches are in the tables; kill -9 of both pipelines, in the middle of the next")
+    declare_last(cluster, folder, LATER_COLUMNS)
     before = shop.acked
     cluster.kill(1)
     show(f"kill -9 of broker 1, after {before:,} acknowledged orders")
-    wait_until(lambda: shop.acked > before + 2 * ORDERS_PER_SECOND, lambda: True, expect)
+    show(f"the orders of {last.name} get a column: {LATER_COLUMNS}")
+    with running([land, last], expect) as done:
+        show(f"{done} batches more, in a table that has grown; kill -9 of both once more")
+    expect(shop.acked > before + 2 * ORDERS_PER_SECOND, "the producer hangs without broker 1")
     cluster.start(1)
     acked = shop.close(expect)
     show(f"  the producer went on; broker 1 is back; {acked:,} orders were acknowledged")
     return acked
+
+
+def declare_last(cluster: Cluster, folder: Path, columns: str) -> None:
+    text = KEEP_LAST.format(bootstrap=cluster.bootstrap, folder=folder, columns=columns)
+    (folder / "last.toml").write_text(text)
+
+
+@contextmanager
+def running(files: list[Path], expect: Expect) -> Iterator[int]:
+    """Pipelines in one session, once each of them has done two batches; gives how many they have done. At the end they
+    are dead, by SIGKILL."""
+    folder = files[0].parent
+    metrics, log = folder / "metrics.jsonl", folder / "pipeline.log"
+    metrics.unlink(missing_ok=True)
+    words = [*map(str, files), "--metrics", str(metrics)]
+    with log.open("wb") as output:
+        command = [sys.executable, "-m", "tailrace", "pipeline", "run", *words]
+        process = subprocess.Popen(command, stdout=output, stderr=output, start_new_session=True)
+    try:
+        deadline = time.monotonic() + WAIT_S
+        while min((batches := batches_in(metrics, len(files))), default=0) < 2:
+            is_well = time.monotonic() < deadline and process.poll() is None
+            expect(is_well, f"the pipelines hang, or have died; their log ends with:\n{log.read_text()[-2000:]}")
+            time.sleep(0.1)
+        yield sum(batches)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+def batches_in(metrics: Path, pipelines: int) -> list[int]:
+    """Of each pipeline that has done one, and 0 as long as one has done none."""
+    lines = metrics.read_text().splitlines() if metrics.exists() else []
+    counts = Counter(json.loads(line)["pipeline"] for line in lines)
+    return [*counts.values()] if len(counts) == pipelines else [0]
 
 
 def finish_and_audit(cluster: Cluster, folder: Path, acked: int, show: Show, expect: Expect) -> None:
@@ -158,10 +218,10 @@ def finish_and_audit(cluster: Cluster, folder: Path, acked: int, show: Show, exp
     begun = time.monotonic()
     spark = session("demo", settings={"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "2"})
     spark.sparkContext.setLogLevel("OFF")
-    show(f"a SparkSession after {time.monotonic() - begun:.1f} s; both pipelines run to the end of the topic:")
+    show(f"a SparkSession after {time.monotonic() - begun:.1f} s; all three pipelines run to the end of the topic:")
     add_up = folder / "add-up.toml"
     add_up.write_text(ADD_UP.format(bootstrap=cluster.bootstrap, folder=folder))
-    for file in (folder / "land.toml", add_up):
+    for file in (folder / "land.toml", folder / "last.toml", add_up):
         pipeline = load(file)
         assert isinstance(pipeline, Pipeline)
         done = run(pipeline, spark, once=True)
@@ -175,6 +235,7 @@ def finish_and_audit(cluster: Cluster, folder: Path, acked: int, show: Show, exp
     report = run_audit(audit, spark)
     show(f"$ tailrace audit orders {folder.name}/orders\n{report.text().rstrip()}")
     expect(report.is_clean, "the audit found differences")
+    check_last_orders(folder / "last-orders", acked, show, expect)
     table = spark.read.parquet(str(folder / "orders"))
     expect(table.count() == acked, f"{table.count()} rows in the table, {acked} orders were acknowledged")
     revenue = (
@@ -199,15 +260,16 @@ def finish_and_audit(cluster: Cluster, folder: Path, acked: int, show: Show, exp
     spark.stop()
 
 
-def batches_in(metrics: Path) -> int:
-    return len(metrics.read_text().splitlines()) if metrics.exists() else 0
+def check_last_orders(table: Path, acked: int, show: Show, expect: Expect) -> None:
+    """By Delta's own library: the row of each customer is that of the last order, all of its columns."""
+    from deltalake import DeltaTable
 
-
-def wait_until(
-    is_done: Callable[[], bool], is_alive: Callable[[], bool], expect: Expect, log: Path | None = None
-) -> None:
-    deadline = time.monotonic() + WAIT_S
-    while not is_done():
-        told = f"; its log ends with:\n{log.read_text()[-2000:]}" if log else ""
-        expect(time.monotonic() < deadline and is_alive(), f"the demo hangs, or a part of it has died{told}")
-        time.sleep(0.1)
+    found = {row["customer"]: row for row in DeltaTable(str(table)).to_pyarrow_table().to_pylist()}
+    last = {}
+    for number in range(max(0, acked - CUSTOMERS), acked):
+        wanted = json.loads(order(number))
+        del wanted["at"]
+        last[str(number % CUSTOMERS)] = {"customer": str(number % CUSTOMERS)} | wanted
+    wrong = [customer for customer in last.keys() | found.keys() if last.get(customer) != found.get(customer)]
+    expect(not wrong, f"customers whose last order is not in the table: {wrong[:3]}")
+    show(f"{len(found)} customers in the table of last orders, each with its last one, and the column that came later")

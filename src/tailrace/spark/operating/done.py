@@ -60,8 +60,9 @@ def read_cut(checkpoint: str) -> dict[str, dict[str, int]] | None:
 
     try:
         files, folder = _open(checkpoint)
-        for each in files.get_file_info(FileSelector(f"{folder}/{CUT}", allow_not_found=True)):
-            if each.base_name.startswith("part-") and each.size:
+        for each in files.get_file_info(FileSelector(f"{folder}/{CUT}", allow_not_found=True, recursive=True)):
+            # What Spark has not finished to write lies in `_temporary`.
+            if each.base_name.startswith("part-") and each.size and "/_temporary/" not in each.path:
                 with files.open_input_stream(each.path) as stream:
                     cut: dict[str, dict[str, int]] = json.loads(stream.read())
                 return cut

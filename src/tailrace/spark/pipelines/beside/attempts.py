@@ -13,7 +13,7 @@ import uuid
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from tailrace.spark.pipelines.checkpoint import read_query_id
+from tailrace.spark.pipelines.checkpoint import read_query_id, remember, remembered
 from tailrace.spark.pipelines.declaration import Pipeline, TableSink, TopicSink
 from tailrace.spark.pipelines.landing.batches import Batch, lake_table
 
@@ -61,9 +61,7 @@ def note_attempt(spark: SparkSession, pipeline: Pipeline, rows: DataFrame, run: 
     notes = read_notes(spark, pipeline.checkpoint)
     number = max((note.number for note in notes), default=0) + 1
     note = Note(number, batches.begun, run, _has_landed(spark, pipeline, rows, batches.begun))
-    line = json.dumps(note._asdict())
-    folder = f"{pipeline.checkpoint}/{_NOTES}"
-    spark.createDataFrame([(line,)], "value STRING").coalesce(1).write.mode("append").text(folder)
+    remember(spark, f"{pipeline.checkpoint}/{_NOTES}", json.dumps(note._asdict()))
 
 
 def read_batches(spark: SparkSession, checkpoint: str) -> Batches:
@@ -72,13 +70,7 @@ def read_batches(spark: SparkSession, checkpoint: str) -> Batches:
 
 
 def read_notes(spark: SparkSession, checkpoint: str) -> list[Note]:
-    from pyspark.errors import AnalysisException
-
-    try:
-        rows = spark.read.text(f"{checkpoint}/{_NOTES}").collect()
-    except AnalysisException:  # There is no such folder.
-        return []
-    return sorted(Note(**json.loads(row.value)) for row in rows)
+    return sorted(Note(**json.loads(line)) for line in remembered(spark, f"{checkpoint}/{_NOTES}"))
 
 
 def decide_attempts(notes: Iterable[Note]) -> dict[int, Verdict]:

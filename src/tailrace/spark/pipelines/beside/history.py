@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tailrace.spark.pipelines.checkpoint import read_query_id
+from tailrace.spark.pipelines.checkpoint import read_query_id, remember, remembered
 from tailrace.spark.pipelines.declaration import AVAILABLE_NOW, DeclarationError, Pipeline, TopicSource
 from tailrace.spark.pipelines.progress import BatchProgress, RunSummary, Sign
 
@@ -97,26 +97,14 @@ def ensure_cut(spark: SparkSession, pipeline: Pipeline) -> Offsets:
         ends: dict[str, dict[str, int]] = {}
         for each in pinned.ranges:
             ends.setdefault(each.partition.topic, {})[str(each.partition.partition)] = each.end
-        frame = spark.createDataFrame([(json.dumps(ends),)], "value STRING").coalesce(1)
-        frame.write.mode("errorifexists").text(f"{pipeline.checkpoint}/{CUT}")
+        remember(spark, f"{pipeline.checkpoint}/{CUT}", json.dumps(ends))
         return ends
 
 
 def read_cut(spark: SparkSession, pipeline: Pipeline) -> Offsets | None:
     """None if there is none yet."""
-    from pyspark.errors import AnalysisException
-
-    try:
-        lines = [row.value for row in spark.read.text(f"{pipeline.checkpoint}/{CUT}").collect()]
-    except AnalysisException:  # There is no such folder.
-        return None
-    if not lines:
-        raise DeclarationError(
-            f"{pipeline.checkpoint}/{CUT} is there and empty: it was cut off when it was written, before anything "
-            "began; delete it",
-            "history",
-        )
-    cut: Offsets = json.loads(lines[0])
+    lines = remembered(spark, f"{pipeline.checkpoint}/{CUT}")
+    cut: Offsets | None = json.loads(lines[0]) if lines else None
     return cut
 
 

@@ -24,6 +24,7 @@ from tailrace.spark.pipelines.beside.attempts import decide_attempts, read_batch
 from tailrace.spark.pipelines.beside.letters import ORIGIN, PROBLEM
 from tailrace.spark.pipelines.beside.stateless import why_not_beside
 from tailrace.spark.pipelines.changes.debezium import opened_changes, unavailable_texts
+from tailrace.spark.pipelines.checkpoint import read_query_id, remember
 from tailrace.spark.pipelines.declaration import (
     EVENT_TIME,
     DeclarationError,
@@ -217,15 +218,14 @@ class Replay:
         from pyspark.errors import AnalysisException
 
         try:
-            found = self._spark.read.schema(schema).json(f"{self._folder}/{name}")
+            reader = self._spark.read.schema(schema).option("recursiveFileLookup", "true")
+            found = reader.json(f"{self._folder}/{name}")
             return None if found.isEmpty() else found
         except AnalysisException:  # There is no such folder.
             return None
 
     def _append(self, name: str, line: object) -> None:
-        """A file appears when Spark has written all of it."""
-        frame = self._spark.createDataFrame([(json.dumps(line),)], "value STRING").coalesce(1)
-        frame.write.mode("append").text(f"{self._folder}/{name}")
+        remember(self._spark, f"{self._folder}/{name}", json.dumps(line))
 
     def _identity(self) -> str:
         """A folder with an id such as a checkpoint has, by which a table knows who filled it."""
@@ -233,8 +233,6 @@ class Replay:
         return self._folder
 
     def _query_id(self) -> str:
-        from tailrace.spark.pipelines.checkpoint import read_query_id
-
         found = read_query_id(self._spark, self._folder)
         if found is None:
             self._append("metadata", {"id": str(uuid.uuid4())})
