@@ -129,7 +129,10 @@ class Shop:
         number, begun = 0, time.monotonic()
         while not self._is_closed.is_set():
             while number < (time.monotonic() - begun) * ORDERS_PER_SECOND:
-                self._producer.produce(ORDERS, order(number), str(number % CUSTOMERS), on_delivery=self._delivered)
+                try:
+                    self._producer.produce(ORDERS, order(number), str(number % CUSTOMERS), on_delivery=self._delivered)
+                except BufferError:  # The brokers are slower than the shop.
+                    break
                 number += 1
             self._producer.poll(0.005)
 

@@ -33,7 +33,6 @@ from tailrace.spark.blocking import BlockingCluster
 from tailrace.spark.options.bounds import AtOffsets, Bound, EndOfLog, NoMatch
 from tailrace.spark.options.errors import OptionError
 from tailrace.spark.options.read import ReadOptions
-from tailrace.spark.source.commits import GroupCommits
 from tailrace.spark.source.limits import TriggerDelay, limit_end, limit_to
 from tailrace.spark.source.offsets import Offsets, from_json, to_json
 from tailrace.spark.source.planning import Planning, plan_micro_batch
@@ -43,6 +42,8 @@ from tailrace.spark.source.schema import check_schema, parse_record_format
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
+
+    from tailrace.spark.source.commits import GroupCommits
 
 
 Json = dict[str, Any]
@@ -133,7 +134,7 @@ class _Planner:
         self._options = options
         self._planning = Planning(self.blocking, options)
         self._lookup = self._planning.lookup
-        self._commits = GroupCommits(self.blocking, options.group_id) if options.group_id is not None else None
+        self._commits = _group_commits(self.blocking, options.group_id)
         self._delay = (
             TriggerDelay(offsets_min=options.offsets_per_trigger_min, delay_ms_max=options.trigger_delay_ms_max)
             if options.offsets_per_trigger_min is not None
@@ -211,6 +212,15 @@ class _Planner:
                 f"the checkpoint is of a query that read {', '.join(sorted(topics))}, and this one reads "
                 f"{self._options.subscription}: give it a checkpointLocation of its own"
             )
+
+
+def _group_commits(blocking: BlockingCluster, group_id: str | None) -> GroupCommits | None:
+    if group_id is None:
+        return None
+    # Only who commits pays for the import of what speaks to groups: a fifth of all that a stream loads of ours.
+    from tailrace.spark.source.commits import GroupCommits
+
+    return GroupCommits(blocking, group_id)
 
 
 def _moves_with_time(start: Bound) -> bool:
