@@ -235,7 +235,7 @@ async def test_acknowledgements_that_make_no_sense_are_refused() -> None:
         assert await one.take() == [(0, 3, 1)]
         for wrong in (
             [(1, 0, [ACCEPT])],
-            [(0, 1, [ACCEPT]), (1, 2, [ACCEPT])],
+            [(0, 1, [ACCEPT]), (0, 2, [ACCEPT])],
             [(2, 2, [ACCEPT]), (0, 0, [ACCEPT])],
             [(0, 2, [ACCEPT, ACCEPT])],
             [(0, 0, [])],
@@ -245,6 +245,7 @@ async def test_acknowledgements_that_make_no_sense_are_refused() -> None:
             [(0, 4, [ACCEPT])],
         ):
             assert await one.acknowledge(*wrong) is ErrorCode.INVALID_REQUEST, wrong
+        assert await one.acknowledge((0, 1, [ACCEPT]), (1, 2, [ACCEPT])) is ErrorCode.INVALID_RECORD_STATE
         two = await another(world, one)
         assert await two.take(wait_ms=0) == []
         assert await two.acknowledge((0, 0, [ACCEPT])) is ErrorCode.INVALID_RECORD_STATE

@@ -96,13 +96,18 @@ class ShareGroups:
             departures.watch(peer, self._on_departure)
 
     def release(self, session: ShareSession) -> None:
-        """A member is gone, or begins anew: what it holds here is for others."""
+        """A member is gone: what it holds here is for others."""
         group_id, member_id = session.key
         for place in session.places:
             share_partition = self.partitions.get((group_id, place))
             if share_partition is not None:
                 share_partition.release(member_id)
-            self._leave((group_id, place))
+        self.replace(session)
+
+    def replace(self, session: ShareSession) -> None:
+        """The member has another session now: what it holds it still holds, as in Kafka."""
+        for place in session.places:
+            self._leave((session.key.group_id, place))
         session.places.clear()
 
     def _leave(self, key: tuple[str, Place]) -> None:

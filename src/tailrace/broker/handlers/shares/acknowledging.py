@@ -89,15 +89,16 @@ class _Tell:
 
 
 def _read(batches: Sequence[Any], *, api_version: int, is_renewal: bool) -> list[Acknowledged]:
-    """Raises INVALID_REQUEST for ranges that are inverted or overlap, and for types that do not fit."""
+    """Raises INVALID_REQUEST for ranges that are inverted or out of order, and for types that do not fit."""
     highest = Acknowledge.RENEW if api_version >= _FIRST_VERSION_WITH_RENEWAL else Acknowledge.REJECT
-    end = -1
+    earlier = -1
     read: list[Acknowledged] = []
     for batch in batches:
         first, last, types = batch.first_offset, batch.last_offset, tuple(batch.acknowledge_types)
         if first > last:
             raise _invalid(f"First offset {first} is greater than last offset {last}.")
-        if first < end:
+        # Two that meet in one offset the share-partition refuses, with another code, as in Kafka.
+        if first < earlier:
             raise _invalid(f"Offset {first} is acknowledged twice, or out of order.")
         if not types:
             raise _invalid("Acknowledge types are empty.")
@@ -108,7 +109,7 @@ def _read(batches: Sequence[Any], *, api_version: int, is_renewal: bool) -> list
             raise _invalid(f"Acknowledge type {unknown[0]} is unknown.")
         if Acknowledge.RENEW in types and not is_renewal:
             raise _invalid("Records are renewed by a request that says that it renews.")
-        end = last + 1
+        earlier = last
         read.append(Acknowledged(first, last, types))
     return read
 

@@ -86,7 +86,7 @@ def _find_session(
             raise KafkaError(ErrorCode.INVALID_REQUEST, "A new share session has nothing to acknowledge.")
         session, old = sessions.open(key, sessions_max=services.config.group_share_max_share_sessions)
         if old is not None:
-            services.shares.release(old)
+            services.shares.replace(old)
     else:
         session = sessions.next(key, epoch)
     services.shares.update(
