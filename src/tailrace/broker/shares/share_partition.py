@@ -94,6 +94,8 @@ class SharePartition:
         self._node = node
         self._states = states
         self._config = config
+        self._limits_of: GroupConfig | None = None
+        self._limits: Limits
         self._tally = tally
         self._on_end = on_end
         self._is_read = is_read
@@ -126,7 +128,10 @@ class SharePartition:
     @property
     def limits(self) -> Limits:
         config = self._config()
-        return Limits(
+        if config is self._limits_of:
+            return self._limits
+        self._limits_of = config
+        self._limits = Limits(
             delivery_count_max=config.share_delivery_count_limit,
             window_max=config.share_partition_max_record_locks,
             lock_ms=config.share_record_lock_duration_ms,
@@ -137,6 +142,7 @@ class SharePartition:
             backoff_factor=config.share_retry_backoff_factor,
             backoff_max_ms=config.share_retry_backoff_max_ms,
         )
+        return self._limits
 
     @property
     def is_read_committed(self) -> bool:
