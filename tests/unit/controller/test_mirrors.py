@@ -262,13 +262,14 @@ def test_links_and_mirrors_outlast_a_snapshot_and_a_restart(cluster):
         ("payment", False),
         ("payments-test", False),
         ("__consumer_offsets", False),
+        ("__remote_log_metadata", False),
     ],
 )
 def test_topics_are_chosen_by_names_and_beginnings(name, is_taken):
     settings = parse_link_settings(
         {
             "bootstrap.servers": "x",
-            "topics": "orders, payments*,__consumer_offsets",
+            "topics": "orders, payments*,__consumer_offsets, __remote_*",
             "topics.exclude": "*-test,payments-test",
         }
     )

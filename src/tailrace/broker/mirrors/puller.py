@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from tailrace.broker.mirrors.room import LinkRoom
     from tailrace.client.connection import Connection
     from tailrace.model.ids import NodeId
+    from tailrace.replica.partition import Partition
 
 _log = events.logger("mirror")
 
@@ -270,7 +271,7 @@ class Puller:
                 offset = await self._ask_offset(pulled, LATEST)
             log = pulled.partition.log
             if log.log_end_offset == 0 and offset > 0:
-                mirrors.begin_at(pulled.partition, offset, leader_epoch=pulled.partition.leader_epoch)
+                await self._begin_at(pulled.partition, offset)
             pulled.is_begun = True
         except KafkaError as error:
             self._rest(pulled, error)
@@ -289,7 +290,7 @@ class Puller:
                 start_offset=log_end,
                 end_offset=start,
             )
-            mirrors.begin_at(partition, start, leader_epoch=partition.leader_epoch)
+            await self._begin_at(partition, start)
         elif end < log_end:
             pulled.stop(
                 f"the source ends at offset {end}, and here is what it had up to {log_end}: it has lost offsets {end} "
@@ -298,6 +299,11 @@ class Puller:
             )
         else:
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"the source does not give offset {log_end} at the moment")
+
+    async def _begin_at(self, partition: Partition, offset: int) -> None:
+        mirrors.begin_at(partition, offset, leader_epoch=partition.leader_epoch)
+        if partition.tier is not None:
+            await partition.tier.store_start()  # Else a restart would look for what lies before in the store.
 
     async def _ask_offset(self, pulled: Pulled, timestamp: int) -> int:
         cluster = self._room.cluster
