@@ -285,10 +285,11 @@ class ReplicaManager:
             self._settle_fetcher(partition, self._leaders)
 
     def _mirror_role(self, topic: TopicImage) -> MirrorRole | None:
-        if topic.mirror is None or self._image is None:
-            return None
-        link = self._image.mirror_links.get(topic.mirror.link_id)
-        return MirrorRole(link.name if link else "", topic.mirror.is_read_only, topic.mirror.opening_epoch)
+        mirror, closed = topic.mirror, topic.closed
+        if mirror is None or self._image is None:
+            return MirrorRole("", False, -1, closed) if closed is not None else None
+        link = self._image.mirror_links.get(mirror.link_id)
+        return MirrorRole(link.name if link else "", mirror.is_read_only, mirror.opening_epoch, closed)
 
     def _settle_fetcher(self, partition: Partition, leaders: Leaders) -> None:
         if self._fetchers is None:

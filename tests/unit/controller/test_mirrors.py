@@ -25,6 +25,7 @@ from tests.unit.controller.cluster import CLUSTER_ID, Cluster, topic
 SOURCE_ID = "BBBBBBBBBBBBBBBBBBBBBB"
 TOPIC_ID = b"orders-at-source"
 Setting = FollowMirrorSourceRequest.Setting
+CaughtUp = FollowMirrorSourceRequest.CaughtUp
 
 
 @pytest.fixture
@@ -53,21 +54,27 @@ def follow(
     *epochs: int,
     name: str = "orders",
     topic_id: bytes = TOPIC_ID,
-    caught_up: bool = False,
+    caught_up: bool | bytes = False,
+    agreeing: bool = False,
+    origins: tuple[str, ...] = (),
     **settings: str | None,
 ) -> FollowMirrorSourceResponse:
     found = FollowMirrorSourceRequest.Topic(
         source_topic=name,
         source_topic_id=topic_id,
         leader_epochs=list(epochs),
+        origins=list(origins),
         settings=[Setting(name=key.replace("_", "."), value=value) for key, value in settings.items()],
     )
+    mirror = cluster.image.topics[name].mirror if caught_up is True else None
+    promote = caught_up if isinstance(caught_up, bytes) else mirror.handover_id if mirror else bytes(16)
     request = FollowMirrorSourceRequest(
         broker_id=1,
         broker_epoch=cluster.image.brokers[1].epoch,
         link_id=cluster.image.mirror_link("dc1").id,
         topics=[found],
-        caught_up=[name] if caught_up else [],
+        caught_up=[CaughtUp(source_topic=name, handover_id=promote)] if caught_up else [],
+        agreeing=[name] if agreeing else [],
     )
     return cluster.do(request, FollowMirrorSourceResponse)
 

@@ -1,4 +1,4 @@
-"""`tailrace mirror create|list|describe|pause|resume|promote|failover|delete`: topics of another cluster, here."""
+"""`tailrace mirror`: topics of another cluster, here."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import argparse
 
 from tailrace.cli import Actions
 from tailrace.cli.mirror.links import create_link, delete_link, pause_link, resume_link
-from tailrace.cli.mirror.opening import fail_over, promote
+from tailrace.cli.mirror.opening import cut, fail_over, promote
+from tailrace.cli.mirror.reversing import reopen, reverse
 from tailrace.cli.mirror.showing import describe_link, list_links
 from tailrace.cli.session import Work, add_client_work, add_source_options, key_and_value, positive_seconds
 
@@ -20,6 +21,7 @@ examples:
   tailrace mirror describe dc1
   tailrace mirror failover dc1 --dry-run
   tailrace mirror promote dc1 --topic orders --wait 60
+  tailrace mirror reverse dc1
 
 Passwords and certificates for the source lie in a file on each broker: NAME.properties in the folder that
 mirror.credentials.dir names. They never get into the metadata.
@@ -45,8 +47,37 @@ def register(parser: argparse.ArgumentParser) -> None:
         actions, "failover", fail_over, "make mirrors topics of their own at once, with what is here; tells the loss"
     )
     _add_topics(parser)
+    parser = _add_link_action(
+        actions,
+        "cut",
+        cut,
+        "cut what the source has lost where a partition has stopped; it is saved first",
+    )
+    _add_topics(parser)
+    _register_reverse(actions)
+    parser = _add_action(
+        actions, "reopen", reopen, "let clients write again to topics here that were handed over", "reopen orders"
+    )
+    parser.add_argument("topics", metavar="TOPIC", nargs="+", help="a topic of this cluster")
     parser = _add_link_action(actions, "delete", delete_link, "delete a link by which nothing is mirrored any more")
     _add_dry_run(parser)
+
+
+def _register_reverse(actions: Actions) -> None:
+    parser = _add_link_action(
+        actions,
+        "reverse",
+        reverse,
+        "make the source, a Tailrace, the mirror of what was promoted or failed over here",
+    )
+    _add_topics(parser)
+    parser.add_argument(
+        "--source-config", metavar="FILE", help="client settings for the source: security.protocol, sasl.*, ssl.*"
+    )
+    parser.add_argument(
+        "--here", metavar="HOST:PORT,...", help="how the source reaches this cluster (default: as brokers advertise)"
+    )
+    parser.add_argument("--as", dest="reverse_name", metavar="NAME", help="of the link at the source")
 
 
 def _register_create(actions: Actions) -> None:

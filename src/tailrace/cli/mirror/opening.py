@@ -46,6 +46,26 @@ async def promote(cluster: Cluster, options: argparse.Namespace) -> int:
     return 0
 
 
+async def cut(cluster: Cluster, options: argparse.Namespace) -> int:
+    admin = MirrorAdmin(cluster)
+    link = (await admin.describe(options.name))[options.name]
+    stopped = {
+        name: [index for index, each in sorted(topic.partitions.items()) if each.is_stopped]
+        for name, topic in link.topics.items()
+    }
+    topics = options.topics or [name for name, indexes in stopped.items() if indexes]
+    if not topics:
+        note(f"no partition of the link {options.name} has stopped: there is nothing to cut")
+        return 0
+    changed = await admin.open_topics(options.name, "cut", topics, validate_only=options.dry_run)
+    for name in changed:
+        where = ", ".join(map(str, stopped.get(name, []))) or "none that is known"
+        note(f"{name}: what its source does not have {_WOULD[options.dry_run]} cut, of partitions {where}")
+    note(f"it is saved to {', '.join(f'{name}.cut' for name in changed) or 'nothing'} first")
+    return 0
+
+
+_WOULD = {True: "would be", False: "is"}
 _DONE = {"cancel": "mirrored on", "promote": "promoted"}
 
 

@@ -32,7 +32,7 @@ DEFAULTS: Mapping[str, str] = {
     BYTES_PER_SECOND: "0",
 }
 # What a link of any length may hold in the metadata.
-_TEXT_MAX = 10_000
+_TEXT_MAX = 100_000
 
 
 class Filter(NamedTuple):
