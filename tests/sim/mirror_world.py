@@ -67,6 +67,7 @@ class MirrorPlan:
     bytes_per_second: int = 0
     stops_producers: bool = True  # Before a promote.
     reverses: bool = False
+    quiet_ms: int = 1000
 
     @classmethod
     def of(cls, random: SimRandom) -> MirrorPlan:
@@ -108,6 +109,12 @@ class CuttingChecks(ReplicaChecks):
 
     def _is_unclean(self, key: tuple[str, int], leader_epoch: int) -> bool:
         return self._cut_epochs.get(key, 1 << 31) <= leader_epoch or super()._is_unclean(key, leader_epoch)
+
+    def _compare(self, node, key, partition, seen) -> None:
+        """Who was away while the others were cut has old records, until it has fetched."""
+        state = self._partition_image(key)
+        if key not in self._cut_epochs or (state is not None and node.node_id in state.isr):
+            super()._compare(node, key, partition, seen)
 
     def _is_cutting(self, key: tuple[str, int]) -> bool:
         topic = self.image.topics.get(key[0]) if self.image is not None else None
@@ -286,7 +293,10 @@ class MirrorWorld:
     async def _make_link(self, cluster: Cluster) -> None:
         bootstrap = ",".join(str(Address(node.name, CLIENT_PORT)) for node in self.source.brokers)
         settings = {"bootstrap.servers": bootstrap, "topics": TOPIC, "sync.interval.ms": "300"}
-        settings |= {"promote.quiet.ms": "1000", "max.bytes.per.second": str(self.plan.bytes_per_second)}
+        settings |= {
+            "promote.quiet.ms": str(self.plan.quiet_ms),
+            "max.bytes.per.second": str(self.plan.bytes_per_second),
+        }
         await self._until_done(lambda: MirrorAdmin(cluster).create("dc1", self.source.cluster_id, settings))
 
     async def _until_done(self, ask) -> None:

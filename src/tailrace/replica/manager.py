@@ -35,6 +35,7 @@ from tailrace.replica.late import AT_ONCE_MAX, Change, LatePartitions, OwedLogs,
 from tailrace.replica.leading.mirrors import MirrorRole
 from tailrace.replica.lease import Lease
 from tailrace.replica.partition import OnBug, Partition
+from tailrace.replica.repair.cut import lasting_end
 from tailrace.replica.repair.damage import DamagedReplicas
 from tailrace.replica.throttle import Throttle
 
@@ -443,8 +444,7 @@ class ReplicaManager:
     def begin_high_watermark_checkpoint(self, directory: LogDirectory) -> Callable[[], None]:
         """Work for Background that stores them as they are now; it raises OSError."""
         found = {key: self.partitions[key] for key in directory.logs if key in self.partitions}
-        # One that has given up may believe anything; a start would take a log for damaged that ends before it.
-        offsets = {key: min(each.high_watermark, each.log.log_end_offset) for key, each in found.items()}
+        offsets = {key: lasting_end(each) for key, each in found.items()}
         return self._high_watermarks.begin_storing(directory, offsets)
 
     def _on_directory_offline(self, directory: LogDirectory) -> None:

@@ -168,7 +168,7 @@ class Partition:
                 if node_id in self.followers:
                     self.followers[node_id].reset(caught_up_ms=NEVER_MS)
         else:
-            self.followers, self.must_open = {}, False
+            self.followers, self.must_open, self.cut_to = {}, False, None
         if was_leader and (not self.is_leader or self.is_mirror > was_mirror):
             self.produces.fail(self.not_leader())
         if is_news:

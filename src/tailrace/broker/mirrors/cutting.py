@@ -61,6 +61,7 @@ async def cut_mirror(room: LinkRoom, partition: Partition, offset: int) -> None:
         records=count,
         topic=partition.topic_partition.topic + SUFFIX,
     )
+    await _store_end(room, partition)
     request = AllowTruncationRequest(
         broker_id=room.node.node_id,
         broker_epoch=room.node.broker_epoch(),
@@ -73,6 +74,19 @@ async def cut_mirror(room: LinkRoom, partition: Partition, offset: int) -> None:
         partition.cut_to = None
         code = error_code(answer.error_code)
         raise KafkaError(code, f"the controller does not let it be cut: {code.name}")
+
+
+async def _store_end(room: LinkRoom, partition: Partition) -> None:
+    """Else a start after the cut would take the log for damaged, for it ends before what was confirmed."""
+    replicas = room.node.replicas
+    for directory in replicas.directories.online:
+        if partition.topic_partition in directory.logs:
+            work = replicas.begin_high_watermark_checkpoint(directory)
+            try:
+                await room.node.ports.background.run(work)
+            except OSError as error:
+                why = f"the high watermarks cannot be stored, and nothing is cut before: {error}"
+                raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, why) from None
 
 
 async def _save(room: LinkRoom, partition: Partition, offset: int, end_offset: int) -> int:

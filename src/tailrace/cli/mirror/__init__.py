@@ -9,7 +9,14 @@ from tailrace.cli.mirror.links import create_link, delete_link, pause_link, resu
 from tailrace.cli.mirror.opening import cut, fail_over, promote
 from tailrace.cli.mirror.reversing import reopen, reverse
 from tailrace.cli.mirror.showing import describe_link, list_links
-from tailrace.cli.session import Work, add_client_work, add_source_options, key_and_value, positive_seconds
+from tailrace.cli.session import (
+    Work,
+    add_client_work,
+    add_source_login,
+    add_source_options,
+    key_and_value,
+    positive_seconds,
+)
 
 DESCRIPTION = (
     "Mirror topics of another cluster, any Kafka from 2.1 on, with the same bytes at the same offsets; and fail over "
@@ -71,9 +78,7 @@ def _register_reverse(actions: Actions) -> None:
         "make the source, a Tailrace, the mirror of what was promoted or failed over here",
     )
     _add_topics(parser)
-    parser.add_argument(
-        "--source-config", metavar="FILE", help="client settings for the source: security.protocol, sasl.*, ssl.*"
-    )
+    add_source_login(parser)
     parser.add_argument(
         "--here", metavar="HOST:PORT,...", help="how the source reaches this cluster (default: as brokers advertise)"
     )
