@@ -413,3 +413,23 @@ def test_topics_are_chosen_by_names_and_beginnings(name, is_taken):
         }
     )
     assert settings.takes_topic(name) == is_taken
+
+
+@pytest.mark.parametrize(
+    ("text", "start", "offset"),
+    [
+        ("earliest", "earliest", -1),
+        ("latest", "latest", -1),
+        ("1700000000000", 1_700_000_000_000, -1),
+        ("offset:42", "offset:42", 42),
+    ],
+)
+def test_a_mirror_begins_where_its_link_says(text, start, offset):
+    settings = parse_link_settings({"bootstrap.servers": "x", "start": text})
+    assert (settings.start, settings.start_offset) == (start, offset)
+
+
+@pytest.mark.parametrize("text", ["offset:", "offset:-1", "offset:x", "-5", "monday"])
+def test_where_no_mirror_can_begin(text):
+    with pytest.raises(KafkaError, match="start is"):
+        parse_link_settings({"bootstrap.servers": "x", "start": text})

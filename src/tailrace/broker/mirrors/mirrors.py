@@ -234,6 +234,10 @@ class Mirrors:
         )
         if pulled is not None:
             described.source_end_offset = pulled.source_end
+            lag = max(0, pulled.source_end - log.log_end_offset)
+            offsets = log.log_end_offset - log.log_start_offset
+            if not lag or (pulled.source_end >= 0 and offsets):
+                described.lag_bytes = lag * log.size_bytes // max(1, offsets)
             described.bytes_per_second = pulled.bytes_per_second
             described.problem, described.is_stopped = pulled.problem, pulled.is_stopped
             described.is_agreeing = pulled.is_agreeing

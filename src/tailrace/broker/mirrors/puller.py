@@ -265,9 +265,11 @@ class Puller:
     async def _begin(self, pulled: Pulled) -> None:
         """Nothing was mirrored yet."""
         try:
-            start = self._room.settings.start
+            start, start_offset = self._room.settings.start, self._room.settings.start_offset
             wanted = {names.EARLIEST: EARLIEST, names.LATEST: LATEST}.get(str(start), start)
-            offset = await self._ask_offset(pulled, int(wanted))
+            offset = await self._ask_offset(pulled, EARLIEST if start_offset >= 0 else int(wanted))
+            if start_offset > offset:
+                offset = min(start_offset, await self._ask_offset(pulled, LATEST))
             if offset == NO_SUCH_RECORD:
                 offset = await self._ask_offset(pulled, LATEST)
             log = pulled.partition.log

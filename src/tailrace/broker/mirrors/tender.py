@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tailrace.broker.mirrors.acls import AclSync
 from tailrace.broker.mirrors.groups import GroupSync
 from tailrace.broker.mirrors.handover import Handover
 from tailrace.client.connection import error_code
@@ -42,6 +43,7 @@ class Tender:
     def __init__(self, room: LinkRoom) -> None:
         self._room = room
         self._groups = GroupSync(room)
+        self._acls = AclSync(room)
         self._handover = Handover(room)
         # Since when all of a promoted topic has been here without a change, and where its partitions ended then.
         self._quiet: dict[str, tuple[float, tuple[int, ...]]] = {}
@@ -70,6 +72,7 @@ class Tender:
         await self._follow(wanted, told)
         progress = await self._ask_progress()
         await self._end_cutting(wanted, progress)
+        await self._acls.sync()
         are_groups_in_step = await self._groups.sync(progress)
         await self._handover.reopen_cancelled(told, self._mirrors())
         await self._finish_promotes(wanted, progress, are_groups_in_step=are_groups_in_step)

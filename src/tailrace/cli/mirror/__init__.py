@@ -50,6 +50,12 @@ def register(parser: argparse.ArgumentParser) -> None:
     _add_topics(parser)
     parser.add_argument("--wait", type=positive_seconds, metavar="SECONDS", help="until it is done, so long at most")
     parser.add_argument("--cancel", action="store_true", help="take a promote back that still waits")
+    parser.add_argument(
+        "--fence-source",
+        action="store_true",
+        help="deny WRITE at a source that is no Tailrace, by an ACL",
+    )
+    add_source_login(parser)
     parser = _add_link_action(
         actions, "failover", fail_over, "make mirrors topics of their own at once, with what is here; tells the loss"
     )
@@ -100,11 +106,12 @@ def _register_create(actions: Actions) -> None:
         ("topics-exclude", "those that are not mirrored all the same"),
         ("groups", "consumer groups whose committed offsets follow (default: *)"),
         ("groups-exclude", "those that do not"),
+        ("acls", "principals whose ACLs on these topics and groups follow, such as User:* (default: none)"),
     ):
         parser.add_argument(f"--{option}", metavar="NAMES", help=text)
     parser.add_argument("--prefix", metavar="TEXT", help="before the names of topics here, such as dc1.")
     parser.add_argument(
-        "--start", metavar="WHERE", help="earliest (the default), latest, or a time in milliseconds since 1970"
+        "--start", metavar="WHERE", help="earliest (the default), latest, a time in ms since 1970, or offset:NUMBER"
     )
     parser.add_argument(
         "--set", type=key_and_value, action="append", default=[], dest="settings", metavar="NAME=VALUE",

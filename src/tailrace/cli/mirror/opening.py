@@ -6,6 +6,7 @@ import argparse
 import asyncio
 
 from tailrace.cli import CommandError
+from tailrace.cli.mirror.fencing import fence_source
 from tailrace.cli.output import count_text, note, print_rows
 from tailrace.cli.times import time_text
 from tailrace.client.metadata import Cluster
@@ -31,6 +32,11 @@ async def fail_over(cluster: Cluster, options: argparse.Namespace) -> int:
 async def promote(cluster: Cluster, options: argparse.Namespace) -> int:
     admin = MirrorAdmin(cluster)
     action = "cancel" if options.cancel else "promote"
+    if options.fence_source and not options.dry_run:
+        link = (await admin.describe(options.name))[options.name]
+        await fence_source(
+            link, options.topics or [name for name, each in link.topics.items() if not each.is_open], options
+        )
     topics = await admin.open_topics(options.name, action, options.topics, validate_only=options.dry_run)
     if options.cancel or options.dry_run:
         note(f"{count_text(len(topics), 'topic')} {'would be' if options.dry_run else 'to be'} {_DONE[action]}")

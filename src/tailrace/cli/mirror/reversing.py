@@ -17,7 +17,7 @@ from tailrace.real.cluster import open_cluster
 from tailrace.wire.apis.mirrors import ReverseMirrorRequest
 
 # What follows in the other direction as it did in this one.
-_KEPT = ("groups", "groups.exclude", "configs", "sync.interval.ms", "promote.quiet.ms", "max.bytes.per.second")
+_KEPT = ("groups", "groups.exclude", "acls", "configs", "sync.interval.ms", "promote.quiet.ms", "max.bytes.per.second")
 _OPEN = "open"
 
 

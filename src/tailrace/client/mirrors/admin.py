@@ -47,6 +47,10 @@ class MirroredTopic(NamedTuple):
     partitions: Mapping[int, MirrorPartition]  # Those whose leaders have answered.
 
     @property
+    def is_open(self) -> bool:
+        return self.state == "open"
+
+    @property
     def is_told(self) -> bool:
         return len(self.partitions) == self.partition_count
 

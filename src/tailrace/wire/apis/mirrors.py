@@ -172,6 +172,8 @@ class DescribeMirrorsResponse(Message, api_key=ApiKey.DESCRIBE_MIRRORS, versions
         opened_offset: int = int64("0+", default=-1)
         # As the source has last told; -1 if it has not.
         source_end_offset: int = int64("0+", default=-1)
+        # What it lacks of that, by the mean size of what is here; -1 if it is not known.
+        lag_bytes: int = int64("0+", default=-1)
         # When the last mirrored record was written, by its own timestamp; -1 if there is none.
         last_timestamp: int = int64("0+", default=-1)
         # How long ago this partition was known to have all that the source has; -1 if it never was.
