@@ -402,13 +402,14 @@ def test_what_comes_from_here_by_way_of_others_is_not_mirrored_back(cluster):
         ("payment", False),
         ("payments-test", False),
         ("__consumer_offsets", False),
+        ("__remote_log_metadata", False),
     ],
 )
 def test_topics_are_chosen_by_names_and_beginnings(name, is_taken):
     settings = parse_link_settings(
         {
             "bootstrap.servers": "x",
-            "topics": "orders, payments*,__consumer_offsets",
+            "topics": "orders, payments*,__consumer_offsets, __remote_*",
             "topics.exclude": "*-test,payments-test",
         }
     )

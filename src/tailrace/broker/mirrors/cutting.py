@@ -45,6 +45,12 @@ def is_to_be_cut(room: LinkRoom, pulled: Pulled) -> bool:
 
 async def cut_mirror(room: LinkRoom, partition: Partition, offset: int) -> None:
     """Raises KafkaError; then nothing was cut, and it can be tried again."""
+    if partition.tier is not None:
+        raise KafkaError(
+            ErrorCode.POLICY_VIOLATION,
+            f"it has remote storage, and what lies there from offset {offset} on cannot be cut. Delete the topic here to "
+            "mirror it anew",
+        )
     epoch, log = partition.leader_epoch, partition.log
     end_offset, count = log.log_end_offset, 0
     first_offset = max(offset, log.log_start_offset)

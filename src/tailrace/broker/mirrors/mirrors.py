@@ -226,7 +226,7 @@ class Mirrors:
         described = Description.Partition(
             partition_index=partition.topic_partition.partition,
             leader_epoch=partition.leader_epoch,
-            log_start_offset=log.log_start_offset,
+            log_start_offset=partition.log_start_offset,
             log_end_offset=log.log_end_offset,
             high_watermark=partition.high_watermark,
             last_timestamp=log.active.max_timestamp,

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from tailrace.broker.mirrors.room import LinkRoom
     from tailrace.client.connection import Connection
     from tailrace.model.ids import NodeId
+    from tailrace.replica.partition import Partition
 
 _log = events.logger("mirror")
 
@@ -274,7 +275,7 @@ class Puller:
                 offset = await self._ask_offset(pulled, LATEST)
             log = pulled.partition.log
             if log.log_end_offset == 0 and offset > 0:
-                mirrors.begin_at(pulled.partition, offset, leader_epoch=pulled.partition.leader_epoch)
+                await self._begin_at(pulled.partition, offset)
             pulled.is_begun = True
         except KafkaError as error:
             self._rest(pulled, error)
@@ -298,7 +299,7 @@ class Puller:
                 start_offset=log_end,
                 end_offset=start,
             )
-            mirrors.begin_at(partition, start, leader_epoch=partition.leader_epoch)
+            await self._begin_at(partition, start)
         elif end < log_end and is_to_be_cut(self._room, pulled):
             await self._cut(pulled, end)
         elif end < log_end:
@@ -309,6 +310,11 @@ class Puller:
             )
         else:
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"the source does not give offset {log_end} at the moment")
+
+    async def _begin_at(self, partition: Partition, offset: int) -> None:
+        mirrors.begin_at(partition, offset, leader_epoch=partition.leader_epoch)
+        if partition.tier is not None:
+            await partition.tier.store_start()  # Else a restart would look for what lies before in the store.
 
     async def _ask_offset(self, pulled: Pulled, timestamp: int) -> int:
         cluster = self._room.cluster

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from tailrace.model.errors import ErrorCode, KafkaError
-from tailrace.model.ids import CLUSTER_METADATA_TOPIC, INTERNAL_TOPICS
+from tailrace.model.ids import CLUSTER_METADATA_TOPIC, INTERNAL_TOPICS, REMOTE_LOG_METADATA_TOPIC
 
 BOOTSTRAP_SERVERS = "bootstrap.servers"
 TOPICS, TOPICS_EXCLUDE, TOPIC_PREFIX = "topics", "topics.exclude", "topic.prefix"
@@ -33,6 +33,8 @@ DEFAULTS: Mapping[str, str] = {
     PROMOTE_QUIET_MS: "5000",
     BYTES_PER_SECOND: "0",
 }
+# What each cluster has of itself alone: a mirror of where the source's copies lie would keep this one from copying.
+_NEVER = INTERNAL_TOPICS | {CLUSTER_METADATA_TOPIC, REMOTE_LOG_METADATA_TOPIC}
 # What a link of any length may hold in the metadata.
 _TEXT_MAX = 100_000
 
@@ -64,7 +66,7 @@ class LinkSettings(NamedTuple):
 
     def takes_topic(self, name: str) -> bool:
         """Coordinators' topics are never mirrored: what they say holds for their own cluster."""
-        return name not in INTERNAL_TOPICS and name != CLUSTER_METADATA_TOPIC and self.topics.takes(name)
+        return name not in _NEVER and self.topics.takes(name)
 
 
 def parse_link_settings(texts: Mapping[str, str]) -> LinkSettings:

@@ -98,6 +98,8 @@ def begin_at(partition: Partition, offset: int, *, leader_epoch: int) -> None:
     try:
         log.truncate_fully_and_start_at(offset)
         log.epochs.clear()
+        if partition.tier is not None:
+            partition.tier.advance_start(offset)
     except (StorageError, AssertionError) as error:
         raise storage_failure(log, error) from error
     partition.high_watermark = offset
@@ -107,13 +109,12 @@ def begin_at(partition: Partition, offset: int, *, leader_epoch: int) -> None:
 
 def follow_start(partition: Partition, offset: int) -> None:
     """The source has deleted what lies before it. KafkaError."""
-    log = partition.log
     offset = min(offset, partition.high_watermark)
-    if offset > log.log_start_offset and partition.is_mirror and partition.is_leader:
+    if offset > partition.log_start_offset and partition.is_mirror and partition.is_leader:
         try:
-            log.advance_start(offset)
+            (partition.tier or partition.log).advance_start(offset)
         except (StorageError, AssertionError) as error:
-            raise storage_failure(log, error) from error
+            raise storage_failure(partition.log, error) from error
         partition.readers.tell()
 
 
