@@ -48,8 +48,8 @@ async def cut_mirror(room: LinkRoom, partition: Partition, offset: int) -> None:
     if partition.tier is not None:
         raise KafkaError(
             ErrorCode.POLICY_VIOLATION,
-            f"it has remote storage, and what lies there from offset {offset} on cannot be cut. Delete the topic here to "
-            "mirror it anew",
+            f"it has remote storage, and what lies there from offset {offset} on cannot be cut. Delete the topic here "
+            "to mirror it anew",
         )
     epoch, log = partition.leader_epoch, partition.log
     end_offset, count = log.log_end_offset, 0
