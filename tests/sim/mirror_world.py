@@ -20,9 +20,7 @@ over amid all that, or promoted after the producers have stopped.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 
 from tailrace.client.admin import Admin
 from tailrace.client.connection import Address
@@ -35,7 +33,7 @@ from tailrace.client.transactions.producer import TransactionalProducer, Transac
 from tailrace.controller.image import MirrorState
 from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.model.ids import PartitionIndex, TopicPartition
-from tailrace.sim.checks.history import History, ViolationError, demand
+from tailrace.sim.checks.history import ViolationError, demand
 from tailrace.sim.checks.replicas import ReplicaChecks
 from tailrace.sim.clients.workload import Clients, Ledger, partitions_of
 from tailrace.sim.cluster import CLIENT_PORT, SimCluster, World
@@ -49,87 +47,14 @@ from tailrace.wire.apis.data import ProduceRequest, ProduceResponse
 from tailrace.wire.apis.mirrors import ReverseMirrorRequest
 from tailrace.wire.markers import is_barrier, read_marker
 from tailrace.wire.records import HEADER_SIZE, BatchHeader, build_batch, read_header
+from tests.sim.cutting_checks import CuttingChecks
+from tests.sim.mirror_links import disturb_links
+from tests.sim.mirror_plan import MirrorPlan
 
 TOPIC, PARTITIONS = "orders", 2
 GROUP = "readers"
-CALM = ("slow links",)
-STORMY = ("kill", "kill leader", "kill leader", "restart", "pause", "isolate", "cut", "reset", "slow node", "kill all")
 _IN_TIME_SECONDS = 90.0
 _TRANSACTION_SEQUENCE = 100_000  # Neither the next one of a mirrored producer nor one that it has used.
-
-
-@dataclass(frozen=True)
-class MirrorPlan:
-    faults: tuple[str, ...] = STORMY  # Of both clusters,
-    target_faults: tuple[str, ...] = ()  # unless those of the mirror are others.
-    seconds: float = 12.0
-    ends_by: str = "failover"
-    bytes_per_second: int = 0
-    stops_producers: bool = True  # Before a promote.
-    reverses: bool = False
-    quiet_ms: int = 1000
-
-    @classmethod
-    def of(cls, random: SimRandom) -> MirrorPlan:
-        ends_by = random.choice(("failover", "promote"))
-        return cls(
-            seconds=random.between(6, 14),
-            ends_by=ends_by,
-            bytes_per_second=random.choice((0, 0, 20_000)),
-            stops_producers=random.choice((True, False)),
-            reverses=random.choice((True, False)),
-        )
-
-
-class CuttingChecks(ReplicaChecks):
-    """Of a cluster whose topics become mirrors, and are cut for that: what was committed beyond is forgotten, when a
-    leader that may cut has done it."""
-
-    def __init__(self, cluster: SimCluster, trace: Trace) -> None:
-        super().__init__(cluster, trace)
-        self.on_cut: Callable[[tuple[str, int], int], None] = lambda _key, _offset: None
-        self._cut_epochs: dict[tuple[str, int], int] = {}  # The first of each partition that has begun with a cut.
-
-    def _judge(self, node, key, partition, seen, state) -> None:
-        self._look_for_cut(key, partition)
-        super()._judge(node, key, partition, seen, state)
-
-    def _check_members_of(self, key) -> None:
-        for node in self._cluster.brokers:
-            partition = self.member(node, key)
-            if partition is not None:
-                self._look_for_cut(key, partition)
-        super()._check_members_of(key)
-
-    def _look_for_cut(self, key, partition) -> None:
-        if partition.is_leader and partition.leader_recovery_state and self._is_cutting(key):
-            history = self._history_of(key, partition)
-            if partition.log.log_end_offset < history.end_offset:
-                self._forget(key, partition, history, partition.log.log_end_offset)
-
-    def _is_unclean(self, key: tuple[str, int], leader_epoch: int) -> bool:
-        return self._cut_epochs.get(key, 1 << 31) <= leader_epoch or super()._is_unclean(key, leader_epoch)
-
-    def _compare(self, node, key, partition, seen) -> None:
-        """Who was away while the others were cut has old records, until it has fetched."""
-        state = self._partition_image(key)
-        if key not in self._cut_epochs or (state is not None and node.node_id in state.isr):
-            super()._compare(node, key, partition, seen)
-
-    def _is_cutting(self, key: tuple[str, int]) -> bool:
-        topic = self.image.topics.get(key[0]) if self.image is not None else None
-        return topic is not None and topic.mirror is not None and topic.mirror.state is MirrorState.CUTTING
-
-    def _forget(self, key, partition, history: History, end_offset: int) -> None:
-        history.batches = {offset: batch for offset, batch in history.batches.items() if offset < end_offset}
-        history._sequences = {each: offset for each, offset in history._sequences.items() if offset < end_offset}
-        history.end_offset = end_offset
-        self._cut_epochs.setdefault(key, partition.leader_epoch)
-        self.committed_ends[partition.topic_id, key[1]] = end_offset
-        for (_node, where), seen in self._seen.items():
-            if where == key:
-                seen.compared_to = min(seen.compared_to, end_offset)
-        self.on_cut(key, end_offset)
 
 
 class MirrorWorld:
@@ -215,7 +140,8 @@ class MirrorWorld:
         self.visitors.start("intruder", self._intrude)
         kinds = (self.plan.faults, self.plan.target_faults or self.plan.faults)
         disturbing = [faults.run(self.plan.seconds, chosen) for faults, chosen in zip(self.faults, kinds, strict=True)]
-        disturbing.append(self._disturb_links(self.plan.seconds))
+        names = [[node.name for node in cluster.nodes] for cluster in (self.source, self.target)]
+        disturbing.append(disturb_links(self.world, *names, seconds=self.plan.seconds))
         if self.plan.ends_by == "failover":
             disturbing.append(self._fail_over_amid())
         await asyncio.gather(*disturbing)
@@ -445,33 +371,6 @@ class MirrorWorld:
         if code is not ErrorCode.NONE:
             cluster.forget(TOPIC)
         return code, result.base_offset
-
-    # ---- links between the clusters
-
-    async def _disturb_links(self, seconds: float) -> None:
-        random, network, end = self.random.fork(), self.world.network, self.loop.now + seconds
-        sources, targets = [node.name for node in self.source.nodes], [node.name for node in self.target.nodes]
-        while self.loop.now < end:
-            await asyncio.sleep(random.between(0.2, 2))
-            pairs = [(a, b) for a in sources for b in targets if random.random() < random.choice((0.3, 1.0))]
-            match random.choice(("cut", "cut one way", "slow", "reset")):
-                case "reset":
-                    for stream in list(network.streams):
-                        if {stream.host, stream.other.host} in [set(pair) for pair in pairs]:
-                            network.reset(stream)
-                case "slow":
-                    for a, b in pairs:
-                        network.slow(a, b, latency_ms=random.between(5, 300), bytes_per_ms=random.between(1, 50))
-                    await asyncio.sleep(random.between(0.2, 2))
-                    for a, b in pairs:
-                        network.slow(a, b)
-                case kind:
-                    cuts = pairs if kind == "cut one way" else [*pairs, *((b, a) for a, b in pairs)]
-                    for a, b in cuts:
-                        network.cut(a, b)
-                    await asyncio.sleep(random.between(0.2, 3))
-                    for a, b in cuts:
-                        network.mend(a, b)
 
     # ---- what must hold
 

@@ -12,7 +12,8 @@ from tailrace.replica.leading import mirrors
 from tailrace.replica.partition import Partition
 from tailrace.wire.markers import build_marker
 from tailrace.wire.records import set_log_append_time
-from tests.sim.mirror_world import CALM, MirrorPlan, MirrorWorld
+from tests.sim.mirror_plan import CALM, MirrorPlan
+from tests.sim.mirror_world import MirrorWorld
 
 FAILOVER = MirrorPlan(faults=CALM, seconds=3, ends_by="failover")
 PROMOTE = MirrorPlan(faults=CALM, seconds=3, ends_by="promote")
