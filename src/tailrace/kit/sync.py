@@ -9,10 +9,9 @@ consumers run on a thread beside it, and may call the consumer.
 from __future__ import annotations
 
 import asyncio
-import os
 import threading
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
@@ -30,6 +29,7 @@ from tailrace.kit.options import Options, Value
 from tailrace.kit.partitioners import Partitioner
 from tailrace.kit.producer import OnDelivery
 from tailrace.kit.serdes import Serde
+from tailrace.kit.threads import loop_thread
 from tailrace.model import ids
 from tailrace.model.errors import KafkaError
 
@@ -39,39 +39,6 @@ T = TypeVar("T")
 Hook = Callable[[Sequence[TopicPartition]], None]
 # How many sends wait for the loop at most; more bytes than buffer.memory never do.
 _QUEUE_MAX = 10_000
-
-
-class _LoopThread:
-    """The loop, on a daemon thread. A child of this process gets one of its own."""
-
-    def __init__(self) -> None:
-        self.pid = os.getpid()
-        self.loop = asyncio.new_event_loop()
-        self.thread = threading.Thread(target=self.loop.run_forever, name="tailrace-kit", daemon=True)
-        self.thread.start()
-
-    def run(self, work: Coroutine[Any, Any, T]) -> T:
-        if threading.current_thread() is self.thread:
-            work.close()
-            raise RuntimeError("this thread runs the event loop of the kit: use the async classes of tailrace.kit here")
-        pending = asyncio.run_coroutine_threadsafe(work, self.loop)
-        try:
-            return pending.result()
-        except BaseException:  # Ctrl-C, for one: nobody waits for it any more.
-            pending.cancel()
-            raise
-
-
-_lock = threading.Lock()
-_running: _LoopThread | None = None
-
-
-def _loop_thread() -> _LoopThread:
-    global _running  # noqa: PLW0603 - one for the process
-    with _lock:
-        if _running is None or _running.pid != os.getpid():
-            _running = _LoopThread()
-        return _running
 
 
 class _Sent:
@@ -101,7 +68,7 @@ class Producer:
         **named: Value,
     ) -> None:
         """`on_delivery` is called on the loop's thread: it must not block."""
-        self._thread = _loop_thread()
+        self._thread = loop_thread()
         self._queue: deque[_Sent] = deque()
         self._room = threading.Semaphore(_QUEUE_MAX)
         self._is_draining = False
@@ -262,7 +229,7 @@ class Consumer:
         on_lost: Hook | None = None,
         **named: Value,
     ) -> None:
-        self._thread = _loop_thread()
+        self._thread = loop_thread()
 
         async def make() -> consumer.Consumer:
             return consumer.Consumer(
@@ -367,7 +334,7 @@ class Admin:
     """As `tailrace.kit.Admin`, with the same methods: each blocks, and gives what the awaited one gives."""
 
     def __init__(self, options: Options | None = None, /, **named: Value) -> None:
-        self._thread = _loop_thread()
+        self._thread = loop_thread()
         self._admin = admin.Admin(options, **named)
 
     def __enter__(self) -> Admin:

@@ -21,6 +21,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
+from tailrace.kit.admin import Admin
 from tailrace.kit.app.committing import Committer
 from tailrace.kit.app.handling import Handling
 from tailrace.kit.app.seen import Seen, SeenTopic
@@ -29,6 +30,7 @@ from tailrace.kit.app.window import Finished, Order, Window
 from tailrace.kit.app.work import Held, Outgoing, Place, Work
 from tailrace.kit.consumer import Consumer
 from tailrace.kit.messages import Message
+from tailrace.kit.messages import TopicPartition as PublicPartition
 from tailrace.kit.retries.headers import Origin, read_trail
 from tailrace.kit.retries.plan import Again
 from tailrace.model.errors import KafkaError
@@ -356,7 +358,13 @@ class Subscription:
             last_error=self._handling.last_error,
         )
 
-    def positions(self) -> dict[TopicPartition, int]:
+    async def lag(self, admin: Admin) -> dict[PublicPartition, int]:
+        """How many offsets lie between what is committed and the end of each partition that this member has now."""
+        positions = self._positions()
+        ends = await admin.end_offsets(positions, committed_only=True) if positions else {}
+        return {where: max(0, end - positions.get(where, end)) for where, end in ends.items()}
+
+    def _positions(self) -> dict[TopicPartition, int]:
         """Of each partition, the first offset that is not committed."""
         found: dict[TopicPartition, int] = {}
         for partition, work in self._works.items():
