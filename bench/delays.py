@@ -74,10 +74,9 @@ async def measure(bootstrap: str, pending: int, due: int) -> None:
         try:
             await asyncio.sleep(15)
             print(f"mover with {pending} pending: {memory_mb(mover.pid)} MB", flush=True)
-            # In the middle of a minute, so that nothing is in its slot before all is written.
-            due_ms = (int(time.time() * 1000) // 60_000 + 2 + due // 1_000_000) * 60_000 + 10_000
+            due_ms = int(time.time() * 1000) + 30_000 + due // 20  # All are written by then.
             await fill(bootstrap, due, due_ms=due_ms)
-            await asyncio.sleep(due_ms / 1000 - time.time())
+            await asyncio.sleep(max(0.0, due_ms / 1000 - time.time()))
             began, most, count = time.monotonic(), 0, 0
             while count < due and time.monotonic() - began < PATIENCE_S:
                 await asyncio.sleep(0.2)
