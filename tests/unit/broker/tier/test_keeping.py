@@ -250,3 +250,26 @@ async def test_a_disk_that_fills_up_with_what_cannot_be_copied_is_told_of():
         await world.wait(lambda: any("% free" in each for each in tier.problems), "it is told")
         world.bucket.faults = StoreFaults()
         await world.wait(lambda: tier.problems == [], "all is copied")
+
+
+@simulated
+@pytest.mark.parametrize("kind", ["put", "delete"])
+async def test_a_right_that_is_missing_is_told_and_the_rest_goes_on(kind: str):
+    async with running_tiered() as world:
+        peer = await tiered_topic(world)
+        tier, before = world.part(1).tier, set(world.segments)
+        world.bucket.faults = StoreFaults(refusal="403: Check the credentials", refused=(kind,))
+        assert (await alter(peer, retention_bytes="9000")).error_code == 0
+        end = await world.fill(peer, 20)
+        await world.wait(lambda: any("403" in each for each in tier.problems), "it is told")
+        await world.wait(lambda: world.part(1).log_start_offset > 0, "retention goes on")
+        await asyncio.sleep(20)
+        if kind == "put":
+            assert not set(world.segments) - before
+        else:
+            assert before <= set(world.segments)
+            assert set(world.segments) - before, "what is new is copied"
+        assert len(await read_all(peer, world.part(1).log_start_offset, end)) == end - world.part(1).log_start_offset
+        world.bucket.faults = StoreFaults()
+        await world.wait(lambda: not tier.problems, "all is well again")
+        await world.wait(lambda: not before & set(world.segments), "what had its time is deleted")
