@@ -18,7 +18,7 @@ import asyncio
 import signal
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack, suppress
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, Unpack
 
 from tailrace.kit.admin import Admin
 from tailrace.kit.app.calling import Caller, Handler
@@ -29,7 +29,7 @@ from tailrace.kit.app.probes import ProbeServer
 from tailrace.kit.app.seen import Deduplicate, SeenTopic
 from tailrace.kit.app.shares.subscription import ShareSubscription
 from tailrace.kit.app.status import Counts, Status
-from tailrace.kit.app.subscription import Limits, Subscription
+from tailrace.kit.app.subscription import LimitOptions, Limits, Subscription
 from tailrace.kit.app.topics import KEPT_FOR_EVER, prepare_topics
 from tailrace.kit.app.window import Order
 from tailrace.kit.claims.claims import Claims
@@ -120,7 +120,7 @@ class App:
         deduplicate: Deduplicate | None = None,
         claims: Claims | None = None,
         share: bool = False,
-        **limits: Any,
+        **limits: Unpack[LimitOptions],
     ) -> Callable[[H], H]:
         """The function below it gets every message of the topic. An async one runs on the loop, and fails if it takes
         longer than `timeout` ("30s"); another one runs in a thread. With `claims` a record that moves takes its object
@@ -161,7 +161,7 @@ class App:
         deduplicate: Deduplicate | None = None,
         claims: Claims | None = None,
         exactly_once: bool = True,
-        **limits: Any,
+        **limits: Unpack[LimitOptions],
     ) -> Callable[[H], H]:
         """As `consume`; what the function returns is written to `target`: nothing (None), a value, an `Outgoing`, or a
         list of them. It is written in one transaction with the offset behind the message, so that readers of committed
@@ -418,14 +418,14 @@ def _check_shared(order: str | None, retries: Retries, deduplicate: Deduplicate 
         )
 
 
-def _limits(concurrency: int, order: str, limits: dict[str, Any], retries: Retries) -> Limits:
+def _limits(concurrency: int, order: str, limits: LimitOptions, retries: Retries) -> Limits:
     unknown = sorted(limits.keys() - set(Limits._fields))
     if unknown:
         raise SettingError(f"{unknown[0]} is no setting of a handler: there are {', '.join(Limits._fields)}")
     if order not in list(Order):
         raise SettingError(f"order={order!r} is not known: it is {', '.join(map(str, Order))}")
     longest_ms = max((parse_duration_ms(step) for step in retries.steps), default=0)
-    chosen = Limits(**{"wait_max_ms": longest_ms, **limits, "concurrency": concurrency, "order": Order(order)})
+    chosen = Limits(concurrency, Order(order), wait_max_ms=longest_ms)._replace(**limits)
     wrong = [name for name, value in chosen._asdict().items() if name != "order" and value < (name != "wait_max_ms")]
     if wrong:
         raise SettingError(f"{wrong[0]} of a handler is 1 or more")

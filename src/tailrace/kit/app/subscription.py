@@ -19,7 +19,7 @@ import logging
 from collections import deque
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from typing import NamedTuple
+from typing import NamedTuple, TypedDict
 
 from tailrace.kit.admin import Admin
 from tailrace.kit.app.committing import Committer
@@ -62,6 +62,18 @@ class Limits(NamedTuple):
     slow_ms: int = 60_000
     # The longest that a record of a retry topic may ask to wait.
     wait_max_ms: int = 600_000
+
+
+class LimitOptions(TypedDict, total=False):
+    """Those of `Limits` that a handler is declared with by their names."""
+
+    window_records: int
+    window_bytes: int
+    commit_interval_ms: int
+    finish_ms: int
+    transaction_writes: int
+    slow_ms: int
+    wait_max_ms: int
 
 
 class Subscription:
