@@ -42,13 +42,16 @@ class Connection:
         self._socket.close()
 
     def ask(self, request: Message, version: int) -> Any:
-        self._socket.sendall(_frame(request, version))
-        return decode_response(request.api_key, version, self._receive())[1]
+        self.send(_frame(request, version))
+        return decode_response(request.api_key, version, self.receive())[1]
+
+    def send(self, frames: bytes) -> None:
+        self._socket.sendall(frames)
 
     def ask_raw(self, request: bytes) -> bytes:
         """The answer, with its length before it."""
         self._socket.sendall(request)
-        answer = self._receive()
+        answer = self.receive()
         return struct.pack(">i", len(answer)) + answer
 
     def find_coordinator(self, group: str) -> None:
@@ -61,7 +64,7 @@ class Connection:
     def commit(self, group: str, topic: str, count: int) -> None:
         for _ in self._tries():
             self._socket.sendall(commit_request(group, topic, 0, count))
-            _, answer = decode_response(OffsetCommitRequest.api_key, 8, self._receive())
+            _, answer = decode_response(OffsetCommitRequest.api_key, 8, self.receive())
             codes = {each.error_code for each in answer.topics[0].partitions}
             if codes == {0}:
                 return
@@ -84,7 +87,7 @@ class Connection:
             time.sleep(0.005)
         raise TimeoutError("the coordinator does not answer")
 
-    def _receive(self) -> bytes:
+    def receive(self) -> bytes:
         (size,) = struct.unpack(">i", self._exactly(4))
         return self._exactly(size)
 

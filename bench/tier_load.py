@@ -179,6 +179,20 @@ def fill(bootstrap: str) -> None:
     assert producer.flush(DEADLINE_S) == 0, "not all was written"
 
 
+def make_history(bootstrap: str, data: Path) -> int:
+    """The topics; gives where the local log of the one begins, of which most lies in the store alone."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for future in admin.create_topics([NewTopic("t", 1, 1, config=COLD), NewTopic("hot", 1, 1)]).values():
+        future.result(DEADLINE_S)
+    fill(bootstrap)
+
+    def cold_end() -> int:
+        return min((int(path.stem) for path in (data / "t-0").glob("*.log")), default=0)
+
+    wait(lambda: cold_end() > 0.85 * HISTORY_BYTES / VALUE_BYTES, "most of it lies in the store")
+    return cold_end()
+
+
 def wait(condition: Callable[[], bool], what: str) -> None:
     deadline = time.monotonic() + DEADLINE_S
     while not condition():
@@ -186,31 +200,30 @@ def wait(condition: Callable[[], bool], what: str) -> None:
         time.sleep(0.2)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+def read_options(description: str | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--readers", type=int, default=50)
     parser.add_argument("--seconds", type=float, default=4.0)
     parser.add_argument("--rate", type=float, default=100.0, help="MB/s of cold reads; 0: no bound")
-    options = parser.parse_args()
+    return parser.parse_args()
+
+
+def settings_for(folder: str, rate: float) -> dict[str, str]:
+    settings = SETTINGS | {"remote.log.storage.url": f"file://{folder}/store"}
+    if rate:
+        settings["remote.log.manager.fetch.max.bytes.per.second"] = str(math.ceil(rate * 1e6))
+    return settings
+
+
+def main() -> None:
+    options = read_options(__doc__)
     with tempfile.TemporaryDirectory() as folder:
-        settings = SETTINGS | {"remote.log.storage.url": f"file://{folder}/store"}
-        if options.rate:
-            settings["remote.log.manager.fetch.max.bytes.per.second"] = str(math.ceil(options.rate * 1e6))
+        settings = settings_for(folder, options.rate)
         with Broker(settings=settings, data=f"{folder}/data") as broker:
-            admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-            topics = [NewTopic("t", 1, 1, config=COLD), NewTopic("hot", 1, 1)]
-            for future in admin.create_topics(topics).values():
-                future.result(DEADLINE_S)
-            fill(broker.bootstrap)
-            log = Path(folder) / "data" / "t-0"
-
-            def cold_end() -> int:
-                return min((int(path.stem) for path in log.glob("*.log")), default=0)
-
-            wait(lambda: cold_end() > 0.85 * HISTORY_BYTES / VALUE_BYTES, "most of it lies in the store")
+            cold_end = make_history(broker.bootstrap, Path(folder) / "data")
             broker.restart()  # What copying has left in memory is not the readers'.
             time.sleep(3)
-            run(broker, cold_end(), options.readers, options.seconds)
+            run(broker, cold_end, options.readers, options.seconds)
 
 
 if __name__ == "__main__":

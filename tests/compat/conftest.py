@@ -54,8 +54,15 @@ def fresh_name() -> Callable[[], str]:
 
 @pytest.fixture(scope="session")
 def create_topic(admin: AdminClient, fresh_name: Callable[[], str]) -> Callable[..., str]:
-    """Create a topic of its own for the caller: create_topic(partitions=1, **{"setting.name": "value"})."""
+    """Create a topic of its own for the caller: create_topic(partitions=1, **{"setting.name": "value"}).
 
+    A folder with a `bootstrap` of its own needs an `admin` and a `create_topic` of its own, too: these here are kept
+    for the whole session, with whichever broker was first.
+    """
+    return topic_maker(admin, fresh_name)
+
+
+def topic_maker(admin: AdminClient, fresh_name: Callable[[], str]) -> Callable[..., str]:
     def create(partitions: int = 1, **settings: str) -> str:
         name = fresh_name()
         (created,) = admin.create_topics([NewTopic(name, partitions, 1, config=settings)]).values()

@@ -12,14 +12,19 @@ from tests.real.kit.trial import SETTINGS, Trial
 
 pytestmark = pytest.mark.long
 
-QUICK = {name: str(value) for name, value in SETTINGS.items()}
+QUICK = {name: str(value) for name, value in SETTINGS.items()} | {
+    "share.coordinator.state.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
+    "share.coordinator.state.topic.num.partitions": "1",
+}
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_workers_are_killed_and_frozen(kafka_class_path: str, tmp_path: Path, seed: int):
+@pytest.mark.parametrize("is_shared", [False, True], ids=["group", "share group"])
+def test_workers_are_killed_and_frozen(kafka_class_path: str, tmp_path: Path, seed: int, is_shared: bool):
     with (
         ApacheKafka(kafka_class_path, tmp_path, settings=QUICK) as kafka,
-        Trial(kafka.bootstrap, tmp_path, workers=3, seed=seed) as trial,
+        Trial(kafka.bootstrap, tmp_path, workers=3, seed=seed, is_shared=is_shared) as trial,
     ):
         trial.feed(500)
         for _ in range(10):
@@ -33,7 +38,10 @@ def test_workers_are_killed_and_frozen(kafka_class_path: str, tmp_path: Path, se
                 trial.kill(index)
             trial.revive()
             trial.feed(100)
-        trial.judge()
+        if is_shared:
+            trial.judge_at_least_once()
+        else:
+            trial.judge()
 
 
 def test_movers_of_delayed_records_are_killed(kafka_class_path: str, tmp_path: Path):

@@ -38,6 +38,7 @@ ENTRY_POINTS = (
     "tailrace.kit.app",
     "tailrace.kit.claims",
     "tailrace.kit.delays",
+    "tailrace.kit.kombu",
     "tailrace.kit.outbox",
     "tailrace.kit.serdes.registry",
     "tailrace.kit.sync",

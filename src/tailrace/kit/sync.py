@@ -9,14 +9,16 @@ consumers run on a thread beside it, and may call the consumer.
 from __future__ import annotations
 
 import asyncio
-import os
 import threading
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
+from tailrace.client.admin import BROKER_DEFAULT, BrokerEntry, CreatedTopic
+from tailrace.client.groups.admin import DescribedGroup, ListedGroup
+from tailrace.client.metadata import TopicMetadata
 from tailrace.kit import admin, consumer, producer
 from tailrace.kit.consumer import BEGINNING, END
 from tailrace.kit.messages import (
@@ -24,12 +26,14 @@ from tailrace.kit.messages import (
     Headers,
     Message,
     OffsetAndMetadata,
+    Place,
     TopicPartition,
 )
 from tailrace.kit.options import Options, Value
 from tailrace.kit.partitioners import Partitioner
 from tailrace.kit.producer import OnDelivery
 from tailrace.kit.serdes import Serde
+from tailrace.kit.threads import loop_thread
 from tailrace.model import ids
 from tailrace.model.errors import KafkaError
 
@@ -39,39 +43,6 @@ T = TypeVar("T")
 Hook = Callable[[Sequence[TopicPartition]], None]
 # How many sends wait for the loop at most; more bytes than buffer.memory never do.
 _QUEUE_MAX = 10_000
-
-
-class _LoopThread:
-    """The loop, on a daemon thread. A child of this process gets one of its own."""
-
-    def __init__(self) -> None:
-        self.pid = os.getpid()
-        self.loop = asyncio.new_event_loop()
-        self.thread = threading.Thread(target=self.loop.run_forever, name="tailrace-kit", daemon=True)
-        self.thread.start()
-
-    def run(self, work: Coroutine[Any, Any, T]) -> T:
-        if threading.current_thread() is self.thread:
-            work.close()
-            raise RuntimeError("this thread runs the event loop of the kit: use the async classes of tailrace.kit here")
-        pending = asyncio.run_coroutine_threadsafe(work, self.loop)
-        try:
-            return pending.result()
-        except BaseException:  # Ctrl-C, for one: nobody waits for it any more.
-            pending.cancel()
-            raise
-
-
-_lock = threading.Lock()
-_running: _LoopThread | None = None
-
-
-def _loop_thread() -> _LoopThread:
-    global _running  # noqa: PLW0603 - one for the process
-    with _lock:
-        if _running is None or _running.pid != os.getpid():
-            _running = _LoopThread()
-        return _running
 
 
 class _Sent:
@@ -101,7 +72,7 @@ class Producer:
         **named: Value,
     ) -> None:
         """`on_delivery` is called on the loop's thread: it must not block."""
-        self._thread = _loop_thread()
+        self._thread = loop_thread()
         self._queue: deque[_Sent] = deque()
         self._room = threading.Semaphore(_QUEUE_MAX)
         self._is_draining = False
@@ -228,9 +199,7 @@ class Producer:
 
         self._thread.run(abort())
 
-    def send_offsets_to_transaction(
-        self, offsets: Mapping[ids.TopicPartition, int | OffsetAndMetadata], group: Any
-    ) -> None:
+    def send_offsets_to_transaction(self, offsets: Mapping[Place, int | OffsetAndMetadata], group: Any) -> None:
         self._thread.run(self._producer.send_offsets_to_transaction(offsets, group))
 
     @contextmanager
@@ -262,7 +231,7 @@ class Consumer:
         on_lost: Hook | None = None,
         **named: Value,
     ) -> None:
-        self._thread = _loop_thread()
+        self._thread = loop_thread()
 
         async def make() -> consumer.Consumer:
             return consumer.Consumer(
@@ -344,11 +313,16 @@ class Consumer:
     def lag(self) -> dict[TopicPartition, int]:
         return self._thread.run(self._consumer.lag())
 
-    def commit(self, offsets: Mapping[ids.TopicPartition, int | OffsetAndMetadata] | None = None) -> None:
+    def commit(self, offsets: Mapping[Place, int | OffsetAndMetadata] | None = None) -> None:
         self._thread.run(self._consumer.commit(offsets))
 
     def committed(self, partitions: Iterable[ids.TopicPartition] | None = None) -> dict[TopicPartition, int]:
         return self._thread.run(self._consumer.committed(partitions))
+
+    def committed_with_metadata(
+        self, partitions: Iterable[ids.TopicPartition] | None = None
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        return self._thread.run(self._consumer.committed_with_metadata(partitions))
 
     def group_metadata(self) -> Any:
         return self._call(self._consumer.group_metadata)
@@ -367,7 +341,7 @@ class Admin:
     """As `tailrace.kit.Admin`, with the same methods: each blocks, and gives what the awaited one gives."""
 
     def __init__(self, options: Options | None = None, /, **named: Value) -> None:
-        self._thread = _loop_thread()
+        self._thread = loop_thread()
         self._admin = admin.Admin(options, **named)
 
     def __enter__(self) -> Admin:
@@ -376,13 +350,72 @@ class Admin:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def __getattr__(self, name: str) -> Callable[..., Any]:
-        method = getattr(self._admin, name)
+    def create_topic(
+        self,
+        name: str,
+        *,
+        partitions: int = BROKER_DEFAULT,
+        replication_factor: int = BROKER_DEFAULT,
+        config: Mapping[str, str] | None = None,
+        exist_ok: bool = False,
+    ) -> CreatedTopic | None:
+        return self._thread.run(
+            self._admin.create_topic(
+                name, partitions=partitions, replication_factor=replication_factor, config=config, exist_ok=exist_ok
+            )
+        )
 
-        def call(*arguments: Any, **named: Any) -> Any:
-            return self._thread.run(method(*arguments, **named))
+    def delete_topic(self, name: str, *, missing_ok: bool = False) -> None:
+        self._thread.run(self._admin.delete_topic(name, missing_ok=missing_ok))
 
-        return call
+    def add_partitions(self, name: str, count: int) -> None:
+        self._thread.run(self._admin.add_partitions(name, count))
+
+    def topics(self) -> list[str]:
+        return self._thread.run(self._admin.topics())
+
+    def describe_topics(self, names: Sequence[str]) -> list[TopicMetadata]:
+        return self._thread.run(self._admin.describe_topics(names))
+
+    def partitions_of(self, topic: str) -> list[TopicPartition]:
+        return self._thread.run(self._admin.partitions_of(topic))
+
+    def topic_config(self, name: str) -> dict[str, str | None]:
+        return self._thread.run(self._admin.topic_config(name))
+
+    def alter_topic_config(
+        self, name: str, changes: Mapping[str, str] | None = None, *, removals: Sequence[str] = ()
+    ) -> None:
+        self._thread.run(self._admin.alter_topic_config(name, changes, removals=removals))
+
+    def beginning_offsets(self, partitions: Iterable[ids.TopicPartition]) -> dict[TopicPartition, int]:
+        return self._thread.run(self._admin.beginning_offsets(partitions))
+
+    def end_offsets(
+        self, partitions: Iterable[ids.TopicPartition], *, committed_only: bool = False
+    ) -> dict[TopicPartition, int]:
+        return self._thread.run(self._admin.end_offsets(partitions, committed_only=committed_only))
+
+    def brokers(self) -> list[BrokerEntry]:
+        return self._thread.run(self._admin.brokers())
+
+    def groups(self) -> list[ListedGroup]:
+        return self._thread.run(self._admin.groups())
+
+    def describe_group(self, group_id: str) -> DescribedGroup:
+        return self._thread.run(self._admin.describe_group(group_id))
+
+    def delete_group(self, group_id: str) -> None:
+        self._thread.run(self._admin.delete_group(group_id))
+
+    def group_offsets(self, group_id: str) -> dict[TopicPartition, int]:
+        return self._thread.run(self._admin.group_offsets(group_id))
+
+    def alter_group_offsets(self, group_id: str, offsets: Mapping[Place, int]) -> None:
+        self._thread.run(self._admin.alter_group_offsets(group_id, offsets))
+
+    def group_lag(self, group_id: str) -> dict[TopicPartition, int]:
+        return self._thread.run(self._admin.group_lag(group_id))
 
     def close(self) -> None:
         self._thread.run(self._admin.close())

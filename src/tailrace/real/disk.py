@@ -12,6 +12,7 @@ import itertools
 import mmap
 import os
 import shutil
+import sys
 from collections.abc import Sequence
 
 from tailrace.model.ports import Bytes
@@ -27,18 +28,20 @@ _temporaries = itertools.count()
 _NO_WAIT = getattr(os, "RWF_NOWAIT", 0)
 # What was appended last is kept, if it is no longer than this: followers, and consumers at the end, ask for just that.
 _KEPT_BYTES = 2 * 1024
+# Where it begins, and its bytes: one object, since helper threads read while the loop appends.
+_NOTHING_KEPT = (sys.maxsize, b"")
 
 
 class RealFile:
     """An open file; the descriptor is closed when the last holder lets go of it."""
 
-    __slots__ = ("_descriptor", "_last", "_path", "_size")
+    __slots__ = ("_descriptor", "_kept", "_path", "_size")
 
     def __init__(self, path: str, descriptor: int) -> None:
         self._path = path
         self._descriptor = descriptor
         self._size = os.fstat(descriptor).st_size
-        self._last = b""  # What the last append wrote, up to `_size`; empty if it was long.
+        self._kept = _NOTHING_KEPT  # Up to the end.
 
     @property
     def path(self) -> str:
@@ -52,13 +55,13 @@ class RealFile:
         return self._descriptor
 
     def append(self, views: Sequence[Bytes]) -> None:
-        self._last = b""
+        self._kept = _NOTHING_KEPT
         if len(views) == 1:
             written = os.write(self._descriptor, views[0])
             self._size += written
             if written == len(views[0]):
                 if written <= _KEPT_BYTES:
-                    self._last = bytes(views[0])
+                    self._kept = (self._size - written, bytes(views[0]))
                 return
             views = [memoryview(views[0])[written:]]
         while views:
@@ -71,10 +74,9 @@ class RealFile:
                 views = _without_prefix(views, written)
 
     def read(self, position: int, size: int) -> bytes:
-        if self._last:
-            start = position - self._size + len(self._last)
-            if start >= 0:
-                return self._last[start : start + size]
+        kept_from, kept = self._kept
+        if position >= kept_from:
+            return kept[position - kept_from : position - kept_from + size]
         data = os.pread(self._descriptor, size, position)
         if len(data) == size or not data:
             return data
@@ -103,7 +105,7 @@ class RealFile:
         return data
 
     def is_resident(self, position: int, size: int) -> bool:
-        if not _NO_WAIT or size <= 0 or position >= self._size - len(self._last):
+        if not _NO_WAIT or size <= 0 or position >= min(self._size, self._kept[0]):
             return True
         probe = [bytearray(1)]
         try:
@@ -125,9 +127,9 @@ class RealFile:
         return memoryview(mmap.mmap(self._descriptor, self._size, prot=mmap.PROT_READ))
 
     def truncate(self, size: int) -> None:
+        self._kept = _NOTHING_KEPT
         os.ftruncate(self._descriptor, size)
         self._size = size
-        self._last = b""
 
     def sync(self) -> None:
         os.fdatasync(self._descriptor)

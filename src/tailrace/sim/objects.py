@@ -41,7 +41,8 @@ class StoreFaults:
     short_share: float = 0.0  # Of reads.
     listing_lag_ms: float = 0.0
     away_until_ms: float = 0.0  # Of the bucket's clock, monotonic.
-    refusal: str = ""  # Why every call is refused.
+    refusal: str = ""  # Why every call is refused,
+    refused: tuple[str, ...] = ()  # or only those of some kinds.
     bytes_per_second: float = 0.0  # Of reads; no bound.
 
 
@@ -89,7 +90,7 @@ class SimBucket:
         self.calls[kind] += 1
         faults, random = self.faults, self._random
         await asyncio.sleep(random.between(*faults.delay_ms) / 1000)
-        if faults.refusal:
+        if faults.refusal and (not faults.refused or kind in faults.refused):
             raise StoreRefusalError(faults.refusal)
         if self._clock.monotonic_ms() < faults.away_until_ms:
             raise StoreAwayError("nobody answers")

@@ -4,9 +4,9 @@ import os
 from collections.abc import Callable, Iterator
 
 import pytest
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
 
-from tests.compat.clients import DEADLINE_S
+from tests.compat.conftest import topic_maker
 
 # The defaults are for networks and users: three seconds until a group begins, six until a member is missed.
 QUICK = {
@@ -38,10 +38,4 @@ def admin(bootstrap: str) -> AdminClient:
 
 @pytest.fixture(scope="session")
 def create_topic(admin: AdminClient, fresh_name: Callable[[], str]) -> Callable[..., str]:
-    def create(partitions: int = 1, **settings: str) -> str:
-        name = fresh_name()
-        (created,) = admin.create_topics([NewTopic(name, partitions, 1, config=settings)]).values()
-        created.result(DEADLINE_S)
-        return name
-
-    return create
+    return topic_maker(admin, fresh_name)

@@ -1,12 +1,14 @@
 """The same tests for our own client and for librdkafka (long), on a broker of ours and on Apache Kafka 4.3 (long)."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
+from confluent_kafka.admin import AdminClient
 
 from tailrace.testing import Broker
 from tests.apache_kafka import ApacheKafka
+from tests.compat.conftest import topic_maker
 
 # Members hear of each other five seconds apart by default.
 _GROUPS = {"group.consumer.heartbeat.interval.ms": "500", "group.consumer.min.heartbeat.interval.ms": "100"}
@@ -27,6 +29,16 @@ def bootstrap(request: pytest.FixtureRequest) -> Iterator[str]:
     else:
         with Broker(_GROUPS) as broker:
             yield broker.bootstrap
+
+
+@pytest.fixture(scope="session")
+def admin(bootstrap: str) -> AdminClient:
+    return AdminClient({"bootstrap.servers": bootstrap})
+
+
+@pytest.fixture(scope="session")
+def create_topic(admin: AdminClient, fresh_name: Callable[[], str]) -> Callable[..., str]:
+    return topic_maker(admin, fresh_name)
 
 
 @pytest.fixture(params=["own", pytest.param("librdkafka", marks=pytest.mark.long)])

@@ -20,6 +20,9 @@ from tailrace.wire.compile import decode_from, encode
 from tailrace.wire.frame import RequestHeader, ResponseHeader
 from tailrace.wire.schema import Field, Message, Struct
 
+# Records that Kafka does not have.
+OWN_RECORD_TYPES = range(10_000, 11_000)
+
 MESSAGES: dict[str, type[Message]] = {
     cls.__name__: cls
     for cls in (
@@ -27,7 +30,9 @@ MESSAGES: dict[str, type[Message]] = {
         *(
             value
             for value in vars(stored_records).values()
-            if isinstance(value, type) and value.__module__ == stored_records.__name__
+            if isinstance(value, type)
+            and value.__module__ == stored_records.__name__
+            and getattr(value, "record_type", -1) not in OWN_RECORD_TYPES
         ),
         RequestHeader,
         ResponseHeader,

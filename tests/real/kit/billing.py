@@ -1,8 +1,8 @@
-"""An application under trial: `python -m tests.real.kit.billing BOOTSTRAP [POINT COUNT]`.
+"""An application under trial: `python -m tests.real.kit.billing BOOTSTRAP [POINT COUNT | shared]`.
 
 It bills orders, and each order fails as often as its number says: whoever knows the numbers knows how many records must
 stand in each topic in the end, whatever died meanwhile. With a point it kills itself there, when it comes by for the
-COUNTth time.
+COUNTth time. Shared it is a member of a share group, and writes its bills by a producer of its own.
 """
 
 import asyncio
@@ -44,13 +44,30 @@ def application(bootstrap: str) -> App:
         finish_ms=2000,
     )
     async def bill(message: Message) -> str:
-        attempts = int(message.header("tailrace.retry.attempts") or b"0")
-        await asyncio.sleep(random.random() * 0.03)
-        if attempts < failures_of(int(message.value)):
-            raise FailingError(f"order {message.value}, attempt {attempts + 1}")
-        return str(message.value)
+        return await billed(message)
 
     return app
+
+
+def shared_application(bootstrap: str) -> App:
+    app = App(GROUP, bootstrap_servers=bootstrap, transaction_timeout_ms=3000, retry_backoff_max_ms=200)
+    producer = Producer(bootstrap_servers=bootstrap)
+
+    @app.consume(
+        ORDERS, values=Text(), retries=Retries(on_the_spot=0, steps=STEPS), concurrency=4, finish_ms=2000, share=True
+    )
+    async def bill(message: Message) -> None:
+        await producer.produce(BILLS, await billed(message))
+
+    return app
+
+
+async def billed(message: Message) -> str:
+    attempts = int(message.header("tailrace.retry.attempts") or b"0")
+    await asyncio.sleep(random.random() * 0.03)
+    if attempts < failures_of(int(message.value)):
+        raise FailingError(f"order {message.value}, attempt {attempts + 1}")
+    return str(message.value)
 
 
 # The method of the producer, and whether the end comes before it or after it.
@@ -81,6 +98,9 @@ def die_at(point: str, count: int) -> None:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) > 2:
-        die_at(sys.argv[2], int(sys.argv[3]))
-    application(sys.argv[1]).run()
+    if sys.argv[2:] == ["shared"]:
+        shared_application(sys.argv[1]).run()
+    else:
+        if sys.argv[2:]:
+            die_at(sys.argv[2], int(sys.argv[3]))
+        application(sys.argv[1]).run()

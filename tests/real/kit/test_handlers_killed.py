@@ -31,6 +31,17 @@ def test_faults_in_any_order(tmp_path: Path, seed: int):
         trial.judge()
 
 
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(2))
+def test_members_of_a_share_group_in_any_fault(tmp_path: Path, seed: int):
+    with Broker(SETTINGS) as broker, Trial(broker.bootstrap, tmp_path, workers=3, seed=seed, is_shared=True) as trial:
+        trial.feed(500)
+        for _ in range(12):
+            hurt(trial, broker)
+            trial.feed(100)
+        trial.judge_at_least_once()
+
+
 def hurt(trial: Trial, broker: Broker) -> None:
     index = trial.random.randrange(3)
     fault = trial.random.choice(("kill", "kill", "freeze", "stop", "broker", "both"))

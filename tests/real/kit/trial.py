@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -43,9 +43,17 @@ class Trial:
     """`feed` it, hurt it, and `judge` at the end."""
 
     def __init__(
-        self, bootstrap: str, folder: Path, *, workers: int = 2, seed: int = 1, deaths: Sequence[str] = ()
+        self,
+        bootstrap: str,
+        folder: Path,
+        *,
+        workers: int = 2,
+        seed: int = 1,
+        deaths: Sequence[str] = (),
+        is_shared: bool = False,
     ) -> None:
         """`deaths` are points of the application at which one process after the other ends its life."""
+        self._mode = ["shared"] if is_shared else []
         self.bootstrap = bootstrap
         self.random = random.Random(seed)
         self._folder = folder
@@ -84,7 +92,7 @@ class Trial:
             if worker is None or worker.poll() is not None:
                 if worker is not None and worker.returncode == -signal.SIGKILL:
                     self.deaths["killed itself"] += 1
-                death = [self._coming.pop(0), "4"] if self._coming else []
+                death = [self._coming.pop(0), "4"] if self._coming else self._mode
                 with self._log(index).open("ab") as log:
                     words = [sys.executable, "-m", "tests.real.kit.billing", self.bootstrap, *death]
                     environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(ROOT), *sys.path))}
@@ -117,8 +125,11 @@ class Trial:
     def wait_written(self, share: float) -> None:
         """Until that share of all that must be written in the end stands in the topics."""
         wanted = sum(len(self.expected(topic)) for topic in TARGETS) * share
+        self._wait(lambda: sum(map(len, self._read_all().values())), wanted)
+
+    def _wait(self, count: Callable[[], int], wanted: float) -> None:
         deadline = time.monotonic() + WAIT_S
-        while (found := sum(map(len, self._read_all().values()))) < wanted:
+        while (found := count()) < wanted:
             self.revive()
             assert time.monotonic() < deadline, f"{found} of {wanted}: {self.story()}"
             time.sleep(0.2)
@@ -153,6 +164,22 @@ class Trial:
         assert {topic: len(records) for topic, records in self._read_all().items()} == {
             topic: len(self.expected(topic)) for topic in TARGETS
         }
+
+    def judge_at_least_once(self) -> None:
+        """Each order is billed or a dead letter, and nothing is there that should not; some may be there twice. A good
+        order may be a dead letter if it was in the hands of dying workers again and again."""
+        orders = {str(number) for number in range(self._number)}
+
+        def settled() -> set[str]:
+            return {value for topic in (BILLS, DEAD) for _, _, value in self._read_all()[topic]}
+
+        self._wait(lambda: len(settled()), len(orders))
+        values = {topic: {value for _, _, value in records} for topic, records in self._read_all().items()}
+        assert settled() == orders, self.story()
+        assert values[BILLS] <= set(self.expected(BILLS)), self.story()
+        assert values[DEAD] >= set(self.expected(DEAD)), self.story()
+        for level in RETRIES:
+            assert values[level] <= set(self.expected(level)), self.story()
 
     def story(self) -> str:
         logs = [self._log(index).read_text(errors="replace")[-1500:] for index in range(len(self._workers))]

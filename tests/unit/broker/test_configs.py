@@ -291,6 +291,12 @@ async def test_settings_of_a_group() -> None:
             "share.auto.offset.reset": ("latest", DEFAULT, False),
             "share.isolation.level": ("read_uncommitted", DEFAULT, False),
             "share.renew.acknowledge.enable": ("true", DEFAULT, False),
+            "errors.deadletterqueue.copy.record.enable": ("false", DEFAULT, False),
+            "errors.deadletterqueue.topic.name": ("", DEFAULT, False),
+            "share.key.order": ("false", DEFAULT, False),
+            "share.retry.backoff.factor": ("2.0", DEFAULT, False),
+            "share.retry.backoff.max.ms": ("3600000", DEFAULT, False),
+            "share.retry.backoff.ms": ("0", DEFAULT, False),
         }
         assert synonyms_of(configs["consumer.session.timeout.ms"]) == [
             ("consumer.session.timeout.ms", "50000", GROUP_CONFIG),

@@ -228,6 +228,32 @@ async def test_sessions_have_epochs() -> None:
         assert (await nobody.fetch()).error_code == ErrorCode.INVALID_REQUEST
 
 
+async def test_what_a_member_says_without_waiting_is_stored_together() -> None:
+    count = 50
+    async with running(SETTINGS) as world:
+        one = await prepared(world)
+        await write(one, count)
+        assert await one.take(max_records=count) == [(0, count - 1, 1)]
+        places = [TopicPartition(SHARE_GROUP_STATE_TOPIC, PartitionIndex(index)) for index in range(2)]
+        logs = [world.broker.replicas.partitions[place].log for place in places]
+        stored = sum(log.log_end_offset for log in logs)
+        for offset in range(count):
+            one.peer.send(acknowledgement(one, offset, one.epoch + offset), 2)
+        for _ in range(count):
+            answer = await one.peer.receive()
+            assert answer.responses[0].partitions[0].error_code == 0
+        assert sum(log.log_end_offset for log in logs) - stored < count
+        assert await start_offset(one) == (count, 0)
+
+
+def acknowledgement(member: Member, offset: int, epoch: int) -> ShareAcknowledgeRequest:
+    request = ShareAcknowledgeRequest
+    batch = request.AcknowledgementBatch(first_offset=offset, last_offset=offset, acknowledge_types=[ACCEPT])
+    partition = request.AcknowledgePartition(partition_index=0, acknowledgement_batches=[batch])
+    topics = [request.AcknowledgeTopic(topic_id=member.topic_id, partitions=[partition])]
+    return request(group_id="g", member_id=member.name, share_session_epoch=epoch, topics=topics)
+
+
 async def test_acknowledgements_that_make_no_sense_are_refused() -> None:
     async with running(SETTINGS) as world:
         one = await prepared(world)
@@ -235,7 +261,7 @@ async def test_acknowledgements_that_make_no_sense_are_refused() -> None:
         assert await one.take() == [(0, 3, 1)]
         for wrong in (
             [(1, 0, [ACCEPT])],
-            [(0, 1, [ACCEPT]), (1, 2, [ACCEPT])],
+            [(0, 1, [ACCEPT]), (0, 2, [ACCEPT])],
             [(2, 2, [ACCEPT]), (0, 0, [ACCEPT])],
             [(0, 2, [ACCEPT, ACCEPT])],
             [(0, 0, [])],
@@ -245,6 +271,7 @@ async def test_acknowledgements_that_make_no_sense_are_refused() -> None:
             [(0, 4, [ACCEPT])],
         ):
             assert await one.acknowledge(*wrong) is ErrorCode.INVALID_REQUEST, wrong
+        assert await one.acknowledge((0, 1, [ACCEPT]), (1, 2, [ACCEPT])) is ErrorCode.INVALID_RECORD_STATE
         two = await another(world, one)
         assert await two.take(wait_ms=0) == []
         assert await two.acknowledge((0, 0, [ACCEPT])) is ErrorCode.INVALID_RECORD_STATE

@@ -8,13 +8,14 @@ session ends with its connection, as in Kafka.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from tailrace.broker.shares.sessions import Place, SessionKey, ShareSession, ShareSessions
 from tailrace.broker.shares.share_partition import SharePartition
 from tailrace.broker.shares.tally import Tallies
 from tailrace.controller.effective import group_config
+from tailrace.controller.image import ResourceType
 from tailrace.model.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from tailrace.broker.departures import Departures
     from tailrace.broker.node import Node
     from tailrace.controller.image import MetadataImage
+    from tailrace.model.config import BrokerConfig, GroupConfig
 
 SHARE_VERSION = "share.version"
 
@@ -34,6 +36,8 @@ class ShareGroups:
         # How many sessions read a share-partition: without one it is ended, and so it is loaded anew for the next.
         self._readers: Counter[tuple[str, Place]] = Counter()
         self._by_peer: dict[str, set[SessionKey]] = {}
+        # With what they follow from.
+        self._configs: dict[str, tuple[BrokerConfig, Mapping[str, str], GroupConfig]] = {}
         self._node = node
         self._coordination = coordination
         node.quorum.subscribe(self.follow_image)
@@ -60,12 +64,25 @@ class ShareGroups:
             self._coordination.share_states,
             group_id=group_id,
             partition=partition,
-            config=lambda: group_config(self._node.config, self._node.image, group_id),
+            config=lambda: self.config(group_id),
             tally=self.tallies.of(group_id, groups_max=self._node.config.group_history_max_groups),
             on_end=lambda ended: self._forget((group_id, place), ended),
             is_read=lambda: self._is_read((group_id, place)),
         )
         return share_partition
+
+    def config(self, group_id: str) -> GroupConfig:
+        """The group's settings as they are now; asked for with each request, and so kept until they change."""
+        node = self._node
+        given = node.config, node.image.config(ResourceType.GROUP, group_id)
+        known = self._configs.get(group_id)
+        if known is not None and known[0] is given[0] and known[1] is given[1]:
+            return known[2]
+        if len(self._configs) >= node.config.group_history_max_groups:
+            self._configs.clear()
+        config = group_config(node.config, node.image, group_id)
+        self._configs[group_id] = (*given, config)
+        return config
 
     # ---- sessions
 
@@ -96,13 +113,18 @@ class ShareGroups:
             departures.watch(peer, self._on_departure)
 
     def release(self, session: ShareSession) -> None:
-        """A member is gone, or begins anew: what it holds here is for others."""
+        """A member is gone: what it holds here is for others."""
         group_id, member_id = session.key
         for place in session.places:
             share_partition = self.partitions.get((group_id, place))
             if share_partition is not None:
                 share_partition.release(member_id)
-            self._leave((group_id, place))
+        self.replace(session)
+
+    def replace(self, session: ShareSession) -> None:
+        """The member has another session now: what it holds it still holds, as in Kafka."""
+        for place in session.places:
+            self._leave((session.key.group_id, place))
         session.places.clear()
 
     def _leave(self, key: tuple[str, Place]) -> None:

@@ -46,6 +46,8 @@ _log = events.logger("shares")
 _UNKNOWN_START = -1
 # After a write that failed: locks that have run out are looked at again.
 _RETRY_MS = 1000.0
+# Locks that run out one after the other are looked for together: each time that is a walk through the whole window.
+_EXPIRY_PAUSE_MS = 5.0
 # What a share coordinator says, and what members are told of it: as in Kafka.
 _TOLD = {
     ErrorCode.NOT_COORDINATOR: ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -92,6 +94,8 @@ class SharePartition:
         self._node = node
         self._states = states
         self._config = config
+        self._limits_of: GroupConfig | None = None
+        self._limits: Limits
         self._tally = tally
         self._on_end = on_end
         self._is_read = is_read
@@ -124,7 +128,10 @@ class SharePartition:
     @property
     def limits(self) -> Limits:
         config = self._config()
-        return Limits(
+        if config is self._limits_of:
+            return self._limits
+        self._limits_of = config
+        self._limits = Limits(
             delivery_count_max=config.share_delivery_count_limit,
             window_max=config.share_partition_max_record_locks,
             lock_ms=config.share_record_lock_duration_ms,
@@ -135,6 +142,7 @@ class SharePartition:
             backoff_factor=config.share_retry_backoff_factor,
             backoff_max_ms=config.share_retry_backoff_max_ms,
         )
+        return self._limits
 
     @property
     def is_read_committed(self) -> bool:
@@ -341,7 +349,7 @@ class SharePartition:
                 self._turn = self._loop.call_soon(self._begin_write)
             self.readers.tell()
             self.end_if_idle()
-            self._arm_timer(not_before_ms=0.0 if problem is None else _RETRY_MS)
+            self._arm_timer(not_before_ms=_EXPIRY_PAUSE_MS if problem is None else _RETRY_MS)
 
     def _archive_later(self, deliveries: list[Delivery]) -> None:
         """They have their letters, and only that could not be stored."""
@@ -380,7 +388,7 @@ class SharePartition:
     def _now_ms(self) -> float:
         return self._node.ports.clock.patient_ms()
 
-    def _arm_timer(self, *, not_before_ms: float = 0.0) -> None:
+    def _arm_timer(self, *, not_before_ms: float = _EXPIRY_PAUSE_MS) -> None:
         due_ms = self.window.next_due_ms()
         if due_ms is None or self.is_ended:
             return

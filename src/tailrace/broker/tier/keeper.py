@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from tailrace.model import events
 from tailrace.model.errors import ErrorCode, KafkaError, StorageError
-from tailrace.model.ports import StoreError
+from tailrace.model.ports import StoreError, StoreRefusalError
 from tailrace.tier.keeping.decisions import (
     decide_copy,
     decide_remote_expired,
@@ -58,6 +58,7 @@ class Keeper:
         self._announcer = announcer
         self._busy: dict[TieredLog, asyncio.Task[None]] = {}
         self._swept_ms: dict[TieredLog, float] = {}
+        self._refused: dict[TieredLog, str] = {}  # Why the store would not copy or delete, until a round is well again.
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -69,8 +70,22 @@ class Keeper:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
+    @property
+    def problem(self) -> str:
+        """What an operator should know of; empty if all is well."""
+        refused = [
+            (part.partition.topic_partition, cause)
+            for part, cause in self._refused.items()
+            if self._tier.may_keep(part)
+        ]
+        if not refused:
+            return ""
+        (name, cause), others = refused[0], f" and of {len(refused) - 1} others" if len(refused) > 1 else ""
+        return f"remote storage: the copies of {name}{others} cannot be kept: {cause}"
+
     def forget(self, part: TieredLog) -> None:
         self._swept_ms.pop(part, None)
+        self._refused.pop(part, None)
         if (task := self._busy.get(part)) is not None:
             task.cancel()
 
@@ -92,8 +107,11 @@ class Keeper:
         name = part.partition.topic_partition
         try:
             await self._round(part, PartRecords(part, part.partition.leader_epoch), part.partition.leader_epoch)
+            self._refused.pop(part, None)
         except StoreError as error:
             self._tier.complain(f"the copies of {name} cannot be kept", error)
+            if isinstance(error, StoreRefusalError):
+                self._refused[part] = str(error)
         except (KafkaError, StorageError, OSError) as error:
             _log.info("a round of remote storage ended early", partition=name, cause=error)
         except Exception as error:

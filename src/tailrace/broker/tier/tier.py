@@ -76,7 +76,7 @@ class Tier(Room):
     @property
     def problems(self) -> list[str]:
         """What an operator should know of."""
-        return [each for each in (self.problem, self._disks.problem) if each]
+        return [each for each in (self.problem, self._keeper.problem, self._disks.problem) if each]
 
     # ---- life
 

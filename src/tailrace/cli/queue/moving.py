@@ -6,10 +6,10 @@ import argparse
 
 from tailrace.cli import CommandError
 from tailrace.cli.output import count_text, note, print_json
-from tailrace.client.admin import Admin
+from tailrace.client.admin import RESOURCE_GROUP, Admin
 from tailrace.client.consumer import LATEST, Consumer
 from tailrace.client.metadata import Cluster
-from tailrace.client.shares.dead_letters import GROUP_RESOURCE, DeadLetters, find_topic
+from tailrace.client.shares.dead_letters import DeadLetters, find_topic
 from tailrace.client.shares.queue import Queue
 from tailrace.model.errors import ErrorCode, KafkaError
 
@@ -18,7 +18,7 @@ async def configure_queue(cluster: Cluster, options: argparse.Namespace) -> int:
     changes = dict(options.settings)
     if not changes and not options.unset:
         options.refuse("give a setting, as KEY=VALUE, or --unset KEY")
-    await Admin(cluster).alter_configs(GROUP_RESOURCE, options.group, changes=changes, removals=options.unset)
+    await Admin(cluster).alter_configs(RESOURCE_GROUP, options.group, changes=changes, removals=options.unset)
     if options.json:
         print_json({"group": options.group, "set": changes, "unset": options.unset})
     else:

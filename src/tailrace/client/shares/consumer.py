@@ -1,8 +1,9 @@
 """A member of a share group: it takes records, and says of each what became of it.
 
-`poll` gives records that are this member's for as long as their locks last. What is to be said of them (`acknowledge`)
-goes out with the next `poll`, or at once by `commit`; both tell what was refused. Each broker has a session of its own,
-on a connection of its own: the broker gives back what the member holds when it ends.
+`poll` gives records that are this member's for as long as their locks last (`lock_ms`), and `renew` makes locks last
+for as long again. What is to be said of records (`acknowledge`) goes out with the next `poll`, or at once by `commit`;
+both tell what was refused. Each broker has a session of its own, on a connection of its own: the broker gives back what
+the member holds when it ends. One call at a time.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ from tailrace.wire.apis.shares import (
 from tailrace.wire.records import Record, iterate_headers, iterate_records
 
 ACCEPT, RELEASE, REJECT = 1, 2, 3
-_GAP = 0
+_GAP, _RENEW = 0, 4
+_FIRST_VERSION_WITH_RENEWAL = 2
+_RECORD_LIMIT, _FIRST_STRICT_VERSION = 1, 2
 _OPEN, _CLOSE = 0, -1
 _PAUSE_SECONDS = 0.1
 _CALL_MS = 10_000
@@ -52,6 +55,8 @@ class ShareOptions(NamedTuple):
     member_id: str
     max_records: int = 500
     max_bytes: int = 50 << 20
+    # Never more than max_records of a broker, where it can count (KIP-1206); otherwise whole batches.
+    is_strict: bool = False
     # Of one batch.
     decompressed_bytes_max: int = 256 << 20
 
@@ -77,12 +82,14 @@ class ShareConsumer:
         # What is to be said, by the broker that gave it: another one knows nothing of it.
         self._said: dict[NodeId, dict[TopicPartition, dict[int, int]]] = {}
         self._from: dict[tuple[TopicPartition, int], NodeId] = {}
+        # How long a lock lasts, as a broker has said with the last records.
+        self.lock_ms = 0
 
     def acknowledge(self, record: ShareRecord, kind: int = ACCEPT) -> None:
         self._say(record.partition, record.record.offset, kind)
 
-    async def poll(self, max_wait_ms: int) -> tuple[list[ShareRecord], list[Refusal]]:
-        """Raises KafkaError for what does not pass."""
+    async def poll(self, max_wait_ms: int, max_records: int | None = None) -> tuple[list[ShareRecord], list[Refusal]]:
+        """Of each broker that many records. Raises KafkaError for what does not pass."""
         if self.membership.failure is not None:
             raise self.membership.failure
         by_leader = await self._leaders()
@@ -91,7 +98,7 @@ class ShareConsumer:
             await asyncio.sleep(_PAUSE_SECONDS)
             return [], []
         answers = await asyncio.gather(
-            *(self._fetch(node_id, by_leader.get(node_id, {}), max_wait_ms) for node_id in sorted(nodes))
+            *(self._fetch(node_id, by_leader.get(node_id, {}), max_wait_ms, max_records) for node_id in sorted(nodes))
         )
         records = [record for found, _ in answers for record in found]
         return records, [refusal for _, refused in answers for refusal in refused]
@@ -100,6 +107,27 @@ class ShareConsumer:
         """Says at once what is to be said."""
         nodes = [node_id for node_id, said in self._said.items() if said]
         return [each for refused in [await self._acknowledge(node_id, None) for node_id in nodes] for each in refused]
+
+    async def renew(self, records: Sequence[ShareRecord]) -> list[Refusal] | None:
+        """Says at once what is to be said, too. None if a broker that gave some of them cannot renew locks."""
+        held: dict[NodeId, dict[TopicPartition, dict[int, int]]] = {}
+        can_all = True
+        for partition, record, _ in records:
+            node_id = self._from.get((partition, record.offset))
+            if node_id is None:
+                continue
+            if self._can_renew(node_id):
+                held.setdefault(node_id, {}).setdefault(partition, {})[record.offset] = _RENEW
+            else:
+                can_all = False
+        refused = [each for node_id, of in held.items() for each in await self._acknowledge(node_id, None, of)]
+        return refused if can_all else None
+
+    def _can_renew(self, node_id: NodeId) -> bool:
+        session = self._sessions.get(node_id)
+        if session is None or not session.connection.is_open:
+            return True  # The attempt tells that the locks are lost.
+        return session.connection.version_of(ShareAcknowledgeRequest) >= _FIRST_VERSION_WITH_RENEWAL
 
     async def close(self) -> list[Refusal]:
         """What was said counts, what was not said of is for others."""
@@ -158,7 +186,7 @@ class ShareConsumer:
     # ---- fetches
 
     async def _fetch(
-        self, node_id: NodeId, wanted: Mapping[TopicPartition, Uuid], max_wait_ms: int
+        self, node_id: NodeId, wanted: Mapping[TopicPartition, Uuid], max_wait_ms: int, max_records: int | None
     ) -> tuple[list[ShareRecord], list[Refusal]]:
         said = self._said.pop(node_id, {})
         try:
@@ -168,6 +196,9 @@ class ShareConsumer:
                 lost = KafkaError(ErrorCode.SHARE_SESSION_NOT_FOUND, "the connection to the broker was lost")
                 return [], self._lose(node_id, said, lost)
             request, known = self._request(session, wanted, said, max_wait_ms)
+            request.max_records = request.batch_size = max_records or self._options.max_records
+            if self._options.is_strict and session.connection.version_of(ShareFetchRequest) >= _FIRST_STRICT_VERSION:
+                request.share_acquire_mode = _RECORD_LIMIT
             answer = await session.connection.call(request, ShareFetchResponse, timeout_ms=max_wait_ms + _CALL_MS)
             code = error_code(answer.error_code)
             if code is not ErrorCode.NONE:
@@ -179,6 +210,7 @@ class ShareConsumer:
             return [], self._lose(node_id, said, error)
         session.epoch += 1
         session.partitions = dict(wanted)
+        self.lock_ms = answer.acquisition_lock_timeout_ms
         return self._read(node_id, answer, known, said)
 
     def _request(
@@ -276,8 +308,12 @@ class ShareConsumer:
         if node_id is not None:
             self._said.setdefault(node_id, {}).setdefault(partition, {})[offset] = kind
 
-    async def _acknowledge(self, node_id: NodeId, epoch: int | None) -> list[Refusal]:
+    async def _acknowledge(
+        self, node_id: NodeId, epoch: int | None, renewed: Mapping[TopicPartition, Mapping[int, int]] | None = None
+    ) -> list[Refusal]:
         said = self._said.pop(node_id, {})
+        for partition, offsets in (renewed or {}).items():
+            said[partition] = {**offsets, **said.get(partition, {})}
         session = self._sessions.get(node_id)
         if session is None or not session.connection.is_open or session.epoch == _OPEN:
             lost = KafkaError(ErrorCode.SHARE_SESSION_NOT_FOUND, "the connection to the broker was lost")
@@ -299,6 +335,7 @@ class ShareConsumer:
             group_id=self._options.group_id,
             member_id=self._options.member_id,
             share_session_epoch=session.epoch if epoch is None else epoch,
+            is_renew_ack=bool(renewed),
             topics=list(topics.values()),
         )
         try:

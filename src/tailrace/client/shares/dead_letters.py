@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from tailrace.client.admin import Admin
+from tailrace.client.admin import RESOURCE_GROUP, Admin
 from tailrace.client.connection import error_code
 from tailrace.client.consumer import EARLIEST, LATEST, Consumer
 from tailrace.client.metadata import Cluster
@@ -22,7 +22,6 @@ from tailrace.model.ids import DEAD_LETTER_HEADER_PREFIX, PartitionIndex, TopicP
 from tailrace.wire.apis.data import DeleteRecordsRequest, DeleteRecordsResponse
 from tailrace.wire.records import Record
 
-GROUP_RESOURCE = 32
 _TOPIC_NAME = "errors.deadletterqueue.topic.name"
 # Sent back before they are deleted: what is sent twice at most by whoever is interrupted.
 _CHUNK = 500
@@ -63,7 +62,7 @@ class Outcome(NamedTuple):
 
 async def find_topic(cluster: Cluster, group_id: str) -> str | None:
     """The topic that the group names for its dead letters. Raises KafkaError."""
-    for entry in await Admin(cluster).configs_of(GROUP_RESOURCE, group_id):
+    for entry in await Admin(cluster).configs_of(RESOURCE_GROUP, group_id):
         if entry.name == _TOPIC_NAME:
             return entry.value or None
     return None

@@ -50,6 +50,11 @@ class ShareMembership:
                 attempt += 1
             await asyncio.sleep(pause_ms / 1000)
 
+    @property
+    def has_joined(self) -> bool:
+        """The group has taken it, if perhaps without partitions."""
+        return self._epoch != _JOIN_EPOCH
+
     async def leave(self) -> None:
         """For a while at most: whoever is not heard is out by himself."""
         try:

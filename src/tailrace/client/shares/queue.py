@@ -44,6 +44,10 @@ class Queue:
     async def look(self) -> list[QueuePartition]:
         """By topic and partition. Raises KafkaError."""
         offsets = await self._admin.share_offsets(self.group_id)
+        if not offsets:
+            await self._admin.describe(
+                self.group_id
+            )  # Of a group that does not exist brokers tell that it has read nothing.
         out = await self._out()
         return [
             QueuePartition(each.partition, each.start_offset, each.lag, out.get(each.partition)) for each in offsets

@@ -40,9 +40,9 @@ class Before(NamedTuple):
 
 
 class Delivery:
-    """Both offsets are inclusive. About 150 bytes: a window may have one for each record."""
+    """Both offsets are inclusive. About 160 bytes: a window may have one for each record."""
 
-    __slots__ = ("before", "count", "due_ms", "first", "last", "member_id", "state")
+    __slots__ = ("batch_size", "before", "count", "due_ms", "first", "last", "member_id", "state")
 
     def __init__(
         self,
@@ -55,7 +55,9 @@ class Delivery:
         due_ms: float = 0.0,
     ) -> None:
         self.first = first
-        self.last = last
+        self.last = _same(first, last)
+        # Of the delivery that it was split from, and that one from, and so on.
+        self.batch_size = last - first + 1
         self.state = state
         # How often it was delivered.
         self.count = count
@@ -91,12 +93,18 @@ class Delivery:
         """Gives what begins at `offset`, which lies within; the rest stays."""
         assert self.before is None, "a change that is being stored is of the whole"
         rest = Delivery(offset, self.last, self.state, self.count, member_id=self.member_id, due_ms=self.due_ms)
-        self.last = offset - 1
+        rest.batch_size = self.batch_size
+        self.last = _same(self.first, offset - 1)
         return rest
 
     def begin(self, state: RecordState) -> None:
         self.before = Before(self.state, self.member_id, self.due_ms)
         self.state, self.member_id = state, ""
+
+
+def _same(first: int, last: int) -> int:
+    """`last`; of a single record the number is kept once."""
+    return first if first == last else last
 
 
 _DONE = (RecordState.ACKNOWLEDGED, RecordState.ARCHIVED)

@@ -25,8 +25,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from heapq import heappop, heappush
-from itertools import groupby
+from itertools import groupby, pairwise
 
 from tailrace.coordinator.share_partition.delivery import (
     Acknowledge,
@@ -43,6 +42,7 @@ from tailrace.coordinator.share_state.batches import StateBatch
 from tailrace.model.errors import ErrorCode, KafkaError
 
 Changes = list[Delivery]
+_TIMED = (RecordState.ACQUIRED, RecordState.DELAYED)
 # A batch of the log: its first and its last offset.
 LogBatch = tuple[int, int]
 
@@ -52,8 +52,8 @@ class Window(Pieces):
         """`stored` are in order; what lies between them was not delivered, or not stored."""
         super().__init__(start_offset)
         self._free_from = start_offset  # Nothing before it is free.
-        # A heap: when a lock runs out or a delay is over, and of which offsets.
-        self._locks: list[tuple[float, int, int]] = []
+        # No lock runs out and no delay is over before that. A time for each of them would be more than what they lock.
+        self._due_ms: float | None = None
         self._dead: list[Dead] = []
         for batch in stored:
             if batch.last_offset < self.end_offset:
@@ -100,7 +100,11 @@ class Window(Pieces):
 
     def next_due_ms(self) -> float | None:
         """When `expire` wants to be called; it may find nothing then."""
-        return self._locks[0][0] if self._locks else None
+        return self._due_ms
+
+    def _wake(self, due_ms: float) -> None:
+        if self._due_ms is None or due_ms < self._due_ms:
+            self._due_ms = due_ms
 
     def prospect(self) -> tuple[int, int]:
         """Where the window begins once all changes that are being stored are committed, and how many offsets after that
@@ -240,7 +244,7 @@ class Window(Pieces):
     def _acquire(self, delivery: Delivery, member_id: str, due_ms: float) -> None:
         delivery.state, delivery.member_id, delivery.due_ms = RecordState.ACQUIRED, member_id, due_ms
         delivery.count += 1
-        heappush(self._locks, (due_ms, delivery.first, delivery.last))
+        self._wake(due_ms)
 
     def _pass_over(self, first: int, end: int) -> None:
         """The log has no records there."""
@@ -264,17 +268,17 @@ class Window(Pieces):
         """All of them or, with a KafkaError, none. What lies before the window is passed over: it is done with."""
         for batch in batches:
             self._check(member_id, batch, limits)
+        for earlier, batch in pairwise(batches):
+            if self.start_offset <= batch.first_offset <= earlier.last_offset:
+                raise _invalid_state(f"Offset {batch.first_offset} is acknowledged twice.")
         changes: Changes = []
         for batch in batches:
             for kind, first, last in _runs(batch):
                 for delivery in self._overlapping(max(first, self.start_offset), last):
-                    # A batch that is named twice has changed by now: the second word on it does not count.
-                    if not delivery.is_held_by(member_id):
-                        continue
                     part = self._cut_out(delivery, max(first, delivery.first), min(last, delivery.last))
                     if kind is Acknowledge.RENEW:
                         part.due_ms = now_ms + limits.lock_ms
-                        heappush(self._locks, (part.due_ms, part.first, part.last))
+                        self._wake(part.due_ms)
                     elif kind is Acknowledge.GAP:
                         changes.append(self._begin(part, RecordState.ARCHIVED))
                     elif kind is Acknowledge.ACCEPT:
@@ -294,16 +298,19 @@ class Window(Pieces):
 
     def expire(self, now_ms: float, limits: Limits) -> Changes:
         changes: Changes = []
-        while self._locks and self._locks[0][0] <= now_ms:
-            _, first, last = heappop(self._locks)
-            for delivery in self._overlapping(first, last):
-                if delivery.before is not None or delivery.due_ms > now_ms:
-                    continue
-                if delivery.state is RecordState.ACQUIRED:
-                    changes += self._give_back(delivery, limits, now_ms)
-                elif delivery.state is RecordState.DELAYED:
-                    delivery.state = RecordState.AVAILABLE
-                    self._free_from = min(self._free_from, delivery.first)
+        if self._due_ms is None or now_ms < self._due_ms:
+            return changes
+        self._due_ms = None
+        for delivery in self._deliveries:
+            if delivery.before is not None or delivery.state not in _TIMED:
+                continue
+            if delivery.due_ms > now_ms:
+                self._wake(delivery.due_ms)
+            elif delivery.state is RecordState.ACQUIRED:
+                changes += self._give_back(delivery, limits, now_ms)
+            else:
+                delivery.state = RecordState.AVAILABLE
+                self._free_from = min(self._free_from, delivery.first)
         return changes
 
     def take_dead(self) -> list[Dead]:
@@ -325,7 +332,7 @@ class Window(Pieces):
             if delivery.state is RecordState.AVAILABLE:
                 self._free_from = min(self._free_from, delivery.first)
             elif delivery.state is RecordState.DELAYED:
-                heappush(self._locks, (delivery.due_ms, delivery.first, delivery.last))
+                self._wake(delivery.due_ms)
         self.advance()
 
     def undo(self, changes: Changes) -> None:
@@ -336,7 +343,7 @@ class Window(Pieces):
                 self._done_count -= delivery.last - max(delivery.first, self.start_offset) + 1
             delivery.state, delivery.member_id, delivery.due_ms = delivery.before
             delivery.before = None
-            heappush(self._locks, (delivery.due_ms, delivery.first, delivery.last))
+            self._wake(delivery.due_ms)
 
     def move_start(self, log_start_offset: int) -> None:
         """The log has lost what lies before; whoever still holds it may acknowledge it in vain."""
@@ -411,10 +418,11 @@ def suspect_count(limits: Limits) -> int:
 
 
 def _company(delivery: Delivery, limits: Limits) -> int:
-    """With how many others, and itself, a record goes out that is suspect: alone for the last time."""
+    """With how many others, and itself, a record goes out that is suspect: a part of those that it went out with first,
+    alone for the last time."""
     if limits.delivery_count_max > 2 and delivery.count == limits.delivery_count_max - 1:
         return 1
-    return max(1, delivery.size >> (delivery.count - suspect_count(limits) + 1))
+    return max(1, delivery.batch_size >> (delivery.count - suspect_count(limits) + 1))
 
 
 def _new_ranges(

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from tailrace.coordinator.groups import GroupState
 from tailrace.coordinator.history import Cause
+from tailrace.coordinator.offsets.simple import find_group
 from tailrace.coordinator.op import Call, Result
 from tailrace.coordinator.shares.change import ShareGroupChange, joined, without
 from tailrace.coordinator.shares.group import ShareGroup, ShareTopics
@@ -18,6 +19,14 @@ def find_share_group(state: GroupState, group_id: str) -> ShareGroup:
     if not isinstance(group, ShareGroup):
         raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
     return group
+
+
+def share_group_or_new(state: GroupState, group_id: str) -> ShareGroup:
+    """One that does not exist is empty, as in Kafka: an administrator may set its offsets before anybody joins. Raises
+    GROUP_ID_NOT_FOUND if the group is of another kind."""
+    if find_group(state, group_id) is None:
+        return ShareGroup(group_id)
+    return find_share_group(state, group_id)
 
 
 def on_initialized(state: GroupState, call: Call, group_id: str, done: ShareTopics) -> Result:
@@ -41,7 +50,7 @@ def on_initialized(state: GroupState, call: Call, group_id: str, done: ShareTopi
 
 def begin_reset(state: GroupState, call: Call, group_id: str, topics: ShareTopics) -> tuple[int, Result]:
     """An administrator sets start offsets: whoever knows the epoch before is fenced. Gives the new epoch."""
-    group = find_share_group(state, group_id)
+    group = share_group_or_new(state, group_id)
     group.check_deletion()
     change = ShareGroupChange(state, call, group)
     change.bump(Cause.MEMBER_REMOVED, "start offsets were set")

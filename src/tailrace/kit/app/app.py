@@ -16,9 +16,9 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack, suppress
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, Unpack
 
 from tailrace.kit.admin import Admin
 from tailrace.kit.app.calling import Caller, Handler
@@ -27,18 +27,21 @@ from tailrace.kit.app.handling import Handling
 from tailrace.kit.app.outputs import Outputs
 from tailrace.kit.app.probes import ProbeServer
 from tailrace.kit.app.seen import Deduplicate, SeenTopic
+from tailrace.kit.app.shares.subscription import ShareSubscription
 from tailrace.kit.app.status import Counts, Status
-from tailrace.kit.app.subscription import Limits, Subscription
+from tailrace.kit.app.subscription import LimitOptions, Limits, Subscription
 from tailrace.kit.app.topics import KEPT_FOR_EVER, prepare_topics
 from tailrace.kit.app.window import Order
 from tailrace.kit.claims.claims import Claims
+from tailrace.kit.clocks import MovableClock
 from tailrace.kit.consumer import Consumer
 from tailrace.kit.messages import TopicPartition
 from tailrace.kit.options import Options, ParsedOptions, Value
 from tailrace.kit.producer import Producer
 from tailrace.kit.retries.plan import Retries, SettingError, parse_duration_ms
 from tailrace.kit.serdes import Bytes, ByType, Serde
-from tailrace.model.ports import Ports
+from tailrace.model.ports import Clock, Ports
+from tailrace.real.cluster import open_cluster
 from tailrace.real.ports import real_ports
 
 H = TypeVar("H", bound=Handler)
@@ -48,6 +51,8 @@ _RECORD_BYTES_MAX = 900 * 1024 * 1024
 # A transaction of a process that was killed holds up readers of its topics, and whoever has its partitions next.
 _TRANSACTION_TIMEOUT_MS = 15_000
 _COMMIT_PATIENCE_MS = 60_000
+# The consumer group that reads the retry topics of a share group.
+RETRIES_GROUP = ".retries"
 
 
 class _Declared(NamedTuple):
@@ -63,6 +68,7 @@ class _Declared(NamedTuple):
     deduplicate: Deduplicate | None
     claims: Claims | None
     outputs: Outputs | None = None
+    is_shared: bool = False
     function: Handler = lambda _message: None
 
     @property
@@ -72,7 +78,7 @@ class _Declared(NamedTuple):
 
 class App:
     """`name` is the group of handlers that name none. Options are those of `Producer` and `Consumer`, and hold for
-    all; a group begins at the earliest records unless auto.offset.reset says otherwise."""
+    all; a group begins at the earliest records unless auto.offset.reset says otherwise. `clock` is for tests."""
 
     def __init__(
         self,
@@ -82,6 +88,7 @@ class App:
         *,
         probe_port: int | None = None,
         probe_host: str = "127.0.0.1",
+        clock: Clock | None = None,
         **named: Value,
     ) -> None:
         self.name = name
@@ -90,8 +97,9 @@ class App:
         if ParsedOptions(self._options, {}).config.engine != "tailrace":
             raise SettingError("handlers run on our own client alone, so far: leave the option engine out")
         self._ports: Ports = real_ports()
+        self._clock = clock or self._ports.clock
         self._declared: list[_Declared] = []
-        self._running: list[Subscription] = []
+        self._running: list[Subscription | ShareSubscription] = []
         self._admin: Admin | None = None
         self._is_stopping = asyncio.Event()
         self._probes: ProbeServer | None = None
@@ -110,22 +118,20 @@ class App:
         values: Serde | None = None,
         retries: Retries | None = None,
         concurrency: int = 16,
-        order: str = "key",
+        order: str | None = None,
         timeout: str | None = None,
         deduplicate: Deduplicate | None = None,
         claims: Claims | None = None,
         share: bool = False,
-        **limits: Any,
+        **limits: Unpack[LimitOptions],
     ) -> Callable[[H], H]:
         """The function below it gets every message of the topic. An async one runs on the loop, and fails if it takes
         longer than `timeout` ("30s"); another one runs in a thread. With `claims` a record that moves takes its object
-        along. `order` is what is kept among messages: of a "key",
-        of a "partition", or "none". Further limits are those of `Limits`."""
+        along. `order` is what is kept among messages: of a "key" (the default), of a "partition", or "none". With
+        `share` the group is a share group (KIP-932): each message goes to any member, and is answered for by itself.
+        Further limits are those of `Limits`."""
         if share:
-            raise SettingError(
-                "share=True is not supported yet: handlers read as members of consumer groups. For queues use a share "
-                "consumer of confluent-kafka or Java"
-            )
+            _check_shared(order, retries or Retries(), deduplicate)
         return self._declare(
             _Declared(
                 topic,
@@ -133,10 +139,11 @@ class App:
                 keys or Bytes(),
                 values or Bytes(),
                 retries or Retries(),
-                _limits(concurrency, order, limits, retries or Retries()),
+                _limits(concurrency, order or ("none" if share else "key"), limits, retries or Retries()),
                 None if timeout is None else parse_duration_ms(timeout),
                 deduplicate,
                 claims,
+                is_shared=share,
             )
         )
 
@@ -157,7 +164,7 @@ class App:
         deduplicate: Deduplicate | None = None,
         claims: Claims | None = None,
         exactly_once: bool = True,
-        **limits: Any,
+        **limits: Unpack[LimitOptions],
     ) -> Callable[[H], H]:
         """As `consume`; what the function returns is written to `target`: nothing (None), a value, an `Outgoing`, or a
         list of them. It is written in one transaction with the offset behind the message, so that readers of committed
@@ -231,7 +238,7 @@ class App:
             self._admin = admin = await stack.enter_async_context(Admin(self._options))
             for declared in self._declared:
                 await self._prepare(admin, declared)
-            tasks = [asyncio.create_task(self._serve_one(declared)) for declared in self._declared]
+            tasks = [asyncio.create_task(work) for declared in self._declared for work in self._works_of(declared)]
             stack.callback(self._running.clear)
             if self._probes is not None:
                 await self._probes.start()
@@ -256,56 +263,100 @@ class App:
         if declared.deduplicate is None:
             return None
         name = f"{declared.group}.{declared.topic}.seen"
-        return SeenTopic(declared.deduplicate, name, self._options, self._ports.clock)
+        return SeenTopic(declared.deduplicate, name, self._options, self._clock)
 
-    async def _serve_one(self, declared: _Declared) -> None:
-        clock, counts = self._ports.clock, Counts()
+    def _works_of(self, declared: _Declared) -> list[Coroutine[Any, Any, None]]:
+        """A share group delivers at once, so its retry topics are read by a consumer group, which can wait."""
+        retry_topics = declared.retries.retry_topics(declared.topic)
+        if not declared.is_shared:
+            return [self._serve_in_group(declared, declared.group, [declared.topic, *retry_topics])]
+        works = [self._serve_in_share_group(declared)]
+        if retry_topics:
+            works.append(self._serve_in_group(declared, f"{declared.group}{RETRIES_GROUP}", retry_topics))
+        return works
+
+    async def _serve_in_group(self, declared: _Declared, group: str, topics: Sequence[str]) -> None:
+        clock, counts = self._clock, Counts()
         caller = Caller(declared.function, timeout_ms=declared.timeout_ms)
-        handling = Handling(
+        subscription = Subscription(
+            name=declared.name,
+            group=declared.group,
+            topic=declared.topic,
+            handling=self._handling(declared, caller, counts),
+            limits=declared.limits,
+            clock=clock,
+            counts=counts,
+            seen_topic=self._seen_topic(declared),
+        )
+        self._begin(subscription)
+        consumer = self._consumer(declared, group, topics, subscription)
+        transactional_id = f"{self.name}-{group}-{declared.topic}-{self._ports.random.uuid().hex()}"
+
+        async def open_producer() -> Producer:
+            return await self._producer(transactional_id)
+
+        committer = Committer(consumer, open_producer, patience_ms=_COMMIT_PATIENCE_MS, clock=clock)
+        if isinstance(clock, MovableClock):
+            clock.watch(subscription.look_again)
+        try:
+            await subscription.run(consumer, committer)
+        finally:
+            if isinstance(clock, MovableClock):
+                clock.forget(subscription.look_again)
+            caller.close()
+            await committer.close()
+
+    async def _serve_in_share_group(self, declared: _Declared) -> None:
+        counts, options = Counts(), ParsedOptions(self._options, {})
+        caller = Caller(declared.function, timeout_ms=declared.timeout_ms)
+        cluster = open_cluster(
+            options.bootstrap, security=options.security, client_id=options.config.client_id, limits=options.limits()
+        )
+        subscription = ShareSubscription(
+            name=declared.name,
+            group=declared.group,
+            topic=declared.topic,
+            start=str(self._options.get("auto.offset.reset", "earliest")),
+            keys=declared.keys,
+            values=declared.values,
+            handling=self._handling(declared, caller, counts),
+            limits=declared.limits,
+            cluster=cluster,
+            counts=counts,
+        )
+        self._begin(subscription)
+        try:
+            await subscription.run(lambda: self._producer(None))
+        finally:
+            caller.close()
+            cluster.close()
+
+    def _begin(self, subscription: Subscription | ShareSubscription) -> None:
+        self._running.append(subscription)
+        if self._is_stopping.is_set():
+            subscription.stop()
+
+    def _handling(self, declared: _Declared, caller: Caller, counts: Counts) -> Handling:
+        return Handling(
             group=declared.group,
             topic=declared.topic,
             caller=caller,
             retries=declared.retries,
             outputs=declared.outputs,
             claims=declared.claims,
-            clock=clock,
+            clock=self._clock,
             counts=counts,
         )
-        subscription = Subscription(
-            name=declared.name,
-            group=declared.group,
-            topic=declared.topic,
-            handling=handling,
-            limits=declared.limits,
-            clock=clock,
-            counts=counts,
-            seen_topic=self._seen_topic(declared),
-        )
-        self._running.append(subscription)
-        if self._is_stopping.is_set():
-            subscription.stop()
-        consumer = self._consumer(declared, subscription)
-        transactional_id = f"{self.name}-{declared.group}-{declared.topic}-{self._ports.random.uuid().hex()}"
 
-        async def open_producer() -> Producer:
-            return await self._producer(transactional_id)
-
-        committer = Committer(consumer, open_producer, patience_ms=_COMMIT_PATIENCE_MS, clock=clock)
-        try:
-            await subscription.run(consumer, committer)
-        finally:
-            caller.close()
-            await committer.close()
-
-    def _consumer(self, declared: _Declared, subscription: Subscription) -> Consumer:
+    def _consumer(self, declared: _Declared, group: str, topics: Sequence[str], subscription: Subscription) -> Consumer:
         own: dict[str, Value] = {
-            "group.id": declared.group,
+            "group.id": group,
             "enable.auto.commit": False,
             "isolation.level": "read_committed",
         }
         return Consumer(
             {"auto.offset.reset": "earliest", **self._options, **own},
-            topics=[declared.topic, *declared.retries.retry_topics(declared.topic)],
+            topics=topics,
             keys=declared.keys,
             values=declared.values,
             on_assigned=subscription.on_assigned,
@@ -313,11 +364,10 @@ class App:
             on_lost=subscription.on_lost,
         )
 
-    async def _producer(self, transactional_id: str) -> Producer:
-        own: dict[str, Value] = {
-            "transactional.id": transactional_id,
-            "max.request.size": _RECORD_BYTES_MAX,
-        }
+    async def _producer(self, transactional_id: str | None) -> Producer:
+        own: dict[str, Value] = {"max.request.size": _RECORD_BYTES_MAX}
+        if transactional_id is not None:
+            own["transactional.id"] = transactional_id
         producer = Producer(
             {"transaction.timeout.ms": _TRANSACTION_TIMEOUT_MS, **self._options, **own}, keys=Bytes(), values=Bytes()
         )
@@ -331,14 +381,11 @@ class App:
 
     async def lag(self) -> dict[str, dict[TopicPartition, int]]:
         """Of each group, how many offsets lie between what this process has committed and the end of each partition
-        that it has now."""
+        that it has now; of a share group, how many records it is not done with."""
         found: dict[str, dict[TopicPartition, int]] = {}
-        for each in self._running:
-            positions = each.positions()
-            if positions and self._admin is not None:
-                ends = await self._admin.end_offsets(positions, committed_only=True)
-                behind = {where: max(0, end - positions.get(where, end)) for where, end in ends.items()}
-                found.setdefault(each.group, {}).update(behind)
+        if self._admin is not None:
+            for each in self._running:
+                found.setdefault(each.group, {}).update(await each.lag(self._admin))
         return found
 
     @property
@@ -366,14 +413,26 @@ def _dotted(name: str) -> str:
     return name.replace("_", ".")
 
 
-def _limits(concurrency: int, order: str, limits: dict[str, Any], retries: Retries) -> Limits:
+def _check_shared(order: str | None, retries: Retries, deduplicate: Deduplicate | None) -> None:
+    if order not in (None, "none") or retries.keep_order:
+        raise SettingError(
+            "share=True has no order of its own: leave order and keep_order out, and let the group keep the order of "
+            "keys by its setting share.key.order=true (brokers of Tailrace)"
+        )
+    if deduplicate is not None:
+        raise SettingError(
+            "share=True has no deduplication: copies of an event may go to several members. Leave one of the two out"
+        )
+
+
+def _limits(concurrency: int, order: str, limits: LimitOptions, retries: Retries) -> Limits:
     unknown = sorted(limits.keys() - set(Limits._fields))
     if unknown:
         raise SettingError(f"{unknown[0]} is no setting of a handler: there are {', '.join(Limits._fields)}")
     if order not in list(Order):
         raise SettingError(f"order={order!r} is not known: it is {', '.join(map(str, Order))}")
     longest_ms = max((parse_duration_ms(step) for step in retries.steps), default=0)
-    chosen = Limits(**{"wait_max_ms": longest_ms, **limits, "concurrency": concurrency, "order": Order(order)})
+    chosen = Limits(concurrency, Order(order), wait_max_ms=longest_ms)._replace(**limits)
     wrong = [name for name, value in chosen._asdict().items() if name != "order" and value < (name != "wait_max_ms")]
     if wrong:
         raise SettingError(f"{wrong[0]} of a handler is 1 or more")

@@ -11,7 +11,6 @@ import asyncio
 import inspect
 import threading
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from queue import SimpleQueue
 from typing import Any
 
@@ -32,6 +31,7 @@ class Caller:
             getattr(handler, "__call__", None)  # noqa: B004 - an object with an async __call__
         )
         self._idle: list[SimpleQueue[Callable[[], None] | None]] = []
+        self._is_closed = False
 
     async def call(self, message: Any) -> Any:
         if not self.is_async:
@@ -47,6 +47,8 @@ class Caller:
             raise
 
     def close(self) -> None:
+        """Threads that are at work end after it."""
+        self._is_closed = True
         while self._idle:
             self._idle.pop().put(None)
 
@@ -56,7 +58,10 @@ class Caller:
         tasks = self._idle.pop() if self._idle else self._start_thread()
 
         def settle(found: Any, error: Exception | None) -> None:
-            self._idle.append(tasks)
+            if self._is_closed:
+                tasks.put(None)
+            else:
+                self._idle.append(tasks)
             if done.done():  # Whoever waited has gone.
                 return
             if error is None:
@@ -75,8 +80,10 @@ class Caller:
                 failure = error
             except BaseException as error:
                 failure = RuntimeError(f"the handler raised {error!r}")
-            with suppress(RuntimeError):  # The loop has ended.
+            try:
                 loop.call_soon_threadsafe(settle, found, failure)
+            except RuntimeError:  # The loop has ended.
+                tasks.put(None)
 
         tasks.put(work)
         return done

@@ -61,7 +61,10 @@ class Handling:
         message = _as_at_first(held.message, held.trail)
         try:
             result = await self._caller.call(message)
-            return self._outputs.of(message, result) if self._outputs is not None else ()
+            if self._outputs is None:
+                return ()
+            await self._outputs.prepare()
+            return self._outputs.of(message, result)
         except asyncio.CancelledError as error:
             task = asyncio.current_task()
             if task is None or task.cancelling():
@@ -69,11 +72,20 @@ class Handling:
             found = self._judge(held, error)  # Something that the handler waited for was cancelled: its own failure.
         except Exception as error:
             found = self._judge(held, error)
-        return found if self._claims is None or isinstance(found, Again) else await self._with_objects(found)
+        return await self._with_objects(found)
 
-    async def _with_objects(self, moves: Sequence[Outgoing]) -> Sequence[Outgoing] | Again:
+    async def give_up(self, held: Held, error: Exception) -> Sequence[Outgoing] | Again:
+        """Without another attempt."""
+        return await self._with_objects(self._judge(held, error, is_hopeless=True))
+
+    @property
+    def has_dead_letters(self) -> bool:
+        return self._retries.dead_letters
+
+    async def _with_objects(self, moves: Sequence[Outgoing] | Again) -> Sequence[Outgoing] | Again:
         """A topic that keeps a record longer keeps its object, too."""
-        assert self._claims is not None, "asked for where there are claims"
+        if self._claims is None or isinstance(moves, Again):
+            return moves
         moved: list[Outgoing] = []
         for move in moves:
             try:
@@ -86,14 +98,14 @@ class Handling:
             moved.append(move._replace(value=value))
         return moved
 
-    def _judge(self, held: Held, error: BaseException) -> Sequence[Outgoing] | Again:
+    def _judge(self, held: Held, error: BaseException, *, is_hopeless: bool = False) -> Sequence[Outgoing] | Again:
         self._counts.failed_attempts += 1
         origin = held.trail.origin
         self.last_error = f"{origin.topic}-{origin.partition} at offset {origin.offset}: {error!r}"
         is_unreadable = isinstance(error, DeserializationError)
         level, tries = held.trail.level, held.tries
         decision = decide_next(
-            self._retries, self._topic, level=level, tries=tries, error=error, is_hopeless=is_unreadable
+            self._retries, self._topic, level=level, tries=tries, error=error, is_hopeless=is_unreadable or is_hopeless
         )
         if isinstance(decision, Again):
             return decision

@@ -17,10 +17,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from typing import NamedTuple
+from typing import NamedTuple, TypedDict
 
+from tailrace.kit.admin import Admin
 from tailrace.kit.app.committing import Committer
 from tailrace.kit.app.handling import Handling
 from tailrace.kit.app.seen import Seen, SeenTopic
@@ -29,6 +30,7 @@ from tailrace.kit.app.window import Finished, Order, Window
 from tailrace.kit.app.work import Held, Outgoing, Place, Work
 from tailrace.kit.consumer import Consumer
 from tailrace.kit.messages import Message
+from tailrace.kit.messages import TopicPartition as PublicPartition
 from tailrace.kit.retries.headers import Origin, read_trail
 from tailrace.kit.retries.plan import Again
 from tailrace.model.errors import KafkaError
@@ -62,6 +64,26 @@ class Limits(NamedTuple):
     wait_max_ms: int = 600_000
 
 
+class LimitOptions(TypedDict, total=False):
+    """Those of `Limits` that a handler is declared with by their names."""
+
+    window_records: int
+    window_bytes: int
+    commit_interval_ms: int
+    finish_ms: int
+    transaction_writes: int
+    slow_ms: int
+    wait_max_ms: int
+
+
+class _Waiting(NamedTuple):
+    """A record that may run at a time."""
+
+    due_ms: float  # by the wall clock
+    timer: asyncio.TimerHandle
+    offer: Callable[[], None]
+
+
 class Subscription:
     """`run` it in a task of its own, and `stop` it."""
 
@@ -88,6 +110,7 @@ class Subscription:
         self._seen: dict[Work, Seen] = {}
         self._works: dict[TopicPartition, Work] = {}
         self._runnable: deque[tuple[Work, Place]] = deque()  # bounded by the windows
+        self._waiting: dict[Place, _Waiting] = {}
         self._workers: set[asyncio.Task[None]] = set()
         self._committing = asyncio.Lock()
         self._is_commit_due = asyncio.Event()
@@ -200,11 +223,20 @@ class Subscription:
 
     def _offer_later(self, work: Work, place: Place, wait_ms: float) -> None:
         def offer() -> None:
+            del self._waiting[place]
             if not work.is_closing:
                 self._runnable.append((work, place))
                 self._employ()
 
-        asyncio.get_running_loop().call_later(wait_ms / 1000, offer)
+        timer = asyncio.get_running_loop().call_later(wait_ms / 1000, offer)
+        self._waiting[place] = _Waiting(self._clock.wall_ms() + wait_ms, timer, offer)
+
+    def look_again(self) -> None:
+        """What is due by now need not wait any more: the clock was put forward."""
+        now = self._clock.wall_ms()
+        for waiting in [each for each in self._waiting.values() if each.due_ms <= now]:
+            waiting.timer.cancel()
+            waiting.offer()
 
     def _employ(self) -> None:
         """A worker ends when there is nothing more to do."""
@@ -356,7 +388,13 @@ class Subscription:
             last_error=self._handling.last_error,
         )
 
-    def positions(self) -> dict[TopicPartition, int]:
+    async def lag(self, admin: Admin) -> dict[PublicPartition, int]:
+        """How many offsets lie between what is committed and the end of each partition that this member has now."""
+        positions = self._positions()
+        ends = await admin.end_offsets(positions, committed_only=True) if positions else {}
+        return {where: max(0, end - positions.get(where, end)) for where, end in ends.items()}
+
+    def _positions(self) -> dict[TopicPartition, int]:
         """Of each partition, the first offset that is not committed."""
         found: dict[TopicPartition, int] = {}
         for partition, work in self._works.items():

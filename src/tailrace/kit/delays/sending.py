@@ -15,18 +15,21 @@ from enum import StrEnum
 from typing import Any
 
 from tailrace.kit.delays.headers import Delayed, Room, Ticket, parse_ticket, wrap
+from tailrace.kit.delays.mover import create_topics
 from tailrace.kit.delays.slots import DELAY_MS_MAX, slot_for
 from tailrace.kit.messages import Headers, headers_of
 from tailrace.kit.options import Options, Value
 from tailrace.kit.producer import Producer
 from tailrace.kit.retries.plan import parse_duration_ms
-from tailrace.kit.serdes import Bytes, ByType, Serde
+from tailrace.kit.serdes import AskingSerde, Bytes, ByType, Serde
 from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.model.ports import Clock
+from tailrace.real.cluster import open_cluster
 from tailrace.real.ports import real_ports
 
 # Before this time is left a record can be cancelled for certain, whose clock ever is a little off.
 _CANCEL_MARGIN_MS = 1000
+_DENIED = (ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
 
 
 class DelayError(ValueError):
@@ -56,17 +59,37 @@ class Delays:
         self._keys = keys or ByType()
         self._values = values or ByType()
         own = {"linger.ms": 0, **(options or {}), **{key.replace("_", "."): value for key, value in named.items()}}
-        self._producer = Producer(own, keys=Bytes(), values=Bytes())
+        # A broker would make a topic with as many partitions as it likes, and they stand for times.
+        self._producer = Producer({**own, "allow.auto.create.topics": False}, keys=Bytes(), values=Bytes())
         ports = real_ports()
         self._clock = clock or ports.clock
         self._random = ports.random
 
     async def __aenter__(self) -> Delays:
-        await self._producer.start()
+        await self.start()
         return self
 
-    async def __aexit__(self, *_: object) -> None:
+    async def start(self) -> None:
+        """Makes the topics of its room, if there are none; the mover does so, too."""
+        options = self._producer.options
+        cluster = open_cluster(
+            options.bootstrap, security=options.security, client_id=options.config.client_id, limits=options.limits()
+        )
+        try:
+            await cluster.with_retries(cluster.any_connection, timeout_ms=options.config.max_block_ms)
+            await create_topics(cluster, self._room)
+        except KafkaError as error:
+            if error.code not in _DENIED:  # Who may only write leaves that to the mover.
+                raise
+        finally:
+            cluster.close()
+        await self._producer.start()
+
+    async def close(self) -> None:
         await self._producer.close()
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
 
     async def send(
         self,
@@ -83,6 +106,10 @@ class Delays:
         it can be cancelled. Raises DelayError for more than 90 days."""
         now = self._clock.wall_ms()
         ticket = Ticket(_due_ms(now, delay, deliver_at), self._random.uuid().hex())
+        if isinstance(self._keys, AskingSerde):
+            await self._keys.prepare_write(topic, "key")
+        if isinstance(self._values, AskingSerde):
+            await self._values.prepare_write(topic, "value")
         raw_key = self._keys.serialize(key, topic, "key")
         raw_value = self._values.serialize(value, topic, "value")
         slot = slot_for(ticket.due_ms, now)

@@ -74,10 +74,17 @@ async def recover(
     claim = Claim(may_write=False)
     if takes_over:
         claim = await take_over(bucket, f"{next(_NUMBERS):06d}-recovery")
+    begin(world, plan, claim, node_id=node_id, replicas=replicas)
+    return plan
+
+
+def begin(
+    world: TieredWorld, plan: RecoveryPlan, claim: Claim, *, node_id: int = 1, replicas: Sequence[int] = (1,)
+) -> None:
+    """The data folder of the first node."""
     node = world.nodes[node_id]
     controller = Endpoint(CONTROLLER_LISTENER, node.name, CONTROLLER_PORT)
     write_folders(ports_of(world, node_id), node.config, plan, claim, replicas=replicas, controller=controller)
-    return plan
 
 
 async def find_coordinator(peer: Peer, group: str) -> int:

@@ -4,12 +4,17 @@ import asyncio
 
 from tailrace.model.errors import ErrorCode
 from tailrace.sim.objects import StoreFaults
-from tailrace.tier.format.names import MARKER_NAME
+from tailrace.tier.format.names import MARKER_NAME, segment_name
+from tailrace.tier.metadata.manifest import Manifest, read_manifest
 from tailrace.tier.metadata.records import PartitionState
+from tailrace.tier.recovery.survey import survey, take_over
+from tests.unit.broker.tier.recovered_world import RECOVERED, begin, lose_all, open_bucket, recover
 from tests.unit.broker.tier.test_keeping import alter, any_leader, create, delete_records
 from tests.unit.broker.tier.tiered_world import (
     EARLIEST,
+    LATEST,
     SMALL,
+    TieredWorld,
     list_offset,
     read_all,
     running_tiered,
@@ -19,6 +24,29 @@ from tests.unit.broker.world import create_topic, delete_topic, fetch, fetched
 from tests.unit.simulated import simulated
 
 AWAY = StoreFaults(away_until_ms=1e15)
+RECOVERABLE = {name.replace(".", "_"): value for name, value in RECOVERED.items()}
+
+
+def newest_manifest(world: TieredWorld) -> Manifest | None:
+    found = [
+        read_manifest(name.removeprefix("prefix/"), stored.data)
+        for name, stored in world.bucket.objects.items()
+        if name.endswith(".manifest")
+    ]
+    return max(found, key=lambda each: each.version, default=None)
+
+
+def named_in(manifest: Manifest) -> set[str]:
+    names = (
+        segment_name(manifest.cluster_id, manifest.owner, each.base_offset, each.segment_id)
+        for each in manifest.segments
+    )
+    return {f"prefix/{name}" for name in names}
+
+
+def named_objects(world: TieredWorld, node_id: int) -> set[str]:
+    part = world.part(node_id)
+    return {f"prefix/{part.tier.name_of(part.owner, each)}" for each in part.state.visible.values()}
 
 
 @simulated
@@ -103,11 +131,10 @@ async def test_a_leader_that_is_killed_between_the_upload_and_its_record_while_t
         assert [value[:6] for value in await read_all(peer, 0, 30)] == [b"%06d" % number for number in range(30)]
         await world.start(leader)
 
-        def named() -> set[str]:
-            part = world.part(world.leader())
-            return {f"prefix/{part.tier.name_of(part.owner, each)}" for each in part.state.visible.values()}
+        def is_clean() -> bool:
+            return set(world.segments) == named_objects(world, world.leader())
 
-        await world.wait(lambda: set(world.segments) == named(), "orphans are gone, and every copy has its object")
+        await world.wait(is_clean, "orphans are gone, and every copy has its object")
 
 
 @simulated
@@ -155,3 +182,103 @@ async def test_records_that_are_deleted_while_they_are_copied_and_read():
         )
         assert len(await read_all(peer, 20, 40)) == 20
         assert set(world.bucket.objects) > {f"prefix/{MARKER_NAME}"}
+
+
+@simulated
+async def test_a_leader_that_is_killed_between_a_copy_and_its_manifest_while_the_store_fails():
+    roles = ("controller", "broker", "broker", "broker")
+    async with running_tiered(*roles, remote_log_manifest_interval_ms="20000") as world:
+        peer = await world.connect(2)
+        assert (await create(peer)).error_code == 0
+        await world.wait(lambda: any_leader(world), "somebody leads")
+        leader = world.leader()
+        peer = await world.connect(leader)
+        await world.fill(peer, 16)
+        await world.wait(lambda: newest_manifest(world) is not None, "a manifest tells of the first copies")
+        await world.fill(peer, 24)
+        await world.wait(lambda: len(world.part(leader).state.visible) >= 5, "all closed segments are copied")
+        told = newest_manifest(world)
+        visible = set(world.part(leader).state.visible)
+        assert told is not None
+        assert len(told.segments) < len(visible), "the last copies are in no manifest yet"
+        world.bucket.faults = StoreFaults(error_share=1.0)
+        await world.kill(leader)
+        await world.wait(lambda: any_leader(world), "another one leads")
+        await asyncio.sleep(3)
+        world.bucket.faults = StoreFaults()
+
+        def tells_all() -> bool:
+            manifest = newest_manifest(world)
+            return manifest is not None and {each.segment_id for each in manifest.segments} >= visible
+
+        await world.wait(tells_all, "the next leader tells of them")
+        manifest = newest_manifest(world)
+        assert manifest is not None
+        assert manifest.version > told.version
+        peer = await world.connect(world.leader())
+        numbers = [*range(16), *range(24)]
+        assert [value[:6] for value in await read_all(peer, 0, 40)] == [b"%06d" % number for number in numbers]
+
+
+@simulated
+async def test_a_cluster_that_is_lost_between_a_copy_and_its_manifest():
+    """What no manifest tells of is lost, is never mixed with what is written in its place, and goes."""
+    async with running_tiered(remote_log_manifest_interval_ms="20000", **RECOVERABLE) as world:
+        peer = await tiered_topic(world)
+        await world.wait(lambda: newest_manifest(world) is not None, "a manifest tells of the first copies")
+        await world.fill(peer, 20)
+        await asyncio.sleep(3)  # All is copied, and an export tells of the topic.
+        told = newest_manifest(world)
+        assert told is not None
+        assert len(told.segments) < len(world.segments)
+        untold = set(world.segments) - named_in(told)
+        await lose_all(world)
+        (partition,) = (await recover(world)).partitions
+        end = partition.end_offset
+        assert end == told.segments[-1].end_offset
+        await world.start(1)
+        peer = await world.connect(1)
+        assert await world.fill(peer, 30) == end + 30
+        await world.wait_tiered(1)
+        await world.wait(lambda: not untold & set(world.segments), "objects that nothing tells of are deleted")
+        await world.wait(lambda: set(world.segments) == named_objects(world, 1), "and nothing else")
+        numbers = [*range(end), *range(30)]
+        assert [value[:6] for value in await read_all(peer, 0, end + 30)] == [b"%06d" % each for each in numbers]
+
+
+@simulated
+async def test_a_recovery_while_the_old_cluster_still_writes():
+    """Against what its option asks: until brokers have looked at the marker again they copy. Nothing of that is read in
+    the new cluster, and all of it goes; nothing that the new cluster has is deleted."""
+    async with running_tiered(remote_log_deletion_delay_ms="12000", **RECOVERABLE) as world:
+        peer = await tiered_topic(world)
+        await asyncio.sleep(3)
+        assert (await alter(peer, retention_bytes="11000")).error_code == 0
+        state = world.part(1).state
+        await world.wait(lambda: bool(state.deleting), "the old cluster is about to delete")
+        await asyncio.sleep(3)
+        before = set(world.segments)
+        bucket, segments = await open_bucket(world)
+        plan = await survey(bucket, segments)
+        claim = await take_over(bucket, "elsewhere")
+        end = plan.partitions[0].end_offset
+        await world.fill(peer, 40)
+        await world.wait(lambda: not world.nodes[1].broker.tier.is_ours, "it has looked at the marker")
+        late = set(world.segments) - before
+        assert late, "it has copied meanwhile"
+        await asyncio.sleep(20)
+        assert before <= set(world.segments), "it deletes nothing any more"
+        await lose_all(world)
+        begin(world, plan, claim)
+        await world.start(1)
+        peer = await world.connect(1)
+        start = (await list_offset(peer, EARLIEST)).offset
+        assert (await list_offset(peer, LATEST)).offset == end
+        assert [value[:6] for value in await read_all(peer, start, end)] == [
+            b"%06d" % each for each in range(start, end)
+        ]
+        await world.fill(peer, 30)
+        await world.wait(lambda: not late & set(world.segments), "what the old cluster has copied is deleted")
+        start = (await list_offset(peer, EARLIEST)).offset
+        numbers = [*range(start, end), *range(max(0, start - end), 30)]
+        assert [value[:6] for value in await read_all(peer, start, end + 30)] == [b"%06d" % each for each in numbers]

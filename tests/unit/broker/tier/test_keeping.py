@@ -220,6 +220,32 @@ async def test_a_broker_with_data_starts_in_any_case():
 
 
 @simulated
+async def test_an_empty_store_at_a_wrong_address_gets_nothing():
+    """What was copied there would be missing at the right one."""
+    async with running_tiered() as world:
+        peer = await tiered_topic(world)
+        await world.wait(lambda: len(world.segments) >= 6, "all closed segments are copied")
+        await asyncio.sleep(2)
+        copied_end = world.part(1).coverage().end_from(0)
+        await world.kill(1)
+        objects = dict(world.bucket.objects)
+        world.bucket.objects.clear()
+        await world.start(1)
+        peer = await world.connect(1)
+        await world.wait(lambda: "correct remote.log.storage.url" in world.nodes[1].broker.tier.problem, "health says")
+        await world.fill(peer, 30)
+        await asyncio.sleep(40)
+        assert not world.bucket.objects
+        local = world.partition(1).log.log_start_offset
+        assert local <= copied_end, "nothing leaves the disk that is not at the right address"
+        assert len(await read_all(peer, local, 70)) == 70 - local, "what is here is served"
+        world.bucket.objects.update(objects)
+        await world.wait(lambda: world.nodes[1].broker.tier.is_ours, "the address is right again")
+        await world.wait(lambda: world.partition(1).log.log_start_offset > local, "copies go on")
+        assert len(await read_all(peer, 0, 70)) == 70
+
+
+@simulated
 async def test_a_recovery_elsewhere_ends_what_this_cluster_writes():
     async with running_tiered() as world:
         peer = await tiered_topic(world)
@@ -250,3 +276,26 @@ async def test_a_disk_that_fills_up_with_what_cannot_be_copied_is_told_of():
         await world.wait(lambda: any("% free" in each for each in tier.problems), "it is told")
         world.bucket.faults = StoreFaults()
         await world.wait(lambda: tier.problems == [], "all is copied")
+
+
+@simulated
+@pytest.mark.parametrize("kind", ["put", "delete"])
+async def test_a_right_that_is_missing_is_told_and_the_rest_goes_on(kind: str):
+    async with running_tiered() as world:
+        peer = await tiered_topic(world)
+        tier, before = world.part(1).tier, set(world.segments)
+        world.bucket.faults = StoreFaults(refusal="403: Check the credentials", refused=(kind,))
+        assert (await alter(peer, retention_bytes="9000")).error_code == 0
+        end = await world.fill(peer, 20)
+        await world.wait(lambda: any("403" in each for each in tier.problems), "it is told")
+        await world.wait(lambda: world.part(1).log_start_offset > 0, "retention goes on")
+        await asyncio.sleep(20)
+        if kind == "put":
+            assert not set(world.segments) - before
+        else:
+            assert before <= set(world.segments)
+            assert set(world.segments) - before, "what is new is copied"
+        assert len(await read_all(peer, world.part(1).log_start_offset, end)) == end - world.part(1).log_start_offset
+        world.bucket.faults = StoreFaults()
+        await world.wait(lambda: not tier.problems, "all is well again")
+        await world.wait(lambda: not before & set(world.segments), "what had its time is deleted")

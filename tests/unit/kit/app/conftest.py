@@ -9,8 +9,12 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from tailrace.client.admin import RESOURCE_GROUP
+from tailrace.client.admin import Admin as ClientAdmin
 from tailrace.kit import Admin, Consumer, Message, Outgoing, Producer
 from tailrace.kit.app import App
+from tailrace.kit.options import ParsedOptions
+from tailrace.real.cluster import open_cluster
 from tailrace.testing import Broker
 
 DEADLINE_S = 20.0
@@ -32,6 +36,11 @@ class World:
     async def create(self, *, partitions: int = 1, topic: str | None = None) -> None:
         async with Admin(self.options) as admin:
             await admin.create_topic(topic or self.topic, partitions=partitions)
+
+    async def set_group(self, **settings: str) -> None:
+        cluster = open_cluster(ParsedOptions(self.options, {}).bootstrap)
+        await ClientAdmin(cluster).alter_configs(RESOURCE_GROUP, self.group, changes=settings)
+        cluster.close()
 
     async def write(self, *values: object, key: str | None = None, topic: str | None = None) -> None:
         async with Producer(self.options, linger_ms=0) as producer:
@@ -80,7 +89,11 @@ async def until(holds: Callable[[], bool | Awaitable[bool]]) -> None:
 @pytest.fixture(scope="module")
 def broker() -> Iterator[Broker]:
     """One whose groups hear of each other often."""
-    settings = {"group.consumer.min.heartbeat.interval.ms": 100, "group.consumer.heartbeat.interval.ms": 200}
+    settings = {
+        "group.consumer.min.heartbeat.interval.ms": 100,
+        "group.consumer.heartbeat.interval.ms": 200,
+        "group.share.min.record.lock.duration.ms": 1000,
+    }
     with Broker(settings) as broker:
         yield broker
 

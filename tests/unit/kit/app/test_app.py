@@ -10,7 +10,7 @@ from collections import Counter, defaultdict
 import pytest
 
 from tailrace.kit import Message, Text
-from tailrace.kit.app import App, Retries, SettingError, TopicMissingError
+from tailrace.kit.app import App, Deduplicate, Retries, SettingError, TopicMissingError
 from tests.unit.kit.app.conftest import World, until
 
 NONE = Retries(on_the_spot=0, steps=())
@@ -174,6 +174,8 @@ async def test_a_plain_handler_that_never_returns_is_told_of_and_not_committed(w
         assert (await _ask(app.probe_port, "/health/live"))[0] == 503
     assert (await world.committed())[f"{world.topic}-0"] == 1
     release.set()
+    # Once it does return, its thread ends, though nobody waits for it any more.
+    await until(lambda: "tailrace handler" not in [each.name for each in threading.enumerate()])
 
 
 async def test_probes_tell_whether_it_is_ready_and_how_far_behind(world: World):
@@ -225,8 +227,12 @@ async def test_what_is_declared_wrongly_is_refused(world: World):
     app = world.app()
     with pytest.raises(SettingError, match="no handlers"):
         await app.serve()
-    with pytest.raises(SettingError, match="share=True is not supported"):
-        app.consume(world.topic, share=True)
+    with pytest.raises(SettingError, match=r"share=True has no order of its own.*share\.key\.order=true"):
+        app.consume(world.topic, share=True, order="key")
+    with pytest.raises(SettingError, match="share=True has no order of its own"):
+        app.consume(world.topic, share=True, retries=Retries(keep_order=True))
+    with pytest.raises(SettingError, match="share=True has no deduplication"):
+        app.consume(world.topic, share=True, deduplicate=Deduplicate(lambda message: message.raw_key))
     with pytest.raises(SettingError, match="order='keys' is not known"):
         app.consume(world.topic, order="keys")
     with pytest.raises(SettingError, match="windows is no setting of a handler: there are concurrency"):

@@ -18,6 +18,8 @@ from tailrace.wire.apis.groups import (
     ListGroupsResponse,
     OffsetFetchRequest,
     OffsetFetchResponse,
+    StreamsGroupDescribeRequest,
+    StreamsGroupDescribeResponse,
 )
 from tailrace.wire.apis.shares import ShareGroupDescribeRequest, ShareGroupDescribeResponse
 from tailrace.wire.schema import Message
@@ -126,17 +128,26 @@ async def test_settings_that_we_may_not_see_are_null() -> None:
 
 
 async def test_groups_of_another_kind_are_listed_without_members() -> None:
-    def list_streams(_: Message) -> Message:
+    def list_unknown(_: Message) -> Message:
         group = ListGroupsResponse.ListedGroup(
-            group_id="g", protocol_type="streams", group_state="Stable", group_type="streams"
+            group_id="g", protocol_type="later", group_state="Stable", group_type="later"
         )
         return ListGroupsResponse(groups=[group])
 
-    (group,) = await read(GROUPS, {ListGroupsRequest: list_streams, ShareGroupDescribeRequest: no_share_group})
+    def no_streams_group(_: Message) -> Message:
+        group = StreamsGroupDescribeResponse.DescribedGroup(group_id="g", error_code=ErrorCode.GROUP_ID_NOT_FOUND)
+        return StreamsGroupDescribeResponse(groups=[group])
+
+    scripts: dict[type[Message], Script] = {
+        ListGroupsRequest: list_unknown,
+        ShareGroupDescribeRequest: no_share_group,
+        StreamsGroupDescribeRequest: no_streams_group,
+    }
+    (group,) = await read(GROUPS, scripts)
     assert group == {
         "group_id": "g",
-        "type": "streams",
-        "protocol_type": "streams",
+        "type": "later",
+        "protocol_type": "later",
         "state": "Stable",
         "coordinator": 1,
         "assignor": None,

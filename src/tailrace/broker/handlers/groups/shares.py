@@ -15,7 +15,14 @@ from tailrace.broker.handlers.groups.parts import ask_each
 from tailrace.broker.shares.groups import check_enabled
 from tailrace.coordinator.shares.change import joined
 from tailrace.coordinator.shares.group import ShareGroup, ShareTopic, ShareTopics
-from tailrace.coordinator.shares.states import begin_deletion, begin_reset, find_share_group, on_deleted, on_initialized
+from tailrace.coordinator.shares.states import (
+    begin_deletion,
+    begin_reset,
+    find_share_group,
+    on_deleted,
+    on_initialized,
+    share_group_or_new,
+)
 from tailrace.model.acls import Kind, Operation
 from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.model.ids import ZERO_UUID, PartitionIndex, Uuid
@@ -102,7 +109,7 @@ async def handle_describe_share_group_offsets(
 
 
 async def _describe_offsets(services: Services, context: RequestContext, asked: Any) -> list[Any]:
-    _, group = _find(services, asked.group_id)
+    _, group = _find_or_new(services, asked.group_id)
     image, initialized = services.image, group.initialized
     if asked.topics is None:
         wanted = [(topic_id, topic.name, sorted(topic.partitions)) for topic_id, topic in initialized.items()]
@@ -228,7 +235,7 @@ async def handle_alter_share_group_offsets(
     services: Services, context: RequestContext, request: AlterShareGroupOffsetsRequest
 ) -> CoordinatorCall:
     check_enabled(services.image)
-    shard, group = _find(services, request.group_id)
+    shard, group = _find_or_new(services, request.group_id)
     group.check_deletion()
     image = services.image
     offsets: dict[Place, int] = {}
@@ -360,6 +367,12 @@ def _find(services: Services, group_id: str) -> tuple[Shard, ShareGroup]:
     """Raises KafkaError."""
     shard = services.coordination.groups.find(group_id)
     return shard, find_share_group(cast("GroupMachine", shard.machine).state, group_id)
+
+
+def _find_or_new(services: Services, group_id: str) -> tuple[Shard, ShareGroup]:
+    """Raises KafkaError."""
+    shard = services.coordination.groups.find(group_id)
+    return shard, share_group_or_new(cast("GroupMachine", shard.machine).state, group_id)
 
 
 def _decide(shard: Shard, begin: Any) -> Any:

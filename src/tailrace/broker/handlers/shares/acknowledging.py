@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from asyncio import Future, get_running_loop
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tailrace.broker.shares.sessions import Place, SessionKey
@@ -20,7 +21,44 @@ _FIRST_VERSION_WITH_RENEWAL = 2
 # Java clients make their ids of 22 characters; others may be as long as they like, within reason.
 _MEMBER_ID_MAX = 200
 
-Results = dict[Place, "Future[KafkaError | None]"]
+
+class Acknowledging:
+    """What becomes of what one request acknowledges, of each share-partition by itself."""
+
+    __slots__ = ("_left_count", "_on_done", "results")
+
+    def __init__(self) -> None:
+        # Complete once `is_done`.
+        self.results: dict[Place, KafkaError | None] = {}
+        self._left_count = 0
+        self._on_done: Callable[[], None] | None = None
+
+    @property
+    def is_done(self) -> bool:
+        return not self._left_count
+
+    def expect(self, place: Place) -> Callable[[KafkaError | None], None]:
+        """To be called once it is known."""
+        self._left_count += 1
+        return partial(self._note, place)
+
+    def call_when_done(self, on_done: Callable[[], None]) -> None:
+        """Never at once."""
+        self._on_done = on_done
+
+    async def wait(self) -> None:
+        if not self.is_done:
+            done: Future[None] = get_running_loop().create_future()
+            self.call_when_done(lambda: None if done.done() else done.set_result(None))
+            await done
+
+    def _note(self, place: Place, error: KafkaError | None) -> None:
+        if place in self.results:
+            return
+        self.results[place] = error
+        self._left_count -= 1
+        if self._on_done is not None and self.is_done:
+            self._on_done()
 
 
 def may_read(services: Services, context: RequestContext, topic_id: Uuid) -> bool:
@@ -57,47 +95,32 @@ def begin_acknowledging(
     asked: dict[Place, Sequence[Any]],
     *,
     is_renewal: bool,
-) -> Results:
-    """Each share-partition by itself: the future is done once what became of it is known."""
-    results: Results = {}
-    loop = get_running_loop()
+) -> Acknowledging:
+    acknowledging = Acknowledging()
     for place, batches in asked.items():
-        future: Future[KafkaError | None] = loop.create_future()
-        results[place] = future
+        tell = acknowledging.expect(place)
         try:
             if not may_read(services, context, place.topic_id):
                 raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
             read = _read(batches, api_version=context.api_version, is_renewal=is_renewal)
             share_partition = services.shares.find(key.group_id, place)
-            share_partition.acknowledge(key.member_id, read, _Tell(future))
+            share_partition.acknowledge(key.member_id, read, tell)
         except KafkaError as error:
-            future.set_result(services.replicas.lease.soften(error))
-    return results
-
-
-class _Tell:
-    """A callback of one share-partition's acknowledgements."""
-
-    __slots__ = ("_future",)
-
-    def __init__(self, future: Future[KafkaError | None]) -> None:
-        self._future = future
-
-    def __call__(self, error: KafkaError | None) -> None:
-        if not self._future.done():
-            self._future.set_result(error)
+            tell(services.replicas.lease.soften(error))
+    return acknowledging
 
 
 def _read(batches: Sequence[Any], *, api_version: int, is_renewal: bool) -> list[Acknowledged]:
-    """Raises INVALID_REQUEST for ranges that are inverted or overlap, and for types that do not fit."""
+    """Raises INVALID_REQUEST for ranges that are inverted or out of order, and for types that do not fit."""
     highest = Acknowledge.RENEW if api_version >= _FIRST_VERSION_WITH_RENEWAL else Acknowledge.REJECT
-    end = -1
+    earlier = -1
     read: list[Acknowledged] = []
     for batch in batches:
         first, last, types = batch.first_offset, batch.last_offset, tuple(batch.acknowledge_types)
         if first > last:
             raise _invalid(f"First offset {first} is greater than last offset {last}.")
-        if first < end:
+        # Two that meet in one offset the share-partition refuses, with another code, as in Kafka.
+        if first < earlier:
             raise _invalid(f"Offset {first} is acknowledged twice, or out of order.")
         if not types:
             raise _invalid("Acknowledge types are empty.")
@@ -108,7 +131,7 @@ def _read(batches: Sequence[Any], *, api_version: int, is_renewal: bool) -> list
             raise _invalid(f"Acknowledge type {unknown[0]} is unknown.")
         if Acknowledge.RENEW in types and not is_renewal:
             raise _invalid("Records are renewed by a request that says that it renews.")
-        end = last + 1
+        earlier = last
         read.append(Acknowledged(first, last, types))
     return read
 

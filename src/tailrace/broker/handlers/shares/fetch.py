@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from tailrace.broker.context import Pending
 from tailrace.broker.handlers.leader_hints import hint_leader, node_endpoints
 from tailrace.broker.handlers.shares.acknowledging import (
-    Results,
+    Acknowledging,
     acknowledgements_of,
     begin_acknowledging,
     may_read,
@@ -24,7 +24,6 @@ from tailrace.broker.handlers.shares.acknowledging import (
 )
 from tailrace.broker.shares.reading import Taken, Wanted, readable_bytes, take
 from tailrace.broker.shares.sessions import CLOSE_EPOCH, OPEN_EPOCH, Place, SessionKey, ShareSession
-from tailrace.controller.effective import group_config
 from tailrace.model import events
 from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.model.ids import Uuid
@@ -59,12 +58,12 @@ def handle_share_fetch(
         )
     acknowledged = acknowledgements_of(request)
     session = _find_session(services, context, key, request, has_acknowledgements=bool(acknowledged))
-    results = begin_acknowledging(services, context, key, acknowledged, is_renewal=request.is_renew_ack)
+    acknowledging = begin_acknowledging(services, context, key, acknowledged, is_renewal=request.is_renew_ack)
     is_last = request.share_session_epoch == CLOSE_EPOCH
     if is_last:
         services.shares.sessions.close(key)
         services.shares.release(session)
-    attempt = ShareFetchAttempt(services, context, request, session, results)
+    attempt = ShareFetchAttempt(services, context, request, session, acknowledging)
     if is_last or request.is_renew_ack:
         attempt.places = []
     return _fetch(attempt)
@@ -86,7 +85,7 @@ def _find_session(
             raise KafkaError(ErrorCode.INVALID_REQUEST, "A new share session has nothing to acknowledge.")
         session, old = sessions.open(key, sessions_max=services.config.group_share_max_share_sessions)
         if old is not None:
-            services.shares.release(old)
+            services.shares.replace(old)
     else:
         session = sessions.next(key, epoch)
     services.shares.update(
@@ -114,18 +113,17 @@ class ShareFetchAttempt:
         context: RequestContext,
         request: ShareFetchRequest,
         session: ShareSession,
-        results: Results,
+        acknowledging: Acknowledging,
     ) -> None:
         self._services = services
         self._context = context
         self._request = request
         self._key = session.key
-        self._results = results
+        self._acknowledging = acknowledging
         # Each request begins with another partition.
         places = list(session.places)
         begin = session.epoch % len(places) if places else 0
         self.places = places[begin:] + places[:begin]
-        self._acknowledged: dict[Place, KafkaError | None] = {}
         self._taken: dict[Place, Taken] = {}
         self._errors: dict[Place, KafkaError] = {}
         self.waits_for: list[SharePartition] = []
@@ -137,8 +135,7 @@ class ShareFetchAttempt:
 
     async def prepare(self) -> None:
         """Until acknowledgements are stored, and the share-partitions know their state."""
-        for place, future in self._results.items():
-            self._acknowledged[place] = await future
+        await self._acknowledging.wait()
         for place in self.places:
             try:
                 share_partition = self._find(place)
@@ -227,13 +224,13 @@ class ShareFetchAttempt:
     def respond(self) -> ShareFetchResponse:
         topics: dict[Uuid, ShareFetchResponse.ShareFetchableTopicResponse] = {}
         leaders: set[int] = set()
-        for place in {**self._acknowledged, **dict.fromkeys(self._taken), **dict.fromkeys(self._errors)}:
+        for place in {**self._acknowledging.results, **dict.fromkeys(self._taken), **dict.fromkeys(self._errors)}:
             if place.topic_id not in topics:
                 topics[place.topic_id] = ShareFetchResponse.ShareFetchableTopicResponse(topic_id=place.topic_id)
             topics[place.topic_id].partitions.append(self._answer(place, leaders))
         if self._context.toll is not None:
             self._context.toll.charge_fetched(sum(len(each.records) for each in self._taken.values()))
-        config = group_config(self._services.config, self._services.image, self._key.group_id)
+        config = self._services.shares.config(self._key.group_id)
         return ShareFetchResponse(
             acquisition_lock_timeout_ms=config.share_record_lock_duration_ms,
             responses=list(topics.values()),
@@ -245,7 +242,7 @@ class ShareFetchAttempt:
 
     def _answer(self, place: Place, leaders: set[int]) -> ShareFetchResponse.PartitionData:
         answer = ShareFetchResponse.PartitionData(partition_index=place.partition, records=b"")
-        told, error = self._acknowledged.get(place), self._errors.get(place)
+        told, error = self._acknowledging.results.get(place), self._errors.get(place)
         if told is not None:
             answer.acknowledge_error_code = int(told.code)
             answer.acknowledge_error_message = told.message or None
