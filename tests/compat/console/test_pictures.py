@@ -135,7 +135,9 @@ def busy(places: dict[str, str]) -> Iterator[str]:
         asyncio.run(bury(places["ready"]))
         mirror(source.bootstrap, places["ready"])
         work(places["ready"], places["registry"], time.monotonic() + WORK_S)
-        invoices = Producer({"bootstrap.servers": places["ready"], "transactional.id": "invoices"})
+        # Open as long as somebody looks.
+        lasting = {"transactional.id": "invoices", "transaction.timeout.ms": 600_000}
+        invoices = Producer({"bootstrap.servers": places["ready"]} | lasting)
         invoices.init_transactions(30)
         invoices.begin_transaction()
         invoices.produce("orders", '{"id": 1, "customer": "ann", "total": 12}')
