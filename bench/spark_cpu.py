@@ -3,8 +3,9 @@
     python -m bench.spark_cpu [--rounds 3] [--rows 200000] [--only PART_OF_A_NAME ...]
 
 A figure is CPU seconds of this process, the broker and all that both have started, for a whole query. Ours and Spark's
-take turns on the same topic and broker, and the first round does not count. Time that a busy machine takes away from a
-query is not in it, so it holds where the clock does not.
+take turns on the same topic and broker, each first in every other round, since what the one has made the JVM compile
+serves the other too; the first round does not count. Time that a busy machine takes away from a query is not in it, so
+it holds where the clock does not. Under each line stands which processes took it.
 """
 
 import argparse
@@ -14,7 +15,7 @@ import random
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -42,6 +43,8 @@ class Row(NamedTuple):
     partitions: int
     value_bytes: int
     run: Callable[["Bench", str, str], None]
+    # Of the rows that a topic has otherwise: a stream starts processes of its own, which a short one would measure.
+    times: int = 1
 
 
 class Bench(NamedTuple):
@@ -92,7 +95,8 @@ ROWS = (
     Row("JSON to columns, 1 KB, 8 partitions", 8, 1000, json_to_nowhere),
     Row("JSON to columns, 200 B, 8 partitions", 8, 200, json_to_nowhere),
     Row("to Parquet, 1 KB, 8 partitions", 8, 1000, to_parquet),
-    Row("to Parquet, 100 B, 8 partitions", 8, 100, to_parquet),
+    Row("to Parquet, 1 KB, 8 partitions, 5 times the rows", 8, 1000, to_parquet, 5),
+    Row("to Parquet, 100 B, 8 partitions, 5 times the rows", 8, 100, to_parquet, 5),
 )
 
 
@@ -107,29 +111,50 @@ def main() -> None:
     with Broker(start_timeout_s=60) as broker:
         spark = session("bench", master="local[2]", settings={"spark.jars": jars, "spark.ui.enabled": "false"})
         spark.sparkContext.setLogLevel("ERROR")
-        bench = Bench(spark, broker.bootstrap, options.rows)
-        topics: dict[tuple[int, int], str] = {}
+        topics: dict[tuple[int, int, int], str] = {}
         for row in chosen:
-            place = row.partitions, row.value_bytes
+            place = options.rows * row.times, row.partitions, row.value_bytes
             if place not in topics:
-                topics[place] = fill(broker, options.rows, *place)
+                topics[place] = fill(broker, *place)
+            bench = Bench(spark, broker.bootstrap, options.rows * row.times)
             print(measured(bench, row, topics[place], options.rounds), flush=True)
         spark.stop()
 
 
 def measured(bench: Bench, row: Row, topic: str, rounds: int) -> str:
-    spent: dict[str, list[tuple[float, float]]] = {form: [] for form in FORMATS}
+    spent: dict[str, list[Spent]] = {form: [] for form in FORMATS}
     for turn in range(rounds + 1):
-        for form in FORMATS:
-            cpu, clock = cpu_s(), time.perf_counter()
+        for form in FORMATS if turn % 2 else FORMATS[::-1]:
+            cpu, clock = cpu_of_parts_s(), time.perf_counter()
             row.run(bench, form, topic)
             if turn:
-                spent[form].append((cpu_s() - cpu, time.perf_counter() - clock))
-    (ours, our_s), (theirs, their_s) = (
-        [statistics.median(each) for each in zip(*spent[form], strict=True)] for form in FORMATS
-    )
-    ratio = f"{theirs / ours:.2f} ({their_s / our_s:.2f})"
-    return f"| {row.name} | {ours:.2f} ({our_s:.2f}) | {theirs:.2f} ({their_s:.2f}) | {ratio} |"
+                clock = time.perf_counter() - clock
+                spent[form].append(Spent(clock, {part: at - cpu[part] for part, at in cpu_of_parts_s().items()}))
+    ours, theirs = (medians(spent[form]) for form in FORMATS)
+    ratio = f"{theirs.cpu_s / ours.cpu_s:.2f} ({theirs.clock_s / ours.clock_s:.2f})"
+    return f"| {row.name} | {ours} | {theirs} | {ratio} |\n  ours: {ours.told}; Spark's connector: {theirs.told}"
+
+
+class Spent(NamedTuple):
+    clock_s: float
+    parts: Mapping[str, float]
+
+    @property
+    def cpu_s(self) -> float:
+        return sum(self.parts.values())
+
+    @property
+    def told(self) -> str:
+        return ", ".join(f"{part} {seconds:.2f}" for part, seconds in self.parts.items())
+
+    def __str__(self) -> str:
+        return f"{self.cpu_s:.2f} ({self.clock_s:.2f})"
+
+
+def medians(each: Sequence[Spent]) -> Spent:
+    """The round in the middle by its processor time, and the median of the clock."""
+    middle = sorted(each, key=lambda spent: spent.cpu_s)[len(each) // 2]
+    return middle._replace(clock_s=statistics.median(spent.clock_s for spent in each))
 
 
 def drain(rows: DataFrame) -> None:
@@ -137,7 +162,7 @@ def drain(rows: DataFrame) -> None:
 
 
 def fill(broker: Broker, rows: int, partitions: int, value_bytes: int) -> str:
-    topic = f"rows-{partitions}-{value_bytes}"
+    topic = f"rows-{rows}-{partitions}-{value_bytes}"
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     for created in admin.create_topics([NewTopic(topic, partitions, 1)]).values():
         created.result(DEADLINE_S)
@@ -161,20 +186,31 @@ def event(chance: random.Random, size: int) -> bytes:
 
 def cpu_s() -> float:
     """Of this process and all that it has started, the broker and the dead ones included."""
-    parents, ticks = {}, {}
+    return sum(cpu_of_parts_s().values())
+
+
+def cpu_of_parts_s() -> dict[str, float]:
+    """The same by what it is: the JVM, the broker, and the rest, which are processes of Python."""
+    parents, ticks, names = {}, {}, {}
     for entry in Path("/proc").glob("[0-9]*"):
         try:
             fields = (entry / "stat").read_text().rpartition(")")[2].split()
+            names[int(entry.name)] = (entry / "cmdline").read_text()
         except OSError:
             continue
         parents[int(entry.name)] = int(fields[1])
-        ticks[int(entry.name)] = sum(map(int, fields[11:15]))
-    total, waiting = 0, [os.getpid()]
+        own, buried = sum(map(int, fields[11:13])), sum(map(int, fields[13:15]))
+        ticks[int(entry.name)] = own / os.sysconf("SC_CLK_TCK"), buried / os.sysconf("SC_CLK_TCK")
+    parts, waiting = dict.fromkeys(("JVM", "broker", "Python"), 0.0), [os.getpid()]
     while waiting:
         pid = waiting.pop()
-        total += ticks.get(pid, 0)
+        name = names.get(pid, "")
+        part = "JVM" if "java" in name.partition("\0")[0] else "broker" if "\0tailrace\0" in name else "Python"
+        own, buried = ticks.get(pid, (0.0, 0.0))
+        parts[part] += own
+        parts["Python"] += buried
         waiting += [child for child, parent in parents.items() if parent == pid]
-    return total / os.sysconf("SC_CLK_TCK")
+    return parts
 
 
 def _options() -> argparse.Namespace:

@@ -18,6 +18,7 @@ from tests.parts import POMS, ROOT, need_jars, need_java_for_spark, need_program
 
 OFFICIAL_POM = "tests/spark/java/pom.xml"
 DEADLINE_S = 30.0
+START_TIMEOUT_S = 240.0
 
 # A stateful micro-batch of 0.35 s instead of 7: two cores, few rows.
 QUICK_SETTINGS = {
@@ -40,6 +41,13 @@ def own_runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TAILRACE_PIPELINES", str(tmp_path_factory.mktemp("runs")))
         yield
+
+
+@pytest.fixture(scope="session")
+def tailrace_broker() -> Iterator[Broker]:
+    """One that may take as long to start as a JVM beside it lets it."""
+    with Broker(start_timeout_s=START_TIMEOUT_S) as broker:
+        yield broker
 
 
 @pytest.fixture(scope="session")

@@ -2,12 +2,14 @@
 the ids of the topics that the offsets are of.
 
 Spark's own files stay as Spark's connector reads and writes them. Everything is read and written by Spark itself, since
-the folder may be where only Spark's machines can reach it.
+the folder may be where only Spark's machines can reach it. What is remembered for ever is written by `remember`, each
+line once: whoever is killed in the midst leaves nothing that can be read.
 """
 
 from __future__ import annotations
 
 import json
+import uuid
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -22,14 +24,8 @@ _MAINTENANCE = "tailrace-maintenance"
 
 def read_query_id(spark: SparkSession, checkpoint: str) -> str | None:
     """The id that Spark gave the query of this checkpoint; None if it is new."""
-    from pyspark.errors import AnalysisException
-
-    try:
-        lines = spark.read.text(f"{checkpoint}/metadata").collect()
-    except AnalysisException:  # There is no such file.
-        return None
-    found = json.loads("".join(line.value for line in lines))["id"]
-    return str(found)
+    lines = remembered(spark, f"{checkpoint}/metadata")
+    return str(json.loads("".join(lines))["id"]) if lines else None
 
 
 def running_query_id(spark: SparkSession, checkpoint: str) -> str:
@@ -38,6 +34,23 @@ def running_query_id(spark: SparkSession, checkpoint: str) -> str:
     if query_id is None:
         raise RuntimeError(f"the checkpoint {checkpoint} has lost its file `metadata`: it cannot be used any more")
     return query_id
+
+
+def remember(spark: SparkSession, folder: str, line: str) -> None:
+    """In a folder of its own within `folder`. Spark writes a file aside and moves it when it is whole; a second write
+    to the same folder would move along what a first one, that was killed, has left aside."""
+    spark.createDataFrame([(line,)], "value STRING").coalesce(1).write.text(f"{folder}/{uuid.uuid4().hex}")
+
+
+def remembered(spark: SparkSession, path: str) -> list[str]:
+    """The lines of a file, or of all files in a folder; none if it is not there."""
+    from pyspark.errors import AnalysisException
+
+    try:
+        rows = spark.read.option("recursiveFileLookup", "true").text(path).collect()
+    except AnalysisException:  # There is nothing.
+        return []
+    return [row.value for row in rows]
 
 
 def remembered_topic_ids(spark: SparkSession, pipeline: Pipeline) -> dict[str, str]:
@@ -54,7 +67,7 @@ def remembered_topic_ids(spark: SparkSession, pipeline: Pipeline) -> dict[str, s
     now = recorded | {name: found[name] for name in found if name in forgiven or name not in recorded}
     if now != recorded:
         line = json.dumps({"number": number + 1, "topics": now})
-        spark.createDataFrame([(line,)], "value STRING").coalesce(1).write.mode("append").text(folder)
+        remember(spark, folder, line)
     return found | recorded
 
 
@@ -82,12 +95,7 @@ def _ask(spark: SparkSession, pipeline: Pipeline) -> dict[str, str]:
 
 
 def _read_topic_ids(spark: SparkSession, folder: str) -> tuple[int, dict[str, str]]:
-    from pyspark.errors import AnalysisException
-
-    try:
-        lines = [json.loads(row.value) for row in spark.read.text(folder).collect()]
-    except AnalysisException:  # There is no such folder.
-        return 0, {}
+    lines = [json.loads(line) for line in remembered(spark, folder)]
     last = max(lines, key=lambda line: int(line["number"]), default=None)
     return (int(last["number"]), last["topics"]) if last is not None else (0, {})
 
