@@ -45,7 +45,9 @@ _VALUE = b"x" * 100
 # How long a record may take before the client gives it up, and the run waits for the last ones.
 _DELIVERY_SECONDS = 200
 _ANSWER_SECONDS = 60.0
-_WARM_SECONDS = 10.0
+# Before: long enough, and fast enough, for a JVM to compile what it does all the time.
+_WARM_SECONDS = 60.0
+_WARM_RECORDS_PER_SECOND = 200
 _SLICE_SECONDS = 3.0, 1.0
 _STOP_SECONDS = 5.0
 _PAUSE_SECONDS = 10.0
@@ -65,6 +67,7 @@ def main() -> None:
     parser.add_argument("--partitions", type=int, default=1000)
     parser.add_argument("--loops", type=int, default=60)
     parser.add_argument("--seconds", type=float, default=600.0)
+    parser.add_argument("--warm-seconds", type=float, default=_WARM_SECONDS, help="written before anything is measured")
     parser.add_argument("--fault", choices=("none", "slices", "stops"), default="none")
     parser.add_argument("--loop-nice", type=int, default=-5, help="the priority of the loops")
     parser.add_argument("--node-nice", type=int, default=0, help="that of the nodes")
@@ -84,11 +87,11 @@ def measure(rival: Rival, options: argparse.Namespace) -> str:
         for process in running.brokers.values():
             _set_priority(process.pid, options.node_nice)
         _create(running, options.partitions)
-        _write(running, _WARM_SECONDS)
+        _write(running, options.warm_seconds, _WARM_RECORDS_PER_SECOND)
         before = _state(running)
         began = time.perf_counter()
         with _busy_loops(options.loops, options.loop_nice), _faults(options.fault, running):
-            written = _write(running, options.seconds)
+            written = _write(running, options.seconds, _RECORDS_PER_SECOND)
         took_seconds = time.perf_counter() - began
         after = _state(running)
     return (
@@ -113,7 +116,7 @@ def _create(running: Running, partitions: int) -> None:
 # ---- the producer
 
 
-def _write(running: Running, seconds: float) -> str:
+def _write(running: Running, seconds: float, records_per_second: int) -> str:
     """What came of it, in words."""
     producer = Producer(
         {
@@ -141,7 +144,7 @@ def _write(running: Running, seconds: float) -> str:
     while time.perf_counter() - began < seconds:
         producer.produce(_TOPIC, _VALUE, partition=count % _WRITTEN_PARTITIONS, on_delivery=note(time.perf_counter()))
         count += 1
-        while (left := began + count / _RECORDS_PER_SECOND - time.perf_counter()) > 0:
+        while (left := began + count / records_per_second - time.perf_counter()) > 0:
             producer.poll(left)
         producer.poll(0)
     producer.flush(_DELIVERY_SECONDS + 10)

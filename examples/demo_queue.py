@@ -63,7 +63,8 @@ def work(worker: ShareConsumer, fails: set[bytes], is_over: Callable[[dict[bytes
     ends = time.monotonic() + WAIT_S
     while not is_over(tries) and time.monotonic() < ends:
         for job in worker.poll(0.1):
-            tries[job.value()] = job.delivery_count()
-            worker.acknowledge(job, AcknowledgeType.RELEASE if job.value() in fails else AcknowledgeType.ACCEPT)
+            name = job.value() or b""
+            tries[name] = job.delivery_count() or 0
+            worker.acknowledge(job, AcknowledgeType.RELEASE if name in fails else AcknowledgeType.ACCEPT)
         worker.commit_sync()
     return tries

@@ -59,6 +59,6 @@ def _read_two(broker: Broker) -> list[bytes]:
         found = consumer.consume(2, WAIT_S)
         if len(found) != 2:
             raise SystemExit("demo: two shipments were written, and cannot be read")
-        return [message.value() for message in found]
+        return [message.value() or b"" for message in found]
     finally:
         consumer.close()

@@ -11,6 +11,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from tailrace.testing import Cluster
 
@@ -70,7 +71,7 @@ def look(cluster: Cluster) -> dict[str, list[dict[str, object]]]:
     return seen
 
 
-def alerts(told: Path) -> list[dict[str, dict[str, str]]]:
+def alerts(told: Path) -> list[dict[str, Any]]:
     return [alert for line in told.read_text().splitlines() for alert in json.loads(line)["alerts"]]
 
 

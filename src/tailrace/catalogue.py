@@ -355,6 +355,8 @@ _ROWS = (
     _controller(ApiKey.CREATE_MIRROR_LINK, (0, 0), "mirrors.links.create_mirror_link", _ALTER_CLUSTER),
     _controller(ApiKey.ALTER_MIRROR_LINK, (0, 0), "mirrors.links.alter_mirror_link", _ALTER_CLUSTER),
     _controller(ApiKey.OPEN_MIRROR_TOPICS, (0, 0), "mirrors.opening.open_mirror_topics", _ALTER_CLUSTER),
+    _controller(ApiKey.CLOSE_MIRROR_SOURCE, (0, 0), "mirrors.closing.close_mirror_source", _ALTER_CLUSTER),
+    _controller(ApiKey.REVERSE_MIRROR, (0, 0), "mirrors.reversing.reverse_mirror", _ALTER_CLUSTER),
     _this_node(ApiKey.DESCRIBE_MIRRORS, (0, 0), "inspection.describe_mirrors", _DESCRIBE_CLUSTER),
     # ---- transactions
     _transaction(

@@ -55,6 +55,8 @@ AUDITED = frozenset(
         ApiKey.CREATE_MIRROR_LINK,
         ApiKey.ALTER_MIRROR_LINK,
         ApiKey.OPEN_MIRROR_TOPICS,
+        ApiKey.CLOSE_MIRROR_SOURCE,
+        ApiKey.REVERSE_MIRROR,
     }
 )
 

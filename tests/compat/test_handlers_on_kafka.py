@@ -12,7 +12,11 @@ from tests.real.kit.trial import SETTINGS, Trial
 
 pytestmark = pytest.mark.long
 
-QUICK = {name: str(value) for name, value in SETTINGS.items()}
+QUICK = {name: str(value) for name, value in SETTINGS.items()} | {
+    "share.coordinator.state.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
+    "share.coordinator.state.topic.num.partitions": "1",
+}
 
 
 @pytest.mark.parametrize("seed", range(2))

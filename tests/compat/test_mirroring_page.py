@@ -32,7 +32,7 @@ def blocks(heading: str) -> list[str]:
 
 def shell(script: str, broker: Broker, source: Broker) -> str:
     text = script.replace(SOURCE, source.bootstrap)
-    text = re.sub(r"(tailrace (?:mirror \w+|topic \w+|produce))", rf"\1 --bootstrap {broker.bootstrap}", text)
+    text = re.sub(r"(tailrace (?:mirror \w+|topic \w+|produce|consume))", rf"\1 --bootstrap {broker.bootstrap}", text)
     path = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
     words = ["bash", "-c", "set -e\n" + text]
     environment = {**os.environ, "PATH": path}
@@ -71,6 +71,12 @@ def test_the_drill_and_the_failover(brokers: tuple[Broker, Broker]):
     (failover,) = blocks("Failover")
     assert "orders\t0\t19\t" in shell(failover, here, source)
     write(here, "orders", 1)
+    source.start()
+    write(source, "orders", 3)
+    (back,) = blocks("Going back")
+    shell(back, here, source)
+    until_mirrored(source, here, "dc1-reversed", "orders", 22)  # With the barrier.
+    assert shell("tailrace consume orders.cut --until-end", source, here).splitlines() == ["1", "2", "3"]
 
 
 def test_the_migration(brokers: tuple[Broker, Broker]):

@@ -153,6 +153,7 @@ def test_features_are_told_raised_and_lowered(cluster: Cluster, kafka_tool: Tool
         "metadata.version": "4.3-IV0",
         "share.version": "1",
         "streams.version": "1",
+        "tailrace.mirror.version": "0",
         "transaction.version": "2",
     }
 
@@ -167,6 +168,12 @@ def test_features_are_told_raised_and_lowered(cluster: Cluster, kafka_tool: Tool
     kafka_tool(*lower)
     _wait(lambda: levels() == expected | {"transaction.version": "1"})
     kafka_tool("FeatureCommand", *at, "upgrade", "--feature", "transaction.version=2")
+    _wait(lambda: levels() == expected)
+    # Groups of both kinds come with the release.
+    for off in ("share.version=0", "streams.version=0"):
+        kafka_tool("FeatureCommand", *at, "downgrade", "--feature", off)
+    _wait(lambda: levels() == expected | {"share.version": "0", "streams.version": "0"})
+    kafka_tool("FeatureCommand", *at, "upgrade", "--release-version", "4.3")
     _wait(lambda: levels() == expected)
     for refused in ("group.version=9", "nonsense.version=1"):
         kafka_tool("FeatureCommand", *at, "upgrade", "--feature", refused, fails=True)

@@ -17,9 +17,11 @@ _TLS_ALERT = b"\x15\x03"
 # What says nothing but that nothing is said; and the way to a login.
 _HTTP_REFUSALS = (400, 401, 403, 404, 405, 421, 431)
 _HTTP_REDIRECTS = (302, 303, 307, 308)
-# What a console, a registry and a gateway have to show. A port for metrics is open by design, where one is set: /health
-# to everyone, and /metrics to peers of the machine.
-_PATHS = ("/", "/subjects", "/config", "/schemas/ids/1", "/topics", "/groups", "/brokers", "/consumers", "/v3/clusters")
+# What a console, a registry, a gateway and a node have to show. /health of nodes is open to everyone by design.
+_PATHS = (
+    *("/", "/subjects", "/config", "/schemas/ids/1", "/topics", "/groups", "/brokers", "/consumers", "/v3/clusters"),
+    *("/metrics", "/status"),
+)
 # A protocol that answers none of these may be there one day: then it is for who adds it to add a question.
 QUESTIONS = {
     "Kafka": request(METADATA, 1, b"\xff\xff\xff\xff", 7),

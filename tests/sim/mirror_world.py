@@ -10,7 +10,10 @@ over amid all that, or promoted after the producers have stopped.
 - A mirror takes nobody's records but the source's; from its opening on it takes everybody's, even of a producer whose
   id and epoch the source has used.
 - Committed offsets of the group are never ahead of what is here, and never of the future at the source.
-- After a promote all that the source has is here.
+- After a promote all that the source has is here, and nobody writes there any more, whether its producers have stopped
+  or not.
+- After a reverse the old source has what is here, at the same offsets with the same bytes. What it had confirmed beyond
+  is in the topic of what was cut, but for what was aborted.
 - All that is checked of any cluster's replicas after every turn holds of both.
 """
 
@@ -18,7 +21,6 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from dataclasses import dataclass
 
 from tailrace.client.admin import Admin
 from tailrace.client.connection import Address
@@ -28,6 +30,7 @@ from tailrace.client.metadata import Cluster
 from tailrace.client.mirrors.admin import MirrorAdmin
 from tailrace.client.producer import ProducerOptions
 from tailrace.client.transactions.producer import TransactionalProducer, TransactionOptions
+from tailrace.controller.image import MirrorState
 from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.model.ids import PartitionIndex, TopicPartition
 from tailrace.sim.checks.history import ViolationError, demand
@@ -41,29 +44,17 @@ from tailrace.sim.plan import Plan, nodes_of
 from tailrace.sim.random import SimRandom
 from tailrace.sim.trace import Trace
 from tailrace.wire.apis.data import ProduceRequest, ProduceResponse
-from tailrace.wire.markers import is_barrier
-from tailrace.wire.records import BatchHeader, build_batch
+from tailrace.wire.apis.mirrors import ReverseMirrorRequest
+from tailrace.wire.markers import is_barrier, read_marker
+from tailrace.wire.records import HEADER_SIZE, BatchHeader, build_batch, read_header
+from tests.sim.cutting_checks import CuttingChecks
+from tests.sim.mirror_links import disturb_links
+from tests.sim.mirror_plan import MirrorPlan
 
 TOPIC, PARTITIONS = "orders", 2
 GROUP = "readers"
-CALM = ("slow links",)
-STORMY = ("kill", "kill leader", "kill leader", "restart", "pause", "isolate", "cut", "reset", "slow node", "kill all")
 _IN_TIME_SECONDS = 90.0
 _TRANSACTION_SEQUENCE = 100_000  # Neither the next one of a mirrored producer nor one that it has used.
-
-
-@dataclass(frozen=True)
-class MirrorPlan:
-    faults: tuple[str, ...] = STORMY  # Of both clusters,
-    target_faults: tuple[str, ...] = ()  # unless those of the mirror are others.
-    seconds: float = 12.0
-    ends_by: str = "failover"
-    bytes_per_second: int = 0
-
-    @classmethod
-    def of(cls, random: SimRandom) -> MirrorPlan:
-        ends_by = random.choice(("failover", "promote"))
-        return cls(seconds=random.between(6, 14), ends_by=ends_by, bytes_per_second=random.choice((0, 0, 20_000)))
 
 
 class MirrorWorld:
@@ -77,7 +68,7 @@ class MirrorWorld:
         small = Plan()
         self.source = SimCluster(self.world, nodes_of(self.world, small, site="source-"))
         self.target = SimCluster(self.world, nodes_of(self.world, small, site="target-"))
-        self.source_checks = ReplicaChecks(self.source, self.trace)
+        self.source_checks = CuttingChecks(self.source, self.trace)
         self.target_checks = ReplicaChecks(self.target, self.trace)
         self.faults = [
             Faults(self.world, self.source, self.source_checks),
@@ -87,9 +78,19 @@ class MirrorWorld:
         self.clients = Clients(self.world, self.source, self.ledger)
         self.visitors = Clients(self.world, self.target, Ledger())
         self.source_checks.on_committed = self._on_source
+        self.source_checks.on_cut = self._on_cut
         self.target_checks.on_committed = self._on_target
         self.at_source: dict[tuple[tuple[str, int], int], bytes] = {}
+        self.at_target: dict[tuple[tuple[str, int], int], bytes] = {}
         self.source_ends: dict[tuple[str, int], int] = {}
+        self.target_ends: dict[tuple[str, int], int] = {}
+        self.data_ends: dict[tuple[str, int], int] = {}  # At the source, without markers.
+        self.uncertain: dict[
+            tuple[tuple[str, int], int], list[bytes]
+        ] = {}  # In open transactions, by partition and producer.
+        self.cut: list[bytes] = []  # Records that must be saved,
+        self.saved: set[bytes] = set()  # and those that are.
+        self.aborted: set[bytes] = set()
         self.mirrored: dict[tuple[str, int], int] = {}  # Where mirrored batches end.
         self.barriers: dict[tuple[str, int], int] = {}
         self.producers: dict[tuple[str, int], BatchHeader] = {}  # The last of each partition's that was mirrored.
@@ -139,18 +140,24 @@ class MirrorWorld:
         self.visitors.start("intruder", self._intrude)
         kinds = (self.plan.faults, self.plan.target_faults or self.plan.faults)
         disturbing = [faults.run(self.plan.seconds, chosen) for faults, chosen in zip(self.faults, kinds, strict=True)]
-        disturbing.append(self._disturb_links(self.plan.seconds))
+        names = [[node.name for node in cluster.nodes] for cluster in (self.source, self.target)]
+        disturbing.append(disturb_links(self.world, *names, seconds=self.plan.seconds))
         if self.plan.ends_by == "failover":
             disturbing.append(self._fail_over_amid())
         await asyncio.gather(*disturbing)
         for faults in self.faults:
             await faults.heal()
         if self.plan.ends_by == "promote":
-            self.clients.stop()
-            await self.clients.wait_stopped(_IN_TIME_SECONDS)
+            if self.plan.stops_producers:
+                self.clients.stop()
+                await self.clients.wait_stopped(_IN_TIME_SECONDS)
             await self._as_visitor(self.visitors, "promoter", self._promote)
         await self._wait_open()
         await self._as_visitor(self.visitors, "owner", self._write_own)
+        if self.plan.reverses:
+            self.clients.stop()
+            await self.clients.wait_stopped(_IN_TIME_SECONDS)
+            await self._reverse_amid()
         self.visitors.stop()
         self.clients.stop()
         await self.visitors.wait_stopped(_IN_TIME_SECONDS)
@@ -158,6 +165,8 @@ class MirrorWorld:
         await asyncio.sleep(5)
         await self._as_visitor(self.visitors, "judge", self._judge_groups)
         self._judge_end()
+        if self.plan.reverses:
+            await self._judge_reversed()
         for cluster in (self.source, self.target):
             await cluster.stop_all()
 
@@ -210,7 +219,10 @@ class MirrorWorld:
     async def _make_link(self, cluster: Cluster) -> None:
         bootstrap = ",".join(str(Address(node.name, CLIENT_PORT)) for node in self.source.brokers)
         settings = {"bootstrap.servers": bootstrap, "topics": TOPIC, "sync.interval.ms": "300"}
-        settings |= {"promote.quiet.ms": "1000", "max.bytes.per.second": str(self.plan.bytes_per_second)}
+        settings |= {
+            "promote.quiet.ms": str(self.plan.quiet_ms),
+            "max.bytes.per.second": str(self.plan.bytes_per_second),
+        }
         await self._until_done(lambda: MirrorAdmin(cluster).create("dc1", self.source.cluster_id, settings))
 
     async def _until_done(self, ask) -> None:
@@ -235,6 +247,56 @@ class MirrorWorld:
 
     async def _promote(self, cluster: Cluster) -> None:
         await self._until_done(lambda: MirrorAdmin(cluster).open_topics("dc1", "promote"))
+
+    async def _reverse_amid(self) -> None:
+        self.trace.note("world", "reverse")
+        disturbing = [
+            faults.run(self.plan.seconds / 2, kinds)
+            for faults, kinds in zip(
+                self.faults, (self.plan.faults, self.plan.target_faults or self.plan.faults), strict=True
+            )
+        ]
+        await asyncio.gather(self._as_visitor(self.clients, "reverser", self._reverse), *disturbing)
+        for faults in self.faults:
+            await faults.heal()
+
+    async def _reverse(self, cluster: Cluster) -> None:
+        """As the command does it: a link there, and topics that become mirrors by it."""
+        admin = MirrorAdmin(cluster)
+        bootstrap = ",".join(str(Address(node.name, CLIENT_PORT)) for node in self.target.brokers)
+        settings = {"bootstrap.servers": bootstrap, "topics": TOPIC, "sync.interval.ms": "300"}
+        await self._until_done(lambda: admin.create("back", self.target.cluster_id, settings))
+        topic = self._target_topics()[TOPIC]
+        asked = ReverseMirrorRequest.Topic(
+            name=TOPIC,
+            source_topic=TOPIC,
+            source_topic_id=topic.id,
+            leader_epochs=[each.leader_epoch for each in topic.partitions.values()],
+        )
+        await self._until_done(lambda: admin.reverse("back", [asked]))
+
+    async def _judge_reversed(self) -> None:
+        deadline = self.loop.now + _IN_TIME_SECONDS
+        while self.source_ends != self.target_ends or self._source_mirror().state is not MirrorState.MIRRORING:
+            demand(
+                self.loop.now < deadline,
+                "the old source follows in time",
+                ends=(self.source_ends, self.target_ends),
+                state=self._source_mirror(),
+            )
+            await asyncio.sleep(0.3)
+        for (key, offset), batch in self.at_source.items():
+            demand(
+                self.at_target.get((key, offset)) == batch,
+                "what the old source has is here, with the same bytes at the same offset",
+                partition=key,
+                offset=offset,
+            )
+        missing = [batch for batch in self.cut if batch not in self.saved | self.aborted]
+        demand(not missing, "what was cut is saved", first=missing[:1], cut=len(self.cut), saved=len(self.saved))
+
+    def _source_mirror(self):
+        return self.source_checks.image.topics[TOPIC].mirror
 
     def _target_topics(self):
         image = self.target_checks.image
@@ -310,43 +372,47 @@ class MirrorWorld:
             cluster.forget(TOPIC)
         return code, result.base_offset
 
-    # ---- links between the clusters
-
-    async def _disturb_links(self, seconds: float) -> None:
-        random, network, end = self.random.fork(), self.world.network, self.loop.now + seconds
-        sources, targets = [node.name for node in self.source.nodes], [node.name for node in self.target.nodes]
-        while self.loop.now < end:
-            await asyncio.sleep(random.between(0.2, 2))
-            pairs = [(a, b) for a in sources for b in targets if random.random() < random.choice((0.3, 1.0))]
-            match random.choice(("cut", "cut one way", "slow", "reset")):
-                case "reset":
-                    for stream in list(network.streams):
-                        if {stream.host, stream.other.host} in [set(pair) for pair in pairs]:
-                            network.reset(stream)
-                case "slow":
-                    for a, b in pairs:
-                        network.slow(a, b, latency_ms=random.between(5, 300), bytes_per_ms=random.between(1, 50))
-                    await asyncio.sleep(random.between(0.2, 2))
-                    for a, b in pairs:
-                        network.slow(a, b)
-                case kind:
-                    cuts = pairs if kind == "cut one way" else [*pairs, *((b, a) for a, b in pairs)]
-                    for a, b in cuts:
-                        network.cut(a, b)
-                    await asyncio.sleep(random.between(0.2, 3))
-                    for a, b in cuts:
-                        network.mend(a, b)
-
     # ---- what must hold
 
     def _on_source(self, key: tuple[str, int], header: BatchHeader, batch: bytes) -> None:
-        if key[0] == TOPIC:
-            self.at_source[key, header.base_offset] = batch
-            self.source_ends[key] = header.next_offset
+        if key[0] == TOPIC + ".cut":
+            self.saved.add(batch[HEADER_SIZE:])
+        if key[0] != TOPIC:
+            return
+        self.at_source[key, header.base_offset] = batch
+        self.source_ends[key] = header.next_offset
+        if self._source_mirror() is not None:
+            return
+        owner = key, header.producer_id
+        if header.is_control:
+            ended = self.uncertain.pop(owner, [])
+            self.aborted.update(ended if not read_marker(header, batch).is_commit else ())
+        else:
+            self.data_ends[key] = header.next_offset
+            demand(
+                self._opening_epoch() is None or self.plan.ends_by == "failover",
+                "after a promote nobody writes to the source",
+                partition=key,
+                offset=header.base_offset,
+            )
+        if header.is_transactional and not header.is_control:
+            self.uncertain.setdefault(owner, []).append(batch[HEADER_SIZE:])
+
+    def _on_cut(self, key: tuple[str, int], end_offset: int) -> None:
+        gone = sorted(each for each in self.at_source if each[0] == key and each[1] >= end_offset)
+        for each in gone:
+            batch = self.at_source.pop(each)
+            header = read_header(batch)
+            # What the new source has given is there.
+            if not header.is_control and self.at_target.get(each) != batch:
+                self.cut.append(batch[HEADER_SIZE:])
+        self.source_ends[key] = end_offset
 
     def _on_target(self, key: tuple[str, int], header: BatchHeader, batch: bytes) -> None:
         if key[0] != TOPIC:
             return
+        self.at_target[key, header.base_offset] = batch
+        self.target_ends[key] = header.next_offset
         opening = self._opening_epoch()
         if opening is None or header.leader_epoch < opening:
             demand(
@@ -387,11 +453,11 @@ class MirrorWorld:
         for key in [tuple(each) for each in self.partitions]:
             if self.plan.ends_by == "promote":
                 demand(
-                    self.mirrored.get(key, 0) == self.source_ends.get(key, 0),
+                    self.mirrored.get(key, 0) >= self.data_ends.get(key, 0),
                     "after a promote all of the source is here",
                     partition=key,
                     here=self.mirrored.get(key),
-                    source=self.source_ends.get(key),
+                    source=self.data_ends.get(key),
                 )
             demand(key in self.barriers, "each partition is opened", partition=key)
             leader = image.topics[TOPIC].partitions[key[1]].leader

@@ -2,18 +2,24 @@
 
 import pytest
 
-from tailrace.broker.mirrors import tender
+from tailrace.broker.mirrors import cutting, tender
 from tailrace.broker.mirrors.groups import GroupSync
+from tailrace.broker.mirrors.handover import Handover
 from tailrace.broker.mirrors.pulled import Pulled
 from tailrace.controller.mirrors import following
+from tailrace.log.validation import Origin
 from tailrace.replica.leading import mirrors
 from tailrace.replica.partition import Partition
 from tailrace.wire.markers import build_marker
 from tailrace.wire.records import set_log_append_time
-from tests.sim.mirror_world import CALM, MirrorPlan, MirrorWorld
+from tests.sim.mirror_plan import CALM, MirrorPlan
+from tests.sim.mirror_world import MirrorWorld
 
 FAILOVER = MirrorPlan(faults=CALM, seconds=3, ends_by="failover")
 PROMOTE = MirrorPlan(faults=CALM, seconds=3, ends_by="promote")
+SWITCH = MirrorPlan(faults=CALM, seconds=3, ends_by="promote", stops_producers=False, reverses=True)
+HASTY = MirrorPlan(faults=CALM, seconds=3, ends_by="promote", stops_producers=False, quiet_ms=0)
+RETURN = MirrorPlan(faults=CALM, seconds=3, ends_by="failover", reverses=True)
 
 
 def found(plan: MirrorPlan, seeds: range = range(1, 4)) -> str:
@@ -25,7 +31,7 @@ def found(plan: MirrorPlan, seeds: range = range(1, 4)) -> str:
     return "nothing"
 
 
-@pytest.mark.parametrize("plan", [FAILOVER, PROMOTE], ids=["failover", "promote"])
+@pytest.mark.parametrize("plan", [FAILOVER, PROMOTE, SWITCH, RETURN], ids=["failover", "promote", "switch", "return"])
 def test_without_a_bug_nothing_is_found(plan):
     world = MirrorWorld(1, plan)
     assert world.run() is None
@@ -33,6 +39,7 @@ def test_without_a_bug_nothing_is_found(plan):
     assert world.refused_count > 3, "a mirror was written to, in vain"
     assert world.transactions > 2, "there were transactions"
     assert min(world.mirrored.values()) > 20, "something was mirrored"
+    assert bool(world.cut) == (plan is RETURN), "only after a failover there was something to cut"
 
 
 @pytest.mark.long
@@ -97,7 +104,7 @@ def test_a_barrier_that_forgets_nobody(monkeypatch):
 
 @pytest.mark.long
 def test_a_mirror_that_takes_records(monkeypatch):
-    monkeypatch.setattr(mirrors, "refuse_writes", lambda _partition: None)
+    monkeypatch.setattr(mirrors, "refuse_writes", lambda _partition, _origin=None: None)
     assert found(FAILOVER).startswith(("a mirror takes records of its source alone", "what is mirrored is committed"))
 
 
@@ -132,6 +139,55 @@ def test_a_promote_that_waits_for_nothing(monkeypatch):
     monkeypatch.setattr(tender, "_why_not_quiet", lambda _name, _ends, _here: None)
     plan = MirrorPlan(faults=CALM, seconds=4, ends_by="promote", bytes_per_second=2000)
     assert found(plan, range(1, 8)).startswith("after a promote all of the source is here")
+
+
+@pytest.mark.long
+def test_a_promote_that_closes_nothing(monkeypatch):
+    """The source is quiet for a moment, and then it is written to again."""
+
+    async def close(_self, _promoting):
+        return None
+
+    monkeypatch.setattr(Handover, "close", close)
+    monkeypatch.setattr(tender, "_why_not_quiet", lambda _name, _ends, _here: None)
+    assert found(HASTY).startswith(("after a promote nobody writes to the source", "after a promote all of the source"))
+
+
+@pytest.mark.long
+def test_a_promote_that_does_not_wait_until_the_source_is_closed(monkeypatch):
+    monkeypatch.setattr(tender, "_why_not_closed", lambda _name, _ends, _closed: None)
+    monkeypatch.setattr(tender, "_why_not_quiet", lambda _name, _ends, _here: None)
+    plan = MirrorPlan(faults=CALM, seconds=3, ends_by="promote", stops_producers=False, bytes_per_second=2000)
+    assert found(plan).startswith(("after a promote nobody writes to the source", "after a promote all of the source"))
+
+
+@pytest.mark.long
+def test_a_closed_source_that_takes_records(monkeypatch):
+    original = mirrors.refuse_writes
+
+    def refuse(partition, origin=Origin.CLIENT):
+        original(partition, Origin.COORDINATOR)
+
+    monkeypatch.setattr(mirrors, "refuse_writes", refuse)
+    monkeypatch.setattr(mirrors, "is_closed", lambda role: role is not None and role.is_read_only)
+    assert found(HASTY).startswith("after a promote nobody writes to the source")
+
+
+@pytest.mark.long
+def test_what_is_cut_and_not_saved(monkeypatch):
+    monkeypatch.setattr(cutting, "saved_batches", lambda _data, offset, _aborted: (offset + 1000, []))
+    assert found(RETURN).startswith("what was cut is saved")
+
+
+@pytest.mark.long
+def test_a_cut_that_goes_not_far_enough(monkeypatch):
+    original = cutting.cut_mirror
+
+    async def cut(room, partition, offset):
+        await original(room, partition, min(offset + 5, partition.log.log_end_offset))
+
+    monkeypatch.setattr("tailrace.broker.mirrors.puller.cut_mirror", cut)
+    assert found(RETURN, range(1, 2)) != "nothing"
 
 
 @pytest.mark.long

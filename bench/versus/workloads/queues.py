@@ -19,6 +19,8 @@ NOTE = (
 )
 _MEMBERS = 10
 _RECORDS_PER_SECOND = 60_000
+# Without records a member gives up after that: some wait longer than the 10 s of the tool on a machine that is busy.
+_PATIENCE_MS = 60_000
 _SETTINGS = {
     "share.coordinator.state.topic.replication.factor": "1",
     "share.coordinator.state.topic.min.isr": "1",
@@ -39,6 +41,7 @@ def empty(running: Running, effort: Effort) -> dict[str, float]:
     brokers_s = running.stopwatch()
     words = ["--bootstrap-server", running.bootstrap, "--topic", name, "--group", group]
     words += ["--num-records", str(records), "--threads", str(_MEMBERS), "--hide-header"]
+    words += ["--timeout", str(_PATIENCE_MS)]
     command = ["java", "-Xmx512M", "-cp", kafka_class_path(), "org.apache.kafka.tools.ShareConsumerPerformance", *words]
     done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
     spent_s = brokers_s()

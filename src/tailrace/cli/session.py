@@ -53,6 +53,10 @@ def add_source_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--source", type=_addresses, required=True, metavar="HOST:PORT,...", help="brokers of the source"
     )
+    add_source_login(parser)
+
+
+def add_source_login(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--source-config",
         type=_security,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
-from tailrace.client.connection import error_code
+from tailrace.client.connection import Connection, error_code
 from tailrace.client.metadata import Cluster, TopicMetadata
 from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.model.ids import CLUSTER_METADATA_TOPIC, NodeId, PartitionIndex, TopicPartition
@@ -65,6 +65,8 @@ CONFIG_SOURCES = {
     8: "group",
 }
 SOURCE_TOPIC = 1
+SOURCE_BROKER = 2
+SOURCE_DEFAULT = 5
 
 
 class CreatedTopic(NamedTuple):
@@ -244,7 +246,7 @@ class Admin:
         self.cluster.forget(name)
 
     async def configs_of(self, resource_type: int, name: str, *, with_synonyms: bool = False) -> list[ConfigEntry]:
-        connection = await self.cluster.any_connection()
+        connection = await self._connection_for(resource_type, name)
         request = DescribeConfigsRequest(
             resources=[
                 DescribeConfigsRequest.DescribeConfigsResource(
@@ -292,9 +294,18 @@ class Admin:
             ],
             validate_only=validate_only,
         )
-        connection = await self.cluster.any_connection()
+        connection = await self._connection_for(resource_type, name)
         result = _only((await connection.call(request, IncrementalAlterConfigsResponse)).responses)
         _check(result.error_code, result.error_message, f"the settings of {name} were not changed")
+
+    async def _connection_for(self, resource_type: int, name: str) -> Connection:
+        """A broker of Apache Kafka tells and takes the settings of no other. Of one that is away, any is asked."""
+        if resource_type == RESOURCE_BROKER and name.isdecimal():
+            if not self.cluster.brokers:
+                await self.cluster.refresh([])
+            if NodeId(int(name)) in self.cluster.brokers:
+                return await self.cluster.connection_to(NodeId(int(name)))
+        return await self.cluster.any_connection()
 
     async def brokers(self) -> list[BrokerEntry]:
         """All that are registered, by id, fenced ones too."""

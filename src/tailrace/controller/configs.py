@@ -14,7 +14,7 @@ from enum import IntEnum
 from functools import partial
 from typing import TypeAlias, TypeVar
 
-from tailrace.controller.brokers import remote_storage
+from tailrace.controller.brokers import queues, remote_storage
 from tailrace.controller.features import MIN_INSYNC_REPLICAS, keeps_eligible_leader_replicas
 from tailrace.controller.image import MetadataImage, ResourceType
 from tailrace.controller.names import check_topic_name
@@ -26,6 +26,7 @@ from tailrace.model.config import (
     GROUP_SETTINGS,
     SETTINGS,
     TOPIC_SETTINGS,
+    apply_group,
     check_turned_off,
     format_value,
     parse_group_config,
@@ -224,7 +225,7 @@ def _decide_records(view: View, resource: _Resource, texts: Mapping[str, str]) -
         remote_storage.check_topic(view.image, current, is_enabled=config.remote_storage_enable)
         allows_unclean = config.unclean_leader_election_enable
     elif resource.resource_type == ResourceType.GROUP:
-        parse_group_config(texts, view.config)
+        queues.check_group(view.image, apply_group(view.config, current), parse_group_config(texts, view.config))
     elif resource.resource_type == ResourceType.CLIENT_METRICS:
         parse_subscription(texts)
     else:

@@ -35,13 +35,14 @@ SUPPORTED_FEATURES: Mapping[str, tuple[int, int]] = {
 _LATER = (KRAFT_VERSION, MIRROR_VERSION)
 
 MIN_INSYNC_REPLICAS = "min.insync.replicas"
-# Told by brokers alone, and never finalized: those of Apache Kafka do not have it.
+# Told by brokers alone, and never finalized: those of Apache Kafka do not have them.
 REMOTE_STORAGE = "tailrace.remote.storage"
+QUEUES = "tailrace.queues"
 
 
 def broker_features(config: BrokerConfig) -> list[tuple[str, int, int]]:
     """What a broker with these settings tells at its registration: names with the lowest and the highest level."""
-    features = [(name, low, high) for name, (low, high) in SUPPORTED_FEATURES.items()]
+    features = [*((name, low, high) for name, (low, high) in SUPPORTED_FEATURES.items()), (QUEUES, 0, 1)]
     return [*features, (REMOTE_STORAGE, 0, 1)] if config.remote_log_storage_system_enable else features
 
 

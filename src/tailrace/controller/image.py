@@ -45,6 +45,7 @@ class MirrorState(IntEnum):
     MIRRORING = 0
     PROMOTING = 1  # To be opened once it has all that the source has.
     OPEN = 2  # A topic like any other.
+    CUTTING = 3  # What the source does not have is cut here, by an operator's decision. Then it is mirrored on.
 
 
 class MirrorTopic(NamedTuple):
@@ -57,10 +58,19 @@ class MirrorTopic(NamedTuple):
     # Its leaders write what ends the mirror before anything else in this leader epoch or a later one; all that was
     # mirrored is of earlier ones. -1 until it is opened.
     opening_epoch: int = -1
+    handover_id: Uuid = ZERO_UUID  # Of the last promote, each of which has one of its own.
+    origins: tuple[str, ...] = ()  # The clusters that it comes from; the last one is the link's source.
 
     @property
     def is_read_only(self) -> bool:
         return self.state is not MirrorState.OPEN
+
+
+class ClosedTopic(NamedTuple):
+    """Who mirrors a topic from here, and has taken it over: nobody writes to it here any more."""
+
+    cluster_id: str
+    handover_id: Uuid
 
 
 class MirrorLink(NamedTuple):
@@ -117,6 +127,12 @@ class TopicImage(NamedTuple):
     # Dense: the keys are 0 to len - 1, in order.
     partitions: Mapping[int, PartitionImage]
     mirror: MirrorTopic | None = None
+    closed: ClosedTopic | None = None
+
+    @property
+    def is_read_only(self) -> bool:
+        """Clients cannot write to it."""
+        return self.closed is not None or (self.mirror is not None and self.mirror.is_read_only)
 
 
 class BrokerImage(NamedTuple):

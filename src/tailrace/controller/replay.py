@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 from tailrace.controller.image import (
     BrokerImage,
+    ClosedTopic,
     ControllerImage,
     DelegationToken,
     MetadataImage,
@@ -339,8 +340,15 @@ class Replay:
             Uuid(record.source_topic_id),
             MirrorState(record.state),
             record.opening_epoch,
+            Uuid(record.handover_id),
+            tuple(record.origins),
         )
         topics[name] = topics[name]._replace(mirror=mirror)
+
+    def _replay_closed_topic(self, record: stored_records.ClosedTopicRecord) -> None:
+        topics, name = self._own("topics"), self._part("topic_names")[record.topic_id]
+        closed = ClosedTopic(record.cluster_id, Uuid(record.handover_id)) if record.cluster_id else None
+        topics[name] = topics[name]._replace(closed=closed)
 
     _HANDLERS: ClassVar[dict[type[Message], Callable[[Any, Any], None]]] = {
         stored_records.TopicRecord: _replay_topic,
@@ -365,6 +373,7 @@ class Replay:
         stored_records.MirrorLinkRecord: _replay_mirror_link,
         stored_records.RemoveMirrorLinkRecord: _replay_remove_mirror_link,
         stored_records.MirrorTopicRecord: _replay_mirror_topic,
+        stored_records.ClosedTopicRecord: _replay_closed_topic,
     }
 
 

@@ -10,6 +10,7 @@ from itertools import islice
 from tailrace.controller.image import (
     METADATA_VERSION,
     BrokerImage,
+    ClosedTopic,
     ControllerImage,
     DelegationToken,
     MetadataImage,
@@ -19,7 +20,7 @@ from tailrace.controller.image import (
 )
 from tailrace.controller.security.limits import quota_record
 from tailrace.model.acls import Acl
-from tailrace.model.ids import Uuid
+from tailrace.model.ids import ZERO_UUID, Uuid
 from tailrace.wire.apis import stored_records
 from tailrace.wire.schema import Message
 
@@ -46,6 +47,8 @@ def _records(image: MetadataImage) -> Iterator[Message]:
         yield stored_records.TopicRecord(name=topic.name, topic_id=topic.id)
         if topic.mirror is not None:
             yield mirror_topic_record(topic.id, topic.mirror)
+        if topic.closed is not None:
+            yield closed_topic_record(topic.id, topic.closed)
         for index, partition in topic.partitions.items():
             yield existing_partition_record(topic.id, index, partition)
     for (resource_type, name), values in sorted(image.configs.items()):
@@ -141,7 +144,14 @@ def mirror_link_record(link: MirrorLink) -> Message:
 
 
 def mirror_topic_record(topic_id: Uuid, mirror: MirrorTopic) -> Message:
-    return stored_records.MirrorTopicRecord(topic_id=topic_id, **mirror._asdict())
+    values = {**mirror._asdict(), "origins": list(mirror.origins)}
+    return stored_records.MirrorTopicRecord(topic_id=topic_id, **values)
+
+
+def closed_topic_record(topic_id: Uuid, closed: ClosedTopic | None) -> Message:
+    """With None it is opened again."""
+    cluster_id, handover_id = closed or ("", ZERO_UUID)
+    return stored_records.ClosedTopicRecord(topic_id=topic_id, cluster_id=cluster_id, handover_id=handover_id)
 
 
 def existing_partition_record(topic_id: Uuid, index: int, partition: PartitionImage) -> Message:

@@ -15,7 +15,7 @@ from tailrace.client.groups.admin import DescribedGroup, GroupAdmin, ListedGroup
 from tailrace.client.groups.offsets import GroupOffsets
 from tailrace.client.metadata import Cluster, TopicMetadata
 from tailrace.client.offsets import list_offsets
-from tailrace.kit.messages import TopicPartition
+from tailrace.kit.messages import Place, TopicPartition
 from tailrace.kit.options import Options, ParsedOptions, Value
 from tailrace.model import ids
 from tailrace.model.errors import ErrorCode, KafkaError
@@ -142,9 +142,9 @@ class Admin:
 
         return await GroupAdmin(self._open()).offsets_of(group_id, ask)
 
-    async def alter_group_offsets(self, group_id: str, offsets: Mapping[ids.TopicPartition, int]) -> None:
+    async def alter_group_offsets(self, group_id: str, offsets: Mapping[Place, int]) -> None:
         """Taken while the group has no members."""
-        await GroupAdmin(self._open()).offsets_of(group_id, lambda found: found.commit(offsets))
+        await GroupAdmin(self._open()).offsets_of(group_id, lambda found: found.commit(dict(offsets.items())))
 
     async def group_lag(self, group_id: str) -> dict[TopicPartition, int]:
         """How many offsets lie between what it has committed and the end of each partition."""

@@ -14,7 +14,7 @@ from typing import Any
 from tailrace.client.consumer import EARLIEST, LATEST
 from tailrace.kit.engines.choice import consumer_engine
 from tailrace.kit.engines.port import Hooks, OnPartitions, Subscription
-from tailrace.kit.messages import Message, OffsetAndMetadata, Source, TopicPartition, message_type
+from tailrace.kit.messages import Message, OffsetAndMetadata, Place, Source, TopicPartition, message_type
 from tailrace.kit.options import Options, ParsedOptions, Value
 from tailrace.kit.serdes import AskingSerde, Bytes, Serde
 from tailrace.model import ids
@@ -201,10 +201,10 @@ class Consumer:
 
     # --- what is done
 
-    async def commit(self, offsets: Mapping[ids.TopicPartition, int | OffsetAndMetadata] | None = None) -> None:
+    async def commit(self, offsets: Mapping[Place, int | OffsetAndMetadata] | None = None) -> None:
         """The offset behind the last record that is done, for each partition; without offsets, behind everything that
         polls have given. Raises KafkaError if the group refuses, as after this member was put out of it."""
-        await self._engine.commit(offsets)
+        await self._engine.commit(None if offsets is None else dict(offsets.items()))
 
     async def committed(self, partitions: Iterable[ids.TopicPartition] | None = None) -> dict[TopicPartition, int]:
         """What the group has committed, of these partitions or the assigned ones; without those that have nothing.

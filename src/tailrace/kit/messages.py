@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
 from tailrace.client.groups.offsets import Committed as OffsetAndMetadata
 from tailrace.client.lanes import Delivered
@@ -25,6 +25,7 @@ __all__ = [
     "Message",
     "OffsetAndMetadata",
     "Outgoing",
+    "Place",
     "Source",
     "TopicPartition",
     "WireHeaders",
@@ -33,6 +34,8 @@ __all__ = [
 ]
 
 WireHeaders = tuple[tuple[str, bytes | None], ...]
+# Of a mapping by partition: those of the kit, or the client's own, of which they are.
+Place = TypeVar("Place", bound=ids.TopicPartition)
 # As they are given: pairs, of which a name may come twice, or a mapping.
 Headers = Sequence[tuple[str, bytes | str | None]] | Mapping[str, bytes | str | None]
 

@@ -18,12 +18,11 @@ from tailrace.client.lanes import Delivered
 from tailrace.client.producer import Sendable
 from tailrace.client.transactions.errors import AbortableError
 from tailrace.kit.engines.choice import producer_engine
-from tailrace.kit.messages import DeliveryReport, Headers, OffsetAndMetadata, Outgoing, WireHeaders, headers_of
+from tailrace.kit.messages import DeliveryReport, Headers, OffsetAndMetadata, Outgoing, Place, WireHeaders, headers_of
 from tailrace.kit.options import Options, ParsedOptions, Value
 from tailrace.kit.partitioners import Partitioner
 from tailrace.kit.serdes import AskingSerde, ByType, Serde, SerializationError
 from tailrace.model.errors import ErrorCode, KafkaError
-from tailrace.model.ids import TopicPartition
 
 OnDelivery = Callable[[DeliveryReport], None]
 
@@ -181,11 +180,9 @@ class Producer:
     async def abort(self) -> None:
         await self._engine.abort()
 
-    async def send_offsets_to_transaction(
-        self, offsets: Mapping[TopicPartition, int | OffsetAndMetadata], group: Any
-    ) -> None:
+    async def send_offsets_to_transaction(self, offsets: Mapping[Place, int | OffsetAndMetadata], group: Any) -> None:
         """They are committed with the transaction. `group` is what `Consumer.group_metadata` gave."""
-        await self._engine.send_offsets(offsets, group)
+        await self._engine.send_offsets(dict(offsets.items()), group)
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Producer]:

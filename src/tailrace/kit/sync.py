@@ -16,6 +16,9 @@ from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
+from tailrace.client.admin import BROKER_DEFAULT, BrokerEntry, CreatedTopic
+from tailrace.client.groups.admin import DescribedGroup, ListedGroup
+from tailrace.client.metadata import TopicMetadata
 from tailrace.kit import admin, consumer, producer
 from tailrace.kit.consumer import BEGINNING, END
 from tailrace.kit.messages import (
@@ -23,6 +26,7 @@ from tailrace.kit.messages import (
     Headers,
     Message,
     OffsetAndMetadata,
+    Place,
     TopicPartition,
 )
 from tailrace.kit.options import Options, Value
@@ -195,9 +199,7 @@ class Producer:
 
         self._thread.run(abort())
 
-    def send_offsets_to_transaction(
-        self, offsets: Mapping[ids.TopicPartition, int | OffsetAndMetadata], group: Any
-    ) -> None:
+    def send_offsets_to_transaction(self, offsets: Mapping[Place, int | OffsetAndMetadata], group: Any) -> None:
         self._thread.run(self._producer.send_offsets_to_transaction(offsets, group))
 
     @contextmanager
@@ -311,11 +313,16 @@ class Consumer:
     def lag(self) -> dict[TopicPartition, int]:
         return self._thread.run(self._consumer.lag())
 
-    def commit(self, offsets: Mapping[ids.TopicPartition, int | OffsetAndMetadata] | None = None) -> None:
+    def commit(self, offsets: Mapping[Place, int | OffsetAndMetadata] | None = None) -> None:
         self._thread.run(self._consumer.commit(offsets))
 
     def committed(self, partitions: Iterable[ids.TopicPartition] | None = None) -> dict[TopicPartition, int]:
         return self._thread.run(self._consumer.committed(partitions))
+
+    def committed_with_metadata(
+        self, partitions: Iterable[ids.TopicPartition] | None = None
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        return self._thread.run(self._consumer.committed_with_metadata(partitions))
 
     def group_metadata(self) -> Any:
         return self._call(self._consumer.group_metadata)
@@ -343,13 +350,72 @@ class Admin:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def __getattr__(self, name: str) -> Callable[..., Any]:
-        method = getattr(self._admin, name)
+    def create_topic(
+        self,
+        name: str,
+        *,
+        partitions: int = BROKER_DEFAULT,
+        replication_factor: int = BROKER_DEFAULT,
+        config: Mapping[str, str] | None = None,
+        exist_ok: bool = False,
+    ) -> CreatedTopic | None:
+        return self._thread.run(
+            self._admin.create_topic(
+                name, partitions=partitions, replication_factor=replication_factor, config=config, exist_ok=exist_ok
+            )
+        )
 
-        def call(*arguments: Any, **named: Any) -> Any:
-            return self._thread.run(method(*arguments, **named))
+    def delete_topic(self, name: str, *, missing_ok: bool = False) -> None:
+        self._thread.run(self._admin.delete_topic(name, missing_ok=missing_ok))
 
-        return call
+    def add_partitions(self, name: str, count: int) -> None:
+        self._thread.run(self._admin.add_partitions(name, count))
+
+    def topics(self) -> list[str]:
+        return self._thread.run(self._admin.topics())
+
+    def describe_topics(self, names: Sequence[str]) -> list[TopicMetadata]:
+        return self._thread.run(self._admin.describe_topics(names))
+
+    def partitions_of(self, topic: str) -> list[TopicPartition]:
+        return self._thread.run(self._admin.partitions_of(topic))
+
+    def topic_config(self, name: str) -> dict[str, str | None]:
+        return self._thread.run(self._admin.topic_config(name))
+
+    def alter_topic_config(
+        self, name: str, changes: Mapping[str, str] | None = None, *, removals: Sequence[str] = ()
+    ) -> None:
+        self._thread.run(self._admin.alter_topic_config(name, changes, removals=removals))
+
+    def beginning_offsets(self, partitions: Iterable[ids.TopicPartition]) -> dict[TopicPartition, int]:
+        return self._thread.run(self._admin.beginning_offsets(partitions))
+
+    def end_offsets(
+        self, partitions: Iterable[ids.TopicPartition], *, committed_only: bool = False
+    ) -> dict[TopicPartition, int]:
+        return self._thread.run(self._admin.end_offsets(partitions, committed_only=committed_only))
+
+    def brokers(self) -> list[BrokerEntry]:
+        return self._thread.run(self._admin.brokers())
+
+    def groups(self) -> list[ListedGroup]:
+        return self._thread.run(self._admin.groups())
+
+    def describe_group(self, group_id: str) -> DescribedGroup:
+        return self._thread.run(self._admin.describe_group(group_id))
+
+    def delete_group(self, group_id: str) -> None:
+        self._thread.run(self._admin.delete_group(group_id))
+
+    def group_offsets(self, group_id: str) -> dict[TopicPartition, int]:
+        return self._thread.run(self._admin.group_offsets(group_id))
+
+    def alter_group_offsets(self, group_id: str, offsets: Mapping[Place, int]) -> None:
+        self._thread.run(self._admin.alter_group_offsets(group_id, offsets))
+
+    def group_lag(self, group_id: str) -> dict[TopicPartition, int]:
+        return self._thread.run(self._admin.group_lag(group_id))
 
     def close(self) -> None:
         self._thread.run(self._admin.close())

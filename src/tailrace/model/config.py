@@ -1027,8 +1027,9 @@ class BrokerConfig(SecurityConfig, scope="broker"):
     early_start_listeners: frozenset[str] = items(
         default=frozenset(),
         convert=str.upper,
-        doc="Listeners that may be served before the ACLs are loaded. Those of controllers always are; those of "
-        "clients wait for the metadata, and so for the ACLs, whether they are named here or not.",
+        inert="No effect: those of controllers always are, and let super users alone pass until then; those of clients "
+        "wait for the metadata, as on Kafka.",
+        doc="Listeners that may be served before the ACLs are loaded.",
     )
     authorizer_cache_max_entries: int = integer(
         default=20_000,
@@ -2586,9 +2587,6 @@ def _check_broker(config: BrokerConfig) -> None:
     _check_security(config, names)
     _check_advertised(config, names)
     _check_roles(config, names)
-    for name in config.early_start_listeners:
-        if name not in names:
-            raise invalid("early.start.listeners", name, "Each of them must be one of listeners.")
     if config.remote_log_storage_system_enable and not config.remote_log_storage_url:
         raise invalid("remote.log.storage.url", "", "Remote storage needs a store, such as s3://bucket/prefix.")
     if not {"classic", "consumer"} <= config.group_coordinator_rebalance_protocols:

@@ -29,8 +29,6 @@ _FETCH_FAILURES_MAX = 3
 _PAUSE_DOUBLINGS_MAX = 16
 # Eight times controller.quorum.election.timeout.ms: 8 s by default.
 _CANDIDATE_DOUBLINGS_MAX = 3
-# Fetch timeouts for which a leader that fell silent is remembered.
-_SILENCE_MEMORY = 15
 
 
 def advance(node: RaftNode, now_ms: float) -> None:
@@ -103,10 +101,12 @@ def _advance_leader(node: RaftNode, role: Leader, now_ms: float) -> None:
     # all are slow they still follow it, and an election is one more thing to do. Kafka resigns after one and a half.
     role.ends_ms = role.check_quorum_deadline_ms(node.voters, node.key, node.timing.fetch_timeout_ms)
     resign_ms = role.resign_deadline_ms(node.voters, node.key, node.timing.fetch_timeout_ms)
-    if node.clock_ms >= resign_ms:
+    replaced_ms = role.replaced_ms(node.voters, node.key, node.timing.fetch_timeout_ms)
+    if now_ms >= resign_ms or node.clock_ms >= replaced_ms:
+        node.note_silence(now_ms)
         node.resign(now_ms)
         return
-    node.wake_at_clock(resign_ms, now_ms)
+    node.wake_at(resign_ms)
     membership.advance(node, role, now_ms)
     if role.change is not None:
         node.wake_at(role.change.deadline_ms)
@@ -128,7 +128,7 @@ def _advance_follower(node: RaftNode, role: Follower, now_ms: float) -> None:
     is_silent = now_ms >= role.fetch_deadline_ms
     if is_silent or (node.may_stand and failures >= _FETCH_FAILURES_MAX):
         if is_silent:
-            node.standing.note_silence(now_ms, now_ms + _SILENCE_MEMORY * node.timing.fetch_timeout_ms)
+            node.note_silence(now_ms)
         node.lose_leader(role.leader_id, now_ms)
         _advance_standing(node, now_ms)
         return
@@ -174,7 +174,7 @@ def _advance_resigned(node: RaftNode, role: Resigned, now_ms: float) -> None:
 
 
 def _lead(node: RaftNode, won: Candidate, now_ms: float) -> None:
-    node.standing.win(node.clock_ms)
+    node.standing.win(node.clock_ms, now_ms)
     change = LeaderChangeMessage(
         version=0,
         leader_id=node.key.id,

@@ -7,7 +7,8 @@
     a fetch counts   from when the one before it was answered on the same connection: a network that held it back does
                      not make it newer than it is
 Only what was synced is counted, the leader's own log included. A leader that removed itself does not count.
-Times are those of the clock, never of patience: a leader that was held up for long has been replaced.
+Times are those of the clock, not of patience: a leader that was held up for long may have been replaced. Only whether
+it still waits to be asked goes by patience: what came while it was away for some seconds is read before it gives up.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from tailrace.raft.types import OffsetAndEpoch, RaftLog, ReplicaKey, Voter, Vote
 # An observer that has not fetched for this long is shown no more (Kafka's figure), nor kept if there are many.
 OBSERVER_SESSION_MS = 300_000.0
 _REPLICAS_MAX = 1000
+# A leader is waited for up to so many fetch timeouts where leaders fall silent again and again: 8 s by default.
+PATIENCE_MAX = 4
 
 
 @dataclass(slots=True)
@@ -28,6 +31,8 @@ class Progress:
     # Everything below is synced there; -1 before its first valid fetch.
     end_offset: int = -1
     last_fetch_ms: float = -inf
+    # When that was read, by patient time.
+    asked_ms: float = -inf
     # At this moment it still followed, however long its last fetch was on its way.
     followed_ms: float = -inf
     last_caught_up_ms: float = -inf
@@ -53,6 +58,8 @@ class VoterChange:
 @dataclass(slots=True)
 class Leader:
     since_ms: float
+    # The same moment by patient time.
+    waits_from_ms: float = -inf
     # As of the last step. Nothing is done in its name after this, whatever it has yet to read.
     ends_ms: float = inf
     # The offset of the batch that opens the epoch, once it is written.
@@ -70,7 +77,14 @@ class Leader:
         return found
 
     def note_fetch(
-        self, key: ReplicaKey, now_ms: float, *, offset: int | None, leader_end_offset: int, after_ms: float = inf
+        self,
+        key: ReplicaKey,
+        now_ms: float,
+        *,
+        patient_ms: float,
+        offset: int | None,
+        leader_end_offset: int,
+        after_ms: float = inf,
     ) -> None:
         """Alive after `after_ms`; and with `offset`, its log is ours up to there. Lower than before: a late request."""
         if key not in self.replicas and len(self.replicas) >= _REPLICAS_MAX:
@@ -84,7 +98,7 @@ class Leader:
                 progress.last_caught_up_ms = max(progress.last_fetch_ms, progress.last_caught_up_ms)
             progress.leader_end_offset = leader_end_offset
             progress.end_offset = offset
-        progress.last_fetch_ms = now_ms
+        progress.last_fetch_ms, progress.asked_ms = now_ms, patient_ms
         progress.followed_ms = max(progress.followed_ms, min(now_ms, after_ms))
 
     def decide_high_watermark(self, voters: VoterSet, own: ReplicaKey, synced_end_offset: int) -> int | None:
@@ -99,20 +113,28 @@ class Leader:
 
     def check_quorum_deadline_ms(self, voters: VoterSet, own: ReplicaKey, timeout_ms: float) -> float:
         """Until when it may act, if nobody fetches before."""
-        return self._majority_ms(voters, own, self._followed_ms) + timeout_ms
+        return self._majority_ms(voters, own, self._followed_ms, self.since_ms) + timeout_ms
 
     def resign_deadline_ms(self, voters: VoterSet, own: ReplicaKey, timeout_ms: float) -> float:
-        """Until when it waits to be asked again. A fetch that may be old counts too: on a machine where all are late
-        nobody could prove in time that his are new, and an election is one more thing to do."""
-        return self._majority_ms(voters, own, self._last_fetch_ms) + 2 * timeout_ms
+        """Until when it waits to be asked again, by patient time: until then it does nothing. A fetch that may be old
+        counts too: on a machine where all are late nobody could prove in time that his are new, and an election is one
+        more thing to do."""
+        return self._majority_ms(voters, own, self._asked_ms, self.waits_from_ms) + 2 * timeout_ms
 
-    def _majority_ms(self, voters: VoterSet, own: ReplicaKey, heard_ms: Callable[[ReplicaKey], float]) -> float:
+    def replaced_ms(self, voters: VoterSet, own: ReplicaKey, timeout_ms: float) -> float:
+        """Nobody waits for a leader beyond this moment of the clock, however patient he is."""
+        return self._majority_ms(voters, own, self._last_fetch_ms, self.since_ms) + PATIENCE_MAX * timeout_ms
+
+    @staticmethod
+    def _majority_ms(
+        voters: VoterSet, own: ReplicaKey, heard_ms: Callable[[ReplicaKey], float], since_ms: float
+    ) -> float:
         """When a majority was last heard; itself counts."""
         others = [voter.key for voter in voters if not voter.key.matches(own)]
         needed = voters.majority - (1 if voters.contains(own) else 0)
         if needed <= 0:
             return inf
-        heard = sorted(max(self.since_ms, heard_ms(key)) for key in others)
+        heard = sorted(max(since_ms, heard_ms(key)) for key in others)
         return heard[len(heard) - needed]
 
     def successors(self, voters: VoterSet, own: ReplicaKey) -> tuple[ReplicaKey, ...]:
@@ -127,6 +149,10 @@ class Leader:
     def _last_fetch_ms(self, key: ReplicaKey) -> float:
         found = self.replicas.get(key)
         return -inf if found is None else found.last_fetch_ms
+
+    def _asked_ms(self, key: ReplicaKey) -> float:
+        found = self.replicas.get(key)
+        return -inf if found is None else found.asked_ms
 
     def _followed_ms(self, key: ReplicaKey) -> float:
         found = self.replicas.get(key)

@@ -26,6 +26,8 @@ from tailrace.wire.schema import Message
 # A share of the election timeout: the first election after a start, and the first pause after a lost one. On a
 # loopback two round trips and a sync take some milliseconds; 50 ms at the defaults make a tie unlikely.
 _FIRST_ELECTION_SHARE = 1 / 20
+# Fetch timeouts for which a leader that fell silent is remembered: a minute by default.
+_SILENCE_MEMORY = 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,6 +249,9 @@ class RaftNode:
 
     def see_epoch(self, epoch: int, now_ms: float) -> None:
         role = self.role
+        if isinstance(role, Leader):
+            # The others have waited for it in vain, and it waits for its successor as they would.
+            self.note_silence(now_ms)
         self.standing.see_epoch(epoch, now_ms + self.election_timeout_ms())
         # If it led: nobody knows what will become of the change.
         self.answer_change(role, self.reply(ErrorCode.NOT_LEADER_OR_FOLLOWER))
@@ -311,6 +316,17 @@ class RaftNode:
     def fetch_patience_ms(self, now_ms: float) -> float:
         """How long a leader is waited for: the fetch timeout or, where leaders fall silent all the time, more."""
         return self.timing.fetch_timeout_ms * self.standing.patience(now_ms)
+
+    def note_silence(self, now_ms: float) -> None:
+        self.standing.note_silence(now_ms, now_ms + _SILENCE_MEMORY * self.timing.fetch_timeout_ms)
+
+    def hear_leader(self, role: Follower, now_ms: float) -> None:
+        """From now on it is waited for again."""
+        if now_ms > role.late_ms:
+            self.standing.note_lateness(now_ms, now_ms + _SILENCE_MEMORY * self.timing.fetch_timeout_ms)
+        role.late_ms = now_ms + self.timing.fetch_timeout_ms
+        role.fetch_deadline_ms = now_ms + self.fetch_patience_ms(now_ms)
+        self.standing.hear_leader()
 
     def election_timeout_ms(self) -> float:
         return self.timing.election_timeout_ms * (1 + self.random.random())

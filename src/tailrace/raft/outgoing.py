@@ -20,6 +20,7 @@ _BACKOFF_STEPS_MAX = 5
 class Sent(NamedTuple):
     node_id: int
     request: Request
+    sent_ms: float
 
 
 class Outgoing:
@@ -38,7 +39,7 @@ class Outgoing:
         send = Send(self._next_id, node_id, endpoint, request)
         self._next_id += 1
         self._in_flight[(node_id, _round(request))] = send.id
-        self._sent[send.id] = Sent(node_id, request)
+        self._sent[send.id] = Sent(node_id, request, now_ms)
         return send
 
     def ready_ms(self, node_id: int, kind: type) -> float:

@@ -19,7 +19,7 @@ from math import inf
 
 from tailrace.model.config import Endpoint
 from tailrace.raft.election import Tally
-from tailrace.raft.leader import Leader
+from tailrace.raft.leader import PATIENCE_MAX, Leader
 from tailrace.raft.messages import NO_LEADER, QuorumState
 from tailrace.raft.types import OffsetAndEpoch, ReplicaKey
 
@@ -76,6 +76,8 @@ class Follower:
     endpoint: Endpoint
     # The next successful fetch, or piece of a snapshot, moves it.
     fetch_deadline_ms: float
+    # An answer after this is late, even if it was waited for.
+    late_ms: float = inf
     # Whether the leader has answered since it became known, and has not resigned.
     has_fetched: bool = False
     # The snapshot that the leader told us to take, until it is installed.
@@ -85,9 +87,6 @@ class Follower:
     # When to tell the leader that our addresses have changed, or that we want to vote; moved after each attempt.
     next_membership_ms: float = 0.0
 
-
-# Four times controller.quorum.fetch.timeout.ms: 8 s by default.
-_PATIENCE_DOUBLINGS_MAX = 2
 
 Role = Unattached | Prospective | Candidate | Leader | Resigned | Follower
 
@@ -124,9 +123,9 @@ class Standing:
         state = self.state._replace(epoch=self.state.epoch + 1, voted=self._key)
         self._change("win_pre_vote", Candidate(deadline_ms, Tally({self._key.id: True})), state)
 
-    def win(self, clock_ms: float) -> None:
+    def win(self, clock_ms: float, now_ms: float) -> None:
         self.lost_elections = 0
-        self._change("win", Leader(clock_ms), self.state._replace(leader_id=self._key.id))
+        self._change("win", Leader(clock_ms, waits_from_ms=now_ms), self.state._replace(leader_id=self._key.id))
 
     def lose(self, election_deadline_ms: float) -> None:
         self.lost_elections += 1
@@ -180,14 +179,19 @@ class Standing:
         self.lost_elections = 0
 
     def note_silence(self, now_ms: float, until_ms: float) -> None:
-        self._silences = self._silences + 1 if now_ms < self._silences_until_ms else 1
+        self._silences = min(self._silences + 1, PATIENCE_MAX) if now_ms < self._silences_until_ms else 1
         self._silences_until_ms = until_ms
+
+    def note_lateness(self, now_ms: float, until_ms: float) -> None:
+        """A leader was silent for longer than the setting says, and was waited for: it is too early to forget."""
+        if now_ms < self._silences_until_ms:
+            self._silences_until_ms = until_ms
 
     def patience(self, now_ms: float) -> int:
         """By how much longer a leader is waited for than the setting says. Where leaders fall silent again and again,
         machines are too slow for the timeout, and each election makes it worse."""
         silences = self._silences if now_ms < self._silences_until_ms else 0
-        return 1 << min(silences, _PATIENCE_DOUBLINGS_MAX)
+        return min(1 << silences, PATIENCE_MAX)
 
     def mistrust(self, leader_id: int, until_ms: float) -> None:
         """Until then nobody but itself convinces us that it leads. It may be that only we are cut off from it, so not

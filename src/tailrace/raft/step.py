@@ -94,9 +94,9 @@ def _receive(node: RaftNode, event: Received, now_ms: float) -> None:
     elif isinstance(request, EndEpoch):
         reply = _receive_end(node, request, now_ms)
     elif isinstance(request, Fetch):
-        reply = _receive_fetch(node, request, event.after_ms)
+        reply = _receive_fetch(node, request, event.after_ms, now_ms)
     elif isinstance(request, FetchPiece):
-        reply = _receive_fetch_piece(node, request, event.after_ms)
+        reply = _receive_fetch_piece(node, request, event.after_ms, now_ms)
     else:
         reply = membership.receive(node, token, request, now_ms)
     if reply is not None:
@@ -157,7 +157,7 @@ def _receive_end(node: RaftNode, request: EndEpoch, now_ms: float) -> Reply:
     return node.reply()
 
 
-def _receive_fetch(node: RaftNode, request: Fetch, after_ms: float) -> Reply:
+def _receive_fetch(node: RaftNode, request: Fetch, after_ms: float, now_ms: float) -> Reply:
     reply = answer_fetch(node, request)
     role = node.role
     if isinstance(role, Leader) and reply.fetched is not None and request.replica.id >= 0:
@@ -166,6 +166,7 @@ def _receive_fetch(node: RaftNode, request: Fetch, after_ms: float) -> Reply:
         role.note_fetch(
             request.replica,
             node.looked_ms,
+            patient_ms=now_ms,
             after_ms=after_ms,
             offset=offset,
             leader_end_offset=node.log.end_offset,
@@ -176,11 +177,16 @@ def _receive_fetch(node: RaftNode, request: Fetch, after_ms: float) -> Reply:
     return reply
 
 
-def _receive_fetch_piece(node: RaftNode, request: FetchPiece, after_ms: float) -> Reply:
+def _receive_fetch_piece(node: RaftNode, request: FetchPiece, after_ms: float, now_ms: float) -> Reply:
     error = node.check_leading(request.epoch)
     if error is ErrorCode.NONE and isinstance(node.role, Leader):
         node.role.note_fetch(
-            request.replica, node.looked_ms, after_ms=after_ms, offset=None, leader_end_offset=node.log.end_offset
+            request.replica,
+            node.looked_ms,
+            patient_ms=now_ms,
+            after_ms=after_ms,
+            offset=None,
+            leader_end_offset=node.log.end_offset,
         )
     return node.reply(error)
 
@@ -210,7 +216,7 @@ def _take_reply(node: RaftNode, event: Replied, now_ms: float) -> None:
     sent = node.outgoing.finish(event.send_id)
     if sent is None:
         return
-    node_id, request = sent
+    node_id, request = sent.node_id, sent.request
     reply = event.reply
     if reply.error in (ErrorCode.NONE, ErrorCode.FENCED_LEADER_EPOCH):
         node.outgoing.succeed(node_id, type(request))
@@ -233,7 +239,12 @@ def _take_failure(node: RaftNode, event: Failed, now_ms: float) -> None:
     sent = node.outgoing.finish(event.send_id)
     if sent is None:
         return
-    node.outgoing.back_off(sent.node_id, type(sent.request), now_ms)
+    took_ms = now_ms - sent.sent_ms
+    if isinstance(sent.request, Fetch) and node.may_stand and took_ms >= node.timing.fetch_timeout_ms / 2:
+        # Nobody refused: it may be stopped or starved, and is waited for until the deadline.
+        node.outgoing.pause(sent.node_id, Fetch, now_ms + node.timing.retry_backoff_ms)
+    else:
+        node.outgoing.back_off(sent.node_id, type(sent.request), now_ms)
     if isinstance(sent.request, EndEpoch) and isinstance(node.role, Resigned):
         # It will notice; a node that stops does not wait for one that is gone.
         node.role.unaware.pop(sent.node_id, None)
@@ -265,8 +276,7 @@ def _take_fetched(node: RaftNode, node_id: int, request: Fetch, reply: Reply, no
             node.lose_leader(node_id, now_ms, pause_ms=node.first_pause_ms() * node.random.random())
         return
     role.has_fetched = True
-    role.fetch_deadline_ms = now_ms + node.fetch_patience_ms(now_ms)
-    node.standing.hear_leader()
+    node.hear_leader(role, now_ms)
     if request.offset != node.log.end_offset:
         return  # The answer to a question of long ago: the log has moved on.
     if fetched.diverging is not None:
@@ -333,7 +343,7 @@ def _take_snapshot(node: RaftNode, event: SnapshotProgress | SnapshotInstalled |
     if not isinstance(role, Follower):
         return
     if isinstance(event, SnapshotProgress):
-        role.fetch_deadline_ms = now_ms + node.fetch_patience_ms(now_ms)
+        node.hear_leader(role, now_ms)
     elif role.snapshot == event.snapshot:
         role.snapshot = None
         if isinstance(event, SnapshotFailed):

@@ -35,6 +35,7 @@ from tailrace.replica.late import AT_ONCE_MAX, Change, LatePartitions, OwedLogs,
 from tailrace.replica.leading.mirrors import MirrorRole
 from tailrace.replica.lease import Lease
 from tailrace.replica.partition import OnBug, Partition
+from tailrace.replica.repair.cut import lasting_end
 from tailrace.replica.repair.damage import DamagedReplicas
 from tailrace.replica.throttle import Throttle
 
@@ -285,10 +286,11 @@ class ReplicaManager:
             self._settle_fetcher(partition, self._leaders)
 
     def _mirror_role(self, topic: TopicImage) -> MirrorRole | None:
-        if topic.mirror is None or self._image is None:
-            return None
-        link = self._image.mirror_links.get(topic.mirror.link_id)
-        return MirrorRole(link.name if link else "", topic.mirror.is_read_only, topic.mirror.opening_epoch)
+        mirror, closed = topic.mirror, topic.closed
+        if mirror is None or self._image is None:
+            return MirrorRole("", False, -1, closed) if closed is not None else None
+        link = self._image.mirror_links.get(mirror.link_id)
+        return MirrorRole(link.name if link else "", mirror.is_read_only, mirror.opening_epoch, closed)
 
     def _settle_fetcher(self, partition: Partition, leaders: Leaders) -> None:
         if self._fetchers is None:
@@ -442,8 +444,7 @@ class ReplicaManager:
     def begin_high_watermark_checkpoint(self, directory: LogDirectory) -> Callable[[], None]:
         """Work for Background that stores them as they are now; it raises OSError."""
         found = {key: self.partitions[key] for key in directory.logs if key in self.partitions}
-        # One that has given up may believe anything; a start would take a log for damaged that ends before it.
-        offsets = {key: min(each.high_watermark, each.log.log_end_offset) for key, each in found.items()}
+        offsets = {key: lasting_end(each) for key, each in found.items()}
         return self._high_watermarks.begin_storing(directory, offsets)
 
     def _on_directory_offline(self, directory: LogDirectory) -> None:

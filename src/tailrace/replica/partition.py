@@ -61,6 +61,7 @@ class Partition:
     __slots__ = (
         "_is_alone",
         "_surroundings",
+        "cut_to",
         "flush_messages",
         "flusher",
         "followers",
@@ -114,6 +115,7 @@ class Partition:
         self.traffic = Traffic()
         self.proposal: Proposal | None = None
         self.mirror: MirrorRole | None = None
+        self.cut_to: mirrors.Cut | None = None
         self.must_open = False  # It leads what was a mirror, and has yet to write what ends that.
         self.followers: dict[NodeId, FollowerState] = {}  # All other replicas while this one leads, else none.
         known = log.log_end_offset if high_watermark is None else high_watermark
@@ -147,11 +149,10 @@ class Partition:
         """What the committed metadata says of this partition. A line for each of many would tell nobody anything."""
         assert state.leader_epoch >= self.leader_epoch, f"leader epoch {state.leader_epoch} after {self!r}"
         assert state.partition_epoch >= self.partition_epoch, f"{state.partition_epoch} after {self.partition_epoch}"
-        was_leader = self.is_leader
+        was_leader, was_mirror = self.is_leader, self.is_mirror
         is_new_epoch = state.leader_epoch != self.leader_epoch
         is_news = state.partition_epoch > self.partition_epoch
-        if is_news:
-            self.proposal = None
+        self.proposal = None if is_news else self.proposal
         self.leader_id, self.leader_epoch, self.mirror = state.leader, state.leader_epoch, mirror
         self.partition_epoch = state.partition_epoch
         left = [node_id for node_id in self.isr if node_id not in state.isr]
@@ -167,9 +168,9 @@ class Partition:
                 if node_id in self.followers:
                     self.followers[node_id].reset(caught_up_ms=NEVER_MS)
         else:
-            self.followers, self.must_open = {}, False
-            if was_leader:
-                self.produces.fail(self.not_leader())
+            self.followers, self.must_open, self.cut_to = {}, False, None
+        if was_leader and (not self.is_leader or self.is_mirror > was_mirror):
+            self.produces.fail(self.not_leader())
         if is_news:
             self.replica_readers.tell()  # Whoever left the in-sync set is looked at again.
         if is_new_epoch:
@@ -183,6 +184,7 @@ class Partition:
     def _take_lead(self, *, is_new_epoch: bool) -> None:
         log, now_ms = self.log, self._surroundings.patient_ms()
         if is_new_epoch:
+            mirrors.take_cut(self)
             self.leader_epoch_start_offset = log.log_end_offset
             self.must_open = self.mirror is not None and mirrors.is_opening_due(log, self.mirror)
             if not self.is_mirror:  # The history of a mirror is its source's.
@@ -203,7 +205,7 @@ class Partition:
         self.plain_rules = PlainRules(config)
         self.is_under_min_isr = len(self.isr) < self.min_insync_replicas
         self._is_alone = self.is_leader and not self.followers
-        may_append = self.is_leader and not (self.is_under_min_isr or self.is_mirror or self.must_open)
+        may_append = self.is_leader and not (self.is_under_min_isr or self.must_open or mirrors.is_closed(self.mirror))
         self.takes_plain = self.plain_rules.applies and may_append and config.flush_messages == LONG_MAX
 
     @property
@@ -242,12 +244,12 @@ class Partition:
 
     # ---- appending
 
-    def check_may_append(self, required_acks: int) -> None:
+    def check_may_append(self, required_acks: int, origin: Origin = Origin.CLIENT) -> None:
         """Raises unless this broker leads and enough replicas are in sync."""
         if self.leader_id != self.node_id:
             raise self.not_leader()
         if self.mirror is not None:
-            mirrors.refuse_writes(self)
+            mirrors.refuse_writes(self, origin)
         if required_acks == ACKS_ALL and self.is_under_min_isr:
             has, least = f"{len(self.isr)} in-sync replicas", f"min.insync.replicas={self.min_insync_replicas}"
             raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, f"{self.topic_partition} has {has}, fewer than {least}")
@@ -261,7 +263,7 @@ class Partition:
         checked: CheckedBatch | None = None,
     ) -> AppendResult:
         """Written to the log when it returns. `must_wait` tells whether the acknowledgement has to wait."""
-        self.check_may_append(required_acks)
+        self.check_may_append(required_acks, origin)
         log = self.log
         try:
             result = log.append_as_leader(batches, leader_epoch=self.leader_epoch, origin=origin, checked=checked)

@@ -9,8 +9,9 @@
 pytest finds the fixtures of `tailrace.testing.plugin` by itself. Our own tests use the same kit.
 """
 
+from tailrace.kit.clocks import MovableClock
 from tailrace.testing.broker import Broker
 from tailrace.testing.child import BrokerFailedError
 from tailrace.testing.cluster import LOW_LATENCY, Cluster
 
-__all__ = ["LOW_LATENCY", "Broker", "BrokerFailedError", "Cluster"]
+__all__ = ["LOW_LATENCY", "Broker", "BrokerFailedError", "Cluster", "MovableClock"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from urllib.parse import quote
 
 import pytest
@@ -39,6 +40,11 @@ PAGES = (
     "/audit?find=orders",
     "/access",
     "/schemas",
+    "/queues",
+    "/letters",
+    "/pipelines",
+    "/mirrors",
+    "/tier",
     "/alerts",
     "/balance?plan=1",
     "/no/such/page",
@@ -82,6 +88,41 @@ def test_on_a_phone_nothing_is_wider_than_the_screen(address: str, page: Page):
     for path in PAGES:
         page.goto(address + path)
         assert page.evaluate("document.documentElement.scrollWidth") <= 376, path
+
+
+@pytest.mark.long
+def test_on_a_phone_pages_are_in_a_menu(address: str, page: Page):
+    page.set_viewport_size({"width": 375, "height": 700})
+    page.goto(f"{address}/topics")
+    pages = page.get_by_role("navigation", name="Pages")
+    expect(pages).to_be_hidden()
+    page.get_by_role("button", name="Menu").press("Enter")
+    expect(pages.get_by_role("link", name="Topics")).to_have_attribute("aria-current", "page")
+    axe = (need_node_clients() / "node_modules" / "axe-core" / "axe.min.js").read_text()
+    assert page.evaluate(f"(async () => {{ {axe}; return (await axe.run()).violations; }})()") == []
+    page.keyboard.press("Escape")
+    expect(pages).to_be_hidden()
+    page.get_by_role("button", name="Menu").click()
+    pages.get_by_role("link", name="Dead letters").click()
+    expect(page.get_by_role("heading", name="Dead letters")).to_be_visible()
+    page.set_viewport_size({"width": 1280, "height": 900})
+    expect(pages).to_be_visible()
+    assert page.problems == []
+
+
+@pytest.mark.long
+def test_a_chart_tells_the_value_under_the_pointer(address: str, page: Page):
+    page.goto(address)
+    chart = page.locator("[data-chart]").nth(1)
+    chart.wait_for()
+    told = page.locator("figure strong").nth(1)
+    last = told.inner_text()
+    chart.hover()
+    expect(told).to_have_text(re.compile(r"^[\d.,]+ [KMG]?B at \d\d:\d\d:\d\d$"))
+    page.locator("h1").hover()
+    expect(told).to_have_text(re.compile(r"^[\d.,]+ [KMG]?B$"))
+    assert last.endswith("B")
+    assert page.problems == []
 
 
 def test_a_topic_is_made_changed_and_deleted(address: str, page: Page):

@@ -52,9 +52,13 @@ def test_the_ten_lines_of_the_readme_run(fresh_tailrace_broker: Broker) -> None:
 
 @pytest.mark.long
 def test_the_examples_pass_mypy_strict(tmp_path: Path) -> None:
-    for number, program in enumerate(
-        (program_of(PAGE, "class Order"), program_of(ROOT / "README.md", "from tailrace.kit import"))
-    ):
+    programs = (
+        program_of(PAGE, "class Order"),
+        program_of(ROOT / "README.md", "from tailrace.kit import"),
+        program_of(ROOT / "docs" / "handlers.md", "class Order"),
+        (Path(__file__).parent / "first_day.py").read_text(),
+    )
+    for number, program in enumerate(programs):
         (tmp_path / f"example_{number}.py").write_text(program)
     command = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", tmp_path / "cache", *tmp_path.glob("*.py")]
     environment = {**os.environ, "MYPYPATH": str(ROOT / "src")}

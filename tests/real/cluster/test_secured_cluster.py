@@ -61,20 +61,19 @@ def check_ports(folder: str, stranger: str, *, ports: int) -> None:
 
 
 def test_no_port_of_a_cluster_lets_the_anonymous_in(cluster: Cluster, stranger: str):
-    """Each broker has one for clients and one for brokers, each controller has one."""
-    check_ports(cluster.data, stranger, ports=9)
+    """Each broker has one for clients and one for brokers, each controller has one, and each node one for metrics."""
+    check_ports(cluster.data, stranger, ports=15)
 
 
 def test_no_port_of_a_broker_lets_the_anonymous_in(stranger: str):
     with Broker(secure=True) as broker:
-        check_ports(broker.data, stranger, ports=1)
+        check_ports(broker.data, stranger, ports=2)
 
 
 def test_no_port_of_what_stands_beside_a_broker_lets_the_anonymous_in(stranger: str, tmp_path: Path):
     """A registry, a gateway, a console, and the port for metrics: found as the others are."""
     folder = str(tmp_path / "data")
-    metrics = ("--set", "metrics.listeners=HTTP://127.0.0.1:0")
-    up = ("up", "--secure", "--data", folder, "--port", "0", "--registry-port", "0", *metrics)
+    up = ("up", "--secure", "--data", folder, "--port", "0", "--registry-port", "0", "--alerts")
     with process_that_says("gateway: ", *up, "--gateway-port", "0", and_after="registry: ") as told:
         where = ("--bootstrap", told["ready"], "--command-config", f"{folder}/client.properties")
         with process_that_says("console: ", "console", "--port", "0", *where):

@@ -1,7 +1,10 @@
 """Nodes that are stopped for a while and find what was sent to them meanwhile in their sockets."""
 
 import asyncio
+import random
 from typing import cast
+
+import pytest
 
 from tailrace.broker.broker import Broker
 from tailrace.client.connection import Address, open_connection
@@ -22,6 +25,16 @@ GROUP_SETTINGS = {
     "group.initial.rebalance.delay.ms": "0",
 }
 FETCH_VERSION = 17
+# The defaults.
+USUAL_TIMES = {
+    "controller.quorum.election.timeout.ms": "1000",
+    "controller.quorum.fetch.timeout.ms": "2000",
+    "controller.quorum.election.backoff.max.ms": "1000",
+    "broker.heartbeat.interval.ms": "500",
+    "broker.session.timeout.ms": "9000",
+    "replica.lag.time.max.ms": "30000",
+}
+STOPS = 75  # Five minutes.
 
 
 async def join_alone(peer: Peer) -> tuple[str, int]:
@@ -217,3 +230,34 @@ async def test_followers_stay_in_sync_when_the_whole_machine_was_stopped() -> No
         await asyncio.sleep(5)
         assert len(leaders) > 1
         assert world.active.image.topics["t"].partitions == before
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("turn_seconds", [0.0, 0.02, 0.1])
+@pytest.mark.parametrize("seed", range(2))
+def test_nodes_that_are_stopped_again_and_again_elect_once_a_minute_at_most(seed: int, turn_seconds: float) -> None:
+    """One of three at random for 3 s of every 4, where a leader is waited for 2 s at first; and with so little CPU that
+    a turn of the loop takes that long."""
+    chance = random.Random(seed)
+
+    @simulated
+    async def play() -> None:
+        async with running_cluster(settings=USUAL_TIMES) as world:
+            await asyncio.sleep(5)
+            before = world.active.quorum.driver.node.epoch
+            for node in world.nodes.values():
+                node.slow_down(turn_seconds)
+            for _ in range(STOPS):
+                process = chance.choice([*world.nodes.values()]).process
+                assert process is not None
+                process.pause()
+                await asyncio.sleep(3)
+                process.resume()
+                await asyncio.sleep(1)
+            epochs = max(broker.quorum.driver.node.epoch for broker in world.running) - before
+            for node in world.nodes.values():
+                node.resume()
+            await asyncio.sleep(20)
+            assert epochs <= STOPS * 4 / 60
+
+    play()

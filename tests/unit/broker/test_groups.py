@@ -213,6 +213,26 @@ async def test_without_the_topic_there_is_nothing() -> None:
         assert [each.error_code for each in deleted.results] == [ErrorCode.NOT_COORDINATOR] * 2
 
 
+@pytest.mark.parametrize("version", range(1, 10))
+async def test_who_does_not_coordinate_lists_partitions_in_the_first_version_alone(version: int) -> None:
+    """As Apache Kafka 4.3 answers, asked for each version. librdkafka goes by the list, and does not ask again."""
+    async with running(SETTINGS) as world:
+        peer = await world.connect()
+        if version < 8:
+            topic = OffsetFetchRequest.OffsetFetchRequestTopic(name="t", partition_indexes=[0, 1])
+            request = OffsetFetchRequest(group_id="g", topics=[topic])
+        else:
+            topics = [OffsetFetchRequest.OffsetFetchRequestTopics(name="t", partition_indexes=[0, 1])]
+            asked = OffsetFetchRequest.OffsetFetchRequestGroup(group_id="g", topics=topics, member_epoch=-1)
+            request = OffsetFetchRequest(groups=[asked])
+        answer = await peer.request(request, version)
+        told = answer.groups[0] if version >= 8 else answer
+        if version == 1:
+            assert [each.error_code for each in told.topics[0].partitions] == [ErrorCode.NOT_COORDINATOR] * 2
+        else:
+            assert (told.error_code, told.topics) == (ErrorCode.NOT_COORDINATOR, [])
+
+
 @pytest.mark.parametrize("metadata", ["", "m" * 4096])
 async def test_a_commit_of_many_partitions(metadata: str) -> None:
     """Its records hold 2 MB with metadata: twice as much as one batch may."""

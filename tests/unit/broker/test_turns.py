@@ -1,5 +1,7 @@
 """Those who have more requests than a turn holds stand in line: one of them a round, each of them in time."""
 
+import asyncio
+import socket
 from collections import Counter
 from types import SimpleNamespace
 
@@ -32,9 +34,11 @@ class Loop:
         self.ready.append(callback)
 
     def round(self) -> None:
-        ready, self.ready = self.ready, []
-        for callback in ready:
-            callback()
+        """One for those who read, and one with a turn."""
+        for _ in range(2):
+            ready, self.ready = self.ready, []
+            for callback in ready:
+                callback()
 
 
 class Pipeliner:
@@ -171,3 +175,24 @@ def test_of_many_runs_two_are_in_a_round_and_the_others_have_one_request():
     loop.round()
     loop.round()
     assert len(served) == 2
+
+
+async def test_what_arrives_during_a_turn_is_taken_before_the_next_one():
+    """By the loop that brokers run on."""
+    loop = asyncio.get_running_loop()
+    turns, told = Turns(Loop(), loop.call_soon), []
+    ours, theirs = socket.socketpair()
+
+    class Busy(Pipeliner):
+        def take_turn(self) -> bool:
+            told.append("turn")
+            theirs.send(b"x")
+            return super().take_turn()
+
+    with ours, theirs:
+        loop.add_reader(ours, lambda: told.append(ours.recv(1)))
+        turns.join(Busy(turns, [], 3), SOMEBODY)
+        for _ in range(20):
+            await asyncio.sleep(0)
+        loop.remove_reader(ours)
+    assert told == ["turn", b"x"] * 3

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tailrace.controller.features import SUPPORTED_FEATURES
+from tailrace.controller.features import QUEUES, SUPPORTED_FEATURES
 from tailrace.controller.image import METADATA_VERSION, ResourceType
 from tailrace.model.config import Endpoint
 from tailrace.model.errors import ErrorCode
@@ -40,7 +40,7 @@ def test_a_new_cluster_has_all_features() -> None:
     expected = {METADATA_VERSION: 30, "group.version": 1, "transaction.version": 2, ELR: 1}
     expected |= {"share.version": 1, "streams.version": 1}
     assert cluster.image.features == expected
-    assert cluster.image.brokers[1].features == SUPPORTED_FEATURES
+    assert cluster.image.brokers[1].features == {**SUPPORTED_FEATURES, QUEUES: (0, 1)}
 
 
 @pytest.mark.parametrize("number", [1, 2])

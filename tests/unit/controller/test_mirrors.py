@@ -5,6 +5,7 @@ import pytest
 from tailrace.controller.features import MIRROR_VERSION
 from tailrace.controller.image import MetadataImage, MirrorState
 from tailrace.controller.mirrors.settings import parse_link_settings
+from tailrace.controller.partitions.change import RECOVERING
 from tailrace.controller.replay import Replay
 from tailrace.controller.snapshot import records_of
 from tailrace.model.errors import ErrorCode, KafkaError
@@ -12,19 +13,25 @@ from tailrace.wire.apis.admin import CreatePartitionsRequest, CreatePartitionsRe
 from tailrace.wire.apis.mirrors import (
     AlterMirrorLinkRequest,
     AlterMirrorLinkResponse,
+    CloseMirrorSourceRequest,
+    CloseMirrorSourceResponse,
     CreateMirrorLinkRequest,
     CreateMirrorLinkResponse,
     FollowMirrorSourceRequest,
     FollowMirrorSourceResponse,
     OpenMirrorTopicsRequest,
     OpenMirrorTopicsResponse,
+    ReverseMirrorRequest,
+    ReverseMirrorResponse,
 )
+from tailrace.wire.apis.own import AllowTruncationRequest, AllowTruncationResponse
 from tailrace.wire.apis.quorum import BrokerRegistrationResponse
 from tests.unit.controller.cluster import CLUSTER_ID, Cluster, topic
 
 SOURCE_ID = "BBBBBBBBBBBBBBBBBBBBBB"
 TOPIC_ID = b"orders-at-source"
 Setting = FollowMirrorSourceRequest.Setting
+CaughtUp = FollowMirrorSourceRequest.CaughtUp
 
 
 @pytest.fixture
@@ -53,21 +60,27 @@ def follow(
     *epochs: int,
     name: str = "orders",
     topic_id: bytes = TOPIC_ID,
-    caught_up: bool = False,
+    caught_up: bool | bytes = False,
+    agreeing: bool = False,
+    origins: tuple[str, ...] = (),
     **settings: str | None,
 ) -> FollowMirrorSourceResponse:
     found = FollowMirrorSourceRequest.Topic(
         source_topic=name,
         source_topic_id=topic_id,
         leader_epochs=list(epochs),
+        origins=list(origins),
         settings=[Setting(name=key.replace("_", "."), value=value) for key, value in settings.items()],
     )
+    mirror = cluster.image.topics[name].mirror if caught_up is True else None
+    promote = caught_up if isinstance(caught_up, bytes) else mirror.handover_id if mirror else bytes(16)
     request = FollowMirrorSourceRequest(
         broker_id=1,
         broker_epoch=cluster.image.brokers[1].epoch,
         link_id=cluster.image.mirror_link("dc1").id,
         topics=[found],
-        caught_up=[name] if caught_up else [],
+        caught_up=[CaughtUp(source_topic=name, handover_id=promote)] if caught_up else [],
+        agreeing=[name] if agreeing else [],
     )
     return cluster.do(request, FollowMirrorSourceResponse)
 
@@ -254,6 +267,133 @@ def test_links_and_mirrors_outlast_a_snapshot_and_a_restart(cluster):
     assert replay.image() == cluster.image == cluster.rebuilt()
 
 
+def close(
+    cluster: Cluster, handover: bytes = b"first-----------", to: str = SOURCE_ID, *, is_closed: bool = True
+) -> None:
+    asked = CloseMirrorSourceRequest.Topic(name="orders", handover_id=handover)
+    request = CloseMirrorSourceRequest(cluster_id=to, topics=[asked], is_closed=is_closed)
+    cluster.do(request, CloseMirrorSourceResponse)
+
+
+def reverse(cluster: Cluster, *epochs: int, name: str = "orders") -> list[str]:
+    asked = ReverseMirrorRequest.Topic(
+        name=name, source_topic=name, source_topic_id=TOPIC_ID, leader_epochs=list(epochs)
+    )
+    request = ReverseMirrorRequest(link_name="dc1", topics=[asked])
+    return cluster.do(request, ReverseMirrorResponse).topics
+
+
+def test_a_promote_that_was_taken_back_opens_nothing_even_if_it_was_asked_for_again(cluster):
+    follow(cluster, 1)
+    open_topics(cluster, "promote")
+    first = cluster.image.topics["orders"].mirror.handover_id
+    open_topics(cluster, "cancel")
+    assert cluster.image.topics["orders"].mirror.handover_id == first, "it tells what to open at the source"
+    open_topics(cluster, "promote")
+    follow(cluster, 1, caught_up=first)
+    assert cluster.image.topics["orders"].mirror.is_read_only
+    follow(cluster, 1, caught_up=True)
+    assert not cluster.image.topics["orders"].mirror.is_read_only
+
+
+def test_a_topic_is_handed_over_and_its_leaders_look_again():
+    cluster = Cluster(brokers=3, features=True)
+    cluster.create(topic("orders", partitions=2))
+    before = cluster.partition("orders", 1)
+    close(cluster)
+    orders = cluster.image.topics["orders"]
+    assert (orders.closed, orders.is_read_only) == ((SOURCE_ID, b"first-----------"), True)
+    assert cluster.partition("orders", 1) == before._replace(partition_epoch=before.partition_epoch + 1)
+    assert cluster.image.features[MIRROR_VERSION] == 1
+    image = cluster.image
+    close(cluster)
+    assert cluster.image is image, "once more changes nothing"
+    assert cluster.rebuilt() == image
+
+
+def test_only_the_promote_that_has_closed_a_topic_last_opens_it():
+    cluster = Cluster(brokers=1, features=True)
+    cluster.create(topic("orders"))
+    close(cluster, b"first-----------")
+    close(cluster, b"second----------")
+    close(cluster, b"first-----------", is_closed=False)
+    assert cluster.image.topics["orders"].is_read_only
+    close(cluster, b"second----------", is_closed=False)
+    assert cluster.image.topics["orders"].closed is None
+    close(cluster, b"third-----------")
+    close(cluster, bytes(16), is_closed=False)
+    assert cluster.image.topics["orders"].closed is None, "an operator does"
+
+
+def test_what_is_not_handed_over(cluster):
+    follow(cluster, 1)
+    assert refusal(cluster, lambda: close(cluster)) is ErrorCode.POLICY_VIOLATION  # It is a mirror.
+    open_topics(cluster, "failover")
+    close(cluster)
+    assert refusal(cluster, lambda: close(cluster, to="somebody else")) is ErrorCode.POLICY_VIOLATION
+    assert refusal(cluster, lambda: close(cluster, to=CLUSTER_ID)) is ErrorCode.INVALID_REQUEST
+
+
+def test_a_reverse_makes_a_mirror_above_the_epochs_of_its_new_source(cluster):
+    cluster.create(topic("orders", partitions=2))
+    close(cluster)
+    assert reverse(cluster, 107, 0) == ["orders"]
+    orders = cluster.image.topics["orders"]
+    assert (orders.mirror.state, orders.mirror.origins, orders.closed) == (MirrorState.CUTTING, (SOURCE_ID,), None)
+    assert epochs(cluster) == [108, 1]
+    image = cluster.image
+    assert reverse(cluster, 300, 300) == []
+    assert cluster.image is image, "once more changes nothing"
+    follow(cluster, 107, 0, agreeing=True)
+    assert cluster.image.topics["orders"].mirror.state is MirrorState.MIRRORING
+    follow(cluster, 200, 0)
+    assert epochs(cluster) == [200, 1]
+    assert cluster.rebuilt() == cluster.image
+
+
+def test_what_cannot_be_reversed(cluster):
+    cluster.create(topic("orders", partitions=2), topic("taken"))
+    close(cluster, to="somebody else")
+    assert refusal(cluster, lambda: reverse(cluster, 1, 1)) is ErrorCode.POLICY_VIOLATION
+    assert refusal(cluster, lambda: reverse(cluster, 1)) is ErrorCode.INVALID_PARTITIONS
+    link(cluster, "dc2", "CCCCCCCCCCCCCCCCCCCCCC", topics="other")
+    asked = ReverseMirrorRequest.Topic(name="taken", source_topic="taken", leader_epochs=[1])
+    request = ReverseMirrorRequest(link_name="dc2", topics=[asked])
+    assert refusal(cluster, lambda: cluster.do(request, ReverseMirrorResponse)) is ErrorCode.INVALID_REQUEST
+
+
+def ask_to_cut(cluster: Cluster, index: int = 0) -> ErrorCode:
+    leader = cluster.partition("orders", index).leader
+    request = AllowTruncationRequest(
+        broker_id=leader,
+        broker_epoch=cluster.image.brokers[leader].epoch,
+        topic_id=cluster.image.topics["orders"].id,
+        partition_index=index,
+        leader_epoch=cluster.partition("orders", index).leader_epoch,
+    )
+    return ErrorCode(cluster.do(request, AllowTruncationResponse).error_code)
+
+
+def test_a_cut_begins_an_epoch_in_which_the_leader_is_alone(cluster):
+    follow(cluster, 7, 7)
+    assert refusal(cluster, lambda: ask_to_cut(cluster)) is ErrorCode.POLICY_VIOLATION
+    assert open_topics(cluster, "cut") == ["orders"]
+    before = cluster.partition("orders", 0)
+    assert ask_to_cut(cluster) is ErrorCode.NONE
+    after = cluster.partition("orders", 0)
+    assert (after.leader, after.leader_epoch, after.isr) == (before.leader, 8, (before.leader,))
+    assert after.leader_recovery_state == RECOVERING
+    assert cluster.partition("orders", 1).isr != (after.leader,)
+    follow(cluster, 7, 7, agreeing=True)
+    assert refusal(cluster, lambda: ask_to_cut(cluster)) is ErrorCode.POLICY_VIOLATION
+
+
+def test_what_comes_from_here_by_way_of_others_is_not_mirrored_back(cluster):
+    assert follow(cluster, 1, origins=("other", CLUSTER_ID)).topics[0].error_code == ErrorCode.INVALID_REQUEST
+    follow(cluster, 1, origins=("other",))
+    assert cluster.image.topics["orders"].mirror.origins == ("other", SOURCE_ID)
+
+
 @pytest.mark.parametrize(
     ("name", "is_taken"),
     [
@@ -274,3 +414,23 @@ def test_topics_are_chosen_by_names_and_beginnings(name, is_taken):
         }
     )
     assert settings.takes_topic(name) == is_taken
+
+
+@pytest.mark.parametrize(
+    ("text", "start", "offset"),
+    [
+        ("earliest", "earliest", -1),
+        ("latest", "latest", -1),
+        ("1700000000000", 1_700_000_000_000, -1),
+        ("offset:42", "offset:42", 42),
+    ],
+)
+def test_a_mirror_begins_where_its_link_says(text, start, offset):
+    settings = parse_link_settings({"bootstrap.servers": "x", "start": text})
+    assert (settings.start, settings.start_offset) == (start, offset)
+
+
+@pytest.mark.parametrize("text", ["offset:", "offset:-1", "offset:x", "-5", "monday"])
+def test_where_no_mirror_can_begin(text):
+    with pytest.raises(KafkaError, match="start is"):
+        parse_link_settings({"bootstrap.servers": "x", "start": text})

@@ -5,9 +5,9 @@ import pytest
 
 from tailrace.raft.election import Tally
 from tailrace.raft.leader import Leader
-from tailrace.raft.messages import Received, Reply, Request, Tick, Vote
+from tailrace.raft.messages import Failed, Fetch, Received, Reply, Request, Tick, Vote
 from tailrace.raft.node import Timing
-from tailrace.raft.roles import Resigned
+from tailrace.raft.roles import Follower, Resigned
 from tailrace.raft.step import step
 from tests.unit.raft.quorum import TIMING, Host, Quorum
 
@@ -99,5 +99,38 @@ def test_a_leader_goes_on_if_it_is_asked_again_before_it_resigns() -> None:
     assert role.ends_ms < now_ms, "that fetch may have lain unread since before"
     step(leader.node, Received(78, fetch), now_ms, clock_ms=now_ms, looked_ms=now_ms - 50)
     assert role.ends_ms == now_ms - 50 + TIMING.fetch_timeout_ms
-    step(leader.node, Tick(), role.ends_ms + TIMING.fetch_timeout_ms)
+    resign_ms = now_ms + 2 * TIMING.fetch_timeout_ms
+    step(leader.node, Tick(), resign_ms - 1, clock_ms=resign_ms + TIMING.fetch_timeout_ms)
+    assert leader.node.role is role, "it was away, and has not looked yet at what was sent to it"
+    assert role.ends_ms < resign_ms, "and it may do nothing until it is asked"
+    other, other_leader = settled()
+    other.run(200)
+    step(leader.node, Tick(), resign_ms)
     assert isinstance(leader.node.role, Resigned)
+    away_ms = other.now_ms + 4 * TIMING.fetch_timeout_ms
+    step(other_leader.node, Tick(), other.now_ms, clock_ms=away_ms)
+    assert isinstance(other_leader.node.role, Resigned), "nobody waits for so long"
+
+
+def test_a_leader_that_was_replaced_waits_longer_for_its_successor() -> None:
+    """Else it would be the first to give up the next one."""
+    quorum, leader = settled()
+    step(leader.node, Received(77, Vote(9, leader.key, leader.key, leader.node.last, is_pre_vote=False)), quorum.now_ms)
+    assert leader.node.fetch_patience_ms(quorum.now_ms) == 2 * TIMING.fetch_timeout_ms
+
+
+@pytest.mark.parametrize(("took_ms", "is_dead"), [(1, True), (TIMING.fetch_timeout_ms / 2, False)])
+def test_a_leader_that_does_not_answer_is_not_taken_for_one_that_refuses(took_ms: float, *, is_dead: bool) -> None:
+    """Leaders have fallen silent before, and this one is waited for longer than a request takes to fail."""
+    quorum, _ = settled()
+    node, now_ms = followers(quorum)[0].node, quorum.now_ms
+    role = node.role
+    assert isinstance(role, Follower)
+    role.fetch_deadline_ms = now_ms + 100 * TIMING.fetch_timeout_ms
+    for _ in range(3):
+        (send_id,) = (each for each, sent in node.outgoing._sent.items() if isinstance(sent.request, Fetch))
+        now_ms = max(now_ms, node.outgoing._sent[send_id].sent_ms) + took_ms
+        step(node, Failed(send_id), now_ms)
+        now_ms = max(now_ms, node.outgoing.ready_ms(role.leader_id, Fetch))
+        step(node, Tick(), now_ms)
+    assert (node.role is not role) == is_dead

@@ -19,7 +19,7 @@ FIVE = VoterSet(tuple(Voter(key) for key in KEYS))
 def leader_of(offsets: dict[ReplicaKey, int], *, epoch_start_offset: int = 0) -> Leader:
     leader = Leader(0.0, epoch_start_offset=epoch_start_offset)
     for key, offset in offsets.items():
-        leader.note_fetch(key, 0.0, offset=offset, leader_end_offset=100)
+        leader.note_fetch(key, 0.0, patient_ms=0.0, offset=offset, leader_end_offset=100)
     return leader
 
 
@@ -35,7 +35,7 @@ def test_an_entry_of_an_older_epoch_is_not_committed_by_counting() -> None:
     """Figure 8 of the Raft paper: it could still be replaced by a leader that never saw it."""
     leader = leader_of({KEYS[1]: 7, KEYS[2]: 3}, epoch_start_offset=7)
     assert leader.decide_high_watermark(THREE, KEYS[0], 10) is None
-    leader.note_fetch(KEYS[2], 0.0, offset=8, leader_end_offset=100)
+    leader.note_fetch(KEYS[2], 0.0, patient_ms=0.0, offset=8, leader_end_offset=100)
     assert leader.decide_high_watermark(THREE, KEYS[0], 10) == 8
 
 
@@ -53,7 +53,7 @@ def test_an_emptied_disk_does_not_count_for_the_one_before() -> None:
 def test_when_a_leader_has_been_left_alone() -> None:
     leader = Leader(1000.0)
     assert leader.check_quorum_deadline_ms(THREE, KEYS[0], 300) == 1300
-    leader.note_fetch(KEYS[1], 1200.0, offset=None, leader_end_offset=0)
+    leader.note_fetch(KEYS[1], 1200.0, patient_ms=1200.0, offset=None, leader_end_offset=0)
     assert leader.check_quorum_deadline_ms(THREE, KEYS[0], 300) == 1500, "one of two others is a majority"
     assert leader.check_quorum_deadline_ms(FIVE, KEYS[0], 300) == 1300, "one of four is not"
     alone = VoterSet((Voter(KEYS[0]),))
@@ -61,13 +61,14 @@ def test_when_a_leader_has_been_left_alone() -> None:
 
 
 def test_a_fetch_that_was_held_back_is_as_old_as_the_answer_before_it() -> None:
-    leader = Leader(1000.0)
-    leader.note_fetch(KEYS[1], 5000.0, after_ms=1100.0, offset=None, leader_end_offset=0)
+    leader = Leader(1000.0, waits_from_ms=900.0)
+    assert leader.resign_deadline_ms(THREE, KEYS[0], 300) == 1500, "by patient time"
+    leader.note_fetch(KEYS[1], 5000.0, patient_ms=4000.0, after_ms=1100.0, offset=None, leader_end_offset=0)
     assert leader.check_quorum_deadline_ms(THREE, KEYS[0], 300) == 1400
-    leader.note_fetch(KEYS[1], 6000.0, after_ms=-inf, offset=None, leader_end_offset=0)
+    leader.note_fetch(KEYS[1], 6000.0, patient_ms=4500.0, after_ms=-inf, offset=None, leader_end_offset=0)
     assert leader.check_quorum_deadline_ms(THREE, KEYS[0], 300) == 1400, "the first one of a connection proves nothing"
-    assert leader.resign_deadline_ms(THREE, KEYS[0], 300) == 6600, "but it is a reason not to give up yet"
-    leader.note_fetch(KEYS[1], 6000.0, after_ms=5900.0, offset=None, leader_end_offset=0)
+    assert leader.resign_deadline_ms(THREE, KEYS[0], 300) == 5100, "but it is a reason not to give up yet"
+    leader.note_fetch(KEYS[1], 6000.0, patient_ms=4500.0, after_ms=5900.0, offset=None, leader_end_offset=0)
     assert leader.check_quorum_deadline_ms(THREE, KEYS[0], 300) == 6200
 
 
@@ -78,11 +79,11 @@ def test_the_longest_log_is_the_first_successor() -> None:
 
 def test_caught_up_is_who_has_what_the_leader_had_at_the_last_fetch() -> None:
     leader = Leader(0.0)
-    leader.note_fetch(KEYS[1], 10.0, offset=5, leader_end_offset=8)
+    leader.note_fetch(KEYS[1], 10.0, patient_ms=10.0, offset=5, leader_end_offset=8)
     assert leader.replicas[KEYS[1]].last_caught_up_ms == -inf
-    leader.note_fetch(KEYS[1], 20.0, offset=8, leader_end_offset=12)
+    leader.note_fetch(KEYS[1], 20.0, patient_ms=20.0, offset=8, leader_end_offset=12)
     assert leader.replicas[KEYS[1]].last_caught_up_ms == 10.0
-    leader.note_fetch(KEYS[1], 30.0, offset=12, leader_end_offset=12)
+    leader.note_fetch(KEYS[1], 30.0, patient_ms=30.0, offset=12, leader_end_offset=12)
     assert leader.replicas[KEYS[1]].last_caught_up_ms == 30.0
 
 

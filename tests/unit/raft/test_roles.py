@@ -26,12 +26,12 @@ def standing() -> Standing:
 
 def test_what_is_not_in_the_table_is_refused(standing: Standing) -> None:
     with pytest.raises(AssertionError, match="win makes None of a node that is Unattached"):
-        standing.win(0)
+        standing.win(0, 0)
     standing.stand(0)
     standing.win_pre_vote(0)
     with pytest.raises(AssertionError, match="grant makes None of a node that is Candidate"):
         standing.grant(OTHER, 0)
-    standing.win(0)
+    standing.win(0, 0)
     for forbidden in (standing.stand, standing.lose, standing.lose_leader, standing.retire):
         with pytest.raises(AssertionError, match="of a node that is Leader"):
             forbidden(0)
@@ -135,6 +135,10 @@ def test_leaders_that_fall_silent_one_after_the_other_are_waited_for_longer(stan
     for now_ms, patience in ((1000, 2), (2000, 4), (3000, 4)):
         standing.note_silence(now_ms, now_ms + 30_000)
         assert standing.patience(now_ms) == patience
-    assert standing.patience(33_000) == 1, "it is forgotten"
-    standing.note_silence(40_000, 70_000)
-    assert standing.patience(40_000) == 2, "and counted anew"
+    standing.note_lateness(30_000, 60_000)
+    assert standing.patience(59_999) == 4, "one that was late, and waited for, keeps it in memory"
+    assert standing.patience(60_000) == 1, "it is forgotten"
+    standing.note_lateness(61_000, 91_000)
+    assert standing.patience(61_000) == 1, "and there is nothing to remember"
+    standing.note_silence(70_000, 100_000)
+    assert standing.patience(70_000) == 2, "and counted anew"

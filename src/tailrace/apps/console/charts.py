@@ -27,6 +27,7 @@ class Chart(NamedTuple):
     last: float | None
     highest: float
     grid: tuple[tuple[int, float], ...]  # (y, value)
+    now_s: int
     span_s: int
 
 
@@ -51,7 +52,7 @@ def draw(points: Sequence[Point], *, now_s: int, span_s: int) -> Chart:
         areas.append(f"{places[0][0]},{_HEIGHT} {line} {places[-1][0]},{_HEIGHT}")
     grid = tuple((round(_HEIGHT - step / _GRID * (_HEIGHT - 4)), top * step / _GRID) for step in range(1, _GRID + 1))
     last = points[-1].value if points else None
-    return Chart(tuple(lines), tuple(areas), _WIDTH, _HEIGHT, last, highest, grid if top else (), span_s)
+    return Chart(tuple(lines), tuple(areas), _WIDTH, _HEIGHT, last, highest, grid if top else (), now_s, span_s)
 
 
 def _runs(points: Sequence[Point], gap_s: int) -> list[list[Point]]:

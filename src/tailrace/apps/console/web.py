@@ -111,7 +111,7 @@ class Console:
         )
 
     def chart(self, request: Request, kind: str, name: str) -> Chart:
-        span_s = DAY_S if request.query_params.get("span") == "day" else HOUR_S
+        span_s = DAY_S if _span(request) == "day" else HOUR_S
         now_s = self.watcher.now_s()
         points = self.watcher.history.points(kind, name, now_s=now_s, span_s=span_s)
         return draw(points, now_s=now_s, span_s=span_s)
@@ -126,6 +126,7 @@ class Console:
             "path": request.url.path,
             "token": self.visitors.token(cookie),
             "said": request.query_params.get("said"),
+            "span": _span(request),
             "bootstrap": self.bootstrap,
             "failure": self.watcher.failure,
             "is_read_only": self.options.is_read_only,
@@ -273,6 +274,10 @@ def whole_number(text: str, maximum: int) -> int | None:
     if not text.isascii() or not text.isdigit() or len(text) > _DIGITS_MAX or int(text) > maximum:
         return None
     return int(text)
+
+
+def _span(request: Request) -> str:
+    return "day" if request.query_params.get("span") == "day" else "hour"
 
 
 def _file_tag(name: str) -> str:

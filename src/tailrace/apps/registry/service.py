@@ -229,6 +229,8 @@ class Registry:
             self.is_writer, self.leader = False, None
             self._election.hold_again()
             return NotWriterError(None)
+        if error.code is ErrorCode.POLICY_VIOLATION:  # A mirror, until it is promoted; or it was handed over to one.
+            return errors.not_permitted(f"The schemas are read-only here: {error.message}")
         if error.code is ErrorCode.MESSAGE_TOO_LARGE:
             return errors.schema_too_large()
         return errors.store_failed(f"Error while writing to the Kafka store: {error.message} ({error.code.name})")

@@ -12,6 +12,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from tailrace.controller.features import MIRROR_VERSION
+from tailrace.controller.image import MirrorState
 from tailrace.controller.mirrors.links import mirrors_of
 from tailrace.model import events
 from tailrace.model.errors import KafkaError
@@ -103,6 +104,8 @@ class Mirrors:
                 must_open.append(partition)
             elif mirror.is_read_only and partition.is_mirror:
                 pulled = self._pulled(partition, topic)
+                if pulled.is_stopped and mirror.state is MirrorState.CUTTING:
+                    pulled.try_again()
                 wanted.setdefault(mirror.link_id, {})[pulled.source] = pulled
         for link_id, link in image.mirror_links.items():
             if not link.is_paused:
@@ -148,7 +151,31 @@ class Mirrors:
                 self._describe_link(image, link)
                 for link in sorted(image.mirror_links.values(), key=lambda each: each.name)
                 if link_name in (None, link.name)
-            ]
+            ],
+            closed=[self._describe_closed(topic) for topic in image.topics.values() if topic.closed is not None],
+        )
+
+    def _describe_closed(self, topic: TopicImage) -> DescribeMirrorsResponse.ClosedTopic:
+        assert topic.closed is not None, "it was handed over"
+        partitions = []
+        for index in topic.partitions:
+            partition = self._node.replicas.partitions.get((topic.name, index))
+            # The image may be ahead of what the partition goes by: it must have been closed by this promote itself.
+            role = partition.mirror if partition is not None and partition.is_leader else None
+            if partition is not None and role is not None and role.closed == topic.closed:
+                described = Description.ClosedPartition(
+                    partition_index=index,
+                    leader_epoch=partition.leader_epoch,
+                    log_end_offset=partition.log.log_end_offset,
+                    high_watermark=partition.high_watermark,
+                    has_open_transactions=partition.log.producers.first_open_offset is not None,
+                )
+                partitions.append(described)
+        return Description.ClosedTopic(
+            name=topic.name,
+            cluster_id=topic.closed.cluster_id,
+            handover_id=topic.closed.handover_id,
+            partitions=partitions,
         )
 
     def _describe_link(self, image: MetadataImage, link: MirrorLink) -> DescribeMirrorsResponse.Link:
@@ -182,6 +209,7 @@ class Mirrors:
             name=topic.name,
             source_topic=mirror.source_topic,
             state=mirror.state.name.lower(),
+            origins=list(mirror.origins),
             opening_epoch=mirror.opening_epoch,
             partition_count=len(topic.partitions),
             partitions=partitions,
@@ -206,8 +234,13 @@ class Mirrors:
         )
         if pulled is not None:
             described.source_end_offset = pulled.source_end
+            lag = max(0, pulled.source_end - log.log_end_offset)
+            offsets = log.log_end_offset - log.log_start_offset
+            if not lag or (pulled.source_end >= 0 and offsets):
+                described.lag_bytes = lag * log.size_bytes // max(1, offsets)
             described.bytes_per_second = pulled.bytes_per_second
             described.problem, described.is_stopped = pulled.problem, pulled.is_stopped
+            described.is_agreeing = pulled.is_agreeing
             if pulled.caught_up_ms is not None:
                 now_ms = self._node.ports.clock.monotonic_ms()
                 described.behind_ms = int(now_ms - pulled.caught_up_ms)

@@ -26,6 +26,7 @@ class Pulled:
         "bytes_per_second",
         "caught_up_ms",
         "failures",
+        "is_agreeing",
         "is_begun",
         "is_stopped",
         "last_timestamp",
@@ -53,6 +54,7 @@ class Pulled:
         self.failures, self.rests_until_ms = 0, 0.0
         self.problem: str | None = None
         self.is_stopped = False  # Nothing but an operator lets it go on.
+        self.is_agreeing = False  # The source has taken up a fetch from the log end: histories are the same.
         self.caught_up_ms: float | None = None  # When it was last known to have all that the source has.
         self.last_timestamp = -1
         self.bytes_per_second = 0
@@ -73,7 +75,11 @@ class Pulled:
         )
 
     def stop(self, problem: str) -> None:
-        self.is_stopped, self.problem = True, problem
+        self.is_stopped, self.is_agreeing, self.problem = True, False, problem
+
+    def try_again(self) -> None:
+        """An operator has decided what becomes of what is here."""
+        self.is_stopped, self.verified_epoch = False, -1
 
     def take(self, records: memoryview, *, high_watermark: int, log_start_offset: int, now_ms: float) -> int:
         """What the source has sent for the log end. Gives the bytes written. Raises KafkaError."""
@@ -84,7 +90,7 @@ class Pulled:
         fitting = self._fitting(records, high_watermark)
         if fitting:
             mirrors.append_mirrored(partition, fitting, leader_epoch=partition.leader_epoch)
-        self.source_end = high_watermark
+        self.source_end, self.is_agreeing = high_watermark, True
         mirrors.follow_start(partition, log_start_offset)
         if not self.is_stopped:
             self.failures, self.problem = 0, None

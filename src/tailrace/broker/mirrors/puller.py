@@ -3,7 +3,8 @@
     round     one Fetch, as a consumer: whole batches up to the source's high watermark, and none above; one session, as
               long as nothing fails (KIP-227)
     behind    OFFSET_OUT_OF_RANGE: the source has deleted what comes next, and the mirror goes on where that begins
-    parted    the source has another history than what is here: the partition stops, and an operator decides
+    parted    the source has another history than what is here: the partition stops, and an operator decides; then it
+              is cut, perhaps (`cutting`)
 
 A connection of its own, for a fetch that is parked at the source holds up whatever comes after it. Never decides what
 is mirrored, nor writes past what `pulled` lets through.
@@ -15,6 +16,7 @@ import asyncio
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from tailrace.broker.mirrors.cutting import cut_mirror, is_to_be_cut
 from tailrace.broker.mirrors.pulled import Pulled
 from tailrace.client.connection import error_code
 from tailrace.client.fetching import Isolation, records_of
@@ -231,7 +233,7 @@ class Puller:
             elif code is not ErrorCode.NONE:
                 raise KafkaError(code, f"the source says {code.name}")
             elif data.diverging_epoch.epoch >= 0:
-                self._stop_parted(pulled, data.diverging_epoch.epoch, data.diverging_epoch.end_offset)
+                await self._part(pulled, data.diverging_epoch.epoch, data.diverging_epoch.end_offset)
             else:
                 now_ms = self._room.now_ms()
                 taken = pulled.take(
@@ -264,9 +266,11 @@ class Puller:
     async def _begin(self, pulled: Pulled) -> None:
         """Nothing was mirrored yet."""
         try:
-            start = self._room.settings.start
+            start, start_offset = self._room.settings.start, self._room.settings.start_offset
             wanted = {names.EARLIEST: EARLIEST, names.LATEST: LATEST}.get(str(start), start)
-            offset = await self._ask_offset(pulled, int(wanted))
+            offset = await self._ask_offset(pulled, EARLIEST if start_offset >= 0 else int(wanted))
+            if start_offset > offset:
+                offset = min(start_offset, await self._ask_offset(pulled, LATEST))
             if offset == NO_SUCH_RECORD:
                 offset = await self._ask_offset(pulled, LATEST)
             log = pulled.partition.log
@@ -283,7 +287,12 @@ class Puller:
         log_end = partition.log.log_end_offset
         if pulled.asked_offset != log_end:
             return
-        if start > log_end:
+        if start > log_end and is_to_be_cut(self._room, pulled):
+            pulled.stop(
+                f"the source begins at offset {start}, behind the end of what is here ({log_end}): where they part "
+                "cannot be found. Delete the topic here to mirror it from there"
+            )
+        elif start > log_end:
             _log.warning(
                 "the source has deleted records before they were mirrored",
                 partition=partition.topic_partition,
@@ -291,6 +300,8 @@ class Puller:
                 end_offset=start,
             )
             await self._begin_at(partition, start)
+        elif end < log_end and is_to_be_cut(self._room, pulled):
+            await self._cut(pulled, end)
         elif end < log_end:
             pulled.stop(
                 f"the source ends at offset {end}, and here is what it had up to {log_end}: it has lost offsets {end} "
@@ -313,16 +324,30 @@ class Puller:
         )
         return found[where]
 
-    def _stop_parted(self, pulled: Pulled, epoch: int, end_offset: int) -> None:
+    async def _part(self, pulled: Pulled, epoch: int, end_offset: int) -> None:
+        """The source has this epoch up to there, and of what is here beyond the common point nothing."""
         log = pulled.partition.log
-        common = min(end_offset, log.epochs.end_offset_for(epoch, log.log_end_offset)[1], log.log_end_offset)
+        known_epoch, known_end = log.epochs.end_offset_for(epoch, log.log_end_offset)
+        common = end_offset if known_end < 0 else known_end if known_epoch != epoch else min(known_end, end_offset)
+        common = max(0, min(common, log.log_end_offset))
+        if is_to_be_cut(self._room, pulled):
+            await self._cut(pulled, common)
+            return
         pulled.stop(
             f"the histories part: of leader epoch {epoch} the source has records up to offset {end_offset}, and here "
-            f"are others from {max(0, common)} to {log.log_end_offset - 1} (leader epoch {log.epochs.latest}). The "
-            "source has lost confirmed records, by an unclean election perhaps. Nothing is mirrored any more. Fail "
-            "this topic over to keep what is here, or delete it here to mirror it from the beginning"
+            f"are others from {common} to {log.log_end_offset - 1} (leader epoch {log.epochs.latest}). The "
+            "source has lost confirmed records, by an unclean election perhaps. Nothing is mirrored any more. Cut here "
+            "what it has lost (tailrace mirror cut), fail this topic over to keep what is here, or delete it here to "
+            "mirror it from the beginning"
         )
         _log.error("a mirror has parted from its source", partition=pulled.partition.topic_partition, epoch=epoch)
+
+    async def _cut(self, pulled: Pulled, offset: int) -> None:
+        """Raises KafkaError. It goes on in the leader epoch that begins with the cut."""
+        pulled.is_agreeing = False
+        await cut_mirror(self._room, pulled.partition, offset)
+        self._told[pulled.source] = -1
+        pulled.problem = f"it is cut at offset {offset}, behind which the source has other records"
 
     async def _verify(self, connection: Connection, ready: dict[Key, Pulled]) -> None:
         """Older brokers do not compare histories in a Fetch: they are asked once for each leader of theirs."""
@@ -351,6 +376,6 @@ class Puller:
                     code = error_code(data.error_code)
                     self._rest(pulled, KafkaError(code, f"the source says {code.name}"))
                 elif 0 <= data.end_offset < log.log_end_offset or -1 < data.leader_epoch < log.epochs.latest:
-                    self._stop_parted(pulled, data.leader_epoch, data.end_offset)
+                    await self._part(pulled, data.leader_epoch, data.end_offset)
                 else:
                     pulled.verified_epoch = source_epoch

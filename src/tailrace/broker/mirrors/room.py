@@ -111,7 +111,11 @@ class LinkRoom:
         task.add_done_callback(self._asking.discard)
 
     async def tell_controller(
-        self, topics: list[FollowMirrorSourceRequest.Topic], caught_up: list[str] | None = None
+        self,
+        topics: list[FollowMirrorSourceRequest.Topic],
+        *,
+        caught_up: list[FollowMirrorSourceRequest.CaughtUp] | None = None,
+        agreeing: list[str] | None = None,
     ) -> FollowMirrorSourceResponse:
         request = FollowMirrorSourceRequest(
             broker_id=self.node.node_id,
@@ -119,6 +123,7 @@ class LinkRoom:
             link_id=self.link.id,
             topics=topics,
             caught_up=caught_up or [],
+            agreeing=agreeing or [],
         )
         answer = await self.node.forwarding.ask(request, FollowMirrorSourceResponse, channel="mirrors")
         if answer.error_code:

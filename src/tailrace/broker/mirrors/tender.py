@@ -9,31 +9,33 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tailrace.broker.mirrors.acls import AclSync
 from tailrace.broker.mirrors.groups import GroupSync
+from tailrace.broker.mirrors.handover import Handover
 from tailrace.client.connection import error_code
 from tailrace.client.fetching import Isolation
 from tailrace.client.offsets import LATEST, list_offsets
-from tailrace.controller.features import MIRROR_VERSION
 from tailrace.controller.image import MirrorState, ResourceType
 from tailrace.controller.mirrors.links import mirrors_of
 from tailrace.model.errors import KafkaError
-from tailrace.model.ids import PartitionIndex, TopicPartition
+from tailrace.model.ids import ZERO_UUID, PartitionIndex, TopicPartition
 from tailrace.wire.apis.admin import DescribeConfigsRequest, DescribeConfigsResponse
 from tailrace.wire.apis.mirrors import DescribeMirrorsRequest, DescribeMirrorsResponse, FollowMirrorSourceRequest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from tailrace.broker.mirrors.handover import Closed, Told
     from tailrace.broker.mirrors.room import LinkRoom
     from tailrace.client.metadata import TopicMetadata
     from tailrace.controller.image import TopicImage
 
 _TOPICS_PER_REQUEST, _PARTITIONS_PER_REQUEST = 50, 1000
 _SOURCE_TOPIC_CONFIG = 1
-_OPEN = MirrorState.OPEN.name.lower()
 _TIMEOUT_MS = 10_000
 
 Found = FollowMirrorSourceRequest.Topic
+CaughtUp = FollowMirrorSourceRequest.CaughtUp
 Progress = DescribeMirrorsResponse.Partition
 
 
@@ -41,6 +43,8 @@ class Tender:
     def __init__(self, room: LinkRoom) -> None:
         self._room = room
         self._groups = GroupSync(room)
+        self._acls = AclSync(room)
+        self._handover = Handover(room)
         # Since when all of a promoted topic has been here without a change, and where its partitions ended then.
         self._quiet: dict[str, tuple[float, tuple[int, ...]]] = {}
 
@@ -58,41 +62,30 @@ class Tender:
             for what in [each for each in room.problems if each not in ("source", "leader epochs")]:
                 room.tell(what, None)
             return
-        ours = await self._find_mirrors_of_ours()
+        told = await self._handover.ask()
+        here = room.node.image.cluster_id
         wanted = {
             name: topic
             for name, topic in room.topics.items()
-            if room.settings.takes_topic(name) and not topic.is_internal and name not in ours
+            if room.settings.takes_topic(name) and not topic.is_internal and here not in told.origins.get(name, ())
         }
-        await self._follow(wanted)
+        await self._follow(wanted, told)
         progress = await self._ask_progress()
+        await self._end_cutting(wanted, progress)
+        await self._acls.sync()
         are_groups_in_step = await self._groups.sync(progress)
+        await self._handover.reopen_cancelled(told, self._mirrors())
         await self._finish_promotes(wanted, progress, are_groups_in_step=are_groups_in_step)
+        await self._handover.watch(self._promoted(wanted), progress)
 
     # ---- topics
 
-    async def _find_mirrors_of_ours(self) -> set[str]:
-        """Topics of the source that are mirrors of topics here: mirrored back they would be mirrored on, for ever. They
-        are asked for after the source's topics, so that none of these is missed."""
-        connection = await self._room.cluster.any_connection()
-        await connection.negotiate()  # It may have got its first link since it was connected to.
-        if not connection.finalized_features.get(MIRROR_VERSION, 0):
-            return set()  # It has no mirrors, or is another Kafka.
-        answer = await connection.call(DescribeMirrorsRequest(), DescribeMirrorsResponse)
-        if answer.error_code:
-            raise KafkaError(
-                error_code(answer.error_code),
-                "the source does not tell which of its topics are mirrors: this link needs DESCRIBE on its cluster",
-            )
-        links = [link for link in answer.links if link.source_cluster_id == self._room.node.image.cluster_id]
-        return {topic.name for link in links for topic in link.topics if topic.state != _OPEN}
-
-    async def _follow(self, wanted: Mapping[str, TopicMetadata]) -> None:
+    async def _follow(self, wanted: Mapping[str, TopicMetadata], told: Told) -> None:
         settings = await self._read_settings(wanted)
         mirrors = {topic.mirror.source_topic: topic for topic in self._mirrors() if topic.mirror is not None}
         news = []
         for name, topic in sorted(wanted.items()):
-            found = self._found(topic, settings.get(name, []))
+            found = self._found(topic, settings.get(name, []), told.origins.get(name, ()))
             if self._is_news(mirrors.get(name), found):
                 news.append(found)
             else:
@@ -106,11 +99,28 @@ class Tender:
     def _mirrors(self) -> Iterable[TopicImage]:
         return mirrors_of(self._room.node.image, self._room.link.id)
 
-    def _found(self, topic: TopicMetadata, settings: list[FollowMirrorSourceRequest.Setting]) -> Found:
+    def _promoted(self, wanted: Mapping[str, TopicMetadata]) -> list[TopicImage]:
+        """Not those that were failed over, whose source had more, nor those that go the other way now."""
+        return [
+            topic
+            for topic in self._mirrors()
+            if (mirror := topic.mirror) is not None
+            and not mirror.is_read_only
+            and mirror.handover_id != ZERO_UUID
+            and mirror.source_topic in wanted
+        ]
+
+    def _found(
+        self,
+        topic: TopicMetadata,
+        settings: list[FollowMirrorSourceRequest.Setting],
+        origins: Sequence[str] = (),
+    ) -> Found:
         return Found(
             source_topic=topic.name,
             source_topic_id=topic.id,
             leader_epochs=[topic.partitions[index].leader_epoch for index in sorted(topic.partitions)],
+            origins=list(origins),
             settings=settings,
         )
 
@@ -167,7 +177,7 @@ class Tender:
         leaders = {
             state.leader
             for topic in self._mirrors()
-            if topic.mirror is not None and topic.mirror.is_read_only
+            if topic.mirror is not None and (topic.mirror.is_read_only or topic.mirror.handover_id != ZERO_UUID)
             for state in topic.partitions.values()
             if state.leader >= 0
         }
@@ -189,6 +199,23 @@ class Tender:
                         progress[TopicPartition(topic.name, PartitionIndex(partition.partition_index))] = partition
         return progress
 
+    async def _end_cutting(
+        self, wanted: Mapping[str, TopicMetadata], progress: Mapping[TopicPartition, Progress]
+    ) -> None:
+        """Of topics whose partitions all go on with what the source has: from now on nothing is cut any more."""
+        agreeing = []
+        for topic in self._mirrors():
+            mirror = topic.mirror
+            if mirror is None or mirror.state is not MirrorState.CUTTING or mirror.source_topic not in wanted:
+                continue
+            here = [progress.get(TopicPartition(topic.name, PartitionIndex(index))) for index in topic.partitions]
+            if all(each is not None and each.is_agreeing for each in here):
+                agreeing.append(self._found(wanted[mirror.source_topic], []))
+            else:
+                self._room.look_again()
+        for part in _in_parts(agreeing):
+            await self._room.tell_controller(part, agreeing=[found.source_topic for found in part])
+
     # ---- promotes
 
     async def _finish_promotes(
@@ -202,22 +229,29 @@ class Tender:
         promoting = [topic for topic in self._mirrors() if topic.mirror and topic.mirror.state is MirrorState.PROMOTING]
         for name in self._quiet.keys() - {topic.name for topic in promoting}:
             del self._quiet[name]
-        ready: list[Found] = []
+        ready: list[tuple[Found, CaughtUp]] = []
+        closed = await self._handover.close([each for each in promoting if _source_of(each) in wanted])
         for topic in promoting:
             assert topic.mirror is not None, "it is promoted"
             found = wanted.get(topic.mirror.source_topic)
-            is_quiet = found is not None and await self._is_quiet(topic, found, progress)
+            is_quiet = found is not None and await self._is_quiet(topic, found, progress, closed)
             if is_quiet and not are_groups_in_step:
                 self._room.tell(f"promote of {topic.name}", "it waits for the offsets of groups")
             elif is_quiet and found is not None:
-                ready.append(self._found(found, []))
-        for part in _in_parts(ready):
-            await self._room.tell_controller(part, [found.source_topic for found in part])
+                promote = CaughtUp(source_topic=found.name, handover_id=topic.mirror.handover_id)
+                ready.append((self._found(found, []), promote))
+        promotes = {found.source_topic: promote for found, promote in ready}
+        for part in _in_parts([found for found, _promote in ready]):
+            await self._room.tell_controller(part, caught_up=[promotes[found.source_topic] for found in part])
         if promoting and len(ready) < len(promoting):
             self._room.look_again()
 
     async def _is_quiet(
-        self, topic: TopicImage, found: TopicMetadata, progress: Mapping[TopicPartition, Progress]
+        self,
+        topic: TopicImage,
+        found: TopicMetadata,
+        progress: Mapping[TopicPartition, Progress],
+        closed: Mapping[TopicPartition, Closed] | None,
     ) -> bool:
         room, now_ms = self._room, self._room.now_ms()
         asked = {TopicPartition(found.name, PartitionIndex(index)): LATEST for index in found.partitions}
@@ -227,6 +261,8 @@ class Tender:
         ends = tuple(found_ends[each] for each in sorted(asked))
         here = [progress.get(TopicPartition(topic.name, PartitionIndex(index))) for index in sorted(topic.partitions)]
         problem = _why_not_quiet(topic.name, ends, here)
+        if problem is None and closed is not None:
+            problem = _why_not_closed(found.name, ends, [closed.get(each) for each in sorted(asked)])
         room.tell(f"promote of {topic.name}", problem)
         if problem is not None:
             self._quiet.pop(topic.name, None)
@@ -254,6 +290,25 @@ def _why_not_quiet(name: str, ends: Sequence[int], here: Sequence[Progress | Non
             producers = ", ".join(str(each.producer_id) for each in partition.open_transactions[:5])
             return f"it waits for {name}-{index}: transactions of the producers {producers} are open at the source"
     return None
+
+
+def _why_not_closed(name: str, ends: Sequence[int], closed: Sequence[Closed | None]) -> str | None:
+    """Asked after the ends: what a closed leader ends with is all there will be, but for what is not confirmed yet."""
+    for index, (end, partition) in enumerate(zip(ends, closed, strict=True)):
+        if partition is None:
+            return f"it waits for {name}-{index} at the source, no leader of which has said that it is closed"
+        if partition.has_open_transactions:
+            return f"it waits for {name}-{index}: transactions are open at the source"
+        if not end == partition.high_watermark == partition.log_end_offset:
+            return (
+                f"it waits for {name}-{index}: here is all up to {end}, and the source, which is closed, ends at "
+                f"{partition.log_end_offset}, with its high watermark at {partition.high_watermark}"
+            )
+    return None
+
+
+def _source_of(topic: TopicImage) -> str | None:
+    return topic.mirror.source_topic if topic.mirror is not None else None
 
 
 def _in_parts(topics: Sequence[Found]) -> Iterable[list[Found]]:

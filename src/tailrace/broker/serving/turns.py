@@ -1,10 +1,11 @@
 """Whose requests are taken next, where connections have more of them than a turn holds, or larger ones or answers.
 
-One loop serves all. A client that pipelines thousands of requests, and need not even read the answers, is served for
-a turn, then waits in line with its like; so do those whose requests or answers are large, once a few pieces of them
-were received or sent in a round of the loop. In each round one of the line has a turn of a millisecond, or as many as
+One loop serves all. A client that pipelines thousands of requests, and need not even read the answers, is served for a
+turn, then waits in line with its like; so do those whose requests or answers are large, once a few pieces of them were
+received or sent in a round of the loop. In every other round one of the line has a turn of a millisecond, or as many as
 receive or send in that time, and all others are read and answered. So whoever has one small request at a time waits for
-about that long, however many stand in line.
+about that long, however many stand in line. Turns come after what is readable: a request that arrives during one is
+taken before the next.
 
 Clients have turns one after the other, and the connections of a client among themselves: many connections are not many
 turns. A client is who comes from one address as one principal: users behind a proxy are several, and so are the
@@ -111,7 +112,12 @@ class Turns:
         self.turn_ms = 0.0 if self._line else _TURN_MS
         if self._line and not self._is_scheduled:
             self._is_scheduled = True
-            self._call_soon(self._give_turns)
+            self._call_soon(self._let_others_read)
+
+    def _let_others_read(self) -> None:
+        """The loop calls what was scheduled before what has become readable meanwhile: so turns wait for another round,
+        in which that is read."""
+        self._call_soon(self._give_turns)
 
     def _give_turns(self) -> None:
         self._is_scheduled = False

@@ -6,8 +6,9 @@
                   copied or deleted, and log and health say why
     silence       a store that cannot be reached never stops a start
 
-The marker is written by whoever misses it. Stores do not promise that one of two writers wins, so it is read again
-after that; it guards against a wrong address, not against two clusters that begin in the same second.
+The marker is written by whoever misses it, unless it knows of copies: then this is not where they lie, and what would
+be copied here could not be found at the right address. Stores do not promise that one of two writers wins, so it is
+read again after that; it guards against a wrong address, not against two clusters that begin in the same second.
 """
 
 from __future__ import annotations
@@ -48,15 +49,27 @@ async def open_store(stores: ObjectStores | None, config: BrokerConfig) -> Objec
     return await stores.open(url, dict(config.store_settings), limits)
 
 
-async def check_marker(store: GuardedObjects, cluster_id: str, claim: Claim) -> None:
+async def check_marker(store: GuardedObjects, cluster_id: str, claim: Claim, *, has_copies: bool | None) -> None:
     """Returns once the store is known to be this cluster's. StoreRefusalError if it is another's, or if a recovery has
-    taken it over that is not the one of `claim`; StoreError."""
+    taken it over that is not the one of `claim`; StoreError. `has_copies`: whether this cluster is known to have copied
+    segments; None as long as that is not known."""
     if not claim.may_write:
         raise StoreRefusalError(
             "this cluster was recovered from the store to read it: nothing is copied there or deleted "
             "(remote.log.storage.recovery)"
         )
-    found = await _find_marker(store, cluster_id, claim)
+    try:
+        found = await _read_marker(store, cluster_id)
+    except NoObjectError:
+        if has_copies is None:
+            raise StoreAwayError(f"it has no {MARKER_NAME}, and it is not known yet what was copied") from None
+        if has_copies:
+            raise StoreRefusalError(
+                f"the store has no {MARKER_NAME}, and this cluster has copied segments: correct "
+                "remote.log.storage.url, or bring back what was there. Nothing is copied or deleted until then. Where "
+                f"that file alone was lost, put it back: {write_marker(Marker(cluster_id, *claim.rank)).decode()}"
+            ) from None
+        found = await _write_marker(store, cluster_id, claim)
     if found.rank < claim.rank:
         # Of a recovery that was given up, whose put came late.
         found = await _write_marker(store, cluster_id, claim)
@@ -66,13 +79,6 @@ async def check_marker(store: GuardedObjects, cluster_id: str, claim: Claim) -> 
             f"cluster has {claim.generation} {claim.recovery}. It copies and deletes nothing any more; stop it if "
             "another one has taken its place"
         )
-
-
-async def _find_marker(store: GuardedObjects, cluster_id: str, claim: Claim) -> Marker:
-    try:
-        return await _read_marker(store, cluster_id)
-    except NoObjectError:
-        return await _write_marker(store, cluster_id, claim)
 
 
 async def _write_marker(store: GuardedObjects, cluster_id: str, claim: Claim) -> Marker:
@@ -131,7 +137,10 @@ async def check_at_first_start(store: GuardedObjects, cluster_id: str) -> None:
     """KafkaError INVALID_CONFIG if the store says no; silence is no reason not to start."""
     try:
         async with asyncio.timeout(_FIRST_CHECK_SECONDS):
-            await _find_marker(store, cluster_id, Claim())
+            try:
+                await _read_marker(store, cluster_id)
+            except NoObjectError:
+                await _write_marker(store, cluster_id, Claim())
     except (StoreAwayError, TimeoutError):
         return
     except StoreRefusalError as error:

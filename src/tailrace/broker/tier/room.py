@@ -125,8 +125,16 @@ class Room:
         StoreError if it cannot be asked."""
         now_ms = self.node.ports.clock.monotonic_ms()
         if not self.is_ours or now_ms - self._confirmed_ms >= _CONFIRMED_MS:
-            await check_marker(self.store, self.cluster_id, self.claim)
+            await check_marker(self.store, self.cluster_id, self.claim, has_copies=self._has_copies)
             self._confirmed_ms = now_ms
+
+    @property
+    def _has_copies(self) -> bool | None:
+        """None as long as the records are not replayed that would tell."""
+        machines = (part.machine for part in self.metadata.parts.values())
+        if any(tier.visible for machine in machines for tier in machine.partitions.values()):
+            return True
+        return False if all(part.is_ready for part in self.parts.values()) else None
 
     def note_limits(self) -> None:
         self._copy_throttle.bytes_per_second = self.config.remote_log_manager_copy_max_bytes_per_second

@@ -15,6 +15,7 @@ _OPTIONS = {
     "topics_exclude": "topics.exclude",
     "groups": "groups",
     "groups_exclude": "groups.exclude",
+    "acls": "acls",
     "prefix": "topic.prefix",
     "start": "start",
 }

@@ -6,6 +6,7 @@ import argparse
 import asyncio
 
 from tailrace.cli import CommandError
+from tailrace.cli.mirror.fencing import fence_source
 from tailrace.cli.output import count_text, note, print_rows
 from tailrace.cli.times import time_text
 from tailrace.client.metadata import Cluster
@@ -31,6 +32,11 @@ async def fail_over(cluster: Cluster, options: argparse.Namespace) -> int:
 async def promote(cluster: Cluster, options: argparse.Namespace) -> int:
     admin = MirrorAdmin(cluster)
     action = "cancel" if options.cancel else "promote"
+    if options.fence_source and not options.dry_run:
+        link = (await admin.describe(options.name))[options.name]
+        await fence_source(
+            link, options.topics or [name for name, each in link.topics.items() if not each.is_open], options
+        )
     topics = await admin.open_topics(options.name, action, options.topics, validate_only=options.dry_run)
     if options.cancel or options.dry_run:
         note(f"{count_text(len(topics), 'topic')} {'would be' if options.dry_run else 'to be'} {_DONE[action]}")
@@ -46,6 +52,26 @@ async def promote(cluster: Cluster, options: argparse.Namespace) -> int:
     return 0
 
 
+async def cut(cluster: Cluster, options: argparse.Namespace) -> int:
+    admin = MirrorAdmin(cluster)
+    link = (await admin.describe(options.name))[options.name]
+    stopped = {
+        name: [index for index, each in sorted(topic.partitions.items()) if each.is_stopped]
+        for name, topic in link.topics.items()
+    }
+    topics = options.topics or [name for name, indexes in stopped.items() if indexes]
+    if not topics:
+        note(f"no partition of the link {options.name} has stopped: there is nothing to cut")
+        return 0
+    changed = await admin.open_topics(options.name, "cut", topics, validate_only=options.dry_run)
+    for name in changed:
+        where = ", ".join(map(str, stopped.get(name, []))) or "none that is known"
+        note(f"{name}: what its source does not have {_WOULD[options.dry_run]} cut, of partitions {where}")
+    note(f"it is saved to {', '.join(f'{name}.cut' for name in changed) or 'nothing'} first")
+    return 0
+
+
+_WOULD = {True: "would be", False: "is"}
 _DONE = {"cancel": "mirrored on", "promote": "promoted"}
 
 

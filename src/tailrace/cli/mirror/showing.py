@@ -43,14 +43,26 @@ async def describe_link(cluster: Cluster, options: argparse.Namespace) -> int:
     note(f"it is {_state(link)}")
     for problem in _problems(link):
         note(f"problem: {problem}")
-    headings = ("topic", "partition", "state", "start", "end", "source end", "lag", "behind", "bytes/s", "problem")
+    headings = (
+        "topic",
+        "partition",
+        "state",
+        "start",
+        "end",
+        "source end",
+        "lag",
+        "lag bytes",
+        "behind",
+        "bytes/s",
+        "problem",
+    )
     rows = []
     for topic in link.topics.values():
         for index, partition in sorted(topic.partitions.items()):
             facts = _facts(topic, index, partition)
             cells = {**facts, "behind_ms": _seconds(facts["behind_ms"])}
             names = ("topic", "partition", "state", "log_start_offset", "high_watermark", "source_end_offset", "lag")
-            rows.append([cells[each] for each in (*names, "behind_ms", "bytes_per_second", "problem")])
+            rows.append([cells[each] for each in (*names, "lag_bytes", "behind_ms", "bytes_per_second", "problem")])
     print_rows(headings, rows)
     return 0
 
@@ -67,6 +79,7 @@ def _facts(topic: MirroredTopic, index: int, partition: MirrorPartition) -> dict
         "high_watermark": partition.high_watermark,
         "source_end_offset": partition.source_end_offset if is_known else None,
         "lag": max(0, partition.source_end_offset - partition.high_watermark) if is_known else None,
+        "lag_bytes": partition.lag_bytes if partition.lag_bytes >= 0 else None,
         "behind_ms": partition.behind_ms,
         "bytes_per_second": partition.bytes_per_second,
         "open_transactions": [each.producer_id for each in partition.open_transactions],

@@ -49,7 +49,7 @@ def _member(
         member.member_id,
         member.instance_id,
         member.client_id,
-        member.client_host,
+        member.client_host.removeprefix("/"),
         member.member_epoch,
         STREAMS,
         _partitions(member.assignment.active_tasks, read, sizes),

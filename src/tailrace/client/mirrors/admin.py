@@ -8,21 +8,35 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from tailrace.client.connection import error_code
+from tailrace import __version__
+from tailrace.client.connection import CLIENT_SOFTWARE, Connection, error_code
 from tailrace.client.metadata import Cluster
+from tailrace.controller.features import MIRROR_VERSION
 from tailrace.model.errors import ErrorCode, KafkaError
+from tailrace.wire.apis.data import ApiVersionsRequest, ApiVersionsResponse
 from tailrace.wire.apis.mirrors import (
     AlterMirrorLinkRequest,
     AlterMirrorLinkResponse,
+    CloseMirrorSourceRequest,
+    CloseMirrorSourceResponse,
     CreateMirrorLinkRequest,
     CreateMirrorLinkResponse,
     DescribeMirrorsRequest,
     DescribeMirrorsResponse,
     OpenMirrorTopicsRequest,
     OpenMirrorTopicsResponse,
+    ReverseMirrorRequest,
+    ReverseMirrorResponse,
 )
 
 MirrorPartition = DescribeMirrorsResponse.Partition
+
+
+async def can_mirror(connection: Connection) -> bool:
+    """Whether who answers there is Tailrace, and could be closed or become a mirror, be it that it has no link yet."""
+    request = ApiVersionsRequest(client_software_name=CLIENT_SOFTWARE, client_software_version=__version__)
+    answer = await connection.call(request, ApiVersionsResponse)
+    return any(each.name == MIRROR_VERSION and each.max_version > 0 for each in answer.supported_features)
 
 
 class MirroredTopic(NamedTuple):
@@ -31,6 +45,10 @@ class MirroredTopic(NamedTuple):
     state: str  # mirroring, promoting or open
     partition_count: int
     partitions: Mapping[int, MirrorPartition]  # Those whose leaders have answered.
+
+    @property
+    def is_open(self) -> bool:
+        return self.state == "open"
 
     @property
     def is_told(self) -> bool:
@@ -82,13 +100,38 @@ class MirrorAdmin:
     async def open_topics(
         self, link_name: str, action: str, topics: Sequence[str] = (), *, validate_only: bool = False
     ) -> list[str]:
-        """`failover`, `promote` or `cancel`, of these topics or of all; gives those that it concerns."""
+        """`failover`, `promote`, `cancel` or `cut`, of these topics or of all; gives those that it concerns."""
         request = OpenMirrorTopicsRequest(
             link_name=link_name, action=action, topics=list(topics), validate_only=validate_only
         )
         answer = await (await self.cluster.any_connection()).call(request, OpenMirrorTopicsResponse)
         _check(answer.error_code, answer.error_message, f"{action} was refused")
         return answer.topics
+
+    async def reverse(
+        self, link_name: str, topics: Sequence[ReverseMirrorRequest.Topic], *, validate_only: bool = False
+    ) -> list[str]:
+        """Topics of this cluster become mirrors by the link of those that have mirrored them; gives which."""
+        request = ReverseMirrorRequest(link_name=link_name, topics=list(topics), validate_only=validate_only)
+        answer = await (await self.cluster.any_connection()).call(request, ReverseMirrorResponse)
+        _check(answer.error_code, answer.error_message, "reverse was refused")
+        return answer.topics
+
+    async def reopen(self, cluster_id: str, topics: Sequence[str]) -> None:
+        """Topics of this cluster, which were handed over to that one, are written to again."""
+        request = CloseMirrorSourceRequest(
+            cluster_id=cluster_id,
+            topics=[CloseMirrorSourceRequest.Topic(name=name) for name in topics],
+            is_closed=False,
+        )
+        answer = await (await self.cluster.any_connection()).call(request, CloseMirrorSourceResponse)
+        _check(answer.error_code, answer.error_message, "they are not opened")
+
+    async def closed(self) -> dict[str, str]:
+        """The topics of this cluster that were handed over, and to which cluster."""
+        answer = await (await self.cluster.any_connection()).call(DescribeMirrorsRequest(), DescribeMirrorsResponse)
+        _check(answer.error_code, answer.error_message, "links are not told")
+        return {topic.name: topic.cluster_id for topic in answer.closed}
 
     async def describe(self, link_name: str | None = None) -> dict[str, DescribedLink]:
         """By name. Brokers that do not answer are left out, and with them what they lead."""

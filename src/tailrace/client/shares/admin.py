@@ -71,5 +71,12 @@ def _member(member: ShareGroupDescribeResponse.Member) -> GroupMember:
         for index in topic.partitions
     )
     return GroupMember(
-        member.member_id, None, member.client_id, member.client_host, member.member_epoch, SHARE, assignment, None
+        member.member_id,
+        None,
+        member.client_id,
+        member.client_host.removeprefix("/"),
+        member.member_epoch,
+        SHARE,
+        assignment,
+        None,
     )

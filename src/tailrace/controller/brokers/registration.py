@@ -11,7 +11,7 @@ itself away by its proof, which is older than the one that is at work; without a
 at work is put out, finds that at its next heartbeat and registers again.
 """
 
-from tailrace.controller.brokers import remote_storage
+from tailrace.controller.brokers import queues, remote_storage
 from tailrace.controller.features import check_registered_features
 from tailrace.controller.image import BrokerImage, MetadataImage
 from tailrace.controller.partitions.change import PartitionChanges
@@ -47,6 +47,7 @@ def register_broker(view: View, request: BrokerRegistrationRequest) -> Result:
         offered = {each.name: (each.min_supported_version, each.max_supported_version) for each in request.features}
         check_registered_features(view.image, offered)
         remote_storage.check_broker(view.image, offered)
+        queues.check_broker(view.image, view.config, offered)
     except KafkaError as error:
         return Result([], BrokerRegistrationResponse(error_code=error.code))
     if old is not None and old.incarnation_id == request.incarnation_id:

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 
 from tailrace.controller.brokers.registration import check_epoch
 from tailrace.controller.image import MirrorLink, MirrorState, MirrorTopic, ResourceType, TopicImage
+from tailrace.controller.mirrors.links import mirrors_of
 from tailrace.controller.mirrors.opening import decide_opening
 from tailrace.controller.mirrors.settings import LinkSettings, parse_link_settings
 from tailrace.controller.names import check_topic_name, collision_key
@@ -37,16 +38,18 @@ def follow_mirror_source(view: View, request: FollowMirrorSourceRequest) -> Resu
     if link is None or link.is_paused:
         return Result([], FollowMirrorSourceResponse(error_code=ErrorCode.RESOURCE_NOT_FOUND))
     settings = parse_link_settings(link.settings)
-    caught_up = frozenset(request.caught_up)
+    caught_up = {each.source_topic: Uuid(each.handover_id) for each in request.caught_up}
+    agreeing = frozenset(request.agreeing)
+    known = {topic.mirror.source_topic: topic for topic in mirrors_of(view.image, link.id) if topic.mirror}
     records: list[Message] = []
     refused: list[FollowMirrorSourceResponse.Topic] = []
     created: set[str] = set()
     for found in request.topics:
         try:
-            decided = _follow(
-                view, link, settings, found, created=created, is_caught_up=found.source_topic in caught_up
-            )
-            records += decided
+            promoted = caught_up.get(found.source_topic)
+            records += _follow(view, link, settings, found, known, created=created, promoted=promoted)
+            if found.source_topic in agreeing:
+                records += _end_cutting(known.get(found.source_topic))
         except KafkaError as refusal:
             answer = FollowMirrorSourceResponse.Topic(
                 source_topic=found.source_topic, error_code=refusal.code, error_message=refusal.message
@@ -56,10 +59,19 @@ def follow_mirror_source(view: View, request: FollowMirrorSourceRequest) -> Resu
 
 
 def _follow(
-    view: View, link: MirrorLink, settings: LinkSettings, found: Found, *, created: set[str], is_caught_up: bool
+    view: View,
+    link: MirrorLink,
+    settings: LinkSettings,
+    found: Found,
+    known: Mapping[str, TopicImage],
+    *,
+    created: set[str],
+    promoted: Uuid | None,
 ) -> list[Message]:
+    """`known` are the mirrors by the link, whatever they are called here: after a reverse they have the names that they
+    had. `promoted` is the promote of which it was found that all is here."""
     name = settings.topic_prefix + found.source_topic
-    topic = view.image.topics.get(name)
+    topic = known.get(found.source_topic) or view.image.topics.get(name)
     if topic is None:
         if name in created:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "The topic was told twice.")
@@ -75,14 +87,23 @@ def _follow(
     if not mirror.is_read_only:
         return []
     _check_same(topic, mirror, found)
-    changed = _changed_settings(view, name, found)
-    if is_caught_up and mirror.state is MirrorState.PROMOTING and len(found.leader_epochs) == len(topic.partitions):
+    changed = _changed_settings(view, topic.name, found)
+    is_caught_up = mirror.state is MirrorState.PROMOTING and promoted == mirror.handover_id
+    if is_caught_up and len(found.leader_epochs) == len(topic.partitions):
         return [*changed, *decide_opening(_raised(topic, found), mirror)]
     return [*changed, *_raise_epochs(topic, found), *_grow(view, topic, found)]
 
 
+def _end_cutting(topic: TopicImage | None) -> list[Message]:
+    if topic is None or topic.mirror is None or topic.mirror.state is not MirrorState.CUTTING:
+        return []
+    return [mirror_topic_record(topic.id, topic.mirror._replace(state=MirrorState.MIRRORING))]
+
+
 def _create(view: View, link: MirrorLink, settings: LinkSettings, found: Found, name: str) -> list[Message]:
     check_topic_name(name)
+    if view.image.cluster_id in found.origins:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{found.source_topic!r} comes from here: it is not mirrored back.")
     key = collision_key(name)
     other = key and view.image.collisions.get(key)
     if other:
@@ -97,7 +118,13 @@ def _create(view: View, link: MirrorLink, settings: LinkSettings, found: Found, 
     factor = settings.replication_factor
     factor = view.config.default_replication_factor if factor == -1 else factor
     topic_id = Uuid(view.random.uuid())
-    mirror = MirrorTopic(link.id, found.source_topic, Uuid(found.source_topic_id), MirrorState.MIRRORING)
+    mirror = MirrorTopic(
+        link.id,
+        found.source_topic,
+        Uuid(found.source_topic_id),
+        MirrorState.MIRRORING,
+        origins=(*found.origins, link.source_cluster_id),
+    )
     placed = place_partitions(view, range(count), replication_factor=factor)
     partitions: list[Message] = []
     for index, nodes in enumerate(placed):

@@ -49,7 +49,7 @@ def create_mirror_link(view: View, request: CreateMirrorLinkRequest) -> Result:
             "the bootstrap.servers of the other one.",
         )
     link = MirrorLink(Uuid(view.random.uuid()), request.name, request.source_cluster_id, False, settings)
-    records = [*_begin_using_mirrors(image), mirror_link_record(link)]
+    records = [*begin_using_mirrors(image), mirror_link_record(link)]
     return Result([] if request.validate_only else records, CreateMirrorLinkResponse(link_id=link.id))
 
 
@@ -92,7 +92,7 @@ def _check_unused(image: MetadataImage, link: MirrorLink) -> None:
         )
 
 
-def _begin_using_mirrors(image: MetadataImage) -> list[Message]:
+def begin_using_mirrors(image: MetadataImage) -> list[Message]:
     if image.features.get(MIRROR_VERSION, 0):
         return []
     nodes = [("broker", node_id, each.features) for node_id, each in sorted(image.brokers.items())]

@@ -3,6 +3,7 @@
     failover  at once, with what is here
     promote   noted, and done once a broker has found that nothing comes any more (controller.mirrors.following)
     cancel    a promote that still waits is taken back
+    cut       what the source has lost is cut here too, and then it is mirrored on (controller.mirrors.reversing)
 
 Opening is one record for the topic and one for each of its partitions, in one batch: all partitions get the same new
 leader epoch, higher than any of the source's that could be known here. What leaders write in it first ends what was
@@ -16,10 +17,11 @@ from tailrace.controller.mirrors.links import find_link, mirrors_of
 from tailrace.controller.snapshot import existing_partition_record, mirror_topic_record
 from tailrace.controller.view import Result, View
 from tailrace.model.errors import ErrorCode, KafkaError
+from tailrace.model.ids import Uuid
 from tailrace.wire.apis.mirrors import OpenMirrorTopicsRequest, OpenMirrorTopicsResponse
 from tailrace.wire.schema import Message
 
-FAILOVER, PROMOTE, CANCEL = "failover", "promote", "cancel"
+FAILOVER, PROMOTE, CANCEL, CUT = "failover", "promote", "cancel", "cut"
 # Leaders that the source may have had since it was last heard, and no more: epochs must not come back.
 _EPOCH_MARGIN = 100
 
@@ -33,14 +35,17 @@ def open_mirror_topics(view: View, request: OpenMirrorTopicsRequest) -> Result:
             records += decide_opening(topic, mirror)
         elif request.action == PROMOTE and mirror.state is MirrorState.MIRRORING:
             _check_can_promote(link)
-            records.append(mirror_topic_record(topic.id, mirror._replace(state=MirrorState.PROMOTING)))
+            promoted = mirror._replace(state=MirrorState.PROMOTING, handover_id=Uuid(view.random.uuid()))
+            records.append(mirror_topic_record(topic.id, promoted))
         elif request.action == CANCEL and mirror.state is MirrorState.PROMOTING:
             records.append(mirror_topic_record(topic.id, mirror._replace(state=MirrorState.MIRRORING)))
+        elif request.action == CUT and mirror.state is MirrorState.MIRRORING:
+            records.append(mirror_topic_record(topic.id, mirror._replace(state=MirrorState.CUTTING)))
         else:
             continue
         names.append(topic.name)
-    if request.action not in (FAILOVER, PROMOTE, CANCEL):
-        reason = f"{request.action!r} is none of {FAILOVER}, {PROMOTE} and {CANCEL}."
+    if request.action not in (FAILOVER, PROMOTE, CANCEL, CUT):
+        reason = f"{request.action!r} is none of {FAILOVER}, {PROMOTE}, {CANCEL} and {CUT}."
         raise KafkaError(ErrorCode.INVALID_REQUEST, reason)
     return Result([] if request.validate_only else records, OpenMirrorTopicsResponse(topics=names))
 

@@ -13,9 +13,10 @@ from tailrace.model.ids import CLUSTER_METADATA_TOPIC, INTERNAL_TOPICS, REMOTE_L
 BOOTSTRAP_SERVERS = "bootstrap.servers"
 TOPICS, TOPICS_EXCLUDE, TOPIC_PREFIX = "topics", "topics.exclude", "topic.prefix"
 GROUPS, GROUPS_EXCLUDE = "groups", "groups.exclude"
+ACLS = "acls"
 START, CONFIGS, REPLICATION_FACTOR = "start", "configs", "replication.factor"
 SYNC_INTERVAL_MS, PROMOTE_QUIET_MS, BYTES_PER_SECOND = "sync.interval.ms", "promote.quiet.ms", "max.bytes.per.second"
-EARLIEST, LATEST = "earliest", "latest"
+EARLIEST, LATEST, OFFSET = "earliest", "latest", "offset:"
 
 DEFAULTS: Mapping[str, str] = {
     TOPICS: "*",
@@ -23,6 +24,7 @@ DEFAULTS: Mapping[str, str] = {
     TOPIC_PREFIX: "",
     GROUPS: "*",
     GROUPS_EXCLUDE: "",
+    ACLS: "",
     START: EARLIEST,
     CONFIGS: "cleanup.policy,retention.ms,retention.bytes,delete.retention.ms,max.message.bytes,compression.type,"
     "message.timestamp.type,min.compaction.lag.ms,max.compaction.lag.ms,segment.bytes,segment.ms",
@@ -34,7 +36,7 @@ DEFAULTS: Mapping[str, str] = {
 # What each cluster has of itself alone: a mirror of where the source's copies lie would keep this one from copying.
 _NEVER = INTERNAL_TOPICS | {CLUSTER_METADATA_TOPIC, REMOTE_LOG_METADATA_TOPIC}
 # What a link of any length may hold in the metadata.
-_TEXT_MAX = 10_000
+_TEXT_MAX = 100_000
 
 
 class Filter(NamedTuple):
@@ -51,9 +53,11 @@ class LinkSettings(NamedTuple):
     bootstrap_servers: str
     topics: Filter
     groups: Filter
+    acls: Filter  # Principals.
     topic_prefix: str
     # Where a new mirror begins: EARLIEST, LATEST, or the first record of this time on.
     start: str | int
+    start_offset: int  # The same in each partition; -1 where `start` says it.
     configs: tuple[str, ...]
     replication_factor: int
     sync_interval_ms: int
@@ -84,8 +88,10 @@ def parse_link_settings(texts: Mapping[str, str]) -> LinkSettings:
         bootstrap_servers=values[BOOTSTRAP_SERVERS],
         topics=Filter(_words(values[TOPICS]), _words(values[TOPICS_EXCLUDE])),
         groups=Filter(_words(values[GROUPS]), _words(values[GROUPS_EXCLUDE])),
+        acls=Filter(_words(values[ACLS]), ()),
         topic_prefix=values[TOPIC_PREFIX],
         start=_start(values[START]),
+        start_offset=_start_offset(values[START]),
         configs=_words(values[CONFIGS]),
         replication_factor=factor,
         sync_interval_ms=_integer(values, SYNC_INTERVAL_MS, minimum=100, maximum=86_400_000),
@@ -103,11 +109,22 @@ def _matches(patterns: tuple[str, ...], name: str) -> bool:
 
 
 def _start(text: str) -> str | int:
-    if text in (EARLIEST, LATEST):
+    if text in (EARLIEST, LATEST) or _start_offset(text) >= 0:
         return text
-    if text.isascii() and text.isdigit() and int(text) < 1 << 62:
+    if _is_number(text):
         return int(text)
-    raise _invalid(f"{START} is {text!r}: it must be {EARLIEST}, {LATEST}, or a time in milliseconds since 1970.")
+    raise _invalid(
+        f"{START} is {text!r}: it must be {EARLIEST}, {LATEST}, a time in milliseconds since 1970, or {OFFSET}NUMBER."
+    )
+
+
+def _start_offset(text: str) -> int:
+    number = text.removeprefix(OFFSET)
+    return int(number) if text.startswith(OFFSET) and _is_number(number) else -1
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and int(text) < 1 << 62
 
 
 def _integer(values: Mapping[str, str], name: str, *, minimum: int, maximum: int) -> int:

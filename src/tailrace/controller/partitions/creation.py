@@ -104,8 +104,10 @@ def _add_partitions(
     topic = view.image.topics.get(asked.name)
     if topic is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{asked.name}' does not exist.")
-    if topic.mirror is not None and topic.mirror.is_read_only:
+    if topic.is_read_only:
         why = f"Topic '{asked.name}' is a mirror: it gets the partitions that its source has."
+        if topic.closed is not None:
+            why = f"Topic '{asked.name}' was handed over to the cluster {topic.closed.cluster_id}: it does not change."
         raise KafkaError(ErrorCode.POLICY_VIOLATION, why)
     count = len(topic.partitions)
     _check_count(view, asked, count, already_added)

@@ -12,9 +12,12 @@ leader, whose election is an unclean one, so that the others follow it. Where it
 new leader epoch tells its readers that the log has changed behind them.
 """
 
+from collections.abc import Sequence
+
 from tailrace.controller.brokers.registration import check_epoch
 from tailrace.controller.features import keeps_eligible_leader_replicas
 from tailrace.controller.image import NO_LEADER, PartitionImage, TopicImage
+from tailrace.controller.mirrors.reversing import decide_cut
 from tailrace.controller.partitions.candidates import ReplicaEnd
 from tailrace.controller.partitions.change import RECOVERING, PartitionChanges
 from tailrace.controller.view import Result, View
@@ -83,6 +86,8 @@ def allow_truncation(view: View, request: AllowTruncationRequest) -> Result:
         return _answered(ErrorCode.UNKNOWN_TOPIC_ID)
     if request.leader_epoch != partition.leader_epoch or partition.leader == NO_LEADER:
         return _answered(ErrorCode.FENCED_LEADER_EPOCH)
+    if broker.node_id == partition.leader:
+        return _answered(ErrorCode.NONE, [decide_cut(topic, request.partition_index, broker.node_id)])
     is_counted_on = broker.node_id in (*partition.isr, *partition.eligible_leader_replicas)
     if partition.leader_recovery_state == RECOVERING or not is_counted_on:
         return _answered(ErrorCode.NONE)
@@ -121,5 +126,5 @@ def _decide_irreplaceable(
     )
 
 
-def _answered(error: ErrorCode, records: list[PartitionChangeRecord] | None = None) -> Result:
-    return Result(records or [], AllowTruncationResponse(error_code=error))
+def _answered(error: ErrorCode, records: Sequence[Message] = ()) -> Result:
+    return Result([*records], AllowTruncationResponse(error_code=error))

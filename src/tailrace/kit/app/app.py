@@ -18,7 +18,7 @@ import asyncio
 import signal
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack, suppress
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, Unpack
 
 from tailrace.kit.admin import Admin
 from tailrace.kit.app.calling import Caller, Handler
@@ -29,17 +29,18 @@ from tailrace.kit.app.probes import ProbeServer
 from tailrace.kit.app.seen import Deduplicate, SeenTopic
 from tailrace.kit.app.shares.subscription import ShareSubscription
 from tailrace.kit.app.status import Counts, Status
-from tailrace.kit.app.subscription import Limits, Subscription
+from tailrace.kit.app.subscription import LimitOptions, Limits, Subscription
 from tailrace.kit.app.topics import KEPT_FOR_EVER, prepare_topics
 from tailrace.kit.app.window import Order
 from tailrace.kit.claims.claims import Claims
+from tailrace.kit.clocks import MovableClock
 from tailrace.kit.consumer import Consumer
 from tailrace.kit.messages import TopicPartition
 from tailrace.kit.options import Options, ParsedOptions, Value
 from tailrace.kit.producer import Producer
 from tailrace.kit.retries.plan import Retries, SettingError, parse_duration_ms
 from tailrace.kit.serdes import Bytes, ByType, Serde
-from tailrace.model.ports import Ports
+from tailrace.model.ports import Clock, Ports
 from tailrace.real.cluster import open_cluster
 from tailrace.real.ports import real_ports
 
@@ -77,7 +78,7 @@ class _Declared(NamedTuple):
 
 class App:
     """`name` is the group of handlers that name none. Options are those of `Producer` and `Consumer`, and hold for
-    all; a group begins at the earliest records unless auto.offset.reset says otherwise."""
+    all; a group begins at the earliest records unless auto.offset.reset says otherwise. `clock` is for tests."""
 
     def __init__(
         self,
@@ -87,6 +88,7 @@ class App:
         *,
         probe_port: int | None = None,
         probe_host: str = "127.0.0.1",
+        clock: Clock | None = None,
         **named: Value,
     ) -> None:
         self.name = name
@@ -95,6 +97,7 @@ class App:
         if ParsedOptions(self._options, {}).config.engine != "tailrace":
             raise SettingError("handlers run on our own client alone, so far: leave the option engine out")
         self._ports: Ports = real_ports()
+        self._clock = clock or self._ports.clock
         self._declared: list[_Declared] = []
         self._running: list[Subscription | ShareSubscription] = []
         self._admin: Admin | None = None
@@ -120,7 +123,7 @@ class App:
         deduplicate: Deduplicate | None = None,
         claims: Claims | None = None,
         share: bool = False,
-        **limits: Any,
+        **limits: Unpack[LimitOptions],
     ) -> Callable[[H], H]:
         """The function below it gets every message of the topic. An async one runs on the loop, and fails if it takes
         longer than `timeout` ("30s"); another one runs in a thread. With `claims` a record that moves takes its object
@@ -161,7 +164,7 @@ class App:
         deduplicate: Deduplicate | None = None,
         claims: Claims | None = None,
         exactly_once: bool = True,
-        **limits: Any,
+        **limits: Unpack[LimitOptions],
     ) -> Callable[[H], H]:
         """As `consume`; what the function returns is written to `target`: nothing (None), a value, an `Outgoing`, or a
         list of them. It is written in one transaction with the offset behind the message, so that readers of committed
@@ -260,7 +263,7 @@ class App:
         if declared.deduplicate is None:
             return None
         name = f"{declared.group}.{declared.topic}.seen"
-        return SeenTopic(declared.deduplicate, name, self._options, self._ports.clock)
+        return SeenTopic(declared.deduplicate, name, self._options, self._clock)
 
     def _works_of(self, declared: _Declared) -> list[Coroutine[Any, Any, None]]:
         """A share group delivers at once, so its retry topics are read by a consumer group, which can wait."""
@@ -273,7 +276,7 @@ class App:
         return works
 
     async def _serve_in_group(self, declared: _Declared, group: str, topics: Sequence[str]) -> None:
-        clock, counts = self._ports.clock, Counts()
+        clock, counts = self._clock, Counts()
         caller = Caller(declared.function, timeout_ms=declared.timeout_ms)
         subscription = Subscription(
             name=declared.name,
@@ -293,9 +296,13 @@ class App:
             return await self._producer(transactional_id)
 
         committer = Committer(consumer, open_producer, patience_ms=_COMMIT_PATIENCE_MS, clock=clock)
+        if isinstance(clock, MovableClock):
+            clock.watch(subscription.look_again)
         try:
             await subscription.run(consumer, committer)
         finally:
+            if isinstance(clock, MovableClock):
+                clock.forget(subscription.look_again)
             caller.close()
             await committer.close()
 
@@ -337,7 +344,7 @@ class App:
             retries=declared.retries,
             outputs=declared.outputs,
             claims=declared.claims,
-            clock=self._ports.clock,
+            clock=self._clock,
             counts=counts,
         )
 
@@ -418,14 +425,14 @@ def _check_shared(order: str | None, retries: Retries, deduplicate: Deduplicate 
         )
 
 
-def _limits(concurrency: int, order: str, limits: dict[str, Any], retries: Retries) -> Limits:
+def _limits(concurrency: int, order: str, limits: LimitOptions, retries: Retries) -> Limits:
     unknown = sorted(limits.keys() - set(Limits._fields))
     if unknown:
         raise SettingError(f"{unknown[0]} is no setting of a handler: there are {', '.join(Limits._fields)}")
     if order not in list(Order):
         raise SettingError(f"order={order!r} is not known: it is {', '.join(map(str, Order))}")
     longest_ms = max((parse_duration_ms(step) for step in retries.steps), default=0)
-    chosen = Limits(**{"wait_max_ms": longest_ms, **limits, "concurrency": concurrency, "order": Order(order)})
+    chosen = Limits(concurrency, Order(order), wait_max_ms=longest_ms)._replace(**limits)
     wrong = [name for name, value in chosen._asdict().items() if name != "order" and value < (name != "wait_max_ms")]
     if wrong:
         raise SettingError(f"{wrong[0]} of a handler is 1 or more")

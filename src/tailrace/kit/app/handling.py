@@ -61,7 +61,10 @@ class Handling:
         message = _as_at_first(held.message, held.trail)
         try:
             result = await self._caller.call(message)
-            return self._outputs.of(message, result) if self._outputs is not None else ()
+            if self._outputs is None:
+                return ()
+            await self._outputs.prepare()
+            return self._outputs.of(message, result)
         except asyncio.CancelledError as error:
             task = asyncio.current_task()
             if task is None or task.cancelling():

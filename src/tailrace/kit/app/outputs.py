@@ -8,7 +8,8 @@ from typing import Any
 from tailrace.kit.app.work import Outgoing
 from tailrace.kit.messages import Message, headers_of
 from tailrace.kit.messages import Outgoing as Output
-from tailrace.kit.serdes import Serde
+from tailrace.kit.serdes import AskingSerde, Serde
+from tailrace.kit.serdes.port import Part
 
 
 class Outputs:
@@ -19,6 +20,14 @@ class Outputs:
         self._topic = topic
         self._keys = keys
         self._values = values
+        parts: list[tuple[Serde, Part]] = [(keys, "key"), (values, "value")]
+        self._unprepared = [(serde, part) for serde, part in parts if isinstance(serde, AskingSerde)]
+
+    async def prepare(self) -> None:
+        """Before `of`, which must not block: a serde may have to ask somebody. Raises SerializationError."""
+        for serde, part in self._unprepared:
+            await serde.prepare_write(self._topic, part)
+        self._unprepared = []
 
     def of(self, message: Message, result: Any) -> Sequence[Outgoing]:
         """Raises SerializationError."""

@@ -17,9 +17,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from typing import NamedTuple
+from typing import NamedTuple, TypedDict
 
 from tailrace.kit.admin import Admin
 from tailrace.kit.app.committing import Committer
@@ -64,6 +64,26 @@ class Limits(NamedTuple):
     wait_max_ms: int = 600_000
 
 
+class LimitOptions(TypedDict, total=False):
+    """Those of `Limits` that a handler is declared with by their names."""
+
+    window_records: int
+    window_bytes: int
+    commit_interval_ms: int
+    finish_ms: int
+    transaction_writes: int
+    slow_ms: int
+    wait_max_ms: int
+
+
+class _Waiting(NamedTuple):
+    """A record that may run at a time."""
+
+    due_ms: float  # by the wall clock
+    timer: asyncio.TimerHandle
+    offer: Callable[[], None]
+
+
 class Subscription:
     """`run` it in a task of its own, and `stop` it."""
 
@@ -90,6 +110,7 @@ class Subscription:
         self._seen: dict[Work, Seen] = {}
         self._works: dict[TopicPartition, Work] = {}
         self._runnable: deque[tuple[Work, Place]] = deque()  # bounded by the windows
+        self._waiting: dict[Place, _Waiting] = {}
         self._workers: set[asyncio.Task[None]] = set()
         self._committing = asyncio.Lock()
         self._is_commit_due = asyncio.Event()
@@ -202,11 +223,20 @@ class Subscription:
 
     def _offer_later(self, work: Work, place: Place, wait_ms: float) -> None:
         def offer() -> None:
+            del self._waiting[place]
             if not work.is_closing:
                 self._runnable.append((work, place))
                 self._employ()
 
-        asyncio.get_running_loop().call_later(wait_ms / 1000, offer)
+        timer = asyncio.get_running_loop().call_later(wait_ms / 1000, offer)
+        self._waiting[place] = _Waiting(self._clock.wall_ms() + wait_ms, timer, offer)
+
+    def look_again(self) -> None:
+        """What is due by now need not wait any more: the clock was put forward."""
+        now = self._clock.wall_ms()
+        for waiting in [each for each in self._waiting.values() if each.due_ms <= now]:
+            waiting.timer.cancel()
+            waiting.offer()
 
     def _employ(self) -> None:
         """A worker ends when there is nothing more to do."""

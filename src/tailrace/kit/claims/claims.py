@@ -103,7 +103,7 @@ class Claims:
             return value
         copy = moved(reference, topic, self._clock.wall_ms())
         if copy.name != reference.name:
-            await self._put(copy, await self._fetch(reference))
+            await self._put(copy, await self.fetch(reference))
         return write_reference(copy)[0]
 
     async def _put(self, reference: Reference, value: bytes) -> None:
@@ -123,7 +123,7 @@ class Claims:
     async def resolve(self, message: Message) -> bytes | None:
         """The value. Raises ClaimMissingError, ClaimDamagedError, or StoreError if the store is away."""
         reference = self._read(message.raw_value, message.headers)
-        return message.raw_value if reference is None else await self._fetch(reference)
+        return message.raw_value if reference is None else await self.fetch(reference)
 
     async def save(self, message: Message, path: str | os.PathLike[str]) -> None:
         """The value into a file, piece by piece. The file appears once it is whole and right."""
@@ -143,7 +143,8 @@ class Claims:
         finally:
             await asyncio.to_thread(unfinished.unlink, missing_ok=True)
 
-    async def _fetch(self, reference: Reference) -> bytes:
+    async def fetch(self, reference: Reference) -> bytes:
+        """As `resolve`, of a reference that was read already."""
         value = b"".join([bytes(piece) async for piece in self._pieces(reference)])
         _check(reference, hashlib.sha256(value).hexdigest())
         return value

@@ -23,8 +23,9 @@ from tailrace.client.groups.membership import MemberOptions
 from tailrace.client.groups.offsets import Committed, GroupMetadata, GroupOffsets
 from tailrace.client.lanes import ProducerOptions
 from tailrace.client.metadata import Cluster
+from tailrace.client.producer import Sendable
 from tailrace.client.transactions.producer import TransactionalProducer, TransactionOptions
-from tailrace.kit.delays.headers import Delayed, Room, all_slots, unwrap, wrap
+from tailrace.kit.delays.headers import Delayed, Headers, Room, all_slots, unwrap, wrap
 from tailrace.kit.delays.pending import Moment, Pending, Progress, parse_progress
 from tailrace.kit.delays.slots import RINGS, Level, Slot, act_ms, horizon_ms, open_slots, slot_for
 from tailrace.kit.retries.refusals import cause_of, is_record_refused
@@ -64,6 +65,7 @@ class _Waiting(NamedTuple):
     level: Level
     record: Record
     delayed: Delayed | None
+    headers: Headers  # of the record itself
 
 
 Entries = list[tuple[Moment, _Waiting]]
@@ -236,9 +238,11 @@ class _Term:
             pending = self._pendings[slot]
             horizon = horizon_ms(slot.level, now)
             for record in found:
-                delayed, _ = unwrap(record.headers)
+                delayed, headers = unwrap(record.headers)
                 at_ms = now if delayed is None else act_ms(slot.level, delayed.ticket.due_ms)
-                if pending.take(record.offset, at_ms, _Waiting(slot.level, record, delayed), horizon_ms=horizon):
+                if pending.take(
+                    record.offset, at_ms, _Waiting(slot.level, record, delayed, headers), horizon_ms=horizon
+                ):
                     self._memory_bytes += _size(record)
             if pending.next is not None:
                 self._consumer.change(added={}, removed=[place])
@@ -288,9 +292,14 @@ class _Term:
     async def _try_move(self, due: dict[Slot, Entries], now_ms: int, *, buried: str | None = None) -> None:
         progress = {slot: self._pendings[slot].decide_progress(entries) for slot, entries in due.items()}
         self._producer.begin()
+        moves: dict[str, list[Sendable]] = {}
         for entries in due.values():
             for _, waiting in entries:
-                await self._send(waiting, now_ms, buried)
+                for topic, record in self._moves_of(waiting, now_ms, buried):
+                    moves.setdefault(topic, []).append(record)
+        for topic, records in moves.items():
+            sent = await self._producer.send_many(topic, records)
+            sent.add_done_callback(_look)  # What has failed is told by the commit.
         await self._producer.send_offsets(
             {self._place(slot): Committed(each.position, -1, each.metadata) for slot, each in progress.items()},
             self._group,
@@ -327,28 +336,20 @@ class _Term:
                     _log.warning("to %s: %s", self._room.dead_letters, error)
                     await self._try_move(one, now_ms, buried=str(error))
 
-    async def _send(self, waiting: _Waiting, now_ms: int, buried: str | None) -> None:
+    def _moves_of(self, waiting: _Waiting, now_ms: int, buried: str | None) -> list[tuple[str, Sendable]]:
+        """Where it goes, and as what; nowhere if it was cancelled."""
         record, delayed = waiting.record, waiting.delayed
-        _, headers = unwrap(record.headers)
         if delayed is None or buried is not None:
             reason = buried or "nobody can tell when it is due, and where it goes"
-            said = [*record.headers, (REASON, reason.encode())]
-            await self._producer.send(self._room.dead_letters, record.value, key=record.key, headers=said)
-            return
-        ticket = str(delayed.ticket)
+            said = (*record.headers, (REASON, reason.encode()))
+            return [(self._room.dead_letters, (record.value, record.key, said, None, None))]
         if waiting.level is not Level.MINUTES and delayed.ticket.due_ms > now_ms:
             slot = slot_for(delayed.ticket.due_ms, now_ms)
-            await self._producer.send(
-                self._room.topic(slot.level),
-                record.value,
-                key=record.key,
-                headers=wrap(headers, delayed),
-                partition=slot.partition,
-            )
-        elif ticket not in self._cancelled:
-            await self._producer.send(
-                delayed.topic, record.value, key=record.key, headers=headers, partition=delayed.partition
-            )
+            headers = wrap(waiting.headers, delayed)
+            return [(self._room.topic(slot.level), (record.value, record.key, headers, slot.partition, None))]
+        if str(delayed.ticket) in self._cancelled:
+            return []
+        return [(delayed.topic, (record.value, record.key, waiting.headers, delayed.partition, None))]
 
     # --- names
 
@@ -358,6 +359,12 @@ class _Term:
     def _slot(self, place: TopicPartition) -> Slot:
         level = next(level for level in Level if self._room.topic(level) == place.topic)
         return Slot(level, int(place.partition))
+
+
+def _look(sent: asyncio.Future[int]) -> None:
+    """So that nobody complains that nobody has."""
+    if not sent.cancelled():
+        sent.exception()
 
 
 def _size(record: Record) -> int:

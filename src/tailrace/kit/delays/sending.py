@@ -21,7 +21,7 @@ from tailrace.kit.messages import Headers, headers_of
 from tailrace.kit.options import Options, Value
 from tailrace.kit.producer import Producer
 from tailrace.kit.retries.plan import parse_duration_ms
-from tailrace.kit.serdes import Bytes, ByType, Serde
+from tailrace.kit.serdes import AskingSerde, Bytes, ByType, Serde
 from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.model.ports import Clock
 from tailrace.real.cluster import open_cluster
@@ -106,6 +106,10 @@ class Delays:
         it can be cancelled. Raises DelayError for more than 90 days."""
         now = self._clock.wall_ms()
         ticket = Ticket(_due_ms(now, delay, deliver_at), self._random.uuid().hex())
+        if isinstance(self._keys, AskingSerde):
+            await self._keys.prepare_write(topic, "key")
+        if isinstance(self._values, AskingSerde):
+            await self._values.prepare_write(topic, "value")
         raw_key = self._keys.serialize(key, topic, "key")
         raw_value = self._values.serialize(value, topic, "value")
         slot = slot_for(ticket.due_ms, now)

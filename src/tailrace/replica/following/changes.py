@@ -13,6 +13,7 @@ from tailrace.model.errors import StorageError
 from tailrace.model.ports import RemoteStart
 from tailrace.replica.following.cuts import Cuts
 from tailrace.replica.partition import Partition
+from tailrace.replica.repair.cut import settle_cut
 from tailrace.replica.repair.failures import storage_failure
 
 
@@ -76,7 +77,7 @@ def truncate(partition: Partition, offset: int, cuts: Cuts) -> None:
         log.truncate(offset)
     except (StorageError, AssertionError) as error:
         raise storage_failure(log, error) from error
-    _settle_cut(partition)
+    settle_cut(partition)
 
 
 def restart_at(partition: Partition, offset: int, cuts: Cuts) -> None:
@@ -88,7 +89,7 @@ def restart_at(partition: Partition, offset: int, cuts: Cuts) -> None:
     except (StorageError, AssertionError) as error:
         raise storage_failure(partition.log, error) from error
     partition.high_watermark = offset
-    _settle_cut(partition)
+    settle_cut(partition)
 
 
 def restart_after(partition: Partition, start: RemoteStart) -> None:
@@ -100,7 +101,7 @@ def restart_after(partition: Partition, start: RemoteStart) -> None:
     except (StorageError, AssertionError) as error:
         raise storage_failure(log, error) from error
     partition.high_watermark = start.offset
-    _settle_cut(partition)
+    settle_cut(partition)
 
 
 def begin_after(log: Log, start: RemoteStart) -> None:
@@ -111,13 +112,3 @@ def begin_after(log: Log, start: RemoteStart) -> None:
         if start.producers:
             log.producers.load(start.producers)
             log.files.snapshots.write(start.offset, start.producers)
-
-
-def _settle_cut(partition: Partition) -> None:
-    log = partition.log
-    partition.high_watermark = max(log.log_start_offset, min(partition.high_watermark, log.log_end_offset))
-    partition.flusher.note_deleted(partition, log.size_bytes)
-    if log.unflushed_messages >= partition.flush_messages:
-        # A sync that was under way has proved nothing, and without one this replica would not fetch again.
-        partition.flusher.request(partition)
-    partition.readers.tell()

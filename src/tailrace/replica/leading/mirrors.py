@@ -20,10 +20,12 @@ from tailrace.log.producers import MAX_EPOCH
 from tailrace.log.validation import Origin
 from tailrace.model import events
 from tailrace.model.errors import ErrorCode, KafkaError, StorageError
+from tailrace.replica.repair.cut import settle_cut
 from tailrace.replica.repair.failures import storage_failure
 from tailrace.wire.markers import Marker, build_barrier, build_marker, is_barrier
 
 if TYPE_CHECKING:
+    from tailrace.controller.image import ClosedTopic
     from tailrace.log.log import Log
     from tailrace.replica.partition import Partition
 
@@ -36,15 +38,37 @@ class MirrorRole(NamedTuple):
     link_name: str
     is_read_only: bool
     opening_epoch: int
+    closed: ClosedTopic | None = None  # The cluster that it was handed over to.
 
 
-def refuse_writes(partition: Partition) -> None:
-    """Raises for a mirror, which nobody but its source changes; one that is to be opened is."""
-    if partition.is_mirror:
-        assert partition.mirror is not None, "a mirror has a role"
+class Cut(NamedTuple):
+    """What the leader of a mirror has saved, to cut it."""
+
+    epoch: int  # The one that begins with the cut, in which this leader is alone in sync.
+    offset: int
+
+
+def is_closed(role: MirrorRole | None) -> bool:
+    """To clients."""
+    return role is not None and (role.is_read_only or role.closed is not None)
+
+
+def refuse_writes(partition: Partition, origin: Origin = Origin.CLIENT) -> None:
+    """Raises for a mirror, which nobody but its source changes, and for clients of what was handed over to one. What is
+    to be opened is opened."""
+    role = partition.mirror
+    if role is None:
+        return
+    if role.closed is not None and origin is Origin.CLIENT:
         raise KafkaError(
             ErrorCode.POLICY_VIOLATION,
-            f"{partition.topic_partition} is a mirror by the link {partition.mirror.link_name!r}: it takes what its "
+            f"{partition.topic_partition} was handed over to the cluster {role.closed.cluster_id}, which "
+            "has mirrored it: write there.",
+        )
+    if partition.is_mirror:
+        raise KafkaError(
+            ErrorCode.POLICY_VIOLATION,
+            f"{partition.topic_partition} is a mirror by the link {role.link_name!r}: it takes what its "
             "source has, and nothing else. Write to the source, or promote the mirror first, or fail it over.",
         )
     if partition.must_open:
@@ -94,10 +118,29 @@ def follow_start(partition: Partition, offset: int) -> None:
         partition.readers.tell()
 
 
+def take_cut(partition: Partition) -> None:
+    """At the beginning of a leader epoch: what the leader has saved goes, if the metadata let it."""
+    cut, partition.cut_to = partition.cut_to, None
+    if cut is None or cut.epoch != partition.leader_epoch or not partition.is_mirror:
+        return
+    log, before = partition.log, partition.log.log_end_offset
+    try:
+        log.truncate(cut.offset)
+    except StorageError:
+        return  # The log is offline, and says so to whoever asks.
+    settle_cut(partition)
+    _log.warning(
+        "a mirror was cut to what its source has",
+        partition=partition.topic_partition,
+        offset=log.log_end_offset,
+        end_offset=before,
+    )
+
+
 def is_opening_due(log: Log, role: MirrorRole) -> bool:
     """Whether the log lacks what ends the mirror. Nothing but markers comes before the barrier in the epochs of its
     own; what follows it there may be cut away from it again by retention alone."""
-    if role.is_read_only:
+    if role.is_read_only or role.opening_epoch < 0:
         return False
     start = next((each.start_offset for each in log.epochs.entries if each.epoch >= role.opening_epoch), None)
     if start is None or start >= log.log_end_offset:

@@ -45,6 +45,8 @@ READ = (
     "brokers",
     "targetRecordsPerTask",
     "topicIds",
+    "claimCheck",
+    "claimCheck.url",
     *CONNECTION,
 )
 VALUES = (
@@ -93,7 +95,7 @@ TABLE = ("table",)
 SPARK = ("path", "checkpointLocation", "queryName", "outputMode", "mode")
 _SPARK_PREFIXES = ("spark.", "__")
 _KAFKA_PREFIX = "kafka."
-_STORE_PREFIX = "rsm.config."
+_STORE_PREFIXES = ("rsm.config.", "claimcheck.config.")
 
 _KNOWN = (*READ, *VALUES, *WRITE, *TABLE, *SPARK)
 _LOWER = {name.lower(): name for name in _KNOWN}
@@ -111,7 +113,7 @@ _SYNONYMS = {
 def check_names(options: Mapping[str, str]) -> None:
     """Raises OptionError for a name that nobody knows."""
     for name in options:
-        if name not in _LOWER and not name.startswith((_KAFKA_PREFIX, _STORE_PREFIX, *_SPARK_PREFIXES)):
+        if name not in _LOWER and not name.startswith((_KAFKA_PREFIX, *_STORE_PREFIXES, *_SPARK_PREFIXES)):
             raise OptionError(_explain_unknown(name))
 
 

@@ -22,6 +22,7 @@ from tailrace.spark.options.parsing import (
     parse_partitions,
 )
 from tailrace.spark.options.tier import TierOptions, needs_brokers, parse_tier
+from tailrace.spark.values.claims import ClaimOptions, parse_claims
 
 COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
 HEADERS = "headers"
@@ -86,6 +87,8 @@ class ReadOptions:
     until: dict[TopicPartition, int] | None
     # Where segments are read from instead of from brokers; None: nowhere.
     tier: TierOptions | None = None
+    # Where large values are fetched from; None: references stay as they are.
+    claims: ClaimOptions | None = None
     # Which topics the offsets of a checkpoint are of: one of these names with another id is another topic.
     topic_ids: dict[str, Uuid] = field(default_factory=dict)
 
@@ -130,6 +133,7 @@ class ReadOptions:
             group_id=group_id,
             until=_parse_until(options),
             tier=parse_tier(options),
+            claims=parse_claims(options),
             topic_ids=_parse_topic_ids(options),
         )
 

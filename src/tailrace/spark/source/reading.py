@@ -25,6 +25,7 @@ from tailrace.spark.source.filters import Interval
 from tailrace.spark.source.loss import LossReport
 from tailrace.spark.source.offsets import OffsetRange
 from tailrace.spark.source.splits import share_tasks
+from tailrace.spark.values.claims import NEEDED, resolve_claims
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -69,14 +70,19 @@ class SplitReading:
         columns = self.options.columns
         if self.record_format is not None:
             columns = self.record_format.raw_columns(columns)
+        claims, unresolved = self.options.claims, columns
+        if claims is not None and "value" in columns:
+            unresolved = tuple(dict.fromkeys((*columns, *NEEDED)))
         # Whoever decodes may fail in the middle: reading has to end before the connection does.
         with (
             kept_cluster(self.options.kafka) as blocking,
-            closing(self._read_splits(wanted, columns, blocking)) as raw,
+            closing(self._read_splits(wanted, unresolved, blocking)) as raw,
         ):
             batches: Iterator[pa.RecordBatch] = raw
             if self.timestamps_us is not None:
                 batches = _keep_times(batches, self.timestamps_us)
+            if claims is not None and "value" in columns:
+                batches = resolve_claims(batches, columns, claims, blocking)
             if self.record_format is not None:
                 batches = self.record_format.decode(batches, self.options.columns, blocking, self.options.kafka)
             yield from batches

@@ -118,6 +118,8 @@ class ApiKey(IntEnum):
     OPEN_MIRROR_TOPICS = 10_008, "mirrors"
     DESCRIBE_MIRRORS = 10_009, "mirrors"
     DESCRIBE_QUEUE = 10_010, "own"
+    CLOSE_MIRROR_SOURCE = 10_011, "mirrors"
+    REVERSE_MIRROR = 10_012, "mirrors"
     REPORT_REPLICAS = 10_100, "own"
     ALLOW_TRUNCATION = 10_101, "own"
     MOVE_LEADER = 10_102, "own"

@@ -896,6 +896,18 @@ class MirrorTopicRecord(Message, record_type=10_002, versions="0", flexible="0+"
     state: int = int8("0+")
     # The first leader epoch in which it takes records of its own; -1 before that is decided.
     opening_epoch: int = int32("0+", default=-1)
+    # Of the promote that was asked for last; all zeros if there was none.
+    handover_id: bytes = uuid("0+")
+    # The clusters that it comes from, the one that it is mirrored from last.
+    origins: list[str] = array(string, "0+")
+
+
+class ClosedTopicRecord(Message, record_type=10_003, versions="0", flexible="0+"):
+    """Our own: a topic was handed over to a cluster that mirrors it, and takes no records. Without one it does."""
+
+    topic_id: bytes = uuid("0+")
+    cluster_id: str = string("0+")
+    handover_id: bytes = uuid("0+")
 
 
 # Record types of __cluster_metadata.
@@ -931,6 +943,7 @@ METADATA_RECORDS: Mapping[int, type[Message]] = {
         MirrorLinkRecord,
         RemoveMirrorLinkRecord,
         MirrorTopicRecord,
+        ClosedTopicRecord,
     )
 }
 # Record types of __remote_log_metadata.

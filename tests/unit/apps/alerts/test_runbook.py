@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 from tailrace.apps.alerts.defaults import DEFAULT_RULES
@@ -68,3 +69,28 @@ def test_the_dashboard_is_one(capsys) -> None:
     document = json.loads(capsys.readouterr().out)
     assert document["title"] == "Tailrace"
     assert len({panel["id"] for panel in document["panels"]}) == len(document["panels"]) > 5
+    assert set(_lost(document, _as_grafana_reads(document))) == set()
+    document["panels"][0]["titel"] = document["templating"]["lists"] = "misspelt"
+    assert set(_lost(document, _as_grafana_reads(document))) == {"/panels/0/titel", "/templating/lists"}
+
+
+def _as_grafana_reads(document: object) -> object:
+    """By the classes that Grafana's own schema of a dashboard was made into."""
+    from grafana_foundation_sdk.cog.encoder import JSONEncoder
+    from grafana_foundation_sdk.cog.plugins import register_default_plugins
+    from grafana_foundation_sdk.models.dashboard import Dashboard
+
+    register_default_plugins()
+    return json.loads(JSONEncoder().encode(Dashboard.from_json(document)))
+
+
+def _lost(ours: object, theirs: object, path: str = "") -> Iterator[str]:
+    """What Grafana does not know, or reads otherwise."""
+    if isinstance(ours, dict) and isinstance(theirs, dict):
+        for name, value in ours.items():
+            yield from _lost(value, theirs.get(name), f"{path}/{name}")
+    elif isinstance(ours, list) and isinstance(theirs, list) and len(ours) == len(theirs):
+        for index, value in enumerate(ours):
+            yield from _lost(value, theirs[index], f"{path}/{index}")
+    elif ours != theirs:
+        yield path

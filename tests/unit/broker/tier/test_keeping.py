@@ -220,6 +220,32 @@ async def test_a_broker_with_data_starts_in_any_case():
 
 
 @simulated
+async def test_an_empty_store_at_a_wrong_address_gets_nothing():
+    """What was copied there would be missing at the right one."""
+    async with running_tiered() as world:
+        peer = await tiered_topic(world)
+        await world.wait(lambda: len(world.segments) >= 6, "all closed segments are copied")
+        await asyncio.sleep(2)
+        copied_end = world.part(1).coverage().end_from(0)
+        await world.kill(1)
+        objects = dict(world.bucket.objects)
+        world.bucket.objects.clear()
+        await world.start(1)
+        peer = await world.connect(1)
+        await world.wait(lambda: "correct remote.log.storage.url" in world.nodes[1].broker.tier.problem, "health says")
+        await world.fill(peer, 30)
+        await asyncio.sleep(40)
+        assert not world.bucket.objects
+        local = world.partition(1).log.log_start_offset
+        assert local <= copied_end, "nothing leaves the disk that is not at the right address"
+        assert len(await read_all(peer, local, 70)) == 70 - local, "what is here is served"
+        world.bucket.objects.update(objects)
+        await world.wait(lambda: world.nodes[1].broker.tier.is_ours, "the address is right again")
+        await world.wait(lambda: world.partition(1).log.log_start_offset > local, "copies go on")
+        assert len(await read_all(peer, 0, 70)) == 70
+
+
+@simulated
 async def test_a_recovery_elsewhere_ends_what_this_cluster_writes():
     async with running_tiered() as world:
         peer = await tiered_topic(world)

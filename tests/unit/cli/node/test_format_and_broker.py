@@ -54,7 +54,9 @@ def test_new_disk_joins_the_cluster_of_the_others(config: Path):
     assert _properties(config.parent / "one")["cluster.id"] == cluster_id
 
 
-def test_broker_starts_from_the_file(config: Path):
+def test_broker_starts_from_the_file_and_tells_what_has_no_effect(config: Path):
+    with config.open("a") as file:
+        file.write('early.start.listeners = "PLAINTEXT"\nnum.io.threads = 16\nnum.partitions = 2\n')
     main(["format", "--config", str(config)])
     process = subprocess.Popen(
         [sys.executable, "-m", "tailrace", "broker", "--config", str(config)],
@@ -67,6 +69,7 @@ def test_broker_starts_from_the_file(config: Path):
         process.send_signal(signal.SIGTERM)
         _, log = process.communicate(timeout=WAIT_S)
         assert process.returncode == 0, log
+        assert re.search(r"no effect here are ignored\W+names=early.start.listeners,num.io.threads$", log, re.MULTILINE)
     finally:
         process.kill()
         process.communicate()

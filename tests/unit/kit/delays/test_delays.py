@@ -14,27 +14,19 @@ from tailrace.kit import Admin, Consumer, Message, Producer
 from tailrace.kit.delays.headers import Room
 from tailrace.kit.delays.mover import Mover, MoverOptions, create_topics
 from tailrace.kit.delays.sending import Cancelled, DelayError, Delays
-from tailrace.real.clock import RealClock
 from tailrace.real.ports import real_ports
-from tailrace.testing import Broker
+from tailrace.testing import Broker, MovableClock
 from tests.unit.kit.app.conftest import until
 
 _serial = itertools.count()
 HOUR_MS = 3_600_000
 
 
-class ShiftedClock(RealClock):
-    shift_ms = 0
-
-    def wall_ms(self) -> int:
-        return super().wall_ms() + self.shift_ms
-
-
 class World:
     def __init__(self, bootstrap: str) -> None:
         self.bootstrap = bootstrap
         self.options = {"bootstrap.servers": bootstrap, "fetch.max.wait.ms": 50}
-        self.clock = ShiftedClock()
+        self.clock = MovableClock()
         self.room = Room(f"delays-{next(_serial)}")
         self.topic = f"{self.room.name}-target"
 
@@ -124,7 +116,7 @@ async def test_from_a_day_through_an_hour_into_a_minute(world: World):
         gone: list[str] = []
         for delay, hours in waits.items():
             for early_ms in (60_000, 0):
-                world.clock.shift_ms = hours * HOUR_MS - early_ms + (1000 if not early_ms else 0)
+                world.clock.ahead_ms = hours * HOUR_MS - early_ms + (1000 if not early_ms else 0)
                 async with world.moving() as mover:
                     await until(lambda mover=mover: mover.is_leading)
                     if early_ms:
@@ -139,7 +131,7 @@ async def test_what_was_due_while_nobody_moved_comes_at_once(world: World):
     async with world.delays() as delays:
         for number in range(50):
             await delays.send(world.topic, str(number), delay=f"{number + 1}m")
-        world.clock.shift_ms = 40 * 24 * HOUR_MS
+        world.clock.ahead_ms = 40 * 24 * HOUR_MS
         async with world.moving():
             await until(lambda: _has(world, 50))
     assert sorted(map(int, await world.values())) == list(range(50))
@@ -155,7 +147,7 @@ async def test_a_cancelled_record_never_comes(world: World):
         assert await delays.cancel(await delays.send(world.topic, "soon", delay="500ms")) is Cancelled.TOO_LATE
         async with world.moving():
             await until(lambda: _has(world, 1))
-        world.clock.shift_ms = 41 * 24 * HOUR_MS
+        world.clock.ahead_ms = 41 * 24 * HOUR_MS
         async with world.moving():
             await until(lambda: _has(world, 2))
         assert await delays.cancel(kept) is Cancelled.TOO_LATE

@@ -26,7 +26,8 @@ async def tier(console: Console, visit: Visit, request: Request) -> Response:
     tiers = await look_at_tiers(visit.cluster, picture)
     partitions = [each for found in tiers.partitions.values() for each in found]
     status = await known_alerts(console, visit)
-    stores = {} if status is None else {each["instance"]: each.get("store", "") for each in status.nodes}
+    nodes = () if status is None else status.nodes
+    stores = {each["node"]: each["store"] for each in nodes if each.get("store")}
     return console.html(
         request,
         "tier.html",
@@ -44,8 +45,10 @@ async def tier(console: Console, visit: Visit, request: Request) -> Response:
         partitions=sorted(partitions, key=lambda each: (-each.not_there, each.partition))[:_SHOWN_MAX],
         count=len(partitions),
         shown_max=_SHOWN_MAX,
-        places=[_place(node_id, found) for node_id, found in sorted(tiers.brokers.items())],
-        stores=sorted((name, state) for name, state in stores.items() if state),
+        places=[
+            _place(node_id, found) | {"store": stores.get(str(node_id), "")}
+            for node_id, found in sorted(tiers.brokers.items())
+        ],
         is_watched=status is not None,
         problems=(*picture.problems, *tiers.problems),
     )

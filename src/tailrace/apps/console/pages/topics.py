@@ -13,16 +13,22 @@ from starlette.routing import BaseRoute
 from tailrace.apps.console.doors.visitors import Visit
 from tailrace.apps.console.formats import bytes_text, count_text
 from tailrace.apps.console.picture import Picture
+from tailrace.apps.console.settings import alter_setting, shown_settings
 from tailrace.apps.console.watcher import RATE, SIZE
-from tailrace.apps.console.web import Console, change, confirmed, done, field, number, show
-from tailrace.client.admin import BROKER_DEFAULT, CONFIG_SOURCES, RESOURCE_TOPIC, SOURCE_TOPIC, Admin
+from tailrace.apps.console.web import Console, change, confirmed, done, field, number, show, whole_number
+from tailrace.client.admin import BROKER_DEFAULT, RESOURCE_TOPIC, SOURCE_TOPIC, Admin
+from tailrace.client.consumer import EARLIEST, LATEST, Consumer
 from tailrace.client.metadata import TopicMetadata
 from tailrace.model.errors import ErrorCode, KafkaError
+from tailrace.model.ids import PartitionIndex, TopicPartition
+from tailrace.model.settings import LONG_MAX
 
 # One page of the list: a browser draws a few thousand rows in a blink, and a person reads fewer.
 _ROWS_MAX = 500
 # Of the field for the number of replicas.
 _SHORT_MAX = (1 << 15) - 1
+# Of partitions that a confirmation names.
+_LINES_MAX = 50
 
 
 def routes(console: Console) -> Sequence[BaseRoute]:
@@ -32,6 +38,7 @@ def routes(console: Console) -> Sequence[BaseRoute]:
         show("/topics/{name}", topic, console),
         change("/topics/{name}/settings", alter, console),
         change("/topics/{name}/partitions", grow, console),
+        change("/topics/{name}/empty", empty, console),
         change("/topics/{name}/delete", delete, console),
     )
 
@@ -99,14 +106,7 @@ async def topic(console: Console, visit: Visit, request: Request) -> Response:
         name=name,
         partitions=picture.partitions_of(name),
         row=_row(console, picture, found),
-        settings=settings,
-        # What it would be if this topic said nothing: the next place that sets it.
-        defaults={
-            each.name: next((other.value for other in each.synonyms if other.source != SOURCE_TOPIC), None)
-            for each in settings
-        },
-        sources=CONFIG_SOURCES,
-        source_topic=SOURCE_TOPIC,
+        settings=shown_settings(settings, own=SOURCE_TOPIC),
         rate_chart=console.chart(request, RATE, name),
         size_chart=console.chart(request, SIZE, name),
     )
@@ -139,28 +139,7 @@ async def create(console: Console, visit: Visit, request: Request) -> Response:
 
 async def alter(console: Console, visit: Visit, request: Request) -> Response:
     name = request.path_params["name"]
-    setting, value = field(request, "setting"), field(request, "value")
-    if not setting:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "no setting is named: choose one, such as retention.ms")
-    is_removed = "remove" in request.state.form
-    admin = Admin(visit.cluster)
-    changes = {} if is_removed else {setting: value}
-    removals = [setting] if is_removed else []
-    await admin.alter_configs(RESOURCE_TOPIC, name, changes=changes, removals=removals, validate_only=True)
-    before = {entry.name: entry.value for entry in await admin.configs_of(RESOURCE_TOPIC, name)}.get(setting)
-    after = "goes back to its default" if is_removed else f"becomes {value}"
-    page = confirmed(
-        console,
-        visit,
-        request,
-        title=f"Change {setting} of {name}",
-        words=[f"{setting} is {before} now and {after}."],
-        is_asked=True,
-    )
-    if page is not None:
-        return page
-    await admin.alter_configs(RESOURCE_TOPIC, name, changes=changes, removals=removals)
-    return done(f"/topics/{quote(name, safe='')}", f"{setting} of {name} was changed.")
+    return await alter_setting(console, visit, request, RESOURCE_TOPIC, name, back=f"/topics/{quote(name, safe='')}")
 
 
 async def grow(console: Console, visit: Visit, request: Request) -> Response:
@@ -178,6 +157,40 @@ async def grow(console: Console, visit: Visit, request: Request) -> Response:
     await admin.create_partitions(name, count)
     await console.watcher.look()
     return done(f"/topics/{quote(name, safe='')}", f"Topic {name} has {count} partitions now.")
+
+
+async def empty(console: Console, visit: Visit, request: Request) -> Response:
+    """Records before an offset are deleted, of one partition or of all."""
+    name, wanted = request.path_params["name"], number(request, "partition")
+    found = (await visit.cluster.refresh([name]))[name]
+    if wanted is not None and wanted not in found.partitions:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{name} has no partition {wanted}")
+    partitions = [
+        TopicPartition(name, PartitionIndex(each)) for each in sorted(found.partitions) if wanted in (None, each)
+    ]
+    consumer = Consumer(visit.cluster)
+    starts, ends = await consumer.offsets_at(partitions, EARLIEST), await consumer.offsets_at(partitions, LATEST)
+    offset = number(request, "offset", maximum=LONG_MAX)
+    # The form keeps the ends as they were told: what has come since is not deleted unseen.
+    form = request.state.form
+    told = form.setdefault("ends", " ".join(str(ends[each]) for each in partitions)).split()
+    limits = [whole_number(each, LONG_MAX) for each in told] if offset is None else [offset] * len(partitions)
+    before = {
+        each: min(limit, ends[each])
+        for each, limit in zip(partitions, limits, strict=False)
+        if limit is not None and min(limit, ends[each]) > starts[each]
+    }
+    if not before:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name} has no records there")
+    lines = [f"{each} loses its records from {starts[each]} up to {end}." for each, end in before.items()]
+    more = [f"And {len(lines) - _LINES_MAX} more partitions."] if len(lines) > _LINES_MAX else []
+    words = ["They cannot be brought back.", *lines[:_LINES_MAX], *more]
+    page = confirmed(console, visit, request, title=f"Empty topic {name}", words=words, word=name, is_grave=True)
+    if page is not None:
+        return page
+    await Admin(visit.cluster).delete_records(before)
+    await console.watcher.look()
+    return done(f"/topics/{quote(name, safe='')}", f"Records of {name} were deleted.")
 
 
 async def delete(console: Console, visit: Visit, request: Request) -> Response:

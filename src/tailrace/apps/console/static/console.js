@@ -25,6 +25,40 @@ if (document.querySelector("[data-live]")) {
   };
 }
 
+// Under the pointer a chart says what it showed then, to the precision of its picture.
+const UNITS = {
+  count: (value) => near(value),
+  rate: (value) => `${near(value)}/s`,
+  bytes: (value) => {
+    const power = value < 1 ? 0 : Math.min(5, Math.floor(Math.log10(value) / 3));
+    return `${near(value / 1000 ** power)} ${["B", "KB", "MB", "GB", "TB", "PB"][power]}`;
+  },
+};
+const near = (value) => Number(value.toPrecision(3)).toLocaleString("en");
+
+document.addEventListener("pointermove", (event) => {
+  const svg = event.target.closest?.("[data-chart]");
+  for (const old of document.querySelectorAll(".cursor")) if (old.parentNode !== svg) leave(old.parentNode);
+  if (!svg) return;
+  const { width, height } = svg.viewBox.baseVal, box = svg.getBoundingClientRect();
+  const wanted = (event.clientX - box.left) / box.width * width;
+  let found = null;
+  for (const line of svg.querySelectorAll("polyline"))
+    for (const point of line.points) if (!found || Math.abs(point.x - wanted) < Math.abs(found.x - wanted)) found = point;
+  const { top, unit, now, span } = svg.dataset, strong = svg.closest("figure").querySelector("strong");
+  const at = new Date((now - span * (1 - found.x / width)) * 1000).toISOString().slice(span > 3600 ? 5 : 11, 19).replace("T", " ");
+  strong.dataset.last ??= strong.textContent;
+  strong.textContent = `${UNITS[unit](top * (height - found.y) / (height - 4))} at ${at}`;
+  const cursor = svg.querySelector(".cursor") ?? svg.appendChild(document.createElementNS(svg.namespaceURI, "line"));
+  for (const [name, value] of Object.entries({ class: "cursor", x1: found.x, x2: found.x, y1: 0, y2: height })) cursor.setAttribute(name, value);
+});
+
+function leave(svg) {
+  const strong = svg.closest("figure").querySelector("strong");
+  strong.textContent = strong.dataset.last;
+  svg.querySelector(".cursor").remove();
+}
+
 // Messages as they arrive.
 const TAIL_ROWS = 500;
 const tail = document.getElementById("tail");

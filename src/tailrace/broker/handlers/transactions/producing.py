@@ -145,7 +145,7 @@ def _in_new_form(request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnReques
 def _refuse_unknown(
     services: Services, transaction: AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction
 ) -> AddPartitionsToTxnResponse.AddPartitionsToTxnResult | None:
-    """If one of its partitions does not exist, or is a mirror, none is added."""
+    """If one of its partitions does not exist, or is read-only, none is added."""
     unknown = {
         (topic.name, index): code
         for topic in transaction.topics
@@ -177,7 +177,7 @@ def _refusal_of(services: Services, topic: str, index: int) -> ErrorCode:
     image = services.image.topics.get(topic)
     if image is None or index not in image.partitions:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    return ErrorCode.POLICY_VIOLATION if image.mirror and image.mirror.is_read_only else ErrorCode.NONE
+    return ErrorCode.POLICY_VIOLATION if image.is_read_only else ErrorCode.NONE
 
 
 async def handle_txn_offset_commit(

@@ -15,8 +15,12 @@ from tailrace.cli.node.machine.plan import CONTROLLER_HOST
 from tailrace.model.config import BrokerConfig
 from tailrace.real.ports import real_ports
 from tailrace.wire.apis import request_type, response_type
+from tailrace.wire.apis import stored_records as stored
+from tailrace.wire.apis.data import ApiVersionsRequest, ApiVersionsResponse
 from tailrace.wire.apis.keys import ApiKey
 from tailrace.wire.compile import decoder, encoder
+from tailrace.wire.frame import RequestHeader, ResponseHeader
+from tailrace.wire.schema import Message
 
 _MODULES = (
     "encodings.idna",  # socket.getaddrinfo's
@@ -25,6 +29,7 @@ _MODULES = (
     "tailrace.broker.cluster.registration",
     "tailrace.broker.cluster.assignments",
     "tailrace.broker.metrics.server",
+    "tailrace.broker.mirrors.mirrors",
     "tailrace.broker.quorum.service",
     "tailrace.replica.following.fetchers",
     "tailrace.replica.alter_isr",
@@ -39,8 +44,21 @@ _SECURE_MODULES = (
 )
 # What nodes say to each other in the first seconds of a cluster, by its newest version.
 _FIRST_WORDS = (
-    *(ApiKey.FETCH, ApiKey.API_VERSIONS, ApiKey.VOTE, ApiKey.BEGIN_QUORUM_EPOCH, ApiKey.ALTER_PARTITION),
+    *(ApiKey.FETCH, ApiKey.VOTE, ApiKey.BEGIN_QUORUM_EPOCH, ApiKey.ALTER_PARTITION, ApiKey.ALLOCATE_PRODUCER_IDS),
     *(ApiKey.ENVELOPE, ApiKey.BROKER_REGISTRATION, ApiKey.BROKER_HEARTBEAT, ApiKey.CONTROLLER_REGISTRATION),
+)
+# How they begin to, in the versions that our client uses.
+_GREETINGS: tuple[tuple[type[Message], int], ...] = (
+    *((RequestHeader, 2), (ResponseHeader, 0), (ResponseHeader, 1)),
+    *((ApiVersionsRequest, 3), (ApiVersionsResponse, 3)),
+)
+# What every one of them reads in its data folder, or in its first metadata.
+_FIRST_RECORDS: tuple[tuple[type[Message], int], ...] = (
+    *((stored.SnapshotHeaderRecord, 0), (stored.SnapshotFooterRecord, 0), (stored.LeaderChangeMessage, 0)),
+    *((stored.KRaftVersionRecord, 0), (stored.VotersRecord, 0), (stored.FeatureLevelRecord, 0)),
+    *((stored.ConfigRecord, 0), (stored.UserScramCredentialRecord, 0), (stored.ProducerIdsRecord, 0)),
+    *((stored.RegisterControllerRecord, 0), (stored.RegisterBrokerRecord, 4)),
+    (stored.BrokerRegistrationChangeRecord, 3),
 )
 
 
@@ -51,11 +69,12 @@ def preload(*, is_secure: bool) -> None:
         for served in (api.for_clients, api.for_controllers):
             if served is not None:
                 load_handler(served)
-    for api_key in _FIRST_WORDS:
-        for message_type in (request_type(api_key), response_type(api_key)):
-            version = message_type.versions.stop - 1
-            decoder(message_type, version)
-            encoder(message_type, version)
+    words = [(kind, kind.versions.stop - 1) for key in _FIRST_WORDS for kind in (request_type(key), response_type(key))]
+    for message_type, version in (*_GREETINGS, *words):
+        decoder(message_type, version)
+        encoder(message_type, version)
+    for message_type, version in _FIRST_RECORDS:
+        decoder(message_type, version)
 
 
 def preload_stores(configs: Iterable[BrokerConfig]) -> None:

@@ -16,7 +16,7 @@ from tailrace.client.consumer import EARLIEST, LATEST, Consumer
 from tailrace.client.groups.admin import GroupAdmin, PastRebalance
 from tailrace.client.groups.progress import find_progress, total_lag
 from tailrace.model.errors import ErrorCode, KafkaError
-from tailrace.model.ids import TopicPartition
+from tailrace.model.ids import PartitionIndex, TopicPartition
 from tailrace.model.settings import LONG_MAX
 
 _ROWS_MAX = 500
@@ -69,7 +69,7 @@ async def group(console: Console, visit: Visit, request: Request) -> Response:
         name=name,
         progress=progress[:_PARTITIONS_MAX],
         progress_count=len(progress),
-        lag=total_lag(progress),
+        lag=total_lag(progress) if any(each.lag is not None for each in progress) else None,
         history=list(reversed(history)),
         no_history=no_history,
         topics=sorted({each.partition.topic for each in progress}),
@@ -96,7 +96,7 @@ async def reset(console: Console, visit: Visit, request: Request) -> Response:
             f"group {name} has {len(described.members)} members, which would commit over it: stop them first",
         )
     before = await admin.offsets_of(name, lambda offsets: offsets.fetch())
-    after = await _targets(visit, request, topic)
+    after = await _targets(visit, request, topic, number(request, "partition"))
     lines = [
         f"{partition} goes from {before[partition].offset if partition in before else 'nothing'} to {offset}."
         for partition, offset in after.items()
@@ -110,9 +110,12 @@ async def reset(console: Console, visit: Visit, request: Request) -> Response:
     return done(f"/groups/{quote(name, safe='')}", f"The offsets of {name} in {topic} were set.")
 
 
-async def _targets(visit: Visit, request: Request, topic: str) -> Mapping[TopicPartition, int]:
+async def _targets(visit: Visit, request: Request, topic: str, wanted: int | None) -> Mapping[TopicPartition, int]:
+    """Of all partitions, or of the one that is wanted."""
     found = (await visit.cluster.refresh([topic]))[topic]
-    partitions = [TopicPartition(topic, index) for index in (each.partition for each in found.partitions.values())]
+    if wanted is not None and wanted not in found.partitions:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic} has no partition {wanted}")
+    partitions = [TopicPartition(topic, PartitionIndex(each)) for each in found.partitions if wanted in (None, each)]
     consumer = Consumer(visit.cluster)
     starts = await consumer.offsets_at(partitions, EARLIEST)
     ends = await consumer.offsets_at(partitions, LATEST)
