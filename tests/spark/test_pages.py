@@ -29,7 +29,7 @@ from tests.spark.test_pipelines import read_topic
 BLOCK = re.compile(r"^```(python|toml|sql)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 AT_MS = int(datetime(2026, 1, 30, 12, tzinfo=UTC).timestamp() * 1000)
 DEADLINE_S = 120.0
-TOPICS = ("orders", "payments", "orders-dead", "orders-again", "orders-by-day", "totals", "events")
+TOPICS = ("orders", "payments", "orders-dead", "payments-dead", "orders-again", "orders-by-day", "totals", "events")
 
 pytestmark = pytest.mark.long
 
@@ -53,7 +53,7 @@ class Pages:
     def create(self, *topics):
         admin = AdminClient({"bootstrap.servers": self.broker.bootstrap})
         # Their records are of long ago.
-        wanted = [NewTopic(topic, 2, 1, config={"retention.ms": "-1"}) for topic in topics]
+        wanted = [NewTopic(topic, 1, 1, config={"retention.ms": "-1"}) for topic in topics]
         for created in admin.create_topics(wanted).values():
             created.result(DEADLINE_S)
 
@@ -61,7 +61,7 @@ class Pages:
         producer = Producer({"bootstrap.servers": self.broker.bootstrap})
         for number in range(first, first + count):
             order = {"id": f"o{number}", "product": "tea", "amount": number / 2, "at": "2026-01-30T12:00:00Z"}
-            producer.produce("orders", json.dumps(order), f"o{number}", number % 2, timestamp=AT_MS + number)
+            producer.produce("orders", json.dumps(order), f"o{number}", timestamp=AT_MS + number)
         assert producer.flush(DEADLINE_S) == 0
 
     def _moved(self, text):
