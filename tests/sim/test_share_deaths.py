@@ -102,7 +102,9 @@ def plant(patch: pytest.MonkeyPatch, at: Step, find_deaths: Callable[[], Deaths 
         if deaths is None or not is_last:
             return await step(self, *arguments)
         if at.moment == "after":
-            await step(self, *arguments)
+            result = await step(self, *arguments)
+            if not deaths.may_strike:  # Another leader was struck meanwhile.
+                return result
         deaths.strike(self._node.node_id, WHILE_SECONDS if at.moment == "during" else 0.0)
         if at.moment == "during":
             return await step(self, *arguments)
@@ -126,6 +128,8 @@ async def story(patch: pytest.MonkeyPatch, seed: int, step: Step, settings: Mapp
         await run.produce(RECORDS)
         await asyncio.sleep(2 * CALM_SECONDS)
         found.clear()
+        while not deaths.may_strike and not reaping.done():  # Who was struck has to die.
+            await asyncio.sleep(0.1)
         reaping.cancel()
         await asyncio.wait((reaping,))
         if not reaping.cancelled():
