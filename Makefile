@@ -31,7 +31,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 tools: setup ## what the tests need beside Python packages: kcat, haproxy, a JDK, Maven, Node (Debian), npm packages, jars
 	@$(BIN)/python -m tests.parts bring
 
-demo: setup ## a broker, its clients, schemas that evolve, a secure cluster, one lost but for its bucket, one killed at work, a data pipeline on Spark, an audit: nothing is lost (2 minutes)
+demo: setup ## a broker, its clients, schemas that evolve, a secure cluster, one lost but for its bucket, one killed at work, a data pipeline on Spark, an audit: nothing is lost (3 minutes)
 	@$(BIN)/python examples/demo.py
 
 check: setup ## format, lint, types, layering, tidiness (budget: 60 s)
