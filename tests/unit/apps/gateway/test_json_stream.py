@@ -33,6 +33,15 @@ def test_objects_come_out_however_they_are_cut(objects: list, data: st.DataObjec
     assert found == objects
 
 
+def test_an_escape_may_be_cut_off_from_what_it_escapes():
+    body = rb'{"a\"": 1} {}'
+    for cut in range(len(body)):
+        stream = JsonStream(1 << 20)
+        found = [*stream.feed(body[:cut]), *stream.feed(body[cut:]), *stream.feed(b"", is_last=True)]
+        assert stream.failure is None
+        assert found == [{'a"': 1}, {}]
+
+
 @pytest.mark.parametrize(
     ("body", "before", "status"),
     [

@@ -116,7 +116,7 @@ class _EndOfObject:
         while True:
             match = (_INSIDE if self._is_inside else _OUTSIDE).search(text, position)
             if match is None:
-                self._position = len(text)
+                self._position = max(position, len(text))  # What is escaped may be still to come.
                 return False
             sign = match.group()
             position = match.end()
