@@ -5,6 +5,8 @@ import re
 import subprocess
 import sys
 
+import pytest
+
 SEED = 23  # With a group of both protocols, transactions and a loop.
 
 
@@ -28,6 +30,7 @@ def test_a_seed_decides_everything():
     assert first != digest(SEED + 1, hash_seed=1)
 
 
+@pytest.mark.long
 def test_damage_is_decided_by_the_seed_too():
     first = digest(SEED, 1, "--damage")
     assert first == digest(SEED, 2, "--damage")

@@ -25,6 +25,7 @@ def orders(create_topic, produce):
     return topic
 
 
+@pytest.mark.long
 def test_a_range_of_a_topic_is_replayed_in_batches_once(spark, tailrace_broker, orders, create_topic, checkpoint):
     copy = create_topic(partitions=2)
     bootstrap = tailrace_broker.bootstrap

@@ -40,6 +40,7 @@ def landed(tmp_path):
     return lambda: sorted(DeltaTable(str(tmp_path / "table")).to_pyarrow_table()["n"].to_pylist())
 
 
+@pytest.mark.long
 def test_the_stream_first_and_its_past_beside_it(spark, pipeline, topic, produce, landed):
     cut = ensure_cut(spark, pipeline)
     assert cut == {topic: {"0": PAST // 2, "1": PAST // 2}}

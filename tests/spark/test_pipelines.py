@@ -103,6 +103,7 @@ def test_a_file_lands_a_topic_in_parquet(spark, kafka, tmp_path):
         run(load(file), spark, once=True)
 
 
+@pytest.mark.long
 def test_parquet_grows_with_its_rows(spark, kafka, tmp_path):
     topic = kafka.create_topic()
     pipeline = Pipeline(
@@ -128,6 +129,7 @@ def test_parquet_grows_with_its_rows(spark, kafka, tmp_path):
         run(replace(pipeline, sources=sources), spark, once=True)
 
 
+@pytest.mark.long
 def test_two_topics_are_joined_into_a_third(spark, kafka, tmp_path):
     orders, payments, paid = kafka.create_topic(), kafka.create_topic(), kafka.create_topic()
     (tmp_path / "paying.py").write_text(
@@ -173,6 +175,7 @@ sink:
     ]
 
 
+@pytest.mark.long
 def test_windows_that_change_are_written_once_each(spark, kafka, tmp_path):
     topic, sums = kafka.create_topic(), kafka.create_topic()
     pipeline = Pipeline(

@@ -71,6 +71,7 @@ def test_it_is_kept_alive_and_ends_with_the_brokers(ending):
             process.kill()
 
 
+@pytest.mark.long
 def test_registry_and_alerts_are_joined_to_the_console():
     """By `up` itself: the console opens what Confluent's serializer writes, and shows what the alerts know."""
     command = [sys.executable, "-m", "tailrace", "up", "--port", "0", "--registry-port", "0", "--console-port", "0"]

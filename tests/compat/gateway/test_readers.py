@@ -115,6 +115,7 @@ def test_a_reader_begins_where_it_says(gateway: Gateway):
     assert gateway.raw("GET", "/topics/no-such-topic/events")[0] == 404
 
 
+@pytest.mark.long
 def test_a_group_is_given_everything_and_commits_what_was_sent(gateway: Gateway):
     topic = gateway.create("grouped", 2)
     fill(gateway, topic, range(40))

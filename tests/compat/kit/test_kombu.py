@@ -55,6 +55,7 @@ def test_what_is_acknowledged_is_gone_and_what_is_not_comes_again(broker: Broker
         assert queue.qsize() == 0
 
 
+@pytest.mark.long
 def test_a_channel_takes_no_more_than_its_prefetch_count(broker: Broker):
     with connected(broker) as one, connected(broker) as other:
         seen: list[tuple[str, Any]] = []
@@ -77,6 +78,7 @@ def test_a_channel_takes_no_more_than_its_prefetch_count(broker: Broker):
             consumer.cancel()
 
 
+@pytest.mark.long
 def test_a_broadcast_and_a_reply_reach_queues_of_other_processes(broker: Broker):
     """Each connection stands for a process: they share nothing but the cluster."""
     fanout, direct = kombu.Exchange("news", type="fanout"), kombu.Exchange("replies", type="direct")
@@ -119,6 +121,7 @@ def test_a_queue_is_counted_emptied_and_deleted(broker: Broker):
             channel.queue_declare("tasks/of day", passive=True)
 
 
+@pytest.mark.long
 def test_a_message_with_an_eta_waits_in_the_cluster(broker: Broker):
     mover = subprocess.Popen([sys.executable, "-m", "tailrace", "delays", "--bootstrap", broker.bootstrap])
     try:

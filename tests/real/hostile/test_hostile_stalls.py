@@ -78,7 +78,10 @@ def _wait_until_closed(begun: list[socket.socket]) -> None:
         time.sleep(1)
 
 
-@pytest.mark.parametrize(("count", "size"), [(5, 67_000_000), (60, 3_000_000)], ids=["a few", "many"])
+@pytest.mark.parametrize(
+    ("count", "size"),
+    [pytest.param(5, 67_000_000, id="a few"), pytest.param(60, 3_000_000, id="many", marks=pytest.mark.long)],
+)
 def test_begun_requests_cost_no_more_than_they_may_and_leave_nothing(impatient: Broker, count: int, size: int):
     broker = impatient
     with healthy_client(broker), ExitStack() as crowd:

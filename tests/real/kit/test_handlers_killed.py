@@ -10,6 +10,7 @@ from tailrace.testing import Broker
 from .trial import SETTINGS, Trial
 
 
+@pytest.mark.long
 def test_deaths_around_a_commit(tmp_path: Path):
     """With everything written, with the offsets too, and before it is known that they are committed."""
     deaths = ("complete", "written", "committed")
