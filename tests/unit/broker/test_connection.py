@@ -3,9 +3,12 @@
 import asyncio
 import logging
 import socket
+import time
 
 import pytest
 
+from tailrace.broker.serving import turns
+from tailrace.broker.serving.connection import KafkaConnection
 from tailrace.broker.serving.express import Express
 from tailrace.model.ids import NodeId
 from tailrace.real.network import SocketStream
@@ -59,6 +62,47 @@ async def test_a_large_request_grows_the_buffer_only_as_it_arrives():
         peer.writer.write(frame[70_000:])
         assert produced(await peer.receive()).base_offset == 0
         assert world.broker.statistics()["request_buffer_bytes"] == 0
+
+
+async def test_large_requests_of_many_are_not_all_taken_in_one_round_even_if_each_arrives_at_once(monkeypatch):
+    """Whoever has sent one is expected to send another. What is small is not held back by them."""
+    monkeypatch.setattr(turns, "_PIECES_MS", 0.0)  # One piece in a round.
+    taken: dict[int, list[int]] = {}
+    take, loop, rounds = KafkaConnection._take_frames, asyncio.get_running_loop(), 0
+
+    def noted(connection: KafkaConnection, now_ms: float) -> None:
+        start = connection.inbox.start
+        take(connection, now_ms)
+        taken.setdefault(rounds, []).append(connection.inbox.start - start)
+
+    def count_rounds() -> None:
+        nonlocal rounds
+        rounds += 1
+        loop.call_soon(count_rounds)
+
+    async with running() as world:
+        crowd, small = [await world.connect() for _ in range(4)], await world.connect()
+        await create_topic(small, "t")
+        frame = crowd[0].frame(produce("t", batch(b"x" * 100_000)), 9)
+        for _ in range(2):
+            for peer in crowd:
+                peer.writer.write(frame)
+                await peer.writer.drain()
+                await asyncio.sleep(0.02)
+        monkeypatch.setattr(KafkaConnection, "_take_frames", noted)
+        loop.call_soon(count_rounds)
+        for peer in crowd:
+            peer.writer.write(frame)
+            assert peer.writer.transport.get_write_buffer_size() == 0
+        small.send(MetadataRequest(topics=[]), 9)
+        time.sleep(0.05)  # All of it is here when the loop looks next.
+        await small.receive()
+        async with asyncio.timeout(5):
+            while sum(map(sum, taken.values())) < 4 * len(frame):
+                await asyncio.sleep(0)
+    assert [sizes.count(len(frame)) for sizes in taken.values() if len(frame) in sizes] == [1, 1, 1, 1]
+    first, *_ = taken.values()
+    assert min(first) < 1000, "the small one is taken in the first round"
 
 
 async def test_answers_that_were_waited_for_are_sent_together_as_soon_as_the_last_one_is_known(monkeypatch):

@@ -74,7 +74,8 @@ class World:
         self.socket = Socket(room)
         self.drained = 0
         self.broken: list[OSError] = []
-        self.turns = Turns(SimClock(), asyncio.get_running_loop().call_soon)
+        self.clock = SimClock()
+        self.turns = Turns(self.clock, asyncio.get_running_loop().call_soon)
         self.outbox = Outbox(
             self.socket,
             SimBackground(),
@@ -151,9 +152,14 @@ async def test_large_pieces_of_many_stand_in_line(file):
     """And what else there is to do has its turn between them."""
     worlds = [World() for _ in range(6)]
     order: list[str] = []
+
+    def note(number: int) -> None:
+        order.append(str(number))
+        worlds[0].clock.advance_ms(0.2)
+
     for number, world in enumerate(worlds):
         world.outbox._turns = worlds[0].turns
-        world.socket.on_taken = lambda number=number: order.append(str(number))
+        world.socket.on_taken = lambda number=number: note(number)
         world.outbox.put([b"head", FileSlice(file, 0, WINDOW_BYTES)])
         world.outbox.flush()
     asyncio.get_running_loop().call_soon(order.append, "other")

@@ -46,7 +46,6 @@ class Pipeliner:
         self.turns, self.served, self.requests = turns, served, requests
         self.client = client or SOMEBODY
         self.had_ms: list[float] = []
-        self.only_receives = False
 
     def take_turn(self) -> bool:
         self.served.append(self)
@@ -54,7 +53,7 @@ class Pipeliner:
         self.requests -= 1
         if self.requests:
             self.turns.join(self, self.client)
-        return self.only_receives
+        return False
 
 
 def test_one_of_them_has_a_turn_in_each_round_and_all_have_as_many():
@@ -130,48 +129,83 @@ def test_who_leaves_has_no_turn_and_a_turn_that_fails_ends_nobody_elses():
 
 
 def test_few_pieces_of_large_requests_are_received_in_a_round_and_none_while_there_is_a_line():
-    loop, served = Loop(), []
-    turns = Turns(loop, loop.call_soon)
+    clock, loop, served = SimClock(), Loop(), []
+    turns = Turns(clock, loop.call_soon)
+    crowd = [Pipeliner(turns, served, 1) for _ in range(4)]
     for _ in range(3):
-        assert [turns.admits_piece() for _ in range(4)] == [True, True, False, False]
+        # As many as begin within a third of a millisecond, whatever they take.
+        assert [_admits(turns, each, clock, 0.2) for each in crowd] == [True, True, False, False]
         loop.round()
-    turns.join(Pipeliner(turns, served, 1), SOMEBODY)
-    assert not turns.admits_piece()
+        assert [_admits(turns, each, clock, 5) for each in crowd] == [True, False, False, False]
+        loop.round()
+        assert [_admits(turns, each, clock, 0.04) for each in crowd] == [True] * 4
+        loop.round()
+    turns.join(crowd[0], SOMEBODY)
+    assert not turns.admits_piece(crowd[1])
     loop.round()
     assert len(served) == 1
-    assert turns.admits_piece()
+    assert turns.admits_piece(crowd[1])
 
 
-def test_those_who_only_receive_share_a_round():
-    loop, served = Loop(), []
-    turns = Turns(SimClock(), loop.call_soon)
-    crowd = [Pipeliner(turns, served, 2) for _ in range(5)]
+def _admits(turns: Turns, connection: Pipeliner, clock: SimClock, takes_ms: float) -> bool:
+    is_admitted = turns.admits_piece(connection)
+    clock.advance_ms(takes_ms * is_admitted)
+    return is_admitted
+
+
+def test_those_who_only_receive_share_a_round_while_it_is_short():
+    clock, loop, served = SimClock(), Loop(), []
+    turns = Turns(clock, loop.call_soon)
+
+    class Receiver(Pipeliner):
+        takes_ms = 0.0
+
+        def take_turn(self) -> bool:
+            clock.advance_ms(self.takes_ms)
+            super().take_turn()
+            return True
+
+    crowd = [Receiver(turns, served, 3) for _ in range(5)]
     for each in crowd:
-        each.only_receives = True
         turns.join(each, SOMEBODY)
     loop.round()
     assert served == crowd
+    Receiver.takes_ms = 0.2
     loop.round()
-    assert served == crowd * 2
+    assert served == crowd + crowd[:2]
+    Receiver.takes_ms = 5.0
+    loop.round()
+    assert served == crowd + crowd[:3]
 
 
-def test_of_many_runs_two_are_in_a_round_and_the_others_have_one_request():
-    loop, served = Loop(), []
-    turns = Turns(loop, loop.call_soon)
+def test_of_many_runs_few_are_in_a_round_and_the_others_have_one_request():
+    clock, loop, served = SimClock(), Loop(), []
+    turns = Turns(clock, loop.call_soon)
     whole = turns.turn_ms
+    crowd = [Pipeliner(turns, served, 1) for _ in range(4)]
     for _ in range(3):
-        assert [turns.begin_run(RUN_BYTES) for _ in range(4)] == [whole, whole, 0.0, 0.0]
-        assert turns.begin_run(RUN_BYTES - 1) == whole
+        had_ms = []
+        for each in crowd:
+            had_ms.append(turns.begin_run(each, RUN_BYTES))
+            clock.advance_ms(0.2 if had_ms[-1] else 0.01)
+        assert had_ms == [whole, whole, 0.0, 0.0]
+        assert turns.begin_run(crowd[3], RUN_BYTES - 1) == whole
         loop.round()
+    # What was received as a piece is no second one.
+    assert turns.admits_piece(crowd[0])
+    clock.advance_ms(5)
+    assert turns.begin_run(crowd[0], RUN_BYTES) == whole
+    assert turns.begin_run(crowd[1], RUN_BYTES) == 0.0
+    loop.round()
 
     class Runner(Pipeliner):
         def take_turn(self) -> bool:
-            assert self.turns.begin_run(RUN_BYTES) == self.turns.turn_ms > 0
+            assert self.turns.begin_run(self, RUN_BYTES) == self.turns.turn_ms > 0
             return super().take_turn()
 
     for each in (Runner(turns, served, 1), Runner(turns, served, 1)):
         turns.join(each, SOMEBODY)
-    assert turns.begin_run(RUN_BYTES) == 0.0
+    assert turns.begin_run(crowd[0], RUN_BYTES) == 0.0
     loop.round()
     loop.round()
     assert len(served) == 2

@@ -14,6 +14,11 @@ from math import floor
 from typing import NamedTuple
 
 
+# Told in an int32: 24 days. A quota of a byte a second and a batch of 3 MB would be more, and the answer could not be
+# written.
+THROTTLE_MAX_MS = 2**31 - 1
+
+
 class Windows(NamedTuple):
     samples: int
     size_ms: float
@@ -59,7 +64,7 @@ class Rate:
         """How long to use nothing until the rate is within the bound, in units a second; 0 if it is."""
         used, window_ms = self._measure(now_ms)
         rate = used / window_ms * 1000.0
-        return round_half_up((rate - bound) / bound * window_ms) if rate > bound else 0
+        return _throttle_ms((rate - bound) / bound * window_ms) if rate > bound else 0
 
     def used(self, now_ms: float) -> float:
         return self._measure(now_ms)[0]
@@ -109,9 +114,9 @@ class Bucket:
         self._last_ms = now_ms
 
     def _debt_ms(self, bound: float) -> int:
-        return round_half_up(-self._tokens / bound * 1000.0) if self._tokens < 0 else 0
+        return _throttle_ms(-self._tokens / bound * 1000.0) if self._tokens < 0 else 0
 
 
-def round_half_up(value: float) -> int:
-    """As Java rounds."""
-    return floor(value + 0.5)
+def _throttle_ms(value: float) -> int:
+    """Rounded as Java does."""
+    return floor(min(value, THROTTLE_MAX_MS) + 0.5)

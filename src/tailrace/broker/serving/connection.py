@@ -145,7 +145,9 @@ class KafkaConnection:
             return
         inbox = self.inbox
         missing_bytes = inbox.missing_bytes if inbox.end else 0
-        if missing_bytes > START_BYTES and inbox.arrival is not None and not self._protocol.turns.admits_piece():
+        # The rest of a request that is begun; and who sent much last time is likely to send as much.
+        expected_bytes = missing_bytes if inbox.arrival is not None else 0 if inbox.end else inbox.last_taken_bytes
+        if expected_bytes > START_BYTES and not self._protocol.turns.admits_piece(self):
             self._receives_in_turn = True
             self._wait_for_turn()
             return
@@ -214,7 +216,7 @@ class KafkaConnection:
         flusher, slots = protocol.services.replicas.flusher, self._slots
         turn_ms = protocol.turns.turn_ms
         if end - inbox.start > RUN_BYTES:
-            turn_ms = protocol.turns.begin_run(-inbox.missing_bytes)
+            turn_ms = protocol.turns.begin_run(self, -inbox.missing_bytes)
         turn_ends_ms = now_ms + turn_ms
         run_end = end if turn_ms else min(end, end + inbox.missing_bytes)
         for _ in range(_REQUESTS_PER_TURN):

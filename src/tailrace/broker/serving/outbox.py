@@ -244,7 +244,7 @@ class Outbox:
             if cold is not None:
                 self._warm(cold)
                 return
-            if size > LARGE_BYTES and not self._has_turn and not self._turns.admits_piece():
+            if size > LARGE_BYTES and not self._has_turn and not self._turns.admits_piece(self):
                 self._is_waiting = True
                 self._turns.join(self, self._client)
                 return

@@ -60,6 +60,19 @@ async def test_old_versions_are_done_and_throttled(roles: tuple[str, ...]) -> No
 
 @simulated
 @pytest.mark.parametrize("roles", CLUSTERS)
+async def test_a_throttle_is_no_longer_than_can_be_told(roles: tuple[str, ...]) -> None:
+    async with running_cluster(*roles) as world:
+        peer = await world.connect(len(roles))
+        await set_quota(peer, USER, controller_mutation_rate=1e-300)
+        await asyncio.sleep(0.1)
+        for name, code in (("a", 0), ("b", 89)):
+            answer = await create(peer, name, version=6)
+            assert answer.topics[0].error_code == code
+            assert answer.throttle_time_ms == (2**31 - 1) * (code != 0)
+
+
+@simulated
+@pytest.mark.parametrize("roles", CLUSTERS)
 async def test_new_versions_are_refused_and_nothing_is_done(roles: tuple[str, ...]) -> None:
     async with running_cluster(*roles) as world:
         broker = len(roles)

@@ -85,6 +85,19 @@ async def test_a_producer_is_answered_and_then_not_read(version: int) -> None:
 
 
 @simulated
+@pytest.mark.parametrize("version", [3, 9])
+async def test_a_throttle_is_no_longer_than_can_be_told(version: int) -> None:
+    """It would be 58 days. The answer did not fit, so the connection was closed and the client wrote it again."""
+    async with alone(SETTINGS | {"message.max.bytes": "10000000"}) as world:
+        peer = await world.connect(1)
+        await create_topic(peer, "t")
+        await set_quota(peer, USER, producer_byte_rate=1.0)
+        answer = await peer.request(produce("t", batch(b"x" * 5_000_000)), version)
+        assert (produced(answer).error_code, produced(answer).base_offset) == (0, 0)
+        assert answer.throttle_time_ms == 2**31 - 1
+
+
+@simulated
 async def test_a_user_shares_its_quota_and_others_are_not_held_back() -> None:
     async with alone(SETTINGS) as world:
         first, second, other = [await world.connect(1) for _ in range(3)]
