@@ -87,7 +87,9 @@ class Room:
         )
         self.store = GuardedObjects(objects, ports.clock, ports.random, limits, on_circuit=self._note_circuit)
         self._copy_throttle, self._read_throttle = Throttle(ports.clock), Throttle(ports.clock)
-        self.copier = Copier(cluster_id, node.node_id, self.store, ports.clock, ports.random, self._copy_throttle)
+        self.copier = Copier(
+            cluster_id, node.node_id, self.store, ports.clock, ports.random, self._copy_throttle, ports.background
+        )
         self.remover = Remover(
             cluster_id, node.node_id, self.store, ports.clock, delay_ms=config.remote_log_deletion_delay_ms
         )
