@@ -182,9 +182,8 @@ class Keeper:
         lineage = [(entry.epoch, entry.start_offset) for entry in log.epochs.entries]
         if lineage and lineage[0][1] <= part.log_start_offset:
             # A history that does not reach back to the log start does not say what is not part of the log.
-            known = {segment.segment_id for segment in expired} | view.coverage.segment_ids
             expired += decide_unreadable(
-                [each for each in part.state.visible.values() if each.segment_id not in known],
+                list(view.coverage.unused.values()),
                 lineage,
                 log_start_offset=part.log_start_offset,
                 log_end_offset=log.log_end_offset,

@@ -147,13 +147,12 @@ class TierMachine:
         tier.log_start_offset = max(tier.log_start_offset, custom.log_start_offset)
         segment_id, state = Uuid(record.remote_log_segment_id.id), record.remote_log_segment_state
         if state == SegmentState.COPY_FINISHED and segment_id in tier.copying and tier.deletion is None:
-            tier.newest = tier.visible[segment_id] = tier.copying.pop(segment_id).segment
-            tier.changes += 1
+            segment = tier.visible[segment_id] = tier.copying.pop(segment_id).segment
+            tier.note(segment, is_added=True)
         elif state == SegmentState.DELETE_STARTED and segment_id in tier.visible:
             segment = tier.visible.pop(segment_id)
             tier.deleting[segment_id] = Unfinished(segment, custom.leader_epoch, record.event_timestamp_ms)
-            tier.newest = None
-            tier.changes += 1
+            tier.note(segment, is_added=False)
         elif state == SegmentState.DELETE_STARTED and segment_id in tier.copying:
             segment = tier.copying.pop(segment_id).segment
             tier.deleting[segment_id] = Unfinished(segment, custom.leader_epoch, record.event_timestamp_ms)
@@ -180,8 +179,7 @@ class TierMachine:
         for segment_id in tuple(tier.visible):
             segment = tier.visible.pop(segment_id)
             tier.deleting[segment_id] = Unfinished(segment, tier.leader_epoch, record.event_timestamp_ms)
-        tier.newest = None
-        tier.changes += 1
+        tier.note_all()
 
     def _tier(self, owner: TieredPartition, topic: str, leader_epoch: int) -> PartitionTier | None:
         """None if the record is refused."""
