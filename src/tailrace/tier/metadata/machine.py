@@ -118,7 +118,7 @@ class TierMachine:
         place = record.remote_log_segment_id.topic_id_partition
         owner = owner_of(place)
         if restated.number == 0:
-            self._restating = begin_restating(owner, place.name, restated, offset)
+            self._restating = begin_restating(owner, place.name, restated, offset, self.partitions.get(owner))
         restating = self._restating
         if restating is None or not restating.goes_on(owner, restated, offset):
             self._restating = None
@@ -128,12 +128,11 @@ class TierMachine:
         restating.add(segment, record.remote_log_segment_state, restated, record.event_timestamp_ms)
         if restating.is_whole:
             self._restating = None
-            self._take(owner, restating.tier)
+            if not restating.is_known:  # Unlike for everybody who has replayed what goes before.
+                self._take(owner, restating.tier)
 
     def _take(self, owner: TieredPartition, tier: PartitionTier) -> None:
         known = self.partitions.get(owner)
-        if known is not None and known.says_the_same(tier):
-            return  # As for everybody who has replayed what goes before.
         tier.changes = 1 if known is None else known.changes + 1
         self.partitions[owner] = tier
         self.touched.add(owner)

@@ -57,10 +57,14 @@ class PartitionTier:
         copied.recent = []
         return copied
 
+    @property
+    def head(self) -> tuple[object, ...]:
+        """What it has beside segments."""
+        return self.topic, self.leader_epoch, self.log_start_offset, self.deletion
+
     def says_the_same(self, other: PartitionTier) -> bool:
         return (
-            (self.topic, self.leader_epoch, self.log_start_offset, self.deletion)
-            == (other.topic, other.leader_epoch, other.log_start_offset, other.deletion)
+            self.head == other.head
             and self.copying == other.copying
             and self.visible == other.visible
             and self.deleting == other.deleting
