@@ -122,6 +122,9 @@ class Tier(Room):
                 self.complain("nothing is copied to the store", error)
                 self.is_ours, self.problem = False, f"remote storage: {error}"
                 pause_seconds = min(pause_seconds * 2, _MARKER_SECONDS)
+            except Exception as error:
+                _log.error("it cannot be looked whose the store is", trace=True)
+                self.node.judge_bug(error)
             await asyncio.sleep(pause_seconds)
 
     async def _tend(self) -> None:
