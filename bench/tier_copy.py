@@ -1,8 +1,9 @@
-"""Copies beside a hot load: `python -m bench.tier_copy [--load MB] [--turns N]`.
+"""Copies beside a hot load: `python -m bench.tier_copy [--load MB] [--rate MB] [--turns N]`.
 
 A producer of its own process writes `--load` MB/s to one topic, in batches of 64 KB. Another writes 1 KB, one each
 2 ms, and its times are what is told. In turns these two are alone, and beside the copying of a topic of half a GB to a
-folder, which begins when remote.log.copy.disable ends. The broker is a process of its own.
+folder, which begins when remote.log.copy.disable ends; at `--rate` MB/s at most
+(remote.log.manager.copy.max.bytes.per.second). The broker is a process of its own.
 """
 
 from __future__ import annotations
@@ -61,7 +62,8 @@ def produce_load(bootstrap: str, bytes_per_second: float, written: Synchronized[
 def allow_copies(bootstrap: str, topic: str) -> None:
     entry = ConfigEntry("remote.log.copy.disable", "false", incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
-    for future in AdminClient({"bootstrap.servers": bootstrap}).incremental_alter_configs([resource]).values():
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for future in admin.incremental_alter_configs([resource]).values():
         future.result(DEADLINE_S)
 
 
@@ -105,10 +107,13 @@ def run(broker: Broker, store: Path, written: Synchronized[int], turns: int) -> 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--load", type=float, default=50.0, help="MB/s")
+    parser.add_argument("--rate", type=float, default=0.0, help="MB/s of copies; 0: no bound")
     parser.add_argument("--turns", type=int, default=3)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         settings = SETTINGS | {"remote.log.storage.url": f"file://{folder}/store"}
+        if options.rate:
+            settings["remote.log.manager.copy.max.bytes.per.second"] = str(int(options.rate * 1e6))
         with Broker(settings=settings, data=f"{folder}/data") as broker:
             topics = [NewTopic(f"t{turn}", 1, 1, config=TOPIC) for turn in range(options.turns)]
             admin = AdminClient({"bootstrap.servers": broker.bootstrap})
