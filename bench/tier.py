@@ -26,7 +26,7 @@ from tailrace.tier.format.names import TieredPartition
 from tailrace.tier.keeping.copying import Copier
 from tailrace.tier.keeping.local import LocalSegmentSource, view_of
 from tailrace.tier.keeping.throttle import Throttle
-from tailrace.tier.metadata.coverage import RemoteSegment
+from tailrace.tier.metadata.coverage import RemoteSegment, cover
 from tailrace.tier.metadata.machine import TierMachine
 from tailrace.tier.metadata.partition import PartitionTier
 from tailrace.tier.metadata.snapshot import read_snapshot, write_snapshot
@@ -37,7 +37,7 @@ from tailrace.tier.store.guard import GuardedObjects, GuardLimits
 from tailrace.wire.records import Record, build_batch, iterate_headers
 
 OWNER = TieredPartition(Uuid(bytes(range(16))), PartitionIndex(0))
-SEGMENTS = 3
+SEGMENTS = 8  # Half a gigabyte: of less, the first round trips would be much of it.
 SEGMENT_BYTES = 64 << 20
 DELAY_S = 0.03
 CAP_BYTES = 200e6
@@ -105,7 +105,8 @@ class Bench:
 
     async def copy(self, objects: Delayed) -> int:
         self.machine = TierMachine()
-        copier = Copier("c", 1, self.guard(objects), self.ports.clock, self.ports.random, Throttle(self.ports.clock))
+        ports, throttle = self.ports, Throttle(self.ports.clock)
+        copier = Copier("c", 1, self.guard(objects), ports.clock, ports.random, throttle, ports.background)
         for number in range(SEGMENTS):
             source = self.source(number)
             await copier.copy(self, "orders", OWNER, source, source.epochs, leader_epoch=0)
@@ -224,22 +225,30 @@ async def measure(folder: str) -> None:
 
 
 def measure_memory() -> None:
-    tracemalloc.start()
-    tier = PartitionTier("orders")
+    """Of a broker that was started again: what it knows of one partition, and which copy serves which offset."""
+    machine = TierMachine()
+    tier = machine.partitions[OWNER] = PartitionTier("orders")
     lineage = ((0, 0), (3, 1000))
     for number in range(100_000):
-        segment_id, base = Uuid(os.urandom(16)), 1_000_000 + 5000 * number
+        segment_id, base, size = Uuid(os.urandom(16)), 1_000_000 + 5000 * number, (1 << 29) + number
         tier.visible[segment_id] = RemoteSegment(
-            segment_id, base, base + 5000, 1 << 29, (1 << 29) + 100_000, 1_700_000_000_000 + number, 1, lineage
+            segment_id, base, base + 5000, size, size + 100_000, 1_700_000_000_000 + number, 1, lineage
         )
-    print(f"memory of a segment             {tracemalloc.get_traced_memory()[0] / 100_000:8.0f} bytes")
-    tracemalloc.stop()
-    machine = TierMachine()
-    machine.partitions[OWNER] = tier
     data = write_snapshot(machine)
     started = time.perf_counter()
     read_snapshot(data)
     print(f"100,000 segments are loaded in  {(time.perf_counter() - started) * 1000:8.0f} ms, {len(data) / 1e6:.1f} MB")
+    tracemalloc.start()
+    known = read_snapshot(data).partitions[OWNER].visible
+    alone = tracemalloc.get_traced_memory()[0]
+    started = time.perf_counter()
+    coverage = cover(known.values(), lineage, log_start_offset=0, log_end_offset=1 << 40)
+    took_s, in_all = time.perf_counter() - started, tracemalloc.get_traced_memory()[0]
+    print(
+        f"memory of a segment             {alone / 100_000:8.0f} bytes, {(in_all - alone) / 100_000:.0f} more if read"
+    )
+    print(f"which copies serve {len(coverage):,} pieces {took_s * 1000:7.0f} ms, while memory is counted")
+    tracemalloc.stop()
 
 
 def main() -> None:

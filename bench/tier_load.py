@@ -159,7 +159,7 @@ def run(broker: Broker, cold_end: int, readers: int, seconds: float) -> None:
     print(f"p99 beside readers by p99 alone: {' '.join(f'{each:.2f}' for each in ratios)}")
 
 
-def fill(bootstrap: str) -> None:
+def fill(bootstrap: str, topic: str, size_bytes: int) -> None:
     config = {
         "bootstrap.servers": bootstrap,
         "batch.size": 64_000,
@@ -167,10 +167,10 @@ def fill(bootstrap: str) -> None:
         "queue.buffering.max.kbytes": 200_000,
     }
     producer, value = Producer(config), os.urandom(VALUE_BYTES)
-    for number in range(HISTORY_BYTES // VALUE_BYTES):
+    for number in range(size_bytes // VALUE_BYTES):
         while True:
             try:
-                producer.produce("t", value, partition=0)
+                producer.produce(topic, value, partition=0)
                 break
             except BufferError:
                 producer.poll(0.1)
@@ -184,7 +184,7 @@ def make_history(bootstrap: str, data: Path) -> int:
     admin = AdminClient({"bootstrap.servers": bootstrap})
     for future in admin.create_topics([NewTopic("t", 1, 1, config=COLD), NewTopic("hot", 1, 1)]).values():
         future.result(DEADLINE_S)
-    fill(bootstrap)
+    fill(bootstrap, "t", HISTORY_BYTES)
 
     def cold_end() -> int:
         return min((int(path.stem) for path in (data / "t-0").glob("*.log")), default=0)

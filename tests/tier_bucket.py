@@ -77,7 +77,7 @@ class TierWriter:
         await store.put_bytes(MARKER_NAME, write_marker(Marker(self.cluster_id)))
         topic = log.topic_partition.topic
         tier = self.machine.partitions.setdefault(owner, PartitionTier(topic))
-        copier = Copier(self.cluster_id, 1, store, ports.clock, ports.random, Throttle(ports.clock))
+        copier = Copier(self.cluster_id, 1, store, ports.clock, ports.random, Throttle(ports.clock), ports.background)
         for _ in range(segments):
             number = decide_copy(view_of(log, tier, high_watermark=log.log_end_offset))
             if number is None:

@@ -144,7 +144,14 @@ class Leader:
         self.store = GuardedObjects(SimObjects(world.bucket), self.clock, random.fork(), LIMITS)
         throttle = Throttle(self.clock)
         self.copier = Copier(
-            CLUSTER, broker.number, self.store, self.clock, random.fork(), throttle, chunk_bytes=CHUNK_BYTES
+            CLUSTER,
+            broker.number,
+            self.store,
+            self.clock,
+            random.fork(),
+            throttle,
+            self.background,
+            chunk_bytes=CHUNK_BYTES,
         )
         self.remover = Remover(CLUSTER, broker.number, self.store, self.clock, DELETE_DELAY_MS)
         self.cache = PieceCache(broker.disk, self.background, "/cache", 8_000)

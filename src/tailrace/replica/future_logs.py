@@ -157,6 +157,11 @@ class FutureLogs:
         future = target.open_future(topic_partition, partition.log.config, topic_id=partition.topic_id)
         self._align(move, future)
         await self._catch_up(move, future)
+        if partition.log.config.remote_storage_enable:
+            # It reaches back farther than the batches do. Once the metadata names the new folder, a start takes it from
+            # there, and without it nothing of the store could be read.
+            future.epochs.restore(partition.log.epochs.entries)
+            await self._sync(future)
         if self.assign is not None:
             # Before the swap: a start that finds the log in both folders keeps the one that the metadata names.
             await self.assign(topic_partition, target)
@@ -238,7 +243,7 @@ class FutureLogs:
         topic_partition, old = partition.topic_partition, partition.log
         future.adopt_producers(old)
         if old.config.remote_storage_enable:
-            future.epochs.restore(old.epochs.entries)  # It reaches back farther than the batches do.
+            future.epochs.restore(old.epochs.entries)
         for entry in old.epochs.entries[-1:]:  # It may have begun without a record.
             future.epochs.assign(entry.epoch, entry.start_offset)
         future.max_decompressed_bytes = old.max_decompressed_bytes

@@ -58,7 +58,9 @@ class Room:
         self.log = Log.open(self.disk, self.clock, "/data/orders-0", config, topic_partition=partition)
         self.machine = TierMachine()
         self.written: list[Message] = []
-        self.copier = Copier(CLUSTER, 1, self.store, self.clock, SimRandom(3), self.throttle, chunk_bytes=CHUNK_BYTES)
+        self.copier = Copier(
+            CLUSTER, 1, self.store, self.clock, SimRandom(3), self.throttle, self.background, chunk_bytes=CHUNK_BYTES
+        )
         self.remover = Remover(CLUSTER, 1, self.store, self.clock, DELAY_MS)
         self.cache = PieceCache(self.disk, self.background, "/cache", 1 << 20)
         self.read_limits = ReadLimits(piece_bytes=2 * CHUNK_BYTES, ahead_bytes=8 * CHUNK_BYTES)

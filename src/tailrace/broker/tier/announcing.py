@@ -6,7 +6,6 @@ away makes them late. Older ones are removed beside the sweeps.
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING
 
 from tailrace.controller.image import ResourceType
@@ -21,22 +20,14 @@ if TYPE_CHECKING:
 
 _log = events.logger("tier")
 
-_LOOK_SECONDS = 0.5
-
 
 class Announcer:
+    failure = "manifests cannot be written"
+    pause_seconds = 0.5
+
     def __init__(self, tier: Room) -> None:
         self._tier = tier
         self._manifests: dict[TieredLog, PartitionManifests] = {}
-        self._task: asyncio.Task[None] | None = None
-
-    def start(self) -> None:
-        self._task = asyncio.get_running_loop().create_task(self._run(), name="tier manifests")
-
-    async def close(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
 
     def forget(self, part: TieredLog) -> None:
         self._manifests.pop(part, None)
@@ -47,21 +38,18 @@ class Announcer:
         if known is not None:
             await known.remove_old(part.partition.topic_partition.topic)
 
-    async def _run(self) -> None:
-        while True:
-            await asyncio.sleep(_LOOK_SECONDS)
-            for part in list(self._tier.parts.values()):
-                try:
-                    if self._tier.may_keep(part):
-                        await self._write(part)
-                except StoreError as error:
-                    self._tier.complain("manifests cannot be written", error)
-                    break
-                except KafkaError as error:
-                    _log.debug("a manifest is not written yet", partition=part.partition, cause=error)
-                except Exception as error:
-                    _log.error("a manifest cannot be written", trace=True, partition=part.partition)
-                    self._tier.node.judge_bug(error, part.partition)
+    async def round(self) -> None:
+        for part in list(self._tier.parts.values()):
+            try:
+                if self._tier.may_keep(part):
+                    await self._write(part)
+            except KafkaError as error:
+                _log.debug("a manifest is not written yet", partition=part.partition, cause=error)
+            except StoreError:
+                raise  # The others would have to wait for it, too.
+            except Exception as error:
+                _log.error("a manifest cannot be written", trace=True, partition=part.partition)
+                self._tier.node.judge_bug(error, part.partition)
 
     async def _write(self, part: TieredLog) -> None:
         tier, partition, state = self._tier, part.partition, part.state

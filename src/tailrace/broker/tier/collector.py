@@ -11,13 +11,10 @@ end, whoever began it, even if the topic has remote storage again: only then som
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING
 
 from tailrace.controller import effective
 from tailrace.model import events
-from tailrace.model.errors import KafkaError
-from tailrace.model.ports import StoreError
 from tailrace.tier.format.names import TieredPartition, partition_folder, partition_manifest_folder
 from tailrace.tier.metadata.records import PartitionState, partition_delete
 
@@ -30,33 +27,17 @@ _log = events.logger("tier")
 
 
 class Collector:
+    failure = "what is left of deleted topics cannot be collected"
+
     def __init__(self, tier: Room) -> None:
         self._tier = tier
         self._missing_ms: dict[TieredPartition, float] = {}  # Since when; bounded by what machines know.
-        self._task: asyncio.Task[None] | None = None
 
-    def start(self) -> None:
-        self._task = asyncio.get_running_loop().create_task(self._run(), name="tier collector")
+    @property
+    def pause_seconds(self) -> float:
+        return self._tier.config.remote_log_manager_task_interval_ms / 1000
 
-    async def close(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
-
-    async def _run(self) -> None:
-        while True:
-            await asyncio.sleep(self._tier.config.remote_log_manager_task_interval_ms / 1000)
-            try:
-                await self._collect()
-            except StoreError as error:
-                self._tier.complain("what is left of deleted topics cannot be collected", error)
-            except (KafkaError, OSError) as error:
-                _log.info("a collection of deleted topics ended early", cause=error)
-            except Exception as error:
-                _log.error("a collection of deleted topics failed", trace=True)
-                self._tier.node.judge_bug(error)
-
-    async def _collect(self) -> None:
+    async def round(self) -> None:
         tier = self._tier
         if tier.node.replicas.lease.is_past:
             self._missing_ms.clear()

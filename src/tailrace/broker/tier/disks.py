@@ -23,28 +23,23 @@ _CHUNK_PARTS = 64
 
 
 class DiskWatch:
+    failure = "it cannot be seen whether disks fill up with what waits to be copied"
+
     def __init__(self, tier: Room, directories: LogDirectories) -> None:
         self.problem = ""  # What an operator should know of; empty if all is well.
         self._tier = tier
         self._directories = directories
-        self._task: asyncio.Task[None] | None = None
 
-    def start(self) -> None:
-        self._task = asyncio.get_running_loop().create_task(self._run(), name="tier disks")
+    @property
+    def pause_seconds(self) -> float:
+        return self._tier.config.log_retention_check_interval_ms / 1000
 
-    async def close(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
-
-    async def _run(self) -> None:
-        while True:
-            await asyncio.sleep(self._tier.config.log_retention_check_interval_ms / 1000)
-            before, self.problem = self.problem, await self._look()
-            if self.problem and not before:
-                _log.error("a disk fills up with what could not be copied to the store", cause=self.problem)
-            elif before and not self.problem:
-                _log.info("the disk has room again for what waits to be copied")
+    async def round(self) -> None:
+        before, self.problem = self.problem, await self._look()
+        if self.problem and not before:
+            _log.error("a disk fills up with what could not be copied to the store", cause=self.problem)
+        elif before and not self.problem:
+            _log.info("the disk has room again for what waits to be copied")
 
     async def _look(self) -> str:
         short = self._short_of_room()

@@ -53,19 +53,17 @@ class PartRecords:
 
 
 class Keeper:
+    failure = "rounds of remote storage cannot begin"
+
     def __init__(self, tier: Room, announcer: Announcer) -> None:
         self._tier = tier
         self._announcer = announcer
         self._busy: dict[TieredLog, asyncio.Task[None]] = {}
         self._swept_ms: dict[TieredLog, float] = {}
         self._refused: dict[TieredLog, str] = {}  # Why the store would not copy or delete, until a round is well again.
-        self._task: asyncio.Task[None] | None = None
-
-    def start(self) -> None:
-        self._task = asyncio.get_running_loop().create_task(self._run(), name="tier keeper")
 
     async def close(self) -> None:
-        tasks = [*self._busy.values(), *([self._task] if self._task is not None else [])]
+        tasks = list(self._busy.values())
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -89,14 +87,16 @@ class Keeper:
         if (task := self._busy.get(part)) is not None:
             task.cancel()
 
-    async def _run(self) -> None:
-        while True:
-            await asyncio.sleep(self._tier.config.remote_log_manager_task_interval_ms / 1000)
-            for number, part in enumerate(list(self._tier.parts.values())):
-                if number % 64 == 63:
-                    await asyncio.sleep(0)
-                if part not in self._busy and self._tier.may_keep(part):
-                    self._begin(part)
+    @property
+    def pause_seconds(self) -> float:
+        return self._tier.config.remote_log_manager_task_interval_ms / 1000
+
+    async def round(self) -> None:
+        for number, part in enumerate(list(self._tier.parts.values())):
+            if number % 64 == 63:
+                await asyncio.sleep(0)
+            if part not in self._busy and self._tier.may_keep(part):
+                self._begin(part)
 
     def _begin(self, part: TieredLog) -> None:
         task = asyncio.get_running_loop().create_task(self._keep(part), name=f"tier {part.partition.topic_partition}")
@@ -182,9 +182,8 @@ class Keeper:
         lineage = [(entry.epoch, entry.start_offset) for entry in log.epochs.entries]
         if lineage and lineage[0][1] <= part.log_start_offset:
             # A history that does not reach back to the log start does not say what is not part of the log.
-            known = {segment.segment_id for segment in expired} | view.coverage.segment_ids
             expired += decide_unreadable(
-                [each for each in part.state.visible.values() if each.segment_id not in known],
+                list(view.coverage.unused.values()),
                 lineage,
                 log_start_offset=part.log_start_offset,
                 log_end_offset=log.log_end_offset,

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tailrace.model.errors import ErrorCode, KafkaError, StorageError
 from tailrace.model.ports import StoreError
+from tailrace.tier.reading.reader import in_turns
 
 if TYPE_CHECKING:
     from tailrace.broker.tier.parts import TieredLog
@@ -70,7 +71,7 @@ async def _look_up(part: TieredLog, timestamp: int, local_timestamp: int) -> Fou
         return None
     coverage = part.coverage()
     if timestamp == MAX_TIMESTAMP:
-        largest = _largest_timestamp(coverage, local_start)
+        largest = await _largest_timestamp(coverage, local_start)
         if largest < 0 or largest < local_timestamp:
             return None
         timestamp = largest
@@ -80,7 +81,10 @@ async def _look_up(part: TieredLog, timestamp: int, local_timestamp: int) -> Fou
     return Found(found.timestamp, found.offset, found.leader_epoch)
 
 
-def _largest_timestamp(coverage: Coverage, end_offset: int) -> int:
-    return max(
-        (piece.segment.max_timestamp for piece in coverage.pieces if piece.start_offset < end_offset), default=-1
-    )
+async def _largest_timestamp(coverage: Coverage, end_offset: int) -> int:
+    largest = -1
+    async for piece in in_turns(coverage.pieces_from(0)):
+        if piece.start_offset >= end_offset:
+            break
+        largest = max(largest, piece.segment.max_timestamp)
+    return largest

@@ -67,6 +67,7 @@ class MetadataPartition:
         self.machine = machine
         self.is_ready = False
         self.stored_offset = machine.next_offset  # Up to which there is a snapshot.
+        self.replaying = asyncio.Lock()  # Or a snapshot of the machine is being made, in another thread.
         self._refused: dict[int, None] = {}  # Offsets of the last records that did not count.
         self._replayed = asyncio.Event()
 
@@ -316,15 +317,16 @@ class MetadataTopic:
     async def _replay(self, part: MetadataPartition, data: bytes, end_offset: int) -> None:
         machine = part.machine
         limit = self._node.config.max_decompressed_bytes
-        for count, (offset, record) in enumerate(records_of(data, machine.next_offset, limit), 1):
-            if offset >= end_offset or part.machine is not machine:
-                break
-            part.replay(record, offset)
-            if count % _RECORDS_PER_TURN == 0:
-                await asyncio.sleep(0)
-        if part.machine is machine:  # Its last batch may have no record of ours.
-            ends = [header.next_offset for _, header in iterate_headers(data, allow_partial=True)]
-            machine.next_offset = max(machine.next_offset, min([*ends[-1:], end_offset]))
+        async with part.replaying:
+            for count, (offset, record) in enumerate(records_of(data, machine.next_offset, limit), 1):
+                if offset >= end_offset or part.machine is not machine:
+                    break
+                part.replay(record, offset)
+                if count % _RECORDS_PER_TURN == 0:
+                    await asyncio.sleep(0)
+            if part.machine is machine:  # Its last batch may have no record of ours.
+                ends = [header.next_offset for _, header in iterate_headers(data, allow_partial=True)]
+                machine.next_offset = max(machine.next_offset, min([*ends[-1:], end_offset]))
         part.tell()
         touched, machine.touched = machine.touched, set()
         self._on_replayed(part, touched)
@@ -426,10 +428,13 @@ class MetadataTopic:
     async def store_snapshots(self, *, records_min: int) -> None:
         topic = self.topic
         for part in tuple(self.parts.values()) if topic is not None else ():
-            if part.machine.next_offset - part.stored_offset >= records_min and not part.machine.is_restating:
-                assert topic is not None
-                part.stored_offset = part.machine.next_offset
-                await self._snapshots.write(topic.id, part.index, part.machine)
+            if part.machine.next_offset - part.stored_offset < records_min:
+                continue
+            async with part.replaying:
+                if not part.machine.is_restating:
+                    assert topic is not None
+                    part.stored_offset = part.machine.next_offset
+                    await self._snapshots.write(topic.id, part.index, part.machine)
 
     async def close(self) -> None:
         self._is_closed = True

@@ -38,10 +38,9 @@ class TieredLog:
         self.owner = TieredPartition(partition.topic_id, partition.topic_partition.partition)
         self.log_start_offset = min(log_start_offset, partition.log.log_start_offset)
         self.tier = tier
-        self._coverage = Coverage(())
-        self._state: PartitionTier | None = None
-        self._changes = self._copied_end = 0
-        self._terms: tuple[object, ...] | None = None
+        self._coverage = Coverage()
+        self._state: PartitionTier | None = None  # From which that was made, and after how many changes.
+        self._changes = 0
 
     @property
     def config(self) -> TopicConfig:
@@ -60,38 +59,17 @@ class TieredLog:
         return part is not None and part.is_ready
 
     def coverage(self) -> Coverage:
-        """Made anew only when something has changed that it follows from; appends do not."""
-        log, state = self.partition.log, self.state
-        if self._state is not state or self._changes != state.changes:
-            if not self._go_on(state):
-                self._copied_end = max((segment.end_offset for segment in state.visible.values()), default=0)
-                self._terms = None
-            self._state, self._changes = state, state.changes
-        epochs, end_offset = log.epochs.entries, min(log.log_end_offset, self._copied_end)
-        terms = epochs, self.log_start_offset, end_offset
-        if terms != self._terms:
-            self._terms = terms
-            self._coverage = cover(
-                state.visible.values(), epochs, log_start_offset=self.log_start_offset, log_end_offset=end_offset
-            )
-        return self._coverage
-
-    def _go_on(self, state: PartitionTier) -> bool:
-        """Whether all that has changed is that the next segment was copied: then little has to be computed."""
-        log, segment = self.partition.log, state.newest
-        epochs = log.epochs.entries
-        if (
-            self._state is not state
-            or self._changes + 1 != state.changes
-            or segment is None
-            or self._terms != (epochs, self.log_start_offset, self._copied_end)
-            or segment.end_offset > log.log_end_offset
-            or (longer := self._coverage.and_then(segment, epochs)) is None
-        ):
-            return False
-        self._coverage, self._copied_end = longer, max(self._copied_end, segment.end_offset)
-        self._terms = epochs, self.log_start_offset, self._copied_end
-        return True
+        """It goes on from the last one where it can: of a hundred thousand segments another would hold the loop."""
+        state, lineage = self.state, self.partition.log.epochs.entries
+        start_offset, end_offset = self.log_start_offset, self.partition.log.log_end_offset
+        changes = state.changes_since(self._changes) if self._state is state else None
+        found = None
+        if changes is not None:
+            found = self._coverage.after(changes, lineage, log_start_offset=start_offset, log_end_offset=end_offset)
+        if found is None:
+            found = cover(state.visible.values(), lineage, log_start_offset=start_offset, log_end_offset=end_offset)
+        self._coverage, self._state, self._changes = found, state, state.changes
+        return found
 
     def local_view(self) -> LogView:
         """For decisions about what lies here."""
@@ -135,7 +113,7 @@ class TieredLog:
     def expire_local(self, *, now_ms: int, high_watermark: int) -> int:
         log = self.partition.log
         self._align()
-        if self.config.remote_log_copy_disable and not self.coverage().pieces:
+        if self.config.remote_log_copy_disable and not self.coverage():
             return self._expire_uncopied(now_ms=now_ms, high_watermark=high_watermark)
         if not self.is_ready or not self.tier.is_stored(self):
             return 0

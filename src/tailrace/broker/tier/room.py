@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Coroutine
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from tailrace.broker.tier.metadata import MetadataPartition, MetadataTopic
 from tailrace.broker.tier.on_disk import StartOffsets
 from tailrace.broker.tier.opening import check_marker
 from tailrace.model import events
-from tailrace.model.errors import ErrorCode, KafkaError
-from tailrace.model.ports import StoreAwayError
+from tailrace.model.errors import ErrorCode, KafkaError, StorageError
+from tailrace.model.ports import StoreAwayError, StoreError
 from tailrace.tier.format.marker import Claim, read_claim
 from tailrace.tier.format.names import TieredPartition, segment_name
 from tailrace.tier.keeping.copying import Copier
@@ -52,6 +52,19 @@ _COMPLAINT_PAUSE_MS = 60_000.0
 _CONFIRMED_MS = 1_000.0
 
 
+class Worker(Protocol):
+    """Something that is done now and then, as long as this broker runs."""
+
+    @property
+    def failure(self) -> str:
+        """What is told of a round that failed."""
+
+    @property
+    def pause_seconds(self) -> float: ...
+
+    async def round(self) -> None: ...
+
+
 class Room:
     def __init__(self, node: Node, directories: LogDirectories, cluster_id: str, objects: Objects) -> None:
         config, ports = node.config, node.ports
@@ -74,7 +87,9 @@ class Room:
         )
         self.store = GuardedObjects(objects, ports.clock, ports.random, limits, on_circuit=self._note_circuit)
         self._copy_throttle, self._read_throttle = Throttle(ports.clock), Throttle(ports.clock)
-        self.copier = Copier(cluster_id, node.node_id, self.store, ports.clock, ports.random, self._copy_throttle)
+        self.copier = Copier(
+            cluster_id, node.node_id, self.store, ports.clock, ports.random, self._copy_throttle, ports.background
+        )
         self.remover = Remover(
             cluster_id, node.node_id, self.store, ports.clock, delay_ms=config.remote_log_deletion_delay_ms
         )
@@ -189,6 +204,20 @@ class Room:
 
     def name_of(self, owner: TieredPartition, segment: RemoteSegment) -> str:
         return segment_name(self.cluster_id, owner, segment.base_offset, segment.segment_id)
+
+    async def work(self, worker: Worker) -> None:
+        """Until it is cancelled: what goes wrong ends a round, and never those to come."""
+        while True:
+            await asyncio.sleep(worker.pause_seconds)
+            try:
+                await worker.round()
+            except StoreError as error:
+                self.complain(worker.failure, error)
+            except (KafkaError, StorageError, OSError) as error:
+                _log.info(worker.failure, cause=error)
+            except Exception as error:
+                _log.error(worker.failure, trace=True)
+                self.node.judge_bug(error)
 
     # ---- reading
 

@@ -70,10 +70,6 @@ class Tier(Room):
         self._is_closed = False
 
     @property
-    def _workers(self) -> tuple[Keeper, Collector, Announcer, Exporter, Restater, DiskWatch]:
-        return self._keeper, self._collector, self._announcer, self._exporter, self._restater, self._disks
-
-    @property
     def problems(self) -> list[str]:
         """What an operator should know of."""
         return [each for each in (self.problem, self._keeper.problem, self._disks.problem) if each]
@@ -91,18 +87,16 @@ class Tier(Room):
 
     def start(self) -> None:
         self._follow_needs()  # What lies in the store alone can be read once its records are replayed.
-        for work in (self._tend(), self._watch_marker(), self.cache.open()):
-            self._tasks.append(asyncio.get_running_loop().create_task(work, name="tier"))
-        for worker in self._workers:
-            worker.start()
+        workers = self._keeper, self._collector, self._announcer, self._exporter, self._restater, self._disks
+        works = [self._tend(), self._watch_marker(), self.cache.open(), *(self.work(worker) for worker in workers)]
+        self._tasks = [asyncio.get_running_loop().create_task(work, name="tier") for work in works]
 
     async def close(self) -> None:
         self._is_closed = True
-        for worker in self._workers:
-            await worker.close()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._keeper.close()
         self.pieces.close()
         await self.metadata.close()
         try:
@@ -128,6 +122,9 @@ class Tier(Room):
                 self.complain("nothing is copied to the store", error)
                 self.is_ours, self.problem = False, f"remote storage: {error}"
                 pause_seconds = min(pause_seconds * 2, _MARKER_SECONDS)
+            except Exception as error:
+                _log.error("it cannot be looked whose the store is", trace=True)
+                self.node.judge_bug(error)
             await asyncio.sleep(pause_seconds)
 
     async def _tend(self) -> None:

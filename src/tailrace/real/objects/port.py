@@ -73,7 +73,9 @@ class RealObjects:
         limits = self._limits
         try:
             if size_bytes <= limits.part_bytes:
-                whole = b"".join([bytes(part) async for part in source])
+                # Of some megabytes a join takes milliseconds, and lets other threads run.
+                parts = [bytes(part) async for part in source]
+                whole = parts[0] if len(parts) == 1 else await asyncio.to_thread(b"".join, parts)
                 await obstore.put_async(self._store, name, whole, use_multipart=False)
             else:
                 await obstore.put_async(

@@ -47,7 +47,7 @@ class TierView:
 
     @property
     def coverage(self) -> Coverage:
-        return Coverage(self.pieces)
+        return Coverage.of(self.pieces)
 
 
 class TierViews:

@@ -16,11 +16,16 @@ from tailrace.tier.format.layout import DamagedObjectError
 from tailrace.wire.checksum import crc32c
 
 _HEAD_MAX_BYTES = 200
+# Of a list, encoded at a time: no other thread runs meanwhile. A hundred thousand at once would take 0.3 s.
+_ROWS_AT_ONCE = 500
 
 
 def write_statement(kind: str, version: int, content: Mapping[str, Any]) -> bytes:
-    body = _json(content)
-    return _json({kind: version, "crc32c": f"{crc32c(body):08x}", "bytes": len(body)}) + b"\n" + body
+    """Not on the loop, if it may be long."""
+    body = ",".join(f"{_json(name)}:{_value(value)}" for name, value in content.items())
+    data = f"{{{body}}}".encode()
+    head = {kind: version, "crc32c": f"{crc32c(data):08x}", "bytes": len(data)}
+    return _json(head).encode() + b"\n" + data
 
 
 def read_statement(kind: str, version: int, name: str, data: bytes) -> dict[str, Any]:
@@ -39,5 +44,12 @@ def read_statement(kind: str, version: int, name: str, data: bytes) -> dict[str,
     return content
 
 
-def _json(content: Mapping[str, Any]) -> bytes:
-    return json.dumps(content, separators=(",", ":")).encode()
+def _value(value: Any) -> str:
+    if not isinstance(value, list):
+        return _json(value)
+    pieces = (value[at : at + _ROWS_AT_ONCE] for at in range(0, len(value), _ROWS_AT_ONCE))
+    return f"[{','.join(_json(piece)[1:-1] for piece in pieces)}]"
+
+
+def _json(content: Any) -> str:
+    return json.dumps(content, separators=(",", ":"))

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Protocol
 
 from tailrace.model.ids import Uuid
-from tailrace.model.ports import Bytes, Clock, Random, StoreError
+from tailrace.model.ports import Background, Bytes, Clock, Random, StoreError
 from tailrace.tier.format.layout import (
     DEFAULT_CHUNK_BYTES,
     ChunkSums,
@@ -74,6 +75,7 @@ class Copier:
     clock: Clock
     random: Random
     throttle: Throttle
+    background: Background  # Sums, and the footer: of a large segment it takes tens of milliseconds.
     chunk_bytes: int = DEFAULT_CHUNK_BYTES
     under_way: set[Uuid] = field(default_factory=set)
 
@@ -100,7 +102,8 @@ class Copier:
             size_bytes=source.size_bytes,
             max_timestamp=source.largest_timestamp,
         )
-        object_bytes = facts.size_bytes + footer_size(facts, files, self.chunk_bytes)
+        footer_bytes = await self.background.run(partial(footer_size, facts, files, self.chunk_bytes))
+        object_bytes = facts.size_bytes + footer_bytes
         segment = RemoteSegment(
             segment_id=facts.segment_id,
             base_offset=facts.base_offset,
@@ -136,10 +139,10 @@ class Copier:
             data = await source.read(position, size)
             if len(data) != size:
                 raise OSError(f"the segment at offset {facts.base_offset} has become shorter than {facts.size_bytes}")
-            sums.feed(data)
+            await self.background.run(partial(sums.feed, data))
             position += size
             yield data
-        yield build_footer(facts, files, sums.finish(), self.chunk_bytes)
+        yield await self.background.run(partial(build_footer, facts, files, sums.finish(), self.chunk_bytes))
 
     def _update(
         self, topic: str, owner: TieredPartition, segment: RemoteSegment, state: SegmentState, leader_epoch: int

@@ -125,22 +125,23 @@ def decide_remote_expired(log: LogView, config: TopicConfig, *, now_ms: int) -> 
     excess_bytes = -1
     if config.retention_bytes >= 0:
         copied_end_offset = log.copied_end_offset
-        tiered = {piece.segment.segment_id: piece.segment.size_bytes for piece in log.coverage.pieces}
         only_here = sum(
             segment.size_bytes
             for number, segment in enumerate(log.segments)
             if number + 1 == len(log.segments) or log.end_of(number) > copied_end_offset
         )
-        excess_bytes = sum(tiered.values()) + only_here - config.retention_bytes
-    expired = Expired([], log.log_start_offset)
-    for piece in log.coverage.pieces:
+        excess_bytes = log.coverage.size_bytes + only_here - config.retention_bytes
+    expired: list[RemoteSegment] = []
+    log_start_offset = log.log_start_offset
+    for piece in log.coverage.pieces_from(log_start_offset):
         segment = piece.segment
         is_old = 0 <= config.retention_ms < now_ms - segment.max_timestamp
         if (not is_old and segment.size_bytes > excess_bytes) or piece.end_offset > log.stable_offset:
             break
         excess_bytes -= segment.size_bytes
-        expired = Expired([*expired.segments, segment], piece.end_offset)
-    return expired
+        expired.append(segment)
+        log_start_offset = piece.end_offset
+    return Expired(expired, log_start_offset)
 
 
 def decide_unreadable(

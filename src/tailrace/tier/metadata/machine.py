@@ -118,7 +118,7 @@ class TierMachine:
         place = record.remote_log_segment_id.topic_id_partition
         owner = owner_of(place)
         if restated.number == 0:
-            self._restating = begin_restating(owner, place.name, restated, offset)
+            self._restating = begin_restating(owner, place.name, restated, offset, self.partitions.get(owner))
         restating = self._restating
         if restating is None or not restating.goes_on(owner, restated, offset):
             self._restating = None
@@ -128,12 +128,11 @@ class TierMachine:
         restating.add(segment, record.remote_log_segment_state, restated, record.event_timestamp_ms)
         if restating.is_whole:
             self._restating = None
-            self._take(owner, restating.tier)
+            if not restating.is_known:  # Unlike for everybody who has replayed what goes before.
+                self._take(owner, restating.tier)
 
     def _take(self, owner: TieredPartition, tier: PartitionTier) -> None:
         known = self.partitions.get(owner)
-        if known is not None and known.says_the_same(tier):
-            return  # As for everybody who has replayed what goes before.
         tier.changes = 1 if known is None else known.changes + 1
         self.partitions[owner] = tier
         self.touched.add(owner)
@@ -147,13 +146,12 @@ class TierMachine:
         tier.log_start_offset = max(tier.log_start_offset, custom.log_start_offset)
         segment_id, state = Uuid(record.remote_log_segment_id.id), record.remote_log_segment_state
         if state == SegmentState.COPY_FINISHED and segment_id in tier.copying and tier.deletion is None:
-            tier.newest = tier.visible[segment_id] = tier.copying.pop(segment_id).segment
-            tier.changes += 1
+            segment = tier.visible[segment_id] = tier.copying.pop(segment_id).segment
+            tier.note(segment, is_added=True)
         elif state == SegmentState.DELETE_STARTED and segment_id in tier.visible:
             segment = tier.visible.pop(segment_id)
             tier.deleting[segment_id] = Unfinished(segment, custom.leader_epoch, record.event_timestamp_ms)
-            tier.newest = None
-            tier.changes += 1
+            tier.note(segment, is_added=False)
         elif state == SegmentState.DELETE_STARTED and segment_id in tier.copying:
             segment = tier.copying.pop(segment_id).segment
             tier.deleting[segment_id] = Unfinished(segment, custom.leader_epoch, record.event_timestamp_ms)
@@ -180,8 +178,7 @@ class TierMachine:
         for segment_id in tuple(tier.visible):
             segment = tier.visible.pop(segment_id)
             tier.deleting[segment_id] = Unfinished(segment, tier.leader_epoch, record.event_timestamp_ms)
-        tier.newest = None
-        tier.changes += 1
+        tier.note_all()
 
     def _tier(self, owner: TieredPartition, topic: str, leader_epoch: int) -> PartitionTier | None:
         """None if the record is refused."""

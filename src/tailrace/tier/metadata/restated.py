@@ -48,17 +48,31 @@ class Restated(NamedTuple):
 
 @dataclass(slots=True)
 class Restating:
-    """As far as it was read."""
+    """As far as it was read. It is compared with what was known one by one: of thousands at once it would take long."""
 
     owner: TieredPartition
     tier: PartitionTier
     total: int
     next_offset: int
+    known: PartitionTier | None
     number: int = 0
+    is_other: bool = False  # Some segment is known otherwise, or not at all.
 
     @property
     def is_whole(self) -> bool:
         return self.number == self.total
+
+    @property
+    def is_known(self) -> bool:
+        """Once it is whole: whether it says what was known."""
+        known, tier = self.known, self.tier
+        return (
+            known is not None
+            and not self.is_other
+            and tier.head == known.head
+            and (len(tier.copying), len(tier.visible), len(tier.deleting))
+            == (len(known.copying), len(known.visible), len(known.deleting))
+        )
 
     def goes_on(self, owner: TieredPartition, restated: Restated, offset: int) -> bool:
         expected = self.owner, self.number, self.total, self.next_offset
@@ -69,23 +83,30 @@ class Restating:
         self.next_offset += 1
         if segment.segment_id == _NOBODY:
             return
+        segment_id, known = segment.segment_id, self.known or PartitionTier(self.tier.topic)
         unfinished = Unfinished(segment, restated.leader_epoch, since_ms)
         if state == SegmentState.COPY_FINISHED:
-            self.tier.visible[segment.segment_id] = segment
+            self.tier.visible[segment_id] = segment
+            self.is_other = self.is_other or known.visible.get(segment_id) != segment
         elif state == SegmentState.COPY_STARTED:
-            self.tier.copying[segment.segment_id] = unfinished
+            self.tier.copying[segment_id] = unfinished
+            self.is_other = self.is_other or known.copying.get(segment_id) != unfinished
         else:
-            self.tier.deleting[segment.segment_id] = unfinished
+            self.tier.deleting[segment_id] = unfinished
+            self.is_other = self.is_other or known.deleting.get(segment_id) != unfinished
 
 
-def begin_restating(owner: TieredPartition, topic: str, restated: Restated, offset: int) -> Restating:
+def begin_restating(
+    owner: TieredPartition, topic: str, restated: Restated, offset: int, known: PartitionTier | None
+) -> Restating:
+    """`known`: of all records before."""
     tier = PartitionTier(
         topic,
         leader_epoch=restated.newest_epoch,
         log_start_offset=restated.log_start_offset,
         deletion=None if restated.deletion == _NONE else PartitionState(restated.deletion),
     )
-    return Restating(owner, tier, restated.total, offset)
+    return Restating(owner, tier, restated.total, offset, known)
 
 
 def read_restated(data: bytes | None) -> Restated | None:

@@ -97,8 +97,9 @@ def read_snapshot(data: bytes) -> TierMachine:
         owner = TieredPartition(parse_uuid(fields["topic_id"]), PartitionIndex(fields["partition"]))
         machine.partitions[owner] = tier
         lineages = [machine.share(tuple((epoch, start) for epoch, start in each)) for each in fields["lineages"]]
+        reached = 0  # One number for where a segment ends and the next one begins.
         for _ in range(fields["rows"]):
-            _read_row(next(rows), tier, lineages)
+            reached = _read_row(next(rows), tier, lineages, reached)
     return machine
 
 
@@ -116,9 +117,13 @@ def _segments(tier: PartitionTier) -> list[tuple[RemoteSegment, SegmentState, in
     ]
 
 
-def _read_row(row: tuple[Any, ...], tier: PartitionTier, lineages: list[tuple[tuple[int, int], ...]]) -> None:
+def _read_row(
+    row: tuple[Any, ...], tier: PartitionTier, lineages: list[tuple[tuple[int, int], ...]], reached: int
+) -> int:
+    """Gives where the segment ends; `reached`: where the one before it did."""
     raw_id, base, end, size, object_size, newest, broker_id, lineage, has_aborted, state, leader_epoch, since_ms = row
     segment_id = Uuid(raw_id)
+    base = reached if base == reached else base
     segment = RemoteSegment(segment_id, base, end, size, object_size, newest, broker_id, lineages[lineage], has_aborted)
     if state == SegmentState.COPY_FINISHED:
         tier.visible[segment_id] = segment
@@ -126,3 +131,4 @@ def _read_row(row: tuple[Any, ...], tier: PartitionTier, lineages: list[tuple[tu
         tier.copying[segment_id] = Unfinished(segment, leader_epoch, since_ms)
     else:
         tier.deleting[segment_id] = Unfinished(segment, leader_epoch, since_ms)
+    return int(end)

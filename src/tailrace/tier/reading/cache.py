@@ -35,8 +35,9 @@ class PieceCache:
     async def open(self) -> None:
         """Finds what earlier runs have left."""
         for name, size_bytes in await self._background.run(self._list):
-            self._sizes[name] = size_bytes
-            self.size_bytes += size_bytes
+            if name not in self._sizes:  # It may have been put meanwhile.
+                self._sizes[name] = size_bytes
+                self.size_bytes += size_bytes
         await self._make_room(0)
 
     def _list(self) -> list[tuple[str, int]]:

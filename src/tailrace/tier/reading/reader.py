@@ -5,7 +5,8 @@ Never mixes lineages: what serves an offset is `metadata.coverage`'s decision, a
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 
@@ -19,6 +20,8 @@ from tailrace.wire.records import HEADER_SIZE, BatchHeader, iterate_headers, ite
 
 # What a lookup by time reads at once.
 _SCAN_BYTES = 1 << 20
+# Pieces that are looked at before others have a turn: less than a millisecond.
+_PIECES_PER_TURN = 500
 
 
 class GapError(StoreError):
@@ -110,7 +113,7 @@ class TierReader:
 
     async def find_time(self, owner: TieredPartition, coverage: Coverage, timestamp: int) -> Found | None:
         """The first record in the tier whose timestamp is >= `timestamp`. Raises StoreError or DamagedObjectError."""
-        for piece in coverage.pieces:
+        async for piece in in_turns(coverage.pieces_from(0)):
             if piece.segment.max_timestamp < timestamp:
                 continue
             footer = await self._pieces.footer(owner, piece.segment)
@@ -135,6 +138,14 @@ class TierReader:
                     return Found(record.timestamp, record.offset, header.leader_epoch), record.offset
         assert header is not None, "a read gives at least one batch"
         return None, header.next_offset
+
+
+async def in_turns(pieces: Iterable[Piece]) -> AsyncIterator[Piece]:
+    """There may be a hundred thousand."""
+    for number, piece in enumerate(pieces):
+        if number % _PIECES_PER_TURN == _PIECES_PER_TURN - 1:
+            await asyncio.sleep(0)
+        yield piece
 
 
 def _find_batches(

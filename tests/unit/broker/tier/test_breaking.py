@@ -1,6 +1,9 @@
 """Two things at once: what happens to copies while something else happens to their topic, leader or store."""
 
 import asyncio
+import errno
+
+import pytest
 
 from tailrace.model.errors import ErrorCode
 from tailrace.sim.objects import StoreFaults
@@ -282,3 +285,47 @@ async def test_a_recovery_while_the_old_cluster_still_writes():
         start = (await list_offset(peer, EARLIEST)).offset
         numbers = [*range(start, end), *range(max(0, start - end), 30)]
         assert [value[:6] for value in await read_all(peer, start, end + 30)] == [b"%06d" % each for each in numbers]
+
+
+@simulated
+@pytest.mark.parametrize("dies", [False, True])
+async def test_records_that_are_deleted_between_the_begin_of_a_copy_and_its_end(dies: bool):
+    async with running_tiered() as world:
+        peer = await world.connect(1)
+        await create_topic(peer, "t", **SMALL)
+        world.bucket.faults = StoreFaults(delay_ms=(2000, 2000))
+        await world.fill(peer, 40)
+        part = world.part(1)
+        await world.wait(lambda: bool(part.state.copying), "a copy has begun")
+        (copying,) = part.state.copying.values()
+        assert copying.segment.base_offset == 0
+        wanted = copying.segment.end_offset + 9
+        assert (await delete_records(peer, wanted)).error_code == 0
+        assert part.state.copying, "it is still under way"
+        if dies:
+            await world.kill(1)
+            await world.start(1)
+            peer = await world.connect(1)
+        world.bucket.faults = StoreFaults()
+        assert (await list_offset(peer, EARLIEST)).offset == wanted
+        await world.wait_tiered(1)
+        assert (await list_offset(peer, EARLIEST)).offset == wanted
+        assert fetched(await peer.request(fetch("t", wanted - 1), 11)).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+        assert len(await read_all(peer, wanted, 40)) == 40 - wanted
+        await world.wait(lambda: set(world.segments) == named_objects(world, 1), "nothing else is left in the store")
+        await world.wait(lambda: not world.part(1).state.copying, "and no begun copy is known")
+        assert all(each.end_offset > wanted for each in world.part(1).state.visible.values())
+
+
+@simulated
+async def test_a_cache_that_fails_while_a_reader_is_sequential_and_the_store_fails():
+    """Nothing is kept on the disk, and every second answer of the store is an error: the reader goes on."""
+    async with running_tiered() as world:
+        peer = await tiered_topic(world, 80)
+        node = world.nodes[1]
+        for operation in ("replace", "write", "open", "create"):
+            node.disk.fail(operation, "*remote-log-cache*", error=errno.ENOSPC)
+        world.bucket.faults = StoreFaults(error_share=0.5, delay_ms=(10, 50))
+        assert [value[:6] for value in await read_all(peer, 0, 60)] == [b"%06d" % number for number in range(60)]
+        assert world.part(1).tier.cache.is_failing
+        node.disk.heal()

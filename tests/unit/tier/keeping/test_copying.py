@@ -1,6 +1,7 @@
 """A closed segment becomes an object, and leaves the store again: what is recorded, and what is left when it fails."""
 
 import asyncio
+import dataclasses
 
 import pytest
 
@@ -9,6 +10,7 @@ from tailrace.log.files.damaged import DamagedRange
 from tailrace.log.producers import ProducerStates
 from tailrace.model.errors import KafkaError, StorageError
 from tailrace.model.ports import StoreAwayError
+from tailrace.sim.background import HeldBackground
 from tailrace.sim.objects import StoreFaults
 from tailrace.tier.format.layout import SegmentFooter
 from tailrace.tier.keeping.throttle import Throttle
@@ -44,6 +46,26 @@ async def test_the_object_is_the_segment_and_all_that_belongs_to_it() -> None:
     assert producers.states[5].last_data_offset == footer.facts.end_offset - 1
     assert room.tier.visible == {copied.segment_id: copied}
     assert not copied.has_aborted
+
+
+@simulated
+async def test_neither_sums_nor_footers_are_made_on_the_loop() -> None:
+    """Of a segment of 1 GiB with a full index a footer takes 50 ms."""
+    room = await filled_room()
+    held = HeldBackground()
+    room.copier = dataclasses.replace(room.copier, background=held)
+    copy = asyncio.ensure_future(room.copy(0))
+    await asyncio.sleep(0.3)
+    assert (len(held.held), len(room.tier.copying)) == (1, 0), "its footer's size"
+    held.release()
+    await asyncio.sleep(0.3)
+    assert (len(held.held), len(room.tier.copying)) == (1, 1), "the sums of its first piece"
+    held.release()
+    await asyncio.sleep(0.3)
+    assert (len(held.held), len(room.tier.visible)) == (1, 0), "its footer"
+    held.release_all()
+    copied = await copy
+    assert room.bucket.objects[room.name(copied)].data
 
 
 @simulated

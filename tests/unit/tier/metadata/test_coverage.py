@@ -1,10 +1,12 @@
 """Which segment serves an offset, compared with logs that were really cut and led by others."""
 
+import time
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tailrace.model.ids import Uuid
-from tailrace.tier.metadata.coverage import RemoteSegment, cover, usable_end
+from tailrace.tier.metadata.coverage import Change, RemoteSegment, cover, usable_end
 
 
 def segment(number: int, base: int, end: int, epochs: tuple[tuple[int, int], ...] = ((0, 0),)) -> RemoteSegment:
@@ -110,23 +112,90 @@ def test_what_is_read_is_the_log_and_nothing_of_it_is_left_out(history) -> None:
     assert all(piece.end_offset <= len(log) for piece in coverage.pieces)
 
 
-@settings(max_examples=400)
-@given(histories())
-def test_the_next_copy_is_added_as_if_all_were_computed_anew(history) -> None:
+def forgotten(lineage: list[tuple[int, int]], log_start: int) -> list[tuple[int, int]]:
+    """What a log that begins there still knows of its epochs."""
+    kept = [(epoch, max(start, log_start)) for epoch, start in lineage]
+    return [entry for at, entry in enumerate(kept) if at + 1 == len(kept) or kept[at + 1][1] > log_start]
+
+
+@settings(max_examples=600)
+@given(histories(), st.data())
+def test_what_goes_on_from_before_is_as_if_all_were_computed_anew(history, data) -> None:
     log, _, lineage, copies, _ = history
-    segments = [copy for copy, _ in copies if copy.end_offset <= len(log)]
-    for count in range(len(segments)):
-        before = cover(segments[:count], lineage, log_start_offset=0, log_end_offset=len(log))
-        longer = before.and_then(segments[count], lineage)
-        whole = cover(segments[: count + 1], lineage, log_start_offset=0, log_end_offset=len(log))
-        assert longer is None or longer.pieces == whole.pieces
+    waiting, segments, log_start, log_end = [copy for copy, _ in copies], [], 0, len(log)
+    coverage = cover([], lineage, log_start_offset=0, log_end_offset=log_end)
+    for _ in range(data.draw(st.integers(1, 12))):
+        changes = []
+        for is_added in data.draw(st.lists(st.booleans(), max_size=3)):
+            if is_added and waiting:
+                changes.append(Change(waiting.pop(0), is_added=True))
+                segments.append(changes[-1].segment)
+            elif not is_added and segments:
+                # Mostly as retention takes them: from the front, and the log begins after them.
+                at = data.draw(st.sampled_from([0, 0, 0, len(segments) - 1]))
+                changes.append(Change(segments.pop(at), is_added=False))
+                if data.draw(st.sampled_from([True, True, False])):
+                    log_start = max(log_start, min(changes[-1].segment.end_offset, len(log)))
+        if data.draw(st.sampled_from([False, False, True])):
+            log_start = data.draw(st.integers(log_start, len(log)))
+        log_end = data.draw(st.integers(max(log_start, log_end - 1), len(log)))
+        now = forgotten(lineage, log_start) + [(90, len(log))] * data.draw(st.integers(0, 1))
+        whole = cover(segments, now, log_start_offset=log_start, log_end_offset=log_end)
+        later = coverage.after(changes, now, log_start_offset=log_start, log_end_offset=log_end)
+        if later is not None:
+            assert later.pieces == whole.pieces
+            assert later.unused == whole.unused
+            assert (later.size_bytes, later.start_offset) == (whole.size_bytes, whole.start_offset)
+            assert [later.find(at) for at in range(len(log))] == [whole.find(at) for at in range(len(log))]
+        coverage = whole if later is None else later
 
 
-def test_the_next_copy_of_a_leader_is_added_without_computing_all() -> None:
-    before = cover([segment(1, 0, 10), segment(2, 10, 20)], [(0, 0)], log_start_offset=0, log_end_offset=50)
-    longer = before.and_then(segment(3, 20, 30), [(0, 0)])
-    assert longer is not None
-    assert longer.end_from(0) == 30
-    assert before.end_from(0) == 20
-    assert before.and_then(segment(3, 25, 30), [(0, 0)]) is None, "a gap"
-    assert before.and_then(segment(3, 20, 30, ((1, 20),)), [(0, 0)]) is None, "another history"
+def test_a_leader_copies_and_retention_takes_away_without_computing_all() -> None:
+    count, lineage = 20, [(0, 0), (3, 5), (4, 1000)]
+    copies = [segment(number + 1, 10 * number, 10 * number + 10, ((0, 0), (3, 5))) for number in range(3 * count)]
+    coverage = cover(copies[:count], lineage, log_start_offset=0, log_end_offset=2000)
+    before = coverage
+    for number in range(count):
+        start = 10 * (number + 1)
+        changes = [Change(copies[count + number], is_added=True), Change(copies[number], is_added=False)]
+        later = coverage.after(changes, forgotten(lineage, start), log_start_offset=start, log_end_offset=2000)
+        assert later is not None
+        assert (len(later), later.start_offset, later.end_from(start)) == (count, start, start + 10 * count)
+        coverage = later
+    assert before.end_from(0) == 10 * count, "who still has an older one reads by it as before"
+    assert [piece.segment for piece in before.pieces] == copies[:count]
+    assert (
+        coverage.after(
+            [Change(segment(99, 405, 420), is_added=True)], lineage, log_start_offset=200, log_end_offset=2000
+        )
+        is None
+    ), "a gap"
+    other = segment(99, 400, 410, ((1, 400),))
+    assert coverage.after([Change(other, is_added=True)], lineage, log_start_offset=200, log_end_offset=2000) is None
+
+
+def test_two_that_go_on_from_the_same_do_not_see_each_other() -> None:
+    lineage = [(0, 0)]
+    first = cover([segment(1, 0, 10)], lineage, log_start_offset=0, log_end_offset=100)
+    one = first.after([Change(segment(2, 10, 20), is_added=True)], lineage, log_start_offset=0, log_end_offset=100)
+    other = first.after([Change(segment(3, 10, 30), is_added=True)], lineage, log_start_offset=0, log_end_offset=100)
+    assert one is not None
+    assert other is not None
+    assert (first.end_from(0), one.end_from(0), other.end_from(0)) == (10, 20, 30)
+
+
+def test_a_hundred_thousand_segments_expire_in_small_steps() -> None:
+    copies = [segment(number + 1, 10 * number, 10 * number + 10) for number in range(100_000)]
+    coverage = cover(copies, [(0, 0)], log_start_offset=0, log_end_offset=1_000_000)
+    longest_s = 0.0
+    for number in range(200):
+        start = 10 * number + 10
+        began = time.thread_time()
+        later = coverage.after(
+            [Change(copies[number], is_added=False)], [(0, start)], log_start_offset=start, log_end_offset=1_000_000
+        )
+        longest_s = max(longest_s, time.thread_time() - began)
+        assert later is not None
+        coverage = later
+    assert coverage.start_offset == 2000
+    assert longest_s < 0.02, f"{longest_s * 1000:.1f} ms: all of it was gone through"

@@ -214,6 +214,14 @@ async def test_a_cache_is_bounded_and_survives_what_is_not_its_own() -> None:
 
 
 @simulated
+async def test_what_is_kept_while_the_folder_is_looked_through_counts_once() -> None:
+    room = await filled_room()
+    await room.cache.put(room.coverage.pieces[0].segment.segment_id, 0, b"x" * 300)
+    await room.cache.open()
+    assert room.cache.size_bytes == 300
+
+
+@simulated
 async def test_a_full_disk_costs_downloads_not_answers() -> None:
     room = await filled_room()
     room.disk.is_read_only = True

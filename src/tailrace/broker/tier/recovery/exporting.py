@@ -16,7 +16,6 @@ from tailrace.controller.image import ResourceType
 from tailrace.model import events
 from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.model.ids import CONSUMER_OFFSETS_TOPIC, REMOTE_LOG_METADATA_TOPIC, Uuid
-from tailrace.model.ports import StoreError
 from tailrace.tier.format.names import ExportVersion, export_folder, parse_export_name
 from tailrace.tier.keeping.manifests import decide_replaced
 from tailrace.tier.metadata.export import Export, ExportedOffset, ExportedTopic, write_export
@@ -40,33 +39,17 @@ _PER_TURN = 200
 
 
 class Exporter:
+    failure = "topics and groups cannot be exported to the store"
+
     def __init__(self, tier: Room, coordination: Coordination) -> None:
         self._tier = tier
         self._coordination = coordination
-        self._task: asyncio.Task[None] | None = None
 
-    def start(self) -> None:
-        self._task = asyncio.get_running_loop().create_task(self._run(), name="tier export")
+    @property
+    def pause_seconds(self) -> float:
+        return self._tier.config.remote_log_export_interval_ms / 1000
 
-    async def close(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
-
-    async def _run(self) -> None:
-        while True:
-            await asyncio.sleep(self._tier.config.remote_log_export_interval_ms / 1000)
-            try:
-                await self._export()
-            except StoreError as error:
-                self._tier.complain("topics and groups cannot be exported to the store", error)
-            except KafkaError as error:
-                _log.info("topics and groups are not exported yet", cause=error.message)
-            except Exception as error:
-                _log.error("topics and groups cannot be exported", trace=True)
-                self._tier.node.judge_bug(error)
-
-    async def _export(self) -> None:
+    async def round(self) -> None:
         tier, node = self._tier, self._tier.node
         partition = node.replicas.partitions.get((REMOTE_LOG_METADATA_TOPIC, 0))
         if (

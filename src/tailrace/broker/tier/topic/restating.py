@@ -42,30 +42,22 @@ _PAUSE_SECONDS = 0.1
 
 
 class Restater:
+    failure = "the records of the tier cannot be cut"
+
     def __init__(self, tier: Room) -> None:
         self._tier = tier
-        self._task: asyncio.Task[None] | None = None
 
-    def start(self) -> None:
-        self._task = asyncio.get_running_loop().create_task(self._run(), name="tier restater")
+    @property
+    def pause_seconds(self) -> float:
+        return self._tier.config.remote_log_manager_task_interval_ms / 1000
 
-    async def close(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
-
-    async def _run(self) -> None:
-        while True:
-            await asyncio.sleep(self._tier.config.remote_log_manager_task_interval_ms / 1000)
-            for part in list(self._tier.metadata.parts.values()):
-                try:
-                    if self._is_due(part):
-                        await self._restate(part)
-                except (KafkaError, StorageError, OSError) as error:
-                    _log.info("the records of the tier are not cut yet", partition=part.index, cause=error)
-                except Exception as error:
-                    _log.error("the records of the tier cannot be cut", trace=True, partition=part.index)
-                    self._tier.node.judge_bug(error)
+    async def round(self) -> None:
+        for part in list(self._tier.metadata.parts.values()):
+            try:
+                if self._is_due(part):
+                    await self._restate(part)
+            except (KafkaError, StorageError, OSError) as error:
+                _log.info("the records of the tier are not cut yet", partition=part.index, cause=error)
 
     def _is_due(self, part: MetadataPartition) -> bool:
         partition = self._led(part)
