@@ -166,6 +166,21 @@ def test_partitions_that_are_added(create_topic, produce, reading, admin, tailra
         assert offsets_of(reader, start, end) == [(1, 0), (1, 1), (1, 2)]
 
 
+def test_partitions_that_are_added_before_the_first_batch_is_finished(create_topic, produce, reading, admin):
+    topic = create_topic()
+    produce(topic, rows(2))
+    with reading(topic) as reader:
+        end = reader.latestOffset(reader.initialOffset(), ALL)
+    (grown,) = admin.create_partitions([NewPartitions(topic, 2)]).values()
+    grown.result(DEADLINE_S)
+    with reading(topic) as again:
+        start = again.initialOffset()
+        assert start == {topic: {"0": 0, "1": 0}}
+        for _ in range(2):  # Spark may plan a micro-batch more than once.
+            assert offsets_of(again, start, end) == [(0, 0), (0, 1)]
+        assert again.latestOffset(end, ALL) == {topic: {"0": 2, "1": 0}}
+
+
 def test_records_that_retention_took(create_topic, produce, reading, admin, caplog):
     topic = create_topic()
     produce(topic, rows(10))
